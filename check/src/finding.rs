@@ -38,7 +38,7 @@ impl Access {
 /// An error that was detected in a kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Short name of the kind of error, for example `race`.
+    /// Short name of the error kind, for example `race`.
     pub kind: String,
     /// Kernel name.
     pub kernel: String,

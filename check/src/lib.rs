@@ -32,7 +32,7 @@ pub struct Outcome {
     pub runs: u32,
 }
 
-/// Reason for which a program could not be checked.
+/// Reason why a program could not be checked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// This platform does not support the instrumentation.

@@ -5,7 +5,7 @@ use std::process::{Command, ExitCode, ExitStatus};
 
 /// Environment variable that makes a process act as the rustc wrapper.
 pub(crate) const VARIABLE: &str = "WARPSMITH_CHECK_WRAPPER";
-/// Environment variable that contains the user's own rustc wrapper, if there is one.
+/// Environment variable that contains the user's own rustc wrapper, if any.
 pub(crate) const INNER: &str = "WARPSMITH_CHECK_INNER_WRAPPER";
 
 /// Additional rustc flags for instrumented crates. All of these flags are stable, but LLVM does not guarantee the names

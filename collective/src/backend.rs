@@ -166,6 +166,6 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Waits until none of the communicator's work is running. Called after the communicator has failed.
+    /// Waits until no work of the communicator is running. Called after the communicator has failed.
     fn settle(&self) {}
 }

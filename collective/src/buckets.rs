@@ -71,13 +71,13 @@ impl<T: Reducible> Buckets<T> {
     /// is larger than a bucket is allocated in its own bucket.
     ///
     /// # Errors
-    /// [`OutOfMemory`](warpsmith_runtime::Error::OutOfMemory).
+    /// Returns [`OutOfMemory`](warpsmith_runtime::Error::OutOfMemory) if the buckets do not fit in device memory.
     #[track_caller]
     pub fn new(stream: &Stream, lens: &[usize], bucket_bytes: usize) -> Result<Self> {
         let _site = site();
         let (alignment, room) = (ALIGNMENT / size_of::<T>(), bucket_bytes / size_of::<T>());
         let mut places: Vec<Place> = Vec::with_capacity(lens.len());
-        // Each entry contains the number of elements and the number of gradients of a bucket.
+        // Each entry contains a bucket's number of elements and number of gradients.
         let mut sizes: Vec<(usize, usize)> = Vec::new();
         for &len in lens.iter().rev() {
             let start = sizes.last().map_or(0, |(elements, _)| elements.next_multiple_of(alignment));
@@ -106,7 +106,7 @@ impl<T: Reducible> Buckets<T> {
         self.buckets.len()
     }
 
-    /// Returns the number of elements of a gradient.
+    /// Returns the number of elements in a gradient.
     ///
     /// # Panics
     /// Panics if the gradient does not exist. The methods below also panic in this case.
@@ -134,8 +134,8 @@ impl<T: Reducible> Buckets<T> {
     /// step; in the next step, every gradient must be computed again.
     ///
     /// # Errors
-    /// [`CollectiveError::Argument`] if the gradient has already been marked in this step; otherwise the errors of
-    /// [`Communicator::all_reduce`].
+    /// Returns [`CollectiveError::Argument`] if the gradient has already been marked in this step; otherwise, returns
+    /// the errors of [`Communicator::all_reduce`].
     #[track_caller]
     pub fn ready(&mut self, ranks: &mut Communicator, gradient: usize) -> Result<()> {
         let place = &mut self.places[gradient];

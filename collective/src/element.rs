@@ -5,8 +5,8 @@ use half::{bf16, f16};
 
 use warpsmith_runtime::memory::DeviceCopy;
 
-/// Element type that can be reduced. The supported types are those of NCCL: `i8`, `u8`, `i32`, `u32`, `i64`, `u64`,
-/// `f16`, `f32`, `f64`, `bf16`, [`F8E4M3`] and [`F8E5M2`]. The trait is sealed. Other types do not compile:
+/// Element type that can be reduced. The supported types are the same as in NCCL: `i8`, `u8`, `i32`, `u32`, `i64`,
+/// `u64`, `f16`, `f32`, `f64`, `bf16`, [`F8E4M3`] and [`F8E5M2`]. The trait is sealed. Other types do not compile:
 ///
 /// ```compile_fail
 /// use warpsmith_collective::ReduceOp;
@@ -116,9 +116,9 @@ pub enum ReduceOp<T: Reducible> {
     Sum,
     /// Product.
     Prod,
-    /// Minimum. Minimum; any number is less than NaN.
+    /// Minimum. Any number counts as less than NaN.
     Min,
-    /// Maximum. Maximum; any number is greater than NaN.
+    /// Maximum. Any number counts as greater than NaN.
     Max,
     /// Sum divided by the number of ranks; for integers, the quotient is rounded towards zero.
     Avg,

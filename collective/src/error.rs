@@ -37,12 +37,12 @@ pub enum CollectiveError {
         /// Problem with the value.
         problem: String,
     },
-    /// An environment variable is missing that another one requires.
+    /// An environment variable that another variable requires is missing.
     #[error("{present} is set but {missing} is not: {advice}")]
     MissingVariable {
         /// The missing variable.
         missing: &'static str,
-        /// The variable that requires it.
+        /// The variable that requires the missing one.
         present: String,
         /// Advice for the user.
         advice: &'static str,

@@ -41,7 +41,7 @@ impl Fingerprint {
         }
     }
 
-    /// Returns the fingerprint of the creation of a communicator.
+    /// Returns the fingerprint that represents the creation of a communicator.
     pub(crate) fn init() -> Self {
         Self::new("init", Cow::Borrowed(""), 0)
     }

@@ -43,7 +43,7 @@ pub fn max_descriptors() -> usize {
     }
 }
 
-/// Returns the maximum value, because this system does not have such a limit.
+/// Returns the maximum value, because this system does not limit open files.
 #[cfg(not(unix))]
 pub fn max_descriptors() -> usize {
     usize::MAX

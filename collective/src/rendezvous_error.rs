@@ -1,4 +1,4 @@
-//! [`RendezvousError`]: errors of a rendezvous.
+//! [`RendezvousError`]: errors that a rendezvous returns.
 
 use std::fmt;
 
@@ -126,7 +126,7 @@ fn list(what: &str, numbers: &[usize]) -> String {
     }
 }
 
-/// Formats the first few of a list of places.
+/// Formats the first few places in a list.
 fn places(places: &[Place]) -> String {
     const SHOWN: usize = 8;
     let shown: Vec<String> = places.iter().take(SHOWN).map(ToString::to_string).collect();

@@ -124,7 +124,7 @@ impl Work {
     /// Returns whether the operation is complete. It does not block.
     ///
     /// # Errors
-    /// [`CommunicatorError`](crate::CommunicatorError) if the operation failed.
+    /// Returns [`CommunicatorError`](crate::CommunicatorError) if the operation failed.
     pub fn query(&self) -> Result<bool> {
         self.state.look();
         match &*self.state.result.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -138,8 +138,8 @@ impl Work {
     /// errors, but not for ordering, because later work on the buffers is ordered automatically.
     ///
     /// # Errors
-    /// [`CommunicatorError`](crate::CommunicatorError) if the operation has failed; [`CollectiveError::NotDone`] if the
-    /// operation is not complete after `timeout`.
+    /// Returns [`CommunicatorError`](crate::CommunicatorError) if the operation has failed, or
+    /// [`CollectiveError::NotDone`] if the operation is not complete after `timeout`.
     pub fn wait(&self, timeout: Duration) -> Result<()> {
         match self.state.wait(Instant::now().checked_add(timeout)) {
             Some(result) => Ok(result?),

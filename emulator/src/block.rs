@@ -1,4 +1,4 @@
-//! Shared state of the threads of a running block, including which of them have started and exited.
+//! State that a running block's threads share, including which threads have started and exited.
 //!
 //! A single host thread uses this state. Kernel code and the scheduler both hold shared references to it, so every
 //! borrow of a cell must end before control passes from one to the other.

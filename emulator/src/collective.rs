@@ -123,8 +123,8 @@ pub fn group_barrier() {
     end_of_part(block.parts.arrive_of_group(registers.waiter(location), &set.queue), OPERATION, location);
 }
 
-/// Completes the arrival at a partial barrier of the block. The last thread to arrive releases the others, for which
-/// this function waits.
+/// Completes the arrival at a partial barrier of the block. This function waits until the last thread to arrive
+/// releases the others.
 fn end_of_part(is_last: bool, operation: &'static str, location: &'static Location<'static>) {
     let registers = running(operation);
     let (block, set) = (registers.block(), registers.set());

@@ -104,7 +104,7 @@ pub unsafe fn init(barrier: *mut u64, arrivals: u32) {
 /// Panics outside of a kernel.
 ///
 /// # Safety
-/// The barrier must be in shared memory of a block of the cluster.
+/// The barrier must be in the shared memory of a block in the cluster.
 #[track_caller]
 pub unsafe fn arrive(barrier: *mut u64, bytes: u32) {
     let caller = Caller::new("Barrier::arrive");
@@ -157,8 +157,8 @@ pub unsafe fn wait(barrier: *mut u64, parity: u32) {
     }
 }
 
-/// Starts a TMA load of the box of `map` at coordinates `at`, of `bytes` bytes, to `shared`. The bytes count as
-/// transaction bytes of `barrier`.
+/// Starts a TMA load to `shared`. The source is the box of `map` at coordinates `at`, which has `bytes` bytes. The
+/// bytes count as transaction bytes of `barrier`.
 ///
 /// # Panics
 /// Panics outside of a kernel.
@@ -184,7 +184,7 @@ pub unsafe fn load(map: &TensorMapData, at: &[u32], shared: *mut u8, bytes: u32,
 /// Panics outside of a kernel.
 ///
 /// # Safety
-/// The requirements are those of [`load`], except that there is no barrier.
+/// The requirements are the same as for [`load`], except that there is no barrier.
 #[track_caller]
 pub unsafe fn store(map: &TensorMapData, at: &[u32], shared: *mut u8, bytes: u32) {
     let caller = Caller::new("TensorMap::store");

@@ -138,7 +138,7 @@ impl BlockSet<'_> {
         self.endless(Some(place.map_or_else(|| "an unknown place".to_owned(), |frame| frame.to_string())))
     }
 
-    /// Returns true if every thread that has started can continue, that is, if none is waiting and none was
+    /// Returns true if every thread that has started can continue, that is, if no thread is waiting and no thread was
     /// interrupted.
     #[cold]
     pub fn all_are_ready(&self, registers: &Registers) -> bool {
@@ -147,7 +147,7 @@ impl BlockSet<'_> {
             && self.waiting().is_empty()
     }
 
-    /// Returns the fault for a stack for which the operating system provides no memory.
+    /// Returns the fault for a stack that could not be allocated because the operating system is out of memory.
     pub fn out_of_stacks(&self, block: &Block, error: &std::io::Error) -> Fault {
         Fault::OutOfStacks { kernel: self.grid.kernel.name, block: block.index(), message: error.to_string() }
     }

@@ -48,8 +48,8 @@ pub enum Fault {
         thread: [u32; 3],
     },
 
-    /// Every thread that has not exited waits, and none can be woken. The deadlock involves either one block, or all
-    /// blocks of a cluster or a cooperative launch that run concurrently.
+    /// Every thread that has not exited waits, and no thread can be woken. The deadlock involves either one block, or
+    /// all blocks of a cluster or a cooperative launch that run concurrently.
     #[error(
         "kernel `{kernel}` deadlocked in block {}: every thread waits{}{}",
         Index(block),
@@ -113,7 +113,7 @@ pub enum Fault {
     Copies {
         /// Name of the kernel.
         kernel: &'static str,
-        /// Index of the block, or of the first of the blocks that run concurrently.
+        /// Index of the block or, if several blocks run concurrently, of the first of them.
         block: [u32; 3],
         /// Copies in flight, and the remedy.
         message: String,
@@ -146,7 +146,7 @@ pub enum Fault {
         kernel: &'static str,
         /// Findings, one per pair of source locations, in order of occurrence.
         findings: Vec<Finding>,
-        /// Number of findings in excess of the limit.
+        /// Number of findings beyond the limit.
         more: u64,
         /// Additional fault with which the launch ended.
         then: Option<Box<Fault>>,
@@ -262,7 +262,7 @@ impl Fault {
     }
 }
 
-/// Message that states that this number of bytes of shadow memory is insufficient, and the remedy.
+/// Message that this number of bytes of shadow memory is insufficient, with the remedy.
 struct NoShadow(usize);
 
 impl fmt::Display for NoShadow {

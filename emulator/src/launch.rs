@@ -38,7 +38,7 @@ pub const MAX_RESIDENT_THREADS: u32 = MAX_STACKS;
 /// Maximum number of blocks per cluster.
 pub const MAX_CLUSTER_BLOCKS: u32 = 16;
 
-/// Maximum number of threads of a launch that runs only on the calling core.
+/// Maximum number of threads in a launch that runs only on the calling core.
 const SMALL_LAUNCH: u64 = 2048;
 /// Maximum number of sets that a thread takes from the counter at once.
 const MAX_CHUNK: u64 = 64;
@@ -86,7 +86,7 @@ pub unsafe fn run(launch: &Launch<'_>) -> Result<(), Fault> {
 /// Runs one grid and returns the grids that it launched.
 ///
 /// # Safety
-/// The requirements are those of [`run`].
+/// The requirements are the same as for [`run`].
 pub(crate) unsafe fn run_grid(launch: &Launch<'_>, children: Children) -> Result<Children, Fault> {
     let mut grid =
         Grid::new(launch).map_err(|message| Fault::InvalidLaunch { kernel: launch.kernel.name, message })?;
@@ -229,7 +229,7 @@ impl Grid {
         wanted.min(rayon::current_num_threads() as u64 - 1)
     }
 
-    /// Runs sets of blocks until none is left.
+    /// Runs sets of blocks until no set is left.
     fn work(&self) {
         let registers = registers();
         registers.block_dim.set(self.block);

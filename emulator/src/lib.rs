@@ -10,13 +10,13 @@
 //! include lanes that disagree about a warp operation, and threads that disagree about an operation on a shared array.
 //! A few errors still terminate the process with the usual message: a stack overflow (see [`settings`]), a destructor
 //! that panics during another panic, and a failed precondition check of an unsafe function. In a program that was built
-//! with `panic = "abort"`, any panic does. A kernel that never ends fails after a time limit.
+//! with `panic = "abort"`, any panic terminates the process. A kernel that never ends fails after a time limit.
 //!
 //! | module | purpose |
 //! | --- | --- |
 //! | [`launch`] | describes and validates a launch, and distributes its blocks over the cores |
 //! | `set` | blocks that run concurrently: starting, suspending and exiting their threads |
-//! | `block` | shared state of the threads of a running block |
+//! | `block` | state that a running block's threads share |
 //! | `scheduler` | selects the next thread; stops blocks whose kernel has failed |
 //! | `diagnosis` | faults, with the source locations where threads wait |
 //! | `runner` | coroutines that run threads and are reused from block to block |
@@ -30,10 +30,10 @@
 //! | `wait` | waiting and ready threads |
 //! | `watch` | time limit of a block |
 //! | [`dynamic`] | kernels that are launched by kernels |
-//! | [`shared`] | shared memory of a block, and of the other blocks of its cluster |
+//! | [`shared`] | shared memory of a block and of the other blocks in its cluster |
 //! | [`redzone`] | detects out-of-bounds writes |
 //! | [`output`] | text printed by kernels, and its capture |
-//! | [`fault`] | errors of a launch |
+//! | [`fault`] | errors that a launch returns |
 //! | [`check`] | finds races and invalid memory accesses in instrumented programs |
 //! | `panics` | suppresses the output of panics in kernels and records their locations |
 //! | `order` | sequential and seeded orders |

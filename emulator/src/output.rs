@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::registers::running;
 
-/// Number of bytes after which text is flushed even though the blocks that run concurrently have not finished.
+/// Number of buffered bytes at which text is flushed, even if the blocks that run concurrently have not finished.
 const FLUSH_BYTES: usize = 64 * 1024;
 
 /// Text of one [`print()`] call.

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 
 use crate::wait::{Queue, Waiter};
 
-/// Number of barriers of a block. Barrier 0 belongs to `sync_threads`.
+/// Number of barriers per block. Barrier 0 belongs to `sync_threads`.
 const BARRIERS: u32 = 16;
 /// Number of threads per warpgroup.
 const GROUP: u32 = 128;
@@ -43,7 +43,7 @@ impl PartBarriers {
         self.arrive_at(number, threads, waiter, queue)
     }
 
-    /// Counts an arrival at the barrier of `waiter`'s warpgroup, for operations of the warpgroup.
+    /// Counts an arrival at the barrier of `waiter`'s warpgroup, for warpgroup operations.
     pub fn arrive_of_group(&self, waiter: Waiter, queue: &Queue) -> bool {
         self.arrive_at(BARRIERS + waiter.thread / GROUP, GROUP, waiter, queue).unwrap_or(false)
     }

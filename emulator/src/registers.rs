@@ -45,7 +45,7 @@ pub(crate) struct Registers {
     pub shared_bytes: Cell<u32>,
     /// Checker of the running launch; null if the launch is not checked or while [`Registers::with_checker`] runs.
     pub checker: Cell<*mut Checker>,
-    /// Boxed backtrace of an [abandoned](BlockSet::abandon) thread; null if there is none.
+    /// Boxed backtrace of an [abandoned](BlockSet::abandon) thread; null if no thread was abandoned.
     pub interrupted: Cell<*mut Backtrace>,
 }
 

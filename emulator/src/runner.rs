@@ -34,7 +34,7 @@ pub(crate) enum Command {
 pub(crate) enum Progress {
     /// Its GPU thread waits or yields to others.
     Suspended,
-    /// Its GPU thread must not continue, and none of the thread's data may be used or dropped again.
+    /// Its GPU thread must not continue, and the thread's data must not be used or dropped again.
     Abandoned,
     /// All threads of the block have started.
     Idle,
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn the_pool_keeps_the_stacks_of_a_thread_that_ends() {
-        // This is more than the other tests of this program use meanwhile.
+        // This is more than other tests in this program use at the same time.
         const COUNT: usize = 3000;
         let fill = || {
             let mut runners = Runners::default();

@@ -63,8 +63,8 @@ pub(crate) fn run_set(
             break;
         }
         if set.is_late() {
-            // Immediately after a barrier, no thread waits. In that case, the next thread runs first, so that the fault
-            // can report what the kernel is doing.
+            // Immediately after a barrier, no thread is waiting. In that case, the next thread runs first, so that the
+            // fault can report what the kernel is doing.
             if was_late || !set.all_are_ready(registers) {
                 break;
             }

@@ -3,7 +3,7 @@
 //! | variable | meaning | default |
 //! | --- | --- | --- |
 //! | `WARPSMITH_EMULATOR_STACK` | stack size of a GPU thread in bytes, at most 1073741824 | 262144 |
-//! | `WARPSMITH_EMULATOR_SPIN_LIMIT` | number of reads of atomics without progress of any thread of a block, after which the block counts as stuck; if every running block is stuck, the launch fails | 268435456 |
+//! | `WARPSMITH_EMULATOR_SPIN_LIMIT` | number of atomic reads without progress of any thread in a block, after which the block counts as stuck; if every running block is stuck, the launch fails | 268435456 |
 //! | `WARPSMITH_EMULATOR_TIME_LIMIT` | seconds for which a block, or the blocks that run concurrently with it, may run before the launch fails; `off` for no limit | 300 |
 //! | `WARPSMITH_EMULATOR_SEED` | [order](crate::Order) of launches for which the program does not select an order ([`order`]): a number, or `off` for the sequential order | drawn at random for each process; sequential under `warpsmith check` |
 //!
@@ -82,7 +82,7 @@ fn time_limit(value: Option<String>) -> Result<Option<Duration>, String> {
 /// Random seed of a process without a configured seed, so that each run has a different order.
 static DRAWN: OnceLock<u64> = OnceLock::new();
 
-/// Returns the order that the environment specifies for launches for which the program does not select an order.
+/// Returns the order, specified by the environment, of launches for which the program does not select an order.
 pub fn order() -> Order {
     match seed(std::env::var(SEED).ok()) {
         Ok(Seed::Of(seed)) => Order::Seeded(seed),

@@ -37,7 +37,7 @@ pub fn static_memory(site: *const u8, bytes: usize, align: usize) -> *mut u8 {
 }
 
 /// Returns the dynamic shared memory of the block, whose size is specified at launch and aligned to [`DYNAMIC_ALIGN`]
-/// bytes. If there is none, the returned address must not be read.
+/// bytes. If the size is 0, the returned address must not be read.
 ///
 /// # Panics
 /// Panics outside of a kernel.
@@ -213,8 +213,8 @@ impl Shared {
         (site.memory.address.as_ptr(), is_new)
     }
 
-    /// Returns the requested piece into which `pointer` points or, if there is none, the piece to whose end it points.
-    /// Also returns the offset in the piece.
+    /// Returns the requested piece into which `pointer` points or, if it points into no piece, the piece to whose end
+    /// it points. Also returns the offset in the piece.
     fn find(&self, pointer: *const u8) -> Option<(Place, usize)> {
         let sites = self.sites.borrow();
         let sites = sites.iter().filter(|site| site.ready).map(|Site { key, location, memory, .. }| {

@@ -15,7 +15,7 @@ pub(crate) use interrupt::Interrupted;
 
 use crate::settings;
 
-/// Time for which a late set may continue before its host thread is interrupted.
+/// Time that a late set may continue before its host thread is interrupted.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// State of one host thread, as observed by the watcher.

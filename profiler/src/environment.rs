@@ -62,7 +62,7 @@ fn launches() -> Result<Option<u64>, String> {
         .ok_or(format!("{LAUNCHES}={value} is no number of launches; give one from 1 on, or `all`"))
 }
 
-/// Returns the texts of which the name of a counted kernel must contain at least one.
+/// Returns the texts at least one of which the name of a counted kernel must contain.
 fn kernels() -> Vec<String> {
     let value = std::env::var_os(KERNELS).unwrap_or_default();
     value.to_string_lossy().split(';').filter(|name| !name.is_empty()).map(str::to_owned).collect()

@@ -28,7 +28,7 @@ pub(crate) fn start(recording: &Arc<Recording>, driver: &Arc<dyn Driver>) -> Res
             Ok(())
         }
         Err(error) => {
-            // Activity of the host is recorded in any case.
+            // Host activity is recorded in any case.
             recording.note(&format!("{} records", driver.name()), format!("none: {error}"));
             Err(ProfilerError::Driver { driver: driver.name(), error }.into())
         }

@@ -30,8 +30,8 @@ impl Default for ProfilerOptions {
 }
 
 impl ProfilerOptions {
-    /// Records every device of the driver of `device`. Can be called repeatedly. If this method is never called, all
-    /// devices of the process are recorded, including devices that are opened later.
+    /// Records every device that belongs to `device`'s driver. Can be called repeatedly. If this method is never
+    /// called, all devices of the process are recorded, including devices that are opened later.
     pub fn device(mut self, device: &Device) -> Self {
         self.devices.push(device.clone());
         self

@@ -24,7 +24,7 @@ use crate::samples;
 /// Interval at which records are written to the file.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// ID of the process that is recording or counting; 0 if there is none.
+/// ID of the process that is recording or counting; 0 if no process is.
 static RECORDING_IN: AtomicU32 = AtomicU32::new(0);
 
 /// Exclusive right of one recorder to record or count in this process.
@@ -134,9 +134,9 @@ impl Profiler {
     /// Starts recording.
     ///
     /// # Errors
-    /// [`ProfilerError::Recording`] if another profiler in the process is recording. [`ProfilerError::Forked`] in a
-    /// process that was forked from one that is recording. [`ProfilerError::Driver`] if an open device cannot be
-    /// recorded. [`ProfilerError::MixedClocks`].
+    /// Returns [`ProfilerError::Recording`] if another profiler in the process is recording. Returns
+    /// [`ProfilerError::Forked`] in a process that was forked from one that is recording. Returns
+    /// [`ProfilerError::Driver`] if an open device cannot be recorded. Returns [`ProfilerError::MixedClocks`].
     pub fn start(options: ProfilerOptions) -> Result<Self> {
         Running::start(options, || Ok(Output::Memory(Box::default()))).map(Self)
     }
@@ -145,8 +145,8 @@ impl Profiler {
     /// `.gz`, and is created immediately. If the program is killed, the file is readable up to the last half second.
     ///
     /// # Errors
-    /// The errors of [`Self::start`]; [`ProfilerError::File`] if the file cannot be created or its name ends in
-    /// `.pftrace`.
+    /// Returns the errors of [`Self::start`], or [`ProfilerError::File`] if the file cannot be created or its name ends
+    /// in `.pftrace`.
     pub fn to_file(path: impl AsRef<Path>) -> Result<FileProfiler> {
         FileProfiler::start(ProfilerOptions::default(), path.as_ref())
     }
@@ -154,7 +154,7 @@ impl Profiler {
     /// Waits for running device work, stops recording, and returns the trace.
     ///
     /// # Errors
-    /// [`ProfilerError::Forked`] in a forked process, because the recording belongs to its parent.
+    /// Returns [`ProfilerError::Forked`] in a forked process, because the recording belongs to its parent.
     pub fn stop(mut self) -> Result<Trace> {
         let (trace, _) = self.0.stop(true)?;
         Ok(trace.unwrap_or_default())
@@ -182,7 +182,7 @@ impl ProfilerOptions {
     /// Starts a profiler that uses these options and keeps the trace in memory.
     ///
     /// # Errors
-    /// The errors of [`Profiler::start`].
+    /// Returns the errors of [`Profiler::start`].
     pub fn start(self) -> Result<Profiler> {
         Profiler::start(self)
     }
@@ -190,7 +190,7 @@ impl ProfilerOptions {
     /// Starts a profiler that uses these options and writes a file.
     ///
     /// # Errors
-    /// The errors of [`Profiler::to_file`].
+    /// Returns the errors of [`Profiler::to_file`].
     pub fn to_file(self, path: impl AsRef<Path>) -> Result<FileProfiler> {
         FileProfiler::start(self, path.as_ref())
     }
@@ -205,8 +205,8 @@ impl FileProfiler {
     /// Waits for running device work, stops recording, and completes the file.
     ///
     /// # Errors
-    /// [`ProfilerError::File`] if the file could not be written completely; data that had been written before is kept.
-    /// [`ProfilerError::Forked`] in a forked process, because the recording belongs to its parent.
+    /// Returns [`ProfilerError::File`] if the file could not be written completely; data that had been written before
+    /// is kept. Returns [`ProfilerError::Forked`] in a forked process, because the recording belongs to its parent.
     pub fn finish(mut self) -> Result<Written> {
         self.end()
     }

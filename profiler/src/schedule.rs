@@ -34,13 +34,13 @@ use crate::profiler::Profiler;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Schedule {
-    /// Number of steps at the start of the loop that belong to no cycle.
+    /// Number of steps at the start of the loop that do not belong to a cycle.
     pub skip: u64,
     /// Number of steps at the start of each cycle that are not recorded.
     pub wait: u64,
-    /// Number of steps after those of `wait` that are recorded and discarded.
+    /// Number of steps, after the `wait` steps, that are recorded and discarded.
     pub warm_up: u64,
-    /// Number of steps after those of `warm_up` that are recorded and kept; at least 1.
+    /// Number of steps, after the `warm_up` steps, that are recorded and kept; at least 1.
     pub record: u64,
     /// Number of cycles; 0 means no limit.
     pub repeat: u64,
@@ -66,7 +66,7 @@ impl Schedule {
     /// the trace and the zero-based number of the cycle.
     ///
     /// # Errors
-    /// [`ProfilerError::EmptySchedule`]; the errors of [`Profiler::start`].
+    /// Returns [`ProfilerError::EmptySchedule`], or the errors of [`Profiler::start`].
     pub fn start<H: FnMut(Trace, u64)>(self, options: ProfilerOptions, handler: H) -> Result<Scheduled<H>> {
         if self.record == 0 {
             return Err(ProfilerError::EmptySchedule.into());
@@ -112,8 +112,8 @@ impl<H: FnMut(Trace, u64)> Scheduled<H> {
     /// Ends the current step of the loop. After the last step of a cycle, waits for the devices and calls the handler.
     ///
     /// # Errors
-    /// The errors of [`Profiler::start`] and [`Profiler::stop`]. After an error, the loop can continue, and later
-    /// cycles are still recorded.
+    /// Returns the errors of [`Profiler::start`] and [`Profiler::stop`]. After an error, the loop can continue, and
+    /// later cycles are still recorded.
     pub fn step(&mut self) -> Result<()> {
         let (before, cycle) = self.schedule.phase(self.step);
         let is_same_cycle = self.schedule.phase(self.step + 1).1 == cycle;

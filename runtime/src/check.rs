@@ -3,7 +3,7 @@
 //! A finding is an error of the launch in which it occurs, not a fault, so the kernel runs to completion and the device
 //! stays usable. Findings are reported to the thread that enqueued the launch. That thread's next call that waits for
 //! work or observes its completion returns them: `synchronize` and `query` of streams, events and the device, copies to
-//! the host, and futures. That call returns [`Error::Findings`] once, although the work for which it waited has run. If
+//! the host, and futures. That call returns [`Error::Findings`] once, although the work on which it waited has run. If
 //! the thread makes no such call, only the command lists the findings.
 //!
 //! A test can collect the findings itself with [`Device::checked`].
@@ -64,7 +64,7 @@ impl Checked {
     /// they occurred. Each pair of source locations in a launch yields one finding.
     ///
     /// # Errors
-    /// Returns the fault if a kernel that was running caused one.
+    /// If a running kernel caused a fault, returns that fault.
     pub fn findings(&self) -> Result<Vec<Finding>> {
         self.device.wait()?;
         Ok(self.scope.take().findings)

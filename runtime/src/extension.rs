@@ -126,7 +126,7 @@ impl Stream {
     /// Returns the same errors as [`Self::enqueue`].
     ///
     /// # Safety
-    /// The requirements are those of [`Self::enqueue`].
+    /// The requirements are the same as for [`Self::enqueue`].
     #[track_caller]
     pub unsafe fn enqueue_named<E: Into<Error>>(
         &self,
@@ -142,8 +142,8 @@ impl Stream {
         })
     }
 
-    /// Enqueues a call of a host function, ordered like work enqueued with [`Self::enqueue`]. In a graph, the function
-    /// is called once per launch. The function must not call the driver or wait.
+    /// Enqueues a host function call, ordered like work enqueued with [`Self::enqueue`]. In a graph, the function is
+    /// called once per launch. The function must not call the driver or wait.
     ///
     /// On the emulated device, the function takes the place of work that a library would run on a GPU. On that device,
     /// device addresses are process addresses.
@@ -171,7 +171,7 @@ impl Stream {
     /// Returns the same errors as [`Self::enqueue`].
     ///
     /// # Safety
-    /// The requirements are those of [`Self::enqueue_host`].
+    /// The requirements are the same as for [`Self::enqueue_host`].
     #[track_caller]
     pub unsafe fn enqueue_host_named(
         &self,

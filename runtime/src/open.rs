@@ -37,7 +37,7 @@ impl Entry {
 
 static DEVICES: Mutex<Option<HashMap<DeviceId, Entry>>> = Mutex::new(None);
 
-/// Opens a device, or returns the open device if there is one.
+/// Opens a device, or returns the device if it is already open.
 fn open(id: DeviceId) -> Result<Device> {
     let driver = drivers::driver(id)?;
     let count = driver.device_count()?;
@@ -63,7 +63,7 @@ fn open(id: DeviceId) -> Result<Device> {
     Ok(device)
 }
 
-/// Returns the open device, if there is one. If the device is lost, removes the process's handle of it.
+/// Returns the device if it is open. If the device is lost, removes the process's handle to it.
 fn find_open(id: DeviceId) -> Option<Device> {
     let lock = || DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
     let lost = match lock().as_mut()?.get_mut(&id)? {
@@ -161,7 +161,8 @@ impl Device {
         Ok(drivers::driver(DeviceId::Cuda(0))?.device_count()?)
     }
 
-    /// Opens a device of a custom driver, for tests. The device is not shared, so each call retains the context again.
+    /// Opens a device that belongs to a custom driver, for tests. The device is not shared, so each call retains the
+    /// context again.
     ///
     /// # Errors
     /// Returns [`Error::NoSuchDevice`] if `ordinal` is out of range, or any [driver error](crate::Error::Driver).
@@ -179,7 +180,7 @@ impl Device {
         Self::on_driver(driver, id)
     }
 
-    /// Creates a device of a driver whose hooks have been called.
+    /// Creates a device whose driver's hooks have been called.
     fn on_driver(driver: Arc<dyn Driver>, id: DeviceId) -> Result<Self> {
         let ordinal = id.ordinal();
         let options = AllocatorOptions::from_environment()?;

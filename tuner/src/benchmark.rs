@@ -148,7 +148,7 @@ pub trait Benchmark: Send + Sync {
         vec!["f32"]
     }
 
-    /// Returns the sizes that are measured if the user specifies none. An empty list selects the default sizes.
+    /// Returns the sizes that are measured if the user specifies no sizes. An empty list selects the default sizes.
     fn sizes(&self, device: &Device) -> Vec<u64> {
         let _ = device;
         Vec::new()
@@ -170,7 +170,7 @@ pub trait Benchmark: Send + Sync {
     /// Allocates and fills the buffers on the stream's device.
     ///
     /// # Errors
-    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
+    /// Returns the [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
     fn prepare(&self, setup: &Setup<'_>) -> Result<Box<dyn Case>>;
 }
 
@@ -190,7 +190,8 @@ pub struct Probe {
 pub struct Suite {
     /// Benchmarks in the order in which they are listed. Their names must be distinct.
     pub benchmarks: Vec<Box<dyn Benchmark>>,
-    /// Benchmarks of disabled cargo features: the prefix of their names, and the name of the feature.
+    /// Benchmarks that disabled Cargo features exclude: for each feature, the prefix of their names and the feature's
+    /// name.
     pub left_out: Vec<(&'static str, &'static str)>,
     /// Function that creates the probes with which results are compared.
     pub probes: fn(&Stream) -> Result<Vec<Probe>>,
@@ -200,7 +201,7 @@ impl Suite {
     /// Checks that the names of all benchmarks are distinct.
     ///
     /// # Errors
-    /// [`Error::SameName`], which contains the duplicate name.
+    /// Returns [`Error::SameName`], which contains the duplicate name.
     pub fn check(&self) -> Result<()> {
         let mut names = HashSet::new();
         match self.benchmarks.iter().find(|benchmark| !names.insert(benchmark.name())) {
@@ -212,8 +213,9 @@ impl Suite {
     /// Finds a benchmark by name. A leading `reduce_` may be omitted.
     ///
     /// # Errors
-    /// [`Error::LeftOut`], which names the feature that provides the benchmark. [`Error::UnknownKernel`], which
-    /// suggests similar names, or lists all names if none is similar. Also the errors of [`Self::check`].
+    /// Returns [`Error::LeftOut`], which names the feature that provides the benchmark. Returns
+    /// [`Error::UnknownKernel`], which suggests similar names, or lists all names if no name is similar. Also returns
+    /// the errors of [`Self::check`].
     pub fn find(&self, name: &str) -> Result<&dyn Benchmark> {
         self.check()?;
         let all = || self.benchmarks.iter().map(|benchmark| &**benchmark);
@@ -230,7 +232,7 @@ impl Suite {
 /// Returns the benchmark's own name for the element type that `text` specifies.
 ///
 /// # Errors
-/// [`Error::UnknownDtype`], which lists the supported types.
+/// Returns [`Error::UnknownDtype`], which lists the supported types.
 pub fn dtype(benchmark: &dyn Benchmark, text: &str) -> Result<&'static str> {
     let known = benchmark.dtypes();
     known.iter().copied().find(|&name| name == text).ok_or_else(|| Error::UnknownDtype {

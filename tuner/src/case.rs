@@ -4,7 +4,7 @@
 //! [`Case::check`] first poisons the output, or restores it if the kernel updates it, so that the output of an earlier
 //! launch cannot pass the check. It then compares every element. To keep the check cheap, only the output of the first
 //! correct configuration is compared with the float64 reference on the host. A later output with the same bytes is
-//! correct, with the same error; one with different bytes is compared with the reference.
+//! correct, with the same error; an output with different bytes is compared with the reference.
 
 use gpu_std::scalar::Scalar;
 use warpsmith_runtime::{DeviceBuffer, Stream};
@@ -22,20 +22,20 @@ pub trait Case {
     /// belongs in this method.
     ///
     /// # Errors
-    /// The configuration cannot be launched.
+    /// Fails if the configuration cannot be launched.
     fn select(&mut self, configuration: &Configuration) -> Result<()>;
 
     /// Enqueues a launch that uses one of the buffer copies.
     ///
     /// # Errors
-    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors); [`Error::NothingSelected`].
+    /// Returns the [enqueue errors](warpsmith_runtime::Error#enqueue-errors), or [`Error::NothingSelected`].
     fn launch(&mut self, copy: usize) -> Result<()>;
 
     /// Launches the kernel once on poisoned output, waits for the launch, and checks the result.
     ///
     /// # Errors
-    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors). An incorrect result is not an error, but is
-    /// reported by the returned [`Check`].
+    /// Returns the [enqueue errors](warpsmith_runtime::Error#enqueue-errors). An incorrect result is not an error, but
+    /// is reported by the returned [`Check`].
     fn check(&mut self) -> Result<Check>;
 }
 
@@ -52,7 +52,7 @@ pub type LaunchFn<I, O, C> =
 
 /// Expected output of a case.
 pub enum Expected<I> {
-    /// Function of the elements that have the same index in up to three host arrays.
+    /// Function that is applied to the elements with the same index in up to three host arrays.
     Each(fn([f64; 3]) -> f64, Vec<Vec<I>>),
     /// Single value.
     One(f64),
@@ -98,7 +98,7 @@ impl<I: Scalar, O: Scalar, C> Arrays<I, O, C> {
     /// Allocates `copies` sets of the arrays on the stream's device and fills them.
     ///
     /// # Errors
-    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
+    /// Returns the [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
     pub fn new(stream: &Stream, copies: usize, parts: Parts<I, O, C>) -> Result<Self> {
         let Parts { inputs: host, initial, choose, launch, expected, tolerance } = parts;
         let mut inputs: Vec<Vec<DeviceBuffer<I>>> = Vec::with_capacity(copies);

@@ -1,8 +1,8 @@
 //! [`Document`]: the results of a run.
 //!
-//! After [`Document::write`], the file contains either the whole new document or what it contained before. Times that
-//! have been read from a document are positive and finite. Fields can be added within a [`SCHEMA`] version, but are
-//! neither changed nor removed.
+//! After [`Document::write`], the file contains either the whole new document or its previous contents. Times that have
+//! been read from a document are positive and finite. Fields can be added within a [`SCHEMA`] version, but are neither
+//! changed nor removed.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -119,11 +119,11 @@ pub struct Condition {
 pub struct ProbeResult {
     /// Name: `copy`, `read` or `fma`.
     pub name: String,
-    /// GB/s (10^9 bytes per second); 0 for a probe that only computes.
+    /// Throughput in GB/s (10^9 bytes per second); 0 for a probe that only computes.
     pub gbps: f64,
-    /// GFLOP/s; 0 for a probe that only moves data.
+    /// Arithmetic rate in GFLOP/s; 0 for a probe that only moves data.
     pub gflops: f64,
-    /// Number of samples, which were interleaved with those of the kernels.
+    /// Number of samples. They were interleaved with the samples of the kernels.
     pub samples: usize,
 }
 
@@ -181,7 +181,8 @@ pub struct Record {
     pub outcome: Outcome,
     /// Error text; empty if there was no error.
     pub problem: String,
-    /// Largest difference from the reference; `null` if there is none, or if the difference is NaN or infinite.
+    /// Largest difference from the reference; `null` if the output was not compared, or if the difference is NaN or
+    /// infinite.
     pub max_error: Option<f64>,
     /// Minimum number of bytes that the kernel reads and writes.
     pub bytes: u64,
@@ -232,8 +233,8 @@ impl Record {
         Some(self.gbps()? / device.memory_gbps?)
     }
 
-    /// Returns the throughput as a fraction of that of the interleaved probe. Returns `None` if there are no times, or
-    /// if the kernel neither moves bytes nor computes.
+    /// Returns the throughput as a fraction of the interleaved probe's throughput. Returns `None` if there are no
+    /// times, or if the kernel neither moves bytes nor computes.
     pub fn of_probe(&self) -> Option<f64> {
         if self.bytes.max(self.flops) == 0 {
             return None;
@@ -309,13 +310,13 @@ impl Document {
     }
 
     /// Returns the best record for each kernel, type, size and mode, in the order in which they were measured. The best
-    /// record is the winner of a tuning run or, if there is none, the fastest correct configuration.
+    /// record is the winner of a tuning run or, if no record is a winner, the fastest correct configuration.
     pub fn best(&self) -> Vec<&Record> {
         self.cases().iter().filter_map(|case| best(case)).collect()
     }
 
-    /// Returns the median clock of all samples and the maximum clock of the device in MHz, provided that the former is
-    /// below 95 % of the latter. In this case, the device ran below its peak, for whatever reason.
+    /// Returns the median clock of all samples and the maximum clock of the device in MHz, provided that the median is
+    /// below 95 % of the maximum. In this case, the device ran below its peak, for whatever reason.
     pub fn low_clock(&self) -> Option<(u32, u32)> {
         let highest = self.device.after.max_sm_clock_mhz.or(self.device.before.max_sm_clock_mhz)?;
         let timings = self.results.iter().filter_map(|record| record.timing.as_ref());
@@ -328,7 +329,7 @@ impl Document {
     /// Reads a document.
     ///
     /// # Errors
-    /// [`Error::Read`] if the file does not exist or is larger than 128 MiB, or if [`Self::from_json`] fails.
+    /// Returns [`Error::Read`] if the file does not exist or is larger than 128 MiB, or if [`Self::from_json`] fails.
     pub fn read(path: &Path) -> Result<Self> {
         let text = read_text(path, MAX_BYTES)?;
         Self::from_json(&text).map_err(|reason| Error::Read { path: path.to_path_buf(), reason })
@@ -337,7 +338,7 @@ impl Document {
     /// Parses a document from JSON text.
     ///
     /// # Errors
-    /// A message with the cause: malformed JSON, a different schema, or an impossible launch time.
+    /// Returns a message with the cause: malformed JSON, a different schema, or an impossible launch time.
     pub fn from_json(text: &str) -> std::result::Result<Self, String> {
         let no_document = |error: serde_json::Error| format!("it is no document of results: {error}");
         match serde_json::from_str(text).map_err(no_document)? {
@@ -375,13 +376,14 @@ impl Document {
     /// Writes the document to `path`, creating missing parent folders.
     ///
     /// # Errors
-    /// [`Error::Write`], which contains the path and the system's error.
+    /// Returns [`Error::Write`], which contains the path and the system's error.
     pub fn write(&self, path: &Path) -> Result<()> {
         write_text(path, &self.to_json())
     }
 }
 
-/// Returns the best usable record of a case: the winner of a tuning run or, if there is none, the fastest record.
+/// Returns the best usable record of a case: the winner of a tuning run or, if no record is a winner, the fastest
+/// record.
 pub fn best<'a>(case: &[&'a Record]) -> Option<&'a Record> {
     case.iter().copied().rfind(|record| record.is_winner && record.is_usable()).or_else(|| fastest(case))
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// Result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Reason for which a run could not be set up or finished.
+/// Reason why a run could not be set up or finished.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -43,7 +43,7 @@ pub enum Error {
     LeftOut {
         /// Name as given.
         name: String,
-        /// Cargo feature that includes the kernel.
+        /// Cargo feature that enables the kernel.
         feature: &'static str,
     },
     /// Two benchmarks in a program have the same name.

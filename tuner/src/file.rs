@@ -1,7 +1,7 @@
 //! Reads files of bounded size, and writes files atomically.
 //!
-//! After a write, the path contains either the whole new file or what it contained before. Writing does not follow
-//! symbolic links.
+//! After a write, the path contains either the whole new file or the previous file. Writing does not follow symbolic
+//! links.
 
 #[cfg(any(test, feature = "command"))]
 use std::ffi::OsString;
@@ -13,10 +13,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, Result};
 
-/// Reads the text of a file with a size of at most `most` bytes.
+/// Reads the text of a file whose size is at most `most` bytes.
 ///
 /// # Errors
-/// [`Error::Read`] if the file does not exist, is too large, or is not UTF-8.
+/// Returns [`Error::Read`] if the file does not exist, is too large, or is not UTF-8.
 pub fn read_text(path: &Path, most: u64) -> Result<String> {
     let fail = |reason: String| Error::Read { path: path.to_path_buf(), reason };
     let mut text = String::new();
@@ -31,7 +31,7 @@ pub fn read_text(path: &Path, most: u64) -> Result<String> {
 /// Writes a text to `path` atomically, creating missing parent folders.
 ///
 /// # Errors
-/// [`Error::Write`], which contains the path and the system's error.
+/// Returns [`Error::Write`], which contains the path and the system's error.
 pub fn write_text(path: &Path, text: &str) -> Result<()> {
     write_partial(path, text, |partial| fs::rename(partial, path))
 }
@@ -39,7 +39,7 @@ pub fn write_text(path: &Path, text: &str) -> Result<()> {
 /// Checks in advance whether [`write_text`] can write to `path`. Creates missing parent folders.
 ///
 /// # Errors
-/// [`Error::Write`], which contains the path and the system's error.
+/// Returns [`Error::Write`], which contains the path and the system's error.
 #[cfg(any(test, feature = "command"))]
 pub fn check_writable(path: &Path) -> Result<()> {
     if path.is_dir() {

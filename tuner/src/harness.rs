@@ -26,7 +26,7 @@ pub(crate) struct Harness<'a> {
     stop: &'a Arc<AtomicBool>,
     instruments: Option<Instruments>,
     ready: Option<Ready>,
-    /// Error of the probes. Error of a probe; after an error, no probe is timed.
+    /// Error from a probe. After an error, probes are no longer timed.
     problem: Option<Error>,
 }
 
@@ -52,8 +52,7 @@ impl<'a> Harness<'a> {
         Self { plan, has_probes, stop, instruments: None, ready: None, problem: None }
     }
 
-    /// Frees the prepared case, if there is one. If `is_probed` is true, times the probes of the case once more before
-    /// that.
+    /// Frees the prepared case, if any. If `is_probed` is true, times the probes of the case once more before that.
     pub fn close(&mut self, planned: &PlannedCase<'_>, is_probed: bool) {
         if self.ready.take().is_some() && is_probed {
             self.probe(planned);
@@ -72,7 +71,7 @@ impl<'a> Harness<'a> {
         self.instruments.as_ref().map_or_else(Vec::new, |instruments| instruments.probes.results())
     }
 
-    /// Takes the error of the probes, if there was one.
+    /// Takes the error that a probe returned, if any.
     pub fn problem(&mut self) -> Option<Error> {
         self.problem.take()
     }
@@ -80,7 +79,7 @@ impl<'a> Harness<'a> {
     /// Waits for all work on the stream.
     ///
     /// # Errors
-    /// The error of a lost device.
+    /// Returns an error if the device is lost.
     pub fn synchronize(&self) -> Result<()> {
         self.instruments.as_ref().map_or(Ok(()), |instruments| Ok(instruments.stream.synchronize()?))
     }
@@ -90,7 +89,7 @@ impl<'a> Harness<'a> {
     /// is lost, the outcome is [`Outcome::Crashed`].
     ///
     /// # Errors
-    /// An error if the case cannot be prepared.
+    /// Returns an error if the case cannot be prepared.
     pub fn measure(&mut self, planned: &PlannedCase<'_>, configuration: &Configuration) -> Result<Measured> {
         self.open(planned)?;
         if self.ready.as_ref().is_some_and(|ready| ready.since >= EVERY) {
@@ -128,7 +127,7 @@ impl<'a> Harness<'a> {
     /// Checks a configuration without timing it, even if it has already been checked.
     ///
     /// # Errors
-    /// The errors of [`Self::measure`].
+    /// Returns the errors of [`Self::measure`].
     pub fn check_again(
         &mut self,
         planned: &PlannedCase<'_>,

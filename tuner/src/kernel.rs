@@ -242,7 +242,7 @@ impl<I: Scalar, O: Scalar> ArrayKernel<I, O> {
         self
     }
 
-    /// Sets the sizes that are measured if the user specifies none.
+    /// Sets the sizes that are measured if the user specifies no sizes.
     #[must_use]
     pub fn over_sizes(mut self, sizes: impl IntoIterator<Item = u64>) -> Self {
         self.sizes = sizes.into_iter().collect();

@@ -41,7 +41,7 @@ impl Probes {
     /// Creates the probes of a suite.
     ///
     /// # Errors
-    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
+    /// Returns the [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
     pub fn new(suite: &Suite, stream: &Stream) -> Result<Self> {
         let measured = |probe| Measured { probe, samples: Vec::new(), latest_us: None, launches: None };
         Ok(Self { all: (suite.probes)(stream)?.into_iter().map(measured).collect(), before: Vec::new() })
@@ -58,7 +58,7 @@ impl Probes {
     /// Times the probes with which launches of `work` are compared.
     ///
     /// # Errors
-    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
+    /// Returns the [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
     pub fn time(&mut self, work: &Work, stopwatch: &mut Stopwatch, effort: Effort) -> Result<()> {
         let effort = Effort { minimum: effort.minimum.min(5), most: effort.most.min(10), ..effort };
         for measured in self.all.iter_mut().filter(|measured| stands_for(&measured.probe, work)) {

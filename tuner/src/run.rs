@@ -70,7 +70,7 @@ impl PlannedCase<'_> {
     /// Allocates the buffers on the stream's device and fills them with data generated from `seed`.
     ///
     /// # Errors
-    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
+    /// Returns the [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
     pub fn prepare(&self, stream: &Stream, seed: u64) -> Result<Box<dyn Case>> {
         let PlannedCase { dtype, n, copies, .. } = *self;
         self.benchmark.prepare(&Setup { stream, dtype, n: n as usize, copies, seed })
@@ -127,8 +127,8 @@ impl<'a> Plan<'a> {
     /// Checks a request against the suite and the device.
     ///
     /// # Errors
-    /// An error for an unknown kernel, type, axis or value, for an empty space, and for sizes that do not fit in the
-    /// free memory of the device.
+    /// Returns an error for an unknown kernel, type, axis or value, for an empty space, and for sizes that do not fit
+    /// in the free memory of the device.
     pub fn new(suite: &'a Suite, device: &Device, request: &Request) -> Result<Self> {
         let free = device.memory().available()?;
         let free = free - Stopwatch::cover_bytes(device, free);
@@ -197,8 +197,8 @@ impl<'a> Plan<'a> {
         self.effort
     }
 
-    /// Returns whether the user specified values for axes, in which case spaces may be smaller than those of the
-    /// benchmarks.
+    /// Returns whether the user specified values for axes, in which case spaces may be smaller than the benchmarks'
+    /// own.
     pub fn is_narrowed(&self) -> bool {
         self.is_narrowed
     }
@@ -218,8 +218,8 @@ impl<'a> Plan<'a> {
     /// so far.
     ///
     /// # Errors
-    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors), such as out of memory or a lost device. Records
-    /// created before the error have already been passed to `each`.
+    /// Returns the [enqueue errors](warpsmith_runtime::Error#enqueue-errors), such as out of memory or a lost device.
+    /// Records created before the error have already been passed to `each`.
     pub fn run(
         &self,
         probes: bool,
@@ -255,7 +255,7 @@ pub(crate) fn seed() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
 }
 
-/// Returns the sizes to be measured: those in `given` or, if there are none, the default sizes.
+/// Returns the sizes to be measured: the sizes in `given` or, if `given` is empty, the default sizes.
 fn sizes(benchmark: &dyn Benchmark, device: &Device, given: &[u64]) -> Vec<u64> {
     let usual: &[u64] = if device.is_emulated() {
         &[1 << 12, 1 << 16, 1 << 20]

@@ -17,7 +17,7 @@ const HOW: &str = "write a whole number of elements such as 65536, 2^16, 64K, 1M
 /// ```
 ///
 /// # Errors
-/// [`Error::Size`] if the text is not a whole number from 1 to 2^64 - 1 in one of these forms.
+/// Returns [`Error::Size`] if the text is not a whole number from 1 to 2^64 - 1 in one of these forms.
 pub fn parse_size(text: &str) -> Result<u64> {
     let trimmed = text.trim();
     let fail = |reason: String| Error::Size { text: text.to_string(), reason };

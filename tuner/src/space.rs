@@ -1,8 +1,8 @@
 //! Configuration space of a kernel: axes, and restrictions on the combinations of their values.
 //!
 //! [`Space::configurations`] is the product of the axes without the configurations that a restriction excludes. It
-//! contains no duplicates; its order is that of the axes, with the last axis varying fastest. A value that is invalid
-//! on its axis is an error and is never silently ignored; an empty space is an error, too.
+//! contains no duplicates; its order follows the order of the axes, with the last axis varying fastest. A value that is
+//! invalid on its axis is an error and is never silently ignored; an empty space is an error, too.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
@@ -14,7 +14,7 @@ use gpu_spec::KernelSpec;
 use crate::error::{Error, Result};
 use crate::value::{Configuration, Value, parse_block};
 
-/// Maximum number of combinations of values before restrictions.
+/// Maximum number of value combinations before restrictions are applied.
 const MAX_CONFIGURATIONS: usize = 1_000_000;
 
 /// Rule that determines the number of blocks.
@@ -22,7 +22,7 @@ const MAX_CONFIGURATIONS: usize = 1_000_000;
 pub enum Grid {
     /// The kernel's default.
     Auto,
-    /// This multiple of the number of blocks that can be resident on the device at the same time.
+    /// This many waves: a multiple of the number of blocks that can be resident on the device concurrently.
     Waves(u32),
     /// Exactly this number of blocks.
     Blocks(u32),
@@ -52,8 +52,8 @@ impl FromStr for Grid {
 pub enum AxisKind {
     /// Values that are compiled in or otherwise fixed; only the declared ones are valid.
     Fixed,
-    /// Threads per block, such as `128`, `16x16` or `8x8x4`. The product may be any multiple of 32, up to the limit of
-    /// the device.
+    /// Threads per block, such as `128`, `16x16` or `8x8x4`. The product may be any multiple of 32, up to the device's
+    /// limit.
     Block,
     /// Number of blocks; see [`Grid`].
     Grid,
@@ -122,9 +122,9 @@ impl Space {
         self
     }
 
-    /// Adds an axis for each constant of the instances of a kernel; its name is in lower case (`ITEMS` becomes
-    /// `items`). The axes are restricted to the combinations that were compiled, and block sizes are restricted to the
-    /// launch bounds of the instances.
+    /// Adds an axis for each constant parameter of a kernel. The axis name is in lower case (`ITEMS` becomes `items`).
+    /// The axes are restricted to the combinations that were compiled, and block sizes are restricted to the launch
+    /// bounds of the instances.
     #[must_use]
     pub fn instances(mut self, instances: &[&'static KernelSpec]) -> Self {
         let Some(first) = instances.first() else { return self };
@@ -156,7 +156,7 @@ impl Space {
         self
     }
 
-    /// Sets the maximum number of threads per block of the device, which limits the values on the axis `block`.
+    /// Sets the device's maximum number of threads per block, which limits the values on the axis `block`.
     #[must_use]
     pub fn max_block(mut self, threads: u32) -> Self {
         self.max_block = threads;
@@ -171,7 +171,7 @@ impl Space {
     /// Replaces the values of an axis. Duplicate values count once.
     ///
     /// # Errors
-    /// [`Error::Axis`] for an unknown axis, for an empty list, and for a value that is invalid on the axis.
+    /// Returns [`Error::Axis`] for an unknown axis, for an empty list, and for a value that is invalid on the axis.
     pub fn set(&mut self, kernel: &str, name: &str, values: &[Value]) -> Result<()> {
         let fail =
             |text: &str, reason: String| Error::Axis { axis: name.to_owned(), text: text.to_owned(), reason };
@@ -192,7 +192,7 @@ impl Space {
         Ok(())
     }
 
-    /// Returns the name of the first restriction that excludes a configuration, if there is one.
+    /// Returns the name of the first restriction that excludes a configuration, if any.
     pub fn refused_by(&self, configuration: &Configuration) -> Option<&str> {
         self.restrictions.iter().find(|(_, rule)| !rule(configuration)).map(|(name, _)| &**name)
     }
@@ -200,8 +200,8 @@ impl Space {
     /// Returns every configuration.
     ///
     /// # Errors
-    /// [`Error::EmptySpace`], which contains the number of configurations before restrictions, and the restrictions
-    /// that exclude them. [`Error::Axis`] if there are more than a million combinations.
+    /// Returns [`Error::EmptySpace`], which contains the number of configurations before restrictions, and the
+    /// restrictions that exclude them. Returns [`Error::Axis`] if there are more than a million combinations.
     pub fn configurations(&self, kernel: &str) -> Result<Vec<Configuration>> {
         let lengths = self.axes.iter().map(|axis| axis.values.len());
         let product = lengths.fold(1usize, usize::saturating_mul);

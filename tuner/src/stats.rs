@@ -1,4 +1,4 @@
-//! Statistics of samples: percentiles, confidence intervals of medians, and ratios of medians.
+//! Statistics for samples: percentiles, confidence intervals for medians, and ratios of medians.
 //!
 //! All functions are deterministic. Percentiles interpolate linearly between order statistics, as numpy does by
 //! default. No sample is discarded.
@@ -13,7 +13,7 @@ pub(crate) fn normal(random: &mut fastrand::Rng) -> f64 {
     (-2.0 * (1.0 - random.f64()).ln()).sqrt() * (std::f64::consts::TAU * random.f64()).cos()
 }
 
-/// Percentiles of a set of samples.
+/// Percentiles of samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
     /// Number of samples.

@@ -103,7 +103,7 @@ impl Configuration {
     /// Returns the number on an axis.
     ///
     /// # Errors
-    /// [`Error::Axis`] if the axis does not exist or its value is not a 32-bit number.
+    /// Returns [`Error::Axis`] if the axis does not exist or its value is not a 32-bit number.
     pub fn number(&self, axis: &str) -> Result<u32> {
         let fail = |text: String, reason: &str| Error::Axis {
             axis: axis.to_owned(),
@@ -123,7 +123,7 @@ impl Configuration {
     /// axis.
     ///
     /// # Errors
-    /// [`Error::Axis`] if the value is not a block shape.
+    /// Returns [`Error::Axis`] if the value is not a block shape.
     pub fn block(&self) -> Result<Option<[u32; 3]>> {
         let Some(value) = self.get("block") else { return Ok(None) };
         let text = value.to_string();
@@ -141,7 +141,7 @@ impl Configuration {
     /// `16x16`), `shared` (in bytes) and `cluster` (blocks along x) are used if present.
     ///
     /// # Errors
-    /// [`Error::Axis`] if a value is invalid on its axis, or if there is an axis `grid`.
+    /// Returns [`Error::Axis`] if a value is invalid on its axis, or if there is an axis `grid`.
     pub fn cover(&self, extent: impl Into<Dim>) -> Result<Launch> {
         if let Some(grid) = self.get("grid") {
             return Err(Error::Axis {
@@ -161,7 +161,7 @@ impl Configuration {
     /// `cluster` (in blocks) are used if present.
     ///
     /// # Errors
-    /// [`Error::Axis`] if a value is invalid on its axis.
+    /// Returns [`Error::Axis`] if a value is invalid on its axis.
     pub fn launch(&self, n: usize) -> Result<Launch> {
         let block = match self.block()? {
             None => None,

@@ -1,4 +1,4 @@
-//! Comparison of the output of a kernel with a float64 reference.
+//! Compares a kernel's output with a float64 reference.
 //!
 //! Every element is compared. An element is correct if it equals the reference rounded to the element type,
 //! or if it differs from the exact reference by no more than the [`Tolerance`] of the operation. NaN is correct only if
@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use crate::data::CHUNK;
 
-/// Allowed difference between a result and the reference, in units of the epsilon of the element type.
+/// Allowed difference between a result and the reference, in multiples of the element type's epsilon.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tolerance {
     /// Part of the tolerance that is multiplied by the magnitude of the reference.

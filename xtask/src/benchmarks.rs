@@ -1,23 +1,24 @@
-//! Checks the measurements in the guide: tables of them are in `docs/benchmarks/`, and each page there says how, when
-//! and where its tables were measured.
+//! Checks the measurements in the guide. Tables of measurements must be in `docs/benchmarks/`, and each page in that
+//! folder must state how, when and where its tables were measured.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::markdown::Page;
 
-/// Folder of the pages with measurements.
+/// Folder that contains the pages with measurements.
 const FOLDER: &str = "docs/benchmarks";
-/// Units of measured values.
+/// Units that identify a measured value.
 const UNITS: [&str; 8] = ["GB/s", "TB/s", "TFLOP/s", "µs", "us", "ms", "ns", "tokens/s"];
 /// Heading and columns of the section that ends a page of [`FOLDER`].
 const PROVENANCE: &str = "## Provenance";
 const COLUMNS: &str = "| tables | GPU | driver | peers | date | commit | command |";
-/// Tables of measurements elsewhere: page, first line of the table, and why it is there.
+/// Permitted measurement tables outside [`FOLDER`]: the page, the first line of the table, and the reason for the
+/// exception.
 const ALLOWED: [(&str, &str, &str); 1] =
     [("README.md", "| | Warpsmith | peer |", "six figures that link to their pages")];
 
-/// Returns the problems of the pages.
+/// Returns the problems found in the pages.
 pub fn problems(pages: &BTreeMap<PathBuf, String>) -> Vec<String> {
     let mut problems = Vec::new();
     for (path, text) in pages {
@@ -44,7 +45,7 @@ pub fn problems(pages: &BTreeMap<PathBuf, String>) -> Vec<String> {
     problems
 }
 
-/// Returns true if the heading of a column ends with a unit, or a cell is a number with a unit.
+/// Returns true if a column heading ends with a unit, or if a cell contains a number with a unit.
 fn is_measured(rows: &[&str]) -> bool {
     let ends_with_unit =
         |cell: &str| UNITS.iter().any(|unit| cell.split([' ', '(']).next_back() == Some(unit));
@@ -56,7 +57,7 @@ fn is_measured(rows: &[&str]) -> bool {
     cells(rows[0]).any(ends_with_unit) || rows.iter().skip(2).flat_map(|row| cells(row)).any(is_value)
 }
 
-/// Returns true if the page ends with the section about the origin of its tables.
+/// Returns true if the page ends with a provenance section.
 fn has_provenance(text: &str) -> bool {
     let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
     let Some(heading) = lines.iter().rposition(|line| line.starts_with('#')) else { return false };
@@ -66,7 +67,7 @@ fn has_provenance(text: &str) -> bool {
     is_full(rule) && !rows.is_empty() && rows.iter().all(is_full)
 }
 
-/// Returns the cells of a row.
+/// Returns the cells in a table row.
 fn cells(row: &str) -> impl Iterator<Item = &str> {
     row.trim().trim_start_matches('|').trim_end_matches('|').split('|').map(str::trim)
 }

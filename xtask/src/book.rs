@@ -1,10 +1,10 @@
-//! The guide in `docs/`: checks of its pages, and the book that `mdbook` makes from them.
+//! Checks the pages of the guide in `docs/`, and builds the book from them with `mdbook`.
 //!
-//! [`check`] needs no other program and takes milliseconds, so every change is checked. The table of contents lists
-//! every page, and every page with Rust listings is a test of the package in `docs/`. Listings that quote a file, below
-//! `<!-- quotes FILE -->`, are compiled with that file instead, and are equal to a part of it. Every listing has a language
-//! and none is ignored, every link and its anchor resolve, every picture has a title, and tables of measurements are on
-//! the pages for [`benchmarks`].
+//! [`check`] requires no other program and takes milliseconds, so it runs for every change. The table of contents must
+//! list every page, and the package in `docs/` must test every page with Rust listings. Listings below `<!-- quotes
+//! FILE -->` quote a file. They are compiled with that file instead, and must match a part of it. Every listing must
+//! specify a language and must not be ignored. Every link and its anchor must resolve, every picture must have a title,
+//! and tables of measurements must be on the pages that [`benchmarks`] checks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,12 +17,12 @@ use crate::error::{Error, Result};
 use crate::markdown::{Page, Quote};
 use crate::process::{cargo, find, run};
 
-/// Version of mdbook to install if there is none.
+/// Version of mdbook to install if mdbook is missing.
 const MDBOOK: &str = "0.5.4";
-/// Target of links that leave the book.
+/// Base URL for links to files outside the book.
 const REPOSITORY: &str = "https://github.com/warpsmith/warpsmith/blob/main";
 
-/// Checks the pages and builds the book in `target/book`. Installs `mdbook` into `target/tools` if there is none.
+/// Checks the pages and builds the book in `target/book`. Installs `mdbook` into `target/tools` if it is missing.
 pub fn book(root: &Path) -> Result<()> {
     check(root)?;
     let tools = target_dir(root).join("tools");
@@ -91,7 +91,7 @@ fn build(root: &Path, program: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Checks every page of `docs/`, and the links of the other documents.
+/// Checks every page in `docs/`, and the links in the other documents.
 pub fn check(root: &Path) -> Result<()> {
     let book = files_below(&root.join("docs"), &["md"])?;
     let mut pages = BTreeMap::new();
@@ -142,8 +142,8 @@ pub fn check(root: &Path) -> Result<()> {
     }
 }
 
-/// Returns the first line of a quote that differs from its file, with the problem. The indentation of the whole listing
-/// and space at the ends of lines do not count.
+/// Returns the first line of a quote that differs from its file, with the problem. The comparison ignores the
+/// indentation of the whole listing and trailing whitespace.
 fn misquoted(quote: &Quote<'_>, source: &str) -> Option<(usize, String)> {
     let indentation = |line: &str| line.len() - line.trim_start().len();
     let is_blank = |line: &&str| line.trim().is_empty();
@@ -153,7 +153,7 @@ fn misquoted(quote: &Quote<'_>, source: &str) -> Option<(usize, String)> {
         return Some((quote.line, format!("a quote of {} without a listing below", quote.file)));
     };
     let source: Vec<&str> = source.lines().collect();
-    // Number of lines of the listing that are in the file from line `start` on.
+    // Number of listing lines that match the file from line `start` on.
     let equal = |start: usize| {
         let mut added = None;
         let is_equal = |(listed, found): &(&&str, &&str)| {
@@ -175,7 +175,7 @@ fn contents(summary: &str) -> BTreeSet<PathBuf> {
     Page::new(summary).links().map(|(_, link)| PathBuf::from(link)).collect()
 }
 
-/// Returns the problems with the links of a document.
+/// Returns the broken links in a document.
 fn broken_links(root: &Path, path: &Path, text: &str, pages: &BTreeMap<PathBuf, String>) -> Vec<String> {
     let broken = |(line, link): (usize, &str)| {
         if link.contains("://") || link.starts_with("mailto:") {
@@ -200,7 +200,7 @@ fn broken_links(root: &Path, path: &Path, text: &str, pages: &BTreeMap<PathBuf, 
     Page::new(text).links().filter_map(broken).collect()
 }
 
-/// Returns the repository file that a link of a document points to.
+/// Returns the repository file to which a link in a document points.
 fn resolve(from: &Path, link: &str) -> Option<PathBuf> {
     if link.contains("://") {
         return None;
@@ -233,7 +233,7 @@ fn others(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Returns the files with these extensions below a folder, as sorted relative paths; cargo's build output is left out.
+/// Returns the files with these extensions below a folder, as sorted relative paths. Excludes Cargo's build output.
 fn files_below(folder: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders = vec![PathBuf::new()];
@@ -296,7 +296,8 @@ mod tests {
         assert_eq!(of(&["fn a() {", "    if b {"]), None);
         assert_eq!(of(&["if b {", "    c();", "", "    d();", "}"]), None);
         assert_eq!(of(&["  c();", "", "  d();"]), None);
-        // Another name, a missing blank line, another indentation, more than the file has, and nothing.
+        // Cases: a different name, a missing blank line, different indentation, more lines than the file has, and an
+        // empty listing.
         assert_eq!(of(&["if b {", "    d();"]), Some(12));
         assert_eq!(of(&["c();", "d();"]), Some(12));
         assert_eq!(of(&["if b {", "c();"]), Some(12));

@@ -7,7 +7,7 @@ use crate::setup::install;
 /// Names under which Chromium and Chrome are installed.
 const PROGRAMS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
-/// Makes sure that there is a browser; installs Debian's Chromium if there is none.
+/// Makes sure that a browser is installed. If none is found, installs Debian's Chromium.
 pub fn ensure() -> Result<()> {
     if is_there() {
         return Ok(());

@@ -1,8 +1,8 @@
 //! Builds `target/bundle/`: the tests that use the device under test, the benches, the examples, the seeded bugs and
-//! the `warpsmith` command as stripped programs, with scripts that unpack and run them. The program of random kernels
-//! is only packed if it is named, because it is as large as ten others. The bundle needs x86-64 Linux with at least the
-//! glibc of the build machine, and no Rust. The scripts need `tar` and `xz`. Each program carries its GPU image; the
-//! NVIDIA driver is loaded when it starts.
+//! the `warpsmith` command as stripped programs, with scripts that unpack and run them. The program with random kernels
+//! is as large as ten other programs, so it is packed only if it is named. The bundle requires x86-64 Linux and at
+//! least the build machine's glibc version, but not Rust. The scripts require `tar` and `xz`. Each program contains its
+//! GPU image and loads the NVIDIA driver when it starts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,18 +16,18 @@ use crate::error::{Error, Result};
 use crate::process::{ask, cargo, metadata, run, run_lines, step};
 use crate::setup::setup;
 
-/// Name of the facade's part: its tests are those of `ops`.
+/// Name that selects the facade, whose tests cover `ops`.
 const FACADE: &str = "ops";
-/// Name of the program of random kernels.
+/// Name of the program that contains random kernels.
 const DIFFTEST: &str = "difftest";
 
 /// Maximum size of the whole bundle, in bytes.
 const LIMIT: u64 = 60 << 20;
-/// Dictionary size of the archive in bytes: the maximum distance of repetitions. Unpacking takes the same amount of
-/// memory.
+/// Dictionary size of the archive in bytes, which is the maximum distance between repetitions. Unpacking requires the
+/// same amount of memory.
 const DICTIONARY: u64 = 256 << 20;
 
-/// Packages whose tests are not useful on a GPU machine, or need a compiler.
+/// Packages whose tests are not useful on a GPU machine or require a compiler.
 const LEFT_OUT: [&str; 16] = [
     "xtask",
     "difftest-generator",
@@ -46,10 +46,11 @@ const LEFT_OUT: [&str; 16] = [
     "warpsmith-cuda-std",
     "warpsmith-cust-core",
 ];
-/// Crates of the runtime. Most of their test programs use emulated devices only and stay out of the bundle.
+/// Crates that belong to the runtime. Most of their test programs use only emulated devices and are excluded from the
+/// bundle.
 const RUNTIME: [&str; 4] =
     ["warpsmith-runtime", "warpsmith-driver", "warpsmith-collective", "warpsmith-libraries"];
-/// Test programs of those crates that use the device under test.
+/// Test programs, in those crates, that use the device under test.
 const ON_DEVICE: [&str; 3] = ["on_device", "libraries", "ranks"];
 
 /// Returns true if a test program is useful on a GPU machine.
@@ -57,13 +58,13 @@ fn asks_for_the_device(package: &str, test: &str) -> bool {
     !RUNTIME.contains(&package) || ON_DEVICE.contains(&test)
 }
 
-/// Returns true if a test program (`ui`, `ui_…`) needs sources or a compiler, which a GPU machine does not have.
+/// Returns true if a test program (`ui`, `ui_…`) requires sources or a compiler, which a GPU machine does not have.
 fn needs_sources(test: &str) -> bool {
     test == "ui" || test.starts_with("ui_")
 }
 
-/// Builds the named packages in release mode, or all if there are no names, and packs them. [`DIFFTEST`] is packed only
-/// if it is named.
+/// Builds the named packages in release mode and packs them. If no package is named, packs all packages except
+/// [`DIFFTEST`].
 pub fn bundle(root: &Path, names: &[&str]) -> Result<()> {
     let packages = chosen(&metadata(root, &["--no-deps"])?, names)?;
     setup(root)?;
@@ -100,7 +101,8 @@ pub fn bundle(root: &Path, names: &[&str]) -> Result<()> {
 #[derive(Debug, PartialEq)]
 struct Package {
     name: String,
-    /// Test programs that belong in the bundle. Most of the runtime's do not, and take long to build.
+    /// Test programs that belong in the bundle. Most of the runtime's test programs do not, and they take a long time
+    /// to build.
     tests: Vec<String>,
 }
 
@@ -119,7 +121,8 @@ fn packages(metadata: &Value) -> Vec<Package> {
     packages.filter(|package| !LEFT_OUT.contains(&package.name.as_str())).collect()
 }
 
-/// Returns the named packages, or all if there are no names. A name is a package's without `warpsmith-`, or [`FACADE`].
+/// Returns the named packages, or all packages if `names` is empty. A name is a package name without `warpsmith-`, or
+/// [`FACADE`].
 fn chosen(metadata: &Value, names: &[&str]) -> Result<Vec<Package>> {
     fn short(package: &Package) -> &str {
         match package.name.as_str() {
@@ -140,7 +143,7 @@ fn chosen(metadata: &Value, names: &[&str]) -> Result<Vec<Package>> {
     Ok(packages)
 }
 
-/// One program of the bundle.
+/// A program in the bundle.
 #[derive(Debug, PartialEq)]
 struct Program {
     built: PathBuf,
@@ -161,7 +164,7 @@ fn build(root: &Path, verb: &str, what: &[&str]) -> Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// Returns the program that a message of cargo announces, if it belongs in the bundle.
+/// Returns the program that a Cargo message announces, if the program belongs in the bundle.
 fn program(message: &Value) -> Option<Program> {
     let built = PathBuf::from(message["executable"].as_str()?);
     let target = message["target"]["name"].as_str()?;
@@ -180,7 +183,8 @@ fn program(message: &Value) -> Option<Program> {
     Some(Program { built, place })
 }
 
-/// Returns a package's name: from the identifier after `#`, or from the folder's name if that is only a version.
+/// Returns a package's name, taken from the identifier after `#` or, if that identifier is only a version, from the
+/// folder name.
 fn package(manifest: &str, id: &str) -> String {
     let last = id.rsplit('#').next().unwrap_or(id);
     match last.split_once('@') {
@@ -239,9 +243,9 @@ fn pack(folder: &Path, programs: &[Program]) -> Result<()> {
     Ok(())
 }
 
-/// Moves programs of these sizes into one archive, and returns its size. Programs with the same GPU image have similar
-/// sizes. They are adjacent in the archive, and the dictionary is larger than one of them, so the image is stored about
-/// once.
+/// Moves programs of these sizes into one archive, and returns the archive's size. Programs with the same GPU image
+/// have similar sizes and are therefore adjacent in the archive. The dictionary is larger than a program, so the image
+/// is stored about once.
 fn compress(folder: &Path, mut programs: Vec<(u64, &str)>) -> Result<u64> {
     programs.sort_unstable_by(|a, b| b.cmp(a));
     let largest = programs.first().map_or(0, |program| program.0);
@@ -265,7 +269,7 @@ fn size(file: &Path) -> Result<u64> {
     Ok(fs::metadata(file).map_err(Error::file(file))?.len())
 }
 
-/// Returns true if a test program has any test.
+/// Returns true if a test program contains any tests.
 fn has_tests(program: &Path) -> bool {
     ask(Command::new(program).arg("--list"))
         .is_some_and(|list| list.lines().any(|line| line.ends_with(": test")))

@@ -1,7 +1,7 @@
 //! Runs all checks that a change must pass. Stops at the first failure.
 //!
-//! One profile and one target folder serve all steps, and nothing incremental is written. Clippy compiles the tests, so
-//! that each crate is compiled once: see [`with_clippy`]. The documentation is built from the same libraries.
+//! All steps share one profile and one target folder, and incremental compilation is disabled. Clippy compiles the
+//! tests, so that each crate is compiled once; see [`with_clippy`]. The documentation is built from the same libraries.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,7 +20,7 @@ use crate::reference;
 use crate::setup::{debugger, setup};
 use crate::words;
 
-/// Examples of the root package; each checks its own result.
+/// Examples of the root package. Each example checks its own result.
 pub const EXAMPLES: [&str; 14] = [
     "saxpy",
     "reduce",
@@ -39,13 +39,13 @@ pub const EXAMPLES: [&str; 14] = [
 ];
 /// Packages in `examples/` whose programs check their own results.
 pub const PROJECTS: [&str; 3] = ["softmax", "matmul", "regression"];
-/// Package that stands for a user's own, outside the workspace.
+/// Package outside the workspace that represents a user's own package.
 pub const OWN_KERNELS: &str = "examples/own-kernels/Cargo.toml";
 
 /// `-D warnings` in the form in which `cargo clippy` passes its arguments on.
 const CLIPPY_ARGUMENTS: &str = "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__";
 
-/// Runs set-up, then format, lint, documentation, tests, examples, and a user's package.
+/// Runs the set-up, followed by the checks: format, lints, documentation, tests, examples, and a user's package.
 pub fn check(root: &Path) -> Result<()> {
     let workspace = |arguments: &[&str]| workspace(root, arguments);
     let linted = |arguments: &[&str]| linted(root, arguments);
@@ -60,13 +60,13 @@ pub fn check(root: &Path) -> Result<()> {
         let mut examples = linted(&["test", "--workspace", "--no-fail-fast", "--doc"]);
         documentation::check(&mut examples, target_dir(root).join("doc"))
     };
-    // They are left out of `cargo test`, which must pass on machines without a browser.
+    // `cargo test` excludes them, because it must pass on machines without a browser.
     let page = || {
         browser::ensure()?;
         let programs = ["test", "--workspace", "--test", "tuner", "--test", "trace"];
         run(linted(&programs).args(["--", "--ignored", "in_browser::"]))
     };
-    // Kernels with all debug information and without optimization, as a user's in a debugger.
+    // Kernels with full debug information and without optimization, as a user compiles them for a debugger.
     let in_debugger = || {
         debugger();
         let settings =
@@ -84,10 +84,10 @@ pub fn check(root: &Path) -> Result<()> {
             run(Command::new(built("warpsmith")).args(["launch", "-n", "2"]).arg(program).arg("cpu"))
         })
     };
-    // The user's experience: `examples/own-kernels`, written by the command, with the packages as published.
+    // The user's workflow: `examples/own-kernels`, as written by the command, with the packages as published.
     let scaffold = || package::scaffold(root, &["test", "--workspace", "--no-run"], with_clippy);
-    // Detects features that lack something from another feature. The GPU code is compiled only until rustc has checked
-    // it.
+    // Detects features that depend on another feature without enabling it. GPU code is compiled only as far as rustc's
+    // checks.
     let features = || {
         ["histogram", "rows", "scan", "sort", "emulated,command"].into_iter().try_for_each(|some| {
             let features = ["--no-default-features", "--features", some, "--", "-D", "warnings"];
@@ -141,8 +141,8 @@ fn workspace(root: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Returns a cargo command that compiles the workspace's packages with clippy's compiler. This is set by an option,
-/// which programs started by tests do not inherit. See [`with_clippy`].
+/// Returns a cargo command that compiles the workspace's packages with clippy's compiler. The compiler is set with an
+/// option, because programs that tests start do not inherit options. See [`with_clippy`].
 pub fn linted(root: &Path, arguments: &[&str]) -> Command {
     let wrapper =
         beside_cargo("clippy-driver").map(|driver| format!("build.rustc-workspace-wrapper={driver:?}"));
@@ -153,7 +153,7 @@ pub fn linted(root: &Path, arguments: &[&str]) -> Command {
 }
 
 /// Makes cargo compile the workspace's packages with clippy's compiler, in the same way as `cargo clippy -- -D
-/// warnings`. Its results are reused, and everything that is compiled is linted.
+/// warnings`. The results are reused, and all compiled code is linted.
 fn with_clippy(command: &mut Command) -> &mut Command {
     if let Some(driver) = beside_cargo("clippy-driver") {
         command.env("RUSTC_WORKSPACE_WRAPPER", driver).env("CLIPPY_ARGS", CLIPPY_ARGUMENTS);
@@ -166,8 +166,8 @@ pub fn target_dir(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |folder| root.join(folder))
 }
 
-/// Returns the path of an example built by `cargo test`. `cargo run` would rebuild its dependencies with the features
-/// of one package instead of the workspace's.
+/// Returns the path of an example built by `cargo test`. `cargo run` would rebuild the example's dependencies with one
+/// package's features instead of the workspace's.
 fn built_example(root: &Path, name: &str) -> PathBuf {
     target_dir(root).join("debug/examples").join(name)
 }

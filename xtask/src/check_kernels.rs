@@ -1,5 +1,5 @@
-//! `cargo xtask check-kernels`: runs our own kernels under `warpsmith check`, and the corpus of seeded bugs. The corpus
-//! also runs as a release build, and with each installed host compiler.
+//! `cargo xtask check-kernels`: runs this repository's kernels and the corpus of seeded bugs under `warpsmith check`.
+//! The corpus also runs as a release build and with each installed host compiler.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,15 +11,15 @@ use crate::check::EXAMPLES;
 use crate::error::{Error, Result};
 use crate::process::{ask, find};
 
-/// Kernels with one seeded bug each; the tests compare the findings with it.
+/// Kernels with one seeded bug each. The tests compare the findings with the seeded bug.
 const SEEDED: &[&str] = &["test", "--package", "seeded-bugs-gpu", "--test", "corpus"];
 const SEEDED_RELEASE: &[&str] = &["test", "--release", "--package", "seeded-bugs-gpu", "--test", "corpus"];
 /// Seeded bugs in programs with buffers and streams.
 const SEEDED_PROGRAM: &[&str] = &["test", "--package", "warpsmith-emulated", "--test", "checked"];
-/// A kernel of a crate that does not depend on the device library, so that it is not instrumented.
+/// A kernel in a crate that does not depend on the device library and is therefore not instrumented.
 const NOT_INSTRUMENTED: &[&str] =
     &["test", "--package", "warpsmith-emulator", "--test", "emulator", "every_thread_runs_once"];
-/// Tests whose kernels are clean: they must not have findings.
+/// Tests whose kernels must not have findings.
 const DEVICE_LIBRARY: &[&str] = &[
     "test",
     "--package",
@@ -27,14 +27,15 @@ const DEVICE_LIBRARY: &[&str] = &[
     "--test",
     "emulated",
     "--",
-    // Its race is intended, and is a finding.
+    // The race in this kernel is intended and is reported as a finding.
     "--skip",
     "tiles_overwritten_while_read",
 ];
-/// Tests of the facade, of kernels in tests, and of kernels that use crates from the registry.
+/// Tests of the facade, tests of kernels that are defined in tests, and tests of kernels that use crates from the
+/// registry.
 const OPERATIONS: &[&str] =
     &["test", "--package", "warpsmith", "--test", "device", "--", "ops::", "launch::", "random::"];
-/// Attention, and GEMMs with operands in registers.
+/// Tests of attention, and of GEMMs with operands in registers.
 const FROM_REGISTERS: &[&str] = &[
     "test",
     "--package",
@@ -46,7 +47,7 @@ const FROM_REGISTERS: &[&str] = &[
     "skinny::",
     "simt::",
 ];
-/// Kernels of the guide's projects.
+/// Tests of the kernels in the guide's projects.
 const PROJECTS: &[&str] =
     &["test", "--package", "softmax", "--package", "matmul", "--package", "regression", "--tests"];
 /// Tests in which ranks read each other's memory.
@@ -75,7 +76,7 @@ pub fn check_kernels(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs the corpus, and the tests of the device library. Returns the time of each, as text.
+/// Runs the corpus and the device library's tests. Returns the duration of each run, as text.
 pub fn check_device_library(root: &Path) -> Result<String> {
     let seeded = timed("seeded bugs", || check(root, SEEDED, None))?;
     let program = timed("seeded bugs of programs", || check(root, SEEDED_PROGRAM, None))?;
@@ -88,7 +89,7 @@ fn timed(name: &str, work: impl FnOnce() -> Result<()>) -> Result<String> {
     Ok(format!("{name} {:.0} s", start.elapsed().as_secs_f64()))
 }
 
-/// Returns the accepted host compilers, from rustup's toolchains and the system, with their versions.
+/// Returns the accepted host compilers with their versions. Searches rustup's toolchains and the system.
 fn compilers() -> Vec<(PathBuf, String)> {
     let mut found: Vec<(PathBuf, String)> = Vec::new();
     let toolchains = ask(Command::new("rustup").args(["toolchain", "list"])).unwrap_or_default();
@@ -119,7 +120,7 @@ fn is_accepted(version: &str) -> bool {
     version.split(' ').nth(1).and_then(numbers) >= numbers(env!("CARGO_PKG_RUST_VERSION"))
 }
 
-/// Checks that a kernel that cannot be checked is a finding that names its crate.
+/// Checks that a kernel that cannot be checked results in a finding that names the kernel's crate.
 fn check_not_instrumented(root: &Path) -> Result<()> {
     let outcome = start(root, NOT_INSTRUMENTED, None)?;
     let is_named = |finding: &Finding| {

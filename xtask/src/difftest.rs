@@ -1,15 +1,17 @@
-//! `cargo xtask difftest`: compares random kernels as plain Rust with the emulated device, and builds a program that
-//! does the same on a GPU.
+//! `cargo xtask difftest`: runs random kernels as plain Rust and on the emulated device, and compares the results. Also
+//! builds a program that performs the same comparison on a GPU.
 //!
-//! The kernels of a seed are a cargo project in `target/difftest/`; its program needs no Rust on the machine that runs
-//! it. A kernel that differs is reduced. On the emulated device this happens here, round by round. For a GPU, each
-//! round is a separate program, and the next round is requested with the differences found.
+//! The kernels of a seed form a Cargo project in `target/difftest/`. The project's program runs on machines without
+//! Rust. A kernel whose results differ is reduced. For the emulated device, this command performs all rounds of the
+//! reduction. For a GPU, each round is a separate program, and the differences that it finds are passed to the next
+//! round.
 //!
 //! - `--seed S --count N` repeats a run.
-//! - A kernel writes a hash after each step, so a report names the first incorrect step: `DIFFERS k0012:3` of seed 7.
-//! - `--reduce 7:12:3` builds that kernel for a GPU with parts left out, and `--reduce 7:12:3.5` continues from
-//!   candidate `k0012_5`, until none differs.
-//! - For each incorrect result, add a test next to the faulty code, and its kind to the generator.
+//! - A kernel writes a hash after each step, so a report names the first incorrect step, for example `DIFFERS k0012:3`
+//!   for seed 7.
+//! - `--reduce 7:12:3` builds that kernel for a GPU in variants that omit parts of it, and `--reduce 7:12:3.5`
+//!   continues from candidate `k0012_5`. Repeat until no candidate differs.
+//! - For each incorrect result, add a test next to the faulty code, and make the generator produce this kind of kernel.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,8 +26,8 @@ use crate::process::{cargo, run, run_lines, step};
 
 /// Kernels per run.
 const COUNT: usize = 500;
-/// GPU architecture that kernels are compiled for, unless `WARPSMITH_GPU_ARCHS` overrides it: one only, because
-/// compilation dominates the time.
+/// GPU architecture for which kernels are compiled, unless `WARPSMITH_GPU_ARCHS` overrides it. There is only one,
+/// because compilation dominates the time.
 const ARCHITECTURE: &str = "sm_90a";
 
 /// Request on the command line.
@@ -57,13 +59,14 @@ pub fn difftest(root: &Path, arguments: &[&str]) -> Result<()> {
     }
 }
 
-/// Builds the program of 500 kernels of a new seed and of the handwritten ones, for the bundle.
+/// Builds the program for the bundle, which contains 500 kernels from a new seed and the handwritten kernels.
 pub fn program(root: &Path) -> Result<PathBuf> {
     let seed = seed_of_now();
     build_all(root, seed, &kernels(seed, COUNT))
 }
 
-/// Reduces a kernel: as far as differences on the emulated device allow, or by one round for a GPU if there are none.
+/// Reduces a kernel. If it differs on the emulated device, reduces it as far as possible; otherwise, performs one round
+/// for a GPU.
 fn reduce(root: &Path, seed: u64, index: usize, step: Option<usize>, taken: &[usize]) -> Result<()> {
     let kernel = Kernel::random(seed, index);
     let last = step.unwrap_or(kernel.steps.len() - 1);
@@ -114,8 +117,8 @@ fn build_all(root: &Path, seed: u64, kernels: &[Kernel]) -> Result<PathBuf> {
     )
 }
 
-/// Writes the project into its own folder and builds its program, for the given architectures or those of the
-/// environment.
+/// Writes the project into its own folder and builds its program, for the given architectures or the architectures that
+/// the environment specifies.
 fn build(root: &Path, project: &Project, architectures: Option<&str>) -> Result<PathBuf> {
     let target = target_dir(root).join("difftest");
     let folder = target.join(project.name());
@@ -148,7 +151,7 @@ fn differing(program: &Path) -> Result<Vec<String>> {
     if names.is_empty() { result.map(|()| names) } else { Ok(names) }
 }
 
-/// Returns the index of a generated kernel and of a step of it.
+/// Returns the index of a generated kernel and the index of one of its steps.
 fn place(name: &str) -> Option<(usize, Option<usize>)> {
     let (name, step) = name.split_once(':').unwrap_or((name, ""));
     Some((name.strip_prefix('k')?.parse().ok()?, step.parse().ok()))

@@ -1,5 +1,6 @@
-//! Builds the documentation and runs its examples, with the artifacts of the tests. Cargo runs this program in place of
-//! rustdoc for the examples of each library; it first makes rustdoc check links and markup of the same library.
+//! Builds the documentation and runs its examples, reusing the artifacts of the tests. For the examples of each
+//! library, Cargo runs this program in place of rustdoc. This program first makes rustdoc check the links and markup of
+//! the same library.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,10 +11,10 @@ use crate::process::{beside_cargo, run};
 
 /// Variable that passes the path of the real rustdoc to the stand-in.
 const RUSTDOC: &str = "WARPSMITH_XTASK_RUSTDOC";
-/// Variable that passes the folder for the pages to it.
+/// Variable that passes the folder for the pages to the stand-in.
 const PAGES: &str = "WARPSMITH_XTASK_PAGES";
 
-/// Runs `tests`, a `cargo test --doc`; a rustdoc warning is an error.
+/// Runs `tests`, a `cargo test --doc` command. Treats rustdoc warnings as errors.
 pub fn check(tests: &mut Command, pages: PathBuf) -> Result<()> {
     let rustdoc = beside_cargo("rustdoc").ok_or_else(|| Error::Missing {
         what: "rustdoc was not found".to_owned(),
@@ -23,7 +24,7 @@ pub fn check(tests: &mut Command, pages: PathBuf) -> Result<()> {
     run(tests.env("RUSTDOC", own).env(RUSTDOC, rustdoc).env(PAGES, pages))
 }
 
-/// Does rustdoc's work if cargo has started this program in its place.
+/// Performs rustdoc's work if Cargo has started this program in place of rustdoc.
 pub fn stand_in() -> Option<ExitCode> {
     let [rustdoc, pages] = [RUSTDOC, PAGES].map(std::env::var_os);
     let rustdoc = rustdoc?;
@@ -45,7 +46,7 @@ pub fn stand_in() -> Option<ExitCode> {
     Some(ExitCode::SUCCESS)
 }
 
-/// Returns the arguments for the pages of the library whose examples `arguments` run.
+/// Returns the rustdoc arguments that build the pages of the library whose examples `arguments` run.
 fn of_pages(arguments: Vec<OsString>, pages: OsString) -> Vec<OsString> {
     let mut kept = Vec::new();
     let mut arguments = arguments.into_iter();

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::process::tracked_files;
 
 const PREFIX: &str = "WARPSMITH_";
-/// Variables by which one process of ours talks to another. Users do not set them.
+/// Variables for communication between processes of this project. Users do not set them.
 const INTERNAL: [&str; 4] = [
     "WARPSMITH_BUILDER_SOURCES",
     "WARPSMITH_CHECK_INNER_WRAPPER",
@@ -15,7 +15,7 @@ const INTERNAL: [&str; 4] = [
     "WARPSMITH_LAUNCH_PROCESS",
 ];
 
-/// Returns the variables in the string literals of the sources.
+/// Returns the variables that occur in string literals of the sources.
 pub fn variables(root: &Path) -> Result<BTreeSet<String>> {
     let mut read = BTreeSet::new();
     for file in tracked_files(root, &["src/*.rs", "*/src/*.rs", ":!xtask", ":!difftest"])? {
@@ -27,7 +27,7 @@ pub fn variables(root: &Path) -> Result<BTreeSet<String>> {
     Ok(read)
 }
 
-/// Returns the names of variables that are a whole string literal.
+/// Returns the variable names that form an entire string literal.
 fn names(text: &str) -> BTreeSet<String> {
     let parts = text.split('"');
     let is_name = |part: &&str| {
@@ -37,7 +37,7 @@ fn names(text: &str) -> BTreeSet<String> {
     parts.filter(is_name).map(str::to_owned).collect()
 }
 
-/// Returns true for variables of tests and benches, which `CONTRIBUTING.md` describes.
+/// Returns true for variables that only tests and benches read. `CONTRIBUTING.md` describes these variables.
 fn is_of_tests(name: &str) -> bool {
     ["TEST_", "BENCH_"].iter().any(|part| name[PREFIX.len()..].starts_with(part))
 }

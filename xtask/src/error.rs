@@ -1,4 +1,4 @@
-//! Errors of tasks, with their exit codes.
+//! Errors that tasks return, with their exit codes.
 
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -19,7 +19,7 @@ pub enum Error {
     #[error("{step} failed after {seconds:.1} s: {source}")]
     Step { step: String, seconds: f64, source: Box<Error> },
 
-    /// A required program or file is missing, and we cannot or may not install it.
+    /// A required program or file is missing, and the task cannot or must not install it.
     #[error("{what}\n{advice}")]
     Missing { what: String, advice: String },
 
@@ -31,7 +31,7 @@ pub enum Error {
     #[error("{path}: {source}", path = path.display())]
     File { path: PathBuf, source: std::io::Error },
 
-    /// A program printed something unexpected, or a result breaks one of our rules.
+    /// A program printed something unexpected, or a result violates one of the project's rules.
     #[error("{0}")]
     Unexpected(String),
 }
@@ -45,7 +45,7 @@ impl Error {
         }
     }
 
-    /// Creates the error of a file operation, for use with `map_err`.
+    /// Creates the error for a failed file operation, for use with `map_err`.
     pub fn file(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Error {
         let path = path.into();
         move |source| Error::File { path, source }

@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz [SECONDS]`: runs every fuzz target in turn, each for the given time.
 //!
-//! Interesting inputs go to `target/fuzz-corpus/`, separate from the seeds in `fuzz/corpus/`, which ordinary tests
-//! replay.
+//! Interesting inputs are stored in `target/fuzz-corpus/`, separate from the seeds in `fuzz/corpus/`. Ordinary tests
+//! replay the seeds.
 
 use std::fs;
 use std::path::Path;
@@ -38,7 +38,7 @@ pub fn fuzz(root: &Path, seconds: Option<&str>) -> Result<()> {
         fs::create_dir_all(&found).map_err(Error::file(&found))?;
         step(target, || {
             let mut fuzz = cargo(root, ["fuzz", "run", "--sanitizer", "none", target]);
-            // The libFuzzer interface needs unstable flags; this variable enables them in the stable compiler.
+            // The libFuzzer interface requires unstable flags; this variable enables them in the stable compiler.
             fuzz.env("RUSTC_BOOTSTRAP", "1").arg(&found);
             let seeds = root.join("fuzz/corpus").join(target);
             if seeds.is_dir() {

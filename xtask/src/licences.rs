@@ -1,5 +1,5 @@
 //! Checks that the licences of all dependencies are among those that `deny.toml` allows. `cargo deny check` reads the
-//! same file, and checks advisories and sources too; it is not needed here.
+//! same file and also checks advisories and sources, but this check does not require it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::process::metadata;
 
-/// Fails with the packages whose licence is not allowed.
+/// Returns an error that lists the packages whose licence is not allowed.
 pub fn check(root: &Path) -> Result<()> {
     let file = root.join("deny.toml");
     let allowed = allowed(&fs::read_to_string(&file).map_err(Error::file(&file))?);
@@ -32,14 +32,14 @@ pub fn check(root: &Path) -> Result<()> {
     )))
 }
 
-/// Returns the strings of the list `allow` of the table `[licenses]`.
+/// Returns the strings in the `allow` list of the `[licenses]` table.
 fn allowed(deny: &str) -> BTreeSet<String> {
     let table = deny.split("[licenses]").nth(1).unwrap_or_default();
     let list = table.split_once("allow = [").and_then(|(_, rest)| rest.split_once(']'));
     list.map_or("", |(list, _)| list).split('"').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// Returns true if an SPDX expression can be met with the allowed licences. `/` is an old form of `OR`.
+/// Returns true if the allowed licences satisfy an SPDX expression. `/` is an old form of `OR`.
 fn permits(expression: &str, allowed: &BTreeSet<String>) -> bool {
     let spaced =
         expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ").replace(" WITH ", "+WITH+");

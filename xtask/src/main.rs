@@ -1,29 +1,30 @@
-//! `cargo xtask COMMAND`: the tasks of this repository beyond a plain cargo command.
+//! `cargo xtask COMMAND`: the repository's tasks that require more than a plain Cargo command.
 //!
 //! | module | job |
 //! | --- | --- |
 //! | [`setup`] | installs missing tools, as `warpsmith setup` does |
-//! | [`quickstart`] | set-up, release build, the main benchmark |
-//! | [`check`] | all checks that a change must pass (`cargo xtask test`, `.ci/run`) |
-//! | [`check_kernels`] | our own kernels under `warpsmith check`, and the corpus of seeded bugs |
+//! | [`quickstart`] | runs the set-up, a release build and the main benchmark |
+//! | [`check`] | runs all checks that a change must pass (`cargo xtask test`, `.ci/run`) |
+//! | [`check_kernels`] | runs this repository's kernels and the corpus of seeded bugs under `warpsmith check` |
 //! | [`documentation`] | builds the documentation and runs its examples |
-//! | [`difftest`] | random kernels as plain Rust, on the emulated device and for a GPU |
-//! | [`reference`], [`environment`] | the reference pages list the names of the code |
-//! | [`quick`] | the checks that a change concerns (`cargo xtask test --quick`) |
+//! | [`difftest`] | compares random kernels as plain Rust, on the emulated device and on a GPU |
+//! | [`reference`], [`environment`] | checks that the reference pages list the names in the code |
+//! | [`quick`] | runs the checks that a change affects (`cargo xtask test --quick`) |
 //! | [`layers`] | checks that no module imports upwards |
-//! | [`book`], [`markdown`] | the guide: checks of its pages, and the book |
-//! | [`benchmarks`] | measurements are on pages of their own, with their provenance |
-//! | [`fuzz`] | the fuzz targets |
-//! | [`tsan`] | the host side under ThreadSanitizer |
-//! | [`words`] | doc comments begin with what they describe, names and texts use the field's terms, pages have short sentences |
-//! | [`browser`] | the browser in which the page tests run |
-//! | [`bundle`] | tests, benches and the command in one folder, for a GPU machine without Rust |
+//! | [`book`], [`markdown`] | checks the pages of the guide, and builds the book |
+//! | [`benchmarks`] | checks that measurements are on separate pages and state their provenance |
+//! | [`fuzz`] | runs the fuzz targets |
+//! | [`tsan`] | runs the host side under ThreadSanitizer |
+//! | [`words`] | checks that doc comments begin with a noun or a verb, that names and texts use standard terms, and that sentences are short |
+//! | [`browser`] | finds or installs the browser in which the page tests run |
+//! | [`bundle`] | packs tests, benches and the command into one folder, for a GPU machine without Rust |
 //! | [`licences`] | checks that `deny.toml` allows the dependencies' licences |
 //! | [`minimal`] | checks that the minimum versions in the manifests are not too low |
-//! | [`package`] | the packages as published, and a user's project made with them |
-//! | [`process`] | running other programs, visibly |
+//! | [`package`] | tests the packages as published, and a user's project that depends on them |
+//! | [`process`] | runs other programs and prints each command |
 //!
-//! Exit codes: 0 done, 1 something failed, 2 incorrect use, or something is missing that you must install yourself.
+//! Exit codes: 0 for success, 1 for a failure, and 2 for incorrect usage or for a missing tool that you must install
+//! yourself.
 
 mod benchmarks;
 mod book;
@@ -77,7 +78,7 @@ usage: cargo xtask COMMAND
 ";
 
 fn main() -> ExitCode {
-    // In some steps cargo starts this program in place of rustc or rustdoc.
+    // In some steps, Cargo starts this program in place of rustc or rustdoc.
     if let Some(code) = warpsmith_check::wrapper() {
         return code;
     }
@@ -125,7 +126,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns the repository: the parent of this package.
+/// Returns the repository's folder, which is the parent of this package.
 fn root() -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     package.parent().unwrap_or(package).to_path_buf()

@@ -1,17 +1,16 @@
-//! Parses the parts of a Markdown page that the checks of the guide need: headings, links, listings,
-//! tables.
+//! Parses the parts of a Markdown page that the guide's checks require: headings, links, listings and tables.
 
 /// A Markdown page.
 #[derive(Debug, Clone, Copy)]
 pub struct Page<'a>(&'a str);
 
-/// A listing that repeats a part of a file, which the comment above it names: `<!-- quotes FILE -->`.
+/// A listing that quotes a part of a file. The comment above the listing names the file: `<!-- quotes FILE -->`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quote<'a> {
     pub file: &'a str,
-    /// Line of the listing's fence; the line after the comment, also if there is no listing.
+    /// Line number of the listing's fence, which is the line after the comment even if no listing follows.
     pub line: usize,
-    /// Lines of the listing; none if no listing follows the comment.
+    /// Lines of the listing; empty if no listing follows the comment.
     pub listing: Vec<&'a str>,
 }
 
@@ -28,7 +27,7 @@ impl Fence<'_> {
         self.info.split(',').any(|word| word == "rust")
     }
 
-    /// Returns the problem with it, if any.
+    /// Returns the problem with the listing's language or attributes, if any.
     pub fn problem(&self) -> Option<&'static str> {
         if self.info.is_empty() {
             Some("a listing without a language; write ```text if it has none")
@@ -45,7 +44,7 @@ impl<'a> Page<'a> {
         Self(text)
     }
 
-    /// Returns the lines with their numbers, and whether each is prose, that is, outside listings.
+    /// Returns each line with its number, and true if the line is outside of listings.
     fn lines(self) -> impl Iterator<Item = (usize, &'a str, bool)> {
         let mut is_listing = false;
         self.0.lines().enumerate().map(move |(index, line)| {
@@ -63,7 +62,7 @@ impl<'a> Page<'a> {
         fences.step_by(2).map(|(line, info)| Fence { line, info: info.trim() })
     }
 
-    /// Returns the quotes of files.
+    /// Returns the listings that quote files.
     pub fn quotes(self) -> impl Iterator<Item = Quote<'a>> {
         let is_fence = |line: &str| line.starts_with("```");
         self.lines().filter(|(.., is_prose)| *is_prose).filter_map(move |(number, line, _)| {
@@ -75,7 +74,7 @@ impl<'a> Page<'a> {
         })
     }
 
-    /// Returns the tables: the number of the first line, and all lines.
+    /// Returns the tables, each with the number of its first line and all of its lines.
     pub fn tables(self) -> Vec<(usize, Vec<&'a str>)> {
         let mut tables: Vec<(usize, Vec<&str>)> = Vec::new();
         for (number, line, is_prose) in self.lines() {
@@ -99,8 +98,8 @@ impl<'a> Page<'a> {
         })
     }
 
-    /// Returns the lines of text, with their numbers: no listings, headings, tables or HTML. Code in backticks is one
-    /// word.
+    /// Returns the lines of text with their numbers, excluding listings, headings, tables and HTML. Code in backticks
+    /// counts as one word.
     pub fn prose(self) -> impl Iterator<Item = (usize, String)> {
         let is_text = |line: &str| !line.trim_start().starts_with(['#', '|', '<']);
         let lines = self.lines().filter(move |(_, line, is_prose)| *is_prose && is_text(line));
@@ -110,14 +109,14 @@ impl<'a> Page<'a> {
         })
     }
 
-    /// Returns the targets of the links and pictures, with their lines.
+    /// Returns the targets of links and pictures, with their line numbers.
     pub fn links(self) -> impl Iterator<Item = (usize, &'a str)> {
         self.lines().filter(|(.., is_prose)| *is_prose).flat_map(|(number, line, _)| {
             spans(line).into_iter().map(move |(start, end)| (number, &line[start..end]))
         })
     }
 
-    /// Returns the first cells of the table rows, with the heading above each.
+    /// Returns the first cell of each table row, with the heading above the table.
     pub fn first_cells(self) -> impl Iterator<Item = (&'a str, &'a str)> {
         let mut heading = "";
         self.lines().filter(|(.., is_prose)| *is_prose).filter_map(move |(_, line, _)| {
@@ -128,7 +127,7 @@ impl<'a> Page<'a> {
         })
     }
 
-    /// Returns the page with link targets replaced where `other` returns a new one.
+    /// Returns the page, in which each link target is replaced if `other` returns a new target.
     pub fn with_links(self, other: impl Fn(&str) -> Option<String>) -> String {
         let mut page = String::new();
         for (_, line, is_prose) in self.lines() {
@@ -147,12 +146,12 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Returns the code in backticks of a text.
+/// Returns the code that a text contains in backticks.
 pub fn code(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// Returns the ranges of the link targets in a line; text in backticks is not a link.
+/// Returns the ranges of link targets in a line. Text in backticks is not a link.
 fn spans(line: &str) -> Vec<(usize, usize)> {
     let mut spans = Vec::new();
     let mut is_code = false;

@@ -1,6 +1,6 @@
-//! Checks that everything compiles with the lowest versions of direct dependencies that the manifests allow. A project
-//! with old versions in its lock file can then use these crates. Not part of the check, because it recompiles all
-//! dependencies.
+//! Checks that everything compiles with the lowest versions of direct dependencies that the manifests allow, so that a
+//! project with old versions in its lock file can use these crates. `cargo xtask test` does not run this check, because
+//! it recompiles all dependencies.
 
 use std::fs;
 use std::path::Path;
@@ -9,12 +9,12 @@ use crate::check::target_dir;
 use crate::error::{Error, Result};
 use crate::process::{cargo, run, step};
 
-/// Checks the workspace with a lock file of the lowest versions, and restores the previous one.
+/// Checks the workspace with a lock file that contains the lowest versions, and then restores the previous lock file.
 pub fn check(root: &Path) -> Result<()> {
     let lock = root.join("Cargo.lock");
     let before = fs::read(&lock).map_err(Error::file(&lock))?;
     let result = step("minimal versions", || {
-        // An option of nightly cargo, which this variable enables in a stable one.
+        // The option requires a nightly Cargo. This variable enables it in a stable Cargo.
         let mut update = cargo(root, ["update", "-Z", "direct-minimal-versions"]);
         run(update.env("RUSTC_BOOTSTRAP", "1"))?;
         let mut check = cargo(root, ["check", "--workspace", "--all-features", "--locked"]);

@@ -1,9 +1,9 @@
-//! Tests the packages as published, and a new user's project made with them: `cargo xtask package`, and a step of the
-//! check.
+//! Tests the packages as published, and a new user's project that depends on them. Runs as `cargo xtask package` and as
+//! a step of the check.
 //!
-//! [`registry`] makes a directory, in place of crates.io, with the packages and the other dependencies of a project.
-//! [`scaffold`] makes the `warpsmith` command write a project outside the repository. It builds, tests and runs the
-//! project with only that registry, without network; then again without a device toolchain.
+//! [`registry`] creates a local registry that replaces crates.io and contains the packages and a project's other
+//! dependencies. [`scaffold`] makes the `warpsmith` command write a project outside the repository. It builds, tests
+//! and runs the project with only that registry and without network access, and then again without a device toolchain.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,8 @@ use crate::check::{OWN_KERNELS, target_dir};
 use crate::error::{Error, Result};
 use crate::process::{ask, cargo, metadata, run, run_lines, step};
 
-/// Creates the packages, with their GPU image as published, and verifies each: cargo unpacks and builds them.
+/// Creates the packages with their GPU images, as published, and verifies each package by making Cargo unpack and build
+/// it.
 pub fn package(root: &Path) -> Result<()> {
     step("GPU image", || {
         image(root, &mut cargo(root, ["build", "--release", "--package", "warpsmith", "--features", "full"]))
@@ -27,11 +28,11 @@ pub fn package(root: &Path) -> Result<()> {
     })
 }
 
-/// Returns cargo's arguments for the packages of the workspace that are published.
+/// Returns the Cargo arguments that select the workspace's published packages.
 fn published(root: &Path) -> Result<Vec<String>> {
     let metadata = metadata(root, &["--no-deps"])?;
     let packages = metadata["packages"].as_array().map_or(&[][..], Vec::as_slice);
-    // `publish = false` is an empty list of registries.
+    // Cargo represents `publish = false` as an empty list of registries.
     let published = packages.iter().filter(|package| package["publish"].is_null());
     let names: Vec<&str> = published.filter_map(|package| package["name"].as_str()).collect();
     if let Some(name) = names.iter().find(|name| !is_ours(name)) {
@@ -42,14 +43,14 @@ fn published(root: &Path) -> Result<Vec<String>> {
     Ok(names.into_iter().flat_map(|name| ["--package".to_owned(), name.to_owned()]).collect())
 }
 
-/// Prefix of the names of published packages.
+/// Prefix of published package names.
 const PREFIX: &str = "warpsmith-";
 
 fn is_ours(package: &str) -> bool {
     package == "warpsmith" || package.starts_with(PREFIX)
 }
 
-/// Images that packages carry: the file that the builder writes, and the package's folder.
+/// Images that packages contain: the file that the builder writes, and the package's folder.
 const IMAGES: [(&str, &str); 3] = [
     ("gpu_kernels_image.rs", ""),
     ("warpsmith_collective_kernels_image.rs", "collective"),
@@ -82,7 +83,7 @@ fn image(root: &Path, build: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Creates the directory in place of crates.io: the packages, and the dependencies of a project.
+/// Creates the local registry that replaces crates.io. It contains the packages and a project's dependencies.
 fn registry(root: &Path) -> Result<PathBuf> {
     let target = target_dir(root);
     let folder = target.join("registry");
@@ -103,8 +104,8 @@ fn registry(root: &Path) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Unpacks a package into a folder named after its contents: cargo never rebuilds a registry package unless its path
-/// changes.
+/// Unpacks a package into a folder whose name depends on the contents, because Cargo never rebuilds a registry package
+/// unless its path changes.
 fn unpack(archive: &Path, registry: &Path) -> Result<()> {
     run(Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(registry))?;
     let unpacked = registry.join(archive.file_stem().unwrap_or_default());
@@ -154,9 +155,9 @@ fn sum(folder: &Path) -> Result<u64> {
     Ok(hash)
 }
 
-/// Checks that a project of `warpsmith new` builds, tests and runs with only the published packages. `build` is the
-/// cargo command that builds facade and command in the test profile; `lint` makes cargo lint the project while
-/// compiling it.
+/// Checks that a project created by `warpsmith new` builds, tests and runs with only the published packages. `build` is
+/// the Cargo command that builds the facade and the `warpsmith` command in the test profile. `lint` makes Cargo lint
+/// the project while compiling it.
 pub fn scaffold(root: &Path, build: &[&str], lint: fn(&mut Command) -> &mut Command) -> Result<()> {
     image(root, lint(&mut cargo(root, build)))?;
     let registry = registry(root)?;
@@ -166,7 +167,7 @@ pub fn scaffold(root: &Path, build: &[&str], lint: fn(&mut Command) -> &mut Comm
     result
 }
 
-/// A test that is added to the project: the facade has its image without a device toolchain.
+/// Test that is added to the project. It checks that the facade contains its image without a device toolchain.
 const IMAGE_TEST: &str = "\
 #[test]
 fn the_packaged_facade_has_its_image() {
@@ -209,7 +210,7 @@ fn prove(root: &Path, registry: &Path, outside: &Path, lint: fn(&mut Command) ->
     run(lint(&mut whole(&["build", "--workspace", "--all-targets", "--features", "tune"])))?;
     run(lint(&mut whole(&["test", "--workspace", "--features", "tune"])))?;
     run(Command::new(target.join("debug/own-kernels")).arg("cpu"))?;
-    // In the test profile, for which everything is built.
+    // The test profile is used, because everything has been built for it.
     let tune = [
         "bench",
         "--profile",
@@ -229,14 +230,14 @@ fn prove(root: &Path, registry: &Path, outside: &Path, lint: fn(&mut Command) ->
         &project,
         &mut whole(&["build", "--test", "features", "--features", "tune", "--color", "never"]),
     )?;
-    // Without a device toolchain only the project itself is rebuilt.
+    // Without a device toolchain, only the project itself is rebuilt.
     let mut without = command(&["test", "--features", "tune", "--tests"]);
     without.env("WARPSMITH_DEVICE_RUSTC", "/no/such/rustc").env_remove("WARPSMITH_REQUIRE_GPU_IMAGE");
     run(lint(&mut without))?;
     find_fault(root, &project, &target)
 }
 
-/// Uses items that need features which the project has not enabled: the compiler must name the features.
+/// Uses items that require features that the project has not enabled. The compiler's errors must name these features.
 fn name_features(project: &Path, build: &mut Command) -> Result<()> {
     let features = ["blas", "dnn", "fft", "rand", "sparse", "glam"];
     let file = project.join("tests/features.rs");
@@ -252,7 +253,7 @@ fn name_features(project: &Path, build: &mut Command) -> Result<()> {
     Err(Error::Unexpected(format!("a feature is not named ({}):\n{said}", output.status)))
 }
 
-/// A kernel with a missing barrier, which is added to the project.
+/// Kernel that is added to the project. A barrier is missing in this kernel.
 const FAULT: &str = "
 /// Reads the number of the thread beside. The barrier is missing.
 ///
@@ -268,7 +269,7 @@ pub unsafe fn neighbours(mut out: DisjointMut<u32>) {
     }
 }
 ";
-/// Test of the faulty kernel.
+/// Test that launches the faulty kernel.
 const FAULT_TEST: &str = "
 use warpsmith::{Device, DeviceBuffer, Error, Launch};
 

@@ -1,4 +1,4 @@
-//! Runs other programs. Each is printed before it starts, gets no standard input, and is named in errors.
+//! Runs other programs. Each command is printed before it starts, receives no standard input, and is named in errors.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 
-/// Returns the cargo that runs us, in `root`.
+/// Returns a command for the Cargo executable that runs this program, with `root` as its working directory.
 pub fn cargo<S: AsRef<OsStr>>(root: &Path, arguments: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root).args(arguments);
@@ -44,7 +44,7 @@ pub fn ask(command: &mut Command) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Returns the paths of the repository's files that match these patterns of git.
+/// Returns the paths of the repository's files that match these Git patterns.
 pub fn tracked_files(root: &Path, patterns: &[&str]) -> Result<Vec<String>> {
     let listed = ask(Command::new("git").current_dir(root).arg("ls-files").args(patterns));
     let listed = listed.ok_or_else(|| Error::Missing {
@@ -64,7 +64,7 @@ pub fn metadata(root: &Path, options: &[&str]) -> Result<Value> {
         .ok_or_else(|| Error::Unexpected("cargo metadata has no packages".to_owned()))
 }
 
-/// Returns a program from the toolchain of the cargo that runs us.
+/// Returns a program from the toolchain whose Cargo runs this program.
 pub fn beside_cargo(program: &str) -> Option<PathBuf> {
     let beside = std::env::var_os("CARGO").map(|cargo| Path::new(&cargo).with_file_name(program));
     beside.filter(|program| program.is_file()).or_else(|| find(program))
@@ -91,7 +91,7 @@ pub fn step<T>(name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     }
 }
 
-/// Formats `command` as one would type it.
+/// Formats `command` as a user would type it.
 fn text(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let mut text = String::new();

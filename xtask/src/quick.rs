@@ -1,6 +1,6 @@
-//! `cargo xtask test --quick`: runs format, layers, lints and the CPU tests of everything changed since the main
-//! branch, committed or not. It also lints the libraries and programs that directly depend on it. It skips
-//! documentation, browser, examples, and packages outside the workspace.
+//! `cargo xtask test --quick`: checks the format, layers and lints, and runs the CPU tests, of everything that has
+//! changed since the main branch, committed or not. Also lints the libraries and programs that directly depend on
+//! changed packages. Skips documentation, browser tests, examples, and packages outside the workspace.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::process::{ask, cargo, metadata, run, step};
 use crate::reference;
 use crate::words;
 
-/// Candidates for the main branch; the first that exists is used.
+/// Candidate names for the main branch. The first name that exists is used.
 const MAIN: [&str; 4] = ["origin/main", "main", "origin/master", "master"];
 
 /// Checks everything that was changed.
@@ -58,7 +58,7 @@ struct Package {
     name: String,
     /// Folder in the repository; empty for the root package.
     folder: PathBuf,
-    /// Packages of the workspace that it uses, including in its tests.
+    /// Workspace packages on which this package depends, including dependencies of its tests.
     uses: Vec<String>,
 }
 
@@ -95,13 +95,14 @@ fn changed_files(root: &Path) -> Result<Vec<PathBuf>> {
     }
 }
 
-/// Returns the packages that the files belong to: the innermost folder wins. Prose belongs to no package.
+/// Returns the packages to which the files belong. The innermost package folder takes precedence. Prose files do not
+/// belong to a package.
 fn owners<'a>(files: &[PathBuf], packages: &'a [Package]) -> BTreeSet<&'a str> {
     let is_prose = |file: &Path| file.extension().is_some_and(|extension| extension == "md");
     let owner = |file: &PathBuf| {
         let around = packages.iter().filter(|package| file.starts_with(&package.folder));
         let owner = around.max_by_key(|package| package.folder.components().count())?;
-        // The root package has a few folders of its own; the rest of the repository belongs to no package.
+        // The root package has a few folders of its own. The rest of the repository does not belong to a package.
         let first = file.components().next()?.as_os_str().to_str()?;
         let is_roots = ["src", "tests", "benches", "examples", "build.rs", "Cargo.toml"].contains(&first);
         (owner.folder != Path::new("") || is_roots).then_some(owner.name.as_str())
@@ -109,7 +110,7 @@ fn owners<'a>(files: &[PathBuf], packages: &'a [Package]) -> BTreeSet<&'a str> {
     files.iter().filter(|file| !is_prose(file)).filter_map(owner).collect()
 }
 
-/// Returns the packages that use one of these directly.
+/// Returns the packages that directly depend on one of these packages.
 fn dependents<'a>(changed: &BTreeSet<&str>, packages: &'a [Package]) -> BTreeSet<&'a str> {
     let uses = |package: &&Package| package.uses.iter().any(|used| changed.contains(used.as_str()));
     let others = packages.iter().filter(|package| !changed.contains(package.name.as_str()));

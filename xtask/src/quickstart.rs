@@ -11,7 +11,7 @@ use crate::setup::setup;
 /// Kernels that the benchmark measures.
 const KERNELS: [&str; 3] = ["copy", "axpy", "reduce_sum"];
 
-/// Sets up, builds for the devices of this machine, measures, and prints where the results are.
+/// Runs the set-up, builds for this machine's devices, measures, and prints where the results are stored.
 pub fn quickstart(root: &Path) -> Result<()> {
     setup(root)?;
     let target = target_dir(root);

@@ -1,4 +1,4 @@
-//! Checks that the reference pages list exactly the names of the code.
+//! Checks that the reference pages list exactly the names that the code defines.
 //!
 //! | page | compared with |
 //! | --- | --- |
@@ -8,7 +8,7 @@
 //! | `docs/errors.md` | variants of the error enums in [`ERRORS`] |
 //! | `docs/limits.md` | values of the constants that it links to |
 //!
-//! A page names something by code in the first cell of a table row.
+//! A page names an item by code in the first cell of a table row.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -20,18 +20,18 @@ use crate::error::{Error, Result};
 use crate::markdown::{Page, code};
 use crate::process::{metadata, tracked_files};
 
-/// Packages that users reach only through another package, which has the feature too.
+/// Packages that users enable only through another package that has the same feature.
 const INTERNAL_PACKAGES: [&str; 3] = ["warpsmith-emulated", "warpsmith-gpu-kernels", "warpsmith-trace"];
 /// Feature of the fuzz targets.
 const INTERNAL_FEATURE: &str = "fuzzing";
-/// Sources of the options of each attribute.
+/// For each attribute, the source files that parse its options.
 const OPTIONS: [(&str, &[&str]); 4] = [
     ("kernel", &["kernel/options.rs"]),
     ("elementwise", &["family/mod.rs", "family/elementwise.rs"]),
     ("reduction", &["family/mod.rs", "family/reduction.rs"]),
     ("scan", &["family/mod.rs", "family/scan.rs"]),
 ];
-/// Files with the error enums that users meet.
+/// Files that define the error enums of the public API.
 const ERRORS: [&str; 14] = [
     "runtime/src/error/mod.rs",
     "runtime/src/error/launch.rs",
@@ -49,7 +49,8 @@ const ERRORS: [&str; 14] = [
     "profiler/src/error.rs",
 ];
 
-/// Makes the name of something from a heading and the code in a first cell below it; `None` for other tables.
+/// Function that derives an item's name from a heading and the code in a first cell below it. Returns `None` for other
+/// tables.
 type Naming = fn(&str, &str) -> Option<String>;
 
 /// Compares every page with the code.
@@ -101,7 +102,7 @@ fn differences(page: &str, in_code: &BTreeSet<String>, described: &BTreeSet<Stri
     missing.chain(stale).collect()
 }
 
-/// Returns the features of the published packages, as `package feature`; the default ones as the manifest writes them.
+/// Returns the features of the published packages, as `package feature`; default features as written in the manifest.
 fn features(metadata: &Value) -> BTreeSet<String> {
     let mut features = BTreeSet::new();
     for package in metadata["packages"].as_array().into_iter().flatten() {
@@ -122,7 +123,7 @@ fn features(metadata: &Value) -> BTreeSet<String> {
     features
 }
 
-/// Returns the exported macros, and the options of attributes, as `attribute option`.
+/// Returns the exported macros, and the attributes' options in the form `attribute option`.
 fn macros(root: &Path) -> Result<BTreeSet<String>> {
     let mut macros = BTreeSet::new();
     let attributes = read(root, "gpu-macros/src/lib.rs")?;
@@ -147,7 +148,7 @@ fn macros(root: &Path) -> Result<BTreeSet<String>> {
     Ok(macros)
 }
 
-/// Returns the names that a parser of options compares with: patterns, operands of `name !=`, and the list `SHARED`.
+/// Returns the option names for which a parser compares: patterns, operands of `name !=`, and the `SHARED` list.
 fn options(text: &str) -> Vec<&str> {
     let mut options = Vec::new();
     for line in text.lines().map(str::trim) {
@@ -163,7 +164,7 @@ fn options(text: &str) -> Vec<&str> {
     options
 }
 
-/// Returns the variants of `Failure` and of the enums whose names end in `Error`, as `Enum::Variant`.
+/// Returns, as `Enum::Variant`, the variants of `Failure` and of each enum whose name ends in `Error`.
 fn variants(text: &str) -> Vec<String> {
     let mut of = None;
     let mut variants = Vec::new();

@@ -9,7 +9,7 @@ use crate::check::target_dir;
 use crate::error::{Error, Result};
 use crate::process::{find, step};
 
-/// Makes this machine able to compile GPU kernels. Fast if everything is installed.
+/// Enables this machine to compile GPU kernels. Fast if everything is already installed.
 pub fn setup(root: &Path) -> Result<()> {
     step("setup", || {
         mark(&target_dir(root))?;
@@ -17,16 +17,16 @@ pub fn setup(root: &Path) -> Result<()> {
     })
 }
 
-/// Installs gdb if it is missing, for the test of kernels in a debugger. Without it, everything else works.
+/// Installs gdb, if it is missing, for the test that debugs kernels. Everything else works without gdb.
 pub fn debugger() {
     if find("gdb").is_none() {
         install("gdb");
     }
 }
 
-/// Installs a Debian package if this process can, and prints why it failed.
+/// Installs a Debian package if this process has permission. If the installation fails, prints the reason.
 pub fn install(package: &str) {
-    // A fresh machine has no package list, or an old one: the second attempt updates it first.
+    // A fresh machine has no package list or an old one, so the second attempt updates the list first.
     if is_root_on_debian()
         && let Err(failure) =
             install_debian_packages(&[package], false).or_else(|_| install_debian_packages(&[package], true))

@@ -1,8 +1,9 @@
-//! `cargo xtask tsan`: runs the multithreaded tests of the host side, on the emulated device, under ThreadSanitizer.
+//! `cargo xtask tsan`: runs the host side's multithreaded tests on the emulated device under ThreadSanitizer.
 //!
 //! The whole program is instrumented, including the standard library. Otherwise ThreadSanitizer would not see the
 //! library's locks and reference counts, and would report races. The device toolchain compiles the program, because it
-//! has the source of the standard library. It lacks the sanitizer's runtime, which comes from a rustup toolchain.
+//! has the source of the standard library. The device toolchain lacks the sanitizer's runtime, so the runtime comes
+//! from a rustup toolchain.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,14 +15,14 @@ use crate::check::target_dir;
 use crate::error::{Error, Result};
 use crate::process::{ask, run, step};
 
-/// The only platform for which the runtime is searched.
+/// Platform for which the sanitizer's runtime is searched. Other platforms are not supported.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-/// Test programs to run: their package and name. The emulator's own tests need more stacks than ThreadSanitizer has
-/// mappings for.
+/// Test programs to run, by package and name. The emulator's own tests are excluded, because they require more stacks
+/// than ThreadSanitizer can map.
 const PROGRAMS: [(&str, &str); 2] = [("warpsmith-emulated", "driver"), ("warpsmith-runtime", "emulated")];
-/// Tests with one of these in their names are left out. Some fork, count the process's allocations, or race
-/// intentionally (tests of the emulated device's own checker). Others run long on one thread, or expect a thread to
-/// finish sooner than it does here.
+/// Tests whose names contain one of these texts are skipped. Some of these tests fork, count the process's allocations,
+/// or race intentionally (tests of the emulated device's own checker). Others run for a long time on one thread, or
+/// expect a thread to finish sooner than it does under ThreadSanitizer.
 const LEFT_OUT: [&str; 7] = [
     "no_heap",
     "fork",
@@ -44,13 +45,13 @@ pub fn tsan(root: &Path) -> Result<()> {
         what: format!("there is no librustc-*_rt.tsan.a for {TARGET}"),
         advice: "Install a toolchain with rustup; its standard library has one.".to_owned(),
     })?;
-    // The whole runtime is linked before the rest, as its own toolchain would do.
+    // The entire sanitizer runtime is linked before everything else, as its own toolchain links it.
     let link = format!("-Zpre-link-args=-Wl,--whole-archive {} -Wl,--no-whole-archive", runtime.display());
     let flags = [
         "-Zsanitizer=thread",
         "-Zexternal-clangrt",
         "-Cforce-frame-pointers=yes",
-        // The emulator then reports which coroutine runs.
+        // With this option, the emulator reports to ThreadSanitizer which coroutine runs.
         "--cfg=warpsmith_tsan",
         &link,
     ];

@@ -1,10 +1,10 @@
-//! Checks the wording: doc comments begin with what they describe, names and texts use the field's terms, and the
-//! sentences of pages are short.
+//! Checks the wording. Doc comments must begin with a noun phrase or a verb, names and texts must use standard terms,
+//! and sentences in pages must be short.
 //!
 //! "Of the call that enqueued it." makes the reader search for the noun; "Correlation ID of the launching call." does
 //! not. A doc comment therefore begins with a noun phrase or a verb, never with one of [`HEADLESS`]. A GPU engineer
-//! searches for "skinny GEMM", not for "few rows": the words of [`REPLACED`] are refused in pages, comments, texts and
-//! identifiers.
+//! searches for "skinny GEMM", not for "few rows": the words in [`REPLACED`] are therefore rejected in pages, comments,
+//! texts and identifiers.
 
 use std::path::Path;
 
@@ -18,7 +18,8 @@ const HEADLESS: [&str; 12] = [
     "By what",
 ];
 
-/// Replaced words and the field's term, in the form of [`spelled`]: `_` joins the words of one identifier.
+/// Rejected words, each with its standard term, in the form that [`spelled`] returns, in which `_` joins the words of
+/// one identifier.
 const REPLACED: [(&str, &str); 26] = [
     ("few_rows", "skinny"),
     ("greatest", "largest or maximum"),
@@ -48,13 +49,13 @@ const REPLACED: [(&str, &str); 26] = [
     ("wrong use", "usage error"),
 ];
 
-/// Longest sentence of a page, in words.
+/// Maximum length of a sentence in a page, in words.
 const LONGEST_SENTENCE: usize = 40;
 
-/// Checks every Rust file and page of the repository.
+/// Checks every Rust file and every page in the repository.
 pub fn check(root: &Path) -> Result<()> {
     let mut problems = Vec::new();
-    // `compat/` has the names of other crates, the changes have former names, and this file has the list.
+    // `compat/` contains names from other crates, the changelog contains former names, and this file contains the list.
     let patterns = ["*.rs", "*.md", ":!compat", ":!CHANGELOG.md", ":!xtask/src/words.rs"];
     for file in tracked_files(root, &patterns)? {
         let path = root.join(&file);

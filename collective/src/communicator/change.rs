@@ -1,4 +1,4 @@
-//! Communicators of a subset of the ranks: [`Communicator::split`] and [`Communicator::shrink`].
+//! Communicators for a subset of the ranks: [`Communicator::split`] and [`Communicator::shrink`].
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +21,8 @@ impl Communicator {
     /// several ranks cannot make this call.
     ///
     /// # Errors
-    /// The errors of [`Self::init`]; [`CommunicatorError`](crate::CommunicatorError) if this communicator has failed.
+    /// Returns the errors of [`Self::init`], or [`CommunicatorError`](crate::CommunicatorError) if this communicator
+    /// has failed.
     pub fn split(&mut self, color: Option<u32>, key: i64) -> Result<Option<Self>> {
         let prefix = self.split_keys(self.splits);
         self.splits += 1;
@@ -51,9 +52,9 @@ impl Communicator {
     /// failed rank. This communicator remains unchanged.
     ///
     /// # Errors
-    /// [`CollectiveError::Argument`] if the list names this rank or a rank that does not exist, or omits a rank known
-    /// to have failed; otherwise the errors of [`Self::init`]. If the lost process served the store, the store is lost
-    /// as well.
+    /// Returns [`CollectiveError::Argument`] if the list names this rank or a rank that does not exist, or omits a rank
+    /// known to have failed; otherwise, returns the errors of [`Self::init`]. If the lost process served the store, the
+    /// store is lost as well.
     pub fn shrink(&self, excluded: &[usize]) -> Result<Self> {
         let argument = |reason| {
             Error::from(CollectiveError::Argument { operation: "shrink", rank: self.rank(), reason })
@@ -83,7 +84,7 @@ impl Communicator {
         self.part(format!("without {names}"), place, self.world_size() - excluded.len())
     }
 
-    /// Creates a communicator of a subset of the ranks, in which this rank is `rank`.
+    /// Creates a communicator for a subset of the ranks. In the new communicator, this rank is `rank`.
     fn part(&self, name: String, rank: usize, world_size: usize) -> Result<Self> {
         // The new run ID keeps ranks that have left the old communicator out of the new one.
         let run_id = format!("{}/{}/{name}", self.launch.run_id, self.mesh.id);

@@ -86,7 +86,7 @@ impl Choosing<'_> {
         peer::Making { mesh, stream, timeout, is_auto }
     }
 
-    /// Returns why the ranks cannot access each other's memory, as far as this is known without trying it.
+    /// Returns why the ranks cannot access each other's memory, if the reason is known without trying it.
     fn why_no_peers(&self) -> Option<String> {
         if self.devices.len() > peer::MAX_RANKS {
             return Some(format!(

@@ -29,11 +29,11 @@ use crate::store::{MemoryStore, Store};
 use crate::symmetric::{self, Agreement, Pool, SymmetricBuffer};
 use crate::work::{Work, WorkState};
 
-/// One rank of a group of ranks that run collective operations; each rank uses its own stream.
+/// One rank in a group of ranks that run collective operations. Each rank uses its own stream.
 ///
 /// All operations run on the communicator's stream in call order, and each is ordered after earlier work on its
 /// buffers. Later work on the buffers, on any stream, is ordered after the operation. A call enqueues the operation and
-/// returns without blocking the host. If a communicator has a stream of its own, its operations overlap with kernels on
+/// returns without blocking the host. If a communicator has its own stream, its operations overlap with kernels on
 /// other streams.
 ///
 /// All ranks must call the same operations in the same order, with the same element type, length, operator and root. If
@@ -125,9 +125,10 @@ impl Communicator {
     /// when all of them have arrived. Operations will run on `stream`.
     ///
     /// # Errors
-    /// [`RendezvousError`](crate::rendezvous::RendezvousError) and [`CollectiveError::Init`], on all ranks that have
-    /// arrived. Possible causes are a rank that missed the deadline, has ended, or exists twice; a different version,
-    /// world size or kind of device; two ranks on the same GPU; and devices that no backend supports. Store errors.
+    /// Returns [`RendezvousError`](crate::rendezvous::RendezvousError) and [`CollectiveError::Init`], on all ranks that
+    /// have arrived. Possible causes are a rank that missed the deadline, has ended, or exists twice; a different
+    /// version, world size or kind of device; two ranks on the same GPU; and devices that no backend supports. Also
+    /// returns store errors.
     pub fn init(
         stream: &Stream,
         launch: &Launch,
@@ -141,7 +142,8 @@ impl Communicator {
     /// one thread each; communicators on emulated devices can share a thread.
     ///
     /// # Errors
-    /// The errors of [`Self::init`]; [`EmptyList`](warpsmith_runtime::Error::EmptyList) if `streams` is empty.
+    /// Returns the errors of [`Self::init`], or [`EmptyList`](warpsmith_runtime::Error::EmptyList) if `streams` is
+    /// empty.
     pub fn init_all(streams: &[Stream], options: &CommunicatorOptions) -> Result<Vec<Self>> {
         if streams.is_empty() {
             let error =
@@ -251,9 +253,9 @@ impl Communicator {
     /// this rank are complete.
     ///
     /// # Errors
-    /// [`CommunicatorError`](crate::CommunicatorError) if the communicator has already failed, or if a rank does not
-    /// make the call. [`CollectiveError::Argument`] while the stream is being captured and, with NCCL, while graphs
-    /// that contain operations of the communicator exist.
+    /// Returns [`CommunicatorError`](crate::CommunicatorError) if the communicator has already failed, or if a rank
+    /// does not make the call. Returns [`CollectiveError::Argument`] while the stream is being captured and, with NCCL,
+    /// while graphs that contain operations of the communicator exist.
     pub fn finish(mut self) -> Result<()> {
         if self.stream.is_capturing() {
             let reason = "its stream is being captured; end the capture first".to_owned();
@@ -271,9 +273,9 @@ impl Communicator {
     /// make this call with the same length. The call waits for the other ranks to make it, but not for their streams.
     ///
     /// # Errors
-    /// [`CollectiveError::Symmetric`] on all ranks, if any rank is out of memory or cannot map the memory of another
-    /// rank; [`Failure::Mismatch`](crate::Failure::Mismatch), which names both calls, if lengths or types differ; an
-    /// error if a rank does not make the call within [`timeout`](CommunicatorOptions::timeout).
+    /// Returns [`CollectiveError::Symmetric`] on all ranks, if any rank is out of memory or cannot map the memory of
+    /// another rank; [`Failure::Mismatch`](crate::Failure::Mismatch), which names both calls, if lengths or types
+    /// differ; or an error if a rank does not make the call within [`timeout`](CommunicatorOptions::timeout).
     pub fn symmetric_buffer<T: DeviceCopy>(&mut self, len: usize) -> Result<SymmetricBuffer<T>> {
         let mut operation = Fingerprint::new("symmetric_buffer", type_name::<T>(), len);
         operation.sequence = self.symmetric;

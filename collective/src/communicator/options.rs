@@ -21,8 +21,8 @@ pub enum BackendChoice {
     /// - Operations can be captured into graphs if each device belongs to a different process. In a graph, operations
     ///   have no deadline, but the loss of a rank still ends them. The [`Work`](crate::Work) of a captured operation is
     ///   complete as soon as the operation has been captured.
-    /// - Sums over several ranks can differ from those of [`Self::Host`] in the last bits, because NCCL selects the
-    ///   order of the additions. The results are bit-identical on all ranks.
+    /// - Sums over several ranks can differ from the sums that [`Self::Host`] computes in the last bits, because NCCL
+    ///   selects the order of the additions. The results are bit-identical on all ranks.
     /// - NCCL's environment variables apply. `NCCL_SOCKET_IFNAME=lo` restricts the ranks of one host to the loopback
     ///   interface, so that processes on the network cannot connect to them. `NCCL_LAUNCH_ORDER_IMPLICIT=1` lets a
     ///   device with several communicators run their operations in call order. `NCCL_DEBUG=INFO` logs NCCL's activity.
@@ -106,7 +106,7 @@ impl CommunicatorOptions {
         self
     }
 
-    /// Sets the timeout of the rendezvous of all ranks. The default is 5 minutes.
+    /// Sets the timeout for the rendezvous of all ranks. The default is 5 minutes.
     pub fn init_timeout(mut self, timeout: Duration) -> Self {
         self.init_timeout = timeout;
         self
@@ -120,7 +120,7 @@ impl CommunicatorOptions {
 
     /// Sets whether the ranks compare each collective operation before its data moves. The comparison costs one message
     /// to each other rank per operation. Otherwise, ranks compare operations only when mismatched data arrives and when
-    /// an operation times out. `send` and `recv` are always compared in the latter way.
+    /// an operation times out. `send` and `recv` are compared only in these two cases, regardless of this setting.
     pub fn checked(mut self, is_checked: bool) -> Self {
         self.is_checked = is_checked;
         self

@@ -326,7 +326,7 @@ impl Collective<'_> {
     ) -> Result<(), Failure> {
         let (rank, world) = (self.mesh.rank(), self.mesh.world());
         let Some(reduction) = self.call.reduction else { return Ok(()) };
-        // Elements of this rank, multiplied by its factor.
+        // This rank's elements, multiplied by its factor.
         let mut scaled: Vec<Vec<u8>> = Vec::new();
         if reduction.operator == Operator::PreMulSum {
             for owner in owners.clone() {

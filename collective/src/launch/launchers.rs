@@ -8,7 +8,7 @@ use crate::store::Token;
 /// First of the Slurm step IDs that are reserved for pseudo-steps, such as batch scripts and interactive shells of
 /// salloc.
 const NO_STEPS: u64 = 0xffff_fff0;
-/// Maximum length of the name of a run, in bytes.
+/// Maximum length of a run's name, in bytes.
 const LONGEST_RUN_ID: usize = 256;
 
 /// Identity of a process according to one launcher.
@@ -70,8 +70,8 @@ impl Variables {
         };
         let mut found = found.into_iter().flatten();
         let Some(mut first) = found.next() else { return self.of_slurm() };
-        // A script can set its own variables in addition to those of Slurm. The launchers themselves run in Slurm steps
-        // with one task per host.
+        // A script can set its own variables in addition to Slurm's. The launchers themselves run in Slurm steps with
+        // one task per host.
         let slurm = if first.launcher == Launcher::Warpsmith { self.of_slurm()? } else { None };
         for other in found.chain(slurm) {
             first.agree(&other, self)?;

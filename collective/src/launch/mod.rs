@@ -15,8 +15,8 @@
 //!
 //! The launcher that applies is the first one in this table whose variables are set. Launchers can be nested: srun or
 //! mpirun can start torchrun, and mpirun starts its processes through srun. If two launchers could both have started
-//! this process and they disagree, an error is returned. Two exceptions apply. The variables of `warpsmith launch` and
-//! of torchrun, which identify their launcher, take precedence over all others. The variables of all other launchers
+//! this process and they disagree, an error is returned. Two exceptions apply. The variables that `warpsmith launch`
+//! and torchrun set identify their launcher and take precedence over all others. The variables of all other launchers
 //! take precedence over Slurm's.
 
 mod address;
@@ -94,7 +94,7 @@ pub struct Launch {
     pub restart_count: u32,
     /// Launcher of the process.
     pub launcher: Launcher,
-    /// Secret of the run, if it has one.
+    /// Secret of the run, if any.
     pub token: Option<Token>,
 }
 
@@ -131,8 +131,8 @@ impl Launch {
     /// process.
     ///
     /// # Errors
-    /// [`CollectiveError::Variable`](crate::CollectiveError::Variable),
-    /// [`CollectiveError::MissingVariable`](crate::CollectiveError::MissingVariable),
+    /// Returns [`CollectiveError::Variable`](crate::CollectiveError::Variable),
+    /// [`CollectiveError::MissingVariable`](crate::CollectiveError::MissingVariable), or
     /// [`CollectiveError::Contradiction`](crate::CollectiveError::Contradiction). Each error names the variables and
     /// their values.
     pub fn from_env() -> Result<Self> {
@@ -159,7 +159,7 @@ impl Launch {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`Self::from_env`].
+    /// Returns the errors of [`Self::from_env`].
     pub fn from_variables(variables: &BTreeMap<String, String>, parent: Option<u32>) -> Result<Self> {
         Variables::new(variables, parent).launch()
     }

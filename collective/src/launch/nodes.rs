@@ -1,6 +1,6 @@
-//! Slurm's compact lists of hosts, such as `gpu[01-04,7],login`, and of counts, such as `4(x2),3`.
+//! Parses Slurm's compact host lists, such as `gpu[01-04,7],login`, and count lists, such as `4(x2),3`.
 
-/// Returns the first host of a list of hosts, or `None` if the list is malformed.
+/// Returns the first host in a host list, or `None` if the list is malformed.
 pub(super) fn first_host(list: &str) -> Option<String> {
     let mut host = String::new();
     let mut rest = list;

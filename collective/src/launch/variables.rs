@@ -92,7 +92,7 @@ impl Variables {
         names.iter().find(|name| self.has(name)).map_or(Ok(None), |name| self.number(name))
     }
 
-    /// Returns an error for the value of a variable.
+    /// Returns an error for a variable's value.
     pub fn wrong(&self, name: &str, problem: impl Into<String>) -> Error {
         let value = self.text(name).unwrap_or_default().to_owned();
         CollectiveError::Variable { name: name.to_owned(), value, problem: problem.into() }.into()

@@ -1,6 +1,6 @@
 //! [`Frame`]: messages between ranks, and their encoding on a socket.
 //!
-//! On a socket, a frame consists of a header of 20 bytes, then the text (JSON), then the data. The header is
+//! On a socket, a frame consists of a 20-byte header, the text (JSON) and the data, in this order. The header is
 //! little-endian: kind, lane, 2 zero bytes, text length in bytes, data length in bytes, and the message's total length
 //! in bytes or 0. Both lengths are checked against limits before memory is allocated.
 
@@ -61,7 +61,7 @@ fn garbage(what: impl Into<String>) -> Error {
 }
 
 fn json(value: &impl Serialize) -> Vec<u8> {
-    // Every value of a frame can be represented in JSON, so encoding cannot fail.
+    // Every value in a frame can be represented in JSON, so encoding cannot fail.
     serde_json::to_vec(value).unwrap_or_default()
 }
 

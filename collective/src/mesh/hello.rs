@@ -159,7 +159,8 @@ impl Strangers {
 }
 
 impl Stranger {
-    /// Reads the available data. Returns true if the handshake is complete. Fails if the connection ended before that.
+    /// Reads the available data. Returns true if the handshake is complete. Fails if the connection ended before the
+    /// handshake was complete.
     fn read(&mut self) -> Result<bool> {
         while self.read < HELLO {
             match self.socket.read(&mut self.said[self.read..]) {

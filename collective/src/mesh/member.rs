@@ -13,9 +13,9 @@ use crate::failure::Failure;
 use crate::fingerprint::Fingerprint;
 use crate::recorder::{Progress, Recorder};
 
-/// Maximum number of parts per lane that have been sent to a rank and not yet been taken there.
+/// Maximum number of parts per lane that were sent to a rank and that the rank has not yet consumed.
 pub(super) const WINDOW: usize = 4;
-/// Maximum number of announcements of a rank that have not yet been taken. No rank is ever ahead by more than one
+/// Maximum number of announcements from a rank that have not yet been taken. No rank is ever ahead by more than one
 /// operation.
 const MAX_ANNOUNCED: usize = 4;
 

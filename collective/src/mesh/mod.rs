@@ -126,7 +126,7 @@ impl Mesh {
         }
     }
 
-    /// Returns the failure if there is one; otherwise reports that the deadline was missed.
+    /// Returns the communicator's failure, if any; otherwise reports that the deadline was missed.
     fn stop(&self) -> Stop {
         self.member.failure().map_or(Stop::Deadline, Stop::Failed)
     }
@@ -204,7 +204,7 @@ impl Mesh {
         self.others().try_for_each(|rank| self.send(rank, Frame::Announce(operation.clone()), deadline))
     }
 
-    /// Compares the announced operation of this rank with that of another rank.
+    /// Compares the operation that this rank announced with the one that another rank announced.
     fn hear(&self, rank: usize, operation: &Fingerprint, deadline: Instant) -> Result<(), Stop> {
         let announced = self.member.wait(deadline, |state| {
             let peer = &mut state.peers[rank];

@@ -12,7 +12,7 @@ use crate::keepalive;
 /// Interval at which a stalled write checks whether to continue.
 pub(super) const WRITE_POLL: Duration = Duration::from_millis(100);
 
-/// Maximum time for which [`Connection::send_now`] waits for the lock and for space in the send buffer.
+/// Maximum time that [`Connection::send_now`] waits for the lock and for space in the send buffer.
 const MOMENT: Duration = Duration::from_millis(5);
 
 /// Connection to another rank, or to this rank itself.

@@ -42,8 +42,8 @@ fn at(memory: Memory, offset: usize) -> *mut c_void {
 }
 
 /// Returns the call itself, or two calls that are equivalent to it. For a communicator with one rank, NCCL multiplies
-/// in `min(32, ⌈bytes / 16 KiB⌉)` blocks. Up to version 2.28, it omits the last elements if the number of elements is
-/// not a multiple of the number of blocks (`onerank.cu`).
+/// in `min(32, ⌈bytes / 16 KiB⌉)` blocks. Up to version 2.28, it omits the last elements if the element count is not a
+/// multiple of the number of blocks (`onerank.cu`).
 fn divided_for_one_rank(call: &Call) -> Vec<Call> {
     const BLOCK: usize = 16 << 10;
     let multiplies = call.reduction.is_some_and(|reduction| reduction.operator == Operator::PreMulSum);
@@ -112,7 +112,7 @@ impl Target<'_> {
     /// Returns the operator of a reduction, creating it if necessary.
     fn operator(&self, reduction: &Reduction, made: &mut Vec<c_int>) -> Result<c_int, Refused> {
         match sys::operator(reduction.operator) {
-            // The average over one rank consists of the elements of that rank. NCCL would multiply the elements by 1.
+            // The average over one rank is that rank's elements. NCCL would multiply the elements by 1.
             Some(_) if self.world == 1 => return Ok(sys::SUM),
             Some(operator) => return Ok(operator),
             None => {}

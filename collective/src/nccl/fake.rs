@@ -36,7 +36,7 @@ pub(super) struct Script {
     /// Rank that reports an error in the background, the number of operations that succeed before it, and the status of
     /// the error.
     pub background: Option<(usize, u64, Status)>,
-    /// Name of the call that is refused, and the status that it returns.
+    /// Name of the call that fails, and the status that it returns.
     pub refused: Option<(&'static str, Status)>,
     /// Emulated driver, and the fault injected into its first device when the call in `refused` is made.
     pub stopped: Option<(Arc<EmulatedDriver>, Fault)>,
@@ -144,7 +144,7 @@ impl FakeComm {
         locked(&self.script.log).push((self.rank, call));
     }
 
-    /// Logs a call. Returns the scripted status if the script refuses the call.
+    /// Logs a call. Returns the scripted status if the script makes the call fail.
     fn called(&self, name: &'static str) -> Option<Status> {
         if self.has_ended.load(Ordering::SeqCst) {
             self.script.violated(format!("{name} on rank {} after the end", self.rank));
@@ -320,7 +320,7 @@ impl Op {
     }
 }
 
-/// Enqueues operations of one communicator on the stream of the communicator.
+/// Enqueues one communicator's operations on its stream.
 fn enqueue(ops: Vec<Op>) -> Status {
     let Some(first) = ops.first().copied() else { return status::SUCCESS };
     let comm = FakeComm::of(std::ptr::with_exposed_provenance_mut(first.comm));

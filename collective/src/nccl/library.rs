@@ -83,7 +83,7 @@ impl From<NcclError> for warpsmith_runtime::Error {
 /// ```
 ///
 /// # Errors
-/// [`NcclError::Missing`], [`NcclError::TooOld`].
+/// Returns [`NcclError::Missing`] or [`NcclError::TooOld`].
 pub fn nccl_library() -> warpsmith_runtime::Result<NcclLibrary> {
     Ok(nccl()?.library())
 }

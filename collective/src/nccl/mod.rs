@@ -1,9 +1,9 @@
 //! Nccl backend: GPU collectives through NCCL.
 //!
 //! The host does not block in NCCL calls that wait for another rank, with one exception. The first exchange between two
-//! ranks establishes their connection, for which the host waits until the operation's deadline at most. A hanging
-//! operation is aborted at its deadline, and the communicator is aborted as soon as a rank fails. If an abort hangs,
-//! its thread is abandoned. Dropping a communicator does not block.
+//! ranks establishes their connection. The host waits for the connection, at most until the operation's deadline. A
+//! hanging operation is aborted at its deadline, and the communicator is aborted as soon as a rank fails. If an abort
+//! hangs, its thread is abandoned. Dropping a communicator does not block.
 
 mod calls;
 mod comm;
@@ -59,7 +59,7 @@ impl NcclBackend {
     /// Creates the NCCL communicator for the ranks of the mesh. The ranks must use different devices.
     ///
     /// # Errors
-    /// The cause of the failure, which is the same on all ranks.
+    /// Returns the cause of the failure, which is the same on all ranks.
     pub fn new(making: Making<'_>) -> Result<Self> {
         let Making { nccl, mesh, stream, timeout, is_checked } = making;
         let failed = |failure: Failure| {
@@ -100,7 +100,7 @@ fn init_failed(mesh: &Mesh, reason: &dyn std::fmt::Display) -> Failure {
     }
 }
 
-/// Returns the failure for an NCCL call that was refused before a [`Rank`] exists.
+/// Returns the failure for an NCCL call that failed before a [`Rank`] existed.
 fn refused(making: Making<'_>, refused: Refused, comm: sys::Comm) -> Failure {
     let reason = making.nccl.explain(refused.call, refused.status, comm);
     rank::failure_of(making.mesh, making.stream.device(), refused, reason, None)

@@ -11,7 +11,7 @@ use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::mesh::Lane;
 
-/// Polling interval while operations are running, and polling interval while none is.
+/// Polling intervals: the first while operations are running, the second while no operation is running.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 /// Grace period of an operation after a rank that it needs has left. That rank had finished the operation, so the
 /// operation can still complete here.
@@ -19,7 +19,7 @@ const LEFT_TIME: Duration = Duration::from_millis(500);
 /// Time within which an NCCL call must return after the communicator has failed.
 const RETURN_TIME: Duration = Duration::from_secs(5);
 
-/// Reason for which a communicator ends.
+/// Reason why a communicator ends.
 enum End {
     Failed(Failure),
     Dropped,

@@ -318,7 +318,7 @@ impl Rank {
         }
     }
 
-    /// Returns the communicator failure that a refused NCCL call indicates.
+    /// Returns the communicator failure that a failed NCCL call indicates.
     pub fn failure_of(&self, refused: Refused, comm: Comm, operation: Option<&Fingerprint>) -> Failure {
         let reason = self.nccl.explain(refused.call, refused.status, comm);
         failure_of(&self.mesh, &self.device, refused, reason, operation)
@@ -377,7 +377,7 @@ impl Drop for Rank {
     }
 }
 
-/// Returns why a communicator has failed, after NCCL has refused a call with the message `reason`.
+/// Returns why a communicator has failed, after an NCCL call failed with the message `reason`.
 pub(super) fn failure_of(
     mesh: &Mesh,
     device: &Device,

@@ -157,7 +157,8 @@ macro_rules! table {
         required { $($name:ident = $symbol:literal fn($($argument:ty),*) $(-> $result:ty)?;)* }
         optional { $($other:ident = $other_symbol:literal fn($($other_argument:ty),*);)* }
     ) => {
-        /// Table of the NCCL functions that this crate uses. The contract of each function is that of the library.
+        /// Table of the NCCL functions that this crate uses. The NCCL documentation defines the contract of each
+        /// function.
         #[derive(Debug, Clone)]
         pub(crate) struct Nccl {
             /// Version code returned by `ncclGetVersion`; 22809 means 2.28.9.

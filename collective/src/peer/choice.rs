@@ -19,7 +19,7 @@ const BLOCKS: (usize, usize) = (128, 2);
 /// cover the wrap-around.
 const EPOCHS_BEFORE: (u32, u32) = (0, u32::MAX - 20);
 
-/// Maximum time for which a kernel waits, on GPUs and on emulated devices, regardless of the operation's timeout. By
+/// Maximum time that a kernel waits, on GPUs and on emulated devices, regardless of the operation's timeout. By
 /// default, an emulated device is considered lost if a kernel runs for 300 s.
 const LONGEST: (Duration, Duration) = (Duration::MAX, Duration::from_secs(280));
 
@@ -96,7 +96,7 @@ impl Choice {
         if self.is_emulated { emulated } else { gpu }
     }
 
-    /// Returns the maximum time for which a kernel waits.
+    /// Returns the maximum time that a kernel waits.
     pub fn longest(&self) -> Duration {
         self.of(LONGEST)
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::fingerprint::Fingerprint;
 
-/// Last operation with a hash.
+/// Last operation that has a certain hash.
 #[derive(Debug)]
 struct Last {
     operation: Fingerprint,

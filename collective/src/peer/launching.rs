@@ -21,7 +21,7 @@ pub(super) struct Launching<'a> {
     pub stream: &'a Stream,
     pub uses: &'a [BufferUse<'a>],
     pub call: &'a Call,
-    /// Maximum time for which each kernel of the operation waits.
+    /// Maximum time that each kernel of the operation waits.
     pub timeout: Duration,
 }
 

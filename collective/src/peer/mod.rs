@@ -1,6 +1,6 @@
 //! Peer backend: collective operations in kernels that access the memory of other ranks.
 //!
-//! Results are reduced in rank order and, except for the bits of NaN, are bit-identical to those of the Host backend,
+//! Results are reduced in rank order and, except for the bits of NaN, are bit-identical to the Host backend's results,
 //! on all ranks and in all runs. An operation launches one kernel per half of the segment that its data fills, and does
 //! not block the host. Ranks compare their operations before any data moves. A kernel that waits for a missing rank
 //! ends when the deadline of the operation expires, or as soon as the communicator fails, even in a graph.
@@ -58,7 +58,7 @@ impl PeerBackend {
     /// Creates the backend. All ranks must be on one host, and all must make this call.
     ///
     /// # Errors
-    /// [`CollectiveError::Symmetric`], after which the mesh remains usable, and
+    /// Returns [`CollectiveError::Symmetric`], after which the mesh remains usable, and
     /// [`CommunicatorError`](crate::CommunicatorError). All ranks return the same error.
     pub fn new(making: Making<'_>) -> Result<Self> {
         let Making { mesh, stream, timeout, is_auto } = making;

@@ -356,7 +356,7 @@ impl Rank {
         Ok(self.verdict().map_or(Standing::Idle, Standing::Failed))
     }
 
-    /// Returns the verdict of a kernel that has failed, if there is one.
+    /// Returns the verdict of a failed kernel, if any.
     fn verdict(&self) -> Option<Verdict> {
         let verdict = Verdict::of_word(self.host.word(VERDICT).load(Ordering::Acquire));
         Some(verdict).filter(|verdict| *verdict != Verdict::None)

@@ -8,7 +8,7 @@ use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::mesh::Lane;
 
-/// Polling interval while operations are running, and polling interval while none is.
+/// Polling intervals: the first while operations are running, the second while no operation is running.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 /// Grace period of an operation after a rank has left. That rank had finished the operation, so the operation can still
 /// complete here.

@@ -72,11 +72,11 @@ pub struct Rendezvous {
 
 /// Waits until all ranks of a run have arrived, and checks that they match. `group` distinguishes several rendezvous of
 /// the same run. Every rank must use the same group names, each of them only once. `gpu` is the
-/// [`uuid`](warpsmith_runtime::Device::uuid) of the GPU that the rank will use. Emulated devices have none.
+/// [`uuid`](warpsmith_runtime::Device::uuid) of the GPU that the rank will use. Emulated devices have no UUID.
 ///
 /// # Errors
-/// [`RendezvousError`]; if another rank detects the problem, waiting ranks return [`RendezvousError::Refused`]. Store
-/// errors.
+/// Returns [`RendezvousError`]; if another rank detects the problem, waiting ranks return [`RendezvousError::Refused`].
+/// Also returns store errors.
 pub fn join(
     launch: &Launch,
     store: Arc<dyn Store>,
@@ -275,7 +275,7 @@ enum Waited {
     Failed(usize),
 }
 
-/// Waits for keys of a group and meanwhile checks whether a rank has reported a problem or has ended.
+/// Waits for keys of a group. While waiting, checks whether a rank has reported a problem or has ended.
 fn wait(run: &PrefixStore, group: &PrefixStore, keys: &[&str], deadline: Instant) -> Result<Waited> {
     loop {
         match group.wait(keys, deadline.min(Instant::now() + LOOK)) {

@@ -52,9 +52,9 @@ impl Launch {
     /// ```
     ///
     /// # Errors
-    /// [`CollectiveError::Listen`] if the port is in use or the host is a different machine; the errors of
-    /// [`TcpStore::connect`] and [`FileStore::open`]; [`CollectiveError::NoStore`] if the run has several ranks but no
-    /// address.
+    /// Returns [`CollectiveError::Listen`] if the port is in use or the host is a different machine; the errors of
+    /// [`TcpStore::connect`] and [`FileStore::open`]; or [`CollectiveError::NoStore`] if the run has several ranks but
+    /// no address.
     pub fn store(&self, deadline: Instant) -> Result<RunStore> {
         let (mut will, mut server) = (None, None);
         let store: Arc<dyn Store> = match &self.store {
@@ -94,8 +94,8 @@ impl RunStore {
     /// process that serves the store waits until all other processes have also finished or ended.
     ///
     /// # Errors
-    /// An error if the store cannot be reached; [`CollectiveError::StoreTimeout`] if other processes are still using
-    /// the store at the deadline.
+    /// Returns an error if the store cannot be reached, or [`CollectiveError::StoreTimeout`] if other processes are
+    /// still using the store at the deadline.
     pub fn finish(mut self, deadline: Instant) -> Result<()> {
         let run = PrefixStore::new(self.launch.key_prefix(), self.store.clone());
         let rank = self.launch.rank;

@@ -55,8 +55,8 @@ impl FileStore {
     /// to others (`chmod 700`).
     ///
     /// # Errors
-    /// [`CollectiveError::StoreFile`] if the folder cannot be used, if the path is a link, and if the folder belongs to
-    /// another user or has other permissions.
+    /// Returns [`CollectiveError::StoreFile`] if the folder cannot be used, if the path is a link, and if the folder
+    /// belongs to another user or has other permissions.
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self> {
         let folder = folder.into();
         let made = make_folder(&folder).and_then(|()| check_folder(&folder));

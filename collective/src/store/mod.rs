@@ -78,45 +78,45 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Sets a key, replacing its previous value.
     ///
     /// # Errors
-    /// An error if the store cannot be reached before the deadline; [`CollectiveError::TooLong`].
+    /// Returns an error if the store cannot be reached before the deadline, or [`CollectiveError::TooLong`].
     fn set(&self, key: &str, value: &[u8], deadline: Instant) -> Result<()>;
 
     /// Waits until a key is set, and returns its value.
     ///
     /// # Errors
-    /// [`CollectiveError::StoreTimeout`] if the key is not set before the deadline; an error if the store cannot be
-    /// reached.
+    /// Returns [`CollectiveError::StoreTimeout`] if the key is not set before the deadline, or an error if the store
+    /// cannot be reached.
     fn get(&self, key: &str, deadline: Instant) -> Result<Vec<u8>>;
 
     /// Waits until all of these keys are set.
     ///
     /// # Errors
-    /// The errors of [`Self::get`].
+    /// Returns the errors of [`Self::get`].
     fn wait(&self, keys: &[&str], deadline: Instant) -> Result<()>;
 
     /// Returns whether all of these keys are set.
     ///
     /// # Errors
-    /// The errors of [`Self::set`].
+    /// Returns the errors of [`Self::set`].
     fn contains(&self, keys: &[&str], deadline: Instant) -> Result<bool>;
 
     /// Adds a number to the decimal number stored under a key and returns the sum. A key that is not set counts as 0.
     ///
     /// # Errors
-    /// [`CollectiveError::NotANumber`]; the errors of [`Self::set`].
+    /// Returns [`CollectiveError::NotANumber`], or the errors of [`Self::set`].
     fn add(&self, key: &str, amount: i64, deadline: Instant) -> Result<i64>;
 
     /// Sets a key, provided that its current value is `expected`. If `expected` is empty, the key must not be set.
     /// Returns the resulting value, which is empty if the key is still not set.
     ///
     /// # Errors
-    /// The errors of [`Self::set`].
+    /// Returns the errors of [`Self::set`].
     fn compare_set(&self, key: &str, expected: &[u8], desired: &[u8], deadline: Instant) -> Result<Vec<u8>>;
 
     /// Removes a key. Returns whether the key was set before the call.
     ///
     /// # Errors
-    /// The errors of [`Self::set`].
+    /// Returns the errors of [`Self::set`].
     fn delete(&self, key: &str, deadline: Instant) -> Result<bool>;
 }
 

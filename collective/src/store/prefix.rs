@@ -7,8 +7,8 @@ use std::time::Instant;
 use super::Store;
 use crate::error::Result;
 
-/// View of the keys of another store that start with a prefix; the prefix is removed. With different prefixes, the keys
-/// of several users of one store cannot collide. Errors contain the keys including the prefix.
+/// View of another store, limited to the keys that start with a prefix. The view removes the prefix. With different
+/// prefixes, the keys of several users of one store cannot collide. Errors contain the keys including the prefix.
 ///
 /// ```
 /// use std::sync::Arc;

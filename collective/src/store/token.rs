@@ -35,7 +35,7 @@ impl Token {
     /// Generates a token from 256 random bits provided by the operating system.
     ///
     /// # Errors
-    /// [`CollectiveError::NoRandomness`] if the operating system provides no random numbers.
+    /// Returns [`CollectiveError::NoRandomness`] if the operating system provides no random numbers.
     pub fn generate() -> Result<Self> {
         Ok(Self(nonce()?.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
@@ -51,7 +51,7 @@ impl Token {
         &self.0
     }
 
-    /// Returns the proof that the end `end` of a connection knows the token, for the nonces of both ends.
+    /// Returns the proof, for the nonces of both ends, that the end `end` of a connection knows the token.
     pub(super) fn proof(&self, end: End, client: &[u8], server: &[u8]) -> [u8; PROOF] {
         self.mac(end, client, server).finalize().into_bytes().into()
     }

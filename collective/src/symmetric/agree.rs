@@ -22,10 +22,11 @@ pub(crate) struct Agreement<'a> {
 }
 
 impl Agreement<'_> {
-    /// Sends this rank's data, or the reason why it has none, to all ranks, and waits for the data of the other ranks.
+    /// Sends this rank's data to all ranks, or the reason why this rank has no data, and waits for the other ranks'
+    /// data.
     ///
     /// # Errors
-    /// [`CollectiveError::Symmetric`] on all ranks, which names the first rank without data;
+    /// Returns [`CollectiveError::Symmetric`] on all ranks, which names the first rank without data, or
     /// [`CommunicatorError`](crate::CommunicatorError).
     pub fn share(&self, own: Result<Vec<u8>, String>) -> Result<Vec<Vec<u8>>> {
         let (rank, world) = (self.mesh.rank(), self.mesh.world());

@@ -65,7 +65,7 @@ impl Door {
         self.folder.join("door")
     }
 
-    /// Accepts the next process that presents the token. Returns its rank and descriptor. Refuses other processes.
+    /// Accepts the next process that presents the token. Returns its rank and descriptor. Rejects other processes.
     pub fn accept(
         &self,
         token: &[u8; TOKEN],

@@ -26,7 +26,7 @@ pub(crate) struct PeerMemory {
     rank: usize,
 }
 
-/// Memory of ranks in this process, which other ranks of the same process look up here.
+/// Memory of the ranks in this process. Other ranks in the same process look it up here.
 static OFFERED: Mutex<Option<HashMap<u64, Weak<SharedMemory>>>> = Mutex::new(None);
 
 /// Registration of memory in [`OFFERED`].
@@ -82,7 +82,7 @@ impl PeerMemory {
         Ok(Self { of_ranks, rank: mesh.rank() })
     }
 
-    /// Returns the address of the memory of rank `rank`, as mapped by this rank.
+    /// Returns the address at which this rank has mapped the memory of rank `rank`.
     pub fn address(&self, rank: usize) -> DevicePtr {
         self.of_ranks[rank].address()
     }
@@ -96,7 +96,7 @@ impl PeerMemory {
         self.of_ranks.len()
     }
 
-    /// Returns the size of the memory of each rank, in bytes.
+    /// Returns the size of each rank's memory, in bytes.
     pub fn bytes(&self) -> usize {
         self.of_ranks[self.rank].bytes()
     }
@@ -270,7 +270,7 @@ impl Own {
     }
 }
 
-/// Makes the memory of another rank in this process accessible to this rank's device.
+/// Makes another rank's memory, in this process, accessible to this rank's device.
 fn reached(device: &Device, theirs: Arc<SharedMemory>) -> warpsmith_runtime::Result<Arc<SharedMemory>> {
     match theirs.allow(device) {
         Ok(()) => Ok(theirs),

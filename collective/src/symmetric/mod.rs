@@ -33,7 +33,7 @@ const SIGNALS: usize = 4096;
 ///
 /// The elements of this rank form a [`DeviceBuffer`], with all its operations. To access the memory of other ranks, a
 /// kernel uses the addresses of all ranks' elements ([`Self::peers`]) and signal pads ([`Self::signals`]). A signal pad
-/// consists of 4096 words of 32 bits that are initially zero and that the program can use as it likes. A kernel sets a
+/// consists of 4096 32-bit words that are initially zero and that the program can use as it likes. A kernel sets a
 /// signal with a release store and waits for it with acquire loads, using atomics of
 /// [`scope::System`](https://docs.rs/gpu-std/latest/gpu_std/atomic/scope/). The runtime does not order accesses to the
 /// memory of other ranks. Order them with [`Communicator::barrier`](crate::Communicator::barrier) between kernels, and
@@ -48,7 +48,7 @@ const SIGNALS: usize = 4096;
 /// communicator of the remaining ranks.
 ///
 /// The memory stays allocated until all enqueued work that uses it has run and every rank has dropped the buffer.
-/// Dropping the buffer is not a collective call and does not block, regardless of the state of the other ranks.
+/// Dropping the buffer is not a collective call and does not block, regardless of the other ranks' state.
 ///
 /// Small buffers share pages (2 MiB on GPUs). Once all ranks have dropped a part of a page, the next call can reuse
 /// this part, as long as the page contains another buffer. A page is freed together with its last buffer.
@@ -105,7 +105,7 @@ impl Operations {
     }
 }
 
-/// Source of information on whether operations of a communicator have failed.
+/// Object that reports whether operations of a communicator have failed.
 pub(crate) trait Failing: fmt::Debug + Send + Sync {
     /// Returns whether any of the operations that have ended has failed.
     fn has_failed(&self) -> bool;
@@ -122,7 +122,7 @@ const FREED_WITHIN: Duration = Duration::from_secs(1);
 /// If this function is not called, the memory is still freed, but in the background, after the last work that uses it.
 ///
 /// # Errors
-/// The errors of [`Device::synchronize`].
+/// Returns the errors of [`Device::synchronize`].
 ///
 /// ```
 /// use warpsmith_collective::{Communicator, CommunicatorOptions, ipc_collect};
@@ -165,7 +165,7 @@ impl Common {
         (start.checked_add(bytes)? <= self.bytes).then_some(start)
     }
 
-    /// Returns the address of the array, in device memory, of the addresses of all ranks' elements.
+    /// Returns the device address of the array that contains the addresses of all ranks' elements.
     pub fn peers(&self) -> DevicePtr {
         self.peers.as_device_ptr()
     }
@@ -187,7 +187,7 @@ impl Common {
         }
     }
 
-    /// Determines for good whether the elements can still be used. Called after the communicator has failed.
+    /// Makes the final decision whether the elements can still be used. Called after the communicator has failed.
     pub fn settle(&self) {
         if self.operations.have_failed() {
             self.operations.have_failed.store(true, Ordering::Release);
@@ -252,7 +252,7 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
         &self.common
     }
 
-    /// Returns the address of the elements of rank `rank`, for kernels of this rank.
+    /// Returns the address of the elements of rank `rank`, for kernels that this rank launches.
     ///
     /// # Panics
     /// Panics if the rank does not exist.
@@ -260,14 +260,14 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
         elements(self.common.placed.address(rank))
     }
 
-    /// Returns the addresses of the elements of all ranks, in rank order, for kernels of this rank. Work that uses
+    /// Returns the addresses of all ranks' elements, in rank order, for kernels that this rank launches. Work that uses
     /// these addresses must also name the buffer itself ([`DeviceBuffer::as_slice`]), so that the memory stays
     /// allocated.
     pub fn peers(&self) -> &DeviceBuffer<u64> {
         &self.common.peers
     }
 
-    /// Returns the address of the signal pad of rank `rank`, for kernels of this rank.
+    /// Returns the address of rank `rank`'s signal pad, for kernels that this rank launches.
     ///
     /// # Panics
     /// Panics if the rank does not exist.
@@ -275,7 +275,7 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
         self.common.placed.address(rank)
     }
 
-    /// Returns the addresses of the signal pads of all ranks, in rank order, for kernels of this rank.
+    /// Returns the addresses of all ranks' signal pads, in rank order, for kernels that this rank launches.
     pub fn signals(&self) -> &DeviceBuffer<u64> {
         &self.common.signals
     }
@@ -302,7 +302,7 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
     /// Copies elements from the host, like [`DeviceBuffer::copy_from_host`].
     ///
     /// # Errors
-    /// The errors of [`DeviceBuffer::copy_from_host`].
+    /// Returns the errors of [`DeviceBuffer::copy_from_host`].
     #[track_caller]
     pub fn copy_from_host(&mut self, elements: &[T]) -> Result<(), warpsmith_runtime::Error> {
         let _site = site();

@@ -2,7 +2,7 @@
 //!
 //! All ranks divide their memory in the same way, so a part has the same offset on each rank. A part is reused after
 //! all ranks have dropped it; in collective calls, the ranks report which parts they have dropped. The pool itself does
-//! not keep memory allocated. Memory is freed together with its last part, regardless of the state of other ranks.
+//! not keep memory allocated. Memory is freed together with its last part, regardless of the other ranks' state.
 
 use std::sync::{Arc, Weak};
 
@@ -12,10 +12,10 @@ use super::agree::{Agreement, MAX_SAID};
 use super::memory::{PeerMemory, clear};
 use crate::error::Result;
 
-/// Alignment of the start of each part, in bytes.
+/// Alignment of each part's start, in bytes.
 const ALIGNMENT: usize = 512;
 
-/// Part of the memory of each rank, at the same offset on all ranks. The part is returned to the pool when the last
+/// Part of each rank's memory, at the same offset on all ranks. The part is returned to the pool when the last
 /// reference is dropped.
 #[derive(Debug)]
 pub(crate) struct Placed {
@@ -24,7 +24,7 @@ pub(crate) struct Placed {
 }
 
 impl Placed {
-    /// Returns the address of the part in the memory of rank `rank`, as mapped by this rank.
+    /// Returns the address at which this rank has mapped the part in the memory of rank `rank`.
     pub fn address(&self, rank: usize) -> DevicePtr {
         self.memory.address(rank).offset(self.start)
     }
@@ -44,7 +44,7 @@ impl Placed {
 struct Part {
     start: usize,
     bytes: usize,
-    /// Reference of this rank to the part. The reference is dangling if this rank has dropped the part.
+    /// This rank's reference to the part. The reference is dangling if this rank has dropped the part.
     placed: Weak<Placed>,
 }
 
@@ -81,8 +81,8 @@ impl Pool {
     /// with the part. All ranks must call it.
     ///
     /// # Errors
-    /// The errors of [`Agreement::share`], which name the first rank with a problem. If an error is returned, no rank
-    /// keeps the part.
+    /// Returns the errors of [`Agreement::share`], which name the first rank with a problem. If an error is returned,
+    /// no rank keeps the part.
     pub fn place<R>(
         &mut self,
         agreement: &Agreement<'_>,
@@ -149,8 +149,7 @@ impl Pool {
         said
     }
 
-    /// Returns how many of the regions that the ranks have reported remain. Returns the number of remaining regions
-    /// among the regions that the ranks reported.
+    /// Returns how many of the regions that the ranks reported still exist.
     fn forget(&mut self, known: usize, of_ranks: &[Vec<u8>]) -> usize {
         let mut bit = 0;
         let mut dropped_by = || {

@@ -32,7 +32,7 @@ pub(super) enum Action {
     Launch(KernelCall),
     /// A function that is kept alive by the code that captured or added it, as the driver's contract requires.
     Host(Weak<GraphFunction>),
-    /// Host work that replaces a call of a GPU library.
+    /// Host work that replaces a GPU library call.
     HostWork(Arc<HostWork>),
 }
 
@@ -92,7 +92,7 @@ impl Action {
         freeze();
     }
 
-    /// Returns the kind and number of bytes of a copy or memset.
+    /// Returns the kind of a copy or memset, and its number of bytes.
     pub(super) fn transfer(&self) -> Option<(ActivityTransfer, u64)> {
         match self {
             Self::Copy { kind, bytes, .. } => Some((*kind, *bytes as u64)),

@@ -25,7 +25,7 @@ pub(super) struct Begun<'a> {
     trail: Trail,
     call: Call,
     start: u64,
-    /// Correlation ID of the enclosing call; 0 if there is none.
+    /// Correlation ID of the enclosing call; 0 if no call encloses this one.
     around: u64,
 }
 
@@ -38,7 +38,7 @@ impl Drop for Begun<'_> {
 }
 
 impl Begun<'_> {
-    /// Returns the information with which work that the call enqueues on a stream is recorded.
+    /// Returns the information for recording work that the call enqueues on a stream.
     fn ran(&self, stream: StreamHandle) -> Ran<'_> {
         Ran::new(Some(&self.trail), stream.0 as u32)
     }
@@ -77,7 +77,7 @@ impl EmulatedDriver {
         }
     }
 
-    /// Runs `wait` and records it as a wait of the host.
+    /// Runs `wait` and records it as a host wait.
     pub(super) fn host_waits<R>(
         &self,
         kind: ActivityWait,

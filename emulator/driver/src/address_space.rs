@@ -45,7 +45,7 @@ struct Mapping {
 #[derive(Debug)]
 struct Physical {
     bytes: usize,
-    /// True if the memory counts against the heap's capacity. Memory of other processes and drivers does not.
+    /// True if the memory counts against the heap's capacity. Memory of other processes and drivers does not count.
     counts: bool,
     /// Shared pages, if the memory can be exported or was imported.
     shared: Option<SharedPages>,

@@ -1,4 +1,4 @@
-//! Driver calls for devices, contexts and copies. Calls that concern other subjects are in separate files.
+//! Driver calls for devices, contexts and copies. All other calls are in separate files.
 //!
 //! Each call is counted, and fault injection can make a call fail before it has an effect. Calls that wait perform the
 //! wait before they fail, so that no work is running when they return, even with an error.

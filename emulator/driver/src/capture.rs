@@ -50,7 +50,7 @@ struct State {
 /// Captures of a driver.
 #[derive(Debug, Default)]
 pub(super) struct Captures {
-    /// Number of capturing streams, so that a driver without captures acquires no lock.
+    /// Number of capturing streams, so that a driver without captures does not acquire the lock.
     streams: AtomicUsize,
     state: Mutex<State>,
 }
@@ -190,7 +190,7 @@ impl Captures {
         })
     }
 
-    /// Returns the error of a call that is not permitted on a stream that is being captured, and invalidates the
+    /// Returns the error for a call that is not permitted on a stream that is being captured, and invalidates the
     /// capture.
     pub(super) fn refuse(&self, call: Call, stream: u64, why: &str) -> Result<()> {
         if !self.any() {
@@ -233,7 +233,7 @@ impl Captures {
         Err(driver_error(call.name(), code::STREAM_CAPTURE_UNSUPPORTED, text))
     }
 
-    /// Returns the error of a call that queries a captured event. The query invalidates the capture.
+    /// Returns the error for a call that queries a captured event. The query invalidates the capture.
     pub(super) fn refuse_event(&self, call: Call, event: &CapturedEvent) -> DriverError {
         let mut state = self.state();
         if let Err(invalidated) = state.intact(call, event.capture) {
@@ -337,7 +337,7 @@ impl Captures {
         });
     }
 
-    /// Removes the captures of the streams of a released context.
+    /// Removes the captures in which a released context's streams take part.
     pub(super) fn context_released(&self, context: &Arc<EmulatedContext>) {
         if !self.any() {
             return;

@@ -16,7 +16,7 @@ use warpsmith_driver::{ContextLimit, Fault, FaultKind};
 const STACK_LIMIT: usize = 1 << 10;
 const MAX_STACK_LIMIT: usize = 512 << 10;
 
-/// Maximum number of kernels that are named when memory is found damaged.
+/// Maximum number of kernels that a report about damaged memory names.
 const NAMED_KERNELS: usize = 8;
 
 /// State of a device's primary context, from its creation until its last release.
@@ -46,7 +46,7 @@ struct Poison {
     code: u32,
     /// Fault of the kernel that made the context unusable, until the fault is taken.
     fault: Option<Fault>,
-    /// True if the fault came from [`EmulatedContext::report_damage`].
+    /// True if [`EmulatedContext::report_damage`] stored the fault.
     of_memory: bool,
 }
 
@@ -187,7 +187,7 @@ impl EmulatedContext {
         streams.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Permits work of this context to use the memory of another context.
+    /// Permits this context's work to use another context's memory.
     pub(super) fn add_peer(self: &Arc<Self>, peer: &Arc<EmulatedContext>) {
         add(&self.peers, peer);
         peer.add_visitor(self);

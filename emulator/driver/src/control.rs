@@ -144,7 +144,7 @@ pub(super) struct Control {
     failed: Mutex<Vec<Call>>,
     /// Delay before every task of every stream, in microseconds.
     delay_us: AtomicU64,
-    /// Number of holds that keep streams from starting tasks.
+    /// Number of holds that prevent streams from starting tasks.
     holds: Mutex<usize>,
     released: Condvar,
     /// For each wait to be skipped, the number of waits that take effect before it.

@@ -293,7 +293,7 @@ fn host_block(bytes: usize) -> Option<u64> {
 /// Freed blocks of checked programs, in the order in which they were freed, with their total size in bytes. They are
 /// kept so that a kernel that still uses one of them is detected.
 static FREED: Mutex<(VecDeque<(u64, usize)>, usize)> = Mutex::new((VecDeque::new(), 0));
-/// Maximum number of bytes of freed blocks that are kept.
+/// Maximum total size of freed blocks that are kept, in bytes.
 const KEPT_FREED: usize = 64 << 20;
 
 /// # Safety
@@ -318,7 +318,7 @@ unsafe fn release(address: u64, bytes: usize) {
 }
 
 /// # Safety
-/// The requirements are those of [`release`].
+/// The requirements are the same as for [`release`].
 unsafe fn deallocate(address: u64, bytes: usize) {
     if let Some((layout, before)) = layout(bytes) {
         let start = std::ptr::with_exposed_provenance_mut(address as usize - before);

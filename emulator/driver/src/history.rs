@@ -21,7 +21,7 @@ pub(super) struct Use {
     /// Name of the driver call or the kernel.
     pub(super) task: &'static str,
     pub(super) stream: u64,
-    /// Start of the entire range that was used, of which a piece may be only a part.
+    /// Start of the entire range that was used. A piece may cover only a part of this range.
     pub(super) start: u64,
     pub(super) end: u64,
 }

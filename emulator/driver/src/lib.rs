@@ -7,10 +7,10 @@
 //!
 //! For tests, a driver can fail on request ([`EmulatedDriver::fail_call`]), be slow ([`EmulatedDriver::set_delay`]),
 //! stall ([`EmulatedDriver::hold`]) or lose a context ([`EmulatedDriver::poison`]), and it counts its calls
-//! ([`EmulatedDriver::calls`]). The driver refuses to free memory that enqueued work still uses, and to copy to or from
-//! memory that is not allocated, mapped and accessible. Streams have priorities, but these have no effect. The stack
-//! limit is compared with the declared stack of kernels (`stack = BYTES`), because the emulated device cannot determine
-//! how much stack a thread would use on a GPU. Interprocess events are stored in a file.
+//! ([`EmulatedDriver::calls`]). The driver rejects frees of memory that enqueued work still uses. It also rejects
+//! copies to or from memory that is not allocated, mapped and accessible. Streams have priorities, but these have no
+//! effect. The stack limit is compared with the declared stack of kernels (`stack = BYTES`), because the emulated
+//! device cannot determine how much stack a thread would use on a GPU. Interprocess events are stored in a file.
 //!
 //! The feature `testing` supports tests of ordering. The driver can run without worker threads, in the order of a
 //! [`Schedule`] ([`EmulatedDriverBuilder::stepped`]). It can also detect unordered work
@@ -92,7 +92,7 @@ use warpsmith_driver::activity::ActivityTransfer;
 use warpsmith_driver::error::{Result, code};
 use warpsmith_driver::{Context, DevicePtr, Driver, Fault, FunctionHandle, StreamHandle};
 
-/// Table of the handles of one kind and their objects. Handles are never reused.
+/// Table that maps handles of one kind to their objects. Handles are never reused.
 #[derive(Debug)]
 struct Table<T> {
     kind: &'static str,

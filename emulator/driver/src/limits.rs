@@ -1,6 +1,6 @@
 //! Properties and limits of an emulated device.
 //!
-//! The values are those of a GPU of compute capability 9.0, except that there is one SM per hardware thread of the
+//! The values match a GPU of compute capability 9.0, except that the device has one SM per hardware thread of the
 //! machine.
 
 use std::sync::{LazyLock, PoisonError};
@@ -23,7 +23,7 @@ const MAX_BLOCKS_PER_MULTIPROCESSOR: u32 = 32;
 const MAX_CLUSTER: u32 = 8;
 const LARGE_CLUSTER: u32 = 16;
 
-/// Number of SMs of a device with simulated time, which is the same on all machines.
+/// Number of SMs in a device with simulated time. The number is the same on all machines.
 const SIMULATED_MULTIPROCESSORS: u32 = 2;
 
 fn host_threads() -> u32 {
@@ -48,7 +48,7 @@ impl EmulatedDriver {
         if self.time.is_some() { SIMULATED_MULTIPROCESSORS } else { host_threads() }
     }
 
-    /// Returns the number of blocks of a launch that can be resident on the device concurrently.
+    /// Returns how many blocks of a launch can be resident on the device concurrently.
     fn resident(&self, config: &LaunchConfig) -> u64 {
         let threads = product(config.block).min(u64::from(u32::MAX)) as u32;
         u64::from(occupancy(threads, config.shared_bytes)) * u64::from(self.multiprocessors())
@@ -96,8 +96,8 @@ impl EmulatedDriver {
         self.large_clusters.lock().unwrap_or_else(PoisonError::into_inner).insert(function);
     }
 
-    /// Returns the number of clusters of a launch that can be resident on the device concurrently. The result is at
-    /// least one, because the blocks of a cluster run on a single host thread.
+    /// Returns how many clusters of a launch can be resident on the device concurrently. The result is at least one,
+    /// because the blocks of a cluster run on a single host thread.
     pub(super) fn resident_clusters(
         &self,
         call: Call,

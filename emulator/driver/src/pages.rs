@@ -107,8 +107,8 @@ impl Reserved {
         self.host && self.contains(address, bytes) && unsafe { memory.map(address, bytes) }
     }
 
-    /// Removes the memory of a range. Returns false if the range is not in this reservation or if the system call
-    /// fails.
+    /// Removes the memory that is mapped to a range. Returns false if the range is not in this reservation or if the
+    /// system call fails.
     ///
     /// # Safety
     /// No code may use the range.
@@ -135,7 +135,7 @@ mod host {
 
     pub(super) const SUPPORTED: bool = true;
 
-    /// Mapping flag with which memory counts only after it was written, on systems that support this.
+    /// Mapping flag that makes memory count against limits only after it was written, on systems that support this.
     #[cfg(target_os = "linux")]
     const NO_RESERVE: i32 = libc::MAP_NORESERVE;
     #[cfg(not(target_os = "linux"))]

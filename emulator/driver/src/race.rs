@@ -48,7 +48,7 @@ struct State {
     reported: HashMap<[&'static str; 2], u32>,
 }
 
-/// Source of the accesses of work, which also determines when work is compared with other work.
+/// Source of the accesses to compare, which also determines when work is compared with other work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     Arguments,
@@ -57,10 +57,10 @@ pub(super) enum Way {
 
 /// Number of launches whose accesses are stored, so that a report can contain the source location of an earlier access.
 const KEPT_LAUNCHES: usize = 1024;
-/// Maximum number of findings for the same two tasks.
+/// Maximum number of findings per pair of tasks.
 const MAX_REPORTED: u32 = 100;
 
-/// Position in the partial order of a task that is compared after it has run.
+/// Position, in the partial order, of a task that is compared after it has run.
 #[derive(Debug)]
 pub(super) struct Place {
     stream: u64,
@@ -159,7 +159,7 @@ impl State {
 
     fn host_frees(&mut self, call: Call, range: Range<u64>, goes: bool) {
         if self.way == Way::Accesses {
-            // Frees are not compared, because the driver refuses to free memory that work still uses, and the kernel
+            // Frees are not compared, because the driver rejects frees of memory that work still uses, and the kernel
             // check detects uses of freed buffers.
             if goes {
                 self.history.forget(range);

@@ -1,5 +1,5 @@
 //! Checks of the memory that work uses. Work may use blocks and mapped memory of its own context and of contexts to
-//! which it has peer access, and page-locked memory.
+//! which it has peer access. It may also use page-locked memory.
 //!
 //! Ranges of copies and memsets are checked when they are enqueued. For launches, only two kinds of memory are checked:
 //! ranges in reserved addresses, in which a wrong address would terminate the process, and blocks of other devices.

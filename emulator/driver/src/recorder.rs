@@ -25,7 +25,7 @@ thread_local! {
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
     on: AtomicBool,
-    /// The option `all_calls` of the last recording.
+    /// The `all_calls` option of the last recording.
     all_calls: AtomicBool,
     recording: RwLock<Option<Arc<Recording>>>,
 }
@@ -136,7 +136,7 @@ impl Trail {
     }
 }
 
-/// Information with which work is recorded, if a recording is active.
+/// Information for the records of work, if a recording is active.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ran<'a> {
     trail: Option<&'a Trail>,
@@ -207,7 +207,7 @@ impl<'a> Ran<'a> {
         self.record(&Activity::Transfer { start, end, place: self.place(device), kind, bytes });
     }
 
-    /// Records a wait of the host.
+    /// Records a host wait.
     pub(super) fn host_waited(self, device: u32, kind: ActivityWait, (start, end): (u64, u64)) {
         self.record(&Activity::Wait { start, end, place: self.place(device), kind });
     }

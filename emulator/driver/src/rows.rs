@@ -20,7 +20,7 @@ pub(super) struct Rows {
     rows: usize,
 }
 
-/// Layout of the rows of one side.
+/// Layout of the rows on one side of a copy.
 #[derive(Debug, Clone, Copy)]
 struct Side {
     address: u64,

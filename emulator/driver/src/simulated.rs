@@ -54,7 +54,7 @@ pub(super) fn record(ran: Ran<'_>, device: u32, action: &Action, times: (u64, u6
             let kernel = call.kernel();
             ran.kernel(device, (kernel.symbol, kernel.static_shared), &call.config(), times);
         }
-        // On a GPU, this work consists of kernels of a library.
+        // On a GPU, this work consists of library kernels.
         Action::HostWork(work) => ran.kernel(device, (work.name(), 0), &NO_THREADS, times),
         Action::Copy { .. } | Action::Rows(_) | Action::Set { .. } | Action::Host(_) => {
             if let Some(transfer) = action.transfer() {
@@ -169,7 +169,7 @@ impl Timeline {
     /// Runs an action and advances the clock by its duration. A kernel of an idle driver only advances the clock.
     ///
     /// # Safety
-    /// The requirements are those of [`Action::run`].
+    /// The requirements are the same as for [`Action::run`].
     pub(super) unsafe fn run(&self, action: &Action, context: &EmulatedContext, ran: Ran<'_>) {
         let start = if ran.is_recorded() { self.now_ns() } else { 0 };
         // SAFETY: guaranteed by the caller.
@@ -196,7 +196,7 @@ impl Timeline {
     }
 
     /// # Safety
-    /// The requirements are those of [`Action::run`].
+    /// The requirements are the same as for [`Action::run`].
     unsafe fn do_action(&self, action: &Action, context: &EmulatedContext) {
         if !(self.is_idle() && matches!(action, Action::Launch(_))) {
             // SAFETY: guaranteed by the caller.

@@ -30,7 +30,7 @@ use warpsmith_driver::error::Result;
 use warpsmith_driver::host_function::{self, HostCall};
 use warpsmith_driver::{DevicePtr, FaultKind, LaunchConfig};
 
-/// An event and its last recording, if there is one.
+/// An event and its last recording, if any.
 #[derive(Debug, Default)]
 pub(super) struct EventState {
     newest: Mutex<Newest>,
@@ -323,7 +323,7 @@ impl Queue {
         accesses.any(|Access { range, .. }| !range.is_empty() && range.start < end && start < range.end)
     }
 
-    /// Returns the number of the next task, if there is one and all marks for which it waits have been reached.
+    /// Returns the number of the next task, if there is a next task and all marks for which it waits have been reached.
     pub(super) fn ready(&self) -> Option<u64> {
         let state = self.state();
         let next = state.tasks.front()?;

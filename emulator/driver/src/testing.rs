@@ -1,6 +1,6 @@
 //! [`Testing`]: state that exists only with the feature `testing`.
 
-/// Member of parts of the driver that only tests use. Without the feature `testing`, the type has no values, so the
+/// Marker type for driver parts that only tests use. Without the feature `testing`, the type has no values, so the
 /// compiler removes these parts from the program.
 #[cfg(feature = "testing")]
 pub(super) type Testing = ();

@@ -1,8 +1,8 @@
-//! Happens-before order of a launch's accesses, represented by a clock for each thread and by what each thread knows
-//! about the other threads' clocks.
+//! Happens-before order of a launch's accesses, represented by a clock for each thread and by each thread's knowledge
+//! of the other threads' clocks.
 //!
 //! A thread's clock advances at each release: at barriers, releasing atomics and fences. Access A happens before access
-//! B if the thread of B knows a clock value of the thread of A that is at least the clock value at access A.
+//! B if B's thread knows a clock value of A's thread that is at least the value at access A.
 //!
 //! | source of order | representation |
 //! | --- | --- |
@@ -14,7 +14,7 @@
 
 use std::collections::HashMap;
 
-/// Value of a thread index that stands for all threads of a block.
+/// Thread index value that represents all threads of a block.
 const ALL: u16 = u16::MAX;
 
 /// Identifies a thread of the grid by the linear index of its block and its linear index in the block.
@@ -30,7 +30,7 @@ struct Log {
     of: HashMap<Id, Vec<u32>>,
     /// For each other log, the number of entries that this log contains.
     contains: HashMap<u32, u32>,
-    /// For each block, what its threads knew about other blocks when they released.
+    /// For each block, the prefixes of other blocks' logs that its threads knew when they released.
     known_by: HashMap<u32, Vec<Prefix>>,
 }
 
@@ -44,7 +44,7 @@ impl Log {
         }
     }
 
-    /// Returns the last clock value of `id` in the first `upto` entries; 0 if there is none.
+    /// Returns the last clock value of `id` in the first `upto` entries; 0 if these entries contain no value of `id`.
     fn clock(&self, id: Id, upto: u32) -> u32 {
         let Some(positions) = self.of.get(&id) else { return 0 };
         let count = match positions.last() {
@@ -72,7 +72,7 @@ fn learn(known: &mut Vec<Prefix>, new: Prefix) {
     }
 }
 
-/// Snapshot of what a thread knows at one point in time, including its own clock.
+/// Snapshot of a thread's knowledge at one point in time, including its own clock.
 #[derive(Clone)]
 struct Snapshot {
     block: u32,
@@ -111,7 +111,7 @@ struct ClusterBarrier {
 pub enum Scope {
     /// Threads of the block.
     Block,
-    /// Threads of the launch. This value also stands for wider scopes.
+    /// Threads of the launch. This value also represents wider scopes.
     Device,
 }
 
@@ -135,7 +135,7 @@ pub enum Operation {
     Update,
 }
 
-/// Clocks of the threads of a running block.
+/// Thread clocks of a running block.
 #[derive(Default)]
 pub(super) struct Block {
     /// Linear index of the block in the grid.
@@ -154,7 +154,7 @@ pub(super) struct Block {
     known: Vec<Prefix>,
     /// Mask of the synchronized warps, for which `lanes` is valid.
     synced: u32,
-    /// For each thread, the clock values that it knows of the lanes of its warp.
+    /// For each thread, the clock values that it knows for the lanes of its warp.
     lanes: Vec<[u32; 32]>,
 }
 
@@ -339,8 +339,8 @@ impl Clocks {
             Some(Prefix { log, upto, own_block: false });
     }
 
-    /// Returns true if an access that a thread of the grid's block `linear` made at this clock value happens before the
-    /// current access of thread `now` of this block.
+    /// Returns true if an earlier access happens before the current access by thread `now` of this block. A thread in
+    /// the grid's block `linear` made the earlier access, at this clock value.
     #[inline(always)]
     pub fn is_ordered(&self, block: &Block, now: u32, linear: u32, thread: u32, clock: u32) -> bool {
         if block.is_past(linear, clock) {
@@ -411,7 +411,8 @@ impl Clocks {
         let block = &mut self.blocks[number as usize];
         let known = &mut block.threads[thread as usize].known;
         learn(known, prefix);
-        // The thread also learns what the threads of its own block knew about other blocks when they released.
+        // The thread also learns the prefixes of other blocks' logs that the threads of its own block knew when they
+        // released.
         if prefix.own_block
             && let Some(of_block) = self.logs[prefix.log as usize].known_by.get(&block.linear)
         {

@@ -14,7 +14,7 @@ use gpu_spec::finding::{Finding, Findings};
 use super::memory::Buffers;
 use super::{is_on, memory, settings};
 
-/// Collector of the findings in launches of one host thread or of a scope.
+/// Collector for findings in launches that one host thread or one scope enqueued.
 #[derive(Debug, Default)]
 pub(super) struct Collector {
     /// Enclosing collector of a scope; `None` for a thread's own collector.
@@ -90,7 +90,7 @@ pub fn found(findings: Findings) {
     }
 }
 
-/// Takes the findings of completed launches that the calling thread enqueued, except those of a scope that has not
+/// Takes the findings of completed launches that the calling thread enqueued, except findings of a scope that has not
 /// ended.
 pub fn take_findings() -> Findings {
     if !is_on() {

@@ -1,5 +1,5 @@
-//! Entry points for instrumented code: the functions that LLVM's `tsan` pass calls, and those of the device library's
-//! atomics.
+//! Entry points for instrumented code: the functions to which LLVM's `tsan` pass inserts calls, and the functions that
+//! the device library's atomics call.
 //!
 //! Each entry point receives the address of an access. The return address identifies the source location of the access,
 //! so each entry point is a few lines of assembly that pass it on. The entry points are weak symbols, so a program that

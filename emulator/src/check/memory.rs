@@ -115,7 +115,7 @@ fn buffers() -> Arc<Buffers> {
     collect::running().map_or_else(buffers_now, |enqueued| enqueued.buffers)
 }
 
-/// Returns the region that contains an address, if there is one.
+/// Returns the region that contains an address, if any.
 fn find(buffers: &Buffers, address: usize) -> Option<&Region> {
     buffers.range(..=address).next_back().map(|(_, region)| &**region).filter(|region| address < region.end)
 }

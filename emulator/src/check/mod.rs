@@ -18,7 +18,7 @@
 //! The checker does not detect the following:
 //! - accesses by crates that are not instrumented;
 //! - a race with an earlier access if more than three accesses to the same four bytes would have to be kept, because
-//!   only three are;
+//!   only three accesses are kept;
 //! - races with accesses that a thread makes after its clock exceeds 65534, that is, after that many barriers and
 //!   releases;
 //! - code that the run did not execute.
@@ -144,7 +144,7 @@ pub(crate) struct Checker {
     has_accesses: bool,
     seen: HashSet<(FindingKind, u16, u16)>,
     findings: Vec<Finding>,
-    /// Number of findings in excess of the limit.
+    /// Number of findings beyond the limit.
     more: u64,
     /// Recipient of the findings, if the launch was enqueued.
     collector: Option<Arc<Collector>>,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use gpu_spec::finding::Frame;
 
-/// Maximum number of places per kernel. The last number stands for all further places.
+/// Maximum number of places per kernel. The last number represents all further places.
 pub(super) const MAX: usize = 1 << 15;
 
 const CACHED: usize = 1024;

@@ -113,7 +113,7 @@ impl Record {
         self.key == other.key && (self.place ^ other.place) & NARROW == 0
     }
 
-    /// Returns true if the two accesses conflict if they are not ordered.
+    /// Returns true if the two accesses conflict unless they are ordered.
     #[inline(always)]
     pub fn conflicts(&self, other: &Record) -> bool {
         if self.mask() & other.mask() == 0 || (self.key | other.key) & WRITE == 0 {
@@ -159,7 +159,7 @@ pub(super) struct Kind {
 }
 
 pub(super) struct Page {
-    /// Phase to which the records belong; 0 if there are none.
+    /// Phase to which the records belong; 0 if there are no records.
     phase: u32,
     /// Offset of the first accessible byte of the page. The next field is the exclusive end of the accessible bytes.
     low: u16,

@@ -118,7 +118,7 @@ impl Checker {
     }
 }
 
-/// One of two pieces of work that access the same memory.
+/// One of two work items that access the same memory.
 #[derive(Debug)]
 pub struct Side<'a> {
     /// Access of the kernel; `None` for other work.

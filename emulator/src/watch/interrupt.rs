@@ -3,8 +3,8 @@
 //! # Soundness
 //! The host thread receives a signal, whose handler runs on the stack of the kernel's coroutine. The handler then
 //! suspends the coroutine, as other operations do, except that the coroutine is never resumed. The coroutine's stack is
-//! leaked, so its data is neither used after being freed nor dropped. The interrupted code must not hold a resource for
-//! which others wait, such as a lock of the allocator. The following conditions ensure this:
+//! leaked, so its data is neither used after being freed nor dropped. The interrupted code must not hold a resource on
+//! which other threads wait, such as an allocator lock. The following conditions ensure this:
 //!
 //! - The set has been late for a while. The thread is therefore not in an emulator function that keeps state, because
 //!   each of these functions ends a late set when it is called.
@@ -22,7 +22,7 @@ use std::time::Duration;
 /// Backtrace of an interrupted kernel.
 pub(crate) type Interrupted = Box<Backtrace>;
 
-/// Time for which the watcher attempts to interrupt a kernel before it terminates the process.
+/// Time that the watcher attempts to interrupt a kernel before it terminates the process.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn give_up() -> ! {

@@ -72,15 +72,15 @@ impl CounterOptions {
     /// Starts counting with these options.
     ///
     /// # Errors
-    /// The errors of [`Counters::start`].
+    /// Returns the errors of [`Counters::start`].
     pub fn start(self) -> Result<Counters> {
         Counters::start(self)
     }
 }
 
 /// Reads hardware counters per kernel until it is stopped: bytes read and written in memory, L2 hit rate, achieved
-/// occupancy, and stall reasons. Only one instance can run per process, and none while a [profiler](crate::Profiler) is
-/// recording.
+/// occupancy, and stall reasons. Only one instance can run per process, and no instance can run while a
+/// [profiler](crate::Profiler) is recording.
 ///
 /// Each counted kernel is replayed several times, and its memory is restored between the replays (kernel replay). The
 /// results of the program do not change, but the kernels take much longer, and launches are serialized. A graph is
@@ -113,10 +113,10 @@ impl Counters {
     /// Starts counting.
     ///
     /// # Errors
-    /// [`ProfilerError::Recording`] if the process is already recording or counting. [`ProfilerError::Forked`] in a
-    /// process that was forked from one that is recording or counting. [`ProfilerError::Counters`] if the counters of
-    /// an open device cannot be read, with the cause and the remedy. Problems of devices that are opened later are
-    /// listed in the report.
+    /// Returns [`ProfilerError::Recording`] if the process is already recording or counting. Returns
+    /// [`ProfilerError::Forked`] in a process that was forked from one that is recording or counting. Returns
+    /// [`ProfilerError::Counters`] if the counters of an open device cannot be read, with the cause and the remedy.
+    /// Problems of devices that are opened later are listed in the report.
     pub fn start(options: CounterOptions) -> Result<Self> {
         Self::start_with(options, Box::new(DriverSource))
     }
@@ -138,7 +138,7 @@ impl Counters {
     /// Waits for the operation that is being counted, stops counting, and returns the report.
     ///
     /// # Errors
-    /// [`ProfilerError::Forked`] in a forked process, because the counters belong to its parent.
+    /// Returns [`ProfilerError::Forked`] in a forked process, because the counters belong to its parent.
     pub fn stop(mut self) -> Result<CounterReport> {
         self.end(true)
     }

@@ -2,8 +2,9 @@
 //!
 //! CUPTI reports kernels by number instead of by name. Therefore, only one operation at a time may enqueue kernels,
 //! between its own begin and end, so that all counts in between belong to this operation. An operation that would wait
-//! too long runs uncounted, for example if its thread and another thread wait for each other; the report says so. CUPTI
-//! makes calls that end a capture, even one on another stream, so nothing is counted during a capture.
+//! too long runs uncounted, for example if its thread and another thread wait for each other. The report lists such
+//! operations. CUPTI makes calls that end a capture, even one on another stream, so nothing is counted during a
+//! capture.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -22,7 +23,7 @@ use super::tally::{Key, Tally, What};
 use crate::names;
 use crate::recording::address_of;
 
-/// Maximum time for which an operation waits for another operation that is being counted.
+/// Maximum time that an operation waits for another operation whose counters are being collected.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// Key of a device: the address of its driver, and its ordinal within that driver.
@@ -35,7 +36,7 @@ pub(super) struct Counting {
     only: Vec<DeviceKey>,
     /// Number of launches that are counted per kernel.
     launches: u64,
-    /// Texts of which the name of a counted kernel must contain at least one. If the list is empty, all kernels are
+    /// Texts at least one of which the name of a counted kernel must contain. If the list is empty, all kernels are
     /// counted.
     kernels: Vec<String>,
     turn: Mutex<Turn>,
@@ -44,7 +45,7 @@ pub(super) struct Counting {
     tally: Mutex<Tally>,
 }
 
-/// Right of one operation to enqueue kernels.
+/// Turn: the right of one operation to enqueue kernels.
 #[derive(Default)]
 struct Turn {
     holder: Option<Holder>,

@@ -26,7 +26,7 @@ struct Hardware {
     kernels: Mutex<Vec<usize>>,
     dropped: AtomicU64,
     opening: Mutex<Option<CounterError>>,
-    /// Number of devices without counters, starting with the next device that is opened.
+    /// Number of devices that are opened next and have no counters.
     without: AtomicU64,
     ending: Mutex<Option<CounterError>>,
     /// Number of the next kernel, which determines the kernel's values.

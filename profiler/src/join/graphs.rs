@@ -25,11 +25,11 @@ pub(super) struct Graphs {
     executables: HashMap<u32, u64>,
     /// Total number of nodes in all lists.
     nodes: usize,
-    /// Number of records of nodes that were captured before the recording started.
+    /// Number of records for nodes that were captured before the recording started.
     early: u64,
-    /// Number of records of nodes whose capture was not observed.
+    /// Number of records for nodes whose capture was not observed.
     unseen: u64,
-    /// Number of records of nodes that do not match the captured work.
+    /// Number of records for nodes that do not match the captured work.
     unfit: u64,
 }
 
@@ -86,7 +86,7 @@ impl Graphs {
         true
     }
 
-    /// Records that the call of an operation has launched an executable graph.
+    /// Records that an operation's call has launched an executable graph.
     pub(super) fn launched(&mut self, origin: Origin) {
         if let Some(list) = self.lists.get_mut(&origin.nodes) {
             list.launch = match list.launch {
@@ -148,7 +148,7 @@ impl Joiner {
         }
     }
 
-    /// Returns those of the given lists that contain nodes without a record.
+    /// Returns the given lists that contain nodes without a record.
     pub(super) fn incomplete_lists(&self, lists: &[u64]) -> HashSet<u64> {
         let is_known = |operation: u64| operation == 0 || self.graphs.captured.contains_key(&operation);
         let is_incomplete = |id: &&u64| {

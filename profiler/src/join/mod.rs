@@ -41,7 +41,7 @@ use crate::raw::{Call, DriverIndex, Push, Raw, Span};
 use crate::recording::log::{Log, Taken};
 use crate::recording::{Recorded, Recording};
 
-/// Number of rounds for which work waits for the record of its call.
+/// Number of rounds that work waits for the record of its call.
 const PATIENCE: u64 = 3;
 /// Maximum number of calls whose work may still arrive.
 const ORIGINS: usize = 1 << 20;
@@ -55,7 +55,7 @@ pub(crate) struct Origin {
     ranges: Name,
     /// Number of bytes that a kernel moves; 0 if unknown.
     bytes: u64,
-    /// ID of the operation; 0 if there is none.
+    /// ID of the operation; 0 if no operation enqueued the work.
     op: u64,
     /// ID of the node list of the launched executable; 0 if the work is not a graph launch.
     nodes: u64,
@@ -185,7 +185,7 @@ impl Joiner {
         }
     }
 
-    /// Returns the trace's name for a text of the recording.
+    /// Returns the name that the trace uses for a text of the recording.
     fn name(&mut self, recording: &Recording, name: Name) -> Name {
         if name.is_none() {
             return name;

@@ -3,15 +3,15 @@
 //! The runtime lists the nodes of an executable graph with the IDs that the driver assigned to the nodes of the
 //! original graph. The nodes of the executable have different IDs. Nodes of the graph itself keep the lower half of
 //! their IDs. Nodes of child graphs are either numbered after these, one child graph after another in the order of the
-//! parts, or have an upper half of their own.
+//! parts, or have their own upper half.
 //! [`activity_node`](warpsmith_runtime::driver::activity::ActivityDriver::activity_node) describes this numbering.
 //!
 //! A driver can deviate from this scheme, and the numbers are unknown if CUPTI was not active when the executable was
-//! created. Therefore, every assignment is checked against the work of the nodes. The nodes that share an upper half
-//! match a part of the list, or the whole list, if each of them has an entry with the same work there. If no part
-//! matches by number, parts are compared in order as soon as all nodes have been seen. The place of a node is unknown
-//! if nothing matches, or if the matching parts were captured at different places. An unknown place is better than a
-//! wrong one.
+//! created. Therefore, every assignment is checked against the work of the nodes. Nodes that share an upper half match
+//! a part of the list, or the whole list, if that part contains, for each of these nodes, an entry with the same work.
+//! If no part matches by number, parts are compared in order as soon as all nodes have been seen. The place of a node
+//! is unknown if nothing matches, or if the matching parts were captured at different places. An unknown place is
+//! better than a wrong one.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry as MapEntry;
@@ -43,7 +43,7 @@ pub(crate) enum Work {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Place {
     pub(crate) line: Name,
-    /// ID of the range; 0 if there is none; `None` if the work was captured before the recording.
+    /// ID of the range; 0 outside of all ranges; `None` if the work was captured before the recording started.
     pub(crate) range: Option<u64>,
     /// Names of the ranges, outermost first.
     pub(crate) ranges: Name,
@@ -59,7 +59,7 @@ pub(crate) struct Entry {
     /// ID of the original node.
     pub(crate) number: Option<u64>,
     pub(crate) work: Work,
-    /// Place of the capture, or `None` if it was not observed.
+    /// Place of the capture, or `None` if the capture was not observed.
     pub(crate) place: Option<Place>,
 }
 
@@ -177,7 +177,7 @@ impl Nodes {
         let (own, mut within): (Vec<&Entry>, Vec<&Entry>) =
             self.entries.iter().partition(|entry| entry.part == 0);
         if within.iter().any(|entry| entry.number.is_none()) {
-            // Without the number, the count of nodes is unknown.
+            // Without the part's number, the number of nodes is unknown.
             return None;
         }
         let mut line = numbered(&own)?;

@@ -18,7 +18,7 @@ use crate::raw::{DriverIndex, Raw};
 /// Number of records per chunk.
 const CHUNK: usize = 512;
 pub(crate) const CHUNK_BYTES: usize = CHUNK * size_of::<Raw>();
-/// Number of texts whose names each thread caches.
+/// Number of texts for which each thread caches the names.
 const TEXTS: usize = 64;
 
 /// Records of a thread.
@@ -29,7 +29,7 @@ pub(crate) struct Log {
     /// Name of the thread.
     pub(crate) name: String,
     chunks: Mutex<VecDeque<Vec<Raw>>>,
-    /// Start time of the thread's outermost operation; 0 if there is none.
+    /// Start time of the thread's outermost operation; 0 if no operation is running.
     open_since: AtomicU64,
 }
 
@@ -37,8 +37,8 @@ pub(crate) struct Log {
 pub(crate) struct Taken {
     pub(crate) log: Arc<Log>,
     pub(crate) chunks: VecDeque<Vec<Raw>>,
-    /// Start time of the outermost operation that has not ended yet (see [`Log::open_since`]); `u64::MAX` if there is
-    /// none.
+    /// Start time of the outermost operation that has not ended yet (see [`Log::open_since`]); `u64::MAX` if no
+    /// operation is running.
     pub(crate) open_since: u64,
 }
 

@@ -192,7 +192,7 @@ impl Recording {
         taken
     }
 
-    /// Takes the stored state of this exiting thread, if there is one.
+    /// Takes the stored state of this exiting thread, if any.
     pub(crate) fn take_ending(&self, thread: u64) -> Option<Local> {
         let mut ending = lock(&self.ending);
         let place = ending.iter().position(|local| local.thread() == thread)?;

@@ -42,8 +42,8 @@ pub struct Converted {
 /// million records are sorted, and later records keep their order. An HTML page is created from a [`Digest`].
 ///
 /// # Errors
-/// [`TraceError`] if `from` does not exist or contains no readable trace, if both paths name the same file, or if the
-/// report contains none of the kernels. The same error is returned if `to` cannot be written, or if it ends in
+/// Returns [`TraceError`] if `from` does not exist or contains no readable trace, if both paths name the same file, or
+/// if the report contains none of the kernels. The same error is returned if `to` cannot be written, or if it ends in
 /// `.pftrace` and the format is JSON.
 pub fn convert(
     from: impl AsRef<Path>,

@@ -100,8 +100,7 @@ ids! {
     CounterId;
 }
 
-/// Numbers of operations that were recorded, and of those that were lost. If [`Self::unaccounted`] returns 0, every
-/// loss is reported.
+/// Numbers of recorded and lost operations. If [`Self::unaccounted`] returns 0, every loss is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Loss {
@@ -118,7 +117,7 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// Returns the number of issued operations that none of the other fields accounts for.
+    /// Returns the number of issued operations for which no other field accounts.
     pub fn unaccounted(&self) -> u64 {
         let known = [self.recorded, self.dropped, self.zero_time, self.refused];
         known.into_iter().fold(self.issued, u64::saturating_sub)
@@ -209,7 +208,7 @@ impl LeftOut {
     }
 }
 
-/// Content that was omitted while a trace was read.
+/// Content that the reader omitted from a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Omission {
@@ -226,7 +225,7 @@ pub struct Definitions {
     pub names: Names,
     /// Facts about the trace: the program, the host, the recorder, and the content that was omitted.
     pub about: BTreeMap<String, String>,
-    /// Numbers of operations that were recorded, and of those that were lost.
+    /// Numbers of recorded and lost operations.
     pub loss: Loss,
     /// Devices, by ordinal.
     pub devices: BTreeMap<u32, Device>,

@@ -47,7 +47,7 @@ impl fmt::Display for Damage {
     }
 }
 
-/// Reason for which a reader stopped before the end.
+/// Reason why a reader stopped before the end.
 #[derive(Debug)]
 pub(crate) enum Stop {
     /// The file is damaged. The data before the damage is kept.

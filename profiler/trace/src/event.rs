@@ -82,7 +82,7 @@ pub(crate) mod category {
     pub(crate) const GRAPH: &str = "graph";
 }
 
-/// Named values, without those that are empty.
+/// Named values. Empty values are omitted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Values(pub(crate) Vec<(Key, Value)>);
 
@@ -118,7 +118,7 @@ pub(crate) struct Event {
     pub(crate) track: Track,
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// Correlation ID shared by related events; 0 if there is none.
+    /// Correlation ID shared by related events; 0 if no event is related.
     pub(crate) correlation: u64,
     pub(crate) values: Values,
 }

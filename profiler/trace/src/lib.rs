@@ -1,9 +1,9 @@
 //! Traces of device and host activity: kernels, copies, calls, ranges, memory, and counters.
 //!
-//! Records are written to a [`Sink`], which is either a [`Trace`], which keeps them in memory, or a file writer, which
-//! keeps only a few. [`ChromeWriter`] writes the JSON format of PyTorch's profiler, which <https://ui.perfetto.dev>
-//! opens. [`Trace::read`] reads this format, whether written by this crate or by PyTorch; [`Trace::summary`] returns
-//! the tables.
+//! Records are written to a [`Sink`]. A sink is either a [`Trace`], which keeps all records in memory, or a file
+//! writer, which keeps only a few of them. [`ChromeWriter`] writes the JSON format of PyTorch's profiler, which
+//! <https://ui.perfetto.dev> opens. [`Trace::read`] reads this format, whether written by this crate or by PyTorch;
+//! [`Trace::summary`] returns the tables.
 //!
 //! ```
 //! use warpsmith_trace::{Kernel, Record, Trace};
@@ -16,7 +16,7 @@
 //! ```
 //!
 //! Equal traces are written as identical bytes. When a trace is written and read back, the result equals the original.
-//! Files of any size are written, and read, in bounded memory, unless they are read into a [`Trace`]; a
+//! Files of any size are written and read in bounded memory, unless they are read into a [`Trace`]; a
 //! [`Digest`](summary::Digest) provides the tables of such a file. A compressed file that unpacks to more than 200
 //! times its size is reported as damaged. A damaged file never causes a panic; the error contains the position of the
 //! damage, and the content before it is kept. [`Definitions::left_out`] reports the content that a reader has omitted.

@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Maximum length of a text, in bytes. Of a longer text, only the start is kept. Kernel names have a length of up to a
-/// few thousand bytes.
+/// Maximum length of a text, in bytes. If a text is longer, only its start is kept. Kernel names have a length of up to
+/// a few thousand bytes.
 pub(crate) const LONGEST: usize = 16 << 10;
 
-/// Maximum total size of the texts of a trace, in bytes.
+/// Maximum total size of a trace's texts, in bytes.
 const MAX_BYTES: usize = 512 << 20;
 
 /// Approximate overhead of each text in the list and the map, in bytes.
@@ -17,7 +17,7 @@ const EACH: usize = 96;
 /// Suffix of a shortened text.
 const MORE: &str = "…";
 
-/// Text that replaces texts for which there is no memory.
+/// Text that replaces texts that do not fit in memory.
 const OTHERS: &str = "others";
 
 /// Reference to a text in [`Names`]. The default refers to the empty text, which means "unknown" or "none".
@@ -34,8 +34,8 @@ impl Name {
     }
 }
 
-/// Interned texts, in bounded memory. Of a text that is longer than 16 KiB, only the start is kept. As soon as the
-/// texts occupy 512 MiB in total, new texts are replaced by the text `others`.
+/// Interned texts, in bounded memory. If a text is longer than 16 KiB, only its start is kept. As soon as the texts
+/// occupy 512 MiB in total, new texts are replaced by the text `others`.
 ///
 /// ```
 /// use warpsmith_trace::Names;

@@ -1,6 +1,6 @@
 //! Records of a trace. Times are in nanoseconds: since 1970 for real devices, and since the start for simulated time.
-//! The end of a record is never before its start. A correlation ID connects device work to the call that enqueued it; 0
-//! means none.
+//! The end of a record is never before its start. A correlation ID connects device work to the call that enqueued it. A
+//! correlation ID of 0 means that the call is unknown.
 
 use crate::definitions::{CounterId, StreamId, ThreadId};
 use crate::names::Name;
@@ -28,11 +28,11 @@ pub struct Kernel {
     pub shared_static: u32,
     /// Dynamic shared memory per block, in bytes.
     pub shared_dynamic: u32,
-    /// Graph of which the kernel is a node; 0 if there is none.
+    /// Executable graph that launched the kernel; 0 if no graph launched it.
     pub graph: u32,
-    /// Graph node; 0 if there is none.
+    /// ID of the graph node; 0 if no graph launched the work.
     pub node: u64,
-    /// [`Range::id`] of the range in which the kernel was launched or captured; 0 if there is none.
+    /// [`Range::id`] of the range in which the kernel was launched or captured; 0 outside of all ranges.
     pub range: u64,
     /// Source line of the launch or, for a graph node, of the capture, for example `src/main.rs:12`.
     pub line: Name,
@@ -105,11 +105,11 @@ pub struct Transfer {
     pub bytes: u64,
     /// Ordinal of the other device in a peer-to-peer copy.
     pub peer: Option<u32>,
-    /// Graph of which the transfer is a node; 0 if there is none.
+    /// Executable graph that launched the transfer; 0 if no graph launched it.
     pub graph: u32,
-    /// Graph node; 0 if there is none.
+    /// ID of the graph node; 0 if no graph launched the work.
     pub node: u64,
-    /// [`Range::id`] of the range in which the transfer was enqueued; 0 if there is none.
+    /// [`Range::id`] of the range in which the transfer was enqueued; 0 outside of all ranges.
     pub range: u64,
     /// Source line of the call.
     pub line: Name,
@@ -146,7 +146,7 @@ pub struct Call {
     pub thread: ThreadId,
     /// Correlation ID of the enqueued work.
     pub correlation: u64,
-    /// [`Range::id`] of the enclosing range; 0 if there is none.
+    /// [`Range::id`] of the enclosing range; 0 outside of all ranges.
     pub range: u64,
     /// Source line.
     pub line: Name,
@@ -197,7 +197,7 @@ pub struct Sync {
     pub stream: StreamId,
     /// Correlation ID of the call.
     pub correlation: u64,
-    /// Event; 0 if there is none.
+    /// ID of the event; 0 if no event is involved.
     pub event: u64,
 }
 
@@ -226,11 +226,11 @@ pub struct Range {
     pub category: Name,
     /// Thread.
     pub thread: ThreadId,
-    /// ID to which records refer; 0 if there is none.
+    /// ID by which records refer to this range; 0 if the range has no ID.
     pub id: u64,
-    /// ID of the enclosing range; 0 if there is none.
+    /// ID of the enclosing range; 0 for an outermost range.
     pub parent: u64,
-    /// Color as 0xAARRGGBB; 0 if there is none.
+    /// Color as 0xAARRGGBB; 0 if no color is set.
     pub colour: u32,
     /// Numeric payload.
     pub payload: Payload,
@@ -249,7 +249,7 @@ pub struct Mark {
     pub category: Name,
     /// Thread.
     pub thread: ThreadId,
-    /// Color as 0xAARRGGBB; 0 if there is none.
+    /// Color as 0xAARRGGBB; 0 if no color is set.
     pub colour: u32,
     /// Numeric payload.
     pub payload: Payload,
@@ -347,7 +347,7 @@ pub struct Graph {
     pub nodes: u32,
     /// Correlation ID of a launch.
     pub correlation: u64,
-    /// [`Range::id`] of the enclosing range; 0 if there is none.
+    /// [`Range::id`] of the enclosing range; 0 outside of all ranges.
     pub range: u64,
     /// Source line.
     pub line: Name,

@@ -13,6 +13,6 @@ pub trait Sink {
     /// Adds a record.
     ///
     /// # Errors
-    /// The record cannot be written.
+    /// Fails if the record cannot be written.
     fn record(&mut self, record: &Record) -> io::Result<()>;
 }

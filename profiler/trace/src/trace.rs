@@ -128,7 +128,7 @@ impl Trace {
     /// ends in `.gz`. Equal traces are written as identical bytes.
     ///
     /// # Errors
-    /// [`TraceError`] if the file cannot be written or its path ends in `.pftrace`.
+    /// Returns [`TraceError`] if the file cannot be written or its path ends in `.pftrace`.
     pub fn write_chrome(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         check_name(path).map_err(|reason| not_written(path, reason))?;
@@ -145,7 +145,7 @@ impl Trace {
     /// Passes all records of the trace to a new writer, and finishes the writer.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// Fails if the file cannot be written.
     pub fn chrome<W: Write>(&self, writer: ChromeWriter<W>) -> io::Result<W> {
         writer.whole(&self.definitions, self.records().collect())
     }
@@ -167,7 +167,7 @@ impl Trace {
     /// content rather than by the file name. The readable part of a damaged file is kept.
     ///
     /// # Errors
-    /// [`TraceError`] if the file does not exist or contains no readable trace.
+    /// Returns [`TraceError`] if the file does not exist or contains no readable trace.
     pub fn read(path: impl AsRef<Path>) -> Result<Opened> {
         let mut trace = Trace::default();
         let damage = read_into(path, &mut trace)?;
@@ -177,7 +177,7 @@ impl Trace {
     /// Reads a trace from the content of a file, like [`Self::read`] from a path.
     ///
     /// # Errors
-    /// [`TraceError`] if the content is not a readable trace.
+    /// Returns [`TraceError`] if the content is not a readable trace.
     pub fn from_bytes(bytes: &[u8]) -> Result<Opened> {
         let mut trace = Trace::default();
         let damage = read_from(bytes, &mut trace).map_err(|reason| TraceError::of(None, reason))?;
@@ -189,7 +189,7 @@ impl Trace {
 /// [`Trace`], it collects the records. Returns the damage at which reading stopped.
 ///
 /// # Errors
-/// [`TraceError`] if the file does not exist or contains no readable trace, or if the sink fails.
+/// Returns [`TraceError`] if the file does not exist or contains no readable trace, or if the sink fails.
 pub fn read_into(path: impl AsRef<Path>, sink: &mut dyn Sink) -> Result<Option<Damage>> {
     let path = path.as_ref();
     let failure = |reason| TraceError::of(Some(path), reason);
@@ -220,7 +220,7 @@ pub(crate) fn not_written(path: &Path, reason: &str) -> Error {
 /// Fails if an output file name indicates a different format, because traces are always written as JSON.
 ///
 /// # Errors
-/// The cause and the remedy, if the name ends in `.pftrace`.
+/// Returns the cause and the remedy, if the name ends in `.pftrace`.
 pub fn check_name(path: &Path) -> Result<(), &'static str> {
     match path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("pftrace")) {
         true => Err("traces are JSON, not Perfetto's own format; \
@@ -268,7 +268,7 @@ fn read_plain(mut input: impl BufRead, sink: &mut dyn Sink) -> Result<Result<u64
 /// Byte order mark, which some editors write at the start of text files.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Decompressed content of a file. Reading fails if the content is larger than that of a trace could be.
+/// Decompressed content of a file. Reading fails if the content is larger than any trace can be.
 struct Unpacked<R> {
     inner: BufReader<MultiGzDecoder<Counted<R>>>,
     bytes: u64,

@@ -6,7 +6,7 @@
 //! devices, this clock starts at the Unix epoch; with simulated time, it starts at 0.
 //!
 //! A correlation ID links work on a device to the call that enqueued it. All nodes of one graph launch have the
-//! correlation ID of the launch. A correlation ID of 0 means that there is none.
+//! correlation ID of the launch. A correlation ID of 0 means that the call is unknown.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -115,12 +115,12 @@ pub struct ActivityLoss {
     pub dropped: u64,
     /// Number of records without times.
     pub zero_time: u64,
-    /// Number of buffer requests that were refused because [`ActivityOptions::memory`] was exhausted. The driver counts
-    /// the affected records as dropped.
+    /// Number of buffer requests that failed because [`ActivityOptions::memory`] was exhausted. The driver counts the
+    /// affected records as dropped.
     pub refused_buffers: u64,
 }
 
-/// Device, stream and enqueuing call of a piece of work.
+/// Device and stream of device work, and the call that enqueued it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ActivityPlace {
     /// Ordinal of the device.
@@ -129,9 +129,10 @@ pub struct ActivityPlace {
     pub stream: u32,
     /// Correlation ID of the call that enqueued the work.
     pub correlation: u64,
-    /// Executable graph to which the node belongs; 0 if there is none.
+    /// Executable graph that contains the work; 0 if the work was not launched by a graph.
     pub graph: u32,
-    /// Graph node ID, unique in the process; 0 if there is none. See [`ActivityDriver::activity_node`].
+    /// ID of the graph node, unique in the process; 0 if the work was not launched by a graph. See
+    /// [`ActivityDriver::activity_node`].
     pub node: u64,
 }
 
@@ -163,7 +164,7 @@ impl ActivityTransfer {
     }
 }
 
-/// Kind of a wait, which specifies what waits and for what it waits.
+/// Kind of a wait, which specifies who waits and for which object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum ActivityWait {
@@ -217,7 +218,7 @@ pub enum Activity<'a> {
         start: u64,
         /// End time.
         end: u64,
-        /// Stream that waits or for which the host waits; unspecified for waits for a device.
+        /// Stream that waits or on which the host waits; unspecified for waits for a device.
         place: ActivityPlace,
         /// Kind of the wait.
         kind: ActivityWait,
@@ -407,8 +408,8 @@ pub trait ActivityDriver {
 
     /// Returns the ID of a graph node, for comparison with the IDs in records. For the copy of the node in an
     /// executable, the upper 32 bits of [`ActivityPlace::node`] are 0 or the result of [`Self::activity_exec`], and the
-    /// lower 32 bits equal those of this ID. The IDs of nodes in child graphs either follow those of the graph itself
-    /// (CUPTI 13.0 on a GPU), or have different upper halves.
+    /// lower 32 bits equal the lower 32 bits of this ID. The IDs of nodes in child graphs either follow the IDs of the
+    /// graph's own nodes (CUPTI 13.0 on a GPU), or have different upper halves.
     ///
     /// # Errors
     /// Returns [`ActivityError::Unsupported`] if no recording that supports node IDs is active, or any recorder error.

@@ -13,7 +13,7 @@ use crate::{
 /// Methods of a [`Driver`](crate::Driver) for images, their kernels, and launches.
 ///
 /// # Safety
-/// The requirements are those of [`Driver`](crate::Driver).
+/// The requirements are the same as for [`Driver`](crate::Driver).
 pub unsafe trait CodeDriver {
     /// Returns the newest PTX version that the driver compiles, as `10 * major + minor`; `None` if the version is
     /// irrelevant.
@@ -54,7 +54,7 @@ pub unsafe trait CodeDriver {
     /// Encodes a tensor map for the context's device, for use by TMA copies. Returns `CUDA_ERROR_NOT_SUPPORTED` if the
     /// device does not support tensor maps.
     fn tensor_map(&self, context: Context, spec: &TensorMapSpec) -> Result<TensorMapData>;
-    /// Returns the number of blocks of `block_threads` threads that can be resident on an SM concurrently.
+    /// Returns how many blocks of `block_threads` threads can be resident on an SM concurrently.
     fn function_occupancy(
         &self,
         context: Context,
@@ -73,7 +73,7 @@ pub unsafe trait CodeDriver {
         function: FunctionHandle,
         config: LaunchConfig,
     ) -> Result<u32>;
-    /// Returns the number of clusters of this configuration that can be resident on the device concurrently.
+    /// Returns how many clusters of this configuration can be resident on the device concurrently.
     fn function_resident_clusters(
         &self,
         context: Context,

@@ -8,7 +8,7 @@ use super::{Context, DevicePtr, FunctionHandle, LaunchConfig, Place, StreamHandl
 use crate::error::Result;
 
 handle!(
-    /// Handle of a graph, that is, work with its dependencies.
+    /// Handle of a graph, which consists of work and its dependencies.
     GraphHandle
 );
 handle!(
@@ -103,7 +103,7 @@ pub enum NodeWork<'a> {
         /// Number of bytes, which must not be 0.
         bytes: usize,
     },
-    /// A call of a function on the host.
+    /// A function call on the host.
     Host(&'a Arc<GraphFunction>),
     /// The entire work of another graph, which the call copies.
     Child(GraphHandle),
@@ -131,7 +131,7 @@ pub enum NodeInfo {
         /// Number of bytes.
         bytes: usize,
     },
-    /// A call of a function on the host.
+    /// A function call on the host.
     Host,
     /// A child graph.
     Child(GraphHandle),
@@ -165,7 +165,7 @@ pub enum ConditionalKind {
     /// The body runs repeatedly while the condition is not 0.
     While,
     /// The node has this number of bodies, of which only the body whose index equals the condition runs. If there is no
-    /// such body, none runs.
+    /// such body, no body runs.
     Switch(u32),
 }
 
@@ -231,7 +231,8 @@ pub unsafe trait GraphDriver {
     /// Adds a host function call to the capture of a stream. Returns an error on a stream that is not being captured.
     ///
     /// # Safety
-    /// The function must be kept until no executable of the graph, or of a copy of the graph, can still run.
+    /// The function must be kept until no executable that was instantiated from the graph or from a copy of it can
+    /// still run.
     unsafe fn capture_host_function(
         &self,
         context: Context,
@@ -265,8 +266,8 @@ pub unsafe trait GraphDriver {
     /// Adds a node that depends on other nodes of the same graph.
     ///
     /// # Safety
-    /// Each launch of an executable of the graph must meet the requirements of the same work on a stream. Functions
-    /// must be kept as required by [`Self::capture_host_function`].
+    /// Each launch of an executable of the graph must meet the requirements that apply to the same work on a stream.
+    /// Functions must be kept as required by [`Self::capture_host_function`].
     unsafe fn graph_add(
         &self,
         context: Context,
@@ -306,16 +307,16 @@ pub unsafe trait GraphDriver {
     /// Launches an executable graph. Returns an error on a stream that is being captured.
     ///
     /// # Safety
-    /// Each node must meet the requirements of the same work on a stream; in particular, its memory must be valid until
-    /// it has run.
+    /// Each node must meet the requirements that apply to the same work on a stream; in particular, its memory must be
+    /// valid until it has run.
     unsafe fn graph_launch(
         &self,
         context: Context,
         exec: GraphExecHandle,
         stream: StreamHandle,
     ) -> Result<()>;
-    /// Updates an executable with the parameters of a graph of the same topology. Launches that are already enqueued
-    /// are unaffected.
+    /// Updates an executable with the parameters of a graph that has the same topology. Launches that are already
+    /// enqueued are unaffected.
     ///
     /// # Safety
     /// All nodes of the graph must meet the requirements of [`Self::graph_add`].
@@ -331,7 +332,7 @@ pub unsafe trait GraphDriver {
     /// not always detected. [`NodeWork::Empty`] is not supported.
     ///
     /// # Safety
-    /// The requirements are those of [`Self::graph_add`].
+    /// The requirements are the same as for [`Self::graph_add`].
     unsafe fn graph_exec_set(
         &self,
         context: Context,

@@ -67,7 +67,7 @@ pub struct HostWork {
 impl HostWork {
     /// Wraps a function that is called once, or once per launch of a graph. The function must follow the rules of
     /// [`StreamDriver::host_function`](super::StreamDriver::host_function). In recordings, the work appears as a kernel
-    /// with this name and no threads.
+    /// that has this name and no threads.
     pub fn new(name: &'static str, uses: Vec<HostAccess>, function: Box<dyn Fn() + Send + Sync>) -> Self {
         Self { name, uses, function: Some(function) }
     }
@@ -154,7 +154,7 @@ pub fn inside(work: impl FnOnce()) {
     RUNNING.set(before);
 }
 
-/// Runs `work` and discards its panic, including a panic of dropping the payload.
+/// Runs `work` and discards its panic, including a panic that occurs when the payload is dropped.
 fn forgive(work: impl FnOnce()) {
     // An inconsistent state after a panic cannot be observed, because everything that `work` owns has been dropped.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(work))

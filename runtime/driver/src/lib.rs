@@ -9,7 +9,7 @@
 //! the handles, keep them alive while they are in use, and release each handle once.
 //!
 //! Work on one stream runs in the order in which it was enqueued. Two streams are ordered only by an event that is
-//! recorded on one of them and for which the other one waits. Errors of earlier asynchronous work may be returned by
+//! recorded on one stream and on which the other stream waits. Errors of earlier asynchronous work may be returned by
 //! any later call on the same context, after which the context is unusable. [`Driver::take_fault`] returns the report
 //! that the failed kernel wrote.
 
@@ -71,7 +71,7 @@ handle!(
     EventHandle
 );
 handle!(
-    /// A loaded image of kernels.
+    /// A loaded kernel image.
     ModuleHandle
 );
 handle!(
@@ -231,7 +231,7 @@ pub enum ContextLimit {
 /// Form of a GPU image.
 #[derive(Debug, Clone, Copy)]
 pub enum ModuleSource<'a> {
-    /// PTX text, without the terminating zero, which the driver compiles.
+    /// PTX text without a terminating zero. The driver compiles the text.
     Ptx(&'a [u8]),
     /// Machine code for one architecture (cubin) or several architectures (fatbin).
     Cubin(&'a [u8]),
@@ -391,7 +391,7 @@ pub unsafe trait Driver:
     }
     /// Waits for all work enqueued on the context.
     fn context_synchronize(&self, context: Context) -> Result<()>;
-    /// Returns the stack limit, that is, the number of bytes of stack that each thread of a kernel can use at least.
+    /// Returns the stack limit in bytes, which is the minimum stack size that each thread of a kernel can use.
     fn context_stack_limit(&self, context: Context) -> Result<usize>;
     /// Sets the stack limit for subsequent launches. The driver may round the limit up. The call may wait for the
     /// context's work, and it allocates `bytes` bytes of device memory for each thread that can be resident on the
@@ -403,7 +403,7 @@ pub unsafe trait Driver:
     /// Sets a limit of the context other than the stack limit. The driver may round the value. Some limits can be set
     /// only before the first launch of a kernel to which they apply.
     fn context_set_limit(&self, context: Context, limit: ContextLimit, value: usize) -> Result<()>;
-    /// Takes the fault report of the kernel that made this context unusable, if there is one.
+    /// Takes the fault report of the kernel that made this context unusable, if any.
     fn take_fault(&self, context: Context) -> Option<Fault>;
 
     /// Takes the findings of the kernel check for completed launches that the calling thread enqueued. Findings that a
@@ -419,8 +419,8 @@ pub unsafe trait Driver:
 
     /// Returns true if device `ordinal` can access the memory of device `peer`.
     fn peer_can_access(&self, ordinal: u32, peer: u32) -> Result<bool>;
-    /// Returns the number of NVLinks that connect two devices, directly or through a switch; 0 if there are none or the
-    /// system does not report them. The call requires no context.
+    /// Returns the number of NVLinks that connect two devices, directly or through a switch; 0 if there are no NVLinks
+    /// or the system does not report them. The call requires no context.
     fn peer_nvlinks(&self, _ordinal: u32, _peer: u32) -> u32 {
         0
     }
@@ -478,7 +478,7 @@ pub unsafe trait Driver:
         stream: StreamHandle,
     ) -> Result<()>;
     /// Enqueues a copy between two devices, or within one device. Peer access is not required. The stream must belong
-    /// to `context`, which must be the context of one of the two devices. The ranges must not overlap.
+    /// to `context`, and `context` must belong to one of the two devices. The ranges must not overlap.
     ///
     /// # Safety
     /// Both ranges must be valid for `bytes` bytes until the copy has run.

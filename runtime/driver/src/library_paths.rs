@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 pub struct LibraryPaths {
     /// Directories that the user specifies in `WARPSMITH_LIBRARY_PATH`.
     pub named: Vec<PathBuf>,
-    /// Directories of CUDA toolkits (`CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda*`) and of the packages of the active
-    /// Python environment (`VIRTUAL_ENV`).
+    /// Directories of CUDA toolkits (`CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda*`), and directories of packages in the
+    /// active Python environment (`VIRTUAL_ENV`).
     pub installed: Vec<PathBuf>,
 }
 

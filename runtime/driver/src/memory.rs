@@ -15,9 +15,9 @@ pub struct ExportedMemory(
 /// Methods of a [`Driver`](crate::Driver) for device memory and page-locked host memory.
 ///
 /// # Safety
-/// The requirements are those of [`Driver`](crate::Driver).
+/// The requirements are the same as for [`Driver`](crate::Driver).
 pub unsafe trait MemoryDriver {
-    /// Returns the number of free bytes and the total number of bytes of device memory.
+    /// Returns the free and the total device memory, in bytes.
     fn memory_info(&self, context: Context) -> Result<(u64, u64)>;
     /// Allocates device memory, aligned to at least 256 bytes. `bytes` must not be 0.
     fn memory_allocate(&self, context: Context, bytes: usize) -> Result<DevicePtr>;
@@ -32,7 +32,7 @@ pub unsafe trait MemoryDriver {
         false
     }
     /// Reports a new buffer in device memory. Its address must be a multiple of 512. Work that is enqueued later may
-    /// access the `bytes` bytes of the buffer, none of which counts as initialized.
+    /// access the `bytes` bytes of the buffer. The bytes do not count as initialized.
     fn buffer_allocated(&self, _ptr: DevicePtr, _bytes: usize) {}
     /// Reports that the buffer at `ptr` was freed, so work that is enqueued later must not use it.
     fn buffer_freed(&self, _ptr: DevicePtr, _bytes: usize) {}

@@ -9,7 +9,7 @@ pub const IPC_EVENT_BYTES: usize = 64;
 /// Methods of a [`Driver`](crate::Driver) for streams, events and host functions.
 ///
 /// # Safety
-/// The requirements are those of [`Driver`](crate::Driver).
+/// The requirements are the same as for [`Driver`](crate::Driver).
 pub unsafe trait StreamDriver {
     /// Returns the range of stream priorities: (least urgent, most urgent). Lower numbers are more urgent.
     fn stream_priorities(&self, context: Context) -> Result<(i32, i32)>;
@@ -34,8 +34,8 @@ pub unsafe trait StreamDriver {
     /// Makes later work on `stream` wait for `event`.
     fn stream_wait_event(&self, context: Context, stream: StreamHandle, event: EventHandle) -> Result<()>;
 
-    /// Enqueues a call of a function on one of the driver's threads. Later work on the stream waits until the function
-    /// has returned.
+    /// Enqueues a function call on one of the driver's threads. Later work on the stream waits until the function has
+    /// returned.
     ///
     /// The function must not call the driver, nor own a value that does so when it is dropped. Such calls fail with
     /// `CUDA_ERROR_NOT_PERMITTED`. If the context becomes unusable first, the function is dropped without being called,

@@ -10,7 +10,7 @@ use super::Device;
 use crate::driver::{Context, Driver, EventHandle};
 use crate::error::Result;
 
-/// Unused events, with and without timing.
+/// Unused events of both kinds: with timing and without timing.
 #[derive(Debug, Default)]
 pub(crate) struct EventPool {
     ordering: Spare,
@@ -21,7 +21,7 @@ pub(crate) struct EventPool {
 /// time.
 #[derive(Debug, Default)]
 struct Spare {
-    /// The event's handle plus one; 0 if there is none.
+    /// Handle of the stored event plus one; 0 if no event is stored.
     first: AtomicU64,
     others: Mutex<Vec<EventHandle>>,
 }
@@ -58,7 +58,7 @@ impl EventPool {
         }
     }
 
-    /// Returns an event that is no longer used to the pool.
+    /// Puts an event that is no longer used back into the pool.
     pub fn put(&self, event: EventHandle, timed: bool) {
         self.of(timed).put(event);
     }

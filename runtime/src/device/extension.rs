@@ -1,4 +1,4 @@
-//! [`Device::extension`]: per-device state of other crates.
+//! [`Device::extension`]: per-device state that other crates store.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;

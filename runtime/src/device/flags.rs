@@ -14,7 +14,7 @@ use super::fork::Origin;
 static FLAGS: AtomicU64 = AtomicU64::new(0);
 /// Bit that is set while an observer is registered.
 const OBSERVED: u64 = 1 << 63;
-/// Increment for one active capture.
+/// Amount by which one active capture increases the word.
 const CAPTURE: u64 = 1 << 32;
 /// Mask of the fork count.
 const FORKS: u64 = CAPTURE - 1;

@@ -2,9 +2,10 @@
 //!
 //! CUDA does not work in a process that was forked after CUDA was initialized, and the threads of an emulated device
 //! are not copied. In the child, every call on a device opened before the fork, and opening any device of that kind,
-//! therefore fails with [`Error::Forked`]. No call waits for threads that do not exist. Values dropped in the child
-//! call no driver and take no lock. A process may fork before it opens a device of a kind (for CUDA: before it lists
-//! devices); the child then opens devices as usual. Starting another program (`std::process::Command`) is not affected.
+//! therefore fails with [`Error::Forked`]. No call waits for threads that do not exist. Dropping a value in the child
+//! neither calls a driver nor takes a lock. A process may fork before it opens a device of a kind (for CUDA: before it
+//! lists devices); the child then opens devices as usual. Starting another program (`std::process::Command`) is not
+//! affected.
 //!
 //! Opening the first device registers a handler that the system calls in the child. The handler counts forks. Each device
 //! stores the count at which it was opened, and each call on the device compares the two counts.
@@ -15,9 +16,9 @@ use super::{Device, DeviceId, flags, observe};
 use crate::driver::host_function;
 use crate::error::{Error, Result};
 
-/// Bit set of the kinds of devices that this process uses.
+/// Bit set of device kinds that this process uses.
 static USED: AtomicU8 = AtomicU8::new(0);
-/// Bit set of the kinds that cannot be used, because a parent process used devices of that kind before the fork.
+/// Bit set of device kinds that cannot be used, because a parent process used devices of that kind before the fork.
 static BARRED: AtomicU8 = AtomicU8::new(0);
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
@@ -82,7 +83,7 @@ pub(crate) fn begin_use(kind: DeviceId) -> Result<()> {
     Ok(())
 }
 
-/// Undoes [`begin_use`]after the driver could not be initialized, so none of its devices are in use.
+/// Undoes [`begin_use`] after the driver failed to initialize. No device of this kind is in use at that point.
 pub(super) fn end_use(kind: DeviceId) {
     USED.fetch_and(!bit(kind), Ordering::Relaxed);
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::observe::Operation;
 use crate::driver::{Edge, NodeHandle, StreamHandle};
 
-/// Nodes of an executable graph, including those of its child graphs.
+/// Nodes of an executable graph, including nodes in its child graphs.
 #[derive(Debug)]
 pub struct GraphNodes {
     /// ID of the list, unique in the process; 0 for an unknown list.
@@ -39,7 +39,7 @@ impl GraphNodes {
 /// child graph whose nodes are unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GraphNode {
-    /// 0 for the top-level graph, a different number for each child graph.
+    /// Number of the graph that contains the node: 0 for the top-level graph, a unique number for each child graph.
     pub part: u32,
     /// Node ID, as described for
     /// [`ActivityDriver::activity_node`](crate::driver::activity::ActivityDriver::activity_node); `None` if no recorder

@@ -166,7 +166,7 @@ pub(crate) struct Health {
     fault: OnceLock<Arc<Error>>,
     /// True if a call has already returned the fault.
     is_reported: AtomicBool,
-    /// The first error that occurred in a drop, which cannot return it.
+    /// The first error that occurred in a drop. It is stored because a drop cannot return an error.
     dropped: Mutex<Option<Error>>,
     recent: [Ring; RINGS],
 }

@@ -6,8 +6,8 @@
 //!
 //! Callbacks may run while the runtime holds locks, so an observer must not use devices. If it does, the calls fail
 //! with [`Error::InObserver`](crate::Error::InObserver) before they reach the driver. Values whose destructor needs a
-//! device are dropped by another thread, as in host functions. Callbacks cause no further callbacks. An observer that
-//! panics is removed.
+//! device are dropped by another thread, as in host functions. Operations inside a callback do not trigger further
+//! callbacks. An observer that panics is removed.
 
 use std::cell::Cell;
 use std::fmt;
@@ -413,10 +413,10 @@ pub(crate) struct Watch<'a>(Option<Watching<'a>>);
 
 struct Watching<'a> {
     observed: Observed<'a>,
-    /// The observers to call; `None` if there are none.
+    /// The observers to call; `None` if no observer is registered.
     entries: Option<Entries>,
     succeeded: bool,
-    /// The note of the operation, if it captures work.
+    /// The note of the operation, if the operation captures work.
     note: Option<(Note, Arc<dyn Noted>)>,
 }
 

@@ -1,4 +1,4 @@
-//! [`Parts`]: per-device state of other modules, stored without making `device` depend on the types of that state.
+//! [`Parts`]: per-device state that other modules store, without making `device` depend on the types of that state.
 
 use std::any::{Any, TypeId};
 
@@ -30,7 +30,7 @@ struct Entry {
     part: Box<dyn Erased>,
 }
 
-/// [`Part`] without its associated constant, which makes the trait usable as `dyn`.
+/// [`Part`] without its associated constant, so that the trait is dyn-compatible.
 trait Erased: Send + Sync {
     fn lost(&self, device: &Device);
     fn close(&mut self, driver: &dyn Driver, context: Context, events: &EventPool);

@@ -36,8 +36,8 @@ impl Device {
         self.call(|driver, _| driver.peer_can_access(self.ordinal(), peer.ordinal()))
     }
 
-    /// Returns the number of NVLinks that connect this device and `peer`, directly or through a switch. 0 if there are
-    /// none, or if the system does not report them.
+    /// Returns the number of NVLinks that connect this device and `peer`, directly or through a switch. Returns 0 if
+    /// there are no NVLinks, or if the system does not report them.
     pub fn nvlinks(&self, peer: &Device) -> u32 {
         if self.has_driver_of(peer) && self.ordinal() != peer.ordinal() && !self.is_forked() {
             self.0.driver.peer_nvlinks(self.ordinal(), peer.ordinal())
@@ -66,7 +66,7 @@ type Directions = HashMap<[usize; 2], Direction>;
 
 static DIRECTIONS: Mutex<Option<Directions>> = Mutex::new(None);
 
-/// Returns the state of a direction, creating it if necessary.
+/// Returns the state for a direction of access, creating it if necessary.
 fn direction(from: &Device, to: &Device) -> Arc<Mutex<Option<bool>>> {
     let ends = [&from.0, &to.0];
     let key = ends.map(|end| Arc::as_ptr(end).addr());

@@ -1,4 +1,4 @@
-//! Queries of a device, and of the available devices.
+//! Queries about one device, and about all available devices.
 
 use std::fmt;
 

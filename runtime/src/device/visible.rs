@@ -1,10 +1,10 @@
 //! `CUDA_VISIBLE_DEVICES`: the devices of a machine that are visible to a process. It is parsed as in CUDA and PyTorch.
 //!
-//! The variable is a comma-separated list of indices (`0,2`) or of UUIDs (`GPU-8f12`), which may be abbreviated to
+//! The variable is a comma-separated list of either indices (`0,2`) or UUIDs (`GPU-8f12`). UUIDs may be abbreviated to
 //! unambiguous prefixes. The first entry determines the form of the list. The process numbers its devices in the order
 //! of the list. The list ends before the first invalid entry; a negative index can be used to end it deliberately. If
 //! an entry repeats a device, all devices are hidden. If the variable is unset, all devices are visible; if it is
-//! empty, none are.
+//! empty, no devices are.
 //!
 //! An index is parsed as by C's `strtol`: leading whitespace, a sign, and digits; the rest is ignored.
 
@@ -24,7 +24,7 @@ pub struct Visible {
     pub mistake: Option<usize>,
 }
 
-/// Returns the devices that are visible if the variable's value is `text`; `None` stands for an unset variable.
+/// Returns the devices that are visible if the variable's value is `text`; `None` means that the variable is unset.
 /// `machine` contains the machine's UUIDs: GPUs in index order, then MIG instances, which are not indexed.
 ///
 /// ```
@@ -68,7 +68,7 @@ fn by_identity(entry: &str, kind: &str, machine: &[String]) -> Option<usize> {
     }
 }
 
-/// Parses an entry as an index. Returns whether it is negative, and its absolute value.
+/// Parses an entry as an index. Returns whether the index is negative, and the absolute value of the index.
 fn index(entry: &str) -> Option<(bool, usize)> {
     let entry = entry.trim_start_matches([' ', '\t', '\n', '\x0b', '\x0c', '\r']);
     let unsigned = entry.strip_prefix(['+', '-']).unwrap_or(entry);

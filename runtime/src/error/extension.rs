@@ -1,11 +1,11 @@
-//! [`ExtensionError`]: errors of crates built on this one, wrapped in [`Error`].
+//! [`ExtensionError`]: an error from a crate built on this one, wrapped in [`Error`].
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::Error;
 
-/// An error of a crate built on this one. Its `Display` text is the text of the wrapped error.
+/// An error from a crate built on this one. Its `Display` text is the text of the wrapped error.
 ///
 /// A crate with its own error type should implement `From<ItsError> for Error` with [`Error::extension`];
 /// [`Error::downcast_ref`] returns the wrapped error.
@@ -13,7 +13,7 @@ use super::Error;
 pub struct ExtensionError(Arc<dyn std::error::Error + Send + Sync>);
 
 impl Error {
-    /// Wraps the error of a crate built on this one.
+    /// Wraps an error from a crate built on this one.
     ///
     /// ```
     /// use warpsmith_runtime::Error;

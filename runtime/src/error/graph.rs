@@ -3,7 +3,7 @@
 use super::DeviceId;
 use super::Error;
 
-/// An error of a capture, a graph or an executable.
+/// An error from a capture, a graph or an executable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {

@@ -116,7 +116,7 @@ pub enum LaunchError {
         block: [u32; 3],
     },
 
-    /// An extent of which one side is too long to be covered.
+    /// An extent with a side that is too long to be covered.
     #[error(
         "kernel `{kernel}`: a side to cover is 2^32 - 1 or longer; cover a part, or use `Launch::linear`"
     )]

@@ -77,7 +77,7 @@ pub enum Error {
     #[error(transparent)]
     Driver(#[from] DriverError),
 
-    /// An error of a crate built on this one, for example from a library call.
+    /// An error from a crate built on this one, for example from a library call.
     #[error(transparent)]
     Extension(ExtensionError),
 
@@ -113,7 +113,7 @@ pub enum Error {
         reason: String,
     },
 
-    /// The image contains GPU code, but none for this device.
+    /// The image contains GPU code, but not for this device.
     #[error(
         "the GPU image `{image}` has no code for {device} (compute capability {}.{}): it has {has}; \
          add the architecture to the builder's `archs`; a program that was built for development on another machine has \
@@ -159,7 +159,7 @@ pub enum Error {
         count: u32,
     },
 
-    /// The package, version or parameters that the image records for this kernel differ from those of the kernel type.
+    /// The package, version or parameters that the image records for this kernel differ from the kernel type's.
     #[error(
         "kernel `{kernel}` of {wanted} is not in the image of {image}, which has {holds}; load the image that is built \
          from the kernel's crate, with the features that the program has"
@@ -271,7 +271,7 @@ pub enum Error {
         total: usize,
         /// Number of streams.
         streams: usize,
-        /// Number of elements of the source.
+        /// Number of elements in the source.
         len: usize,
     },
 
@@ -385,7 +385,7 @@ pub enum Error {
     #[error("{0}")]
     Graph(GraphError),
 
-    /// The driver refused to allocate memory because a thread is capturing a graph.
+    /// The driver rejected an allocation because a thread is capturing a graph.
     #[error(
         "no memory while another thread captures a graph in a mode that forbids it; allocate before the capture, or capture in the relaxed or thread-local mode ({source_error})"
     )]
@@ -447,8 +447,7 @@ pub enum Error {
         asked: u64,
         /// Page-locked bytes in the device's buffers and cache.
         held: u64,
-        /// The part of `held` that belongs to no buffer and is not used by a stream, that is, the unused part of the
-        /// reserve segment.
+        /// The part of `held` that neither a buffer nor a stream uses, that is, the unused part of the reserve segment.
         cached: u64,
         /// The limit that was reached; `None` if the system could not provide more page-locked memory.
         limit: Option<u64>,
@@ -545,7 +544,7 @@ pub enum Error {
     Timeout {
         /// The device.
         device: DeviceId,
-        /// Time for which the call waited, in milliseconds.
+        /// Duration of the wait, in milliseconds.
         waited_ms: u64,
         /// The most recently launched kernels that have not finished, oldest first.
         kernels: Vec<String>,

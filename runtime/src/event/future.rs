@@ -14,7 +14,7 @@ use crate::stream::Stream;
 /// Future that completes when the stream has reached the last recording of an event. Created by `event.await` and
 /// `(&event).await`.
 ///
-/// The future blocks no thread, works with any executor, and can be polled from any thread. A fault of the device wakes
+/// The future does not block a thread, works with any executor, and can be polled from any thread. A device fault wakes
 /// the future. The future can be dropped at any time; enqueued work continues, and the memory that the work uses stays
 /// allocated.
 ///
@@ -95,7 +95,7 @@ impl Future for Completed {
 
 impl Stream {
     /// Returns a future that completes when all work enqueued so far has run. The future does not wait for work
-    /// enqueued after this call. Like [`Reached`], the future blocks no thread and works with any executor.
+    /// enqueued after this call. Like [`Reached`], the future does not block a thread and works with any executor.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Result, Stream};

@@ -157,7 +157,7 @@ impl Event {
     /// counts as reached.
     ///
     /// # Errors
-    /// Returns the fault if a kernel that was running caused one, or the findings of a [check](crate::check).
+    /// Returns the fault that a running kernel caused, or the findings of a [check](crate::check).
     pub fn query(&self) -> Result<bool> {
         self.is_reached("Event::query")
     }
@@ -189,7 +189,7 @@ impl Event {
     /// never recorded.
     ///
     /// # Errors
-    /// Returns the fault if a kernel that was running caused one, or the findings of a [check](crate::check).
+    /// Returns the fault that a running kernel caused, or the findings of a [check](crate::check).
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         let _site = site();

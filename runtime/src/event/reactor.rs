@@ -5,7 +5,7 @@
 //! registers with the thread. The thread queries only the earliest event of each stream, because the other events are
 //! reached later. The pause between queries is proportional to the time that a future has waited. The thread sleeps
 //! while no future is registered. Host functions of the driver would require no queries, but each one stops its stream
-//! for some microseconds, and the driver calls none after a fault.
+//! for some microseconds, and the driver does not call host functions after a fault.
 //!
 //! Waking a thread takes longer than the driver's own wait. If a stream's work was awaited before, its future is
 //! therefore woken shortly before the work is likely to finish ([`Lengths`](crate::stream::lengths::Lengths)). The
@@ -30,7 +30,7 @@ use crate::driver::{EventHandle, host_function};
 use crate::error::Result;
 use crate::stream::clock::Done;
 
-/// Time for which a future requests to be polled again.
+/// Time that a future keeps requesting to be polled again.
 const PATIENCE: Duration = Duration::from_micros(50);
 /// Minimum and maximum pause between two queries of an event.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(10), Duration::from_micros(250));
@@ -95,7 +95,7 @@ impl Wait {
 }
 
 impl Waiting {
-    /// Returns the time at which to query next after a query at `now`.
+    /// Returns the time of the query that follows a query at `now`.
     fn next_look(&self, now: Instant) -> Instant {
         let next = now + (now.duration_since(self.registered) / PART).clamp(PAUSES.0, PAUSES.1);
         self.early.map_or(next, |early| early.min(next))

@@ -104,7 +104,7 @@ impl SharedEvent {
     /// never recorded counts as reached.
     ///
     /// # Errors
-    /// Returns the fault if a kernel that was running caused one, or any [driver error](crate::Error::Driver).
+    /// Returns the fault that a running kernel caused, or any [driver error](crate::Error::Driver).
     pub fn query(&self) -> Result<bool> {
         self.device.call(|driver, context| driver.event_query(context, self.handle))
     }

@@ -50,7 +50,7 @@ impl<T: DeviceCopy> From<&DeviceBuffer<T>> for CacheInput {
 /// Counters of a cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// Number of launches of a cached graph.
+    /// Number of launches that reused a cached graph.
     pub hits: u64,
     /// Number of captures.
     pub misses: u64,

@@ -97,8 +97,8 @@ impl Graph {
         self.add_conditional(condition, ConditionalKind::While, &[body])
     }
 
-    /// Adds parts of which only the part whose index equals the condition runs. If no part has that index, none runs.
-    /// This requires CUDA 12.8 or later. In all other respects, this method is like [`Self::add_if`].
+    /// Adds several parts. Only the part whose index equals the condition runs. If no part has that index, no part
+    /// runs. This requires CUDA 12.8 or later. In all other respects, this method is like [`Self::add_if`].
     ///
     /// # Errors
     /// Returns the same errors as [`Self::add_if`], or a driver error if `bodies` is empty.

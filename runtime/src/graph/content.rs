@@ -15,7 +15,7 @@ use crate::stream::Stream;
 use crate::stream::captures::Invalidation;
 use crate::stream::launch_hook::LaunchHooks;
 
-/// Maximum number of kernels of a graph that are stored for error messages.
+/// Maximum number of kernels per graph that are stored for error messages.
 const NAMED_KERNELS: usize = 64;
 
 /// Memory that a graph uses, and objects that it keeps alive. Cheap to clone.
@@ -27,7 +27,7 @@ pub(super) struct Content {
     shared: Vec<Arc<dyn Any + Send + Sync>>,
     /// Hooks that are called before each launch.
     pub hooks: LaunchHooks,
-    /// Kernels that the graph launches, for the message of a fault.
+    /// Kernels that the graph launches, for fault messages.
     pub kernels: Vec<Launched>,
 }
 

@@ -19,7 +19,7 @@ use crate::memory::statistics::PoolId;
 use crate::stream::Stream;
 use crate::stream::clock::Timeline;
 
-/// Remedy named in the error for a stream of another device.
+/// Remedy that the error suggests if the stream belongs to another device.
 const ON_ITS_DEVICE: &str = "launch it on a stream of its device";
 
 /// An executable graph, ready to be launched; see the [module's documentation](super).
@@ -45,7 +45,7 @@ struct State {
     /// Memory uses of the nodes that were added one by one.
     nodes: Vec<NodeUse>,
     order: Order,
-    /// The part of `content.resources` that these nodes do not use.
+    /// The part of `content.resources` that nodes added one by one do not use.
     others: Resources,
     /// True if `content.resources` must be rebuilt.
     changed: bool,
@@ -123,9 +123,9 @@ impl GraphExec {
     /// # Errors
     /// Returns [`Error::DifferentDevices`] for a stream of another device, [`GraphError::BufferDropped`],
     /// [`GraphError::HostBufferInUse`], or [`GraphError::Invalidated`]. Returns [`GraphError::NotCapturable`] on a
-    /// stream that is being captured; use [`Graph::add_child`] to add the graph to another graph. Returns the error of
-    /// a callback registered with [`Stream::on_graph_launch`], and [`GraphError::LaunchInHook`] if called within such a
-    /// callback. Returns the fault if earlier work caused one.
+    /// stream that is being captured; use [`Graph::add_child`] to add the graph to another graph. Returns the error
+    /// from a callback registered with [`Stream::on_graph_launch`], and [`GraphError::LaunchInHook`] if called within
+    /// such a callback. If earlier work caused a fault, returns that fault.
     #[track_caller]
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         let _site = site();

@@ -79,7 +79,7 @@ impl<T: DeviceCopy> HostBuffer<T> {
     ///
     /// # Errors
     /// Returns [`GraphError::HostBufferInUse`] while another guard exists, [`GraphError::UsedInCapture`], or the fault
-    /// if a kernel that was running caused one.
+    /// that a running kernel caused.
     #[track_caller]
     pub fn lock(&self) -> Result<HostGuard<'_, T>> {
         let _site = site();

@@ -65,7 +65,7 @@ pub(super) struct NodeUse {
     barrier: bool,
 }
 
-/// Remedy named in the error for memory on another device.
+/// Remedy that the error suggests if the memory is on another device.
 pub(super) const COPY_THERE: &str = "copy it there first";
 
 impl NodeUse {
@@ -202,7 +202,7 @@ impl Graph {
     /// Adds a node that runs after all earlier nodes and before all later ones.
     ///
     /// # Safety
-    /// The requirements are those of [`Self::add`].
+    /// The requirements are the same as for [`Self::add`].
     pub(super) unsafe fn add_barrier(
         &mut self,
         add: impl FnOnce(&Device, &[NodeHandle]) -> Result<NodeHandle>,
@@ -215,7 +215,7 @@ impl Graph {
     /// Adds work that uses only the memory listed in `uses`.
     ///
     /// # Safety
-    /// The requirements are those of [`Self::add`].
+    /// The requirements are the same as for [`Self::add`].
     pub(super) unsafe fn add_work(
         &mut self,
         after: &[Node],
@@ -377,7 +377,7 @@ impl Graph {
         unsafe { self.add_work(after, Vec::new(), NodeWork::Empty) }
     }
 
-    /// Adds a copy of the current work of another graph as a child graph.
+    /// Adds a copy of another graph's current work as a child graph.
     ///
     /// Callbacks that were registered with [`Stream::on_graph_launch`](crate::Stream::on_graph_launch) while the child
     /// graph was captured are called once before each launch of this graph, regardless of how often the child graph was
@@ -442,7 +442,7 @@ impl GraphExec {
     /// Returns the same errors as [`Self::set_kernel`].
     ///
     /// # Safety
-    /// The requirements are those of [`Graph::add_kernel_unsafe`].
+    /// The requirements are the same as for [`Graph::add_kernel_unsafe`].
     pub unsafe fn set_kernel_unsafe<K: Kernel, A: Arguments<K::Params>>(
         &mut self,
         node: &KernelNode<K>,
@@ -469,12 +469,12 @@ impl GraphExec {
     }
 }
 
-/// Converts uses of parts of buffers to the form that graphs store.
+/// Converts buffer-range uses to the form that graphs store.
 pub(super) fn uses_of<'p, 'a: 'p>(parts: impl Iterator<Item = &'p BufferUse<'a>>) -> Vec<CapturedUse> {
     parts.filter(|part| !part.range.is_empty()).map(CapturedUse::of).collect()
 }
 
-/// Returns the work of a copy, or of an empty node if there are no bytes to copy.
+/// Returns the node work for a copy, or for an empty node if there are no bytes to copy.
 pub(super) fn copy_work<'a>(dst: Place, src: Place, bytes: usize) -> NodeWork<'a> {
     if bytes == 0 { NodeWork::Empty } else { NodeWork::Copy { dst, src, bytes } }
 }

@@ -38,7 +38,7 @@ pub(super) struct Origins {
     parts: u32,
 }
 
-/// Returns the kind of work of a node to be added.
+/// Returns the kind of work that a node to be added performs.
 pub(super) fn work_of(work: &NodeWork<'_>) -> GraphWork {
     match work {
         NodeWork::Copy { .. } => GraphWork::Copy,

@@ -38,7 +38,7 @@ use crate::memory::{
     DeviceSliceMut3, TensorMap, TensorMapMut,
 };
 
-/// Maximum number of arguments of a launch. Lists of this capacity are allocated on the stack; only slots in use are
+/// Maximum number of arguments per launch. Lists of this capacity are allocated on the stack; only slots in use are
 /// written.
 const MAX_ARGUMENTS: usize = 32;
 /// Maximum number of PTX parameters. Each argument has at most two: a pointer, and a length or extents.
@@ -95,7 +95,7 @@ impl<'a> ArgumentList<'a> {
         self.push(Param::Value(std::ptr::from_ref(extents).cast()));
     }
 
-    /// Adds the address of the elements of a slice or view.
+    /// Adds the address of a slice's or view's elements.
     #[inline(always)]
     fn elements<T: DeviceCopy>(&mut self, slice: DeviceSlice<'a, T>, access: Access) {
         self.used(slice.used(access));
@@ -197,7 +197,7 @@ macro_rules! parameters {
         ///
         /// # Safety
         ///
-        /// The requirements are those of [`Argument`].
+        /// The requirements are the same as for [`Argument`].
         pub unsafe trait $name<T> {
             /// Adds the argument to the list.
             fn add<'a>(&'a self, list: &mut ArgumentList<'a>);

@@ -25,7 +25,7 @@ use crate::error::Result;
 pub struct Explanation {
     /// The instance's symbol.
     pub kernel: &'static str,
-    /// Name and number of SMs of the device.
+    /// Name of the device, and its number of SMs.
     pub device: (String, u32),
     /// Grid, block and the other settings; `None` if no threads are launched.
     pub config: Option<LaunchConfig>,

@@ -3,7 +3,7 @@
 //!
 //! | work | rule |
 //! | --- | --- |
-//! | any | the block has an eighth of an SM's threads, or half or twice that number if this increases the number of resident threads |
+//! | any | the block has an eighth of an SM's threads, or half or twice that number if that increases the number of resident threads |
 //! | compute-bound | the block has the size with the highest occupancy |
 //! | memory-bound | the block keeps enough bytes in flight ([`bytes_needed`]), and the grid is a number of waves ([`GridChoice`]) |
 //! | small | the block is halved until the busiest SM has at most 25 % more threads than the average SM |
@@ -16,7 +16,7 @@ use super::occupancy::Occupancy;
 use super::policy::GridChoice;
 use crate::driver::DeviceProperties;
 
-/// Number of blocks of the usual size that fill an SM.
+/// Number of blocks, each of the usual size, that fill an SM.
 const BLOCKS_TO_FILL: u32 = 8;
 /// Number of waves above which the hardware's block scheduler leaves only a small part of the last wave idle.
 const MANY_WAVES: u64 = 8;
@@ -106,7 +106,7 @@ impl Limits<'_> {
         Occupancy::theoretical(self.device, self.attributes, block, shared_bytes)
     }
 
-    /// Returns the block size for `threads` threads of a kernel of unspecified kind.
+    /// Returns the block size for `threads` threads of a kernel whose kind is not specified.
     pub fn block_for_any(&self, threads: u64, shared_bytes: u32) -> u32 {
         let usual = usual_block(self.device);
         let sizes = [usual, usual * 2, usual / 2].map(|block| self.clamp_block(block));
@@ -165,9 +165,9 @@ impl Limits<'_> {
     }
 }
 
-/// Returns the grid for a loop over items that fill `tiles` blocks. The grid has one block per tile if all blocks can
-/// be resident concurrently or run in many waves. Otherwise, the grid is chosen such that all blocks have about the
-/// same amount of work.
+/// Returns the grid for a loop over `tiles` tiles, where a tile is the items that one block processes at a time. The
+/// grid has one block per tile if all blocks can be resident concurrently or run in many waves. Otherwise, the grid is
+/// chosen such that all blocks have about the same amount of work.
 pub(super) fn grid_for_bandwidth(tiles: u64, capacity: u64) -> GridChoice {
     if tiles <= capacity || tiles >= capacity.saturating_mul(MANY_WAVES) {
         GridChoice::All

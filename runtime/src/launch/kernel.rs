@@ -166,7 +166,7 @@ impl Function {
     /// the arguments.
     ///
     /// # Safety
-    /// The requirements are those of [`Self::launch_raw`]. The configuration must have been checked and
+    /// The requirements are the same as for [`Self::launch_raw`]. The configuration must have been checked and
     /// [allowed](Self::allow).
     pub(super) unsafe fn enqueue_pointers(
         &self,

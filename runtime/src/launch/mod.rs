@@ -18,7 +18,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `shape` | [`Launch`]: the request |
-//! | `limits`, `resolve` | limits of device and kernel; resolution of a [`Launch`] to a [`LaunchConfig`] |
+//! | `limits`, `resolve` | device and kernel limits; resolution of a [`Launch`] to a [`LaunchConfig`] |
 //! | [`occupancy`] | theoretical occupancy of a kernel |
 //! | `heuristic` | choice of block and grid |
 //! | `explain` | [`Explanation`]: the choice and its reasons |

@@ -11,10 +11,10 @@ use crate::driver::{DeviceProperties, FunctionAttributes};
 
 /// Granularity in which registers are allocated to warps.
 const REGISTER_UNIT: u64 = 256;
-/// Number of partitions of an SM. Each partition has its share of the registers. A warp stays in one partition.
+/// Number of partitions per SM. Each partition has its share of the registers. A warp stays in one partition.
 const PARTITIONS: u64 = 4;
 
-/// Occupancy of an SM on which as many blocks of a kernel as possible are resident.
+/// Occupancy of an SM when as many blocks of a kernel as possible are resident.
 ///
 /// ```
 /// use warpsmith_runtime::Device;
@@ -68,8 +68,8 @@ impl fmt::Display for Limiter {
 }
 
 impl Occupancy {
-    /// Computes the occupancy of a kernel with blocks of `block_threads` threads and `shared_bytes` of dynamic shared
-    /// memory per block.
+    /// Computes a kernel's occupancy for blocks that have `block_threads` threads and use `shared_bytes` bytes of
+    /// dynamic shared memory.
     pub fn theoretical(
         device: &DeviceProperties,
         kernel: &FunctionAttributes,

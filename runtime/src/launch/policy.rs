@@ -12,10 +12,10 @@ use std::sync::atomic::AtomicU64;
 use crate::device::source::Source;
 use crate::driver::DeviceProperties;
 
-/// Rule for the number of blocks of a loop over items.
+/// Rule that determines how many blocks run a loop over items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GridChoice {
-    /// One block for each group of items that fills a block.
+    /// One block per tile, where a tile is the items that one block processes at a time.
     All,
     /// At most the number of blocks that can be resident concurrently, reduced so that all blocks have about the same
     /// amount of work.
@@ -27,7 +27,7 @@ pub enum GridChoice {
 }
 
 impl GridChoice {
-    /// Returns the number of blocks for items that fill `tiles` blocks, on a device on which `capacity` blocks can be
+    /// Returns the number of blocks for a loop over `tiles` tiles, on a device on which `capacity` blocks can be
     /// resident concurrently.
     pub(super) fn blocks(self, tiles: u64, capacity: u64) -> u64 {
         let capacity = capacity.max(1);

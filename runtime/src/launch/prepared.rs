@@ -63,7 +63,7 @@ impl PreparedFunction {
     /// Returns [`Error::DifferentDevices`](crate::Error::DifferentDevices), or the fault of earlier work.
     ///
     /// # Safety
-    /// The requirements are those of [`Function::launch_as`].
+    /// The requirements are the same as for [`Function::launch_as`].
     #[inline]
     #[track_caller]
     pub unsafe fn launch_as<P, A: Arguments<P>>(&self, stream: &Stream, args: &A) -> Result<()> {
@@ -112,7 +112,7 @@ impl PreparedFunction {
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices), or the fault of earlier work.
     ///
     /// # Safety
-    /// The requirements are those of [`Function::launch_raw`].
+    /// The requirements are the same as for [`Function::launch_raw`].
     #[track_caller]
     pub unsafe fn launch_raw(&self, stream: &Stream, args: &[*const c_void]) -> Result<()> {
         let _site = site();

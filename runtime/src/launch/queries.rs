@@ -21,9 +21,9 @@ pub struct PotentialBlock {
 }
 
 impl Function {
-    /// Returns the number of blocks of `block_threads` threads with `shared_bytes` of dynamic shared memory that can be
-    /// resident on an SM, as computed by the driver. [`Self::theoretical_occupancy`] also reports the limiting resource
-    /// and requires no driver call.
+    /// Returns how many blocks can be resident on an SM, as computed by the driver. Each block has `block_threads`
+    /// threads and uses `shared_bytes` bytes of dynamic shared memory. [`Self::theoretical_occupancy`] also reports the
+    /// limiting resource and requires no driver call.
     ///
     /// # Errors
     /// Returns any [driver error](crate::Error::Driver).
@@ -34,14 +34,14 @@ impl Function {
             .call(|driver, context| driver.function_occupancy(context, handle, block_threads, shared_bytes))
     }
 
-    /// Returns the theoretical occupancy of blocks of `block_threads` threads with `shared_bytes` of dynamic shared
-    /// memory, and the limiting resource.
+    /// Returns the theoretical occupancy and the limiting resource, for blocks that have `block_threads` threads and
+    /// use `shared_bytes` bytes of dynamic shared memory.
     pub fn theoretical_occupancy(&self, block_threads: u32, shared_bytes: u32) -> Occupancy {
         Occupancy::theoretical(self.device().properties(), self.attributes(), block_threads, shared_bytes)
     }
 
-    /// Returns the number of blocks of `block_threads` threads with `shared_bytes` of dynamic shared memory that can be
-    /// resident on the device concurrently. This is the largest grid of a cooperative launch.
+    /// Returns how many blocks can be resident on the device concurrently, which is the largest grid of a cooperative
+    /// launch. Each block has `block_threads` threads and uses `shared_bytes` bytes of dynamic shared memory.
     ///
     /// # Errors
     /// Returns any [driver error](crate::Error::Driver).
@@ -110,8 +110,8 @@ impl Function {
         })
     }
 
-    /// Returns the number of clusters of this launch that can be resident concurrently, or the number of blocks if the
-    /// launch does not use clusters.
+    /// Returns how many clusters of this launch can be resident concurrently, or the number of blocks if the launch
+    /// does not use clusters.
     ///
     /// # Errors
     /// Returns [`Error::Launch`](crate::Error::Launch) if the launch exceeds a limit of the device or the kernel, or
@@ -131,7 +131,7 @@ impl Function {
         Explanation::of(self, &launch)
     }
 
-    /// Returns the number of blocks of this configuration that can be resident on the device concurrently.
+    /// Returns how many blocks of this configuration can be resident on the device concurrently.
     pub(super) fn capacity(&self, config: &LaunchConfig) -> Result<u64> {
         if config.cluster != [1; 3] {
             self.allow(config)?;

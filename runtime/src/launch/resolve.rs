@@ -241,8 +241,8 @@ impl Resolved {
     pub const BLANK: Self = Self { config: LaunchConfig::new([1; 3], [1; 3], 0), source: Source::Given };
 }
 
-/// Returns the number of blocks of `block` threads that are needed for `threads` threads; `None` if `block` is 0 or the
-/// number is too large.
+/// Returns how many blocks of `block` threads are needed for `threads` threads; `None` if `block` is 0 or the number is
+/// too large.
 #[inline]
 fn blocks_of(threads: usize, block: u32) -> Option<u32> {
     if block == 0 {

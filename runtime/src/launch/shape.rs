@@ -89,7 +89,7 @@ pub(super) enum Shape {
     Explicit { grid: [u32; 3], block: [u32; 3] },
 }
 
-/// Number of words of the key that identifies a launch.
+/// Number of words in the key that identifies a launch.
 pub(super) const KEY_WORDS: usize = 6;
 
 impl Launch {
@@ -184,7 +184,7 @@ impl Launch {
         self
     }
 
-    /// Requests exactly this grid of blocks of exactly this many threads.
+    /// Requests exactly this grid and exactly this block size.
     pub fn grid_block(grid: impl Into<Dim>, block: impl Into<Dim>) -> Self {
         Self::of(Shape::Explicit { grid: grid.into().0, block: block.into().0 })
     }

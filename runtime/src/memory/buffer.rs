@@ -21,8 +21,8 @@ const FILL_BYTES: usize = 64 << 10;
 ///
 /// A buffer is created on a stream. Its own copies run on that stream, but it can be used on any stream of the same
 /// device and copied to and from other devices. If it is used on a different stream than before, the required wait is
-/// inserted automatically. The copy methods of this type from and to host memory block until the copy has finished;
-/// those of [`Stream`] do not block, as described in [`transfer`](crate::transfer). Dropping a buffer does not wait.
+/// inserted automatically. This type's methods that copy from and to host memory block until the copy has finished.
+/// [`Stream`]'s methods do not block, as described in [`transfer`](crate::transfer). Dropping a buffer does not wait.
 /// The memory is reused when the work that uses it has finished or, on the same stream, after that work in stream
 /// order.
 ///
@@ -165,7 +165,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Copies a host slice to a new buffer. The copy has finished when the call returns.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::uninit`], or the fault if a kernel that was running on the stream caused one.
+    /// Returns the errors of [`Self::uninit`], or the fault that a kernel running on the stream caused.
     #[track_caller]
     pub fn from_host(stream: &Stream, host: &[T]) -> Result<Self> {
         let _site = site();
@@ -184,7 +184,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.len == 0
     }
 
-    /// Returns the device that contains the memory.
+    /// Returns the device that owns the memory.
     pub fn device(&self) -> &Device {
         self.storage.device()
     }
@@ -256,7 +256,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Copies the elements to a new vector on the host; see [`DeviceSlice::to_host`].
     ///
     /// # Errors
-    /// Returns the fault if a kernel that was running caused one.
+    /// If a running kernel caused a fault, returns that fault.
     #[track_caller]
     pub fn to_host(&self) -> Result<Vec<T>> {
         let _site = site();
@@ -266,8 +266,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Copies the elements to a host slice; see [`DeviceSlice::copy_to_host`].
     ///
     /// # Errors
-    /// Returns [`Error::LengthMismatch`](crate::Error::LengthMismatch), or the fault if a kernel that was running
-    /// caused one.
+    /// Returns [`Error::LengthMismatch`](crate::Error::LengthMismatch), or the fault that a running kernel caused.
     #[track_caller]
     pub fn copy_to_host(&self, host: &mut [T]) -> Result<()> {
         let _site = site();
@@ -277,8 +276,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Copies the elements from a host slice; see [`DeviceSliceMut::copy_from_host`].
     ///
     /// # Errors
-    /// Returns [`Error::LengthMismatch`](crate::Error::LengthMismatch), or the fault if a kernel that was running
-    /// caused one.
+    /// Returns [`Error::LengthMismatch`](crate::Error::LengthMismatch), or the fault that a running kernel caused.
     #[track_caller]
     pub fn copy_from_host(&mut self, host: &[T]) -> Result<()> {
         let _site = site();

@@ -19,7 +19,7 @@ impl Device {
     /// Waits for all work enqueued on the device.
     ///
     /// # Errors
-    /// Returns the fault if a kernel that was running caused one, or the findings of a [check](crate::check).
+    /// Returns the fault that a running kernel caused, or the findings of a [check](crate::check).
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         let _site = site();

@@ -13,7 +13,7 @@ use crate::driver::DevicePtr;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 
-/// Returns the number of values of type `U` that fit exactly into `len` values of type `T`.
+/// Returns how many values of type `U` occupy exactly the same bytes as `len` values of type `T`.
 pub(super) fn cast<T: DeviceCopy, U: DeviceCopy>(address: DevicePtr, len: usize) -> Result<usize> {
     const { assert!(align_of::<U>() <= ALIGN, "elements of device buffers are aligned to at most 256 bytes") };
     let refused = |reason| {
@@ -108,8 +108,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Returns the same errors as [`Self::from_raw`].
     ///
     /// # Safety
-    /// The requirements are those of [`Self::from_raw`], except that other code may also use the memory once `may_use`
-    /// has returned an error.
+    /// The requirements are the same as for [`Self::from_raw`], except that other code may also use the memory once
+    /// `may_use` has returned an error.
     pub unsafe fn from_raw_while(
         stream: &Stream,
         ptr: DevicePtr,

@@ -1,10 +1,10 @@
 //! [`GraphResource`]: the buffer state that is shared with graphs, namely the buffer's liveness and its uses.
 //!
 //! A graph uses buffers without borrowing them, long after it was captured. The graph and each of its buffers therefore
-//! share a separate [`GraphResource`]. Each launch of the graph reads from it whether the buffer was dropped and for
-//! which work to wait, and records itself in it as a use. Once a buffer has a `GraphResource`, every use of the buffer
-//! is recorded in it. The lock of the resource is held from reading earlier uses until the new use is recorded, because
-//! borrows alone do not order the graph's launches with respect to other uses.
+//! share a separate [`GraphResource`]. Each launch of the graph reads from this resource whether the buffer was dropped
+//! and on which work to wait, and records itself there as a use. Once a buffer has a `GraphResource`, every use of the
+//! buffer is recorded in it. The lock of the resource is held from reading earlier uses until the new use is recorded,
+//! because borrows alone do not order the graph's launches with respect to other uses.
 //!
 //! The resource is created when work on the buffer is first captured, while that work borrows the buffer. If the borrow
 //! is shared, another thread may be enqueueing work that reads the buffer and record that use in the buffer itself.
@@ -64,8 +64,8 @@ impl CapturedRanges {
         std::mem::take(&mut *self.lock())
     }
 
-    /// Returns true if a call of this thread with this access conflicts with the captured uses, relative to which the
-    /// call cannot be ordered. Captures of other threads are considered only in the global mode.
+    /// Returns true if a call on this thread with this access conflicts with the captured uses. Such a call cannot be
+    /// ordered relative to captured work. Captures of other threads are considered only in the global mode.
     fn conflicts(&self, range: &Range<usize>, access: Access) -> bool {
         let is_writing = |other: Access| access == Access::Write || other == Access::Write;
         (self.mode == CaptureMode::Global || self.thread == thread::current().id())

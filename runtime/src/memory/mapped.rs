@@ -211,8 +211,8 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
     ///
     /// # Errors
     /// Returns [`GraphError::HostBufferInUse`](crate::GraphError::HostBufferInUse) after a guard was leaked with
-    /// [`std::mem::forget`], [`GraphError::UsedInCapture`](crate::GraphError::UsedInCapture), the fault if a kernel
-    /// that was running caused one, or [`Error::Forked`].
+    /// [`std::mem::forget`], [`GraphError::UsedInCapture`](crate::GraphError::UsedInCapture), the fault that a running
+    /// kernel caused, or [`Error::Forked`].
     #[track_caller]
     pub fn lock(&mut self) -> Result<MappedGuard<'_, T>> {
         let _site = site();

@@ -47,8 +47,8 @@ impl Drop for Working {
 impl Stream {
     /// Runs `work` with at least `bytes` of scratch memory that the stream keeps for `purpose` between calls, for
     /// kernels that need a workspace. `work` also receives a flag, which is true if the memory is new and
-    /// uninitialized. If the flag is false, the memory contains what earlier work on the stream has written. During the
-    /// call, only `work` may use the memory.
+    /// uninitialized. If the flag is false, the memory contains the data that earlier work on the stream wrote. During
+    /// the call, only `work` may use the memory.
     ///
     /// The memory is replaced when a call requests more or when `work` fails, and it is freed with the stream.
     ///
@@ -116,7 +116,7 @@ impl Stream {
             self.device().0.health.record_drop(freed);
         }
         let Some(index) = find(&scratch) else { return work(DevicePtr::NULL, true) };
-        // Until `work` has returned, the memory does not contain what the next call expects.
+        // Until `work` has returned, the memory does not contain the data that the next call expects.
         let known = std::mem::replace(&mut scratch[index].bytes, 0);
         let done = work(scratch[index].memory.ptr(), known < bytes);
         if done.is_ok() {

@@ -141,7 +141,7 @@ impl SharedMemory {
         self.bytes
     }
 
-    /// Returns the device for which the memory was mapped.
+    /// Returns the device that can access the mapping.
     pub fn device(&self) -> &Device {
         &self.device
     }

@@ -144,7 +144,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
         self.len == 0
     }
 
-    /// Returns the device that contains the memory.
+    /// Returns the device that owns the memory.
     pub fn device(&self) -> &'a Device {
         self.storage.device()
     }
@@ -205,7 +205,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// work on the buffer.
     ///
     /// # Errors
-    /// Returns the fault if a kernel that was running caused one.
+    /// If a running kernel caused a fault, returns that fault.
     #[track_caller]
     pub fn to_host(&self) -> Result<Vec<T>> {
         let _site = site();
@@ -232,7 +232,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// buffer.
     ///
     /// # Errors
-    /// Returns [`Error::LengthMismatch`], or the fault if a kernel that was running caused one.
+    /// Returns [`Error::LengthMismatch`], or the fault that a running kernel caused.
     #[track_caller]
     pub fn copy_to_host(&self, host: &mut [T]) -> Result<()> {
         let _site = site();
@@ -282,7 +282,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         self.range.is_empty()
     }
 
-    /// Returns the device that contains the memory.
+    /// Returns the device that owns the memory.
     pub fn device(&self) -> &'a Device {
         self.range.device()
     }
@@ -369,7 +369,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     /// Copies the elements to a new vector on the host, like [`DeviceSlice::to_host`].
     ///
     /// # Errors
-    /// Returns the fault if a kernel that was running caused one.
+    /// If a running kernel caused a fault, returns that fault.
     #[track_caller]
     pub fn to_host(&self) -> Result<Vec<T>> {
         let _site = site();
@@ -380,7 +380,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     /// buffer.
     ///
     /// # Errors
-    /// Returns [`Error::LengthMismatch`], or the fault if a kernel that was running caused one.
+    /// Returns [`Error::LengthMismatch`], or the fault that a running kernel caused.
     #[track_caller]
     pub fn copy_from_host(&mut self, host: &[T]) -> Result<()> {
         let () = T::CHECKED;

@@ -83,7 +83,7 @@ impl ByPool {
     }
 }
 
-/// Statistics of the allocator of one device.
+/// Statistics of one device's allocator.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -257,7 +257,7 @@ impl Times {
     }
 }
 
-/// Statistics of the allocator of page-locked host memory.
+/// Statistics of the allocator for page-locked host memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HostMemoryStatistics {
     /// Number of blocks that the allocator owns, in use or cached.

@@ -211,7 +211,7 @@ pub struct BufferUse<'a> {
 }
 
 impl BufferUse<'_> {
-    /// Returns the device that contains the memory.
+    /// Returns the device that owns the memory.
     pub fn device(&self) -> &Device {
         self.storage.device()
     }

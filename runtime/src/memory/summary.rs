@@ -5,10 +5,10 @@
 use super::statistics::{ByPool, MemoryStatistics, Statistic};
 use crate::device::DeviceId;
 
-/// Number of characters of a line between its bars.
+/// Number of characters between the bars of a line.
 const WIDTH: usize = 75;
 
-/// The unit of the cells of a row.
+/// The unit in which the cells of a row are printed.
 #[derive(Clone, Copy)]
 enum Unit {
     Bytes,

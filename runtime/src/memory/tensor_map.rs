@@ -1,5 +1,6 @@
-//! [`TensorMap`] and [`TensorMapMut`]: elements of a buffer viewed as a tensor, of which TMA (`cp.async.bulk.tensor`)
-//! copies boxes. They are arguments for a kernel's `&TensorMap<T, RANK>` parameter and borrow the buffer like slices.
+//! [`TensorMap`] and [`TensorMapMut`]: elements of a buffer viewed as a tensor. TMA (`cp.async.bulk.tensor`) copies
+//! boxes of the tensor. Tensor maps are arguments for a kernel's `&TensorMap<T, RANK>` parameter and borrow the buffer
+//! like slices.
 //!
 //! ```
 //! use warpsmith_runtime::{Device, DeviceBuffer, Swizzle, TensorLayout};

@@ -1,10 +1,10 @@
 //! [`Usage`]: the uses of a buffer, per stream, and the ordering of later work after these uses.
 //!
 //! The protocol has two steps around each piece of work on a range of the buffer. [`Usage::begin`] reports the uses
-//! after which the work must be ordered, except for those after which it is known to be ordered already; the work's
-//! stream then waits for these uses ([`Waits`]). [`Usage::end`] records the work *after* it was enqueued. Reads are
-//! ordered after the last write, and writes after every use. The protocol is correct with several host threads for the
-//! following reasons:
+//! after which the work must be ordered, except uses that are already known to precede it. The work's stream then waits
+//! for the reported uses ([`Waits`]). [`Usage::end`] records the work *after* it was enqueued. Reads are ordered after
+//! the last write, and writes after every use. The protocol is correct with several host threads for the following
+//! reasons:
 //!
 //! - Two threads perform these steps for the same bytes at the same time only if both read the bytes. The borrows of a
 //!   launch or a copy last until it has been enqueued and recorded.
@@ -35,7 +35,7 @@ const PRECISE: usize = 32;
 /// another stream covers it.
 const MINIMISED: usize = 8;
 
-/// Access of a piece of work to a range of a buffer.
+/// Kind of access that work makes to a range of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// The work reads the range.
@@ -47,8 +47,8 @@ pub enum Access {
 /// The uses of a buffer after which later work may have to be ordered.
 #[derive(Debug)]
 pub(crate) struct Usage {
-    /// Epochs of the newest write and the newest read of the entire buffer on the home stream; 0 if there is none after
-    /// which work must be ordered.
+    /// Epochs of the newest write and the newest read of the entire buffer on the home stream; 0 if later work need not
+    /// be ordered after such a use.
     home_write: AtomicU64,
     home_read: AtomicU64,
     /// All other uses. The list is allocated for its first entry, so that moving a buffer without such uses copies few

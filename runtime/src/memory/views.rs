@@ -184,7 +184,7 @@ fn extents_3(shape: [usize; 3], strides: [usize; 2], len: usize) -> Result<Exten
     }
 }
 
-/// Returns the strides of planes of rows without padding. The product cannot overflow for a shape that a view can have.
+/// Returns the strides of a 3-D view without padding. The product cannot overflow for a shape that a view can have.
 fn packed([_, rows, columns]: [usize; 3]) -> [usize; 2] {
     [rows.saturating_mul(columns), columns]
 }
@@ -435,7 +435,7 @@ macro_rules! view {
                 self.extents.is_empty()
             }
 
-            /// Returns the device that contains the memory.
+            /// Returns the device that owns the memory.
             pub fn device(&self) -> &Device {
                 self.elements.device()
             }
@@ -516,7 +516,7 @@ views! {
     ];
 }
 
-/// Returns the extents of a part of a 2-D view, and the range of its elements.
+/// Returns the extents and the element range of a part of a 2-D view.
 fn part(
     extents: Extents2,
     rows: &impl RangeBounds<usize>,
@@ -524,7 +524,7 @@ fn part(
 ) -> (Extents2, std::ops::Range<usize>) {
     let columns = resolve_or_panic(columns, extents.columns() as usize);
     let rows = resolve_or_panic(rows, extents.rows() as usize);
-    // Sides and stride do not exceed those of an existing view.
+    // The sides and the stride do not exceed the sides and the stride of an existing view.
     let part = Extents2::new(rows.len(), columns.len(), extents.row_stride() as usize).unwrap_or(extents);
     let start = if part.is_empty() { 0 } else { extents.offset([rows.start as u32, columns.start as u32]) };
     (part, start..start + part.span())

@@ -71,7 +71,7 @@ impl Device {
     /// Returns [`LoadError::File`] or the errors of [`Self::load_code`].
     ///
     /// # Safety
-    /// The requirements are those of [`Self::load_code`].
+    /// The requirements are the same as for [`Self::load_code`].
     pub unsafe fn load_code_file(&self, path: impl AsRef<Path>) -> Result<Code> {
         let path = path.as_ref();
         let failed = |reason: String| LoadError::file(path.to_owned(), reason);

@@ -259,7 +259,7 @@ impl Module {
     ///
     /// # Errors
     /// Returns [`Error::KernelNotOfImage`] if the image contains no kernel with that symbol, or a different kernel.
-    /// Returns [`Error::KernelNotInImage`] if the kernel requires a newer architecture than that of the device. Returns
+    /// Returns [`Error::KernelNotInImage`] if the kernel requires a newer architecture than the device has. Returns
     /// [`DriverError::ImageRejected`] if the driver rejects the code. Returns [`Error::DeviceRuntimeRejected`] if the
     /// kernel launches kernels or sets conditions and the driver is too old. Returns [`Error::Stack`] if the kernel
     /// needs a higher stack limit than the device supports, or a higher limit than the current one during a capture.

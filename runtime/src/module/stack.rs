@@ -1,4 +1,4 @@
-//! Stack size that a kernel's threads require, for kernels for which the driver cannot determine it.
+//! Determines the stack size that a kernel's threads require if the driver cannot determine it.
 
 use gpu_spec::KernelSpec;
 use gpu_spec::image::{KernelRecord, StackUse};

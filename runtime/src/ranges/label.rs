@@ -47,7 +47,7 @@ pub struct Label {
     pub name: Cow<'static, str>,
     /// Category; may be empty.
     pub category: &'static str,
-    /// Colour as 0xAARRGGBB; 0 for none.
+    /// Colour as 0xAARRGGBB; 0 if no colour is set.
     pub colour: u32,
     /// Numeric payload.
     pub payload: Payload,

@@ -154,7 +154,7 @@ pub(crate) fn next_id() -> RangeId {
     RangeId(NonZeroU64::new(id).unwrap_or(NonZeroU64::MAX))
 }
 
-/// Returns true if this thread is inside a call of a listener.
+/// Returns true if this thread is inside a listener call.
 pub(crate) fn is_calling() -> bool {
     CALLING.try_with(Cell::get).unwrap_or(true)
 }

@@ -1,7 +1,7 @@
 //! Nested ranges: each thread has its own stack, which determines the parent of a range.
 //!
 //! Ending a range before a range inside it is a [`Misuse`]. The end is reported at that time. Tools that support only a
-//! stack are told about the end together with the end of the inner range.
+//! stack receive this end together with the end of the inner range.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;

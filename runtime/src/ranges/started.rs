@@ -1,4 +1,4 @@
-//! Ranges that one thread can start and another can end, identified by their ID; and marks.
+//! Ranges that one thread can start and another can end, identified by their ID. Also contains marks.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -50,8 +50,8 @@ fn start_heard(label: impl FnOnce() -> Label) -> Option<RangeId> {
     Some(id)
 }
 
-/// Ends a range that was [started](start) on any thread. An ID of `None` stands for a range that no listener or tool
-/// received. Ending a range that is not open is reported as a [`Misuse`].
+/// Ends a range that was [started](start) on any thread. An ID of `None` means that no listener or tool received the
+/// range. Ending a range that is not open is reported as a [`Misuse`].
 pub fn end(id: Option<RangeId>) {
     let Some(id) = id else { return };
     let thread = state::thread();

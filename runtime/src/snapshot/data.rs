@@ -44,7 +44,7 @@ const VALUE_BYTES: u64 = 16;
 /// Maximum number of bytes in memory for each byte of a file. This is twice the ratio of a history whose entries share
 /// call stacks of a hundred frames.
 const UNFOLDED_BYTES: u64 = 512;
-/// Lower and upper bound of the number of bytes to which a file may expand.
+/// Minimum and maximum of the limit on the expanded size of a file, in bytes.
 const MIN_BUDGET: u64 = 16 << 20;
 const MAX_BUDGET: u64 = 16 << 30;
 

@@ -17,7 +17,7 @@ use super::machine::Problem;
 use super::{Snapshot, write};
 use crate::error::{Error, Result, SnapshotError};
 
-/// First byte of a pickle of protocol 2 or later.
+/// First byte of a pickle that uses protocol 2 or later.
 const PICKLE: u8 = 0x80;
 /// First bytes of a gzip file.
 const GZIP: &[u8] = b"\x1f\x8b";
@@ -115,7 +115,7 @@ const MAX_DEVICES: usize = 1024;
 /// Maximum size of a file that is read, in bytes.
 const MAX_BYTES: u64 = 2 << 30;
 
-/// Returns the content of a file of up to [`MAX_BYTES`].
+/// Returns the content of a file whose size is at most [`MAX_BYTES`].
 fn bounded(path: &Path) -> io::Result<Vec<u8>> {
     let too_large = || {
         let limit = MAX_BYTES >> 30;

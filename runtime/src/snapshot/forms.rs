@@ -203,7 +203,7 @@ struct Request {
 }
 
 impl AnyBlock {
-    /// Returns the block, which is placed at the address `next` if it has none.
+    /// Returns the block, placed at `next` if the snapshot does not record its address.
     fn at(self, next: u64) -> Block {
         // The first entry of the history is the most recent request.
         let request = self.history.into_iter().next().unwrap_or_default();

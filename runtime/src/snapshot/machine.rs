@@ -1,7 +1,7 @@
 //! Interpreter of pickles, which are programs. It supports only plain data (dicts, lists, tuples, strings and numbers)
 //! of protocols 0 to 5.
 //!
-//! Names in a pickle are neither looked up nor run. A pickle may use the names of [`Class`], which stand for plain
+//! Names in a pickle are neither looked up nor run. A pickle may use the names in [`Class`], which represent plain
 //! data; a pickle that names anything else is rejected. Damaged pickles cause errors, regardless of the lengths that
 //! they claim. Shared values are stored once, however often they are referenced.
 
@@ -71,7 +71,7 @@ impl Class {
     }
 }
 
-/// Interpreter state of a pickle.
+/// Interpreter state while a pickle runs.
 #[derive(Default)]
 pub struct Machine<'a> {
     bytes: &'a [u8],

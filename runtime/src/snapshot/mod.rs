@@ -39,7 +39,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 pub use crate::error::SnapshotError;
 
-/// State of the memory of all devices at one point in time, and the history that led to it.
+/// Memory state of all devices at one point in time, with the history that led to it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "forms::AnySnapshot")]
 pub struct Snapshot {
@@ -69,7 +69,7 @@ pub struct Segment {
     pub requested_size: u64,
     /// Stream to which the memory belongs; 0 is the default stream.
     pub stream: u64,
-    /// The size of requests for which the segment is used.
+    /// The class of request sizes that the segment serves.
     pub segment_type: SegmentType,
     /// ID of the pool: (0, 0) is the default pool, (0, n) a pool that the program created, (n, 0) the pool of a graph.
     pub segment_pool_id: (u64, u64),
@@ -81,7 +81,7 @@ pub struct Segment {
     pub blocks: Vec<Block>,
 }
 
-/// The size of requests for which a segment is used.
+/// The class of request sizes that a segment serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SegmentType {
@@ -143,7 +143,7 @@ pub struct Frame {
     pub name: String,
 }
 
-/// An operation of the allocator.
+/// An allocator operation.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "forms::AnyEntry")]
 pub struct TraceEntry {
@@ -178,7 +178,7 @@ impl Serialize for TraceEntry {
     }
 }
 
-/// Kind of an operation of the allocator.
+/// Kind of allocator operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TraceAction {
@@ -194,7 +194,7 @@ pub enum TraceAction {
     SegmentFree,
     /// Mapped memory to a part of an expandable segment.
     SegmentMap,
-    /// Unmapped the memory of a part of an expandable segment.
+    /// Unmapped memory from a part of an expandable segment.
     SegmentUnmap,
     /// Took a snapshot.
     Snapshot,
@@ -239,7 +239,7 @@ pub struct AllocatorSettings {
     pub garbage_collection_threshold: f64,
     /// True if segments can grow in place.
     pub expandable_segments: bool,
-    /// Number of steps into which the range between two powers of two is divided for rounding, keyed by size in MiB.
+    /// Number of rounding steps between two consecutive powers of two, keyed by size in MiB.
     pub roundup_power2_divisions: BTreeMap<String, i64>,
     /// Size in bytes above which requests for page-locked memory are not rounded up to a size class; -1 for no limit.
     pub max_round_threshold: i64,

@@ -32,7 +32,7 @@ pub fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// Decodes a text of protocol 0, in which bytes are Latin-1 and other characters are escaped by their number.
+/// Decodes a protocol 0 text, in which bytes are Latin-1 and other characters are escaped by their code point.
 pub fn raw_unicode(line: &[u8]) -> String {
     let mut text = String::with_capacity(line.len());
     let mut rest = line;

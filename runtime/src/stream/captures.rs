@@ -51,7 +51,7 @@ pub(crate) trait CaptureSink: Noted + Any + Send + Sync + fmt::Debug {
 pub(crate) trait Held {}
 
 thread_local! {
-    /// Address of the capture whose lock this thread holds; null if it holds none.
+    /// Address of the capture whose lock this thread holds; null if this thread holds no capture's lock.
     static HOLDS: Cell<*const ()> = const { Cell::new(std::ptr::null()) };
 }
 

@@ -1,4 +1,4 @@
-//! [`HandleCount`]: count of the handles of an object that belongs to an owner.
+//! [`HandleCount`]: counts the handles to an object that belongs to an owner.
 //!
 //! The first handle acquires a reference to the owner, and the last handle releases it. The owner therefore lives while
 //! handles exist, but creating further handles does not change the owner's reference count. The object remains in place

@@ -8,10 +8,10 @@ use std::time::Duration;
 /// of work.
 const REMEMBERED: usize = 4;
 /// Time before the predicted end of a wait at which a future is woken: initial, minimum and maximum. A fraction of the
-/// duration of the wait is added to it.
+/// wait's duration is added to this time.
 const LEADS: (Duration, Duration, Duration) =
     (Duration::from_micros(60), Duration::from_micros(20), Duration::from_micros(250));
-/// Time after the predicted end at which polling stops. A fraction of the duration of the wait is added to it.
+/// Time after the predicted end at which polling stops. A fraction of the wait's duration is added to this time.
 const LAG: Duration = Duration::from_micros(25);
 const SHARE: u32 = 128;
 /// Longer waits are not remembered, because their wake-up delay is negligible.
@@ -20,7 +20,7 @@ const LONGEST: Duration = Duration::from_millis(100);
 /// Durations of waits for a stream's work; see the [module's documentation](self).
 #[derive(Debug, Default)]
 pub(crate) struct Lengths {
-    /// Durations in nanoseconds; 0 if there is none yet.
+    /// Durations in nanoseconds; 0 in entries that are not used yet.
     lengths: [AtomicU32; REMEMBERED],
     noted: AtomicU32,
     /// High quantile of the wake-up latency in nanoseconds; 0 if unknown.

@@ -1,9 +1,9 @@
 //! Streams: queues of work on a device.
 //!
 //! **Ordering.** Work on one stream runs in the order in which it was enqueued. Work on two streams is ordered only by
-//! an [`Event`](crate::Event) that is recorded on one stream and for which the other stream waits. When a buffer is
-//! used on a different stream than before, the runtime inserts the recording and the wait, unless the program has
-//! already ordered the streams. Work is not ordered with respect to CUDA's legacy default stream.
+//! an [`Event`](crate::Event) that is recorded on one stream and on which the other stream waits. When a buffer is used
+//! on a different stream than before, the runtime inserts the recording and the wait, unless the program has already
+//! ordered the streams. Work is not ordered with respect to CUDA's legacy default stream.
 //!
 //! **Threads.** Any number of threads can use a stream. Their calls take effect one after another.
 //!
@@ -17,7 +17,7 @@
 //! | `clock`, `lengths` | known order of streams, and durations of waits, tracked without driver calls |
 //! | `captures` | capture state of streams |
 //! | `stable_capture` | work that depends on whether its stream is being captured |
-//! | `wait` | waits of streams for streams and events, and of the host for streams |
+//! | `wait` | waits: a stream waits for a stream or an event, or the host waits for a stream |
 //! | `pool` | the default stream, the pools and the adopted streams of a device |
 //! | `current` | the thread's current stream of each device, and guards |
 //! | `launch_hook` | callbacks that are called before each launch of a graph |

@@ -28,7 +28,7 @@ pub(crate) struct Streams {
     pools: [RoundRobin<Shared, POOL_STREAMS>; PRIORITIES],
     /// Least and most urgent priority.
     range: (i32, i32),
-    /// Callback of the module that owns the memory of streams, called when a stream ends.
+    /// Callback of the module that owns stream memory, called when a stream ends.
     on_end: fn(&Device, &StreamCore),
     /// Adopted streams, each with the driver's ID of the stream. An entry whose stream has no handles is about to be
     /// removed.
@@ -70,7 +70,7 @@ impl Streams {
         self.default.get_or_init(|| Shared::kept(device, core))
     }
 
-    /// Notifies the module that owns the memory of streams that a stream ends.
+    /// Notifies the module that owns stream memory when a stream ends.
     pub(super) fn ended(&self, device: &Device, core: &StreamCore) {
         (self.on_end)(device, core);
     }

@@ -20,7 +20,7 @@ impl Stream {
     /// adopted stream that its owner has destroyed.
     ///
     /// # Errors
-    /// Returns the fault if a kernel that was running caused one, or the findings of a [check](crate::check).
+    /// Returns the fault that a running kernel caused, or the findings of a [check](crate::check).
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         let _site = site();
@@ -50,7 +50,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Waits until no enqueued work of the stream is running, regardless of the state of the device. Captured work is
+    /// Waits until no work enqueued on the stream is running, regardless of the device's state. Captured work is
     /// ignored. The call does not wait in a [host function](Stream::host_function), or for an adopted stream that its
     /// owner has destroyed.
     #[cold]
@@ -89,7 +89,7 @@ impl Stream {
     /// Returns true if all work enqueued so far has run.
     ///
     /// # Errors
-    /// Returns the fault if a kernel that was running caused one, or the findings of a [check](crate::check).
+    /// Returns the fault that a running kernel caused, or the findings of a [check](crate::check).
     pub fn query(&self) -> Result<bool> {
         self.device().check_process()?;
         self.check_not_capturing("Stream::query", NOTHING_RUNS)?;
@@ -108,7 +108,7 @@ impl Stream {
     ///
     /// # Errors
     /// Returns [`Error::Timeout`], which names the kernels that may still be running, if the work has not finished in
-    /// time. In this case, the work continues. Returns the fault if a kernel that was running caused one.
+    /// time. In this case, the work continues. If a running kernel caused a fault, returns that fault.
     pub fn synchronize_timeout(&self, timeout: Duration) -> Result<()> {
         let start = Instant::now();
         let mut pause = Duration::from_micros(20);
@@ -203,8 +203,8 @@ impl Stream {
     }
 
     /// Makes later work on this stream wait for running work that is enqueued on another stream. If the other stream is
-    /// being captured, this stream waits for the work before the capture. In that case, `epoch` is the last epoch for
-    /// which to wait; `None` means all epochs. `buffer` is the buffer whose uses must be ordered; `None` if the program
+    /// being captured, this stream waits for the work before the capture. In that case, `epoch` is the last epoch to
+    /// wait for; `None` means all epochs. `buffer` is the buffer whose uses must be ordered; `None` if the program
     /// requested the wait.
     ///
     /// # Errors

@@ -97,7 +97,7 @@ fn slots(stream: &Stream, bytes: usize) -> Result<Vec<Slot>> {
 /// Copies chunk by chunk. The device may still be copying the last chunks when the function returns.
 ///
 /// # Safety
-/// The requirements are those of [`BufferUse::copy_and_wait`].
+/// The requirements are the same as for [`BufferUse::copy_and_wait`].
 unsafe fn staged(side: &DeviceSide<'_>, host: *mut u8, slots: &[Slot]) -> Result<()> {
     let (bytes, chunk) = (side.bytes(), chunk_bytes(side.bytes()));
     let chunks = (0..bytes).step_by(chunk).map(|start| start..bytes.min(start + chunk));

@@ -14,7 +14,7 @@ use crate::stream::Stream;
 /// Recommended buffer size for [`broadcast_coalesced`], in bytes. It is 10 MiB, as in PyTorch.
 pub const COALESCE_BYTES: usize = 10 << 20;
 
-/// Alignment of every slice in bytes, which is the same as for buffers.
+/// Alignment of every slice, in bytes. Buffers have the same alignment.
 const ALIGNMENT: usize = 256;
 
 /// Ranges of slices in a buffer, in order.
@@ -55,9 +55,9 @@ impl<T: DeviceCopy> Coalesced<T> {
 /// copies a single buffer. The results are in the order of the streams.
 ///
 /// Consecutive buffers are packed into a buffer of up to `buffer_bytes` ([`COALESCE_BYTES`] is a good choice), on the
-/// home stream of the first of them. The packed buffer is sent to each device with one copy. A source larger than
-/// `buffer_bytes` is copied separately, without packing. Copying `n` small buffers to `m` devices therefore takes
-/// `n + m` copies, of which `m` are between devices, instead of `n * m`.
+/// home stream of the first buffer in the group. The packed buffer is sent to each device with one copy. A source
+/// larger than `buffer_bytes` is copied separately, without packing. Copying `n` small buffers to `m` devices therefore
+/// takes `n + m` copies, of which `m` are between devices, instead of `n * m`.
 ///
 /// ```
 /// use warpsmith_runtime::emulated::EmulatedDriver;
@@ -119,11 +119,11 @@ pub fn broadcast_coalesced<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
 /// Packs several lists of buffers in the same way and combines the packed lists. `combine` receives one slice per list.
 /// All slices have the same length and contain the buffers with the same indices of their lists. `combine` must return
 /// a buffer of that length. This way, an operation on many small buffers of several devices runs on a few large
-/// buffers; `ops::reduce_add_coalesced` of the crate `warpsmith` is an example.
+/// buffers; `ops::reduce_add_coalesced` in the crate `warpsmith` is an example.
 ///
 /// `lists` contains one list per device, and buffers at the same index in all lists must have the same length.
-/// Consecutive buffers are packed into a buffer of up to `buffer_bytes`, on the home stream of the first of them; the
-/// elements between them are zero. A buffer larger than `buffer_bytes` is passed unchanged.
+/// Consecutive buffers are packed into a buffer of up to `buffer_bytes`, on the home stream of the first buffer in the
+/// group; the elements between them are zero. A buffer larger than `buffer_bytes` is passed unchanged.
 ///
 /// # Errors
 /// Returns [`Error::EmptyList`] if `lists` is empty, or [`Error::DifferentDevices`] if the buffers of one list are on

@@ -113,7 +113,7 @@ pub fn broadcast_into<'s, 't, T: DeviceCopy>(
 
 /// Divides a buffer into consecutive chunks on the devices of several streams, in the order of the streams.
 ///
-/// `chunk_lens` contains the number of elements of each chunk. If it is `None`, the length of each chunk is the
+/// `chunk_lens` contains the number of elements in each chunk. If it is `None`, the length of each chunk is the
 /// source's length divided by the number of streams, rounded up, as in `torch.chunk`. If the length is not divisible,
 /// the last chunks are shorter or empty. Unlike `torch.chunk`, this function returns a chunk for every stream.
 ///
@@ -269,7 +269,7 @@ fn total<T: DeviceCopy>(sources: &[DeviceSlice<'_, T>]) -> Result<usize> {
     total.ok_or(Error::TooManyElements { elements: usize::MAX, element_bytes: size_of::<T>() })
 }
 
-/// Divides `len` elements into chunks for `count` streams. The chunks have the specified lengths or, if none are
+/// Divides `len` elements into chunks for `count` streams. The chunks have the specified lengths or, if no lengths are
 /// specified, equal lengths.
 pub(super) fn chunks(
     lens: Option<&[usize]>,

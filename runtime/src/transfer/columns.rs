@@ -9,7 +9,7 @@ use crate::stream::Stream;
 /// Divides the columns of a matrix among the devices of several streams. Each result contains all rows of its columns,
 /// contiguous and without gaps.
 ///
-/// `chunk_lens` contains the number of columns of each chunk. If it is `None`, the columns are divided as
+/// `chunk_lens` contains the number of columns in each chunk. If it is `None`, the columns are divided as
 /// [`scatter`](super::collective::scatter) divides elements. For tensors of more dimensions, see the [module's
 /// documentation](super::collective). Columns for another device are first packed on the source's device.
 ///
@@ -51,7 +51,7 @@ pub fn scatter_columns<T: DeviceCopy>(
     let mut results = Vec::with_capacity(streams.len());
     let chunks: Vec<_> = chunks(chunk_lens, streams.len(), source.columns())?.collect();
     for (stream, chunk) in streams.iter().zip(&chunks) {
-        // The product is at most the number of elements of the source, so it fits in a `usize`.
+        // The product is at most the number of elements in the source, so it fits in a `usize`.
         results.push(DeviceBuffer::uninit(stream, rows * chunk.len())?);
     }
     for ((result, stream), chunk) in results.iter_mut().zip(streams).zip(chunks) {

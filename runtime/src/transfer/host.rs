@@ -103,7 +103,7 @@ impl<'a> DeviceSide<'a> {
     /// Enqueues a copy of the entire side on a stream.
     ///
     /// # Safety
-    /// The requirements are those of [`Self::copy`], except that the use must not have begun.
+    /// The requirements are the same as for [`Self::copy`], except that the use must not have begun.
     pub unsafe fn copy_all(&self, stream: &Stream, host: *mut u8) -> Result<()> {
         // SAFETY: guaranteed by the caller.
         storage::enqueue([&self.part].into_iter(), stream, Kind::HostCopy(self.call), |_, _| unsafe {

@@ -2,8 +2,8 @@
 //!
 //! One core copies about 10 GB/s, which is less than the 55 GB/s of a device's link. A few helper threads therefore
 //! start with the first large copy of the process and sleep between copies. The caller copies as well. It waits only
-//! for pieces that helpers have started, never for a helper to wake up. If all helpers are busy or none is available,
-//! the caller copies everything itself.
+//! for pieces that helpers have started, never for a helper to wake up. If all helpers are busy or no helper is
+//! available, the caller copies everything itself.
 
 use std::collections::VecDeque;
 use std::num::NonZero;
@@ -22,7 +22,7 @@ struct Job {
     target: *mut u8,
     source: *const u8,
     bytes: usize,
-    /// The next piece that no thread has started.
+    /// Index of the next piece to start.
     next: AtomicUsize,
     done: AtomicUsize,
 }
@@ -54,8 +54,8 @@ impl Job {
     }
 }
 
-/// Time for which a helper polls for the next copy before it sleeps. Waking takes tens of microseconds, and more on
-/// virtual machines. The chunks of a large copy follow each other within this time.
+/// Time that a helper polls for the next copy before it sleeps. Waking takes tens of microseconds, and more on virtual
+/// machines. The chunks of a large copy follow each other within this time.
 const AWAKE: Duration = Duration::from_micros(150);
 
 /// The helper threads.

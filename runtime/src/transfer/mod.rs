@@ -43,7 +43,7 @@
 //! | [`rows`] | copies of strided rows |
 //! | [`collective`] | [`broadcast`], [`scatter`], [`gather`]: copies of one buffer to several devices and back |
 //! | `coalesced` | broadcast of many small buffers in few copies, and other operations on them |
-//! | `columns` | scatter and gather of the columns of a matrix |
+//! | `columns` | scatter and gather of matrix columns |
 //!
 //! [`broadcast`]: collective::broadcast
 //! [`scatter`]: collective::scatter

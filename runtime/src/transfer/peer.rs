@@ -87,8 +87,8 @@ pub(super) fn copy_directly(stream: &Stream, from: &Side<'_>, to: &Side<'_>) -> 
     copied.map_err(|error| whose(error.into(), stream, [from.device, to.device]))
 }
 
-/// Returns the error for a call that involves two devices, which is the fault of the lost device, if there is one, or
-/// `error` otherwise.
+/// Returns the error for a call that involves two devices. If one of the devices is lost, the error is that device's
+/// fault; otherwise, it is `error`.
 fn whose(error: Error, stream: &Stream, devices: [&Device; 2]) -> Error {
     if !error.stops_context() {
         return error;

@@ -63,7 +63,7 @@ pub struct Pending<H> {
 /// # }
 /// ```
 pub struct CopyFailed<H> {
-    /// The error because of which the copy failed.
+    /// The error that caused the copy to fail.
     pub error: Error,
     /// The host memory that was moved into the copy.
     pub memory: H,
@@ -147,7 +147,7 @@ impl<H> Pending<H> {
     /// Returns true if the copy has finished.
     ///
     /// # Errors
-    /// Returns the fault if a kernel that was running caused one.
+    /// If a running kernel caused a fault, returns that fault.
     pub fn is_done(&self) -> Result<bool> {
         self.event.query()
     }
@@ -155,7 +155,7 @@ impl<H> Pending<H> {
     /// Waits until the copy has finished and returns the host memory.
     ///
     /// # Errors
-    /// Returns the fault, together with the memory, if a kernel that was running caused one.
+    /// If a running kernel caused a fault, returns that fault together with the memory.
     ///
     /// # Panics
     /// Panics in a [host function](Stream::host_function), because a host function cannot wait. In that case, the
@@ -174,9 +174,9 @@ impl<H> Pending<H> {
 
 /// Future that returns the host memory when the copy has finished. Created by `pending.await`.
 ///
-/// Like [`Reached`](crate::event::Reached), the future blocks no thread. Dropping the future has the same effect as
-/// dropping the [`Pending`]. After an error, the future blocks until the device no longer uses the memory, and then
-/// returns the memory with the error.
+/// Like [`Reached`](crate::event::Reached), the future does not block a thread, except after an error. Dropping the
+/// future has the same effect as dropping the [`Pending`]. In that case, the future blocks until the device no longer
+/// uses the memory, and then returns the memory with the error.
 ///
 /// # Panics
 /// Like [`Pending::wait`], panics if polled in a [host function](Stream::host_function). In that case, the memory is

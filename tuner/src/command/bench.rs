@@ -15,7 +15,7 @@ const INCORRECT_SHOWN: usize = 8;
 /// Measures the kernels, prints the results, and writes the results file.
 ///
 /// # Errors
-/// A usage error, a device failure, an incorrect result, or an interruption.
+/// Fails on a usage error, a device failure, an incorrect result, or an interruption.
 pub fn run(program: &Program<'_>, args: &BenchArgs) -> Result<(), Failure> {
     if args.list {
         return list(program, args);

@@ -10,7 +10,7 @@ use crate::document::Document;
 use crate::size::format_size;
 use crate::stats::Ratio;
 
-/// Maximum number of missing results in the final line. The output lists all of them.
+/// Maximum number of missing results that the final line names. The output lists all of them.
 const MISSING_SHOWN: usize = 3;
 
 type Outcome<T> = std::result::Result<T, Failure>;
@@ -19,7 +19,7 @@ type Outcome<T> = std::result::Result<T, Failure>;
 /// message.
 ///
 /// # Errors
-/// A usage error, documents that cannot be compared, or a regression.
+/// Fails on a usage error, on documents that cannot be compared, or on a regression.
 pub fn run(args: &CompareArgs) -> Outcome<()> {
     let options = Options { threshold: args.threshold, force: args.force, best: args.best };
     let found = compare::documents(&Document::read(&args.old)?, &Document::read(&args.new)?, &options)?;

@@ -12,7 +12,7 @@ use super::failure::Failure;
 /// Returns a flag that is set by Ctrl-C.
 ///
 /// # Errors
-/// [`Failure::Failed`] if the system does not accept a signal handler.
+/// Returns [`Failure::Failed`] if the system does not accept a signal handler.
 pub fn flag() -> Result<Arc<AtomicBool>, Failure> {
     let flag = Arc::new(AtomicBool::new(false));
     // The order matters, because the handler of the second signal must find the flag that the first one has set.

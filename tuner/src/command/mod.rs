@@ -87,7 +87,7 @@ impl Command {
     /// Runs the command.
     ///
     /// # Errors
-    /// A usage error, a device failure, an incorrect result, or an interruption.
+    /// Fails on a usage error, a device failure, an incorrect result, or an interruption.
     pub fn run(&self, program: &Program<'_>) -> Result<(), Failure> {
         program.suite.check()?;
         match self {

@@ -1,4 +1,4 @@
-//! Steps that precede the measurements of `bench` and `tune`: the plan, the path of the results, and the document.
+//! Steps that precede the measurements in `bench` and `tune`: creating the plan, the results path and the document.
 //!
 //! Nothing is launched and no buffer is filled before three checks have passed. The request must be valid, the device
 //! must have code and enough memory for it, and the results file must be writable.
@@ -35,7 +35,7 @@ impl Opening {
     /// Prepares `bench` or `tune`. For a dry run, prints the plan and returns `None`.
     ///
     /// # Errors
-    /// An error if there is no code for the device, or if the results cannot be written to the specified path.
+    /// Returns an error if there is no code for the device, or if the results cannot be written to the specified path.
     pub fn of(
         program: &Program<'_>,
         command: &str,
@@ -58,7 +58,7 @@ impl Opening {
 /// Creates the plan for kernels on the specified device.
 ///
 /// # Errors
-/// An error for values that cannot be parsed, do not exist, or do not fit in device memory.
+/// Returns an error for values that cannot be parsed, do not exist, or do not fit in device memory.
 pub fn plan<'a>(program: &Program<'a>, kernels: &[String], what: &MeasureArgs) -> Result<Plan<'a>, Failure> {
     let request = request::request(kernels, what)?;
     let device = request::device(what.device.as_deref())?;

@@ -55,8 +55,8 @@ fn colour(text: &str) -> Option<usize> {
 /// are enabled, the color sequences of [`table`].
 ///
 /// # Errors
-/// Any write error, such as a full disk behind a redirection, except that a reader has closed its end of the pipe
-/// (`| head`).
+/// Returns any write error, such as a full disk behind a redirection, except that a reader has closed its end of the
+/// pipe (`| head`).
 pub fn print(text: &str) -> io::Result<()> {
     let is_coloured = colours();
     let keep = |rest: &str| match rest.starts_with('\n') {
@@ -70,7 +70,7 @@ pub fn print(text: &str) -> io::Result<()> {
 /// equivalent JSON escapes.
 ///
 /// # Errors
-/// The errors of [`print()`].
+/// Returns the errors of [`print()`].
 pub fn print_json(text: &str) -> io::Result<()> {
     write(&json(text))
 }
@@ -78,7 +78,7 @@ pub fn print_json(text: &str) -> io::Result<()> {
 /// Calls [`print_json`] if `is_json` is true, and [`print()`] otherwise.
 ///
 /// # Errors
-/// The errors of [`print()`].
+/// Returns the errors of [`print()`].
 pub fn print_form(text: &str, is_json: bool) -> io::Result<()> {
     if is_json { print_json(text) } else { print(text) }
 }

@@ -11,8 +11,8 @@ use crate::report;
 /// Writes the page and prints its path.
 ///
 /// # Errors
-/// An error for a file that is not a results document or contains impossible times, and for a page that cannot be
-/// written.
+/// Returns an error for a file that is not a results document or contains impossible times, and for a page that cannot
+/// be written.
 pub fn run(_: &Program<'_>, args: &ReportArgs) -> Result<(), Failure> {
     let documents =
         args.files.iter().map(|path| Document::read(path)).collect::<crate::error::Result<Vec<_>>>()?;

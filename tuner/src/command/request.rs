@@ -15,7 +15,7 @@ use crate::value::Value;
 /// Maximum number of values in a range.
 const MAX_VALUES: u64 = 4096;
 
-/// Opens the requested device or, if none is requested, the best available one.
+/// Opens the requested device or, if no device is requested, the best available one.
 ///
 /// # Errors
 /// If the device does not exist, this is a usage error.
@@ -26,7 +26,7 @@ pub fn device(name: Option<&str>) -> std::result::Result<Device, Failure> {
 /// Creates the request for `kernels`.
 ///
 /// # Errors
-/// An error for the first value that cannot be parsed.
+/// Returns an error for the first value that cannot be parsed.
 pub fn request(kernels: &[String], what: &MeasureArgs) -> Result<Request> {
     Ok(Request {
         kernels: kernels.to_vec(),
@@ -41,7 +41,7 @@ pub fn request(kernels: &[String], what: &MeasureArgs) -> Result<Request> {
 /// Parses element counts, which may be single values or ranges.
 ///
 /// # Errors
-/// [`Error::Size`].
+/// Returns [`Error::Size`].
 pub fn sizes(texts: &[String]) -> Result<Vec<u64>> {
     let mut all = Vec::new();
     for text in texts {
@@ -84,7 +84,7 @@ fn axes(texts: &[String]) -> Result<Vec<(String, Vec<Value>)>> {
 /// ```
 ///
 /// # Errors
-/// [`Error::Axis`].
+/// Returns [`Error::Axis`].
 pub fn axis(text: &str) -> Result<(String, Vec<Value>)> {
     let how = "write NAME=VALUE with commas between values, for example block=128,256 or block=[64:512:64]";
     let fail = |axis: &str, text: &str, reason: &str| Error::Axis {
@@ -161,7 +161,7 @@ pub fn effort(what: &MeasureArgs) -> Effort {
 /// Parses `0.5%` or `0.5` as the fraction 0.005.
 ///
 /// # Errors
-/// A message that requests a percentage above 0 and below 100.
+/// Returns a message that requests a percentage above 0 and below 100.
 pub fn share(text: &str) -> std::result::Result<f64, &'static str> {
     let percent: Option<f64> = text.trim().trim_end_matches('%').trim_end().parse().ok();
     let share = percent.filter(|percent| *percent > 0.0 && *percent < 100.0).map(|percent| percent / 100.0);
@@ -171,7 +171,7 @@ pub fn share(text: &str) -> std::result::Result<f64, &'static str> {
 /// Parses a number of seconds that is greater than 0.
 ///
 /// # Errors
-/// A message that shows the correct form.
+/// Returns a message that shows the correct form.
 pub fn seconds(text: &str) -> std::result::Result<f64, &'static str> {
     let seconds = text.parse().ok().filter(|seconds: &f64| *seconds > 0.0 && seconds.is_finite());
     seconds.ok_or("give a number of seconds above 0")

@@ -19,7 +19,7 @@ use crate::tune::{Event, Totals, Tuning, tune};
 /// Tunes the kernels, prints the results, and writes the results file.
 ///
 /// # Errors
-/// A usage error, a device failure, a kernel without a correct configuration, or an interruption.
+/// Fails on a usage error, a device failure, a kernel without a correct configuration, or an interruption.
 pub fn run(program: &Program<'_>, args: &TuneArgs) -> Result<(), Failure> {
     let TuneArgs { kernels, what, .. } = args;
     let trials = args.trials.map(|trials| trials as usize);

@@ -1,7 +1,7 @@
 //! Compares two documents to determine which kernels have become faster or slower.
 //!
-//! A kernel is reported as faster or slower only if the whole 95 % confidence interval of the ratio of medians is
-//! beyond the threshold. If there are too few samples, or a time comes from a throttled device, the verdict is
+//! A kernel is reported as faster or slower only if the ratio of medians has a 95 % confidence interval that lies
+//! entirely beyond the threshold. If there are too few samples, or a time comes from a throttled device, the verdict is
 //! ambiguous. Records are compared only if they have the same kernel, type, size and mode. Unless the comparison is
 //! forced, documents are compared only if they come from the same kind of device. If a configuration was correct and no
 //! longer is, this counts as a regression. [`Comparison::missing`] lists the records that the newer document lacks.
@@ -27,7 +27,7 @@ pub const THRESHOLD: f64 = 0.01;
 
 /// Maximum difference, in microseconds, between the launch times of the same kernel in two processes on a GPU, in 95 of
 /// 100 pairs of processes. The difference is constant within a process, so no sample of the process reveals it. On an
-/// H200, the times of kernels of 3 to 50 µs differed by 0 to 0.3 µs between five processes.
+/// H200, the times of kernels that run for 3 to 50 µs differed by 0 to 0.3 µs between five processes.
 pub const BETWEEN_PROCESSES_US: f64 = 0.3;
 
 /// Options of a comparison.
@@ -37,9 +37,9 @@ pub struct Options {
     pub threshold: f64,
     /// True if documents from different devices are also compared.
     pub force: bool,
-    /// True if only the best configuration of each case is compared: the winner of a tuning run or, if there is none,
-    /// the fastest configuration. If false, every configuration is compared with the same configuration in the other
-    /// document.
+    /// True if only the best configuration of each case is compared: the winner of a tuning run or, if no record is a
+    /// winner, the fastest configuration. If false, every configuration is compared with the same configuration in the
+    /// other document.
     pub best: bool,
 }
 
@@ -147,12 +147,12 @@ pub struct Row {
     pub change: Change,
 }
 
-/// Geometric mean of the ratios of a kernel.
+/// Geometric mean of a kernel's ratios.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Mean {
     /// Name of the kernel.
     pub kernel: String,
-    /// Geometric mean of the ratios (new divided by old) in the rows of the kernel.
+    /// Geometric mean of the ratios (new time divided by old time) in the kernel's rows.
     pub ratio: f64,
     /// Number of rows.
     pub rows: usize,
@@ -188,7 +188,7 @@ pub struct Comparison {
     pub missing: Vec<String>,
     /// Rows in the order of the old document.
     pub rows: Vec<Row>,
-    /// One mean per kernel that has ratios, sorted by name.
+    /// Means of all kernels that have ratios, sorted by kernel name.
     pub means: Vec<Mean>,
 }
 
@@ -245,8 +245,8 @@ impl Comparison {
 /// ```
 ///
 /// # Errors
-/// [`Error::Incomparable`] for documents with different schemas or from different devices, for an invalid threshold,
-/// and if no record of either document has a counterpart in the other.
+/// Returns [`Error::Incomparable`] for documents with different schemas or from different devices, for an invalid
+/// threshold, and if no record of either document has a counterpart in the other.
 pub fn documents(old: &Document, new: &Document, options: &Options) -> Result<Comparison> {
     check_threshold(options.threshold)?;
     let mut notes = check_documents(old, new, options.force)?;
@@ -402,8 +402,8 @@ fn is_of_single_launches(mode: Mode) -> bool {
     matches!(mode, Mode::Cold | Mode::Hot)
 }
 
-/// Widens the interval of a ratio of medians from two processes, whose launch times can differ by `between_us` for
-/// reasons outside the kernels.
+/// Widens the confidence interval of a ratio whose medians come from two processes, whose launch times can differ by
+/// `between_us` for reasons outside the kernels.
 fn between_processes(Ratio { value, interval }: Ratio, old_us: f64, between_us: f64) -> Ratio {
     let between = between_us / old_us;
     let low = (value - (value - interval.low).hypot(between)).max(0.0);

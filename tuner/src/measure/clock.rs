@@ -31,7 +31,7 @@ pub struct Guard {
     /// Maximum number of samples that are retaken per timing. If the clock is low for more samples, these are kept, and
     /// the timing counts as throttled.
     pub max_rejected: u32,
-    /// Time for which the device rests after a low clock has been detected.
+    /// Time that the device rests after a low clock has been detected.
     pub rest: Duration,
 }
 

@@ -6,7 +6,7 @@
 //! untimed launch. Therefore, no time in interleaved samples includes work of another configuration. If the device
 //! reports its clock, the clock is read with every sample, and samples taken while the device was throttled are
 //! rejected and retaken ([`Guard`]). A timing counts as throttled if the driver reports a slowdown at its end. Every
-//! [`Timing`] contains the number of rejected samples and the reason for which sampling ended.
+//! [`Timing`] contains the number of rejected samples and the reason why sampling ended.
 //!
 //! The confidence interval of a timing does not cover changes that are slower than the sampling, such as changes of
 //! temperature. To compare two configurations, use interleaved samples ([`Stopwatch::interleave`]) and
@@ -94,14 +94,14 @@ impl Timing {
         median_interval(&self.samples_us)
     }
 
-    /// Returns a time that is impossible for a launch (zero, negative or not finite), if there is one.
+    /// Returns a time that is impossible for a launch (zero, negative or not finite), if any.
     pub(crate) fn impossible(&self) -> Option<f64> {
         self.samples_us.iter().copied().find(|us| !(us.is_finite() && *us > 0.0))
     }
 
     /// Merges another timing into this one.
     pub(crate) fn add(&mut self, more: Timing) {
-        // The clocks are kept only if there is one for every sample.
+        // The clock readings are kept only if every sample has one.
         if self.clocks_mhz.len() == self.samples_us.len() && more.clocks_mhz.len() == more.samples_us.len() {
             self.clocks_mhz.extend(more.clocks_mhz);
         } else {

@@ -40,7 +40,7 @@ pub(super) struct Sample {
 }
 
 impl Sampler {
-    /// Creates a sampler for the selected configuration of the case, with `held` launches per sample if it is
+    /// Creates a sampler for the selected configuration of the case, with `held` launches per sample if `held` is
     /// specified. Here and below, `copy` is the index of the next buffer copy of the case.
     pub(super) fn new(
         watch: &mut Stopwatch,

@@ -84,8 +84,8 @@ impl Progress {
         self.goal.unwrap_or(self.effort.most).min(self.effort.most).max(1).saturating_sub(count)
     }
 
-    /// Returns the reason for which sampling may stop, or `None` if more samples are needed. `samples` must be in the
-    /// order in which they were taken; `spent_us` includes rejected samples.
+    /// Returns the reason why sampling may stop, or `None` if more samples are needed. `samples` must be in the order
+    /// in which they were taken; `spent_us` includes rejected samples.
     ///
     /// When the uncertainty of the median has become sufficiently small, a quarter more samples are taken. Otherwise,
     /// sampling would stop whenever the interval happens to be narrow, and the interval would contain the true median

@@ -45,7 +45,7 @@ impl Stopwatch {
     /// Creates a stopwatch for work on `stream`.
     ///
     /// # Errors
-    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
+    /// Returns the [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
     pub fn new(stream: &Stream) -> Result<Self> {
         let free = stream.device().memory().available()?;
         let half = (Self::cover_bytes(stream.device(), free) / 2) as usize;
@@ -91,7 +91,7 @@ impl Stopwatch {
     /// automatically warms the device up for [`WARM_UP_US`], unless it is already warm.
     ///
     /// # Errors
-    /// The errors of the case and of the runtime.
+    /// Returns the errors of the case and of the runtime.
     pub fn warm_up(&mut self, case: &mut dyn Case, us: f64) -> Result<()> {
         self.warm |= us >= WARM_UP_US;
         let (started, mut worked, mut copy) = (Instant::now(), 0.0, 0);
@@ -113,7 +113,8 @@ impl Stopwatch {
     /// Times a configuration of a case.
     ///
     /// # Errors
-    /// The errors of the case and of the runtime; in [`Mode::Graph`], also an error if the launches cannot be captured.
+    /// Returns the errors of the case and of the runtime; in [`Mode::Graph`], also an error if the launches cannot be
+    /// captured.
     pub fn time(
         &mut self,
         case: &mut dyn Case,
@@ -219,9 +220,9 @@ impl Taken {
     }
 
     /// Rejects samples that were taken while the device was throttled, according to all clock readings so far,
-    /// including those of earlier batches. Returns whether there were any. If more than `most` samples are rejected in
-    /// total, the timing counts as throttled. From then on, samples are rejected only if at least `minimum` samples
-    /// remain.
+    /// including readings from earlier batches. Returns whether there were any. If more than `most` samples are
+    /// rejected in total, the timing counts as throttled. From then on, samples are rejected only if at least `minimum`
+    /// samples remain.
     fn reject(&mut self, clocks: &Clocks, most: u32, minimum: usize) -> bool {
         let low = self.samples.iter().filter(|sample| !clocks.accepts(sample.mhz)).count();
         self.throttled |= self.rejected + low as u32 > most;

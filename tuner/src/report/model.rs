@@ -27,7 +27,7 @@ struct Run<'a> {
     #[serde(flatten)]
     info: &'a RunInfo,
     device: &'a DeviceInfo,
-    /// Median clock of the run and maximum clock, in MHz, if the former is low.
+    /// Median clock of the run and maximum clock, in MHz; present only if the median clock is low.
     #[serde(skip_serializing_if = "Option::is_none")]
     low_clock: Option<(u32, u32)>,
     probes: &'a [ProbeResult],

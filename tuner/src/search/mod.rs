@@ -43,7 +43,7 @@ pub const USUAL_TRIALS: usize = 32;
 
 /// Number of candidates in the last race, including the default.
 const RACERS: usize = 3;
-/// Number of rounds of the last race.
+/// Number of rounds in the last race.
 const ROUNDS: usize = 2;
 /// A candidate takes part in the race if its time is within this fraction of the best time.
 const NEAR: f64 = 0.03;

@@ -42,7 +42,7 @@ impl<'a> Session<'a> {
         if self.objective.is_ended() { 0 } else { self.most.saturating_sub(self.trials) }
     }
 
-    /// Returns the median of the times of a candidate so far.
+    /// Returns the median of a candidate's times so far.
     pub fn estimate(&self, candidate: usize) -> Option<f64> {
         match &self.known[candidate] {
             Known::Times(times) => Some(median(times)),
@@ -68,14 +68,15 @@ impl<'a> Session<'a> {
         ranking
     }
 
-    /// Times a candidate once. Returns the median of all its times so far, or `None` if it has none.
+    /// Times a candidate once. Returns the median of all the candidate's times so far, or `None` if the candidate has
+    /// no times.
     pub fn time(&mut self, candidate: usize) -> Option<f64> {
         self.race(&[candidate], 1);
         self.estimate(candidate)
     }
 
-    /// Times a candidate, unless it has already been measured. Returns the median of its times, or `None` if it has
-    /// none.
+    /// Times a candidate, unless it has already been measured. Returns the median of its times, or `None` if it has no
+    /// times.
     pub fn time_once(&mut self, candidate: usize) -> Option<f64> {
         if self.is_new(candidate) { self.time(candidate) } else { self.estimate(candidate) }
     }
@@ -145,7 +146,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Returns the median of the times, or infinity if there are none.
+/// Returns the median of the times, or infinity if the list is empty.
 pub fn median(times: &[f64]) -> f64 {
     let mut sorted = times.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! Surrogate model of the times of all candidates: a Gaussian process over the logarithm of the time.
+//! Surrogate model of the candidates' times: a Gaussian process over the logarithm of the time.
 //!
 //! Candidates that differ on few axes, and only slightly on these, are expected to have similar times. The correlation
 //! length of each axis is chosen by the likelihood of the times.
@@ -9,9 +9,9 @@ use super::points::Points;
 const REACHES: [f64; 4] = [0.7, 1.5, 3.0, 8.0];
 /// Correlations between values without an order.
 const UNORDERED: [f64; 4] = [0.2, 0.5, 0.8, 0.97];
-/// Variance of the logarithm of a measured time, for a noise of 0.5 %.
+/// Variance of a measured time's logarithm, for a noise of 0.5 %.
 const NOISE: f64 = 0.005 * 0.005;
-/// Share of the variance that is a sum of independent terms, one per axis.
+/// Fraction of the variance that comes from a sum of independent terms, one per axis.
 const SUM: f64 = 0.5;
 
 /// Model that has been fitted to times.
@@ -21,7 +21,7 @@ pub struct Surrogate<'a> {
     reach: Vec<usize>,
     mean: f64,
     variance: f64,
-    /// Cholesky factor of the covariance of the timed candidates, in row-major order.
+    /// Cholesky factor of the timed candidates' covariance, in row-major order.
     factor: Vec<Vec<f64>>,
     /// Inverse of the covariance, multiplied by the values.
     weights: Vec<f64>,
@@ -129,8 +129,8 @@ fn likeness(points: &Points, reach: &[usize], a: usize, b: usize) -> f64 {
     }
 }
 
-/// Replaces a symmetric matrix, of which only the lower rows are given, by its lower Cholesky factor. Returns `None` if
-/// the matrix has no such factor.
+/// Replaces a symmetric matrix, given by its lower triangle, with its lower Cholesky factor. Returns `None` if the
+/// matrix has no such factor.
 fn cholesky(rows: &mut [Vec<f64>]) -> Option<()> {
     for i in 0..rows.len() {
         for j in 0..=i {

@@ -1,10 +1,10 @@
-//! Bootstrap confidence intervals of medians and of ratios of medians.
+//! Bootstrap confidence intervals for medians and for ratios of medians.
 //!
 //! All intervals are 95 % confidence intervals. They are deterministic and make no assumptions about the distribution
 //! of the samples. Their ends are percentiles of [`RESAMPLES`] resamples. Consecutive samples can depend on each other.
-//! If the side of the median on which samples lie is correlated over time, for example because the clock drifts, whole
-//! blocks of neighbors are drawn (block bootstrap). No interval covers changes that are slower than the sampling. To
-//! cover such changes, interleave the samples of both sides and compare them in pairs.
+//! If samples are correlated over time, in whether they lie above or below the median (for example because the clock
+//! drifts), whole blocks of neighbors are drawn (block bootstrap). No interval covers changes that are slower than the
+//! sampling. To cover such changes, interleave the samples of both sides and compare them in pairs.
 
 use fastrand::Rng;
 use serde::Serialize;
@@ -15,7 +15,7 @@ use super::{percentile, sorted};
 pub const RESAMPLES: usize = 2000;
 /// Minimum number of samples from which an interval is computed.
 pub const FEWEST: usize = 6;
-/// Seed of every interval, so that the same samples always result in the same interval.
+/// Seed for every interval, so that the same samples always result in the same interval.
 const SEED: u64 = 0x5EED_0F5A_3D1E;
 
 /// 95 % confidence interval.
@@ -49,8 +49,8 @@ pub struct Ratio {
     pub interval: Interval,
 }
 
-/// Returns the confidence interval of the median of samples, which must be in the order in which they were taken.
-/// Returns `None` if there are fewer than [`FEWEST`] samples.
+/// Returns the confidence interval for the median of the samples. The samples must be in the order in which they were
+/// taken. Returns `None` if there are fewer than [`FEWEST`] samples.
 ///
 /// ```
 /// use warpsmith_tuner::stats::median_interval;
@@ -73,9 +73,8 @@ fn resampled(samples: &[f64], resamples: usize) -> Option<Interval> {
     })))
 }
 
-/// Returns the ratio of the median of `first` to the median of `second`, for two sets of samples that were taken one
-/// after the other. The two sets are resampled independently. Returns `None` if either set has fewer than [`FEWEST`]
-/// samples.
+/// Returns the ratio of the two medians, `first` divided by `second`, for two sets of samples that were taken one after
+/// the other. The two sets are resampled independently. Returns `None` if either set has fewer than [`FEWEST`] samples.
 pub fn ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
     let (mut first, mut second) = (Resampler::new(first)?, Resampler::new(second)?);
     let value = first.whole() / second.whole();
@@ -89,9 +88,9 @@ pub fn ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
     Some(Ratio { value, interval: interval(ratios) })
 }
 
-/// Returns the ratio of the median of `first` to the median of `second`, for interleaved samples. Samples are drawn in
-/// pairs, so that a simultaneous change of both does not widen the interval. Unpaired samples at the end are ignored.
-/// Returns `None` if there are fewer than [`FEWEST`] pairs.
+/// Returns the ratio of the two medians, `first` divided by `second`, for interleaved samples. Samples are drawn in
+/// pairs, so that a change that affects both samples of a pair does not widen the interval. Unpaired samples at the end
+/// are ignored. Returns `None` if there are fewer than [`FEWEST`] pairs.
 pub fn paired_ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
     let pairs = first.len().min(second.len());
     let (first, second) = (&first[..pairs], &second[..pairs]);
@@ -203,12 +202,12 @@ fn draw(random: &mut Rng, n: usize, block: usize, mut each: impl FnMut(usize)) {
     }
 }
 
-/// Returns the number of neighbors that are drawn together. This is twice the lag from which on the sides of the median
-/// on which samples lie are no more correlated than noise, or 1 if there is no correlation.
+/// Returns the number of neighbors that are drawn together. This is twice the lag beyond which samples are no more
+/// correlated than noise, in whether they lie above or below the median. Returns 1 if there is no correlation.
 fn block_length(ranks: &[u32]) -> usize {
     let n = ranks.len();
     let side = |index: usize| if (ranks[index] as usize) < n / 2 { -1.0 } else { 1.0 };
-    // Twice the standard error of the correlation of independent samples.
+    // Twice the standard error of the correlation between independent samples.
     let noise = 2.0 / (n as f64).sqrt();
     let correlation = |lag: usize| {
         let products = (0..n - lag).map(|index| side(index) * side(index + lag));

@@ -11,8 +11,8 @@ use crate::run::{Plan, PlannedCase};
 use crate::tune::Tuned;
 use crate::value::Configuration;
 
-/// Alignment of the arrays of a benchmark, in bytes. Each array is a separate device allocation and therefore aligned
-/// for the largest access.
+/// Alignment of a benchmark's arrays, in bytes. Each array is a separate device allocation and therefore aligned for
+/// the largest access.
 pub const ALIGNMENT: u32 = 16;
 
 /// Code of an image, as loaded by a device.
@@ -26,7 +26,7 @@ pub struct Code {
 
 impl Code {
     /// # Errors
-    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors) that loading the code can cause.
+    /// Returns the [enqueue errors](warpsmith_runtime::Error#enqueue-errors) that loading the code can cause.
     pub fn of(device: &Device, image: &'static GpuImage) -> Result<Self> {
         let module = device.load(image)?;
         Ok(Self { hash: module.image_hash(), toolchain: module.toolchain() })
@@ -53,9 +53,9 @@ pub fn kept(plan: &Plan<'_>, planned: &PlannedCase<'_>, code: &Code) -> Option<u
     })
 }
 
-/// Returns whether the winner of this case is to be stored. All sizes in a range share one entry of the store. Of the
-/// cases in a plan that share an entry, the winner of the largest is stored; of several equally large cases, that of
-/// the last.
+/// Returns whether the winner of this case is to be stored. All sizes in a range share one entry of the store. If
+/// several cases in a plan share an entry, the winner of the largest case is stored. Among equally large cases, the
+/// winner of the last one is stored.
 fn decides(plan: &Plan<'_>, planned: &PlannedCase<'_>, code: &Code) -> bool {
     let instance = |case: &PlannedCase<'_>| {
         case.configurations.iter().find_map(|c| case.benchmark.instance(case.dtype, c))
@@ -120,13 +120,13 @@ fn is_same(
     is_code && known.values == values(configuration)
 }
 
-/// Stores a winner where launches on the device look it up, and returns whether launches now use it. Of the cases that
-/// share an entry of the store, only the winner of the largest is stored. A configuration without a kernel instance is
+/// Stores a winner where launches on the device look it up, and returns whether launches now use it. If several cases
+/// share a store entry, only the winner of the largest case is stored. A configuration without a kernel instance is
 /// useful only to its benchmark and is not stored. The [`kept`] configuration must have been timed together with the
 /// others.
 ///
 /// # Errors
-/// The reason for which the winner could not be stored.
+/// Returns the reason why the winner could not be stored.
 pub fn winner(
     plan: &Plan<'_>,
     planned: &PlannedCase<'_>,

@@ -1,11 +1,11 @@
 //! A tuning run: searches for the fastest configuration of every kernel, type and size in a plan.
 //!
-//! Every configuration is checked before it is timed. If a configuration is incorrect, fails or crashes,
-//! this is recorded, and it never wins; the winner is checked once more after all trials. The default is always
-//! measured first. After the search, the configuration that launches currently use is also measured; it is replaced
-//! only if it has lost. The winner is stored in the launch store of the device, where launches look it up. Sizes that
-//! share an entry in the store use the winner of the largest size. An interrupted run reports the configurations that
-//! it has measured; a trial that was cut short is reported only if there is no other. Winners of cases that were not
+//! Every configuration is checked before it is timed. If a configuration is incorrect, fails or crashes, this is
+//! recorded, and it never wins; the winner is checked once more after all trials. The default is always measured first.
+//! After the search, the configuration that launches currently use is also measured; it is replaced only if it has
+//! lost. The winner is stored in the launch store of the device, where launches look it up. Sizes that share an entry
+//! in the store use the winner of the largest size. An interrupted run reports the configurations that it has measured;
+//! a trial that was cut short is reported only if the configuration has no other trial. Winners of cases that were not
 //! finished are not stored.
 
 mod keep;
@@ -42,7 +42,7 @@ pub enum Event<'a> {
         case: &'a PlannedCase<'a>,
         /// Record of the configuration, as it is so far.
         record: &'a Record,
-        /// Number of trials of the case so far.
+        /// Number of trials for the case so far.
         trials: usize,
     },
     /// A kernel, type and size has been finished or was ended early.
@@ -63,7 +63,7 @@ pub enum Event<'a> {
 pub struct Tuned {
     /// Records in order. The winner is marked ([`Record::is_winner`]).
     pub records: Vec<Record>,
-    /// For each record, the median of the medians of its trials, in microseconds; `None` for a record without a time.
+    /// For each record, the median of its trials' medians, in microseconds; `None` for a record without a time.
     pub medians_us: Vec<Option<f64>>,
     /// Index of the winner in `records`; `None` if no configuration was usable.
     pub winner: Option<usize>,
@@ -140,7 +140,7 @@ pub struct Totals {
 /// ```
 ///
 /// # Errors
-/// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors), which the buffers of a case can cause;
+/// Returns the [enqueue errors](warpsmith_runtime::Error#enqueue-errors), which the buffers of a case can cause, or
 /// [`Error::Lost`] if a configuration crashes the device. `each` has been called with every event that preceded the
 /// error.
 pub fn tune(

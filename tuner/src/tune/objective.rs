@@ -19,10 +19,10 @@ pub struct Measuring<'a, 'p> {
     stop: &'a AtomicBool,
     each: &'a mut dyn FnMut(Event<'_>),
     records: Vec<Record>,
-    /// Index of the record of each candidate.
+    /// For each candidate, the index of its record.
     places: HashMap<usize, usize>,
     made: usize,
-    /// Medians of the trials of each record.
+    /// For each record, the medians of its trials.
     medians: Vec<Vec<f64>>,
     /// Error that ended the search.
     error: Option<Error>,
@@ -147,7 +147,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
         record.and_then(|record| record.timing.as_ref()).is_some_and(|timing| timing.throttled)
     }
 
-    /// Returns the index of a candidate's record, adding a record if there is none.
+    /// Returns the index of a candidate's record, adding the record if it does not exist.
     fn place(&mut self, candidate: usize) -> usize {
         *self.places.entry(candidate).or_insert_with(|| {
             let record = self.planned.record(&self.planned.configurations[candidate]);
@@ -191,7 +191,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
         (record.outcome, record.problem, record.max_error) = (outcome, problem, max_error);
         let medians = &mut self.medians[place];
         match (&mut record.timing, timing) {
-            // A time from a throttled device is used only if there is no other.
+            // A time from a throttled device is used only if no other time exists.
             (Some(known), Some(more)) if known.throttled == more.throttled => {
                 medians.extend(median_us);
                 record.probe_us = probe_us.or(record.probe_us);

@@ -1,9 +1,9 @@
-//! Checks that no module imports upwards. For each crate with a declared order, every path from a module to one above
-//! it is an error. So is a cycle of more than [`LARGEST_CIRCLE`] files.
+//! Checks that no module imports upwards. In each crate with a declared order, a path from a module to a higher module
+//! is an error. An import cycle of more than [`LARGEST_CIRCLE`] files is also an error.
 //!
-//! A path counts anywhere, in a `use` or inline: `crate::a::B`, `super::B`, also in groups and in macros. A re-exported
-//! name counts as its original path. Tests (`#[cfg(test)]`) are exempt, and a module may re-export what is below it in
-//! its own tree.
+//! All paths count, whether in a `use` or inline, for example `crate::a::B` and `super::B`, including paths in groups
+//! and in macros. A re-exported name counts as its original path. Tests (`#[cfg(test)]`) are exempt, and a module may
+//! re-export items from modules below it in its own tree.
 
 mod order;
 
@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 
 /// Maximum number of files that may import each other in a cycle.
 const LARGEST_CIRCLE: usize = 10;
-/// Maximum number of re-exports followed for a name.
+/// Maximum number of re-exports that are followed for a name.
 const MAX_EXPORTS: usize = 8;
 
 /// Checks every crate that has an order.
@@ -56,7 +56,7 @@ fn sources(folder: &Path) -> Result<Vec<(String, String)>> {
     Ok(files)
 }
 
-/// Returns violations in the files of a crate, given by their paths in `src/` and their texts: `FILE:LINE: what`.
+/// Returns the violations in a crate as `FILE:LINE: problem`. Each file is given as its path in `src/` and its text.
 fn problems_of(files: &[(String, String)], order: Option<&[&str]>) -> Vec<String> {
     let mut crate_ = Crate::default();
     for (name, text) in files {
@@ -79,26 +79,26 @@ fn problems_of(files: &[(String, String)], order: Option<&[&str]>) -> Vec<String
     problems
 }
 
-/// A path used in a file.
+/// A path that is used in a file.
 struct Import {
     file: String,
     line: usize,
-    /// Module that contains it.
+    /// Module that contains the path.
     from: Vec<String>,
-    /// Path that it names, from the crate root.
+    /// The path, relative to the crate root.
     to: Vec<String>,
-    /// True if it only re-exports a name: `pub use`.
+    /// True if the path only re-exports a name (`pub use`).
     is_export: bool,
 }
 
 #[derive(Default)]
 struct Crate {
-    /// File of each module that has one.
+    /// Files of modules, keyed by module path.
     modules: BTreeMap<Vec<String>, String>,
     /// Modules that are compiled for tests only.
     tests: Vec<Vec<String>>,
     imports: Vec<Import>,
-    /// Names that a module imports from elsewhere.
+    /// Imported names: the module path followed by the name, mapped to the path that the name stands for.
     names: BTreeMap<Vec<String>, Vec<String>>,
 }
 
@@ -157,7 +157,7 @@ impl Crate {
         }
     }
 
-    /// Skips an item that is for tests only; returns the position after it.
+    /// Skips an item that is compiled only for tests. Returns the position after the item.
     fn skip_item(&mut self, place: &Place<'_>, tokens: &[TokenTree], from: usize) -> usize {
         let mut at = from;
         let mut is_item = false;
@@ -181,7 +181,7 @@ impl Crate {
         at
     }
 
-    /// Records the path, or the paths of a `use`, that start at a position; returns the position of their last token.
+    /// Records the path that starts at a position, or all paths of a `use`. Returns the position of the last token.
     fn path(
         &mut self,
         place: &Place<'_>,
@@ -204,13 +204,13 @@ impl Crate {
                     at += 3;
                 }
             }
-            // A path of another crate.
+            // The path belongs to another crate.
             _ => return from,
         }
         self.rest(place, tokens, at + 1, prefix, is_use, is_public)
     }
 
-    /// Records what follows the start of a path: `::a::B`, `::{a, b::C}`, `::*`, `::B as C`.
+    /// Records the tokens that follow the start of a path: `::a::B`, `::{a, b::C}`, `::*`, `::B as C`.
     fn rest(
         &mut self,
         place: &Place<'_>,
@@ -258,7 +258,7 @@ impl Crate {
         self.modules.retain(|module, _| !tests.iter().any(|test| module.starts_with(test)));
     }
 
-    /// Resolves a path through re-exports. A module is never confused with another item of its name.
+    /// Resolves a path through re-exports. A module is never confused with another item of the same name.
     fn resolved(&self, path: &[String]) -> Vec<String> {
         let mut path = path.to_vec();
         for _ in 0..MAX_EXPORTS {
@@ -273,7 +273,7 @@ impl Crate {
         path
     }
 
-    /// Returns the paths that lead upwards, and modules missing from the order.
+    /// Returns the paths that lead upwards, and the modules that are missing from the order.
     fn upward(&self, order: &[&str]) -> Vec<String> {
         let level = |module: &str| order.iter().position(|known| *known == module);
         let tops: BTreeSet<&String> = self.modules.keys().filter_map(|module| module.first()).collect();
@@ -301,7 +301,7 @@ impl Crate {
         let file_of = |path: &[String]| (0..=path.len()).rev().find_map(|len| self.modules.get(&path[..len]));
         let mut edges: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for import in &self.imports {
-            // A module may re-export what is below it in its own tree; the root does nothing else.
+            // A module may re-export items from modules below it in its own tree. The crate root only re-exports.
             if import.from.is_empty() || (import.is_export && import.to.starts_with(&import.from)) {
                 continue;
             }
@@ -327,11 +327,11 @@ impl Crate {
     }
 }
 
-/// Keywords that start an item, which ends with a brace or a semicolon: its commas do not end it.
+/// Keywords that start an item. An item ends with a brace or a semicolon, so commas do not end it.
 const ITEMS: [&str; 11] =
     ["mod", "use", "fn", "impl", "struct", "enum", "const", "static", "type", "trait", "macro_rules"];
 
-/// Returns the module that a file of `src/` holds.
+/// Returns the module that a file in `src/` defines.
 fn module_of(file: &str) -> Vec<String> {
     let path = file.trim_end_matches(".rs").replace('\\', "/");
     let mut parts: Vec<String> = path.split('/').map(str::to_owned).collect();

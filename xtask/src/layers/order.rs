@@ -1,6 +1,6 @@
 //! Order of each crate's modules.
 
-/// Folders of crates, with their top-level modules, lowest first. Crates that are not listed are not checked.
+/// Crate folders with their top-level modules, lowest module first. Crates that are not listed are not checked.
 pub(super) const LAYERS: &[(&str, &[&str])] = &[
     (
         "runtime/driver",

@@ -63,7 +63,7 @@ fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }
 
-/// Reason for which a request has no reply.
+/// Reason why a request has no reply.
 #[derive(Debug)]
 pub enum Failure {
     /// The connection ended, or the deadline passed.

@@ -26,8 +26,8 @@ pub fn server(bytes: &[u8]) {
             assert!(hub.receive(client, &greeting).is_ok() && hub.is_open(client));
         }
     }
-    // Whether the same bytes arrive in one piece or in several, they must have the same effect, up to the first refused
-    // request.
+    // Whether the same bytes arrive in one piece or in several, they must have the same effect, up to the first
+    // rejected request.
     let at_once = whole.receive(1, bytes);
     let mut unfinished = Vec::new();
     let mut used = 0;

@@ -147,7 +147,7 @@ impl Hub {
     /// Executes the requests at the beginning of the bytes that a client has sent.
     ///
     /// # Errors
-    /// The bytes are invalid. In this case, the caller must close the connection of the client.
+    /// Fails if the bytes are invalid. In this case, the caller must close the connection of the client.
     pub fn receive(&mut self, client: Client, bytes: &[u8]) -> Result<Progress, Malformed> {
         let mut used = 0;
         loop {
@@ -330,7 +330,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Ends the wait of a client, if there is one.
+    /// Ends the client's wait, if it is waiting.
     fn cancel(&mut self, client: Client) {
         let Some(state) = self.clients.get_mut(&client) else { return };
         state.missing = 0;

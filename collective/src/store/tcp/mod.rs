@@ -27,7 +27,7 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(1
 
 /// Client of a [`StoreServer`], or of PyTorch's `TCPStore`.
 ///
-/// Threads can use it concurrently, because each operation uses a connection of its own, which is then kept for reuse.
+/// Threads can use it concurrently, because each operation uses its own connection, which is then kept for reuse.
 ///
 /// If the server and its clients have the same [`Token`], they prove this to each other when they connect. Data sent
 /// after that is neither encrypted nor authenticated, so the network must be trusted.
@@ -45,8 +45,8 @@ impl TcpStore {
     /// so clients can start before the server.
     ///
     /// # Errors
-    /// [`CollectiveError::StoreUnreachable`]; [`CollectiveError::StoreClosed`] if the server has no room for the
-    /// connection or requires a token; [`CollectiveError::NotAStore`] if a different program answers;
+    /// Returns [`CollectiveError::StoreUnreachable`]; [`CollectiveError::StoreClosed`] if the server has no room for
+    /// the connection or requires a token; [`CollectiveError::NotAStore`] if a different program answers; or
     /// [`CollectiveError::WrongToken`].
     pub fn connect(address: &str, token: Option<&Token>, deadline: Instant) -> Result<Self> {
         let began = Instant::now();

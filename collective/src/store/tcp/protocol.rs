@@ -62,7 +62,7 @@ mod code {
     pub const WILL: u8 = 162;
 }
 
-/// Request of a client.
+/// Request from a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request<'a> {
     Validate(u32),

@@ -70,8 +70,9 @@ impl StoreServer {
     /// Starts a server that listens on an address of this machine. Port 0 selects a free port.
     ///
     /// # Errors
-    /// [`CollectiveError::Listen`]: the port is in use, the address does not belong to this machine, or it is a
-    /// wildcard address. Wildcard addresses are rejected because they would expose the store to unintended networks.
+    /// Returns [`CollectiveError::Listen`] if the port is in use, if the address does not belong to this machine, or if
+    /// it is a wildcard address. Wildcard addresses are rejected because they would expose the store to unintended
+    /// networks.
     pub fn start(address: SocketAddr, options: ServerOptions) -> Result<Self> {
         Self::start_at(&[address], options)
     }
@@ -370,7 +371,7 @@ impl Connection {
         self.owes.into_iter().chain(self.stalls).min().map(|since| since + patience)
     }
 
-    /// Reads data of a client and executes its requests.
+    /// Reads data from a client and executes the client's requests.
     fn turn(&mut self, client: Client, hub: &mut Hub) -> Turn {
         let mut chunk = [0; CHUNK];
         for _ in 0..TURN / CHUNK {

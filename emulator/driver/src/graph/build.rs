@@ -62,7 +62,7 @@ impl EmulatedDriver {
     /// Returns the operation of a node that is to be added.
     ///
     /// # Safety
-    /// The requirements are those of [`GraphDriver::graph_add`](warpsmith_driver::GraphDriver::graph_add).
+    /// The requirements are the same as for [`GraphDriver::graph_add`](warpsmith_driver::GraphDriver::graph_add).
     pub(super) unsafe fn step(
         &self,
         call: Call,
@@ -102,7 +102,7 @@ impl EmulatedDriver {
         Ok(self.piece(call, context, action, touched))
     }
 
-    /// Returns the address of one side of a copy, or of the destination of a memset.
+    /// Returns the address of one side of a copy, or the destination address of a memset.
     fn place(&self, call: Call, context: &Arc<EmulatedContext>, place: Place, bytes: usize) -> Result<u64> {
         if bytes == 0 {
             return Err(invalid(call, "zero bytes are nothing to copy or to set"));

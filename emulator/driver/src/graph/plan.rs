@@ -26,7 +26,7 @@ impl Condition {
     }
 }
 
-/// Location of the memory that a piece of work uses, determined when the piece was created.
+/// Location of memory that work uses, determined when the work was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Home {
     Device(u32),
@@ -72,7 +72,7 @@ impl<G> Step<G> {
         matches!(self, Self::Work(piece) if matches!(&piece.action, Action::Launch(call) if call.config().dependent))
     }
 
-    /// Returns the name of the kind of operation.
+    /// Returns the name of the operation's kind.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Empty => "an empty node",

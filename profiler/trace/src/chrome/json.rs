@@ -12,7 +12,7 @@ use super::event::Loose;
 use super::number::Number;
 use crate::names::LONGEST;
 
-/// Reason for which a value could not be read.
+/// Reason why a value could not be read.
 #[derive(Debug)]
 pub(super) enum Fault {
     /// The file ends inside the value.
@@ -69,7 +69,7 @@ impl<R: BufRead> Json<R> {
         self.ahead()?.first().copied().ok_or(Fault::End)
     }
 
-    /// Skips all leading bytes for which `skipped` returns true. Returns the byte that follows, or `None` at the end of
+    /// Skips leading bytes as long as `skipped` returns true. Returns the byte that follows, or `None` at the end of
     /// the file.
     fn skip_all(&mut self, skipped: impl Fn(u8) -> bool) -> Result<Option<u8>, Fault> {
         loop {
@@ -262,7 +262,8 @@ impl<R: BufRead> Json<R> {
         }
     }
 
-    /// Reads a text. Of a text that is longer than [`LONGEST`], only the start and a little more is kept.
+    /// Reads a text. If the text is longer than [`LONGEST`], only slightly more than its first [`LONGEST`] bytes are
+    /// kept.
     fn text(&mut self) -> Result<String, Fault> {
         self.take(1);
         self.held.clear();
@@ -353,7 +354,7 @@ impl<R: BufRead> Json<R> {
     }
 }
 
-/// Returns the value that a word stands for.
+/// Returns the value that a word represents.
 fn meaning(word: &[u8]) -> Result<Loose, Fault> {
     if let Some(number) = Number::of(word) {
         return Ok(Loose::Number(number));

@@ -23,7 +23,7 @@ use crate::definitions::{Device, Loss};
 use crate::event::category;
 use crate::record::{SyncKind, TransferKind};
 
-/// Maps the categories of records to Kineto's categories or, where Kineto has none, to categories of this crate.
+/// Maps the categories of records to Kineto's categories or, if Kineto has no matching category, to this crate's own.
 const CATEGORIES: [(&str, &str); 10] = [
     (category::KERNEL, "kernel"),
     (category::COPY, "gpu_memcpy"),
@@ -55,7 +55,7 @@ const OLD_CATEGORIES: [(&str, &str); 13] = [
 ];
 /// Name that identifies traces written by this crate.
 const OURS: &str = "warpsmith";
-/// Key for the rank, which is part of traces of multi-process programs.
+/// Key for the rank, which traces of multi-process programs contain.
 const RANK: &str = "rank";
 /// Kineto's categories of ranges. A range keeps its category if the category is one of these.
 const RANGES: [&str; 3] = ["cpu_op", "python_function", "user_annotation"];
@@ -64,7 +64,7 @@ const MARK: &str = "mark";
 const WAIT: &str = "stream_wait";
 const INSTANT: &str = "cpu_instant_event";
 const MEMORY: &str = "[memory]";
-/// Categories of counters of a device and of the host.
+/// Categories of device counters and host counters.
 const OF_DEVICE: &str = "device_counter";
 const OF_HOST: &str = "host_counter";
 /// Key for the stream of a synchronization event.

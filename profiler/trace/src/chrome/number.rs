@@ -7,7 +7,7 @@ pub(super) struct Number {
     /// Digits as a single integer; the first element is the upper half. With two halves, [`Loose`](super::event::Loose)
     /// is not larger than a `String`.
     digits: [u64; 2],
-    /// Exponent of the power of ten by which the digits are multiplied.
+    /// Exponent of the power of ten that scales the digits.
     exponent: i32,
 }
 

@@ -40,12 +40,12 @@ impl Open {
         self.tracks.entry(track(event)).or_default().push(begun);
     }
 
-    /// Processes an end event at the given time. Returns the record of the slice that ends, if there is one.
+    /// Processes an end event at the given time. Returns the record of the slice that ends, if any.
     pub(super) fn end(&mut self, event: &Event, at: Option<u64>) -> Option<Record> {
         let track = track(event);
         let name = short(event.name.text());
         let open = self.tracks.get_mut(&track);
-        // An end event may omit the name. If its name differs from that of the innermost slice, it ends the slice with
+        // An end event may omit the name. If its name differs from the innermost slice's name, it ends the slice with
         // the given name, and the slices inside that one never end.
         let found = open.as_ref().and_then(|open| match name.as_str() {
             "" => open.len().checked_sub(1),
@@ -74,7 +74,7 @@ impl Open {
         Some(record)
     }
 
-    /// Returns the number of begin events without an end event, and of end events without a begin event.
+    /// Returns the number of begin events without an end event, and the number of end events without a begin event.
     pub(super) fn unmatched(&self) -> (u64, u64) {
         let open = self.tracks.values().flatten().filter(|begun| begun.record.is_some()).count();
         (self.begins + open as u64, self.ends)

@@ -77,7 +77,7 @@ impl<W: Write> ChromeWriter<W> {
     /// Writes buffered records, so that the file is readable up to this point.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// Fails if the file cannot be written.
     pub fn flush(&mut self) -> io::Result<()> {
         self.write_out()?;
         self.out.flush()
@@ -92,7 +92,7 @@ impl<W: Write> ChromeWriter<W> {
     /// Writes the definitions and the loss counters.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// Fails if the file cannot be written.
     pub fn finish(mut self) -> io::Result<W> {
         self.begin(0);
         self.name_tracks()?;

@@ -36,7 +36,7 @@ const MAX_BYTES: u64 = 64 << 20;
 /// Hardware counter report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CounterReport {
-    /// Version of the schema of this document, which is 1.
+    /// Version of this document's schema, which is 1.
     pub schema: u32,
     /// Facts about the report, for example the name of the program.
     pub about: BTreeMap<String, String>,
@@ -187,7 +187,7 @@ impl CounterReport {
     /// Parses a document.
     ///
     /// # Errors
-    /// [`TraceError`], which names the cause.
+    /// Returns [`TraceError`], which names the cause.
     pub fn parse(document: &[u8]) -> Result<Self> {
         Self::of_document(document).map_err(|reason| TraceError::of(None, reason))
     }
@@ -207,7 +207,7 @@ impl CounterReport {
     /// Reads a report from a file.
     ///
     /// # Errors
-    /// [`TraceError`], which names the cause.
+    /// Returns [`TraceError`], which names the cause.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let failed = |reason| TraceError::of(Some(path), reason);
@@ -223,7 +223,7 @@ impl CounterReport {
     /// Writes the report to a file.
     ///
     /// # Errors
-    /// [`TraceError`], which names the cause.
+    /// Returns [`TraceError`], which names the cause.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         std::fs::write(path, self.json()).map_err(|error| not_written(path, &error.to_string()))

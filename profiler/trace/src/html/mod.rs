@@ -1,7 +1,7 @@
 //! A trace as a single HTML page that contains a timeline and tables.
 //!
 //! The guarantees of [`Page`] apply. A page has at most [`MAX_SLICES`](reduce::MAX_SLICES) slices. For a larger trace,
-//! the remaining slices are joined or omitted, and a note on the page reports this. The tables are those of [`Summary`]
+//! the remaining slices are joined or omitted, and a note on the page reports this. The tables come from [`Summary`]
 //! and cover all records.
 
 mod reduce;
@@ -27,7 +27,7 @@ const SCRIPT: [&str; 6] = [
     include_str!("js/page.js"),
 ];
 
-/// Input of the page's script.
+/// Input to the page's script.
 #[derive(Serialize)]
 struct Data<'a> {
     timeline: Timeline,
@@ -41,7 +41,7 @@ impl Trace {
     /// a network. `title` is the heading of the page.
     ///
     /// # Errors
-    /// [`TraceError`](crate::TraceError) if the file cannot be written.
+    /// Returns [`TraceError`](crate::TraceError) if the file cannot be written.
     pub fn write_html(&self, path: impl AsRef<Path>, title: &str) -> Result<()> {
         let path = path.as_ref();
         std::fs::write(path, self.html(title)).map_err(|error| crate::trace::unwritable(path, &error))
@@ -62,7 +62,7 @@ impl Digest {
     /// Writes an HTML page, like [`Trace::write_html`]. The timeline shows the records that were kept.
     ///
     /// # Errors
-    /// [`TraceError`](crate::TraceError) if the file cannot be written.
+    /// Returns [`TraceError`](crate::TraceError) if the file cannot be written.
     pub fn write_html(&self, path: impl AsRef<Path>, title: &str) -> Result<()> {
         let (path, summary) = (path.as_ref(), self.summary());
         let mut notes = Vec::new();

@@ -1,4 +1,4 @@
-//! Timeline data in the form that the script of the page reads. A track consists of rows of slices, of points, and of
+//! Timeline data in the form that the script of the page reads. A track consists of slices (in rows), points and
 //! series, all stored as columns of integers.
 
 use std::collections::{BTreeMap, HashMap};
@@ -12,7 +12,7 @@ use crate::names::Name;
 use crate::record::Record;
 use crate::trace::Trace;
 
-/// Maximum number, per page, of marks and waits, of counter values, and of tracks.
+/// Maximum number per page, applied separately to marks and waits, to counter values, and to tracks.
 const MAX_POINTS: usize = 20_000;
 const MAX_VALUES: usize = 100_000;
 const MAX_TRACKS: usize = 500;
@@ -223,7 +223,7 @@ impl<'a> Builder<'a> {
         id
     }
 
-    /// Returns the number that a call and the work enqueued by it share; 0 if there is none.
+    /// Returns the number that a call shares with the work that it enqueued; 0 if they share no number.
     fn flow(&mut self, record: &Record, event: &Event) -> u32 {
         let correlation = match record {
             Record::Wait(wait) => wait.correlation,
@@ -371,7 +371,7 @@ fn record(trace: &Trace, Place { list, index }: Place) -> Option<Record> {
     })
 }
 
-/// Returns the tracks of counters and of device memory.
+/// Returns the counter tracks and the device memory tracks.
 fn series(trace: &Trace, base: u64, notes: &mut Vec<String>) -> Vec<Track> {
     let mut all: BTreeMap<(String, String, String), Vec<(u64, f64)>> = BTreeMap::new();
     for memory in &trace.memory {

@@ -21,7 +21,7 @@ pub struct Diff {
     pub kernels: Vec<Change>,
     /// Changes by kind of copy.
     pub transfers: Vec<Change>,
-    /// Changes of the device time by range.
+    /// Changes in device time, by range.
     pub ranges: Vec<Change>,
 }
 

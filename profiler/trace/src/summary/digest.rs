@@ -1,4 +1,4 @@
-//! [`Digest`]: tables of traces of any size, in bounded memory.
+//! [`Digest`]: computes the tables of a trace of any size in bounded memory.
 
 use std::io;
 use std::path::Path;
@@ -10,8 +10,8 @@ use crate::record::Record;
 use crate::sink::Sink;
 use crate::trace::{Trace, read_into};
 
-/// Digest of a trace of any size: the totals of all records, and the first of the records themselves. Records are added
-/// to it as to any [`Sink`].
+/// Digest of a trace, which may have any size: the totals of all records, and the first records. Records are added to
+/// it as to any [`Sink`].
 ///
 /// ```
 /// use warpsmith_trace::summary::Digest;
@@ -47,7 +47,7 @@ impl Digest {
     /// Reads a file and keeps its first [`Self::MAX`] records. The readable part of a damaged file is kept.
     ///
     /// # Errors
-    /// The errors of [`Trace::read`].
+    /// Returns the errors of [`Trace::read`].
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         Self::read_by(|sink| read_into(path, sink))
     }

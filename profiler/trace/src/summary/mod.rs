@@ -33,17 +33,17 @@ use crate::names::Name;
 use crate::record::Library;
 use crate::trace::Trace;
 
-/// The tables of a trace.
+/// Tables that summarize a trace.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
-    /// Number of records of any kind.
+    /// Total number of records of all kinds.
     pub records: usize,
     /// Number of leading records that are covered by the tables that relate records to each other: devices, streams,
     /// launches, late launches and ranges. For a [`Digest`] of a large file, it is less than the number of records.
     pub related: usize,
-    /// Time from the first record to the end of the last one.
+    /// Time from the start of the first record to the end of the last record.
     pub span: u64,
-    /// Numbers of operations that were recorded, and of those that were lost.
+    /// Numbers of recorded and lost operations.
     pub loss: Loss,
     /// Facts about the trace.
     pub about: BTreeMap<String, String>,

@@ -18,7 +18,7 @@ pub struct RangeRow {
     pub count: u64,
     /// Host time, including nested ranges of the same name.
     pub host: u64,
-    /// Host time minus that of directly nested ranges.
+    /// Host time minus the host time of directly nested ranges.
     pub host_self: u64,
     /// Device time of the work that was enqueued in the ranges.
     pub device: u64,

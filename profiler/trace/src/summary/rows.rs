@@ -23,11 +23,11 @@ pub struct Row {
     pub min: u64,
     /// Maximum time.
     pub max: u64,
-    /// Share of these occurrences in the total time of all rows.
+    /// Fraction of all rows' total time that this row accounts for.
     pub share: f64,
-    /// Total number of bytes of those occurrences for which it is known.
+    /// Total number of bytes that occurrences with a known size moved.
     pub bytes: u64,
-    /// Bandwidth of those occurrences in bytes per second; 0 if there are none.
+    /// Bandwidth of the occurrences with a known size, in bytes per second; 0 if no size is known.
     pub bandwidth: f64,
     /// Bandwidth as a fraction of the device's peak memory bandwidth; 0 if unknown.
     pub of_peak: f64,
@@ -41,9 +41,9 @@ pub(super) struct Sum {
     min: u64,
     max: u64,
     bytes: u64,
-    /// Total time of those occurrences for which the number of bytes is known.
+    /// Total time of the occurrences with a known number of bytes.
     timed: u64,
-    /// Total time, by device, of the occurrences that are limited by the memory of a device.
+    /// Total time, by device, of the occurrences that are limited by that device's memory.
     limited: BTreeMap<u32, u64>,
 }
 

@@ -16,14 +16,14 @@ use crate::definitions::StreamId;
 use crate::record::SyncKind;
 use crate::trace::Trace;
 
-/// Times of a device, in nanoseconds.
+/// Busy and idle times of a device, in nanoseconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DeviceRow {
     /// Ordinal of the device.
     pub device: u32,
     /// Name of the device; may be empty.
     pub name: String,
-    /// Time from the first kernel or copy of the device to the end of the last one.
+    /// Time from the start of the device's first kernel or copy to the end of its last one.
     pub span: u64,
     /// Time in which at least one kernel or copy ran.
     pub busy: u64,
@@ -39,7 +39,7 @@ pub struct DeviceRow {
     pub overlap: u64,
 }
 
-/// Times of a stream, in nanoseconds.
+/// Busy and idle times of a stream, in nanoseconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StreamRow {
     /// Ordinal of the device.
@@ -48,7 +48,7 @@ pub struct StreamRow {
     pub stream: i64,
     /// Name of the stream; may be empty.
     pub name: String,
-    /// Time from the first kernel or copy of the stream to the end of the last one.
+    /// Time from the start of the stream's first kernel or copy to the end of its last one.
     pub span: u64,
     /// Time in which at least one kernel or copy ran.
     pub busy: u64,

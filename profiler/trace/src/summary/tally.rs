@@ -29,7 +29,7 @@ pub struct MemoryRow {
     pub allocated: u64,
 }
 
-/// Allocations of one source line.
+/// Allocations made by one source line.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct AllocationRow {
     /// Source line; may be empty.
@@ -292,7 +292,7 @@ impl Tally {
     }
 }
 
-/// Returns the index of the table for calls of a library. Runtime and library calls contain driver calls.
+/// Returns the index of the table for a library's calls. Runtime and library calls contain driver calls.
 fn level(library: Library) -> usize {
     match library {
         Library::Runtime | Library::Other => 0,

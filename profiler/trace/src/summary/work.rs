@@ -125,14 +125,14 @@ impl Union {
         self.0.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// Returns the total length of the parts of an interval that the union covers.
+    /// Returns how much of an interval the union covers, as a length.
     pub(super) fn covers(&self, from: u64, to: u64) -> u64 {
         let first = self.0.partition_point(|(_, end)| *end <= from);
         let within = self.0[first..].iter().take_while(|(start, _)| *start < to);
         within.map(|(start, end)| (*end).min(to).saturating_sub((*start).max(from))).sum()
     }
 
-    /// Returns the total length of the overlap of two unions.
+    /// Returns the total length of the intersection of two unions.
     pub(super) fn overlap(&self, other: &Union) -> u64 {
         self.0.iter().map(|(start, end)| other.covers(*start, *end)).sum()
     }

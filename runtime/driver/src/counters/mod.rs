@@ -1,8 +1,8 @@
 //! Hardware counters of kernels: memory traffic in bytes, hit rates, occupancy, stalls.
 //!
 //! The hardware counts only a few metrics at a time, so each kernel is replayed several times. Memory is restored
-//! before each pass, so the results equal those of one run, but the elapsed time does not. While counters are read,
-//! kernels run one after another.
+//! before each pass, so the results equal the results of a single run, but the elapsed time does not. While counters
+//! are read, kernels run one after another.
 //!
 //! [`CounterDriver::counters_open`] prepares a context. Work enqueued between [`CounterDriver::counters_begin`] and
 //! [`CounterDriver::counters_end`] is counted, and has run when [`CounterDriver::counters_end`] returns. Contexts are
@@ -34,7 +34,7 @@ pub enum CounterKind {
     /// Achieved occupancy: the resident warps as a percentage of the SM's maximum, averaged over the time in which the
     /// SM had resident warps.
     Occupancy,
-    /// Percentage of the cycles with resident warps on an SM in which tensor cores were active.
+    /// Percentage of cycles in which tensor cores were active, among the cycles in which warps were resident on an SM.
     TensorActive,
     /// Number of warps stalled for this reason, averaged over the cycles in which an instruction was issued. The sum
     /// over all reasons is the average number of cycles between two instructions of a warp. `selected` is not a stall;

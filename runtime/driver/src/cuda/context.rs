@@ -197,7 +197,7 @@ impl Contexts {
         Ok(pool)
     }
 
-    /// Grants the device of one context access to the pool of another.
+    /// Grants one context's device access to another context's pool.
     pub(super) fn let_in(&self, visitor: Context, host: Context) -> Result<()> {
         let visitor = self.ordinal(visitor)?;
         let mut contexts = self.lock()?;

@@ -54,7 +54,7 @@ pub(super) struct SubscriberParams {
 
 /// Minimum `CUPTI_API_VERSION` whose records can be read. It is the version of CUDA 12.0.
 const MIN_VERSION: u32 = 18;
-/// Oldest CUDA major version for whose CUPTI the process searches.
+/// Oldest CUDA major version whose CUPTI library is searched for.
 const MIN_MAJOR: u32 = 12;
 
 /// Defines a table of library functions, and `of`, which looks them up. The library must stay loaded, and the
@@ -173,8 +173,8 @@ impl Cupti {
         text.unwrap_or("unknown error").to_owned()
     }
 
-    /// Returns the name of the other tool that uses CUPTI, as reported by the library or, if the library reports none,
-    /// as indicated by the environment.
+    /// Returns the name of the other tool that uses CUPTI, as reported by the library or, if the library reports no
+    /// name, as indicated by the environment.
     pub(super) fn other_subscriber(&self) -> String {
         let mut name = [0; 128];
         if let Some(subscribe) = self.subscribe_v2 {
@@ -201,7 +201,7 @@ impl Cupti {
         if by.is_empty() { "another profiler".to_owned() } else { by }
     }
 
-    /// Returns the name of the driver function with this ID, if it has one.
+    /// Returns the name of the driver function with this ID, if known.
     pub(super) fn driver_function(&self, number: u32) -> Option<&'static str> {
         let mut name = std::ptr::null();
         // SAFETY: the pointer is to a local variable.
@@ -298,7 +298,7 @@ fn candidates(paths: &LibraryPaths, cuda: i32) -> Vec<PathBuf> {
     paths.candidates_in(&names, |folder| files(folder, &names))
 }
 
-/// Loads the first usable library. If none is usable, returns the error for the first library that was found.
+/// Loads the first usable library. If no library is usable, returns the error for the first library that was found.
 fn load(candidates: Vec<PathBuf>, paths: &LibraryPaths, cuda: i32) -> ActivityResult<Cupti> {
     let (mut unusable, mut reason) = (None, String::new());
     for file in candidates {

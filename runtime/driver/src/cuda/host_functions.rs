@@ -126,7 +126,7 @@ fn not_captured(stream: sys::CUstream) -> Result<()> {
     Err(error("cuLaunchHostFunc", code, name, text.to_owned()))
 }
 
-/// Enqueues a call of a function. The context must be current.
+/// Enqueues a function call. The context must be current.
 pub(super) fn enqueue(context: Context, stream: sys::CUstream, function: HostFunction) -> Result<()> {
     Feature::HostFunctions.need("cuLaunchHostFunc")?;
     not_captured(stream)?;

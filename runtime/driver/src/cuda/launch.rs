@@ -99,7 +99,7 @@ fn cluster([x, y, z]: [u32; 3]) -> Value {
 /// Enqueues a plain launch.
 ///
 /// # Safety
-/// The requirements are those of [`CodeDriver::launch`](crate::CodeDriver::launch).
+/// The requirements are the same as for [`CodeDriver::launch`](crate::CodeDriver::launch).
 #[inline]
 pub(super) unsafe fn launch_plain(
     function: FunctionHandle,
@@ -134,7 +134,7 @@ pub(super) unsafe fn launch_plain(
 /// Enqueues a launch with attributes.
 ///
 /// # Safety
-/// The requirements are those of [`CodeDriver::launch`](crate::CodeDriver::launch).
+/// The requirements are the same as for [`CodeDriver::launch`](crate::CodeDriver::launch).
 pub(super) unsafe fn launch(
     function: FunctionHandle,
     config: &LaunchConfig,
@@ -177,7 +177,7 @@ pub(super) fn max_cluster(ordinal: u32, function: FunctionHandle, config: &Launc
     Ok(blocks.max(0) as u32)
 }
 
-/// Returns the number of clusters of a configuration that can be resident on device `ordinal` concurrently.
+/// Returns how many clusters of a configuration can be resident on device `ordinal` concurrently.
 pub(super) fn resident_clusters(
     ordinal: u32,
     function: FunctionHandle,

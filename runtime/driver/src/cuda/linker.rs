@@ -1,5 +1,5 @@
-//! Linking of code: with a library at load time, for kernels that use NVIDIA's device runtime, and of several files
-//! into one file.
+//! Links code: with a library at load time, for kernels that use NVIDIA's device runtime, or several files into one
+//! file.
 
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;

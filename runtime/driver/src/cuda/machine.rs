@@ -4,7 +4,7 @@
 
 use super::management::Library;
 
-/// Returns the UUIDs of all GPUs in index order, followed by those of MIG instances; `None` if NVML is missing or
+/// Returns the UUIDs of all GPUs in index order, followed by the UUIDs of MIG instances; `None` if NVML is missing or
 /// unusable.
 pub fn machine_devices() -> Option<Vec<String>> {
     let library = Library::open()?;

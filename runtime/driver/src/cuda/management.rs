@@ -20,7 +20,7 @@ const LIBRARY: &str = "libnvidia-ml.so.1";
 /// Buffer size, in bytes, that is sufficient for any text of the library.
 const TEXT_BYTES: usize = 96;
 
-/// Returns the result of a call of the library function with these arguments; `None` if the function is missing or the
+/// Calls the library function with these arguments and returns the result; `None` if the function is missing or the
 /// call fails.
 macro_rules! called {
     ($library:expr, $function:ident($($argument:expr),*)) => {{
@@ -188,7 +188,8 @@ impl Device<'_> {
     pub(super) fn processes(&self) -> Option<Vec<(u32, u64)>> {
         let library = &self.library.0;
         let mut count = 0;
-        // With an empty buffer, the call fails and returns the number of processes; it succeeds if there are none.
+        // With an empty buffer, the call fails and returns the number of processes; it succeeds if there are no
+        // processes.
         let empty = std::ptr::null_mut();
         if called!(library, nvmlDeviceGetComputeRunningProcesses_v3(self.handle, &mut count, empty)).is_some()
         {

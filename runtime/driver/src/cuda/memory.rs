@@ -25,7 +25,7 @@ pub(super) fn location(ordinal: u32) -> Result<sys::CUmemLocation> {
     Ok(sys::CUmemLocation { type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device })
 }
 
-/// Returns a description of read and write access for each of these devices.
+/// Returns access descriptors that grant read and write access to each of these devices.
 pub(super) fn access(ordinals: &[u32]) -> Result<Vec<sys::CUmemAccessDesc>> {
     let flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     let describe = |ordinal: &u32| Ok(sys::CUmemAccessDesc { location: location(*ordinal)?, flags });

@@ -16,7 +16,7 @@ use crate::{
     ModuleSource, StreamHandle,
 };
 
-/// Size in bytes of the log of the driver's PTX compiler.
+/// Size of the log buffer for the driver's PTX compiler, in bytes.
 pub(super) const LOG_BYTES: usize = 8 << 10;
 
 /// Returns the newest PTX version that a driver of this CUDA version (`1000 * major + 10 * minor`) can compile,

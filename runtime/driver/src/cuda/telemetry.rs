@@ -1,7 +1,7 @@
 //! Clocks, temperature and power, as far as NVML reports them.
 //!
 //! A device is looked up in NVML once, so that later queries of its clock allocate no memory. A MIG instance has no
-//! clocks of its own and reports those of the entire GPU.
+//! clocks of its own and reports the clocks of the entire GPU.
 
 use std::sync::OnceLock;
 

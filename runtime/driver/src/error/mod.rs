@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Result of a driver call.
 pub type Result<T, E = DriverError> = std::result::Result<T, E>;
 
-/// Error of a driver, with its cause and remedy.
+/// Error from a driver, with its cause and remedy.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DriverError {
@@ -33,7 +33,7 @@ pub enum DriverError {
     /// The driver rejected a module's code.
     #[error("the driver refused the GPU image: {source_error}{}", log_suffix(log))]
     ImageRejected {
-        /// Error of the driver.
+        /// Error from the driver.
         source_error: Arc<DriverError>,
         /// Log of the driver's compiler; may be empty.
         log: String,

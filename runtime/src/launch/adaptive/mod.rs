@@ -121,7 +121,7 @@ impl Launches {
         Arc::clone(policy.get_or_insert_with(|| Arc::clone(&new)))
     }
 
-    /// Returns the measured winner for this launch, if there is one.
+    /// Returns the measured winner for this launch, if any.
     pub(super) fn winner(&self, function: &Function, launch: &Launch) -> Option<(Winner, Source)> {
         self.policy(function.device()).find(&open_launch(function, launch)?)
     }

@@ -94,7 +94,7 @@ mod tests {
         Trial::new(blocks.iter().map(|&block| Winner { block, grid: GridChoice::All }))
     }
 
-    /// Runs a trial with the given time per block. Returns the result and the number of measurements of each candidate.
+    /// Runs a trial with the given time per block. Returns the result and the number of measurements per candidate.
     fn run(blocks: &[u32], us: impl Fn(u32, usize) -> Option<f64>) -> (u32, Option<f64>, Vec<usize>) {
         let mut trial = trial(blocks);
         let mut measured = vec![0; blocks.len()];

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-/// Maximum length of a line that is read, in bytes.
+/// Maximum length of an input line, in bytes.
 pub const LONGEST: usize = 64 << 10;
 /// Maximum number of damaged lines that are described.
 const MAX_DESCRIBED: usize = 16;

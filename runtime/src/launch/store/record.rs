@@ -14,14 +14,14 @@ use super::{cannot, lines};
 
 /// Version of the line format. Lines of other versions are ignored.
 const VERSION: u32 = 2;
-/// Maximum length, in characters, of the description of a damaged line.
+/// Maximum length of a damaged line's description, in characters.
 const MAX_SAID: usize = 160;
 
-/// A record of a store.
+/// A record in a store.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Record<'a> {
-    /// Block and grid of open launches of an instance.
+    /// The block and grid for launches of an instance that do not specify them.
     Launch {
         #[serde(rename = "for")]
         subject: LaunchSubject<'a>,
@@ -94,7 +94,7 @@ pub fn append(file: &Path, record: &Record<'_>) -> Result<(), String> {
     line.and_then(|line| lines::append(file, &line)).map_err(|error| cannot("write", file, &error))
 }
 
-/// Parses the record of a line.
+/// Parses the record in a line.
 pub fn from_line(line: &[u8]) -> Result<Record<'static>, Unusable> {
     let damaged = |error: serde_json::Error| Unusable::Damaged(shorten(&error.to_string()));
     let Version { version } = serde_json::from_slice(line).map_err(damaged)?;

@@ -39,7 +39,7 @@ pub struct TuningKey<'a> {
     pub alignment: u32,
 }
 
-/// Identity of a class of devices that share measurements.
+/// Identifies a class of devices that share measurements.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DeviceClass<'a> {
     pub name: Cow<'a, str>,
@@ -62,14 +62,14 @@ pub struct Code<'a> {
     pub runtime: Cow<'a, str>,
 }
 
-/// Subject of a record that stores the block and grid of open launches.
+/// Subject of a record that stores a block and a grid for launches that do not specify them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LaunchSubject<'a> {
     pub device: DeviceClass<'a>,
     pub code: Code<'a>,
     pub symbol: Cow<'a, str>,
     pub is_loop: bool,
-    /// The [`size_class`] of the number of threads or items.
+    /// The thread or item count, as a [`size_class`].
     pub bucket: u32,
 }
 
@@ -80,7 +80,7 @@ pub struct TunedSubject<'a> {
     pub code: Code<'a>,
     pub kernel: Cow<'a, str>,
     pub types: Cow<'a, str>,
-    /// The [`size_class`] of the number of elements.
+    /// The element count, as a [`size_class`].
     pub bucket: u32,
     /// Smallest alignment of the arrays in bytes, at most 16.
     pub alignment: u32,
@@ -147,7 +147,8 @@ impl<'a> TunedSubject<'a> {
         key(self)
     }
 
-    /// Returns the subject for the block and grid of open launches of the instance `symbol` with the same sizes.
+    /// Returns the subject under which the store keeps block and grid for open launches of the instance `symbol` with
+    /// the same sizes.
     pub fn launches(&self, symbol: &'a str, is_loop: bool) -> LaunchSubject<'a> {
         let Self { device, code, bucket, .. } = self.clone();
         LaunchSubject { device, code, symbol: symbol.into(), is_loop, bucket }

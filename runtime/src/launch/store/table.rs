@@ -25,7 +25,7 @@ use super::record::{Record, append};
 use super::subject::{LaunchSubject, TunedSubject, TuningKey};
 use super::tuned::TunedConfiguration;
 
-/// Maximum number of entries of each kind.
+/// Maximum number of entries per kind.
 const MAX: usize = 1 << 16;
 
 /// The fastest known launches and configurations. Cheap to clone; clones share one store.
@@ -61,7 +61,8 @@ pub struct LaunchStore(Arc<Inner>);
 struct Inner {
     file: Option<PathBuf>,
     known: RwLock<Known>,
-    /// True if there is a tuned configuration. Most programs have none, so they can skip the lookup.
+    /// True if the store contains a tuned configuration. Most stores contain no tuned configuration, so the lookup is
+    /// skipped.
     has_tuned: AtomicBool,
     problem: Mutex<Option<String>>,
     /// Counters of the devices that use the store. They are incremented when launches may resolve to different

@@ -36,7 +36,7 @@ pub(crate) struct Segment {
     pub site: Site,
 }
 
-/// The driver API by which a segment was allocated, which determines how it is freed.
+/// The driver API with which a segment was allocated, which determines how it is freed.
 #[derive(Debug)]
 pub(crate) enum Source {
     /// Allocated by `memory_allocate`.

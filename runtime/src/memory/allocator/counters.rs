@@ -82,7 +82,7 @@ impl Track {
         self.add_with_peak(self.peak, sum);
     }
 
-    /// Returns the sum of both kinds of blocks, except for the peak.
+    /// Returns the sum over both kinds of blocks, except for the peak.
     fn and(&self, other: &Track) -> Track {
         Track {
             current: self.current + other.current,
@@ -104,11 +104,11 @@ struct Waiting {
     peak: [u64; 3],
 }
 
-/// The counters of an arena, or of a device.
+/// Counters for an arena or a device.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counters {
     by_kind: [[Track; COUNTED]; 2],
-    /// Peaks of the sum of both kinds.
+    /// For each quantity, the peak of the sum over both kinds of blocks.
     peaks: [u64; COUNTED],
     /// Counter of waiting blocks, followed by the counter of their bytes.
     waiting: [Waiting; 2],

@@ -8,9 +8,9 @@
 use super::block::{BlockId, Blocks, NONE, State};
 use super::size::MIN_BLOCK;
 
-/// Sizes below this number of 512-byte units each have a bin of their own.
+/// Each size below this number of 512-byte units has its own bin.
 const EXACT: u64 = 64;
-/// Number of bins for each doubling of larger sizes.
+/// Number of bins per power of two, for larger sizes.
 const PER_DOUBLING: usize = 32;
 /// Number of bins; sizes are below 2^62 bytes, that is, 2^53 units.
 const BINS: usize = EXACT as usize + (53 - 6) * PER_DOUBLING;

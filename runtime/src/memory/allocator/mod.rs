@@ -276,7 +276,7 @@ pub(crate) fn allocate_default(stream: &Stream, bytes: usize) -> Result<Allocati
 /// Frees memory that belongs to a stream that is being dropped; `arena` is the arena of that stream.
 ///
 /// # Safety
-/// The requirements are those of [`free`]. In addition, the memory must not have been used on another stream.
+/// The requirements are the same as for [`free`]. In addition, the memory must not have been used on another stream.
 pub(crate) unsafe fn free_at_end(
     device: &Device,
     arena: &Arena,
@@ -422,7 +422,7 @@ pub(crate) unsafe fn free(stream: &Stream, allocation: Allocation, users: &[Stre
 /// Implements [`free`] for a block of this arena.
 ///
 /// # Safety
-/// The requirements are those of [`free`].
+/// The requirements are the same as for [`free`].
 #[inline(always)]
 unsafe fn free_block(
     stream: &Stream,

@@ -96,7 +96,7 @@ impl Pending {
         std::mem::take(&mut self.deferred)
     }
 
-    /// Returns an unused event, if there is one.
+    /// Returns an unused event, if any.
     pub fn spare_event(&mut self) -> Option<EventHandle> {
         self.spare.pop()
     }

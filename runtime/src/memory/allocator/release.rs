@@ -113,8 +113,8 @@ impl CachingAllocator {
     }
 
     /// Releases oversize blocks of an arena that together have at least `size` bytes. Releases the smallest block of at
-    /// least `size` bytes or, if there is none, the largest blocks. Returns true if the released blocks have at least
-    /// `size` bytes.
+    /// least `size` bytes or, if no block is large enough, the largest blocks. Returns true if the released blocks have
+    /// at least `size` bytes.
     pub(super) fn release_oversize(&self, device: &Device, arena: &Arena, size: u64) -> Result<bool> {
         let mut state = arena.lock();
         let max_split = state.policy.max_split;
@@ -203,7 +203,7 @@ impl CachingAllocator {
     /// Frees an uncacheable block, which returns to the driver immediately.
     ///
     /// # Safety
-    /// The requirements are those of [`free`](super::free).
+    /// The requirements are the same as for [`free`](super::free).
     pub(super) unsafe fn free_uncached(
         &self,
         stream: &Stream,

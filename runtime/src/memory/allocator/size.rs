@@ -34,8 +34,8 @@ impl Kind {
 
 /// Rounds a request of 1 to [`MAX_REQUEST`] bytes to the size of its block.
 ///
-/// `divisions` contains, for sizes from 1 MiB, 2 MiB, …, 32 GiB on, the number of steps into which each doubling is
-/// divided; sizes are rounded up to these steps. The values 0 and 1 disable this rounding.
+/// `divisions` contains, for sizes from 1 MiB, 2 MiB, …, 32 GiB on, the number of steps into which each power-of-two
+/// size range is divided. Sizes are rounded up to these steps. The values 0 and 1 disable this rounding.
 pub(crate) fn round(bytes: u64, divisions: &[u32; 16]) -> u64 {
     if bytes < MIN_BLOCK {
         return MIN_BLOCK;
@@ -92,8 +92,8 @@ mod tests {
     #[test]
     fn divisions_split_each_doubling() {
         let four = [4; 16];
-        // In the example of PyTorch's documentation, 1200 with four divisions becomes 1280. The unit is MiB here, for
-        // which the rule applies to all sizes.
+        // In the example of PyTorch's documentation, 1200 with four divisions becomes 1280. This test uses sizes in
+        // MiB, because the rule applies to all of them.
         assert_eq!(round(1200 << 20, &four), 1280 << 20);
         assert_eq!(round(1024 << 20, &four), 1024 << 20);
         assert_eq!(round(1025 << 20, &four), 1280 << 20);

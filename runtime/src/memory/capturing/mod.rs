@@ -4,9 +4,9 @@
 //! are neither read nor changed. The capture records which buffers its work uses ([`Capturing::enqueue`]), and inserts
 //! waits between its own streams, as the runtime does between other streams. When the capture ends, it passes these
 //! records to the graph, whose launches then count as uses of the buffers. The capture's lock is held while work is
-//! captured, while the capture is ended, and during driver calls of other threads on its streams. It is also held while
-//! the last nodes of a stream are read, because the driver's list of these nodes is valid only until the next call on
-//! the stream.
+//! captured, while the capture is ended, and during driver calls that other threads make on its streams. It is also
+//! held while the last nodes of a stream are read, because the driver's list of these nodes is valid only until the
+//! next call on the stream.
 
 mod notes;
 mod private_memory;
@@ -93,7 +93,7 @@ pub(crate) struct Capturing {
     thread: ThreadId,
     /// Stored outside `state`, which is locked while operations record notes.
     notes: Mutex<Vec<Note>>,
-    /// True if a driver call of another thread was in progress on a stream when the stream joined the capture.
+    /// True if another thread's driver call was in progress on a stream when the stream joined the capture.
     is_disturbed: AtomicBool,
     state: Mutex<State>,
 }

@@ -42,7 +42,7 @@ mod tests {
     use crate::stream::captures::CaptureSink;
     use warpsmith_emulated::EmulatedDriver;
 
-    /// Another thread enqueues an operation meanwhile.
+    /// Meanwhile, another thread enqueues an operation.
     #[test]
     fn last_nodes_are_read_under_the_captures_lock() {
         let device = Device::with_driver(EmulatedDriver::builder().build(), 0).unwrap();

@@ -1,4 +1,4 @@
-//! Uses of buffers by captured work, and waits between the streams of a capture.
+//! Buffer uses by captured work, and waits between a capture's streams.
 
 use std::any::Any;
 use std::collections::hash_map::Entry;
@@ -26,7 +26,7 @@ pub(crate) struct CapturedUse {
 }
 
 impl CapturedUse {
-    /// Creates the use of a part of a buffer.
+    /// Creates a captured use from a use of a buffer range.
     pub fn of(part: &BufferUse<'_>) -> Self {
         let BufferUse { storage, range, access, ordered } = part;
         Self {

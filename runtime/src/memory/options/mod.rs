@@ -45,13 +45,13 @@ pub struct AllocatorOptions {
     /// Segment size for requests over 1 MiB and under 10 MiB, and page size of expandable segments for large requests
     /// (`large_segment_size_mb`). Default: 20 MiB.
     pub large_segment_size: u64,
-    /// Number of steps into which each doubling of the size is divided when a request is rounded up; 0 and 1 round to
+    /// Number of steps into which each power-of-two size range is divided for rounding requests up; 0 and 1 round to
     /// multiples of 512 bytes. Entry `i` applies to sizes from 2^i MiB to below 2^(i+1) MiB. The first entry also
     /// applies to smaller sizes, and the last one to larger sizes. Default: 0 for all entries.
     ///
     /// In text, the value is one number for all entries, or a list such as `[256:1,512:2,1024:4,>:8]`. Each item
     /// contains the size in MiB at which an entry starts and the number for this entry, in ascending order of size; `>`
-    /// stands for all entries after the last listed one. The first number also applies to all entries before it; other
+    /// represents all entries after the last listed one. The first number also applies to all entries before it; other
     /// entries that are not listed are 0.
     pub roundup_power2_divisions: [u32; 16],
     /// Fraction of the allowed memory above which cached segments that have not been used recently are released; 0, the
@@ -79,7 +79,7 @@ pub struct PinnedOptions {
     /// (`pinned_use_background_threads`). Default: false.
     pub use_background_threads: bool,
     /// Size of a segment that is allocated from the driver on first use to serve later requests
-    /// (`pinned_reserve_segment_size_mb`). Default: 0, which means that there is no such segment.
+    /// (`pinned_reserve_segment_size_mb`). Default: 0, which disables the segment.
     pub reserve_segment_size: u64,
     /// Size above which requests are not rounded to a size class (`pinned_max_round_threshold_mb`). Default: no limit.
     pub max_round_threshold: Option<u64>,
@@ -110,7 +110,7 @@ impl Backend {
 /// Size of the address range that an expandable segment reserves. At most 9/8 of the device's memory is used.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Reserve {
-    /// A fraction of the device's memory, for example 0.5. It must be greater than 0 and at most 1.125..
+    /// A fraction of the device's memory, for example 0.5. It must be greater than 0 and at most 1.125.
     Fraction(f64),
     /// A number of bytes. In text, the number has a unit, as in `40G`. Units are `B`, `K`, `M`, `G` and `T`, in powers
     /// of 1024.
@@ -140,9 +140,9 @@ impl Default for AllocatorOptions {
 impl AllocatorOptions {
     /// Reads the options from environment variables.
     ///
-    /// Of `WARPSMITH_ALLOC_CONF`, `PYTORCH_CUDA_ALLOC_CONF` and `PYTORCH_ALLOC_CONF`, only the first one that is set is
-    /// read. Caching is disabled if `WARPSMITH_NO_MEMORY_CACHING` or `PYTORCH_NO_CUDA_MEMORY_CACHING` is set to any
-    /// value.
+    /// Only the first variable that is set is read, in the order `WARPSMITH_ALLOC_CONF`, `PYTORCH_CUDA_ALLOC_CONF`,
+    /// `PYTORCH_ALLOC_CONF`. Caching is disabled if `WARPSMITH_NO_MEMORY_CACHING` or `PYTORCH_NO_CUDA_MEMORY_CACHING`
+    /// is set to any value.
     ///
     /// # Errors
     /// Returns the same errors as [`AllocatorOptions::with`]. The error names the variable.

@@ -189,7 +189,7 @@ fn warn(option: usize) {
     }
 }
 
-/// Creates the error for an unknown name, which lists a similar name, if there is one, and all valid names.
+/// Creates the error for an unknown name. The error lists a similar name, if any, and all valid names.
 fn unknown(name: &str) -> Error {
     let distance = |entry: &&Entry| strsim::osa_distance(name, entry.name);
     let nearest = ENTRIES.iter().min_by_key(distance).filter(|entry| distance(entry) <= entry.name.len() / 3);

@@ -70,8 +70,7 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     /// Allocates `len` elements and fills them with zero bytes.
     ///
     /// # Errors
-    /// Returns [`Error::PinnedOutOfMemory`], [`Error::TooManyElements`], or the fault if a kernel that was running
-    /// caused one.
+    /// Returns [`Error::PinnedOutOfMemory`], [`Error::TooManyElements`], or the fault that a running kernel caused.
     #[track_caller]
     pub fn zeroed(device: &Device, len: usize) -> Result<Self> {
         let _site = site();

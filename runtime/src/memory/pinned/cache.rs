@@ -13,7 +13,7 @@ use super::classes;
 pub(crate) struct Block {
     pub(super) ptr: NonNull<u8>,
     pub(super) bytes: usize,
-    /// Number of bytes of the request that the block currently serves or last served.
+    /// Size, in bytes, of the request that the block currently serves or last served.
     pub(super) asked: usize,
     /// True if the block is part of the reserve segment, which is kept as long as the device.
     pub(super) reserve: bool,
@@ -31,7 +31,7 @@ fn largest_for(size: usize) -> usize {
 
 #[derive(Debug, Default)]
 struct List {
-    /// Number of blocks, which can be read without acquiring the lock.
+    /// Number of blocks. This counter can be read without acquiring the lock.
     count: AtomicUsize,
     /// Blocks by size. Block sizes that are rounded to whole pages can lie between the sizes of two classes.
     blocks: Mutex<BTreeMap<usize, Vec<Block>>>,

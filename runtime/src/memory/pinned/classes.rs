@@ -11,7 +11,7 @@ pub(super) const PAGE: usize = 4096;
 /// Total number of classes.
 pub(super) const COUNT: usize = ((usize::BITS - SMALLEST.ilog2()) << DIVISIONS_LOG2) as usize;
 
-/// Binary logarithm of the number of classes for each doubling.
+/// Binary logarithm of the number of size classes per power of two.
 const DIVISIONS_LOG2: u32 = 3;
 
 /// Returns the size of the smallest class that has at least `bytes` bytes; `bytes` must be at most [`isize::MAX`].
@@ -28,7 +28,8 @@ pub(super) fn round_to_pages(bytes: usize) -> usize {
     bytes.div_ceil(PAGE) * PAGE
 }
 
-/// Returns the index of the largest class whose size is at most `bytes`, or of the smallest class if there is none.
+/// Returns the index of the largest class whose size is at most `bytes`, or of the smallest class if `bytes` is smaller
+/// than every class.
 pub(super) fn index(bytes: usize) -> usize {
     let bytes = bytes.max(SMALLEST);
     let doubling = bytes.ilog2();

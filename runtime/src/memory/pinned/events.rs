@@ -46,7 +46,7 @@ impl EventPool {
         Ok(ticket)
     }
 
-    /// Destroys all events. The device's work has finished, and none of its streams is left.
+    /// Destroys all events. At that point, the device's work has finished, and its streams no longer exist.
     pub(super) fn close(&self) {
         *self.open.write().unwrap_or_else(PoisonError::into_inner) = false;
         let events = std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner));

@@ -11,9 +11,9 @@
 //! While a stream of a device is being captured into a graph, no events are queried or recorded on that device's
 //! streams. Blocks that are dropped during the capture are kept until it ends.
 //!
-//! The locks of captures, pending blocks and events are acquired in this order. Independently of these, the locks of
-//! the reserve, of emptying the cache, and of a free list are also acquired in this order. No driver call is made while
-//! the lock of a free list or of the counters is held.
+//! The locks of captures, pending blocks and events are acquired in this order. Independently of these locks, the
+//! reserve's lock, the lock for emptying the cache, and a free list's lock are also acquired in this order. No driver
+//! call is made while the lock of a free list or of the counters is held.
 //!
 //! | module | contents |
 //! | --- | --- |

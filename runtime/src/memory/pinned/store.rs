@@ -125,7 +125,8 @@ impl Store {
         }
     }
 
-    /// Releases every cached block to the driver, except those of the reserve. Returns the number of bytes released.
+    /// Releases every cached block to the driver, except blocks of the reserve segment. Returns the number of bytes
+    /// released.
     pub(super) fn empty_cache(&self) -> Result<u64> {
         let _emptying = self.emptying.lock().unwrap_or_else(PoisonError::into_inner);
         let (reserve, mut blocks): (Vec<_>, Vec<_>) =

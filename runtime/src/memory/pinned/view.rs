@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::memory::options::PinnedOptions;
 use crate::memory::statistics::HostMemoryStatistics;
 
-/// A device's page-locked host memory: gives access to its statistics and caching options, and releases cached memory.
+/// A device's page-locked host memory. The methods read statistics, set caching options and release cached memory.
 #[derive(Debug, Clone, Copy)]
 pub struct PinnedMemory<'a> {
     device: &'a Device,
@@ -49,7 +49,7 @@ impl<'a> PinnedMemory<'a> {
     ///
     /// # Errors
     /// Returns any [driver error](crate::Error::Driver), in which case memory that was not released stays cached, or
-    /// the fault if a kernel caused one.
+    /// the fault that a kernel caused.
     pub fn empty_cache(&self) -> Result<u64> {
         self.allocator().empty_cache(self.device)
     }

@@ -33,21 +33,21 @@ pub struct EventAttributes {
     pub version: u16,
     pub size: u16,
     pub category: u32,
-    /// Type of the colour; 1 stands for ARGB.
+    /// Type of the colour; 1 means ARGB.
     pub colour_type: i32,
     pub colour: u32,
-    /// Type of the payload; 2 stands for a signed integer, 3 for a double.
+    /// Type of the payload; 2 means a signed integer, 3 means a double.
     pub payload_type: i32,
     pub reserved: i32,
     pub payload: u64,
-    /// Type of the message; 1 stands for NUL-terminated text, 3 for a registered string.
+    /// Type of the message; 1 means NUL-terminated text, 3 means a registered string.
     pub message_type: i32,
     pub message: *const c_void,
 }
 
 const _: () = assert!(size_of::<usize>() != 8 || size_of::<EventAttributes>() == 48);
 
-/// The slots of a module of the interface, numbered from 1.
+/// The slots of one NVTX module, numbered from 1.
 pub struct Slots<const N: usize>([AtomicPtr<c_void>; N]);
 
 impl<const N: usize> Slots<N> {

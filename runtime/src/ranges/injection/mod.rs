@@ -200,7 +200,7 @@ impl Tool {
         std::ptr::with_exposed_provenance_mut(self.domain)
     }
 
-    /// Returns the ID of a category; 0 for none.
+    /// Returns the ID of a category; 0 if the category is empty.
     fn category(&self, category: &'static str) -> u32 {
         if category.is_empty() {
             return 0;

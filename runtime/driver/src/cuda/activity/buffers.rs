@@ -3,7 +3,7 @@
 //! CUPTI requests an empty buffer on a thread of the program, and returns a full one on any thread. CUPTI does not pass
 //! a user pointer to its callbacks, so the buffers are stored in one static ([`HUB`]). The callbacks acquire only the
 //! lock of this static, and no other function is called while it is held. When the memory for records is exhausted,
-//! requests are refused and counted; CUPTI counts the records that it drops.
+//! requests fail and are counted; CUPTI counts the records that it drops.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::VecDeque;
@@ -85,7 +85,7 @@ impl Drop for Buffer {
 #[derive(Debug)]
 pub(super) struct Filled {
     buffer: Buffer,
-    /// Number of bytes of the buffer that contain records.
+    /// Number of bytes in the buffer that contain records.
     valid: usize,
 }
 
@@ -116,7 +116,8 @@ struct State {
     bytes: usize,
     /// Maximum number of buffers.
     most: usize,
-    /// Number of buffers of this recording that exist, whether free, lent, full or being read.
+    /// Number of existing buffers of this recording, including free, lent and full buffers and buffers that are being
+    /// read.
     made: usize,
     free: Vec<Buffer>,
     full: VecDeque<Filled>,
@@ -194,7 +195,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Stops lending buffers. The reader finishes once it has read the full buffers. Returns the number of refused
+    /// Stops lending buffers. The reader finishes once it has read the full buffers. Returns the number of failed
     /// requests.
     pub(super) fn close(&self) -> u64 {
         let mut state = self.lock();

@@ -75,7 +75,7 @@ pub(super) type ContextDevices = Arc<Mutex<HashMap<u32, u32>>>;
 /// Records that were lost while buffers were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct ReadLoss {
-    /// Number of records that could not be read, or that came after a panic of the sink.
+    /// Number of records that could not be read, or that came after the sink panicked.
     pub dropped: u64,
     /// Number of records without times.
     pub zero_time: u64,
@@ -308,7 +308,7 @@ impl Reader {
     /// Returns the name of a driver function, and true if its calls are delivered.
     fn function(&mut self, number: u32) -> (&'static str, bool) {
         const UNKNOWN: (&str, bool) = ("unknown driver function", true);
-        /// Upper bound of the IDs of driver functions.
+        /// Upper bound of driver function IDs.
         const MAX: usize = 1 << 14;
         let index = number as usize;
         if index >= MAX {

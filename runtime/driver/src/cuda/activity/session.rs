@@ -254,7 +254,7 @@ fn run(mut reader: Reader) -> ReadLoss {
 
 /// Returns the IDs of the driver functions that neither enqueue work nor wait for it.
 fn other_functions(cupti: &Cupti) -> Vec<u32> {
-    /// Upper bound of the IDs of driver functions. The next constant is the upper bound of the gaps between IDs.
+    /// Upper bound of driver function IDs. The next constant is the upper bound of the gaps between IDs.
     const MAX: u32 = 1 << 14;
     const GAP: u32 = 64;
     let (mut found, mut last) = (Vec::new(), 0);

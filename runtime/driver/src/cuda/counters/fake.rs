@@ -165,7 +165,7 @@ fn call(
     })
 }
 
-/// Defines a function of the table, which checks the structure's size and then changes the state.
+/// Defines a table function that checks the structure's size and then changes the state.
 macro_rules! function {
     ($name:ident, $params:ident, |$fake:ident, $given:ident| $change:expr) => {
         unsafe extern "C" fn $name(params: *mut $params) -> Status {

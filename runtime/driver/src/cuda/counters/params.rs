@@ -1,4 +1,4 @@
-//! Structures of CUPTI's range profiler and profiler host, as in the headers of CUDA 12.8 and later.
+//! Parameter structures for CUPTI's range profiler and profiler host, as in the headers of CUDA 12.8 and later.
 //!
 //! Each structure starts with its size, from which the library determines which fields exist. The size is the end of
 //! the last field, without trailing padding. Later libraries append fields.

@@ -1,6 +1,6 @@
 //! A context's session for reading counters through CUPTI's range profiler.
 //!
-//! Each kernel forms a range of its own. CUPTI replays the kernel for each pass and restores the memory that it wrote
+//! Each kernel forms its own range. CUPTI replays the kernel for each pass and restores the memory that it wrote
 //! (`CUPTI_AutoRange` with `CUPTI_KernelReplay`). The alternatives have more requirements. User replay requires knowing
 //! which memory a kernel writes, and application replay requires a deterministic program. The names of auto ranges are
 //! numbers. Each counted part of the program therefore starts with an empty counter data image, and its kernels are the

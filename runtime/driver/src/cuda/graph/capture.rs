@@ -49,7 +49,7 @@ fn try_end(stream: sys::CUstream) -> Result<Option<GraphHandle>> {
     Ok((!graph.is_null()).then_some(GraphHandle(graph as u64)))
 }
 
-/// Returns the error of a capture that ended without failure but produced no graph.
+/// Returns the error for a capture that ended without failure but produced no graph.
 fn invalidated() -> DriverError {
     let (code, name) = (code::STREAM_CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED");
     let text = format!("the driver gave no graph; {}", capture_advice(code).unwrap_or_default());
@@ -136,7 +136,8 @@ fn status_of(status: u32, id: u64) -> CaptureStatus {
 /// Adds a host function call to the capture of a stream.
 ///
 /// # Safety
-/// The function must be kept until no executable of the graph, or of a copy of the graph, can still run.
+/// The function must be kept until no executable that was instantiated from the graph or from a copy of it can still
+/// run.
 pub(in super::super) unsafe fn host_function(
     stream: sys::CUstream,
     function: &Arc<GraphFunction>,

@@ -78,7 +78,7 @@ pub(super) fn upload(exec: GraphExecHandle, stream: StreamHandle) -> Result<()> 
 /// Updates an executable with the parameters of a graph.
 ///
 /// # Safety
-/// The requirements are those of [`GraphDriver::graph_exec_update`](crate::GraphDriver::graph_exec_update).
+/// The requirements are the same as for [`GraphDriver::graph_exec_update`](crate::GraphDriver::graph_exec_update).
 pub(super) unsafe fn update(exec: GraphExecHandle, graph: GraphHandle) -> Result<ExecUpdate> {
     let mut info = MaybeUninit::<sys::CUgraphExecUpdateResultInfo>::zeroed();
     let place = info.as_mut_ptr();
@@ -126,7 +126,7 @@ fn update_reason(reason: u32) -> String {
 /// Sets the parameters of one node of an executable.
 ///
 /// # Safety
-/// The requirements are those of [`GraphDriver::graph_exec_set`](crate::GraphDriver::graph_exec_set).
+/// The requirements are the same as for [`GraphDriver::graph_exec_set`](crate::GraphDriver::graph_exec_set).
 pub(super) unsafe fn set(
     context: Context,
     exec: GraphExecHandle,

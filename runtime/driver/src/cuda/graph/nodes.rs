@@ -16,7 +16,7 @@ use crate::{Context, GraphHandle, LaunchConfig, NodeHandle, NodeInfo, NodeWork};
 /// Adds a node.
 ///
 /// # Safety
-/// The requirements are those of [`GraphDriver::graph_add`](crate::GraphDriver::graph_add).
+/// The requirements are the same as for [`GraphDriver::graph_add`](crate::GraphDriver::graph_add).
 pub(super) unsafe fn add(
     context: Context,
     graph: GraphHandle,

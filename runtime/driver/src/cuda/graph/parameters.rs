@@ -41,8 +41,8 @@ pub(super) fn read_kernel(params: &sys::CUDA_KERNEL_NODE_PARAMS) -> (FunctionHan
     (FunctionHandle(function), LaunchConfig::new(grid, block, params.sharedMemBytes))
 }
 
-/// Returns the parameters of a copy of one row. The pitch is zero, which means that there is none, because pitches are
-/// limited and a single row is not.
+/// Returns the parameters for a copy of one row. The pitch is zero, which means that the copy has no pitch, because
+/// pitches are limited and a single row is not.
 pub(super) fn copy(dst: Place, src: Place, bytes: usize) -> sys::CUDA_MEMCPY3D {
     let (src_type, src_host, src_device) = rows::parts(src);
     let (dst_type, dst_host, dst_device) = rows::parts(dst);
@@ -75,7 +75,7 @@ pub(super) fn copy(dst: Place, src: Place, bytes: usize) -> sys::CUDA_MEMCPY3D {
     }
 }
 
-/// Returns the parameters of a memset of one row, whose pitch is irrelevant.
+/// Returns the parameters for a memset of one row. The pitch is irrelevant.
 pub(super) fn set(dst: DevicePtr, value: u8, bytes: usize) -> sys::CUDA_MEMSET_NODE_PARAMS {
     sys::CUDA_MEMSET_NODE_PARAMS {
         dst: dst.0,
