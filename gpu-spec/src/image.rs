@@ -207,7 +207,7 @@ pub struct KernelAbi {
     pub params: &'static [AbiParam],
 }
 
-/// How much stack each thread of a kernel needs, if known.
+/// Bytes of stack that each thread of a kernel needs, if known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StackUse {
     /// Each thread needs at most this many bytes on every architecture, including callees. The number is 0 if `ptxas`

@@ -20,7 +20,7 @@ use crate::{nvvm, thread};
 #[unsafe(no_mangle)]
 static mut __warpsmith_mailbox: *mut Mailbox = ptr::null_mut();
 
-/// How often a thread polls for the end of another thread's message before it stops the context. The polls take about a
+/// Number of polls for the end of another thread's message before a thread stops the context. The polls take about a
 /// second.
 const PATIENCE: u32 = 1 << 20;
 

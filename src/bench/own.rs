@@ -27,7 +27,7 @@ type Launch<I, O> = Box<
         + Sync,
 >;
 
-/// How the output is checked.
+/// Check of the output.
 enum Check<I> {
     Each(fn([f64; 3]) -> f64),
     Whole(fn(&[I]) -> f64),

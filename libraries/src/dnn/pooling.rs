@@ -15,7 +15,7 @@ use warpsmith_runtime::error::Result;
 use warpsmith_runtime::extension::site;
 use warpsmith_runtime::stream::Stream;
 
-/// How the elements of a window are reduced.
+/// Reduction of the elements of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum PoolingMode {
     /// Maximum, or NaN if any element is NaN.
@@ -30,7 +30,7 @@ pub enum PoolingMode {
 /// Pooling windows over the spatial dimensions, like PyTorch's `max_pool2d` and `avg_pool2d` without `ceil_mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pooling {
-    /// How the elements of a window are reduced.
+    /// Reduction of the elements of a window.
     pub mode: PoolingMode,
     /// Extents of the window. The default is 2.
     pub window: Axes,

@@ -173,7 +173,7 @@ pub fn swiglu<T: Float>(
     }
 }
 
-/// How [`rotary()`] pairs the elements of a head.
+/// Pairing of a head's elements in [`rotary()`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RotaryPairs {
     /// Pairs element i of the first half of a head with element i of the second half, as in GPT-NeoX and Llama.
