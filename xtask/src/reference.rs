@@ -32,7 +32,7 @@ const OPTIONS: [(&str, &[&str]); 4] = [
     ("scan", &["family/mod.rs", "family/scan.rs"]),
 ];
 /// Files with the error enums that users meet.
-const ERRORS: [&str; 9] = [
+const ERRORS: [&str; 10] = [
     "runtime/src/error/mod.rs",
     "runtime/src/error/launch.rs",
     "runtime/src/error/graph.rs",
@@ -42,6 +42,7 @@ const ERRORS: [&str; 9] = [
     "src/op_error.rs",
     "tensor/src/error.rs",
     "libraries/src/error.rs",
+    "interop/src/dlpack/error.rs",
 ];
 
 /// Makes the name of something from a heading and the code in a first cell below it; `None` for other tables.

@@ -79,7 +79,7 @@ use self::loaded::LoadedCode;
 use self::pages::Backing;
 use self::race::Races;
 use self::recorder::Recorder;
-use self::registered::Registered;
+use self::registered::{Exposed, Registered};
 pub use self::schedule::Schedule;
 use self::schedule::Stepping;
 pub use self::simulated::SimulatedWork;
@@ -165,6 +165,7 @@ pub struct EmulatedDriver {
     code: LoadedCode,
     pinned: Heap,
     registered: Registered,
+    exposed: Exposed,
     /// Argument of [`Self::set_process_memory`].
     processes: Mutex<Vec<(u32, u64)>>,
 }
@@ -294,9 +295,9 @@ impl EmulatedDriver {
         self.pinned.live()
     }
 
-    /// Number of registered ranges of process memory.
+    /// Number of registered and exposed ranges of process memory.
     pub fn live_registered(&self) -> usize {
-        self.registered.live()
+        self.registered.live() + self.exposed.live()
     }
 
     /// Number of address reservations of a device that are not released.

@@ -55,6 +55,18 @@ pub unsafe trait MemoryDriver {
     /// # Safety
     /// `ptr` was registered, and no enqueued work uses the memory.
     unsafe fn host_unregister(&self, context: Context, ptr: *mut c_void) -> Result<()>;
+    /// Makes memory of the process that other code owns usable as device memory, in place and without page-locking it.
+    /// Ranges may overlap. `bytes` is not zero. Fails with `CUDA_ERROR_NOT_SUPPORTED` unless the devices share the
+    /// memory of the process, as emulated ones do.
+    ///
+    /// # Safety
+    /// The `bytes` at `ptr` are memory of the process, which stays until [`Self::host_conceal`].
+    unsafe fn host_expose(&self, context: Context, ptr: *mut c_void, bytes: usize) -> Result<()>;
+    /// Undoes one [`Self::host_expose`] of the same range.
+    ///
+    /// # Safety
+    /// The range was exposed, and no enqueued work uses it on behalf of that call.
+    unsafe fn host_conceal(&self, context: Context, ptr: *mut c_void, bytes: usize) -> Result<()>;
     /// Device address of page-locked memory, allocated or registered, for kernels of the context. Fails for other
     /// memory.
     fn host_address(&self, context: Context, ptr: *mut c_void) -> Result<DevicePtr>;
