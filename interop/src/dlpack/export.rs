@@ -34,6 +34,14 @@ pub fn stream_argument(stream: &Stream) -> Option<i64> {
     Some((stream.handle().0 as i64).max(LEGACY))
 }
 
+/// The device of a buffer's memory.
+fn device(device: &Device) -> DLDevice {
+    match device.is_emulated() {
+        true => DLDevice { device_type: DLDevice::CPU, device_id: 0 },
+        false => DLDevice { device_type: DLDevice::CUDA, device_id: device.id().ordinal() as i32 },
+    }
+}
+
 /// Returns the stream that stands for a `stream` argument on a CUDA device; `None` if the consumer orders its work
 /// itself.
 ///
@@ -160,6 +168,7 @@ impl Exported {
     ///
     /// # Safety
     /// The struct came from [`Export::publish`], and the caller owns it. If a buffer is returned, it is gone.
+    #[inline]
     pub(super) unsafe fn take(exported: NonNull<Self>, bytes: usize) -> Option<DeviceBuffer<u8>> {
         // SAFETY: the caller owns the struct.
         let Self { versioned, owner, .. } = unsafe { exported.as_ref() };
@@ -178,6 +187,7 @@ impl Exported {
     }
 
     /// Orders later uses of the memory after the work that is enqueued on the consumer's stream now.
+    #[inline]
     fn record_consumer(&mut self) {
         if let Some(consumer) = self.consumer.take() {
             // It fails in a forked process only, which does not free the memory.
@@ -222,21 +232,24 @@ impl Export {
     /// Exports a buffer as a tensor of one dimension. The consumer may write it.
     pub fn new<T: Element>(buffer: DeviceBuffer<T>) -> Self {
         let (ptr, len, buffer) = buffer.into_raw();
-        let device = buffer.device().clone();
-        Self::with_owner::<T>(ptr, len, &device, 0, Owner::Unique(buffer))
+        let device = device(buffer.device());
+        Self::with_owner::<T>(ptr, len, device, 0, Owner::Unique(buffer))
     }
 
     /// Exports a buffer that this program goes on reading, as a read-only tensor of one dimension.
     pub fn shared<T: Element>(buffer: Arc<DeviceBuffer<T>>) -> Self {
-        let (ptr, len, device) = (buffer.as_device_ptr(), buffer.len(), buffer.device().clone());
-        Self::with_owner::<T>(ptr, len, &device, DLPACK_FLAG_READ_ONLY, Owner::Shared(buffer))
+        let (ptr, len, device) = (buffer.as_device_ptr(), buffer.len(), device(buffer.device()));
+        Self::with_owner::<T>(ptr, len, device, DLPACK_FLAG_READ_ONLY, Owner::Shared(buffer))
     }
 
-    fn with_owner<T: Element>(ptr: DevicePtr, len: usize, device: &Device, flags: u64, owner: Owner) -> Self {
-        let device = match device.is_emulated() {
-            true => DLDevice { device_type: DLDevice::CPU, device_id: 0 },
-            false => DLDevice { device_type: DLDevice::CUDA, device_id: device.id().ordinal() as i32 },
-        };
+    #[inline]
+    fn with_owner<T: Element>(
+        ptr: DevicePtr,
+        len: usize,
+        device: DLDevice,
+        flags: u64,
+        owner: Owner,
+    ) -> Self {
         let dl_tensor = DLTensor {
             data: std::ptr::with_exposed_provenance_mut::<c_void>(ptr.0 as usize),
             device,
@@ -248,13 +261,17 @@ impl Export {
         };
         let version = DLPackVersion { major: DLPACK_MAJOR_VERSION, minor: DLPACK_MINOR_VERSION };
         let (manager_ctx, deleter) = (null_mut(), Some(delete as _));
-        Self(Box::new(Exported {
-            versioned: DLManagedTensorVersioned { version, manager_ctx, deleter, flags, dl_tensor },
-            legacy: MaybeUninit::uninit(),
-            extents: Extents::new(&[len], |_| 1),
-            owner: Some(owner),
-            consumer: None,
-        }))
+        let versioned = DLManagedTensorVersioned { version, manager_ctx, deleter, flags, dl_tensor };
+        let mut exported = Box::<Exported>::new_uninit();
+        let raw = exported.as_mut_ptr();
+        // SAFETY: every field is written, in place, except for `legacy`, which may be uninitialized.
+        unsafe {
+            (&raw mut (*raw).versioned).write(versioned);
+            (&raw mut (*raw).extents).write(Extents::Inline([len as i64, 1, 0, 0, 0, 0, 0, 0]));
+            (&raw mut (*raw).owner).write(Some(owner));
+            (&raw mut (*raw).consumer).write(None);
+            Self(exported.assume_init())
+        }
     }
 
     /// Sets the shape. The elements are all of the buffer, in row-major order.
@@ -416,6 +433,7 @@ impl Export {
 
     /// Returns the versioned C struct, for a capsule `dltensor_versioned` or a function of the exchange table. Its
     /// deleter frees the buffer.
+    #[inline]
     pub fn into_raw(self) -> NonNull<DLManagedTensorVersioned> {
         self.publish().cast()
     }
@@ -443,6 +461,7 @@ impl Export {
     }
 
     /// Sets the pointers into the struct, which does not move from now on.
+    #[inline]
     fn publish(self) -> NonNull<Exported> {
         let exported = NonNull::from(Box::leak(self.0));
         let raw = exported.as_ptr();

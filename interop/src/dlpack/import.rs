@@ -24,9 +24,10 @@ unsafe impl Send for Managed {}
 
 impl Managed {
     fn tensor(&self) -> &DLTensor {
-        // SAFETY: the struct is owned, and stays until its deleter is called.
         match self {
+            // SAFETY: the struct is owned, and stays until its deleter is called.
             Self::Versioned(managed) => unsafe { &managed.as_ref().dl_tensor },
+            // SAFETY: as above.
             Self::Unversioned(managed) => unsafe { &managed.as_ref().dl_tensor },
         }
     }
@@ -42,9 +43,10 @@ impl Managed {
 
     /// Returns the struct, if this library exported the tensor.
     fn exported(&self) -> Option<NonNull<Exported>> {
-        // SAFETY: as in `tensor`.
         match self {
+            // SAFETY: as in `tensor`.
             Self::Versioned(managed) => exported(unsafe { managed.as_ref() }),
+            // SAFETY: as in `tensor`.
             Self::Unversioned(managed) => exported_unversioned(unsafe { managed.as_ref() }),
         }
     }

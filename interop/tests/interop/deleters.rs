@@ -198,6 +198,8 @@ fn the_consumers_work_is_waited_for() {
     export.ready_on(&consumer).unwrap();
     let tensor = export.into_raw().as_ptr();
     let mut copy = DeviceBuffer::<u32>::zeros(&consumer, 1).unwrap();
+    // The wait of the export is over, so that only the deleter knows of later work.
+    consumer.synchronize().unwrap();
     let hold = driver.hold();
     // The consumer's own work, which the buffer does not know of.
     consumer.memset(&mut copy, 1).unwrap();
@@ -213,6 +215,7 @@ fn the_consumers_work_is_waited_for() {
     export.ready_on(&consumer).unwrap();
     let tensor = export.into_raw().as_ptr();
     let source = shared.as_device_ptr();
+    consumer.synchronize().unwrap();
     let (sender, read) = channel();
     let hold = driver.hold();
     let reads = move || {

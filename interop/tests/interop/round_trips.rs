@@ -16,7 +16,7 @@ mod float8_types {
     pub use gpu_std::tensor::{F8E4M3, F8E5M2};
 }
 
-fn exported<T: Element>(export: Export) -> Imported {
+fn exported(export: Export) -> Imported {
     // SAFETY: the tensor was just exported, and all work on it is on one stream.
     unsafe { Imported::from_raw(export.into_raw().as_ptr()) }.unwrap()
 }
@@ -28,7 +28,7 @@ fn both_forms<T: Element>(stream: &Stream, name: &str) {
     let buffer = || DeviceBuffer::from_host(stream, bytes).unwrap().cast::<T>().unwrap();
     let back = |buffer: DeviceBuffer<T>| buffer.cast::<u8>().unwrap().to_host().unwrap();
 
-    let imported = exported::<T>(Export::new(buffer()).with_shape(&[2, 3]).unwrap());
+    let imported = exported(Export::new(buffer()).with_shape(&[2, 3]).unwrap());
     assert_eq!((imported.data_type().to_string().as_str(), imported.shape()), (name, &[2, 3][..]));
     assert_eq!(back(imported.into_buffer(stream).unwrap()), bytes, "{name}");
 
@@ -39,7 +39,7 @@ fn both_forms<T: Element>(stream: &Stream, name: &str) {
     assert_eq!(back(imported.into_tensor(stream).unwrap().into_buffer().unwrap()), bytes, "{name}");
 
     let column = Export::new(buffer()).with_strides(1, &[2, 1], &[3, 1]).unwrap();
-    let tensor = exported::<T>(column).into_tensor::<T>(stream).unwrap();
+    let tensor = exported(column).into_tensor::<T>(stream).unwrap();
     let mut rows = DeviceBuffer::<T>::zeros(stream, 2).unwrap();
     stream.copy_rows(tensor.as_2d().unwrap(), rows.as_2d_mut(2, 1).unwrap()).unwrap();
     let size = size_of::<T>();
@@ -96,7 +96,7 @@ fn an_own_tensor_comes_back_as_the_same_buffer_without_copies() {
             .all(|call| driver.calls(*call) == 0)
     );
     // The stream of the import counts as a user.
-    let back = exported::<f32>(Export::new(back)).into_buffer::<f32>(&other).unwrap();
+    let back = exported(Export::new(back)).into_buffer::<f32>(&other).unwrap();
     assert_eq!((back.stream(), back.to_host().unwrap()), (&stream, vec![1.0, 2.0, 3.0]));
 }
 
@@ -151,7 +151,7 @@ fn planes_and_single_rows_are_views() {
     assert_eq!((tensor.strides(), tensor.as_2d().unwrap().row_stride()), (&[3, 1][..], 3));
     assert_eq!(import(&mut memory, &[], None).as_slice().unwrap().to_host().unwrap(), [0]);
     let buffer = DeviceBuffer::from_host(&stream, &memory).unwrap();
-    let imported = exported::<u16>(Export::new(buffer).with_shape(&[1, 2, 1, 3, 2, 2]).unwrap());
+    let imported = exported(Export::new(buffer).with_shape(&[1, 2, 1, 3, 2, 2]).unwrap());
     assert_eq!((imported.shape(), imported.strides().unwrap()[1]), (&[1, 2, 1, 3, 2, 2][..], 12));
     assert_eq!(imported.into_buffer::<u16>(&stream).unwrap().to_host().unwrap(), memory);
 }
@@ -168,7 +168,7 @@ fn tensors_without_elements() {
     drop(buffer);
     deleted.wait();
     let empty = DeviceBuffer::<f32>::zeros(&stream, 0).unwrap();
-    let imported = exported::<f32>(Export::new(empty).with_shape(&[2, 0]).unwrap());
+    let imported = exported(Export::new(empty).with_shape(&[2, 0]).unwrap());
     let tensor = imported.into_tensor::<f32>(&stream).unwrap();
     assert_eq!((tensor.shape(), tensor.as_2d().unwrap().is_empty()), (&[2, 0][..], true));
 }
@@ -177,11 +177,11 @@ fn tensors_without_elements() {
 fn flags_and_devices() {
     let (.., [stream]) = fixture();
     let buffer = || DeviceBuffer::from_host(&stream, &[1u8, 2]).unwrap();
-    let imported = exported::<u8>(Export::new(buffer()).with_flags(DLPACK_FLAG_IS_COPIED));
+    let imported = exported(Export::new(buffer()).with_flags(DLPACK_FLAG_IS_COPIED));
     assert_eq!((imported.flags(), imported.is_read_only()), (DLPACK_FLAG_IS_COPIED, false));
     assert_eq!(imported.device(), DLDevice { device_type: DLDevice::CPU, device_id: 0 });
     let shared = std::sync::Arc::new(buffer());
-    let imported = exported::<u8>(Export::shared(shared.clone()).with_flags(DLPACK_FLAG_IS_COPIED));
+    let imported = exported(Export::shared(shared.clone()).with_flags(DLPACK_FLAG_IS_COPIED));
     assert_eq!(imported.flags(), DLPACK_FLAG_IS_COPIED | DLPACK_FLAG_READ_ONLY);
     let tensor = imported.into_tensor::<u8>(&stream).unwrap();
     assert!(tensor.is_read_only());

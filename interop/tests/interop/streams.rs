@@ -91,10 +91,9 @@ fn an_imported_tensor_is_ordered_after_the_stream_of_the_import() {
 fn an_own_tensor_that_comes_back_waits_for_the_holders_stream() {
     let (.., [home, holder]) = fixture();
     let buffer = DeviceBuffer::<u32>::zeros(&home, 4).unwrap();
-    let mut export = Export::new(buffer);
-    export.ready_on(&holder).unwrap();
-    let tensor = export.into_raw().as_ptr();
-    // SAFETY: the tensor is alive; the holder's work is ordered by its stream.
+    home.synchronize().unwrap();
+    let tensor = Export::new(buffer).into_raw().as_ptr();
+    // SAFETY: the tensor is alive, and ready on any stream.
     let address = unsafe { (*tensor).dl_tensor.data.expose_provenance() };
     let writes = move || {
         std::thread::sleep(Duration::from_millis(50));
