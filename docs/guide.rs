@@ -26,6 +26,7 @@ pages! {
     registry_crates = "guide/registry-crates.md";
     how_rust_becomes_gpu_code = "how-rust-becomes-gpu-code.md";
     indices = "guide/indices.md";
+    interop = "interop.md";
     kernels = "kernels.md";
     launch = "launch.md";
     libraries = "libraries.md";

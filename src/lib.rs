@@ -108,6 +108,8 @@ pub use image::IMAGE;
 pub use op_error::OpError;
 #[cfg(feature = "collective")]
 pub use warpsmith_collective as collective;
+#[cfg(feature = "interop")]
+pub use warpsmith_interop as interop;
 #[cfg(feature = "profiler")]
 pub use warpsmith_profiler as profiler;
 pub use warpsmith_runtime::*;

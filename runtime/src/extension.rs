@@ -12,6 +12,7 @@
 //! | a decision that depends on whether the stream is being captured | [`Stream::with_stable_capture_state`] |
 //! | a workspace | [`Stream::with_scratch`] |
 //! | a buffer of memory that other code allocated | [`DeviceBuffer::from_raw`](crate::DeviceBuffer::from_raw) |
+//! | a buffer of external host memory on an emulated device | [`DeviceBuffer::from_host_raw`](crate::DeviceBuffer::from_host_raw) |
 //! | a buffer of external memory that its owner may withdraw | [`DeviceBuffer::from_raw_while`](crate::DeviceBuffer::from_raw_while) |
 //! | a buffer's memory handed to other code, or reinterpreted as another type | [`DeviceBuffer::into_raw`](crate::DeviceBuffer::into_raw), [`leak`](crate::DeviceBuffer::leak), [`cast`](crate::DeviceBuffer::cast) |
 //! | host memory that kernels access | [`PinnedBuffer::into_mapped`](crate::PinnedBuffer::into_mapped), [`MappedBuffer::register`](crate::MappedBuffer::register) |

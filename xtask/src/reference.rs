@@ -32,7 +32,7 @@ const OPTIONS: [(&str, &[&str]); 4] = [
     ("scan", &["family/mod.rs", "family/scan.rs"]),
 ];
 /// Files that define the error enums of the public API.
-const ERRORS: [&str; 14] = [
+const ERRORS: [&str; 15] = [
     "runtime/src/error/mod.rs",
     "runtime/src/error/launch.rs",
     "runtime/src/error/graph.rs",
@@ -43,6 +43,7 @@ const ERRORS: [&str; 14] = [
     "tensor/src/error.rs",
     "libraries/src/error.rs",
     "collective/src/error.rs",
+    "interop/src/dlpack/error.rs",
     "collective/src/rendezvous_error.rs",
     "collective/src/failure.rs",
     "collective/src/nccl/library.rs",

@@ -11,7 +11,7 @@ use super::heap::Heap;
 use super::loaded::LoadedCode;
 use super::pages::{Backing, Numbers};
 use super::race::{Races, Way};
-use super::registered::Registered;
+use super::registered::{Exposed, Registered};
 use super::schedule::{Schedule, Stepping};
 #[cfg(feature = "testing")]
 use super::simulated::SimulatedWork;
@@ -225,6 +225,7 @@ impl EmulatedDriverBuilder {
             code: LoadedCode::new(self.code),
             pinned: Heap::new("page-locked memory", u64::MAX, Backing::Host),
             registered: Registered::default(),
+            exposed: Exposed::default(),
             processes: Mutex::default(),
         })
     }

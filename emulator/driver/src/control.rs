@@ -44,6 +44,8 @@ calls! {
     PinnedFree = "pinned_free",
     HostRegister = "host_register",
     HostUnregister = "host_unregister",
+    HostExpose = "host_expose",
+    HostConceal = "host_conceal",
     HostAddress = "host_address",
     MemoryDevice = "memory_device",
     VirtualGranularity = "virtual_granularity",

@@ -79,7 +79,7 @@ use self::loaded::LoadedCode;
 use self::pages::Backing;
 use self::race::Races;
 use self::recorder::Recorder;
-use self::registered::Registered;
+use self::registered::{Exposed, Registered};
 pub use self::schedule::Schedule;
 use self::schedule::Stepping;
 pub use self::simulated::SimulatedWork;
@@ -165,6 +165,7 @@ pub struct EmulatedDriver {
     code: LoadedCode,
     pinned: Heap,
     registered: Registered,
+    exposed: Exposed,
     /// Memory usage of processes, as set with [`Self::set_process_memory`].
     processes: Mutex<Vec<(u32, u64)>>,
 }
@@ -296,9 +297,9 @@ impl EmulatedDriver {
         self.pinned.live()
     }
 
-    /// Returns the number of registered ranges of process memory.
+    /// Returns the number of registered and exposed ranges of process memory.
     pub fn live_registered(&self) -> usize {
-        self.registered.live()
+        self.registered.live() + self.exposed.live()
     }
 
     /// Returns the number of address reservations of a device that have not been released.

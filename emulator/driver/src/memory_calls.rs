@@ -87,6 +87,20 @@ unsafe impl MemoryDriver for EmulatedDriver {
         context.check(Call::HostUnregister.name())
     }
 
+    unsafe fn host_expose(&self, context: Context, ptr: *mut c_void, bytes: usize) -> Result<()> {
+        let _called = self.called_aside(Call::HostExpose);
+        self.enter(Call::HostExpose, context)?;
+        self.exposed.add(ptr.expose_provenance() as u64, bytes)
+    }
+
+    unsafe fn host_conceal(&self, context: Context, ptr: *mut c_void, bytes: usize) -> Result<()> {
+        let _called = self.called_aside(Call::HostConceal);
+        let context = self.enter_to_free(Call::HostConceal, context)?;
+        self.exposed
+            .remove(ptr.addr() as u64, bytes, |start, end| self.frees(Call::HostConceal, start, end))?;
+        context.check(Call::HostConceal.name())
+    }
+
     fn host_address(&self, context: Context, ptr: *mut c_void) -> Result<DevicePtr> {
         self.enter(Call::HostAddress, context)?;
         let address = DevicePtr(ptr.addr() as u64);

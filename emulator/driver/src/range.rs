@@ -139,9 +139,11 @@ impl EmulatedDriver {
         })
     }
 
-    /// Returns true if a range is within page-locked memory, which every device can access.
+    /// Returns true if a range is within host memory that every device can access, because it is page-locked or exposed.
     pub(super) fn is_page_locked(&self, ptr: DevicePtr, bytes: usize) -> bool {
-        self.pinned.holds(ptr, bytes) || self.registered.holds(ptr.0, bytes)
+        self.pinned.holds(ptr, bytes)
+            || self.registered.holds(ptr.0, bytes)
+            || self.exposed.holds(ptr.0, bytes)
     }
 
     /// Returns true if pending work of any context accesses addresses from `start` to `end`.

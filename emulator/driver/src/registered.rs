@@ -1,6 +1,7 @@
-//! Page-locked memory that the process has registered.
+//! Process memory that devices can use: registered memory, which is page-locked, and exposed memory, which is not.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Call;
@@ -64,9 +65,84 @@ impl Registered {
     }
 }
 
+/// Exposed ranges of addresses, which may overlap and occur several times.
+#[derive(Debug, Default)]
+pub(super) struct Exposed(Mutex<Vec<Range<u64>>>);
+
+impl Exposed {
+    fn ranges(&self) -> MutexGuard<'_, Vec<Range<u64>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Number of ranges.
+    pub(super) fn live(&self) -> usize {
+        self.ranges().len()
+    }
+
+    pub(super) fn add(&self, address: u64, bytes: usize) -> Result<()> {
+        let end = address.checked_add(bytes as u64).filter(|end| address != 0 && *end > address);
+        let Some(end) = end else {
+            let text = format!("{bytes} bytes at {address:#x} are no memory");
+            return Err(driver_error(Call::HostExpose.name(), code::INVALID_VALUE, text));
+        };
+        self.ranges().push(address..end);
+        Ok(())
+    }
+
+    /// Removes a range once. `busy` returns true if pending work uses a range of addresses; it is not called while
+    /// another exposed range overlaps.
+    pub(super) fn remove(
+        &self,
+        address: u64,
+        bytes: usize,
+        busy: impl FnOnce(u64, u64) -> bool,
+    ) -> Result<()> {
+        let invalid = |text| Err(driver_error(Call::HostConceal.name(), code::INVALID_VALUE, text));
+        let mut ranges = self.ranges();
+        let removed = address..address.saturating_add(bytes as u64);
+        let Some(found) = ranges.iter().position(|range| *range == removed) else {
+            return invalid(format!("{bytes} bytes at {address:#x} are not exposed"));
+        };
+        let overlaps = |(other, range): (usize, &Range<u64>)| {
+            other != found && range.start < removed.end && removed.start < range.end
+        };
+        if !ranges.iter().enumerate().any(overlaps) && busy(removed.start, removed.end) {
+            return invalid(format!("{address:#x} is still used by enqueued work"));
+        }
+        ranges.swap_remove(found);
+        Ok(())
+    }
+
+    /// Returns true if a range lies in one exposed range.
+    pub(super) fn holds(&self, address: u64, bytes: usize) -> bool {
+        let end = address.saturating_add(bytes as u64);
+        self.ranges().iter().any(|range| range.start <= address && end <= range.end)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn exposed_ranges_overlap_and_count() {
+        let exposed = Exposed::default();
+        for (address, bytes) in [(1000, 100), (1000, 100), (1050, 100)] {
+            exposed.add(address, bytes).unwrap();
+        }
+        for (address, bytes) in [(0, 1), (5000, 0), (u64::MAX, 2)] {
+            assert_eq!(exposed.add(address, bytes).unwrap_err().code(), Some(code::INVALID_VALUE));
+        }
+        assert!(exposed.holds(1000, 100) && exposed.holds(1100, 50) && !exposed.holds(1000, 101));
+        exposed.remove(1000, 100, |_, _| panic!("another range overlaps")).unwrap();
+        assert!(exposed.holds(1000, 100));
+        exposed.remove(1000, 100, |_, _| panic!("another range overlaps")).unwrap();
+        exposed.remove(1000, 100, |_, _| false).unwrap_err();
+        assert!(!exposed.holds(1000, 1) && exposed.holds(1050, 100));
+        exposed.remove(1050, 100, |start, end| (start, end) == (1050, 1150)).unwrap_err();
+        exposed.remove(1050, 100, |_, _| false).unwrap();
+        assert_eq!(exposed.live(), 0);
+    }
 
     #[test]
     fn ranges_neither_overlap_nor_go_while_used() {

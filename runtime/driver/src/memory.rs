@@ -56,6 +56,19 @@ pub unsafe trait MemoryDriver {
     /// # Safety
     /// `ptr` must be registered, and no enqueued work may use the memory.
     unsafe fn host_unregister(&self, context: Context, ptr: *mut c_void) -> Result<()>;
+    /// Makes process memory that other code owns usable as device memory, in place and without page-locking it. Ranges
+    /// may overlap. `bytes` must not be zero. Returns `CUDA_ERROR_NOT_SUPPORTED` unless the devices share the memory of
+    /// the process, as emulated devices do.
+    ///
+    /// # Safety
+    /// The `bytes` bytes at `ptr` must be memory of the process that stays allocated until [`Self::host_conceal`] is
+    /// called.
+    unsafe fn host_expose(&self, context: Context, ptr: *mut c_void, bytes: usize) -> Result<()>;
+    /// Undoes one [`Self::host_expose`] of the same range.
+    ///
+    /// # Safety
+    /// The range must be exposed, and no enqueued work may use it on behalf of that call.
+    unsafe fn host_conceal(&self, context: Context, ptr: *mut c_void, bytes: usize) -> Result<()>;
     /// Returns the device address with which kernels of the context access page-locked memory, whether allocated or
     /// registered. Returns an error for other memory.
     fn host_address(&self, context: Context, ptr: *mut c_void) -> Result<DevicePtr>;

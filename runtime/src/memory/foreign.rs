@@ -2,13 +2,17 @@
 //! element type.
 
 use std::any::{Any, type_name};
+use std::ffi::c_void;
 use std::marker::PhantomData;
+use std::ptr::NonNull;
 
 use super::buffer::ALIGN;
 use super::owners::Owner;
 use super::storage::Storage;
 use super::usage::Usage;
 use super::{DeviceBuffer, DeviceCopy, DeviceSliceMut};
+use crate::device::Device;
+use crate::device::health::Quiet;
 use crate::driver::DevicePtr;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
@@ -120,6 +124,35 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Self::of_owner(stream, ptr, len, Owner::with_condition(owner, Box::new(may_use)))
     }
 
+    /// As [`Self::from_raw`], for `len` elements of host memory that is not page-locked, on an emulated device. Several
+    /// buffers may be made of the same memory. A GPU cannot use such memory in place: page-lock it with
+    /// [`MappedBuffer::register_raw`](crate::MappedBuffer::register_raw).
+    ///
+    /// # Errors
+    /// As [`Self::from_raw`]; a [driver error](crate::Error::Driver) for a GPU.
+    ///
+    /// # Safety
+    /// As for [`Self::from_raw`].
+    pub unsafe fn from_host_raw(
+        stream: &Stream,
+        host: NonNull<T>,
+        len: usize,
+        owner: impl Any + Send,
+    ) -> Result<Self> {
+        let ptr = DevicePtr(host.as_ptr().expose_provenance() as u64);
+        let mut owner = Exposed { range: None, owner };
+        // `from_raw` refuses a larger size.
+        let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| *bytes <= isize::MAX as usize);
+        if let Some(bytes @ 1..) = bytes {
+            let (device, host) = (stream.device(), host.cast::<c_void>());
+            // SAFETY: the memory stays until `owner` conceals it.
+            device.call(|driver, context| unsafe { driver.host_expose(context, host.as_ptr(), bytes) })?;
+            owner.range = Some((device.clone(), host, bytes));
+        }
+        // SAFETY: passed on from the caller.
+        unsafe { Self::from_raw(stream, ptr, len, owner) }
+    }
+
     fn of_owner(stream: &Stream, ptr: DevicePtr, len: usize, owner: Owner) -> Result<Self> {
         const { assert!(align_of::<T>() <= ALIGN, "elements of device buffers are aligned to at most 256 bytes") };
         let device = stream.device();
@@ -192,5 +225,26 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     pub fn cast<U: DeviceCopy>(self) -> Result<DeviceBuffer<U>> {
         let len = cast::<T, U>(self.as_device_ptr(), self.len)?;
         Ok(DeviceBuffer { storage: self.storage, len, elements: PhantomData })
+    }
+}
+
+/// The owner of host memory that the driver exposes to its devices.
+struct Exposed<O> {
+    range: Option<(Device, NonNull<c_void>, usize)>,
+    #[expect(dead_code, reason = "dropped after the range is concealed")]
+    owner: O,
+}
+
+// SAFETY: the address is only passed to the driver.
+unsafe impl<O: Send> Send for Exposed<O> {}
+
+impl<O> Drop for Exposed<O> {
+    fn drop(&mut self) {
+        let Some((device, host, bytes)) = self.range.take() else { return };
+        let _quiet = Quiet::begin();
+        // SAFETY: the range was exposed, and no work uses it any more.
+        let concealed =
+            device.call_lost(|driver, context| unsafe { driver.host_conceal(context, host.as_ptr(), bytes) });
+        device.0.health.record_drop(concealed);
     }
 }

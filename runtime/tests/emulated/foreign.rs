@@ -1,6 +1,7 @@
 //! Tests that buffers in memory that other code allocated are ordered like all others, and are freed after their last
 //! use.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::ThreadId;
@@ -289,6 +290,38 @@ fn a_failed_adoption_drops_the_owner() {
     unsafe { DeviceBuffer::<u32>::from_raw(&device.default_stream(), DevicePtr::NULL, 1, sender) }
         .unwrap_err();
     assert_eq!(dropped.recv_timeout(SECONDS), Err(RecvTimeoutError::Disconnected));
+}
+
+#[test]
+fn host_memory_is_used_in_place_by_several_buffers() {
+    let (driver, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let kernel = module(&device).kernel::<Mix>().unwrap();
+    let host = NonNull::from(Box::leak(Box::new([1u32, 2, 3, 4]))).cast::<u32>();
+    let (freed, is_freed) = channel();
+    // SAFETY: the elements live until the end of the test. Work on the two buffers is on one stream.
+    let (whole, mut tail) = unsafe {
+        let whole = DeviceBuffer::from_host_raw(&stream, host, 4, freed).unwrap();
+        (whole, DeviceBuffer::from_host_raw(&stream, host.add(1), 3, ()).unwrap())
+    };
+    assert_eq!(driver.live_registered(), 2);
+    kernel.launch(&stream, Launch::auto(3), (1u32, &whole.slice(..3), &mut tail)).unwrap();
+    drop(whole);
+    assert_eq!(is_freed.recv_timeout(SECONDS), Err::<(), _>(RecvTimeoutError::Disconnected));
+    tail.slice_mut(..1).copy_from_host(&[7]).unwrap();
+    stream.synchronize().unwrap();
+    drop(tail);
+    assert_eq!(driver.live_registered(), 0);
+    assert!(device.take_drop_error().is_none());
+    // SAFETY: nothing else uses the leaked elements any more.
+    assert_eq!(unsafe { Box::from_raw(host.cast::<[u32; 4]>().as_ptr()) }[..2], [1, 7]);
+
+    for call in [Call::HostExpose, Call::MemoryDevice] {
+        driver.fail_call(call, 0);
+        // SAFETY: it is refused.
+        unsafe { DeviceBuffer::from_host_raw(&stream, NonNull::from(&mut 1u32), 1, ()) }.unwrap_err();
+        assert_eq!(driver.live_registered(), 0, "{}", call.name());
+    }
 }
 
 #[test]

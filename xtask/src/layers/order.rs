@@ -104,6 +104,7 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
             "buckets",
         ],
     ),
+    ("interop", &["dlpack", "cuda_array"]),
     (
         "tensor",
         &[

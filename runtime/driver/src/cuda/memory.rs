@@ -8,7 +8,7 @@ use cudarc::driver::sys;
 use sys::CUdevice_attribute as Attribute;
 use sys::CUpointer_attribute as PointerAttribute;
 
-use super::call::{self, Feature, RelaxedCapture, check};
+use super::call::{self, Feature, RelaxedCapture, check, not_supported};
 use super::context::bind;
 use super::properties::read_attribute;
 use super::{CudaDriver, mailbox, stream_of};
@@ -132,6 +132,15 @@ unsafe impl MemoryDriver for CudaDriver {
         let _relaxed = RelaxedCapture::enter();
         // SAFETY: guaranteed by the caller.
         unsafe { check("cuMemHostUnregister", sys::cuMemHostUnregister(ptr)) }
+    }
+
+    unsafe fn host_expose(&self, _: Context, ptr: *mut c_void, _: usize) -> Result<()> {
+        let text = format!("{ptr:p} is host memory; page-lock it, or copy it to the device");
+        Err(not_supported("host_expose", text))
+    }
+
+    unsafe fn host_conceal(&self, _: Context, ptr: *mut c_void, _: usize) -> Result<()> {
+        Err(not_supported("host_conceal", format!("{ptr:p} was not exposed")))
     }
 
     fn host_address(&self, context: Context, ptr: *mut c_void) -> Result<DevicePtr> {

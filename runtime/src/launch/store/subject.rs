@@ -29,7 +29,7 @@ pub struct TuningKey<'a> {
     pub kernel: &'a str,
     /// The type arguments of the kernel's instance, separated by commas, such as `f32` or `f32,f64`.
     pub types: &'a str,
-    /// Hash of the code, from [`Module::image_hash`](warpsmith_runtime::Module::image_hash). It is 0 on an emulated
+    /// Hash of the code, from [`Module::image_hash`](crate::Module::image_hash). It is 0 on an emulated
     /// device, for which this crate's version identifies the code instead.
     pub image: u64,
     /// The number of elements. Sizes in the same half of a power-of-two range share a configuration, for example 1024

@@ -25,7 +25,7 @@ pub struct TunedConfiguration {
     /// The median time in microseconds, greater than 0.
     pub median_us: f64,
     /// The toolchain that compiled the code, for display, as returned by
-    /// [`Module::toolchain`](warpsmith_runtime::Module::toolchain).
+    /// [`Module::toolchain`](crate::Module::toolchain).
     pub toolchain: String,
 }
 

@@ -1,0 +1,200 @@
+//! The C types of DLPack 1.3, with the names of `dlpack.h`.
+
+use std::ffi::{c_char, c_int, c_void};
+
+/// Major version of the layout. Only the deleter of a tensor of another major version may be used.
+pub const DLPACK_MAJOR_VERSION: u32 = 1;
+/// Minor version.
+pub const DLPACK_MINOR_VERSION: u32 = 3;
+
+/// The consumer must not write the tensor.
+pub const DLPACK_FLAG_READ_ONLY: u64 = 1;
+/// The producer made a copy for the consumer.
+pub const DLPACK_FLAG_IS_COPIED: u64 = 2;
+/// Elements of fewer than eight bits take a byte each; otherwise they are packed.
+pub const DLPACK_FLAG_IS_SUBBYTE_TYPE_PADDED: u64 = 4;
+
+/// Version of the structs.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DLPackVersion {
+    /// Changes with the layout.
+    pub major: u32,
+    /// Changes with new codes.
+    pub minor: u32,
+}
+
+/// A device.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DLDevice {
+    /// `DLDeviceType`: one of the constants, or a device that this library does not use.
+    pub device_type: i32,
+    /// Index of the device; 0 for host and managed memory.
+    pub device_id: i32,
+}
+
+impl DLDevice {
+    /// `kDLCPU`: host memory.
+    pub const CPU: i32 = 1;
+    /// `kDLCUDA`: memory of a CUDA device.
+    pub const CUDA: i32 = 2;
+    /// `kDLCUDAHost`: page-locked host memory.
+    pub const CUDA_HOST: i32 = 3;
+    /// `kDLCUDAManaged`: managed (unified) memory.
+    pub const CUDA_MANAGED: i32 = 13;
+}
+
+/// The type of the elements.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DLDataType {
+    /// `DLDataTypeCode`.
+    pub code: u8,
+    /// Bits of one lane.
+    pub bits: u8,
+    /// Lanes of a vector; 1 for a number.
+    pub lanes: u16,
+}
+
+impl DLDataType {
+    /// `kDLInt`: signed integer.
+    pub const INT: u8 = 0;
+    /// `kDLUInt`: unsigned integer.
+    pub const UINT: u8 = 1;
+    /// `kDLFloat`: IEEE floating point.
+    pub const FLOAT: u8 = 2;
+    /// `kDLBfloat`: `bfloat16`.
+    pub const BFLOAT: u8 = 4;
+    /// `kDLComplex`: real and imaginary part.
+    pub const COMPLEX: u8 = 5;
+    /// `kDLBool`: a byte that is 0 or 1.
+    pub const BOOL: u8 = 6;
+    /// `kDLFloat8_e4m3fn`.
+    pub const FLOAT8_E4M3FN: u8 = 10;
+    /// `kDLFloat8_e5m2`.
+    pub const FLOAT8_E5M2: u8 = 12;
+}
+
+/// A tensor, whose memory something else owns.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct DLTensor {
+    /// Start of the memory; null for a tensor without elements.
+    pub data: *mut c_void,
+    /// Device of the memory.
+    pub device: DLDevice,
+    /// Number of dimensions.
+    pub ndim: i32,
+    /// Type of the elements.
+    pub dtype: DLDataType,
+    /// `ndim` extents.
+    pub shape: *mut i64,
+    /// `ndim` strides, in elements. Null means row-major without gaps; producers of version 1.2 and later set it.
+    pub strides: *mut i64,
+    /// Distance from `data` to the first element, in bytes.
+    pub byte_offset: u64,
+}
+
+/// A tensor with its owner, in the form before version 1.0: capsule `dltensor`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct DLManagedTensor {
+    /// The tensor.
+    pub dl_tensor: DLTensor,
+    /// The producer's own pointer.
+    pub manager_ctx: *mut c_void,
+    /// Frees the tensor and this struct.
+    pub deleter: Option<unsafe extern "C" fn(*mut DLManagedTensor)>,
+}
+
+/// A tensor with its owner: capsule `dltensor_versioned`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct DLManagedTensorVersioned {
+    /// Version of this struct.
+    pub version: DLPackVersion,
+    /// The producer's own pointer.
+    pub manager_ctx: *mut c_void,
+    /// Frees the tensor and this struct.
+    pub deleter: Option<unsafe extern "C" fn(*mut DLManagedTensorVersioned)>,
+    /// `DLPACK_FLAG_…`.
+    pub flags: u64,
+    /// The tensor.
+    pub dl_tensor: DLTensor,
+}
+
+/// Sets an error of an allocator: the pointer that it was given, the kind of the error, and its text.
+pub type DLPackSetError = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char);
+
+/// First fields of every version of the exchange table.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct DLPackExchangeAPIHeader {
+    /// Version of the table.
+    pub version: DLPackVersion,
+    /// A table of an older major version; null if there is none.
+    pub prev_api: *mut DLPackExchangeAPIHeader,
+}
+
+/// Functions of a producer's tensor type, in the capsule `dlpack_exchange_api` that is the type's attribute
+/// `__dlpack_c_exchange_api__`. No function orders streams: enqueue on the stream that `current_work_stream` returns.
+/// Functions return 0, or -1 with a Python error set.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct DLPackExchangeAPI {
+    /// Version, and older tables.
+    pub header: DLPackExchangeAPIHeader,
+    /// Allocates a tensor with a prototype's type, shape and device. The last two arguments report an error.
+    pub managed_tensor_allocator: Option<
+        unsafe extern "C" fn(
+            *mut DLTensor,
+            *mut *mut DLManagedTensorVersioned,
+            *mut c_void,
+            Option<DLPackSetError>,
+        ) -> c_int,
+    >,
+    /// Exports a Python tensor.
+    pub managed_tensor_from_py_object_no_sync:
+        Option<unsafe extern "C" fn(*mut c_void, *mut *mut DLManagedTensorVersioned) -> c_int>,
+    /// Makes a Python tensor, which takes ownership.
+    pub managed_tensor_to_py_object_no_sync:
+        Option<unsafe extern "C" fn(*mut DLManagedTensorVersioned, *mut *mut c_void) -> c_int>,
+    /// Describes a Python tensor while the caller runs. The producer may leave it out.
+    pub dltensor_from_py_object_no_sync: Option<unsafe extern "C" fn(*mut c_void, *mut DLTensor) -> c_int>,
+    /// Returns the current stream of a device, given by type and index.
+    pub current_work_stream: Option<unsafe extern "C" fn(i32, i32, *mut *mut c_void) -> c_int>,
+}
+
+// SAFETY: a table is constant, and its functions may be called on any thread.
+unsafe impl Sync for DLPackExchangeAPI {}
+// SAFETY: as above.
+unsafe impl Send for DLPackExchangeAPI {}
+
+#[cfg(all(test, target_pointer_width = "64"))]
+mod tests {
+    use std::mem::{offset_of, size_of};
+
+    use super::*;
+
+    #[test]
+    fn layouts_are_those_of_the_header() {
+        assert_eq!([size_of::<DLDevice>(), size_of::<DLDataType>(), size_of::<DLTensor>()], [8, 4, 48]);
+        assert_eq!(
+            [offset_of!(DLTensor, ndim), offset_of!(DLTensor, dtype), offset_of!(DLTensor, shape)],
+            [16, 20, 24]
+        );
+        assert_eq!([size_of::<DLManagedTensor>(), size_of::<DLManagedTensorVersioned>()], [64, 80]);
+        assert_eq!(
+            [
+                offset_of!(DLManagedTensorVersioned, manager_ctx),
+                offset_of!(DLManagedTensorVersioned, deleter),
+                offset_of!(DLManagedTensorVersioned, flags),
+                offset_of!(DLManagedTensorVersioned, dl_tensor),
+            ],
+            [8, 16, 24, 32]
+        );
+        assert_eq!([size_of::<DLPackExchangeAPIHeader>(), size_of::<DLPackExchangeAPI>()], [16, 56]);
+        assert_eq!(offset_of!(DLPackExchangeAPI, current_work_stream), 48);
+    }
+}

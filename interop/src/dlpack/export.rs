@@ -1,0 +1,479 @@
+//! [`Export`]: buffers as DLPack tensors.
+
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::ptr::{NonNull, addr_of_mut, fn_addr_eq, null_mut};
+use std::sync::Arc;
+
+use warpsmith_runtime::driver::StreamHandle;
+use warpsmith_runtime::extension::{Access, BufferUse};
+use warpsmith_runtime::{Device, DeviceBuffer, DevicePtr, Error, Result, Stream};
+
+use super::layout::{Layout, MAX_DIMENSIONS};
+use super::{
+    DLDevice, DLManagedTensor, DLManagedTensorVersioned, DLPACK_FLAG_READ_ONLY, DLPACK_MAJOR_VERSION,
+    DLPACK_MINOR_VERSION, DLPackVersion, DLTensor, DlpackError, Element,
+};
+
+/// CUDA's legacy default stream.
+const LEGACY: i64 = 1;
+/// CUDA's per-thread default stream.
+const PER_THREAD: i64 = 2;
+/// The consumer orders its work itself.
+const NO_ORDER: i64 = -1;
+/// Dimensions that need no heap allocation of their own.
+const INLINE: usize = 4;
+
+/// Returns the `stream` argument to pass to a producer's `__dlpack__`, so that the tensor is ready for later work on
+/// `stream`: the stream's handle, or `None` for an emulated device, whose memory is the host's.
+pub fn stream_argument(stream: &Stream) -> Option<i64> {
+    if stream.device().is_emulated() {
+        return None;
+    }
+    // The driver's null handle is the legacy default stream, which the protocol calls 1.
+    Some((stream.handle().0 as i64).max(LEGACY))
+}
+
+/// The device of a buffer's memory.
+fn device(device: &Device) -> DLDevice {
+    match device.is_emulated() {
+        true => DLDevice { device_type: DLDevice::CPU, device_id: 0 },
+        false => DLDevice { device_type: DLDevice::CUDA, device_id: device.id().ordinal() as i32 },
+    }
+}
+
+/// Returns the stream that stands for a `stream` argument on a CUDA device; `None` if the consumer orders its work
+/// itself.
+///
+/// The per-thread default stream is a different one in each thread. The legacy default stream stands for it: each of
+/// them waits for the other's earlier work.
+///
+/// # Safety
+/// As for [`Stream::adopt`], unless the argument is none, -1, 1 or 2.
+pub(crate) unsafe fn adopt(device: &Device, stream: Option<i64>) -> Result<Option<Stream>> {
+    let handle = match stream {
+        Some(NO_ORDER) => return Ok(None),
+        None | Some(LEGACY | PER_THREAD) => LEGACY,
+        Some(handle @ PER_THREAD..) => handle,
+        Some(stream) => return Err(DlpackError::Stream { stream }.into()),
+    };
+    // SAFETY: passed on from the caller; the default stream is never destroyed.
+    unsafe { Stream::adopt(device, StreamHandle(handle as u64)) }.map(Some)
+}
+
+/// A buffer on its way to a DLPack consumer: set its shape, make the consumer's stream wait, and take the C struct.
+///
+/// ```
+/// use std::sync::Arc;
+/// use warpsmith_interop::dlpack::{Export, Imported};
+/// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Stream::new(&Device::emulated(0)?)?;
+/// let table = Arc::new(DeviceBuffer::from_host(&stream, &[1u8, 2, 3, 4, 5, 6])?);
+/// // Columns 1 and 2 of two rows. The consumer can only read them, because the buffer is shared.
+/// let export = Export::shared(Arc::clone(&table)).with_strides(1, &[2, 2], &[3, 1])?;
+/// // SAFETY: the tensor was just exported, and all work on it is on `stream`.
+/// let imported = unsafe { Imported::from_raw(export.into_raw().as_ptr()) }?;
+/// assert!(imported.is_read_only());
+/// # Ok(())
+/// # }
+/// ```
+pub struct Export(Box<Exported>);
+
+// SAFETY: its pointers are to the box itself or to device memory, which it owns.
+unsafe impl Send for Export {}
+
+/// An exported tensor. Its address is that of `versioned`.
+#[repr(C)]
+pub(super) struct Exported {
+    /// Complete from [`Export::new`] on, except for the pointers into this struct.
+    versioned: DLManagedTensorVersioned,
+    legacy: MaybeUninit<DLManagedTensor>,
+    extents: Extents,
+    /// `None` once the buffer was taken out.
+    owner: Option<Owner>,
+    /// The stream of the consumer's work.
+    consumer: Option<Stream>,
+}
+
+/// Shape, then strides.
+enum Extents {
+    Inline([i64; 2 * INLINE]),
+    Heap(Box<[i64]>),
+}
+
+impl Extents {
+    fn new(shape: &[usize], stride: impl Fn(usize) -> usize) -> Self {
+        let rank = shape.len();
+        // A layout was made of these numbers, so they fit.
+        let number = |at| if at < rank { shape[at] as i64 } else { stride(at - rank) as i64 };
+        if rank <= INLINE {
+            let mut values = [0; 2 * INLINE];
+            (0..2 * rank).for_each(|at| values[at] = number(at));
+            return Self::Inline(values);
+        }
+        Self::Heap((0..2 * rank).map(number).collect())
+    }
+
+    fn values(&mut self) -> &mut [i64] {
+        match self {
+            Self::Inline(values) => values,
+            Self::Heap(values) => values,
+        }
+    }
+}
+
+enum Owner {
+    Unique(DeviceBuffer<u8>),
+    Shared(Arc<dyn Buffer>),
+}
+
+/// A buffer of any type.
+trait Buffer: Send + Sync {
+    fn as_bytes(&self) -> (DevicePtr, usize);
+    fn used(&self, access: Access) -> BufferUse<'_>;
+    fn stream(&self) -> &Stream;
+    fn record_stream(&self, stream: &Stream) -> Result<()>;
+}
+
+impl<T: Element> Buffer for DeviceBuffer<T> {
+    fn as_bytes(&self) -> (DevicePtr, usize) {
+        (self.as_device_ptr(), self.len() * size_of::<T>())
+    }
+
+    fn used(&self, access: Access) -> BufferUse<'_> {
+        self.as_slice().used(access)
+    }
+
+    fn stream(&self) -> &Stream {
+        self.stream()
+    }
+
+    fn record_stream(&self, stream: &Stream) -> Result<()> {
+        self.record_stream(stream)
+    }
+}
+
+impl Exported {
+    fn buffer(&self) -> &dyn Buffer {
+        match &self.owner {
+            Some(Owner::Unique(buffer)) => buffer,
+            Some(Owner::Shared(buffer)) => &**buffer,
+            None => unreachable!("a tensor whose buffer was taken is dropped"),
+        }
+    }
+
+    /// Takes out the buffer and frees the struct, if the tensor is all `bytes` of a buffer that is not shared.
+    ///
+    /// # Safety
+    /// The struct came from [`Export::publish`], and the caller owns it. If a buffer is returned, it is gone.
+    #[inline]
+    pub(super) unsafe fn take(exported: NonNull<Self>, bytes: usize) -> Option<DeviceBuffer<u8>> {
+        // SAFETY: the caller owns the struct.
+        let Self { versioned, owner, .. } = unsafe { exported.as_ref() };
+        let Some(Owner::Unique(buffer)) = owner else { return None };
+        let is_start = bytes == 0 || buffer.as_device_ptr().0 == versioned.dl_tensor.data.addr() as u64;
+        if !is_start || buffer.len() != bytes {
+            return None;
+        }
+        // SAFETY: as above; the struct was boxed.
+        let mut exported = unsafe { Box::from_raw(exported.as_ptr()) };
+        exported.record_consumer();
+        match exported.owner.take() {
+            Some(Owner::Unique(buffer)) => Some(buffer),
+            _ => unreachable!("seen above"),
+        }
+    }
+
+    /// Orders later uses of the memory after the work that is enqueued on the consumer's stream now.
+    #[inline]
+    fn record_consumer(&mut self) {
+        if let Some(consumer) = self.consumer.take() {
+            // It fails in a forked process only, which does not free the memory.
+            let _ = self.buffer().record_stream(&consumer);
+        }
+    }
+}
+
+impl Drop for Exported {
+    fn drop(&mut self) {
+        self.record_consumer();
+    }
+}
+
+/// Deleter of the versioned form.
+unsafe extern "C" fn delete(tensor: *mut DLManagedTensorVersioned) {
+    // SAFETY: the consumer calls it once, with the struct that it was given.
+    drop(unsafe { Box::from_raw((*tensor).manager_ctx.cast::<Exported>()) });
+}
+
+/// Deleter of the unversioned form.
+unsafe extern "C" fn delete_unversioned(tensor: *mut DLManagedTensor) {
+    // SAFETY: as for `delete`.
+    drop(unsafe { Box::from_raw((*tensor).manager_ctx.cast::<Exported>()) });
+}
+
+/// Returns the struct of a tensor that this library exported.
+pub(super) fn exported(tensor: &DLManagedTensorVersioned) -> Option<NonNull<Exported>> {
+    let is_own = tensor.deleter.is_some_and(|deleter| fn_addr_eq(deleter, delete as Deleter<_>));
+    NonNull::new(tensor.manager_ctx.cast()).filter(|_| is_own)
+}
+
+/// As [`exported`], for the unversioned form.
+pub(super) fn exported_unversioned(tensor: &DLManagedTensor) -> Option<NonNull<Exported>> {
+    let is_own = tensor.deleter.is_some_and(|deleter| fn_addr_eq(deleter, delete_unversioned as Deleter<_>));
+    NonNull::new(tensor.manager_ctx.cast()).filter(|_| is_own)
+}
+
+type Deleter<T> = unsafe extern "C" fn(*mut T);
+
+impl Export {
+    /// Exports a buffer as a tensor of one dimension. The consumer may write it.
+    pub fn new<T: Element>(buffer: DeviceBuffer<T>) -> Self {
+        let (ptr, len, buffer) = buffer.into_raw();
+        let device = device(buffer.device());
+        Self::with_owner::<T>(ptr, len, device, 0, Owner::Unique(buffer))
+    }
+
+    /// Exports a buffer that this program goes on reading, as a read-only tensor of one dimension.
+    pub fn shared<T: Element>(buffer: Arc<DeviceBuffer<T>>) -> Self {
+        let (ptr, len, device) = (buffer.as_device_ptr(), buffer.len(), device(buffer.device()));
+        Self::with_owner::<T>(ptr, len, device, DLPACK_FLAG_READ_ONLY, Owner::Shared(buffer))
+    }
+
+    #[inline]
+    fn with_owner<T: Element>(
+        ptr: DevicePtr,
+        len: usize,
+        device: DLDevice,
+        flags: u64,
+        owner: Owner,
+    ) -> Self {
+        let dl_tensor = DLTensor {
+            data: std::ptr::with_exposed_provenance_mut::<c_void>(ptr.0 as usize),
+            device,
+            ndim: 1,
+            dtype: T::DATA_TYPE,
+            shape: null_mut(),
+            strides: null_mut(),
+            byte_offset: 0,
+        };
+        let version = DLPackVersion { major: DLPACK_MAJOR_VERSION, minor: DLPACK_MINOR_VERSION };
+        let (manager_ctx, deleter) = (null_mut(), Some(delete as _));
+        let versioned = DLManagedTensorVersioned { version, manager_ctx, deleter, flags, dl_tensor };
+        let mut exported = Box::<Exported>::new_uninit();
+        let raw = exported.as_mut_ptr();
+        // SAFETY: every field is written, in place, except for `legacy`, which may be uninitialized.
+        unsafe {
+            (&raw mut (*raw).versioned).write(versioned);
+            (&raw mut (*raw).extents).write(Extents::Inline([len as i64, 1, 0, 0, 0, 0, 0, 0]));
+            (&raw mut (*raw).owner).write(Some(owner));
+            (&raw mut (*raw).consumer).write(None);
+            Self(exported.assume_init())
+        }
+    }
+
+    /// Sets the shape. The elements are all of the buffer, in row-major order.
+    ///
+    /// # Errors
+    /// [`DlpackError::Shape`] if the product of the extents is not the buffer's length; [`DlpackError::Dimensions`]
+    /// for more than 64 dimensions. The buffer is then dropped.
+    pub fn with_shape(self, shape: &[usize]) -> Result<Self> {
+        let len = self.len();
+        let mut strides = vec![1usize; shape.len()];
+        for dimension in (1..shape.len()).rev() {
+            strides[dimension - 1] = strides[dimension].saturating_mul(shape[dimension]);
+        }
+        let product = shape.iter().try_fold(1usize, |product, extent| product.checked_mul(*extent));
+        if product != Some(len) {
+            let needed = product.unwrap_or(usize::MAX);
+            return Err(DlpackError::Shape { shape: shape.to_vec(), offset: 0, needed, len }.into());
+        }
+        self.with_strides(0, shape, &strides)
+    }
+
+    /// Sets the index of the first element in the buffer, the shape, and the strides in elements. It replaces what was
+    /// set before.
+    ///
+    /// The offset is part of the tensor's `data`, and `byte_offset` is 0, because some consumers ignore it.
+    ///
+    /// # Errors
+    /// [`DlpackError::Shape`] if the elements are not all in the buffer; [`DlpackError::Strides`],
+    /// [`DlpackError::Dimensions`]; [`DlpackError::Broadcast`] and [`DlpackError::Overlap`] for strides that use an
+    /// element twice. The buffer is then dropped.
+    pub fn with_strides(mut self, offset: usize, shape: &[usize], strides: &[usize]) -> Result<Self> {
+        if shape.len() != strides.len() {
+            return Err(DlpackError::Strides { shape: shape.len(), strides: strides.len() }.into());
+        }
+        if shape.len() > MAX_DIMENSIONS {
+            return Err(DlpackError::Dimensions { ndim: shape.len() as i64 }.into());
+        }
+        // A number beyond `i64` is too large as `i64::MAX` too.
+        let clamp = |numbers: &[usize]| -> Vec<i64> {
+            numbers.iter().map(|number| i64::try_from(*number).unwrap_or(i64::MAX)).collect()
+        };
+        let needed = Layout::new(&clamp(shape), Some(&clamp(strides)))?.span;
+        let len = self.len();
+        if offset.checked_add(needed).is_none_or(|end| end > len) {
+            return Err(DlpackError::Shape { shape: shape.to_vec(), offset, needed, len }.into());
+        }
+        let start = self.0.buffer().as_bytes().0.offset(offset * self.element_bytes());
+        let start = if needed == 0 { DevicePtr::NULL } else { start };
+        let tensor = &mut self.0.versioned.dl_tensor;
+        tensor.data = std::ptr::with_exposed_provenance_mut(start.0 as usize);
+        tensor.ndim = shape.len() as i32;
+        self.0.extents = Extents::new(shape, |dimension| strides[dimension]);
+        Ok(self)
+    }
+
+    /// Sets flags, in addition to those that are set: [`DLPACK_FLAG_READ_ONLY`], or
+    /// [`DLPACK_FLAG_IS_COPIED`](super::DLPACK_FLAG_IS_COPIED) if the buffer is a copy made for the consumer.
+    pub fn with_flags(mut self, flags: u64) -> Self {
+        self.0.versioned.flags |= flags;
+        self
+    }
+
+    /// The stream of the buffer's own copies.
+    pub fn stream(&self) -> &Stream {
+        self.0.buffer().stream()
+    }
+
+    /// The tensor, without shape and strides.
+    pub(crate) fn tensor(&self) -> &DLTensor {
+        &self.0.versioned.dl_tensor
+    }
+
+    /// The extents and the strides.
+    pub(crate) fn extents(&mut self) -> (Vec<i64>, Vec<i64>) {
+        let rank = self.tensor().ndim as usize;
+        let values = &self.0.extents.values()[..2 * rank];
+        (values[..rank].to_vec(), values[rank..].to_vec())
+    }
+
+    /// True if the elements are in row-major order without gaps.
+    pub(crate) fn is_packed(&mut self) -> bool {
+        let (shape, strides) = self.extents();
+        Layout::new(&shape, Some(&strides)).is_ok_and(|layout| layout.is_packed)
+    }
+
+    /// The stream of [`Self::ready_on`].
+    pub(crate) fn consumer(&self) -> Option<&Stream> {
+        self.0.consumer.as_ref()
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.0.versioned.flags & DLPACK_FLAG_READ_ONLY != 0
+    }
+
+    fn element_bytes(&self) -> usize {
+        usize::from(self.tensor().dtype.bits / 8)
+    }
+
+    /// Length of the buffer, in elements.
+    fn len(&self) -> usize {
+        self.0.buffer().as_bytes().1 / self.element_bytes()
+    }
+
+    /// Makes later work on `stream`, the consumer's, wait for all earlier work on the buffer. The buffer's memory is
+    /// reused only after the work that is enqueued on `stream` when the consumer calls the deleter.
+    ///
+    /// # Errors
+    /// [`Error::DifferentDevices`] for a stream of another device; any [driver error](Error::Driver);
+    /// [`GraphError`](warpsmith_runtime::GraphError) if a capture of either does not allow the wait.
+    pub fn ready_on(&mut self, stream: &Stream) -> Result<()> {
+        let what = || ("exporting a tensor".to_owned(), "the buffer".to_owned());
+        stream.check_device(self.stream().device(), what)?;
+        let access = if self.is_read_only() { Access::Read } else { Access::Write };
+        let used = [self.0.buffer().used(access)];
+        // SAFETY: nothing is enqueued but waits.
+        unsafe { stream.enqueue_named("DLPack export", &used, |_| Ok::<_, Error>(())) }?;
+        self.0.consumer = Some(stream.clone());
+        Ok(())
+    }
+
+    /// As [`Self::ready_on`], for the `stream` argument that a consumer passed to `__dlpack__`:
+    ///
+    /// | argument | CUDA device | emulated device |
+    /// | --- | --- | --- |
+    /// | `None` | CUDA's legacy default stream waits | this call waits for the buffer's work |
+    /// | 1, 2 | the legacy, the per-thread default stream waits | an error |
+    /// | a handle | this stream waits | an error |
+    /// | -1 | nothing waits: the consumer orders its work, up to the deleter | the same |
+    ///
+    /// A stream that is being captured by the consumer cannot wait: pass -1, and order the work before the capture.
+    ///
+    /// # Errors
+    /// [`DlpackError::Stream`] for 0 and other negative numbers, [`DlpackError::HostStream`]; as [`Self::ready_on`]; a
+    /// fault of a kernel that was waited for.
+    ///
+    /// # Safety
+    /// A handle is of a stream of the buffer's device that lives until the deleter has been called, and is not being
+    /// captured.
+    pub unsafe fn ready_for(&mut self, stream: Option<i64>) -> Result<()> {
+        let home = self.stream().clone();
+        if !home.device().is_emulated() {
+            // SAFETY: passed on from the caller.
+            let stream = unsafe { adopt(home.device(), stream) }?;
+            return stream.map_or(Ok(()), |stream| self.ready_on(&stream));
+        }
+        match stream {
+            None => {
+                home.check_not_capturing(
+                    "Export::ready_for",
+                    "export before the capture begins or after it ends",
+                )?;
+                self.ready_on(&home)?;
+                home.synchronize()
+            }
+            Some(NO_ORDER) => Ok(()),
+            Some(stream) => Err(DlpackError::HostStream { stream }.into()),
+        }
+    }
+
+    /// Returns the versioned C struct, for a capsule `dltensor_versioned` or a function of the exchange table. Its
+    /// deleter frees the buffer.
+    #[inline]
+    pub fn into_raw(self) -> NonNull<DLManagedTensorVersioned> {
+        self.publish().cast()
+    }
+
+    /// Returns the C struct of versions before 1.0, for a capsule `dltensor`: for consumers that pass no `max_version`.
+    ///
+    /// # Errors
+    /// [`DlpackError::ReadOnlyUnversioned`]; the buffer is then dropped.
+    pub fn into_raw_unversioned(self) -> Result<NonNull<DLManagedTensor>> {
+        if self.is_read_only() {
+            return Err(DlpackError::ReadOnlyUnversioned.into());
+        }
+        let exported = self.publish();
+        // SAFETY: the struct was just made, and nothing else uses it.
+        let Exported { versioned: DLManagedTensorVersioned { dl_tensor, .. }, legacy, .. } =
+            unsafe { &mut *exported.as_ptr() };
+        let deleter = Some(delete_unversioned as _);
+        legacy.write(DLManagedTensor {
+            dl_tensor: *dl_tensor,
+            manager_ctx: exported.as_ptr().cast(),
+            deleter,
+        });
+        // SAFETY: as above; the field is within the struct.
+        Ok(unsafe { NonNull::new_unchecked(addr_of_mut!((*exported.as_ptr()).legacy).cast()) })
+    }
+
+    /// Sets the pointers into the struct, which does not move from now on.
+    #[inline]
+    fn publish(self) -> NonNull<Exported> {
+        let exported = NonNull::from(Box::leak(self.0));
+        let raw = exported.as_ptr();
+        // SAFETY: the box is owned here. References end with the statements; the pointers made of them stay valid,
+        // because later accesses are through `raw`.
+        unsafe {
+            let rank = (*raw).versioned.dl_tensor.ndim as usize;
+            let values = (*raw).extents.values().as_mut_ptr();
+            (*raw).versioned.manager_ctx = raw.cast();
+            (*raw).versioned.dl_tensor.shape = values;
+            (*raw).versioned.dl_tensor.strides = values.add(rank);
+        }
+        exported
+    }
+}

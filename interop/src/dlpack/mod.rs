@@ -1,0 +1,82 @@
+//! DLPack 1.3: tensors exchanged with other frameworks as C structs, without copies.
+//!
+//! Guarantees:
+//!
+//! - An exported buffer is freed when the consumer calls the deleter, after the work that the consumer enqueued on its
+//!   stream until then. The deleter may be called on any thread, in a host function, and after the device was lost.
+//! - The deleter of an imported tensor is called exactly once: when every stream that used the tensor has passed its
+//!   last use, or at once if the import fails. It is not called in a host function.
+//! - An import checks the shape, strides, type, device, alignment and access before any of the memory is used. Each
+//!   refusal is a [`DlpackError`] inside [`Error::Extension`](warpsmith_runtime::Error::Extension).
+//!
+//! | to | use |
+//! | --- | --- |
+//! | give a buffer to a consumer | [`Export`], then [`into_raw`](Export::into_raw) or [`into_raw_unversioned`](Export::into_raw_unversioned) |
+//! | make the consumer's stream wait | [`Export::ready_on`], or [`Export::ready_for`] with the protocol's `stream` argument |
+//! | take a tensor from a producer | [`Imported::from_raw`], [`Imported::from_raw_unversioned`] |
+//! | ask the producer to make a stream wait | [`stream_argument`] |
+//! | use it as a buffer | [`Imported::into_buffer`] |
+//! | use it with strides, or read-only | [`Imported::into_tensor`] |
+//! | match Rust and DLPack types | [`Element`] |
+//! | fill or read the C exchange table | [`DLPackExchangeAPI`] |
+//!
+//! ```
+//! use warpsmith_interop::dlpack::{Export, Imported, stream_argument};
+//! use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+//!
+//! # fn main() -> Result<(), warpsmith_runtime::Error> {
+//! let stream = Stream::new(&Device::emulated(0)?)?;
+//! let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+//!
+//! // As the producer. `stream` is the argument of `__dlpack__`.
+//! let mut export = Export::new(x).with_shape(&[2, 3])?;
+//! let consumer = Stream::new(stream.device())?;
+//! // SAFETY: `consumer` is alive.
+//! unsafe { export.ready_for(stream_argument(&consumer)) }?;
+//! let tensor = export.into_raw(); // for a capsule `dltensor_versioned`
+//!
+//! // As the consumer.
+//! // SAFETY: the tensor was just exported, and is ready on `consumer`.
+//! let imported = unsafe { Imported::from_raw(tensor.as_ptr()) }?;
+//! assert_eq!((imported.shape(), imported.data_type().to_string()), (&[2, 3][..], "float32".to_owned()));
+//! let y = imported.into_buffer::<f32>(&consumer)?;
+//! assert_eq!(y.to_host()?, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Devices
+//!
+//! Memory of a CUDA device is `kDLCUDA`, with the device's ordinal. Memory of an emulated device is host memory, so it
+//! is `kDLCPU`, and NumPy or PyTorch without a GPU read it. An emulated device imports `kDLCPU`; a CUDA device imports
+//! `kDLCUDA`, `kDLCUDAHost` and `kDLCUDAManaged`, and finds the device by the address.
+//!
+//! # Tensors that come back
+//!
+//! A tensor that this library exported, and that nobody unpacked, is imported as the buffer that it was, with that
+//! buffer's stream: no call of the driver, and no heap allocation. A tensor of another library costs two allocations
+//! and a query of its address.
+//!
+//! # Own types
+//!
+//! The C structs are defined here instead of taken from a crate. The header is small and its layout is stable. Crates
+//! such as `dlpark` add containers and Python bindings, whose owners and streams are not those of this runtime.
+
+mod abi;
+mod data_type;
+mod error;
+mod export;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzed;
+mod import;
+mod layout;
+mod tensor;
+
+pub use self::abi::*;
+pub use self::data_type::Element;
+pub use self::error::DlpackError;
+pub(crate) use self::export::adopt;
+pub use self::export::{Export, stream_argument};
+pub use self::import::Imported;
+pub use self::tensor::Tensor;
