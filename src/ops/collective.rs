@@ -19,9 +19,10 @@ use warpsmith_runtime::Result;
 /// [`transfer::collective`](crate::transfer::collective).
 ///
 /// # Errors
-/// Returns [`EmptyList`](warpsmith_runtime::Error::EmptyList) if there are no sources, [`OpError::LengthMismatch`] if
-/// their lengths differ, and [`NoPeerAccess`](warpsmith_runtime::Error::NoPeerAccess) if the devices belong to two
-/// drivers. Also returns the [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`EmptyList`](warpsmith_runtime::Error::EmptyList) if there are no sources,
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) if their lengths differ, and
+/// [`NoPeerAccess`](warpsmith_runtime::Error::NoPeerAccess) if the devices belong to two drivers. Also returns the
+/// [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*, emulated::EmulatedDriver};
