@@ -250,7 +250,7 @@ fn what_is_no_store_is_named() {
 
 #[test]
 fn a_silent_server_ends_the_wait_at_the_deadline() {
-    // The system accepts connections, but nobody replies.
+    // The system accepts connections, but no program replies.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let began = Instant::now();
     let error =

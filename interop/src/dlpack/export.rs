@@ -9,7 +9,7 @@ use warpsmith_runtime::driver::StreamHandle;
 use warpsmith_runtime::extension::{Access, BufferUse};
 use warpsmith_runtime::{Device, DeviceBuffer, DevicePtr, Error, Result, Stream};
 
-use super::layout::{Layout, MAX_DIMENSIONS};
+use super::layout::{Layout, MAX_DIMENSIONS, row_major};
 use super::{
     DLDevice, DLManagedTensor, DLManagedTensorVersioned, DLPACK_FLAG_READ_ONLY, DLPACK_MAJOR_VERSION,
     DLPACK_MINOR_VERSION, DLPackVersion, DLTensor, DlpackError, Element,
@@ -281,16 +281,12 @@ impl Export {
     /// for more than 64 dimensions. The buffer is then dropped.
     pub fn with_shape(self, shape: &[usize]) -> Result<Self> {
         let len = self.len();
-        let mut strides = vec![1usize; shape.len()];
-        for dimension in (1..shape.len()).rev() {
-            strides[dimension - 1] = strides[dimension].saturating_mul(shape[dimension]);
-        }
         let product = shape.iter().try_fold(1usize, |product, extent| product.checked_mul(*extent));
         if product != Some(len) {
             let needed = product.unwrap_or(usize::MAX);
             return Err(DlpackError::Shape { shape: shape.to_vec(), offset: 0, needed, len }.into());
         }
-        self.with_strides(0, shape, &strides)
+        self.with_strides(0, shape, &row_major(shape))
     }
 
     /// Sets the index of the first element in the buffer, the shape, and the strides in elements. It replaces what was

@@ -5,6 +5,15 @@ use super::DlpackError;
 /// Maximum number of dimensions, as in NumPy and PyTorch.
 pub(crate) const MAX_DIMENSIONS: usize = 64;
 
+/// Returns the strides, in elements, of row-major order without gaps.
+pub(crate) fn row_major(shape: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1usize; shape.len()];
+    for dimension in (1..shape.len()).rev() {
+        strides[dimension - 1] = strides[dimension].saturating_mul(shape[dimension].max(1));
+    }
+    strides
+}
+
 /// The size of a tensor whose elements do not overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {

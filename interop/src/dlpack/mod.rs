@@ -1,13 +1,11 @@
 //! DLPack 1.3: tensors exchanged with other frameworks as C structs, without copies.
 //!
-//! Guarantees:
-//!
-//! - An exported buffer is freed when the consumer calls the deleter, after the work that the consumer enqueued on its
-//!   stream until then. The deleter may be called on any thread, in a host function, and after the device was lost.
-//! - The deleter of an imported tensor is called exactly once: when every stream that used the tensor has passed its
-//!   last use, or at once if the import fails. It is not called in a host function.
-//! - An import checks the shape, strides, type, device, alignment and access before any of the memory is used. Each
-//!   refusal is a [`DlpackError`] inside [`Error::Extension`](warpsmith_runtime::Error::Extension).
+//! - When the consumer calls the deleter, the buffer is freed after all work that the consumer has enqueued on its
+//!   stream. The consumer may call the deleter on any thread, in a host function, and after the device was lost.
+//! - This library calls the deleter of an imported tensor exactly once: after the last use of the tensor on every
+//!   stream, or immediately if the import fails. It never calls a deleter in a host function.
+//! - An import checks the shape, strides, type, device, alignment and access before any work uses the memory. A failed
+//!   check returns a [`DlpackError`] inside [`Error::Extension`](warpsmith_runtime::Error::Extension).
 //!
 //! | to | use |
 //! | --- | --- |
@@ -53,14 +51,14 @@
 //!
 //! # Tensors that come back
 //!
-//! A tensor that this library exported, and that nobody unpacked, is imported as the buffer that it was, with that
-//! buffer's stream: no call of the driver, and no heap allocation. A tensor of another library costs two allocations
-//! and a query of its address.
+//! If this library imports a tensor that it exported itself, the import returns the original buffer with its original
+//! stream, without a driver call or a heap allocation. An import of a tensor from another library costs two heap
+//! allocations and one driver query of the address.
 //!
 //! # Own types
 //!
-//! The C structs are defined here instead of taken from a crate. The header is small and its layout is stable. Crates
-//! such as `dlpark` add containers and Python bindings, whose owners and streams are not those of this runtime.
+//! This module defines the C structs itself, because the header is small and its layout is stable. Crates such as
+//! `dlpark` add containers and Python bindings that do not use this runtime's owners and streams.
 
 mod abi;
 mod data_type;

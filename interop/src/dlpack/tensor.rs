@@ -5,6 +5,7 @@ use warpsmith_runtime::{
     Result,
 };
 
+use super::layout::row_major;
 use super::{DlpackError, Element};
 
 /// An imported tensor: elements in device memory, with a shape and strides. Views of it are arguments of kernels.
@@ -48,10 +49,7 @@ impl<T: Element> Tensor<T> {
         is_read_only: bool,
     ) -> Self {
         let shape: Vec<usize> = shape.iter().map(|extent| *extent as usize).collect();
-        let mut packed = vec![1usize; shape.len()];
-        for dimension in (1..shape.len()).rev() {
-            packed[dimension - 1] = packed[dimension].saturating_mul(shape[dimension].max(1));
-        }
+        let packed = row_major(&shape);
         // The strides of dimensions with one element, and of tensors without any, may be anything.
         let is_used = |dimension: usize| shape[dimension] > 1 && !shape.contains(&0);
         let strides = strides.map_or(packed.clone(), |strides| {

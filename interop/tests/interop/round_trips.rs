@@ -142,7 +142,7 @@ fn planes_and_single_rows_are_views() {
     assert_eq!((view.plane_stride(), view.row_stride()), (12, 4));
     assert_eq!(view.plane(1).part(1..2, ..).elements().to_host().unwrap(), [16, 17]);
     assert_eq!(tensor.as_3d_mut().unwrap().columns(), 2);
-    // One row, whose stride nobody uses.
+    // One row, whose stride is not used.
     let tensor = import(&mut memory, &[1, 5], Some(&[1, 1]));
     assert_eq!(tensor.as_2d().unwrap().elements().to_host().unwrap(), [0, 1, 2, 3, 4]);
     assert_eq!(tensor.as_slice().unwrap().len(), 5);
@@ -187,20 +187,4 @@ fn flags_and_devices() {
     assert!(tensor.is_read_only());
     assert_eq!(tensor.as_slice().unwrap().to_host().unwrap(), [1, 2]);
     assert_eq!(tensor.as_slice().unwrap().as_device_ptr(), shared.as_device_ptr());
-}
-
-#[test]
-#[ignore = "prints times"]
-fn times() {
-    let (.., [stream]) = fixture();
-    let mut buffer = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0]).unwrap();
-    const TRIPS: u32 = 1_000_000;
-    let start = std::time::Instant::now();
-    for _ in 0..TRIPS {
-        // SAFETY: the tensor was just exported, and all work on it is on one stream.
-        buffer = unsafe { Imported::from_raw(Export::new(buffer).into_raw().as_ptr()) }
-            .and_then(|imported| imported.into_buffer(&stream))
-            .unwrap();
-    }
-    println!("{:.1} ns per round trip", start.elapsed().as_nanos() as f64 / f64::from(TRIPS));
 }
