@@ -142,7 +142,7 @@ impl CudaArrayInterface {
     }
 }
 
-/// What an imported array needs until its last use.
+/// Shape, strides and owner of an imported array, until its last use.
 struct Held {
     shape: Vec<i64>,
     strides: Option<Vec<i64>>,

@@ -114,7 +114,7 @@ fn convert<T: Element>(imported: Imported, stream: &Stream, as_buffer: bool) {
     }
 }
 
-/// What a tensor points to, and the receiver that learns of its deletion.
+/// Shape and strides of a tensor, and the sender that reports its deletion.
 struct Held {
     shape: Vec<i64>,
     strides: Vec<i64>,

@@ -32,7 +32,7 @@ pub struct Foreign {
     held: Box<Held>,
 }
 
-/// What the tensor points to.
+/// Shape and strides of the tensor, and the sender that reports its deletion.
 struct Held {
     shape: Vec<i64>,
     strides: Vec<i64>,
