@@ -126,6 +126,9 @@ pub struct NewArgs {
     /// Create a library of kernels that others depend on, instead of a program
     #[arg(long)]
     pub lib: bool,
+    /// Create a Python package: kernels as functions on tensors and as PyTorch operators
+    #[arg(long, conflicts_with = "lib")]
+    pub python: bool,
     /// Take Warpsmith from a git repository
     #[arg(
         long,

@@ -20,13 +20,12 @@
 
 use std::any::Any;
 use std::ffi::c_void;
-use std::ptr::{NonNull, null_mut};
+use std::ptr::null_mut;
 
 use warpsmith_runtime::{Result, Stream};
 
 use crate::dlpack::{
-    DLDataType, DLDevice, DLManagedTensorVersioned, DLPACK_FLAG_READ_ONLY, DLPACK_MAJOR_VERSION,
-    DLPACK_MINOR_VERSION, DLPackVersion, DLTensor, DlpackError, Export, Imported, adopt,
+    DLDataType, DLDevice, DLPACK_FLAG_READ_ONLY, DLTensor, DlpackError, Export, Imported, adopt,
 };
 
 /// Value of `version`.
@@ -120,8 +119,8 @@ impl CudaArrayInterface {
             theirs.map_or(Ok(()), |theirs| stream.wait_stream(&theirs))?;
         }
         let device_type = if stream.device().is_emulated() { DLDevice::CPU } else { DLDevice::CUDA };
-        let mut held = Box::new(Held { shape: self.shape, strides, _owner: Box::new(owner) });
-        let dl_tensor = DLTensor {
+        let mut held = Held { shape: self.shape, strides, _owner: Box::new(owner) };
+        let tensor = DLTensor {
             data: std::ptr::with_exposed_provenance_mut::<c_void>(self.address as usize),
             device: DLDevice { device_type, device_id: 0 },
             ndim: held.shape.len().try_into().unwrap_or(i32::MAX),
@@ -130,15 +129,9 @@ impl CudaArrayInterface {
             strides: held.strides.as_mut().map_or(null_mut(), |strides| strides.as_mut_ptr()),
             byte_offset: 0,
         };
-        let managed = Box::new(DLManagedTensorVersioned {
-            version: DLPackVersion { major: DLPACK_MAJOR_VERSION, minor: DLPACK_MINOR_VERSION },
-            manager_ctx: Box::into_raw(held).cast(),
-            deleter: Some(delete),
-            flags: if self.is_read_only { DLPACK_FLAG_READ_ONLY } else { 0 },
-            dl_tensor,
-        });
-        // SAFETY: the tensor is valid, by the caller's promise.
-        unsafe { Imported::from_raw(NonNull::from(Box::leak(managed)).as_ptr()) }
+        let flags = if self.is_read_only { DLPACK_FLAG_READ_ONLY } else { 0 };
+        // SAFETY: the tensor is valid, by the caller's promise; `held` keeps its numbers on the heap.
+        unsafe { Imported::from_tensor(tensor, flags, held) }
     }
 }
 
@@ -147,9 +140,4 @@ struct Held {
     shape: Vec<i64>,
     strides: Option<Vec<i64>>,
     _owner: Box<dyn Send>,
-}
-
-unsafe extern "C" fn delete(tensor: *mut DLManagedTensorVersioned) {
-    // SAFETY: both boxes were leaked by `import`, and the deleter is called once.
-    unsafe { drop((Box::from_raw((*tensor).manager_ctx.cast::<Held>()), Box::from_raw(tensor))) };
 }

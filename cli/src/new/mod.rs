@@ -16,9 +16,11 @@ use crate::args::NewArgs;
 use name::Name;
 use source::Source;
 
-/// Files in every project, keyed by their path in the project. The template manifests have other names because cargo
-/// excludes folders that contain a manifest from a package.
-const FILES: [(&str, &str); 8] = [
+/// Files of a kind of project, by their path in it; `{{crate}}` in a path is the library's name. The template manifests
+/// have other names because cargo excludes folders that contain a manifest from a package.
+type Files = [(&'static str, &'static str)];
+
+const RUST: &Files = &[
     ("Cargo.toml", include_str!("../../template/manifest.toml")),
     (".gitignore", "/target\n"),
     ("build.rs", include_str!("../../template/build.rs")),
@@ -28,26 +30,50 @@ const FILES: [(&str, &str); 8] = [
     ("kernels/Cargo.toml", include_str!("../../template/kernels/manifest.toml")),
     ("kernels/src/lib.rs", include_str!("../../template/kernels/lib.rs")),
 ];
-/// Additional files in a program project.
-const OF_PROGRAM: [(&str, &str); 2] = [
+const OF_PROGRAM: &Files = &[
     ("src/main.rs", include_str!("../../template/main.rs")),
     ("README.md", include_str!("../../template/README.program.md")),
 ];
-/// Additional files in a library project.
-const OF_LIBRARY: [(&str, &str); 1] = [("README.md", include_str!("../../template/README.library.md"))];
+const OF_LIBRARY: &Files = &[("README.md", include_str!("../../template/README.library.md"))];
+const PYTHON: &Files = &[
+    ("Cargo.toml", include_str!("../../template/python/manifest.toml")),
+    (".gitignore", "/target\n.venv/\n__pycache__/\n*.so\n"),
+    ("README.md", include_str!("../../template/python/README.md")),
+    ("build.rs", include_str!("../../template/build.rs")),
+    ("kernels/Cargo.toml", include_str!("../../template/kernels/manifest.toml")),
+    ("kernels/src/lib.rs", include_str!("../../template/python/kernels.rs")),
+    ("pyproject.toml", include_str!("../../template/python/pyproject.toml")),
+    ("python/{{crate}}/__init__.py", include_str!("../../template/python/package/__init__.py")),
+    ("python/{{crate}}/_native.pyi", include_str!("../../template/python/package/_native.pyi")),
+    ("python/{{crate}}/py.typed", ""),
+    ("python/{{crate}}/torch.py", include_str!("../../template/python/package/torch.py")),
+    ("src/lib.rs", include_str!("../../template/python/lib.rs")),
+    ("tests/test_functions.py", include_str!("../../template/python/tests.py")),
+    ("tests/test_torch.py", include_str!("../../template/python/tests_torch.py")),
+];
 
 /// Writes the project.
 pub fn run(args: &NewArgs) -> Result<(), Failure> {
-    let name = Name::of(&args.path, args.name.as_deref()).map_err(Failure::Use)?;
+    let name = Name::of(&args.path, args.name.as_deref(), args.python).map_err(Failure::Use)?;
     let source = Source::of(args).map_err(Failure::Use)?;
-    write(&args.path, &name, &source, args.lib)?;
+    let (files, next): (&[&Files], _) = match args {
+        NewArgs { python: true, .. } => (&[PYTHON], "maturin develop && pytest"),
+        NewArgs { lib: true, .. } => (&[RUST, OF_LIBRARY], "cargo test"),
+        _ => (&[RUST, OF_PROGRAM], "cargo test && cargo run"),
+    };
+    write(&args.path, &name, &source, files, args.lib)?;
     let folder = args.path.display();
-    let run = if args.lib { "" } else { " && cargo run" };
-    println!("Wrote {folder}. Next: cd {folder} && cargo test{run}");
+    println!("Wrote {folder}. Next: cd {folder} && {next}");
     Ok(())
 }
 
-fn write(folder: &Path, name: &Name, source: &Source, is_library: bool) -> Result<(), Failure> {
+fn write(
+    folder: &Path,
+    name: &Name,
+    source: &Source,
+    files: &[&Files],
+    is_library: bool,
+) -> Result<(), Failure> {
     if fs::symlink_metadata(folder).is_ok() {
         let place = folder.display();
         return Err(Failure::Use(format!(
@@ -69,11 +95,11 @@ fn write(folder: &Path, name: &Name, source: &Source, is_library: bool) -> Resul
         Failure::Use(format!("cannot write to {}: {error}{advice}", parent.display()))
     };
     let temporary = Temporary::new(parent).map_err(cannot)?;
-    let files = FILES.iter().chain(if is_library { &OF_LIBRARY[..] } else { &OF_PROGRAM[..] });
-    for (place, template) in files {
+    for (place, template) in files.iter().copied().flatten() {
+        let place = place.replace("{{crate}}", &name.library());
         let depth = usize::from(place.starts_with("kernels/"));
         let text = fill(template, name, source, folder, depth, is_library);
-        let file = temporary.0.join(place);
+        let file = temporary.0.join(&place);
         fs::create_dir_all(file.parent().unwrap_or(&temporary.0))
             .and_then(|()| fs::write(&file, text))
             .map_err(cannot)?;
@@ -102,6 +128,7 @@ fn fill(
         .replace("{{kernels_version}}", version)
         .replace("{{warpsmith}}", &source.dependency("", folder, depth))
         .replace("{{builder}}", &source.dependency("builder", folder, depth))
+        .replace("{{python}}", &source.dependency("python", folder, depth))
         .replace("{{gpu_std}}", &source.dependency("gpu-std", folder, depth))
 }
 

@@ -17,6 +17,11 @@ const KEYWORDS: [&str; 54] = [
     "struct", "super", "trait", "true", "try", "type", "typeof", "unsafe", "unsized", "use", "virtual",
     "where", "while", "yield", "_", "union",
 ];
+/// Keywords of Python that Rust does not have, and modules that a Python project imports.
+const PYTHON: [&str; 23] = [
+    "None", "and", "assert", "class", "def", "del", "elif", "except", "finally", "from", "global", "import",
+    "is", "lambda", "nonlocal", "not", "numpy", "or", "pass", "pytest", "raise", "torch", "with",
+];
 /// Names of crates that every Rust program contains, and folder names that cargo uses.
 const RESERVED: [&str; 9] =
     ["std", "core", "alloc", "test", "proc_macro", "build", "deps", "examples", "incremental"];
@@ -29,14 +34,16 @@ impl Name {
     /// # Errors
     ///
     /// An error that describes the problem with the name and how to fix it.
-    pub fn of(path: &Path, given: Option<&str>) -> Result<Name, String> {
+    pub fn of(path: &Path, given: Option<&str>, is_python: bool) -> Result<Name, String> {
         let last = path.file_name().map(|name| name.to_string_lossy().into_owned());
         let Some(package) = given.map(str::to_owned).or(last) else {
             return Err(format!("{} has no name at its end; write the folder to make", path.display()));
         };
         let advice =
             if given.is_some() { "choose another --name" } else { "choose another, or give one with --name" };
-        match problem(&package) {
+        let of_python =
+            || (is_python && PYTHON.contains(&package.as_str())).then(|| "Python uses it".to_owned());
+        match problem(&package).or_else(of_python) {
             Some(problem) => Err(format!("{package:?} cannot be the name of a package: {problem}; {advice}")),
             None => Ok(Name { package }),
         }
@@ -84,11 +91,12 @@ mod tests {
 
     #[test]
     fn the_folder_names_the_package() {
-        let of = |path: &str| Name::of(Path::new(path), None).map(|name| (name.library(), name.package));
+        let of =
+            |path: &str| Name::of(Path::new(path), None, false).map(|name| (name.library(), name.package));
         assert_eq!(of("work/heat-2d"), Ok(("heat_2d".to_owned(), "heat-2d".to_owned())));
         assert_eq!(of("a/b/"), Ok(("b".to_owned(), "b".to_owned())));
         assert!(of("..").is_err_and(|error| error.contains("has no name at its end")));
-        assert_eq!(Name::of(Path::new("2d"), Some("two-d")).unwrap().kernels(), "two-d-kernels");
+        assert_eq!(Name::of(Path::new("2d"), Some("two-d"), false).unwrap().kernels(), "two-d-kernels");
     }
 
     #[test]
@@ -99,12 +107,13 @@ mod tests {
             ("a b", "' '"),
             ("fn", "keyword"),
             ("test", "reserved"),
+            ("torch", "Python uses it"),
             ("gpu", "uses a crate"),
             ("warpsmith", "uses a crate"),
             ("gpu-std", "uses a crate"),
             ("warpsmith-runtime", "uses a crate"),
         ] {
-            let error = Name::of(Path::new(name), None).unwrap_err();
+            let error = Name::of(Path::new(name), None, true).unwrap_err();
             assert!(error.contains(reason) && error.contains("--name"), "{name}: {error}");
         }
     }

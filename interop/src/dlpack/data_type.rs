@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use num_complex::Complex;
 use warpsmith_runtime::DeviceCopy;
 
-use super::DLDataType;
+use super::{DLDataType, DlpackError};
 
 /// A Rust type that is an element of DLPack tensors. `bool` is [`Checked<bool>`] in device memory.
 pub trait Element: DeviceCopy + sealed::Sealed {
@@ -48,6 +48,23 @@ elements! {
     Complex<f32>: COMPLEX;
     Complex<f64>: COMPLEX;
     Checked<bool>: BOOL;
+}
+
+impl DLDataType {
+    /// Checks that elements are whole bytes of one number.
+    pub(super) fn check_whole(self) -> Result<(), DlpackError> {
+        match self {
+            Self { lanes: 0 | 2.., .. } => Err(DlpackError::Lanes { found: self }),
+            Self { bits, .. } if bits == 0 || bits % 8 != 0 => Err(DlpackError::SubByte { found: self }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that elements are of a type.
+    pub(super) fn check(self, expected: Self) -> Result<(), DlpackError> {
+        self.check_whole()?;
+        if self == expected { Ok(()) } else { Err(DlpackError::DataType { found: self, expected }) }
+    }
 }
 
 /// The name that array libraries use, such as `float32`; `x4` follows for a vector of four.

@@ -83,6 +83,8 @@ pub struct Export(Box<Exported>);
 
 // SAFETY: its pointers are to the box itself or to device memory, which it owns.
 unsafe impl Send for Export {}
+// SAFETY: a shared reference only reads.
+unsafe impl Sync for Export {}
 
 /// An exported tensor. Its address is that of `versioned`.
 #[repr(C)]
@@ -242,6 +244,19 @@ impl Export {
         Self::with_owner::<T>(ptr, len, device, DLPACK_FLAG_READ_ONLY, Owner::Shared(buffer))
     }
 
+    /// Exports a tensor with its shape and strides: the inverse of [`Imported::into_tensor`](super::Imported::into_tensor).
+    pub fn from_tensor(tensor: super::Tensor) -> Self {
+        let (buffer, dtype, shape, strides, is_read_only) = tensor.into_parts();
+        let device = device(buffer.device());
+        let flags = if is_read_only { DLPACK_FLAG_READ_ONLY } else { 0 };
+        let mut export =
+            Self::with_owner::<u8>(buffer.as_device_ptr(), 0, device, flags, Owner::Unique(buffer));
+        export.0.versioned.dl_tensor.dtype = dtype;
+        export.0.versioned.dl_tensor.ndim = shape.len() as i32;
+        export.0.extents = Extents::new(&shape, |dimension| strides[dimension]);
+        export
+    }
+
     #[inline]
     fn with_owner<T: Element>(
         ptr: DevicePtr,
@@ -328,6 +343,11 @@ impl Export {
     pub fn with_flags(mut self, flags: u64) -> Self {
         self.0.versioned.flags |= flags;
         self
+    }
+
+    /// The device of the memory.
+    pub fn device(&self) -> DLDevice {
+        self.tensor().device
     }
 
     /// The stream of the buffer's own copies.

@@ -1,5 +1,6 @@
 //! [`Imported`]: tensors of other code, checked.
 
+use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
 
@@ -8,15 +9,18 @@ use warpsmith_runtime::{DeviceBuffer, DevicePtr, Result, Stream};
 
 use super::export::{Exported, exported, exported_unversioned};
 use super::layout::{Layout, MAX_DIMENSIONS};
+use super::tensor::Extents;
 use super::{
     DLDataType, DLDevice, DLManagedTensor, DLManagedTensorVersioned, DLPACK_FLAG_READ_ONLY,
     DLPACK_MAJOR_VERSION, DLPackVersion, DLTensor, DlpackError, Element, Tensor,
 };
 
-/// A tensor that this program owns: dropping it calls the deleter.
+/// A tensor that this program owns: dropping it calls the deleter, or drops the owner.
 enum Managed {
     Versioned(NonNull<DLManagedTensorVersioned>),
     Unversioned(NonNull<DLManagedTensor>),
+    /// A tensor with its flags and its owner, which is `None` once it was moved out.
+    Described(DLTensor, u64, Option<Box<dyn Any + Send>>),
 }
 
 // SAFETY: the protocol allows to use a tensor, and to call its deleter, on any thread.
@@ -29,6 +33,7 @@ impl Managed {
             Self::Versioned(managed) => unsafe { &managed.as_ref().dl_tensor },
             // SAFETY: as above.
             Self::Unversioned(managed) => unsafe { &managed.as_ref().dl_tensor },
+            Self::Described(tensor, ..) => tensor,
         }
     }
 
@@ -38,6 +43,7 @@ impl Managed {
             // SAFETY: as in `tensor`.
             Self::Versioned(managed) => unsafe { managed.as_ref().flags },
             Self::Unversioned(_) => 0,
+            Self::Described(_, flags, _) => *flags,
         }
     }
 
@@ -48,6 +54,7 @@ impl Managed {
             Self::Versioned(managed) => exported(unsafe { managed.as_ref() }),
             // SAFETY: as in `tensor`.
             Self::Unversioned(managed) => exported_unversioned(unsafe { managed.as_ref() }),
+            Self::Described(..) => None,
         }
     }
 }
@@ -59,6 +66,7 @@ impl Drop for Managed {
             let moved = match self {
                 Self::Versioned(managed) => Self::Versioned(*managed),
                 Self::Unversioned(managed) => Self::Unversioned(*managed),
+                Self::Described(tensor, flags, owner) => Self::Described(*tensor, *flags, owner.take()),
             };
             return drop_elsewhere(Box::new(moved));
         }
@@ -73,6 +81,7 @@ impl Drop for Managed {
                     let deleter = managed.as_ref().deleter;
                     deleter.into_iter().for_each(|delete| delete(managed.as_ptr()));
                 }
+                Self::Described(.., owner) => drop(owner.take()),
             }
         }
     }
@@ -84,6 +93,7 @@ impl Drop for Managed {
 pub struct Imported {
     managed: Managed,
     layout: Layout,
+    is_stream_ordered: bool,
 }
 
 impl Imported {
@@ -124,6 +134,30 @@ impl Imported {
         unsafe { Self::new(Managed::Unversioned(tensor)) }
     }
 
+    /// As [`Self::from_raw`], for a tensor of code without DLPack: `owner` takes the place of the deleter, and frees the
+    /// tensor when it is dropped. `flags` are `DLPACK_FLAG_…`.
+    ///
+    /// # Errors
+    /// As [`Self::from_raw`], except for the version.
+    ///
+    /// # Safety
+    /// As for [`Self::from_raw`]. `shape` and `strides` stay valid until the owner is dropped, also when it is moved.
+    pub unsafe fn from_tensor(tensor: DLTensor, flags: u64, owner: impl Any + Send) -> Result<Self> {
+        // SAFETY: passed on from the caller.
+        unsafe { Self::new(Managed::Described(tensor, flags, Some(Box::new(owner)))) }
+    }
+
+    /// Calls the deleter, or drops the owner, as soon as the buffer or tensor is dropped, without waiting for its work:
+    /// see [`DeviceBuffer::from_raw_stream_ordered`]. It has no effect on host memory.
+    ///
+    /// # Safety
+    /// The memory stays valid for the work that is enqueued on the stream of the conversion at that time. PyTorch and
+    /// other frameworks with a caching allocator reuse memory in the order of the stream that `current_work_stream`
+    /// returns.
+    pub unsafe fn stream_ordered(self) -> Self {
+        Self { is_stream_ordered: true, ..self }
+    }
+
     /// # Safety
     /// As for [`Self::from_raw`], with a tensor of this version.
     unsafe fn new(managed: Managed) -> Result<Self> {
@@ -134,7 +168,8 @@ impl Imported {
         if ndim > 0 && shape.is_null() {
             return Err(DlpackError::NoShape { ndim }.into());
         }
-        let mut imported = Self { managed, layout: Layout { elements: 0, span: 0, is_packed: true } };
+        let layout = Layout { elements: 0, span: 0, is_packed: true };
+        let mut imported = Self { managed, layout, is_stream_ordered: false };
         imported.layout = Layout::new(imported.shape(), imported.strides())?;
         match imported.layout.elements {
             elements @ 1.. if data.is_null() => Err(DlpackError::NoData { elements }.into()),
@@ -198,7 +233,7 @@ impl Imported {
     /// [`DlpackError`]: `DataType`, `Lanes`, `SubByte`, `ReadOnly`, `NotContiguous`, `Device`, `Offset`, `Misaligned`;
     /// as [`DeviceBuffer::from_raw`]. The deleter has then been called.
     pub fn into_buffer<T: Element>(self, stream: &Stream) -> Result<DeviceBuffer<T>> {
-        self.check_type(T::DATA_TYPE)?;
+        self.data_type().check(T::DATA_TYPE)?;
         if self.is_read_only() {
             return Err(DlpackError::ReadOnly.into());
         }
@@ -206,45 +241,34 @@ impl Imported {
             let strides = self.strides().unwrap_or_default().to_vec();
             return Err(DlpackError::NotContiguous { shape: self.shape().to_vec(), strides }.into());
         }
-        let Some(exported) = self.managed.exported() else { return self.adopt(stream) };
+        let Some(exported) = self.managed.exported() else { return self.adopt(stream, size_of::<T>()) };
         // SAFETY: this value owns the tensor.
         let Some(buffer) = (unsafe { Exported::take(exported, self.elements() * size_of::<T>()) }) else {
-            return self.adopt(stream);
+            return self.adopt(stream, size_of::<T>());
         };
         std::mem::forget(self.managed);
         buffer.record_stream(stream)?;
         buffer.cast()
     }
 
-    /// Converts to a tensor on `stream`, in place, with any strides that do not overlap, and possibly read-only. The
-    /// conditions are those of [`Self::into_buffer`].
+    /// Converts to a tensor on `stream`, in place, with elements of any type, any strides that do not overlap, and
+    /// possibly read-only. The conditions are those of [`Self::into_buffer`].
     ///
     /// # Errors
-    /// As [`Self::into_buffer`], except for `ReadOnly` and `NotContiguous`.
-    pub fn into_tensor<T: Element>(self, stream: &Stream) -> Result<Tensor<T>> {
-        self.check_type(T::DATA_TYPE)?;
-        let (shape, is_read_only, is_packed) =
-            (self.shape().to_vec(), self.is_read_only(), self.layout.is_packed);
-        let strides = self.strides().map(<[i64]>::to_vec);
-        let buffer = self.adopt(stream)?;
-        Ok(Tensor::new(buffer, &shape, strides.as_deref(), is_packed, is_read_only))
+    /// As [`Self::into_buffer`], except for `DataType`, `ReadOnly`, `NotContiguous` and `Misaligned`.
+    pub fn into_tensor(self, stream: &Stream) -> Result<Tensor> {
+        let (data_type, is_read_only) = (self.data_type(), self.is_read_only());
+        data_type.check_whole()?;
+        let extents = Extents::new(self.shape(), self.strides(), self.layout.is_packed);
+        let buffer = self.adopt::<u8>(stream, usize::from(data_type.bits / 8))?;
+        Ok(Tensor::new(buffer, data_type, extents, is_read_only))
     }
 
-    /// Checks that the elements are of a type.
-    fn check_type(&self, expected: DLDataType) -> Result<()> {
-        let found = self.data_type();
-        Err(match found {
-            _ if found == expected => return Ok(()),
-            DLDataType { bits: ..8, .. } => DlpackError::SubByte { found },
-            DLDataType { lanes: 0 | 2.., .. } => DlpackError::Lanes { found },
-            _ => DlpackError::DataType { found, expected },
-        }
-        .into())
-    }
-
-    /// Makes a buffer from the first element to the last, which owns the tensor. Its type was checked.
-    fn adopt<T: Element>(self, stream: &Stream) -> Result<DeviceBuffer<T>> {
-        let Self { managed, layout: Layout { span, .. } } = self;
+    /// Makes a buffer of whole elements of `bytes` bytes, as units of `T`, from the first element to the last. The
+    /// buffer owns the tensor.
+    fn adopt<T: Element>(self, stream: &Stream, bytes: usize) -> Result<DeviceBuffer<T>> {
+        let Self { managed, layout: Layout { span, .. }, is_stream_ordered } = self;
+        let span = span * (bytes / size_of::<T>());
         let DLTensor { data, device: found, byte_offset, .. } = *managed.tensor();
         let is_host = match found.device_type {
             DLDevice::CPU if stream.device().is_emulated() => true,
@@ -271,6 +295,7 @@ impl Imported {
         unsafe {
             match host {
                 Some(host) if is_host => DeviceBuffer::from_host_raw(stream, host, span, managed),
+                _ if is_stream_ordered => DeviceBuffer::from_raw_stream_ordered(stream, ptr, span, managed),
                 _ => DeviceBuffer::from_raw(stream, ptr, span, managed),
             }
         }

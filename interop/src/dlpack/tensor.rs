@@ -1,12 +1,14 @@
 //! [`Tensor`]: an imported tensor with strides, or for reading only.
 
+use std::ops::Range;
+
 use warpsmith_runtime::{
     DeviceBuffer, DeviceSlice, DeviceSlice2, DeviceSlice3, DeviceSliceMut, DeviceSliceMut2, DeviceSliceMut3,
-    Result,
+    Result, Stream,
 };
 
 use super::layout::row_major;
-use super::{DlpackError, Element};
+use super::{DLDataType, DlpackError, Element};
 
 /// An imported tensor: elements in device memory, with a shape and strides. Views of it are arguments of kernels.
 ///
@@ -20,7 +22,7 @@ use super::{DlpackError, Element};
 /// // The last two columns of two rows of three.
 /// let raw = Export::new(x).with_strides(1, &[2, 2], &[3, 1])?.into_raw();
 /// // SAFETY: the tensor was just exported, and all work on it is on `stream`.
-/// let mut tensor = unsafe { Imported::from_raw(raw.as_ptr()) }?.into_tensor::<u8>(&stream)?;
+/// let mut tensor = unsafe { Imported::from_raw(raw.as_ptr()) }?.into_tensor(&stream)?;
 /// assert_eq!((tensor.shape(), tensor.strides()), (&[2, 2][..], &[3, 1][..]));
 /// let mut rows = DeviceBuffer::zeros(&stream, 4)?;
 /// stream.copy_rows(tensor.as_2d()?, rows.as_2d_mut(2, 2)?)?;
@@ -30,46 +32,98 @@ use super::{DlpackError, Element};
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Tensor<T: Element> {
+pub struct Tensor {
     /// From the first element to the last.
-    buffer: DeviceBuffer<T>,
-    shape: Vec<usize>,
-    strides: Vec<usize>,
-    is_packed: bool,
+    buffer: DeviceBuffer<u8>,
+    data_type: DLDataType,
+    extents: Extents,
     is_read_only: bool,
 }
 
-impl<T: Element> Tensor<T> {
-    /// Makes a tensor of checked extents and strides.
+/// Shape and strides of an imported tensor.
+#[derive(Debug)]
+pub(super) struct Extents {
+    shape: Vec<usize>,
+    strides: Vec<usize>,
+    is_packed: bool,
+}
+
+impl Extents {
+    /// Converts checked extents and strides.
+    pub(super) fn new(shape: &[i64], strides: Option<&[i64]>, is_packed: bool) -> Self {
+        let shape: Vec<usize> = shape.iter().map(|extent| *extent as usize).collect();
+        let mut packed = row_major(&shape);
+        // The strides of dimensions with one element, and of tensors without any, may be anything.
+        if let Some(strides) = strides.filter(|_| !is_packed) {
+            let used = (0..shape.len()).filter(|&dimension| shape[dimension] > 1);
+            used.for_each(|dimension| packed[dimension] = strides[dimension] as usize);
+        }
+        Self { shape, strides: packed, is_packed }
+    }
+}
+
+impl Tensor {
     pub(super) fn new(
-        buffer: DeviceBuffer<T>,
-        shape: &[i64],
-        strides: Option<&[i64]>,
-        is_packed: bool,
+        buffer: DeviceBuffer<u8>,
+        data_type: DLDataType,
+        extents: Extents,
         is_read_only: bool,
     ) -> Self {
-        let shape: Vec<usize> = shape.iter().map(|extent| *extent as usize).collect();
-        let packed = row_major(&shape);
-        // The strides of dimensions with one element, and of tensors without any, may be anything.
-        let is_used = |dimension: usize| shape[dimension] > 1 && !shape.contains(&0);
-        let strides = strides.map_or(packed.clone(), |strides| {
-            let stride = |dimension| match is_used(dimension) {
-                true => strides[dimension] as usize,
-                false => packed[dimension],
-            };
-            (0..shape.len()).map(stride).collect()
-        });
-        Self { buffer, shape, strides, is_packed, is_read_only }
+        Self { buffer, data_type, extents, is_read_only }
+    }
+
+    /// Makes a contiguous tensor of a buffer's bytes.
+    ///
+    /// # Errors
+    /// [`DlpackError::Shape`] if the shape has another size; [`DlpackError::Lanes`], [`DlpackError::SubByte`]. The
+    /// buffer is then dropped.
+    pub fn from_buffer(buffer: DeviceBuffer<u8>, data_type: DLDataType, shape: &[usize]) -> Result<Self> {
+        data_type.check_whole()?;
+        let bytes = usize::from(data_type.bits / 8);
+        let product = shape.iter().try_fold(1usize, |product, extent| product.checked_mul(*extent));
+        if product.and_then(|elements| elements.checked_mul(bytes)) != Some(buffer.len()) {
+            let (needed, len) = (product.unwrap_or(usize::MAX), buffer.len() / bytes);
+            return Err(DlpackError::Shape { shape: shape.to_vec(), offset: 0, needed, len }.into());
+        }
+        let extents = Extents { shape: shape.to_vec(), strides: row_major(shape), is_packed: true };
+        Ok(Self { buffer, data_type, extents, is_read_only: false })
+    }
+
+    /// Returns the parts of [`Export::from_tensor`](super::Export::from_tensor).
+    pub(super) fn into_parts(self) -> (DeviceBuffer<u8>, DLDataType, Vec<usize>, Vec<usize>, bool) {
+        let Self { buffer, data_type, extents: Extents { shape, strides, .. }, is_read_only } = self;
+        (buffer, data_type, shape, strides, is_read_only)
+    }
+
+    /// Addresses from the first element to the last.
+    pub fn byte_range(&self) -> Range<u64> {
+        let start = self.buffer.as_device_ptr().0;
+        start..start + self.buffer.len() as u64
+    }
+
+    /// Type of the elements.
+    pub fn data_type(&self) -> DLDataType {
+        self.data_type
+    }
+
+    /// The stream of the conversion.
+    pub fn stream(&self) -> &Stream {
+        self.buffer.stream()
+    }
+
+    /// Number of elements.
+    pub fn elements(&self) -> usize {
+        self.extents.shape.iter().product()
     }
 
     /// Extents.
     pub fn shape(&self) -> &[usize] {
-        &self.shape
+        &self.extents.shape
     }
 
     /// Strides, in elements.
     pub fn strides(&self) -> &[usize] {
-        &self.strides
+        &self.extents.strides
     }
 
     /// Returns true if the tensor can only be read.
@@ -78,58 +132,72 @@ impl<T: Element> Tensor<T> {
     }
 
     fn check_contiguous(&self) -> Result<()> {
-        if self.is_packed {
+        let Extents { shape, strides, is_packed } = &self.extents;
+        if *is_packed {
             return Ok(());
         }
         let numbers = |numbers: &[usize]| numbers.iter().map(|number| *number as i64).collect();
-        Err(DlpackError::NotContiguous { shape: numbers(&self.shape), strides: numbers(&self.strides) }
-            .into())
+        Err(DlpackError::NotContiguous { shape: numbers(shape), strides: numbers(strides) }.into())
     }
 
     fn check_writable(&self) -> Result<()> {
         if self.is_read_only { Err(DlpackError::ReadOnly.into()) } else { Ok(()) }
     }
 
+    /// Returns all elements in memory, and the gaps between them.
+    fn elements_as<T: Element>(&self) -> Result<DeviceSlice<'_, T>> {
+        self.data_type.check(T::DATA_TYPE)?;
+        self.buffer.as_slice().cast()
+    }
+
+    /// As [`Self::elements_as`], for writing.
+    fn elements_as_mut<T: Element>(&mut self) -> Result<DeviceSliceMut<'_, T>> {
+        self.check_writable()?;
+        self.data_type.check(T::DATA_TYPE)?;
+        self.buffer.as_mut_slice().cast()
+    }
+
     /// Returns the elements of a contiguous tensor, for reading.
     ///
     /// # Errors
-    /// [`DlpackError::NotContiguous`].
-    pub fn as_slice(&self) -> Result<DeviceSlice<'_, T>> {
+    /// [`DlpackError::NotContiguous`], [`DlpackError::DataType`].
+    pub fn as_slice<T: Element>(&self) -> Result<DeviceSlice<'_, T>> {
         self.check_contiguous()?;
-        Ok(self.buffer.as_slice())
+        self.elements_as()
     }
 
     /// Returns the elements of a contiguous tensor, for writing.
     ///
     /// # Errors
     /// [`DlpackError::NotContiguous`], [`DlpackError::ReadOnly`].
-    pub fn as_mut_slice(&mut self) -> Result<DeviceSliceMut<'_, T>> {
+    pub fn as_mut_slice<T: Element>(&mut self) -> Result<DeviceSliceMut<'_, T>> {
         self.check_contiguous()?;
-        self.check_writable()?;
-        Ok(self.buffer.as_mut_slice())
+        self.elements_as_mut()
     }
 
     /// Returns the buffer of a contiguous tensor.
     ///
     /// # Errors
     /// [`DlpackError::NotContiguous`], [`DlpackError::ReadOnly`]; the tensor is then dropped.
-    pub fn into_buffer(self) -> Result<DeviceBuffer<T>> {
+    pub fn into_buffer<T: Element>(self) -> Result<DeviceBuffer<T>> {
+        self.data_type.check(T::DATA_TYPE)?;
         self.check_contiguous()?;
         self.check_writable()?;
-        Ok(self.buffer)
+        self.buffer.cast()
     }
 
     /// Returns the extents and strides of a view of `N` dimensions, whose last one has stride 1. A view's strides cannot
     /// be below those without gaps, also where a dimension has one element.
     fn view<const N: usize>(&self) -> Result<([usize; N], [usize; N])> {
-        let rank = DlpackError::Rank { found: self.shape.len(), expected: N };
-        let Ok(shape) = <[usize; N]>::try_from(&self.shape[..]) else { return Err(rank.into()) };
+        let Extents { shape, strides: found, .. } = &self.extents;
+        let rank = DlpackError::Rank { found: shape.len(), expected: N };
+        let Ok(shape) = <[usize; N]>::try_from(&shape[..]) else { return Err(rank.into()) };
         let mut strides = [1usize; N];
         for dimension in (0..N).rev() {
             let packed =
                 shape.get(dimension + 1).map_or(1, |&rows| strides[dimension + 1].saturating_mul(rows));
             strides[dimension] = match shape[dimension] {
-                2.. if !shape.contains(&0) => self.strides[dimension],
+                2.. if !shape.contains(&0) => found[dimension],
                 _ => packed,
             };
         }
@@ -143,37 +211,35 @@ impl<T: Element> Tensor<T> {
     ///
     /// # Errors
     /// [`DlpackError::Rank`], [`DlpackError::ColumnStride`]; as [`DeviceSlice::as_2d_strided`].
-    pub fn as_2d(&self) -> Result<DeviceSlice2<'_, T>> {
+    pub fn as_2d<T: Element>(&self) -> Result<DeviceSlice2<'_, T>> {
         let ([rows, columns], [row_stride, _]) = self.view()?;
-        self.buffer.as_2d_strided(rows, columns, row_stride)
+        self.elements_as()?.as_2d_strided(rows, columns, row_stride)
     }
 
     /// Returns a tensor of two dimensions as rows, for writing.
     ///
     /// # Errors
     /// As [`Self::as_2d`]; [`DlpackError::ReadOnly`].
-    pub fn as_2d_mut(&mut self) -> Result<DeviceSliceMut2<'_, T>> {
-        self.check_writable()?;
+    pub fn as_2d_mut<T: Element>(&mut self) -> Result<DeviceSliceMut2<'_, T>> {
         let ([rows, columns], [row_stride, _]) = self.view()?;
-        self.buffer.as_2d_strided_mut(rows, columns, row_stride)
+        self.elements_as_mut()?.into_2d_strided(rows, columns, row_stride)
     }
 
     /// Returns a tensor of three dimensions as planes of rows, for reading.
     ///
     /// # Errors
     /// As [`Self::as_2d`]; as [`DeviceSlice::as_3d_strided`].
-    pub fn as_3d(&self) -> Result<DeviceSlice3<'_, T>> {
+    pub fn as_3d<T: Element>(&self) -> Result<DeviceSlice3<'_, T>> {
         let (shape, [plane_stride, row_stride, _]) = self.view()?;
-        self.buffer.as_3d_strided(shape, [plane_stride, row_stride])
+        self.elements_as()?.as_3d_strided(shape, [plane_stride, row_stride])
     }
 
     /// Returns a tensor of three dimensions as planes of rows, for writing.
     ///
     /// # Errors
     /// As [`Self::as_3d`]; [`DlpackError::ReadOnly`].
-    pub fn as_3d_mut(&mut self) -> Result<DeviceSliceMut3<'_, T>> {
-        self.check_writable()?;
+    pub fn as_3d_mut<T: Element>(&mut self) -> Result<DeviceSliceMut3<'_, T>> {
         let (shape, [plane_stride, row_stride, _]) = self.view()?;
-        self.buffer.as_3d_strided_mut(shape, [plane_stride, row_stride])
+        self.elements_as_mut()?.into_3d_strided(shape, [plane_stride, row_stride])
     }
 }

@@ -25,8 +25,8 @@ fn an_array_goes_and_comes_back_in_place() {
     let (owner, dropped) = channel::<()>();
     // SAFETY: the export, which has the memory, outlives the tensor.
     let imported = unsafe { interface.import(&stream, owner) }.unwrap();
-    let tensor = imported.into_tensor::<f64>(&stream).unwrap();
-    let mut rows = DeviceBuffer::zeros(&stream, 4).unwrap();
+    let tensor = imported.into_tensor(&stream).unwrap();
+    let mut rows = DeviceBuffer::<f64>::zeros(&stream, 4).unwrap();
     stream.copy_rows(tensor.as_2d().unwrap(), rows.as_2d_mut(2, 2).unwrap()).unwrap();
     assert_eq!(rows.to_host().unwrap(), [2.0, 3.0, 5.0, 6.0]);
     drop(tensor);

@@ -39,7 +39,7 @@ fn both_forms<T: Element>(stream: &Stream, name: &str) {
     assert_eq!(back(imported.into_tensor(stream).unwrap().into_buffer().unwrap()), bytes, "{name}");
 
     let column = Export::new(buffer()).with_strides(1, &[2, 1], &[3, 1]).unwrap();
-    let tensor = exported(column).into_tensor::<T>(stream).unwrap();
+    let tensor = exported(column).into_tensor(stream).unwrap();
     let mut rows = DeviceBuffer::<T>::zeros(stream, 2).unwrap();
     stream.copy_rows(tensor.as_2d().unwrap(), rows.as_2d_mut(2, 1).unwrap()).unwrap();
     let size = size_of::<T>();
@@ -107,7 +107,7 @@ fn host_memory_is_used_in_place_with_its_strides() {
     let (foreign, deleted) = Foreign::new(&mut memory);
     // Two rows of three in rows of eight, from the second element on.
     let foreign = foreign.with_layout(&[2, 3], Some(&[8, 1])).with(|foreign| foreign.tensor.byte_offset = 4);
-    let mut tensor = foreign.import().unwrap().into_tensor::<u32>(&stream).unwrap();
+    let mut tensor = foreign.import().unwrap().into_tensor(&stream).unwrap();
     assert_eq!((tensor.shape(), tensor.strides(), tensor.is_read_only()), (&[2, 3][..], &[8, 1][..], false));
     let rows = DeviceBuffer::from_host(&stream, &[1u32, 2, 3, 4, 5, 6]).unwrap();
     stream.copy_rows(rows.as_2d(2, 3).unwrap(), tensor.as_2d_mut().unwrap()).unwrap();
@@ -134,22 +134,22 @@ fn planes_and_single_rows_are_views() {
     let mut memory: Vec<u16> = (0..24).collect();
     let import = |memory: &mut Vec<u16>, shape: &[i64], strides: Option<&[i64]>| {
         let foreign = Foreign::new(memory).0.with_layout(shape, strides);
-        foreign.import().unwrap().into_tensor::<u16>(&stream).unwrap()
+        foreign.import().unwrap().into_tensor(&stream).unwrap()
     };
     let mut tensor = import(&mut memory, &[2, 3, 2], Some(&[12, 4, 1]));
-    let view = tensor.as_3d().unwrap();
+    let view = tensor.as_3d::<u16>().unwrap();
     assert_eq!((view.planes(), view.rows(), view.columns()), (2, 3, 2));
     assert_eq!((view.plane_stride(), view.row_stride()), (12, 4));
     assert_eq!(view.plane(1).part(1..2, ..).elements().to_host().unwrap(), [16, 17]);
-    assert_eq!(tensor.as_3d_mut().unwrap().columns(), 2);
+    assert_eq!(tensor.as_3d_mut::<u16>().unwrap().columns(), 2);
     // One row, whose stride is not used.
     let tensor = import(&mut memory, &[1, 5], Some(&[1, 1]));
-    assert_eq!(tensor.as_2d().unwrap().elements().to_host().unwrap(), [0, 1, 2, 3, 4]);
+    assert_eq!(tensor.as_2d::<u16>().unwrap().elements().to_host().unwrap(), [0, 1, 2, 3, 4]);
     assert_eq!(tensor.as_slice().unwrap().len(), 5);
     // Without strides; a scalar; many dimensions.
     let tensor = import(&mut memory, &[2, 3], None);
     assert_eq!((tensor.strides(), tensor.as_2d().unwrap().row_stride()), (&[3, 1][..], 3));
-    assert_eq!(import(&mut memory, &[], None).as_slice().unwrap().to_host().unwrap(), [0]);
+    assert_eq!(import(&mut memory, &[], None).as_slice::<u16>().unwrap().to_host().unwrap(), [0]);
     let buffer = DeviceBuffer::from_host(&stream, &memory).unwrap();
     let imported = exported(Export::new(buffer).with_shape(&[1, 2, 1, 3, 2, 2]).unwrap());
     assert_eq!((imported.shape(), imported.strides().unwrap()[1]), (&[1, 2, 1, 3, 2, 2][..], 12));
@@ -169,8 +169,8 @@ fn tensors_without_elements() {
     deleted.wait();
     let empty = DeviceBuffer::<f32>::zeros(&stream, 0).unwrap();
     let imported = exported(Export::new(empty).with_shape(&[2, 0]).unwrap());
-    let tensor = imported.into_tensor::<f32>(&stream).unwrap();
-    assert_eq!((tensor.shape(), tensor.as_2d().unwrap().is_empty()), (&[2, 0][..], true));
+    let tensor = imported.into_tensor(&stream).unwrap();
+    assert_eq!((tensor.shape(), tensor.as_2d::<f32>().unwrap().is_empty()), (&[2, 0][..], true));
 }
 
 #[test]
@@ -183,8 +183,8 @@ fn flags_and_devices() {
     let shared = std::sync::Arc::new(buffer());
     let imported = exported(Export::shared(shared.clone()).with_flags(DLPACK_FLAG_IS_COPIED));
     assert_eq!(imported.flags(), DLPACK_FLAG_IS_COPIED | DLPACK_FLAG_READ_ONLY);
-    let tensor = imported.into_tensor::<u8>(&stream).unwrap();
+    let tensor = imported.into_tensor(&stream).unwrap();
     assert!(tensor.is_read_only());
-    assert_eq!(tensor.as_slice().unwrap().to_host().unwrap(), [1, 2]);
-    assert_eq!(tensor.as_slice().unwrap().as_device_ptr(), shared.as_device_ptr());
+    assert_eq!(tensor.as_slice::<u8>().unwrap().to_host().unwrap(), [1, 2]);
+    assert_eq!(tensor.as_slice::<u8>().unwrap().as_device_ptr(), shared.as_device_ptr());
 }

@@ -27,8 +27,8 @@ fn each_stream_argument_waits_for_the_producer() {
         let imported = unsafe { Imported::from_raw(export.into_raw().as_ptr()) }.unwrap();
         assert_eq!(imported.device().device_type, DLDevice::CUDA);
         // As a tensor of another library: by its address.
-        let tensor = imported.into_tensor::<u32>(consumer).unwrap();
-        let copy = tensor.as_slice().unwrap().clone_on(consumer).unwrap();
+        let tensor = imported.into_tensor(consumer).unwrap();
+        let copy = tensor.as_slice::<u32>().unwrap().clone_on(consumer).unwrap();
         drop(tensor);
         assert!(copy.slice(LEN - 1000..).to_host().unwrap().iter().all(|word| *word == 0x11111111));
     }

@@ -124,6 +124,27 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Self::of_owner(stream, ptr, len, Owner::with_condition(owner, Box::new(may_use)))
     }
 
+    /// As [`Self::from_raw`], for memory that its owner frees in stream order, as `cudaFreeAsync` and the caching
+    /// allocators of PyTorch and JAX do: later work on `stream` may reuse the memory, and other work may not. The owner
+    /// is dropped at once when the buffer is dropped, after `stream` was made to wait for the work of other streams. On
+    /// a single stream, no driver call is needed, so the buffer may be made and dropped while other code captures
+    /// `stream`.
+    ///
+    /// # Errors
+    /// As [`Self::from_raw`].
+    ///
+    /// # Safety
+    /// As for [`Self::from_raw`], except that after the owner was dropped, the memory must stay valid for the work that
+    /// is enqueued on `stream` at that time.
+    pub unsafe fn from_raw_stream_ordered(
+        stream: &Stream,
+        ptr: DevicePtr,
+        len: usize,
+        owner: impl Any + Send,
+    ) -> Result<Self> {
+        Self::of_owner(stream, ptr, len, Owner::stream_ordered(owner))
+    }
+
     /// As [`Self::from_raw`], for `len` elements of host memory that is not page-locked, on an emulated device. Several
     /// buffers may be made of the same memory. A GPU cannot use such memory in place: page-lock it with
     /// [`MappedBuffer::register_raw`](crate::MappedBuffer::register_raw).

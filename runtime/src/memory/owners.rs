@@ -31,6 +31,7 @@ pub(crate) struct Owner(Box<Held>);
 struct Held {
     owner: Box<dyn Any + Send>,
     may_use: Option<Condition>,
+    is_stream_ordered: bool,
 }
 
 /// Condition that returns an error if the memory must not be used at that time.
@@ -42,12 +43,17 @@ unsafe impl Sync for Owner {}
 
 impl Owner {
     pub fn new(owner: impl Any + Send) -> Self {
-        Self(Box::new(Held { owner: Box::new(owner), may_use: None }))
+        Self(Box::new(Held { owner: Box::new(owner), may_use: None, is_stream_ordered: false }))
+    }
+
+    /// Creates an owner that frees the memory in the order of the buffer's home stream.
+    pub fn stream_ordered(owner: impl Any + Send) -> Self {
+        Self(Box::new(Held { owner: Box::new(owner), may_use: None, is_stream_ordered: true }))
     }
 
     /// Creates the owner of memory that may be used as long as `may_use` does not return an error.
     pub fn with_condition(owner: impl Any + Send, may_use: Condition) -> Self {
-        Self(Box::new(Held { owner: Box::new(owner), may_use: Some(may_use) }))
+        Self(Box::new(Held { owner: Box::new(owner), may_use: Some(may_use), is_stream_ordered: false }))
     }
 
     /// Returns true if the memory may be used at any time.
@@ -130,6 +136,15 @@ impl Drop for Lost {
 pub(super) fn release(owner: Owner, users: Vec<Stream>) {
     let owner = Arc::new(owner);
     users.into_iter().for_each(|user| end_use(user, Arc::clone(&owner)));
+}
+
+/// As [`release`], for memory of the home stream `home`. A stream-ordered owner is dropped as soon as `home` waits for
+/// the other users.
+pub(super) fn release_at(home: &Stream, owner: Owner, mut users: Vec<Stream>) {
+    if owner.0.is_stream_ordered {
+        users.retain(|user| user != home && home.wait_stream(user).is_err());
+    }
+    release(owner, users);
 }
 
 /// Keeps an owner until a stream has finished the work that is currently enqueued on it.

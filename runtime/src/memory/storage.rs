@@ -175,7 +175,7 @@ impl Storage {
             if let Some(tracked) = self.tracked.get() {
                 tracked.mark_dropped();
             }
-            return owners::release(owner, self.unfinished());
+            return owners::release_at(&self.stream, owner, self.unfinished());
         }
         let mut users = self.usage.users(&self.stream, Timeline::Running);
         if let Some(tracked) = self.tracked.get() {

@@ -328,7 +328,11 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         self.reborrow().into_3d_strided(shape, strides)
     }
 
-    fn into_3d_strided(self, shape: [usize; 3], strides: [usize; 2]) -> Result<DeviceSliceMut3<'a, T>> {
+    /// Like [`Self::as_3d_strided_mut`], but the view has the slice's full lifetime.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`DeviceSlice::as_3d_strided`].
+    pub fn into_3d_strided(self, shape: [usize; 3], strides: [usize; 2]) -> Result<DeviceSliceMut3<'a, T>> {
         let extents = extents_3(shape, strides, self.len())?;
         Ok(DeviceSliceMut3 { elements: self.into_slice(..extents.span()), extents })
     }

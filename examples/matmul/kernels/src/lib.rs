@@ -16,7 +16,7 @@ pub fn naive(a: Slice2<f32>, b: Slice2<f32>, mut c: DisjointMut2<f32>) {
     }
 }
 
-/// Rows and columns of the tiles of [`tiled`].
+/// Rows and columns of the tiles of [`tiled()`].
 const SIDE: usize = 32;
 
 /// One thread per element of `c`, one block per tile of 32 x 32. The block loads tiles of `a` and `b` to shared memory.
@@ -44,7 +44,7 @@ pub fn tiled(
     }
 }
 
-/// Rows and columns of the tile of a block of [`registers`].
+/// Rows and columns of the tile of a block of [`registers()`].
 pub const TILE: usize = 128;
 /// Threads of a block along each side.
 const THREADS: usize = 16;
@@ -100,7 +100,7 @@ unsafe fn store(c: &mut DisjointMut2<f32>, [row, column]: [usize; 2], value: f32
     }
 }
 
-/// Rows and columns of the tile of a block of [`tensor_cores`].
+/// Rows and columns of the tile of a block of [`tensor_cores()`].
 pub const MMA_TILE: usize = 64;
 /// Pairs of adjacent k in a tile: two instructions of 16 steps.
 const PAIRS: usize = 16;

@@ -13,7 +13,7 @@ pub fn saxpy(a: f32, x: &[f32], mut y: DisjointMut<f32>) {
     }
 }
 
-/// Threads of a block of [`smooth`], at most.
+/// Threads of a block of [`smooth()`], at most.
 pub const BLOCK: usize = 256;
 
 /// `out[i]` is the mean of `data[i - 1]`, `data[i]` and `data[i + 1]`; the ends repeat. One thread an element.

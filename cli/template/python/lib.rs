@@ -1,0 +1,71 @@
+//! The operators of this package: each launches a kernel on the tensors of a call.
+
+use {{kernels_crate}}::WIDTH;
+use warpsmith::ops;
+use warpsmith::prelude::*;
+use warpsmith::{bf16, f16};
+use warpsmith_python::{Call, Error, Result, Tensor, TensorMut, dispatch, operators};
+
+/// The GPU image that build.rs made of `kernels/`.
+static KERNELS: GpuImage = warpsmith::include_image!("{{kernels_crate}}");
+
+operators! {
+    "{{crate}}":
+    /// `a * x + y` of two contiguous tensors of one shape.
+    axpy(x, y, a = 1.0);
+    /// `x + residual`, divided by its root mean square along the last dimension and scaled by `weight`; and
+    /// `x + residual` itself.
+    rms_norm(x, residual, weight, epsilon = 1e-6);
+}
+
+fn axpy(call: &Call, x: Tensor, y: Tensor, a: f64) -> Result<TensorMut> {
+    same_shape(&x, &y)?;
+    let mut out = call.empty_like(&x)?;
+    dispatch!(x.data_type(), T in [f32, f16, bf16] => {
+        let arguments = (a as f32, x.as_slice()?, y.as_slice()?, out.as_mut_slice()?);
+        ops::map::<{{kernels_crate}}::axpy<T>>(call.stream(), &KERNELS, arguments)
+    })?;
+    Ok(out)
+}
+
+fn rms_norm(
+    call: &Call,
+    x: Tensor,
+    residual: Tensor,
+    weight: Tensor,
+    epsilon: f64,
+) -> Result<(TensorMut, TensorMut)> {
+    same_shape(&x, &residual)?;
+    let columns = weight.elements();
+    if weight.shape().len() != 1 || x.shape().last() != Some(&columns) {
+        return Err(Error::value("`weight` needs one dimension, as long as the last one of `x`"));
+    }
+    let (mut out, mut sum) = (call.empty_like(&x)?, call.empty_like(&x)?);
+    if x.elements() == 0 {
+        return Ok((out, sum));
+    }
+    // Up to 256 threads have one vector each; longer rows have more vectors per thread.
+    let vectors = columns.div_ceil(WIDTH);
+    let per_thread = vectors.div_ceil(256).next_power_of_two().min(4);
+    let threads = vectors.div_ceil(per_thread).next_multiple_of(32);
+    let launch = Launch::grid_block((x.elements() / columns) as u32, threads as u32);
+    let module = call.device().load(&KERNELS)?;
+    dispatch!(x.data_type(), T in [f32, f16, bf16] => {
+        use {{kernels_crate}}::rms_norm;
+        let (x, residual, weight) = (x.as_slice::<T>()?, residual.as_slice()?, weight.as_slice()?);
+        let arguments = (epsilon as f32, x, residual, weight, sum.as_mut_slice()?, out.as_mut_slice()?);
+        match per_thread {
+            1 => module.kernel::<rms_norm<T, 1>>()?.launch(call.stream(), launch, arguments),
+            2 => module.kernel::<rms_norm<T, 2>>()?.launch(call.stream(), launch, arguments),
+            _ => module.kernel::<rms_norm<T, 4>>()?.launch(call.stream(), launch, arguments),
+        }
+    })?;
+    Ok((out, sum))
+}
+
+fn same_shape(x: &Tensor, other: &Tensor) -> Result<()> {
+    if x.shape() == other.shape() {
+        return Ok(());
+    }
+    Err(Error::value(format!("tensors have the shapes {:?} and {:?}; pass tensors of one shape", x.shape(), other.shape())))
+}

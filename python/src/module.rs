@@ -1,0 +1,107 @@
+//! The Python module of an extension.
+
+use std::cell::UnsafeCell;
+use std::ffi::CString;
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyCFunction, PyDict, PyTuple};
+
+use crate::call::Frame;
+use crate::error::{Error, Result};
+use crate::exchange::arguments;
+use crate::operator::Operator;
+use crate::torch;
+
+/// Python's description of the module, which it writes.
+struct Definition(UnsafeCell<ffi::PyModuleDef>);
+
+// SAFETY: only Python uses it, and imports a module once.
+unsafe impl Sync for Definition {}
+
+static DEFINITION: Definition = Definition(UnsafeCell::new(ffi::PyModuleDef {
+    m_base: ffi::PyModuleDef_HEAD_INIT,
+    m_name: c"_native".as_ptr(),
+    m_doc: std::ptr::null(),
+    // The state is that of the process: one interpreter alone imports the module.
+    m_size: -1,
+    m_methods: null_mut(),
+    m_slots: null_mut(),
+    m_traverse: None,
+    m_clear: None,
+    m_free: None,
+}));
+
+/// Makes the module `_native` of operators, or sets an exception and returns null.
+pub fn initialize(namespace: &'static str, operators: fn() -> Vec<Operator>) -> *mut ffi::PyObject {
+    static OPERATORS: OnceLock<Vec<Operator>> = OnceLock::new();
+    let operators = OPERATORS.get_or_init(operators);
+    // Python calls it attached.
+    Python::attach(|py| match module(py, namespace, operators) {
+        Ok(module) => module.into_ptr(),
+        Err(error) => {
+            PyErr::from(error).restore(py);
+            null_mut()
+        }
+    })
+}
+
+fn module<'py>(
+    py: Python<'py>,
+    namespace: &'static str,
+    operators: &'static [Operator],
+) -> Result<Bound<'py, PyModule>> {
+    // SAFETY: the definition is complete and not moved. Python writes it while this thread is attached.
+    let module = unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyModule_Create(DEFINITION.0.get())) }?;
+    let module = module.cast_into::<PyModule>().map_err(PyErr::from)?;
+    for operator in operators {
+        module.add(operator.name, function(py, operator)?)?;
+    }
+    let register = move |_: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| -> PyResult<()> {
+        static REGISTERED: OnceLock<()> = OnceLock::new();
+        if REGISTERED.get().is_none() {
+            torch::register(namespace, operators)?;
+            let _ = REGISTERED.set(());
+        }
+        Ok(())
+    };
+    let doc = c"register_torch()\n--\n\nRegisters the operators with PyTorch, which was imported.";
+    module
+        .add("register_torch", PyCFunction::new_closure(py, Some(c"register_torch"), Some(doc), register)?)?;
+    Ok(module)
+}
+
+/// Makes the Python function of an operator.
+fn function<'py>(py: Python<'py>, operator: &'static Operator) -> Result<Bound<'py, PyCFunction>> {
+    let Operator { name, doc, names, defaults, call, .. } = operator;
+    let value = |default: &Option<&str>| -> Result<Option<Py<PyAny>>> {
+        let Some(default) = default else { return Ok(None) };
+        let text = CString::new(*default).map_err(|_| Error::value("a default contains a zero byte"))?;
+        Ok(Some(py.eval(&text, None, None)?.unbind()))
+    };
+    let values: Vec<_> = defaults.iter().map(value).collect::<Result<_>>()?;
+    let signature: Vec<_> = names
+        .iter()
+        .zip(*defaults)
+        .map(|(name, default)| match default {
+            Some(default) => format!("{name}={default}"),
+            None => (*name).to_owned(),
+        })
+        .collect();
+    let text = format!("{name}({})\n--\n\n{}", signature.join(", "), doc.trim());
+    let static_text = |text: String| -> Result<&'static std::ffi::CStr> {
+        // Python keeps the pointers as long as the module, which is never unloaded.
+        let text = CString::new(text).map_err(|_| Error::value("a text contains a zero byte"))?;
+        Ok(Box::leak(text.into_boxed_c_str()))
+    };
+    let closure =
+        move |positional: &Bound<'_, PyTuple>, named: Option<&Bound<'_, PyDict>>| -> PyResult<Py<PyAny>> {
+            let arguments = arguments(name, names, &values, positional, named)?;
+            Ok(call(&arguments, Frame::new(names))?)
+        };
+    let name = static_text((*name).to_owned())?;
+    let made = PyCFunction::new_closure(py, Some(name), Some(static_text(text)?), closure);
+    made.map_err(Error::from)
+}

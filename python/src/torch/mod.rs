@@ -1,0 +1,251 @@
+//! PyTorch operators, through the C functions of PyTorch's stable ABI, which are found in the process.
+//!
+//! An operator is registered with its schema, and with one function for the dispatch keys `CPU` and `CUDA`. The function
+//! gets 64-bit values: tensors as handles, which it owns, and numbers. An error is thrown as PyTorch's own exception.
+
+mod api;
+
+use std::ffi::{CString, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::null_mut;
+
+use warpsmith_interop::dlpack::{DLDataType, DLDevice, DLTensor, Imported, Tensor as Untyped};
+use warpsmith_runtime::Stream;
+
+use self::api::{Api, Raw};
+use crate::call::{Allocator, Frame};
+use crate::error::{Error, Result};
+use crate::operator::{Function, Operator};
+use crate::tensor::{Origin, TensorMut};
+
+/// A function that PyTorch calls with its stack, the number of arguments, and the number of results.
+pub(crate) type Boxed = unsafe extern "C-unwind" fn(*mut u64, u64, u64);
+
+/// A tensor of PyTorch, which is released when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Handle(Raw);
+
+// SAFETY: PyTorch counts references atomically; a handle is used by one thread at a time.
+unsafe impl Send for Handle {}
+// SAFETY: as above; a shared handle is only read.
+unsafe impl Sync for Handle {}
+
+impl Handle {
+    /// Returns another handle of the same tensor.
+    fn duplicate(&self) -> Result<Self> {
+        let api = Api::get()?;
+        let mut raw = null_mut();
+        // SAFETY: the handle is alive.
+        api.check("aoti_torch_new_tensor_handle", unsafe { (api.new_tensor_handle)(self.0, &mut raw) })?;
+        Ok(Self(raw))
+    }
+
+    /// Returns the handle for PyTorch's stack, which owns it.
+    fn into_raw(self) -> Raw {
+        let raw = self.0;
+        std::mem::forget(self);
+        raw
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if let Ok(api) = Api::get() {
+            // SAFETY: the handle is owned. It does not report errors.
+            unsafe { (api.delete_tensor_object)(self.0) };
+        }
+    }
+}
+
+/// PyTorch's `ScalarType` and the type in DLPack.
+const TYPES: [(i32, u8, u8); 17] = [
+    (0, DLDataType::UINT, 8),
+    (1, DLDataType::INT, 8),
+    (2, DLDataType::INT, 16),
+    (3, DLDataType::INT, 32),
+    (4, DLDataType::INT, 64),
+    (5, DLDataType::FLOAT, 16),
+    (6, DLDataType::FLOAT, 32),
+    (7, DLDataType::FLOAT, 64),
+    (9, DLDataType::COMPLEX, 64),
+    (10, DLDataType::COMPLEX, 128),
+    (11, DLDataType::BOOL, 8),
+    (15, DLDataType::BFLOAT, 16),
+    (23, DLDataType::FLOAT8_E5M2, 8),
+    (24, DLDataType::FLOAT8_E4M3FN, 8),
+    (27, DLDataType::UINT, 16),
+    (28, DLDataType::UINT, 32),
+    (29, DLDataType::UINT, 64),
+];
+
+/// PyTorch's `DeviceType` and the type in DLPack.
+const DEVICES: [(i32, i32); 2] = [(0, DLDevice::CPU), (1, DLDevice::CUDA)];
+
+/// Reads a tensor's description, which is valid while the handle lives.
+fn describe(api: &Api, Handle(raw): &Handle) -> Result<DLTensor> {
+    let (mut dtype, mut kind, mut index, mut ndim) = (0, 0, 0, 0);
+    let (mut shape, mut strides, mut data) = (null_mut(), null_mut(), null_mut());
+    // SAFETY: the handle is alive, and each function writes one value.
+    unsafe {
+        api.check("aoti_torch_get_dtype", (api.get_dtype)(*raw, &mut dtype))?;
+        api.check("aoti_torch_get_device_type", (api.get_device_type)(*raw, &mut kind))?;
+        api.check("aoti_torch_get_device_index", (api.get_device_index)(*raw, &mut index))?;
+        api.check("aoti_torch_get_dim", (api.get_dim)(*raw, &mut ndim))?;
+        api.check("aoti_torch_get_sizes", (api.get_sizes)(*raw, &mut shape))?;
+        api.check("aoti_torch_get_strides", (api.get_strides)(*raw, &mut strides))?;
+        api.check("aoti_torch_get_data_ptr", (api.get_data_ptr)(*raw, &mut data))?;
+    }
+    let unknown = || Error::Torch(format!("a tensor of scalar type {dtype}, which operators do not support"));
+    let (_, code, bits) = TYPES.into_iter().find(|(scalar, ..)| *scalar == dtype).ok_or_else(unknown)?;
+    let unknown = || Error::Torch(format!("a tensor of device type {kind}, which operators do not support"));
+    let (_, device_type) = DEVICES.into_iter().find(|(torch, _)| *torch == kind).ok_or_else(unknown)?;
+    let device = DLDevice { device_type, device_id: index.max(0) };
+    let dtype = DLDataType { code, bits, lanes: 1 };
+    Ok(DLTensor { data, device, ndim: ndim as i32, dtype, shape, strides, byte_offset: 0 })
+}
+
+/// Imports a tensor, which owns its handle. PyTorch's allocator reuses memory in the order of the current stream.
+fn imported(handle: Handle, tensor: DLTensor) -> Result<Imported> {
+    // SAFETY: the handle keeps the tensor's memory and numbers. PyTorch orders other work by its streams.
+    Ok(unsafe { Imported::from_tensor(tensor, 0, handle)?.stream_ordered() })
+}
+
+/// Imports a tensor argument.
+///
+/// # Safety
+/// `value` is a tensor's handle, which the call owns.
+pub(crate) unsafe fn import(value: u64, frame: &mut Frame) -> Result<(Imported, Stream)> {
+    let handle = Handle(std::ptr::with_exposed_provenance_mut(value as usize));
+    let api = Api::get()?;
+    let tensor = describe(api, &handle)?;
+    let current = || api.current_stream(tensor.device.device_id).map(Some);
+    let stream = frame.stream(tensor.device, current, || Ok(Allocator::Torch))?;
+    Ok((imported(handle, tensor)?, stream))
+}
+
+/// Returns the value of an optional argument, whose box it frees.
+///
+/// # Safety
+/// `value` is null, or points to a value that the call owns.
+pub(crate) unsafe fn unwrap(value: u64) -> Option<u64> {
+    let boxed = std::ptr::with_exposed_provenance_mut::<u64>(value as usize);
+    if boxed.is_null() {
+        return None;
+    }
+    // SAFETY: passed on from the caller. PyTorch allocates the box with C++'s `new`.
+    unsafe {
+        let value = boxed.read();
+        if let Ok(api) = Api::get() {
+            (api.operator_delete)(boxed.cast());
+        }
+        Some(value)
+    }
+}
+
+/// Allocates a contiguous tensor.
+pub(crate) fn empty(
+    stream: &Stream,
+    device: DLDevice,
+    data_type: DLDataType,
+    shape: &[usize],
+) -> Result<(Untyped, Handle)> {
+    let api = Api::get()?;
+    let found = TYPES.into_iter().find(|(_, code, bits)| (*code, *bits) == (data_type.code, data_type.bits));
+    let (dtype, ..) = found.ok_or_else(|| Error::Torch(format!("no scalar type is {data_type}")))?;
+    let (kind, _) = DEVICES[usize::from(device.device_type == DLDevice::CUDA)];
+    let shape: Vec<i64> = shape.iter().map(|extent| i64::try_from(*extent).unwrap_or(i64::MAX)).collect();
+    let mut strides = vec![1i64; shape.len()];
+    for at in (1..shape.len()).rev() {
+        strides[at - 1] = strides[at].saturating_mul(shape[at].max(1));
+    }
+    let mut raw = null_mut();
+    // SAFETY: both arrays have as many numbers as dimensions.
+    let status = unsafe {
+        let (numbers, strides) = (shape.as_ptr(), strides.as_ptr());
+        let index = device.device_id;
+        (api.empty_strided)(shape.len() as i64, numbers, strides, dtype, kind, index, &mut raw)
+    };
+    api.check("aoti_torch_empty_strided", status)?;
+    let handle = Handle(raw);
+    let tensor = describe(api, &handle)?;
+    let returned = handle.duplicate()?;
+    Ok((imported(handle, tensor)?.into_tensor(stream)?, returned))
+}
+
+/// Calls an operator for PyTorch: replaces the arguments on the stack by the results.
+///
+/// # Safety
+/// `stack` has the values of the operator's schema, which the call owns.
+pub unsafe fn call<A, F: Function<A>>(
+    names: &'static [&'static str],
+    function: &F,
+    stack: *mut u64,
+    arguments: u64,
+    results: u64,
+) {
+    let called = catch_unwind(AssertUnwindSafe(|| {
+        if arguments != F::ARGUMENTS.len() as u64 {
+            return Err(Error::Torch(format!("{arguments} values for {} arguments", F::ARGUMENTS.len())));
+        }
+        // SAFETY: passed on from the caller.
+        let tensors = unsafe { function.call_torch(stack, Frame::new(names)) }?;
+        let handle = |TensorMut { origin, .. }| match origin {
+            Origin::Torch(handle) => Ok(handle),
+            _ => Err(Error::ReturnedArgument),
+        };
+        let handles: Vec<Handle> = tensors.into_iter().map(handle).collect::<Result<_>>()?;
+        if handles.len() as u64 != results {
+            return Err(Error::Torch(format!("{} results for {results} values", handles.len())));
+        }
+        for (at, handle) in handles.into_iter().enumerate() {
+            let value = handle.into_raw().expose_provenance() as u64;
+            // SAFETY: the stack has space for arguments and results.
+            unsafe { stack.add(at).write(value) };
+        }
+        Ok(())
+    }));
+    let text = match called {
+        Ok(Ok(())) => return,
+        Ok(Err(error)) => error.to_string(),
+        Err(panic) => Error::Panic(crate::error::panic_text(&*panic)).to_string(),
+    };
+    throw(text);
+}
+
+/// Throws PyTorch's exception.
+fn throw(text: String) {
+    let Ok(api) = Api::get() else { return };
+    // PyTorch copies the text before it unwinds, and this frame then frees it.
+    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+    // SAFETY: the strings are alive during the call. It unwinds through this function, which permits it.
+    unsafe { (api.check_failed)(false, c"warpsmith".as_ptr(), c"operator".as_ptr(), 0, text.as_ptr()) };
+}
+
+/// Registers operators in a namespace, for CPU and CUDA tensors.
+pub(crate) fn register(namespace: &str, operators: &'static [Operator]) -> Result<()> {
+    let api = Api::get()?;
+    let text = |text: &str| CString::new(text).map_err(|_| Error::value("a name contains a zero byte"));
+    let namespace = text(namespace)?;
+    let mut library: *mut c_void = null_mut();
+    // SAFETY: the strings are alive during the calls, and the library until the process ends: deleting it would
+    // remove the operators.
+    unsafe {
+        let defined = (api.library_init_def)(namespace.as_ptr(), c"warpsmith".as_ptr(), 0, &mut library);
+        api.check("aoti_torch_library_init_def", defined)?;
+        for operator in operators {
+            let defined = (api.library_def)(library, text(&operator.schema)?.as_ptr());
+            api.check(&format!("the definition of `{}`", operator.schema), defined)?;
+        }
+        for key in [c"CPU", c"CUDA"] {
+            let (file, mut library) = (c"warpsmith".as_ptr(), null_mut());
+            let made = (api.library_init_impl)(namespace.as_ptr(), key.as_ptr(), file, 0, &mut library);
+            api.check("aoti_torch_library_init_impl", made)?;
+            for operator in operators {
+                let name = text(operator.name)?;
+                let made = (api.library_impl)(library, name.as_ptr(), operator.boxed, api::BUILD_VERSION);
+                api.check(&format!("the registration of `{}`", operator.name), made)?;
+            }
+        }
+    }
+    Ok(())
+}
