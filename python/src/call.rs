@@ -192,22 +192,25 @@ impl Frame {
 }
 
 thread_local! {
-    /// Streams that this thread has used, so that they are not adopted anew in each call.
-    static STREAMS: RefCell<Vec<Stream>> = const { RefCell::new(Vec::new()) };
+    /// Streams that this thread has used, by device and handle.
+    static STREAMS: RefCell<Vec<(i32, u64, Stream)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Returns a CUDA device's stream by its handle; its default stream for `None`.
 fn adopted(ordinal: i32, handle: Option<*mut c_void>) -> Result<Stream> {
-    let device = Device::cuda(ordinal as u32)?;
-    let Some(handle) = handle else { return Ok(device.default_stream()) };
+    let Some(handle) = handle else { return Ok(Device::cuda(ordinal as u32)?.default_stream()) };
     // The driver's null handle is the legacy default stream, which also has the handle 1.
-    let handle = StreamHandle((handle.addr() as u64).max(1));
-    // SAFETY: the framework keeps its current stream, whose work is complete before it is destroyed.
-    let stream = unsafe { Stream::adopt(&device, handle) }?;
+    let handle = (handle.addr() as u64).max(1);
     STREAMS.with_borrow_mut(|streams| {
-        if !streams.contains(&stream) {
-            streams.push(stream.clone());
+        let is_known = |(device, of, _): &&(i32, u64, Stream)| (*device, *of) == (ordinal, handle);
+        if let Some((.., stream)) = streams.iter().find(is_known) {
+            return Ok(stream.clone());
         }
-    });
-    Ok(stream)
+        let device = Device::cuda(ordinal as u32)?;
+        // SAFETY: the framework keeps its current stream, and memory is used only in calls. A later stream with the same
+        // handle is ordered like the earlier one.
+        let stream = unsafe { Stream::adopt_unchecked(&device, StreamHandle(handle)) }?;
+        streams.push((ordinal, handle, stream.clone()));
+        Ok(stream)
+    })
 }

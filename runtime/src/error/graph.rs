@@ -34,6 +34,16 @@ pub enum GraphError {
         bytes: usize,
     },
 
+    /// Other code, which owns the stream, is capturing it.
+    #[error(
+        "{call}: the stream's owner is capturing it, so that the graph would use memory that the runtime reuses; \
+         allocate before the capture, or with the owner's allocator"
+    )]
+    CapturedElsewhere {
+        /// The call.
+        call: &'static str,
+    },
+
     /// A call that is valid only during a capture was made outside of one.
     #[error("{call}: nothing is being captured on this stream; call it within `Graph::capture`")]
     NotCapturing {

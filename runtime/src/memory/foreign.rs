@@ -131,10 +131,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// `stream`.
     ///
     /// # Errors
-    /// As [`Self::from_raw`].
+    /// As [`Self::from_raw`], except that the device of the memory is not looked up.
     ///
     /// # Safety
-    /// As for [`Self::from_raw`], except that after the owner was dropped, the memory must stay valid for the work that
+    /// As for [`Self::from_raw`]; the memory is of the stream's device. In contrast to it, after the owner was dropped, the memory must stay valid for the work that
     /// is enqueued on `stream` at that time.
     pub unsafe fn from_raw_stream_ordered(
         stream: &Stream,
@@ -195,6 +195,11 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
             }
             if ptr.0.checked_add(bytes as u64).is_none() {
                 return Err(refused("they end beyond the last address".to_owned()));
+            }
+            if owner.is_stream_ordered() {
+                // The allocator that frees in stream order knows its device.
+                let storage = Storage::foreign(stream, ptr, bytes, Usage::new(stream), owner);
+                return Ok(Self { storage, len, elements: PhantomData });
             }
             let known =
                 device.call(|driver, context| driver.memory_device(context, ptr)).map_err(|error| {

@@ -61,6 +61,11 @@ impl Owner {
         self.0.may_use.is_none()
     }
 
+    /// Returns true for an owner of [`Self::stream_ordered`].
+    pub fn is_stream_ordered(&self) -> bool {
+        self.0.is_stream_ordered
+    }
+
     /// Returns an error if the memory must not be used now.
     pub fn check(&self) -> Result<()> {
         self.0.may_use.as_ref().map_or(Ok(()), |may_use| may_use())
@@ -141,7 +146,7 @@ pub(super) fn release(owner: Owner, users: Vec<Stream>) {
 /// As [`release`], for memory of the home stream `home`. A stream-ordered owner is dropped as soon as `home` waits for
 /// the other users.
 pub(super) fn release_at(home: &Stream, owner: Owner, mut users: Vec<Stream>) {
-    if owner.0.is_stream_ordered {
+    if owner.is_stream_ordered() {
         users.retain(|user| user != home && home.wait_stream(user).is_err());
     }
     release(owner, users);

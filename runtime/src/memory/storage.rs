@@ -38,6 +38,7 @@ impl Storage {
     pub(super) fn allocate(stream: &Stream, elements: usize, element_bytes: usize) -> Result<Self> {
         let bytes = elements.checked_mul(element_bytes).filter(|bytes| *bytes <= isize::MAX as usize);
         let Some(bytes) = bytes else { return Err(Error::TooManyElements { elements, element_bytes }) };
+        stream.check_not_captured_elsewhere("allocating a buffer")?;
         let allocation = allocator::allocate(stream, bytes)?;
         let usage = Usage::new(stream);
         let storage =

@@ -44,6 +44,8 @@ pub(super) enum Ownership {
     /// Other code created the stream. Contains the driver's ID of the stream, which shows whether the handle was reused
     /// for another stream.
     Adopted(u64),
+    /// Other code created the stream, and guarantees that it lives.
+    Borrowed,
 }
 
 /// Runtime state of a driver stream.

@@ -48,7 +48,7 @@ use self::core::{Ownership, Shared};
 pub use self::current::StreamGuard;
 use crate::device::Device;
 use crate::device::observe::{self, CopyDirection, ObservedStream, On, Operation, Watch, site};
-use crate::driver::{Context, Driver, GraphFunction, StreamHandle};
+use crate::driver::{CaptureStatus, Context, Driver, GraphFunction, StreamHandle};
 use crate::error::{Error, GraphError, Result, code};
 
 /// A queue of work on a device. Cheap to clone; usable from any thread.
@@ -210,6 +210,21 @@ impl Stream {
         self.shared().ownership == Ownership::Device || (!self.device().is_emulated() && self.handle().0 <= 2)
     }
 
+    /// Returns an error if other code is capturing this stream. Memory of the runtime would be reused while the graph
+    /// still uses it.
+    pub(crate) fn check_not_captured_elsewhere(&self, call: &'static str) -> Result<()> {
+        let is_foreign = matches!(self.shared().ownership, Ownership::Adopted(_) | Ownership::Borrowed);
+        // Nobody captures CUDA's own streams, and this runtime knows its own captures.
+        if !is_foreign || self.is_shared() || self.capture_count() % 2 == 1 {
+            return Ok(());
+        }
+        let status = self.device().call(|driver, context| driver.capture_status(context, self.handle()))?;
+        match status {
+            CaptureStatus::None => Ok(()),
+            _ => Err(Error::Graph(GraphError::CapturedElsewhere { call })),
+        }
+    }
+
     /// Calls the driver for work on this stream, like [`Device::call`]. A capture of the stream can detect the call.
     #[inline]
     pub(crate) fn call<R, E: Into<Error>>(
@@ -219,7 +234,7 @@ impl Stream {
         match self.shared().ownership {
             // A stream of the device is never captured.
             Ownership::Device => self.device().call(call),
-            Ownership::Handles => self.call_counted(|| self.device().call(call)),
+            Ownership::Handles | Ownership::Borrowed => self.call_counted(|| self.device().call(call)),
             Ownership::Adopted(number) => self.call_counted(|| self.call_adopted(number, call)),
         }
     }

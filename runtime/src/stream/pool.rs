@@ -187,4 +187,25 @@ impl Stream {
         adopted.push((number, Entry(shared)));
         Ok(Self(shared))
     }
+
+    /// Like [`Self::adopt`], but makes no driver call: the stream may be in a capture of its owner, and later calls do
+    /// not look for a destroyed stream. Each call returns another stream of the runtime, with priority 0. Keep it:
+    /// events order the work of two streams of the runtime, even if they are the same stream of the driver.
+    ///
+    /// During a capture of its owner, kernels that use only memory of the owner can be launched. Allocation fails with
+    /// [`GraphError::CapturedElsewhere`](crate::GraphError::CapturedElsewhere).
+    ///
+    /// # Errors
+    /// Returns [`Error::PerThreadStream`], or the device's error if it is lost.
+    ///
+    /// # Safety
+    /// The stream must belong to this device's primary context. It must not be destroyed before every handle to it and
+    /// every buffer that was used on it is dropped.
+    pub unsafe fn adopt_unchecked(device: &Device, handle: StreamHandle) -> Result<Self> {
+        if handle == PER_THREAD && !device.is_emulated() {
+            return Err(Error::PerThreadStream);
+        }
+        device.check()?;
+        Ok(Self(Shared::boxed(device.clone(), Ownership::Borrowed, StreamCore::new(handle, 0))))
+    }
 }

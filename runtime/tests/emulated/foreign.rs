@@ -80,6 +80,26 @@ fn fixture() -> Fixture {
 }
 
 #[test]
+fn a_stream_ordered_owner_is_dropped_at_once() {
+    let fixture = Fixture::new(driver(1));
+    let [home, other] = [(); 2].map(|()| Stream::new(&fixture.device).unwrap());
+    let memory = DeviceBuffer::<u32>::zeros(&home, 8).unwrap();
+    let (release, held) = channel::<()>();
+    other.host_function(move || held.recv().unwrap()).unwrap();
+    let (sender, receiver) = channel::<()>();
+    // SAFETY: `memory` outlives all uses, and nothing else uses it.
+    let buffer = unsafe { DeviceBuffer::from_raw_stream_ordered(&home, memory.as_device_ptr(), 8, sender) };
+    let mut buffer: DeviceBuffer<u32> = buffer.unwrap();
+    other.memset(&mut buffer, 1).unwrap();
+    drop(buffer);
+    assert_eq!(receiver.try_recv(), Err(std::sync::mpsc::TryRecvError::Disconnected));
+    // Later work on the home stream is behind the other stream's use.
+    assert!(!home.record_event().unwrap().query().unwrap());
+    release.send(()).unwrap();
+    assert_eq!(memory.to_host().unwrap(), [0x01010101; 8]);
+}
+
+#[test]
 fn the_owner_outlives_uses_on_every_stream() {
     let fixture = fixture();
     let [home, second, third] = [(); 3].map(|()| Stream::new(&fixture.device).unwrap());

@@ -5,8 +5,10 @@ use std::collections::HashSet;
 use std::sync::mpsc;
 
 use crate::alone::only_alone;
+use crate::turn;
 use crate::under_test::{device, shared_device};
-use warpsmith_runtime::{Device, DeviceBuffer, Error, Pending, PinnedBuffer, Stream};
+use warpsmith_runtime::driver::CaptureMode;
+use warpsmith_runtime::{Device, DeviceBuffer, Error, GraphError, Pending, PinnedBuffer, Stream};
 
 #[test]
 fn pools_give_streams_of_each_priority() {
@@ -59,6 +61,47 @@ fn a_foreign_stream_works_until_destroyed() {
     drop((buffer, copy, stream));
     // SAFETY: the stream is no longer used.
     unsafe { driver.stream_destroy(context, raw) };
+}
+
+#[test]
+fn a_stream_that_its_owner_captures() {
+    let _turn = turn();
+    let device = device();
+    // SAFETY: its methods receive only live handles and memory of this device.
+    let (driver, context) = unsafe { device.driver() };
+    let raw = driver.stream_create(context, 0).unwrap();
+    let bytes = driver.memory_allocate(context, 4000).unwrap();
+    // SAFETY: the stream and the memory belong to this context and live until everything on them is dropped.
+    let stream = unsafe { Stream::adopt_unchecked(&device, raw) }.unwrap();
+    driver.capture_begin(context, raw, CaptureMode::Global).unwrap();
+    let mut freed = Vec::new();
+    for value in [1u8, 2] {
+        let (sender, receiver) = mpsc::channel::<()>();
+        // SAFETY: as above; the memory outlives its uses.
+        let owned = unsafe { DeviceBuffer::<u8>::from_raw_stream_ordered(&stream, bytes, 4000, sender) };
+        stream.memset(&mut owned.unwrap(), value).unwrap();
+        freed.push(receiver.try_recv() == Err(mpsc::TryRecvError::Disconnected));
+    }
+    assert_eq!(freed, [true; 2], "owners are dropped with their buffers");
+    let refused = DeviceBuffer::<u8>::zeros(&stream, 8).unwrap_err();
+    assert!(matches!(refused, Error::Graph(GraphError::CapturedElsewhere { .. })), "{refused}");
+    let graph = driver.capture_end(context, raw).unwrap();
+    let exec = driver.graph_instantiate(context, graph).unwrap();
+    // SAFETY: the graph's memory is alive, and the handles are not used again.
+    let read = unsafe {
+        driver.graph_launch(context, exec, raw).unwrap();
+        stream.synchronize().unwrap();
+        driver.graph_exec_destroy(context, exec);
+        driver.graph_destroy(context, graph);
+        DeviceBuffer::<u8>::from_raw(&stream, bytes, 4000, ()).unwrap().to_host().unwrap()
+    };
+    assert_eq!(read, [2; 4000]);
+    drop(stream);
+    // SAFETY: nothing uses them any more.
+    unsafe {
+        driver.memory_free(context, bytes).unwrap();
+        driver.stream_destroy(context, raw);
+    }
 }
 
 /// A driver may crash on the handle of a destroyed stream. The test therefore uses the handle again only if another
