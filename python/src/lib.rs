@@ -54,7 +54,7 @@ pub mod expansion {
     pub use pyo3::ffi::PyObject;
 
     pub use crate::module::initialize;
-    pub use crate::torch::call as call_torch;
+    pub use crate::torch::{call as call_torch, throw};
 }
 
 /// Makes the Python module `_native` of functions, whose PyTorch operators have the given namespace. Names of arguments,

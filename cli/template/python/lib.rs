@@ -46,7 +46,7 @@ fn rms_norm(
     }
     // Up to 256 threads have one vector each; longer rows have more vectors per thread.
     let vectors = columns.div_ceil(WIDTH);
-    let per_thread = vectors.div_ceil(256).next_power_of_two().min(4);
+    let per_thread = vectors.div_ceil(256).next_power_of_two().min(8);
     let threads = vectors.div_ceil(per_thread).next_multiple_of(32);
     let launch = Launch::grid_block((x.elements() / columns) as u32, threads as u32);
     let module = call.device().load(&KERNELS)?;
@@ -57,7 +57,8 @@ fn rms_norm(
         match per_thread {
             1 => module.kernel::<rms_norm<T, 1>>()?.launch(call.stream(), launch, arguments),
             2 => module.kernel::<rms_norm<T, 2>>()?.launch(call.stream(), launch, arguments),
-            _ => module.kernel::<rms_norm<T, 4>>()?.launch(call.stream(), launch, arguments),
+            4 => module.kernel::<rms_norm<T, 4>>()?.launch(call.stream(), launch, arguments),
+            _ => module.kernel::<rms_norm<T, 8>>()?.launch(call.stream(), launch, arguments),
         }
     })?;
     Ok((out, sum))

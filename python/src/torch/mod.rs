@@ -212,8 +212,9 @@ pub unsafe fn call<A, F: Function<A>>(
     throw(text);
 }
 
-/// Throws PyTorch's exception.
-fn throw(text: String) {
+/// Throws a `RuntimeError` as PyTorch's C++ exception, which the caller's caller must catch: a function of the ABI
+/// `C-unwind` that PyTorch calls. Returns if PyTorch is not in the process.
+pub fn throw(text: String) {
     let Ok(api) = Api::get() else { return };
     // PyTorch copies the text before it unwinds, and this frame then frees it.
     let text = CString::new(text.replace('\0', " ")).unwrap_or_default();

@@ -38,7 +38,6 @@ impl Storage {
     pub(super) fn allocate(stream: &Stream, elements: usize, element_bytes: usize) -> Result<Self> {
         let bytes = elements.checked_mul(element_bytes).filter(|bytes| *bytes <= isize::MAX as usize);
         let Some(bytes) = bytes else { return Err(Error::TooManyElements { elements, element_bytes }) };
-        stream.check_not_captured_elsewhere("allocating a buffer")?;
         let allocation = allocator::allocate(stream, bytes)?;
         let usage = Usage::new(stream);
         let storage =
@@ -46,6 +45,8 @@ impl Storage {
         if let Some(pool) = storage.allocation.pool() {
             // The memory belongs to a capture, so in every launch of the graph, earlier work may use the same block.
             capturing::note_allocated(stream, pool, || storage.track(Access::Write))?;
+        } else {
+            stream.check_not_captured_elsewhere("allocating a buffer")?;
         }
         Ok(storage)
     }

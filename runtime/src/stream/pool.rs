@@ -192,7 +192,8 @@ impl Stream {
     /// not look for a destroyed stream. Each call returns another stream of the runtime, with priority 0. Keep it:
     /// events order the work of two streams of the runtime, even if they are the same stream of the driver.
     ///
-    /// During a capture of its owner, kernels that use only memory of the owner can be launched. Allocation fails with
+    /// During a capture of its owner, kernels that use only memory of the owner can be launched. Allocation outside of a
+    /// [`MemoryPool`](crate::MemoryPool), which lives as long as the graph, fails with
     /// [`GraphError::CapturedElsewhere`](crate::GraphError::CapturedElsewhere).
     ///
     /// # Errors
