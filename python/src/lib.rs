@@ -53,7 +53,7 @@ pub use warpsmith_interop::dlpack;
 pub mod expansion {
     pub use pyo3::ffi::PyObject;
 
-    pub use crate::module::initialize;
+    pub use crate::module::{Extend, initialize};
     pub use crate::torch::{call as call_torch, throw};
 }
 
@@ -62,17 +62,21 @@ pub mod expansion {
 /// [`Function`] documents.
 ///
 /// The module also has `register_torch()`, which registers the operators `torch.ops.NAMESPACE.FUNCTION` for CPU and CUDA
-/// tensors. A crate of type `cdylib` uses the macro once.
+/// tensors. A crate of type `cdylib` uses the macro once. `"fused", extend:` in the place of `"fused":` also calls
+/// `fn extend(module: &Bound<PyModule>) -> PyResult<()>` of the crate, which adds other functions to the module.
 #[macro_export]
 macro_rules! operators {
-    ($namespace:literal:
+    ($namespace:literal $(, $extend:path)?:
         $($(#[doc = $doc:literal])* $function:ident($($argument:ident $(= $default:expr)?),* $(,)?);)+
     ) => {
         /// Python's entry point of the module.
         #[unsafe(no_mangle)]
         #[allow(non_snake_case)]
         pub extern "C" fn PyInit__native() -> *mut $crate::expansion::PyObject {
-            $crate::expansion::initialize($namespace, || vec![$({
+            #[allow(unused_mut, unused_assignments)]
+            let mut extend: $crate::expansion::Extend = |_| Ok(());
+            $(extend = $extend;)?
+            $crate::expansion::initialize($namespace, extend, || vec![$({
                 unsafe extern "C-unwind" fn called(stack: *mut u64, arguments: u64, results: u64) {
                     // SAFETY: PyTorch calls it with the values of the schema.
                     unsafe { $crate::expansion::call_torch(&NAMES, &$function, stack, arguments, results) }

@@ -34,16 +34,26 @@ static DEFINITION: Definition = Definition(UnsafeCell::new(ffi::PyModuleDef {
     m_free: None,
 }));
 
+/// A function that adds others to the module.
+pub type Extend = fn(&Bound<'_, PyModule>) -> PyResult<()>;
+
 /// Makes the module `_native` of operators, or sets an exception and returns null.
-pub fn initialize(namespace: &'static str, operators: fn() -> Vec<Operator>) -> *mut ffi::PyObject {
+pub fn initialize(
+    namespace: &'static str,
+    extend: Extend,
+    operators: fn() -> Vec<Operator>,
+) -> *mut ffi::PyObject {
     static OPERATORS: OnceLock<Vec<Operator>> = OnceLock::new();
     let operators = OPERATORS.get_or_init(operators);
     // Python calls it attached.
-    Python::attach(|py| match module(py, namespace, operators) {
-        Ok(module) => module.into_ptr(),
-        Err(error) => {
-            PyErr::from(error).restore(py);
-            null_mut()
+    Python::attach(|py| {
+        let made = module(py, namespace, operators).map_err(PyErr::from);
+        match made.and_then(|module| extend(&module).map(|()| module)) {
+            Ok(module) => module.into_ptr(),
+            Err(error) => {
+                error.restore(py);
+                null_mut()
+            }
         }
     })
 }

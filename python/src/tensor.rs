@@ -15,6 +15,18 @@ use crate::torch::Handle;
 #[derive(Debug)]
 pub struct Tensor(pub(crate) dlpack::Tensor);
 
+impl Tensor {
+    /// Swaps two dimensions, without moving elements.
+    ///
+    /// # Panics
+    /// If the tensor does not have both dimensions.
+    #[must_use]
+    pub fn swapped(mut self, one: usize, other: usize) -> Self {
+        self.0.swap_dimensions(one, other);
+        self
+    }
+}
+
 impl Deref for Tensor {
     type Target = dlpack::Tensor;
 

@@ -95,6 +95,33 @@ impl Tensor {
         (buffer, data_type, shape, strides, is_read_only)
     }
 
+    /// Swaps two dimensions, without moving elements.
+    ///
+    /// ```
+    /// # use warpsmith_interop::dlpack::{Element, Tensor};
+    /// # use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+    /// # let stream = Stream::new(&Device::emulated(0)?)?;
+    /// let x = DeviceBuffer::from_host(&stream, &[1u8, 2, 3, 4, 5, 6])?;
+    /// let mut x = Tensor::from_buffer(x, u8::DATA_TYPE, &[2, 3])?;
+    /// x.swap_dimensions(0, 1);
+    /// assert_eq!((x.shape(), x.strides()), (&[3, 2][..], &[1, 3][..]));
+    /// assert!(x.as_slice::<u8>().is_err());
+    /// x.swap_dimensions(0, 1);
+    /// assert!(x.as_slice::<u8>().is_ok());
+    /// # Ok::<(), warpsmith_runtime::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If the tensor does not have both dimensions.
+    pub fn swap_dimensions(&mut self, one: usize, other: usize) {
+        let Extents { shape, strides, is_packed } = &mut self.extents;
+        shape.swap(one, other);
+        strides.swap(one, other);
+        let packed = row_major(shape);
+        *is_packed =
+            shape.contains(&0) || (0..shape.len()).all(|at| shape[at] == 1 || strides[at] == packed[at]);
+    }
+
     /// Addresses from the first element to the last.
     pub fn byte_range(&self) -> Range<u64> {
         let start = self.buffer.as_device_ptr().0;

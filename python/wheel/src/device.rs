@@ -1,0 +1,114 @@
+//! Functions on devices: streams, memory, profiler and ranges.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use warpsmith::profiler::{FileProfiler, Profiler};
+use warpsmith::{Device, Stream, nvtx};
+use warpsmith_python::{Error, Result};
+
+/// Adds the functions to the module.
+pub fn add_functions(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(devices, module)?)?;
+    module.add_function(wrap_pyfunction!(current_stream, module)?)?;
+    module.add_function(wrap_pyfunction!(synchronize, module)?)?;
+    module.add_function(wrap_pyfunction!(memory_stats, module)?)?;
+    module.add_function(wrap_pyfunction!(memory_snapshot, module)?)?;
+    module.add_function(wrap_pyfunction!(empty_cache, module)?)?;
+    module.add_function(wrap_pyfunction!(start_profiler, module)?)?;
+    module.add_function(wrap_pyfunction!(stop_profiler, module)?)?;
+    module.add_function(wrap_pyfunction!(range_push, module)?)?;
+    module.add_function(wrap_pyfunction!(range_pop, module)?)?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))
+}
+
+/// Opens a device by `None` for the best one, the ordinal of a CUDA device, or an object whose text is a name.
+fn open(device: Option<&Bound<'_, PyAny>>) -> Result<Device> {
+    let Some(device) = device else { return Ok(Device::best()?) };
+    match device.extract::<u32>() {
+        Ok(ordinal) => Ok(Device::cuda(ordinal)?),
+        Err(_) => Ok(Device::open(device.str()?.to_cow()?.as_ref())?),
+    }
+}
+
+#[pyfunction]
+fn devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    let dictionary = |info: warpsmith::device::DeviceInfo| {
+        let dictionary = PyDict::new(py);
+        dictionary.set_item("id", info.id.to_string())?;
+        dictionary.set_item("name", info.properties.name)?;
+        dictionary.set_item("capability", info.properties.capability)?;
+        dictionary.set_item("total_memory", info.properties.total_memory)?;
+        dictionary.set_item("multiprocessors", info.properties.multiprocessors)?;
+        dictionary.set_item("is_emulated", info.id.is_emulated())?;
+        Ok(dictionary)
+    };
+    py.detach(Device::list).into_iter().map(dictionary).collect()
+}
+
+#[pyfunction]
+#[pyo3(signature = (device = None))]
+fn current_stream(device: Option<&Bound<'_, PyAny>>) -> Result<u64> {
+    Ok(Stream::current(&open(device)?).handle().0)
+}
+
+#[pyfunction]
+#[pyo3(signature = (device = None))]
+fn synchronize(py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> Result<()> {
+    let device = open(device)?;
+    Ok(py.detach(|| device.synchronize())?)
+}
+
+#[pyfunction]
+#[pyo3(signature = (device = None))]
+fn memory_stats<'py>(py: Python<'py>, device: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyDict>> {
+    let dictionary = PyDict::new(py);
+    for (name, value) in open(device)?.memory().statistics().to_map() {
+        dictionary.set_item(name, value)?;
+    }
+    Ok(dictionary)
+}
+
+#[pyfunction]
+#[pyo3(signature = (device = None))]
+fn memory_snapshot<'py>(py: Python<'py>, device: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
+    let text = open(device)?.memory().snapshot().to_json();
+    py.import("json")?.call_method1("loads", (text,))
+}
+
+#[pyfunction]
+#[pyo3(signature = (device = None))]
+fn empty_cache(py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> Result<u64> {
+    let device = open(device)?;
+    Ok(py.detach(|| device.memory().empty_cache())?)
+}
+
+/// The running profiler, of which a process has one.
+static PROFILER: Mutex<Option<FileProfiler>> = Mutex::new(None);
+
+#[pyfunction]
+fn start_profiler(py: Python<'_>, path: PathBuf) -> Result<()> {
+    let profiler = py.detach(|| Profiler::to_file(path))?;
+    *PROFILER.lock().unwrap_or_else(PoisonError::into_inner) = Some(profiler);
+    Ok(())
+}
+
+#[pyfunction]
+fn stop_profiler(py: Python<'_>) -> Result<u64> {
+    let profiler = PROFILER.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let profiler =
+        profiler.ok_or_else(|| Error::value("no profiler runs; call start_profiler(path) first"))?;
+    Ok(py.detach(|| profiler.finish())?.records)
+}
+
+#[pyfunction]
+fn range_push(name: String) {
+    nvtx::range_push(name);
+}
+
+#[pyfunction]
+fn range_pop() {
+    nvtx::range_pop();
+}
