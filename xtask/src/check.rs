@@ -16,6 +16,7 @@ use crate::layers;
 use crate::licences;
 use crate::package;
 use crate::process::{beside_cargo, cargo, run, step};
+use crate::python;
 use crate::reference;
 use crate::setup::{debugger, setup};
 use crate::words;
@@ -86,6 +87,7 @@ pub fn check(root: &Path) -> Result<()> {
     };
     // The user's workflow: `examples/own-kernels`, as written by the command, with the packages as published.
     let scaffold = || package::scaffold(root, &["test", "--workspace", "--no-run"], with_clippy);
+    let python = || python::python(root, false);
     // Detects features that depend on another feature without enabling it. GPU code is compiled only as far as rustc's
     // checks.
     let features = || {
@@ -105,7 +107,7 @@ pub fn check(root: &Path) -> Result<()> {
         book::build_if_possible(root)
     };
     let checked_kernels = || check_device_library(root).map(drop);
-    let steps: [(&str, &dyn Fn() -> Result<()>); 14] = [
+    let steps: [(&str, &dyn Fn() -> Result<()>); 15] = [
         ("format", &format),
         ("layers", &layers),
         ("licences", &licences),
@@ -120,6 +122,7 @@ pub fn check(root: &Path) -> Result<()> {
         ("pages in a browser", &page),
         ("examples", &examples),
         ("project of a user", &scaffold),
+        ("Python", &python),
     ];
 
     let start = Instant::now();

@@ -18,6 +18,7 @@
 //! | [`words`] | checks that doc comments begin with a noun or a verb, that names and texts use standard terms, and that sentences are short |
 //! | [`browser`] | finds or installs the browser in which the page tests run |
 //! | [`bundle`] | packs tests, benches and the command into one folder, for a GPU machine without Rust |
+//! | [`python`] | builds, installs and tests the Python wheel and a package of `warpsmith new --python` |
 //! | [`licences`] | checks that `deny.toml` allows the dependencies' licences |
 //! | [`minimal`] | checks that the minimum versions in the manifests are not too low |
 //! | [`package`] | tests the packages as published, and a user's project that depends on them |
@@ -43,6 +44,7 @@ mod markdown;
 mod minimal;
 mod package;
 mod process;
+mod python;
 mod quick;
 mod quickstart;
 mod reference;
@@ -71,6 +73,9 @@ usage: cargo xtask COMMAND
   licences     fail on dependencies whose licence deny.toml does not allow
   minimal      check the workspace with the lowest versions of dependencies that the manifests allow
   package      make the packages as they are published, with their GPU image, and verify them
+  python [--torch]
+               build, install and test the Python wheel and a package of `warpsmith new --python`, with NumPy; with
+               --torch, PyTorch too, which is some 3 GB
   scaffold     build and run a project of `warpsmith new` with the packages alone
   bundle [NAME…]
                pack tests, benches and the command into target/bundle/ for a GPU machine without Rust; only those
@@ -107,6 +112,8 @@ fn main() -> ExitCode {
             let build = ["test", "--workspace", "--no-run"];
             process::step("project of a user", || package::scaffold(&root, &build, |command| command))
         }
+        ["python"] => python::python(&root, false),
+        ["python", "--torch"] => python::python(&root, true),
         ["bundle", names @ ..] => bundle::bundle(&root, names),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

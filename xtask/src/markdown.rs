@@ -55,7 +55,28 @@ impl<'a> Page<'a> {
         })
     }
 
-    /// Returns the listings.
+    /// Returns the info string and the text of each listing.
+    pub fn listings(self) -> Vec<(&'a str, String)> {
+        let mut listings: Vec<(&str, String)> = Vec::new();
+        let mut is_listing = false;
+        for line in self.0.lines() {
+            match line.trim_start().strip_prefix("```") {
+                Some(info) => {
+                    is_listing = !is_listing;
+                    if is_listing {
+                        listings.push((info, String::new()));
+                    }
+                }
+                None if is_listing => {
+                    listings.last_mut().into_iter().for_each(|(_, text)| *text += &format!("{line}\n"))
+                }
+                None => {}
+            }
+        }
+        listings
+    }
+
+    /// Returns the first line of each listing.
     pub fn fences(self) -> impl Iterator<Item = Fence<'a>> {
         let fences =
             self.lines().filter_map(|(line, text, _)| Some((line, text.trim_start().strip_prefix("```")?)));

@@ -1,6 +1,6 @@
 //! The operators of this package: each launches a kernel on the tensors of a call.
 
-use {{kernels_crate}}::WIDTH;
+use {{kernels_crate}} as kernels;
 use warpsmith::ops;
 use warpsmith::prelude::*;
 use warpsmith::{bf16, f16};
@@ -23,7 +23,7 @@ fn axpy(call: &Call, x: Tensor, y: Tensor, a: f64) -> Result<TensorMut> {
     let mut out = call.empty_like(&x)?;
     dispatch!(x.data_type(), T in [f32, f16, bf16] => {
         let arguments = (a as f32, x.as_slice()?, y.as_slice()?, out.as_mut_slice()?);
-        ops::map::<{{kernels_crate}}::axpy<T>>(call.stream(), &KERNELS, arguments)
+        ops::map::<kernels::axpy<T>>(call.stream(), &KERNELS, arguments)
     })?;
     Ok(out)
 }
@@ -45,13 +45,13 @@ fn rms_norm(
         return Ok((out, sum));
     }
     // Up to 256 threads have one vector each; longer rows have more vectors per thread.
-    let vectors = columns.div_ceil(WIDTH);
+    let vectors = columns.div_ceil(kernels::WIDTH);
     let per_thread = vectors.div_ceil(256).next_power_of_two().min(8);
     let threads = vectors.div_ceil(per_thread).next_multiple_of(32);
     let launch = Launch::grid_block((x.elements() / columns) as u32, threads as u32);
     let module = call.device().load(&KERNELS)?;
     dispatch!(x.data_type(), T in [f32, f16, bf16] => {
-        use {{kernels_crate}}::rms_norm;
+        use kernels::rms_norm;
         let (x, residual, weight) = (x.as_slice::<T>()?, residual.as_slice()?, weight.as_slice()?);
         let arguments = (epsilon as f32, x, residual, weight, sum.as_mut_slice()?, out.as_mut_slice()?);
         match per_thread {
