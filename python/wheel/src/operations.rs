@@ -36,8 +36,8 @@ macro_rules! binary {
     )*)* };
 }
 binary! {
-    [f32, f64, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64]: add sub mul div minimum maximum;
-    [f32, f64, f16, bf16]: pow;
+    [f32, f64, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64]: add sub mul minimum maximum;
+    [f32, f64, f16, bf16]: div pow;
 }
 
 /// Returns whether `y` is one row that is used for each row of `x`, and otherwise of the same shape.
