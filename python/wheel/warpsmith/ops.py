@@ -10,4 +10,9 @@ from ._native import (
     silu, sin, softmax, sort, sqrt, sub, sum, tanh, top_k,
 )
 
-__all__ = [name for name in dir() if not name.startswith("_")]
+__all__ = [
+    "abs", "add", "argmax", "argmin", "argsort", "attention", "cos", "cumsum", "div", "exp", "gelu",
+    "gelu_tanh", "layer_norm", "log", "log_softmax", "matmul", "max", "maximum", "mean", "min", "minimum",
+    "mul", "neg", "pow", "prod", "relu", "rms_norm", "rsqrt", "sigmoid", "silu", "sin", "softmax", "sort",
+    "sqrt", "sub", "sum", "tanh", "top_k",
+]
