@@ -3,7 +3,6 @@
 import ast
 import inspect
 import json
-import os
 import pathlib
 
 import numpy as np
@@ -56,17 +55,6 @@ def test_trace(tmp_path):
     assert "step" in names and any("exp" in name for name in names)
     with pytest.raises(ValueError, match="no profiler"):
         _native.stop_profiler()
-
-
-def test_fork():
-    child = os.fork()
-    if child == 0:
-        try:
-            ops.exp(np.ones(1, dtype=np.float32))
-        except RuntimeError as error:
-            os._exit(7 if "fork" in str(error) else 1)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 def test_stubs():
