@@ -11,16 +11,11 @@ use warpsmith_python::{Error, Result};
 
 /// Adds the functions to the module.
 pub fn add_functions(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(devices, module)?)?;
-    module.add_function(wrap_pyfunction!(current_stream, module)?)?;
-    module.add_function(wrap_pyfunction!(synchronize, module)?)?;
-    module.add_function(wrap_pyfunction!(memory_stats, module)?)?;
-    module.add_function(wrap_pyfunction!(memory_snapshot, module)?)?;
-    module.add_function(wrap_pyfunction!(empty_cache, module)?)?;
-    module.add_function(wrap_pyfunction!(start_profiler, module)?)?;
-    module.add_function(wrap_pyfunction!(stop_profiler, module)?)?;
-    module.add_function(wrap_pyfunction!(range_push, module)?)?;
-    module.add_function(wrap_pyfunction!(range_pop, module)?)?;
+    macro_rules! add {
+        ($($function:ident)*) => { $(module.add_function(wrap_pyfunction!($function, module)?)?;)* };
+    }
+    add!(devices current_stream synchronize memory_stats memory_snapshot empty_cache);
+    add!(start_profiler stop_profiler range_push range_pop);
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }
 

@@ -3,7 +3,6 @@
 import ast
 import inspect
 import json
-import os
 import pathlib
 
 import numpy as np
@@ -58,17 +57,6 @@ def test_trace(tmp_path):
         _native.stop_profiler()
 
 
-def test_fork():
-    child = os.fork()
-    if child == 0:
-        try:
-            ops.exp(np.ones(1, dtype=np.float32))
-        except RuntimeError as error:
-            os._exit(7 if "fork" in str(error) else 1)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-
-
 def test_stubs():
     """The stubs have the module's functions, with their arguments and defaults."""
     tree = ast.parse(pathlib.Path(_native.__file__).with_name("_native.pyi").read_text())
@@ -86,4 +74,5 @@ def test_stubs():
             found[name] = ([parameter.name for parameter in parameters], defaults)
             assert function.__doc__
     assert stubs == found
-    assert set(found) >= set(ops.__all__) and all(name in ops.__all__ for name in ("sum", "matmul", "attention"))
+    others = {"register_torch", "start_profiler", "stop_profiler", "range_push", "range_pop", *warpsmith.__all__}
+    assert set(found) - others == set(ops.__all__)
