@@ -1,4 +1,4 @@
-//! Memory and streams of cudarc: `WARPSMITH_TEST_DEVICE=cuda:0 cargo test -- --ignored on_gpu::`.
+//! Memory and streams of cudarc: `cargo test -- --ignored on_gpu::`, on the first GPU.
 
 use std::sync::Arc;
 
