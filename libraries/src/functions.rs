@@ -4,10 +4,10 @@
 //! reading an enumeration value that is not declared is undefined behavior. The functions of this module therefore
 //! return plain numbers.
 
-/// Declares functions of a loaded library, which `$library` returns. If the library's version does not have a function,
+/// Declares functions of a loaded library, the one of `$vendor`. If the library's version does not have a function,
 /// that function returns `$missing`.
 macro_rules! functions {
-    ($library:path, $status:ty, $missing:expr; $($name:ident($($argument:ident: $type:ty),*);)*) => { $(
+    ($vendor:expr, $status:ty, $missing:expr; $($name:ident($($argument:ident: $type:ty),*);)*) => { $(
         /// Calls the library function with this name. The safety conditions of that function apply.
         #[allow(non_snake_case, clippy::too_many_arguments, reason = "as in the library")]
         pub(super) unsafe fn $name($($argument: $type),*) -> $status {
@@ -15,7 +15,7 @@ macro_rules! functions {
             static FUNCTION: std::sync::OnceLock<Option<Function>> = std::sync::OnceLock::new();
             let function = FUNCTION.get_or_init(|| {
                 // SAFETY: the library is loaded, and the function has this type.
-                unsafe { $library().get(concat!(stringify!($name), "\0").as_bytes()).ok().map(|found| *found) }
+                unsafe { $vendor.symbol(stringify!($name)) }
             });
             match function {
                 // SAFETY: guaranteed by the caller.

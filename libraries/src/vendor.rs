@@ -1,13 +1,18 @@
 //! [`Vendor`]: NVIDIA's libraries and their installed versions.
 //!
 //! Each library is searched for once per process. No function of this module panics. The bindings' own loader panics if
-//! a library is missing, so it is called only for a library that has already been loaded.
+//! a library is missing, so it is called only for a library that has already been loaded. It does not exist if another
+//! crate of the build makes the bindings link the libraries.
 
+use std::ffi::c_int;
 use std::sync::OnceLock;
 
 use crate::error::{LibraryError, VendorVersion};
-use warpsmith_runtime::driver::library_paths::LibraryPaths;
+use warpsmith_runtime::driver::library_paths::{LibraryPaths, SharedLibrary};
 use warpsmith_runtime::error::{Error, Result};
+
+/// The libraries that have been loaded, by [`Vendor`].
+static LIBRARIES: [OnceLock<SharedLibrary>; 6] = [const { OnceLock::new() }; 6];
 
 /// The names and versions of a library.
 struct Entry {
@@ -18,14 +23,13 @@ struct Entry {
     package: &'static str,
     /// Oldest major version whose functions and types match the bindings.
     minimum: u32,
-    is_loaded: unsafe fn() -> bool,
-    /// Function that returns the major, minor and patch version of a loaded library.
-    version: fn() -> Option<[i32; 3]>,
+    /// Function that returns a part of the library's version.
+    property: &'static str,
 }
 
 macro_rules! vendors {
-    ($($feature:literal: #[$doc:meta] $vendor:ident, $name:literal, $file:literal, $package:literal, $minimum:literal,
-        $module:ident :: $get:ident, $status:ident :: $ok:ident;)*) => {
+    ($($feature:literal: #[$doc:meta]
+        $vendor:ident, $name:literal, $file:literal, $package:literal, $minimum:literal, $property:literal;)*) => {
         /// One of NVIDIA's libraries. Each variant exists if the library's feature is enabled.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Vendor {
@@ -44,20 +48,7 @@ macro_rules! vendors {
                         file: $file,
                         package: $package,
                         minimum: $minimum,
-                        is_loaded: cudarc::$module::sys::is_culib_present,
-                        version: || {
-                            use cudarc::$module::sys::{self, libraryPropertyType as Property};
-                            let parts = [Property::MAJOR_VERSION, Property::MINOR_VERSION, Property::PATCH_LEVEL];
-                            let mut version = [0; 3];
-                            for (value, part) in version.iter_mut().zip(parts) {
-                                // SAFETY: the library is loaded (callers have checked this), and the pointer refers to
-                                // a local variable.
-                                if unsafe { sys::$get(part, value) } != sys::$status::$ok {
-                                    return None;
-                                }
-                            }
-                            Some(version)
-                        },
+                        property: $property,
                     },)*
                 }
             }
@@ -67,23 +58,17 @@ macro_rules! vendors {
 
 vendors! {
     "blas": #[doc = "Dense linear algebra."]
-        Cublas, "cuBLAS", "cublas", "nvidia-cublas", 12,
-        cublas::cublasGetProperty, cublasStatus_t::CUBLAS_STATUS_SUCCESS;
+        Cublas, "cuBLAS", "cublas", "nvidia-cublas", 12, "cublasGetProperty";
     "blas": #[doc = "Matrix products with epilogues."]
-        CublasLt, "cuBLASLt", "cublasLt", "nvidia-cublas", 12,
-        cublaslt::cublasLtGetProperty, cublasStatus_t::CUBLAS_STATUS_SUCCESS;
+        CublasLt, "cuBLASLt", "cublasLt", "nvidia-cublas", 12, "cublasLtGetProperty";
     "dnn": #[doc = "Convolutions and what goes with them."]
-        Cudnn, "cuDNN", "cudnn", "nvidia-cudnn-cu13", 9,
-        cudnn::cudnnGetProperty, cudnnStatus_t::CUDNN_STATUS_SUCCESS;
+        Cudnn, "cuDNN", "cudnn", "nvidia-cudnn-cu13", 9, "cudnnGetProperty";
     "fft": #[doc = "Fourier transforms."]
-        Cufft, "cuFFT", "cufft", "nvidia-cufft", 11,
-        cufft::cufftGetProperty, cufftResult::CUFFT_SUCCESS;
+        Cufft, "cuFFT", "cufft", "nvidia-cufft", 11, "cufftGetProperty";
     "rand": #[doc = "Random numbers."]
-        Curand, "cuRAND", "curand", "nvidia-curand", 10,
-        curand::curandGetProperty, curandStatus_t::CURAND_STATUS_SUCCESS;
+        Curand, "cuRAND", "curand", "nvidia-curand", 10, "curandGetProperty";
     "sparse": #[doc = "Sparse linear algebra."]
-        Cusparse, "cuSPARSE", "cusparse", "nvidia-cusparse", 12,
-        cusparse::cusparseGetProperty, cusparseStatus_t::CUSPARSE_STATUS_SUCCESS;
+        Cusparse, "cuSPARSE", "cusparse", "nvidia-cusparse", 12, "cusparseGetProperty";
 }
 
 impl Vendor {
@@ -115,21 +100,48 @@ impl Vendor {
         known.clone().map_err(Error::from)
     }
 
+    /// Looks up a function of the library, which must have been loaded by [`Self::version`].
+    ///
+    /// # Safety
+    /// `F` must be the type of a pointer to the library's function with that name.
+    pub(crate) unsafe fn symbol<F: Copy>(self, name: &str) -> Option<F> {
+        // SAFETY: guaranteed by the caller. The library stays loaded.
+        unsafe { LIBRARIES[self as usize].get()?.symbol(name) }
+    }
+
     fn load(self) -> std::result::Result<VendorVersion, LibraryError> {
-        let Entry { name, file, package, minimum, is_loaded, version } = self.entry();
+        let Entry { name, file, package, minimum, property } = self.entry();
         // SAFETY: the call loads a library from NVIDIA, whose initializers may run at any time.
-        let found = unsafe { is_loaded() } || {
+        let open = || unsafe { SharedLibrary::open(names(file)) };
+        let found = open().or_else(|| {
             preload(file, &LibraryPaths::of_process());
-            // SAFETY: as above.
-            unsafe { is_loaded() }
-        };
-        if !found {
-            return Err(LibraryError::Missing { library: name, file, package });
-        }
-        let parts = version().unwrap_or_default().map(|part| u32::try_from(part).unwrap_or(0));
-        let [major, minor, patch] = parts;
+            open()
+        });
+        let library = found.ok_or(LibraryError::Missing { library: name, file, package })?;
+        LIBRARIES[self as usize].get_or_init(|| library);
+        // `MAJOR_VERSION`, `MINOR_VERSION` and `PATCH_LEVEL`.
+        let [major, minor, patch] = [0, 1, 2].map(|part| {
+            let mut value = 0;
+            type Property = unsafe extern "C" fn(c_int, *mut c_int) -> c_int;
+            // SAFETY: the function has this type in all of NVIDIA's libraries, and writes the value.
+            match unsafe { self.symbol::<Property>(property).map(|read| read(part, &mut value)) } {
+                Some(0) => u32::try_from(value).unwrap_or(0),
+                _ => 0,
+            }
+        });
         VendorVersion { major, minor, patch }.at_least(minimum, name)
     }
+}
+
+/// Returns the file names of a library. The bindings' loader also tries these names.
+fn names(file: &str) -> Vec<String> {
+    let majors = (9..=13).rev();
+    if cfg!(windows) {
+        let plain = [format!("{file}.dll"), format!("{file}64.dll")];
+        return plain.into_iter().chain(majors.map(|major| format!("{file}64_{major}.dll"))).collect();
+    }
+    let plain = format!("lib{file}.so");
+    std::iter::once(plain).chain(majors.map(|major| format!("lib{file}.so.{major}"))).collect()
 }
 
 /// Loads the newest version of a library from the first of the folders that contains one. Afterwards, the system finds

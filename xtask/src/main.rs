@@ -20,6 +20,7 @@
 //! | [`bundle`] | packs tests, benches and the command into one folder, for a GPU machine without Rust |
 //! | [`python`] | builds, installs and tests the Python wheel and a package of `warpsmith new --python` |
 //! | [`licences`] | checks that `deny.toml` allows the dependencies' licences |
+//! | [`neighbours`] | tests the example that exchanges memory with candle and cudarc |
 //! | [`minimal`] | checks that the minimum versions in the manifests are not too low |
 //! | [`package`] | tests the packages as published, and a user's project that depends on them |
 //! | [`process`] | runs other programs and prints each command |
@@ -42,6 +43,7 @@ mod layers;
 mod licences;
 mod markdown;
 mod minimal;
+mod neighbours;
 mod package;
 mod process;
 mod python;
@@ -71,6 +73,7 @@ usage: cargo xtask COMMAND
   fuzz [S]     run every fuzz target for S seconds, 60 by default
   tsan         run the host's ordering and allocator tests under ThreadSanitizer
   licences     fail on dependencies whose licence deny.toml does not allow
+  neighbours   test the example that exchanges memory with candle and cudarc, on the emulated device
   minimal      check the workspace with the lowest versions of dependencies that the manifests allow
   package      make the packages as they are published, with their GPU image, and verify them
   python [--torch]
@@ -107,6 +110,7 @@ fn main() -> ExitCode {
         ["tsan"] => tsan::tsan(&root),
         ["licences"] => licences::check(&root),
         ["minimal"] => minimal::check(&root),
+        ["neighbours"] => neighbours::check(&root),
         ["package"] => package::package(&root),
         ["scaffold"] => {
             let build = ["test", "--workspace", "--no-run"];

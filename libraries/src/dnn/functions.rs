@@ -3,13 +3,14 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use cudarc::cudnn::sys::{
-    self, cudaStream_t, cudnnActivationDescriptor_t, cudnnActivationMode_t, cudnnBackendAttributeName_t,
+    cudaStream_t, cudnnActivationDescriptor_t, cudnnActivationMode_t, cudnnBackendAttributeName_t,
     cudnnBackendAttributeType_t, cudnnBackendDescriptor_t, cudnnBackendDescriptorType_t,
     cudnnBatchNormMode_t, cudnnDataType_t, cudnnHandle_t, cudnnNanPropagation_t, cudnnPoolingDescriptor_t,
     cudnnPoolingMode_t, cudnnSoftmaxAlgorithm_t, cudnnSoftmaxMode_t, cudnnTensorDescriptor_t,
 };
 
 use crate::functions::functions;
+use crate::vendor::Vendor;
 
 /// Status that a cuDNN function returns. 0 is success.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,12 +30,8 @@ impl std::fmt::Debug for Status {
         // static zero-terminated string.
         let name = unsafe {
             type Names = unsafe extern "C" fn(Status) -> *const c_char;
-            let names = sys::culib().get::<Names>(b"cudnnGetErrorString\0");
-            names
-                .ok()
-                .map(|names| names(*self))
-                .filter(|name| !name.is_null())
-                .map(|name| CStr::from_ptr(name))
+            let names = Vendor::Cudnn.symbol::<Names>("cudnnGetErrorString");
+            names.map(|names| names(*self)).filter(|name| !name.is_null()).map(|name| CStr::from_ptr(name))
         };
         match name {
             Some(name) => f.write_str(&name.to_string_lossy()),
@@ -44,7 +41,7 @@ impl std::fmt::Debug for Status {
 }
 
 functions! {
-    sys::culib, Status, Status::NOT_SUPPORTED;
+    Vendor::Cudnn, Status, Status::NOT_SUPPORTED;
     cudnnActivationForward(handle: cudnnHandle_t, activation_desc: cudnnActivationDescriptor_t, alpha: *const c_void, x_desc: cudnnTensorDescriptor_t, x: *const c_void, beta: *const c_void, y_desc: cudnnTensorDescriptor_t, y: *mut c_void);
     cudnnAddTensor(handle: cudnnHandle_t, alpha: *const c_void, a_desc: cudnnTensorDescriptor_t, a: *const c_void, beta: *const c_void, c_desc: cudnnTensorDescriptor_t, c: *mut c_void);
     cudnnBackendCreateDescriptor(descriptor_type: cudnnBackendDescriptorType_t, descriptor: *mut cudnnBackendDescriptor_t);

@@ -3,13 +3,12 @@
 
 use std::ffi::{c_int, c_void};
 
-use cudarc::cufft::sys;
-
 use super::shape::Key;
 use super::{Direction, Kind};
 use crate::element::DataType;
 use crate::error::LibraryError;
 use crate::functions::functions;
+use crate::vendor::Vendor;
 use warpsmith_runtime::driver::{DevicePtr, StreamHandle};
 use warpsmith_runtime::error::Result;
 
@@ -17,7 +16,7 @@ use warpsmith_runtime::error::Result;
 pub(super) type Handle = c_int;
 
 functions! {
-    sys::culib, c_int, 14;
+    Vendor::Cufft, c_int, 14;
     cufftCreate(plan: *mut Handle);
     cufftDestroy(plan: Handle);
     cufftSetAutoAllocation(plan: Handle, auto_allocate: c_int);

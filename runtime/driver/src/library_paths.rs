@@ -1,7 +1,7 @@
-//! Search paths for NVIDIA's libraries, in addition to the system's own.
+//! Search paths for NVIDIA's libraries, in addition to the system's own, and libraries loaded at run time.
 
 use std::collections::HashSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 /// Directories outside of the system's search path, in search order.
@@ -82,6 +82,32 @@ impl LibraryPaths {
     /// Returns all directories, in order.
     pub fn all(&self) -> impl Iterator<Item = &Path> {
         self.named.iter().chain(&self.installed).map(PathBuf::as_path)
+    }
+}
+
+/// A library that was loaded at run time.
+#[derive(Debug)]
+pub struct SharedLibrary(libloading::Library);
+
+impl SharedLibrary {
+    /// Loads the first library of these file names that the system finds.
+    ///
+    /// # Safety
+    /// The initializers of the libraries must be safe to run.
+    pub unsafe fn open(names: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Option<Self> {
+        // SAFETY: guaranteed by the caller.
+        let mut found = names.into_iter().map(|name| unsafe { libloading::Library::new(name.as_ref()) });
+        found.find_map(|library| library.ok().map(Self))
+    }
+
+    /// Looks up an exported function.
+    ///
+    /// # Safety
+    /// `F` must be the type of a pointer to the library's function with that name. The pointer must not be used after
+    /// this value is dropped.
+    pub unsafe fn symbol<F: Copy>(&self, name: &str) -> Option<F> {
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.0.get::<F>(name).ok().map(|function| *function) }
     }
 }
 

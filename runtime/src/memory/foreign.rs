@@ -68,7 +68,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// `ptr` must point to `len` elements of memory that kernels of the stream's device can use until the owner is
     /// dropped. Earlier work on the memory must have been enqueued on `stream`, or be ordered before later work on
     /// `stream`. From this call until the owner is dropped, only this buffer may use the memory, except as
-    /// [`Self::record_stream`] permits.
+    /// [`Self::record_stream`] permits. Other code may also read the memory if no work writes to this buffer.
     pub unsafe fn from_raw(
         stream: &Stream,
         ptr: DevicePtr,

@@ -32,7 +32,12 @@ pub(crate) struct Shared {
     device: ManuallyDrop<Device>,
     pub(super) ownership: Ownership,
     pub(super) core: StreamCore,
+    /// Value that keeps an adopted stream alive. It is dropped after the last handle.
+    owner: Mutex<Option<StreamOwner>>,
 }
+
+/// Owner of an adopted stream.
+pub(super) type StreamOwner = Box<dyn Any + Send>;
 
 /// The owner of a stream, which is responsible for destroying the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,18 +141,29 @@ impl Shared {
         // SAFETY: the pointer comes from an `Arc`. This value does not own a reference until a handle exists, and is
         // never dropped without one.
         let device = unsafe { ManuallyDrop::new(Device(Arc::from_raw(Arc::as_ptr(&device.0)))) };
-        Self { handles: HandleCount::new(0), device, ownership: Ownership::Device, core }
+        let owner = Mutex::default();
+        Self { handles: HandleCount::new(0), device, ownership: Ownership::Device, core, owner }
     }
 
     /// Creates a stream in a separate allocation, with one handle.
     pub(super) fn boxed(device: Device, ownership: Ownership, core: StreamCore) -> NonNull<Self> {
-        let shared =
-            Self { handles: HandleCount::new(1), device: ManuallyDrop::new(device), ownership, core };
+        let (device, owner) = (ManuallyDrop::new(device), Mutex::default());
+        let shared = Self { handles: HandleCount::new(1), device, ownership, core, owner };
         NonNull::from(Box::leak(Box::new(shared)))
     }
 
     pub(super) fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// Keeps `owner` until the last handle is dropped. Returns it if the stream already has an owner.
+    pub(super) fn keep(&self, owner: Option<StreamOwner>) -> Option<StreamOwner> {
+        let mut kept = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.is_some() {
+            return owner;
+        }
+        *kept = owner;
+        None
     }
 
     /// Returns a handle of a stream that `device` owns.

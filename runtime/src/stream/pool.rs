@@ -4,12 +4,13 @@
 //! round-robin, and kept until the device is closed. Their driver handles are therefore never reused for different
 //! streams.
 
+use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::Stream;
 use super::captures::Captures;
-use super::core::{Ownership, Shared, StreamCore};
+use super::core::{Ownership, Shared, StreamCore, StreamOwner};
 use super::round_robin::RoundRobin;
 use crate::device::{Device, EventPool, Part};
 use crate::driver::{Context, Driver, StreamHandle};
@@ -161,6 +162,50 @@ impl Stream {
     /// The stream must belong to this device's primary context. It must not be destroyed before every handle to it and
     /// every buffer that was used on it is dropped. The stream must not be in a capture at the time of the call.
     pub unsafe fn adopt(device: &Device, handle: StreamHandle) -> Result<Self> {
+        // SAFETY: passed on from the caller.
+        unsafe { Self::adopt_kept(device, handle, None) }
+    }
+
+    /// As [`Self::adopt`], for a stream that `owner` keeps alive, for example an `Arc` of the other library's stream.
+    /// The owner is dropped after the last handle to the stream and the last buffer that was used on it. It is dropped
+    /// immediately if the call fails, or if an earlier adoption of the stream has an owner.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let device = Device::emulated(0)?;
+    /// let theirs = Arc::new(Stream::new(&device)?);
+    /// // SAFETY: the owner keeps the stream of the device.
+    /// let ours = unsafe { Stream::adopt_with_owner(&device, theirs.handle(), theirs.clone()) }?;
+    /// let buffer = DeviceBuffer::from_host(&ours, &[1.0f32])?;
+    /// drop(ours);
+    /// assert_eq!(Arc::strong_count(&theirs), 2);
+    /// drop(buffer);
+    /// assert_eq!(Arc::strong_count(&theirs), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Self::adopt`].
+    ///
+    /// # Safety
+    /// The stream must belong to this device's primary context, and must exist until the owner is dropped. The stream
+    /// must not be in a capture at the time of the call.
+    pub unsafe fn adopt_with_owner(
+        device: &Device,
+        handle: StreamHandle,
+        owner: impl Any + Send,
+    ) -> Result<Self> {
+        // SAFETY: the owner keeps the stream; the caller guarantees the other conditions.
+        unsafe { Self::adopt_kept(device, handle, Some(Box::new(owner))) }
+    }
+
+    /// # Safety
+    /// As for [`Self::adopt`], unless there is an owner.
+    unsafe fn adopt_kept(device: &Device, handle: StreamHandle, owner: Option<StreamOwner>) -> Result<Self> {
         if handle == PER_THREAD && !device.is_emulated() {
             return Err(Error::PerThreadStream);
         }
@@ -179,13 +224,20 @@ impl Stream {
         for (of, Entry(entry)) in adopted.iter() {
             // SAFETY: the stream is in the table, so it has not ended, as documented for `Entry`.
             if *of == number && unsafe { entry.as_ref() }.handles().add_unless_none() {
-                return Ok(Self(*entry));
+                let found = Self(*entry);
+                drop(adopted);
+                // An owner that is not needed is dropped here, without the lock.
+                drop(found.shared().keep(owner));
+                return Ok(found);
             }
         }
         let shared =
             Shared::boxed(device.clone(), Ownership::Adopted(number), StreamCore::new(handle, priority));
         adopted.push((number, Entry(shared)));
-        Ok(Self(shared))
+        drop(adopted);
+        let stream = Self(shared);
+        stream.shared().keep(owner);
+        Ok(stream)
     }
 
     /// Like [`Self::adopt`], but makes no driver call: the stream may be in a capture of its owner, and later calls do

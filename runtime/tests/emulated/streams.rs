@@ -194,6 +194,36 @@ fn a_destroyed_adopted_stream_is_an_error() {
 }
 
 #[test]
+fn an_adopted_streams_owner_is_dropped_after_its_last_use() {
+    let (_, device) = device();
+    let theirs = Arc::new(Stream::new(&device).unwrap());
+    // SAFETY: the owner keeps the stream, or the call fails.
+    let adopt = |handle, owner: &Arc<Arc<Stream>>| unsafe {
+        Stream::adopt_with_owner(&device, handle, owner.clone())
+    };
+    // SAFETY: `theirs` outlives the handle.
+    let without = unsafe { Stream::adopt(&device, theirs.handle()) }.unwrap();
+    let owners = [(); 3].map(|()| theirs.clone()).map(Arc::new);
+    let ours = adopt(theirs.handle(), &owners[0]).unwrap();
+    assert_eq!(ours, without);
+    assert_eq!(adopt(theirs.handle(), &owners[1]).unwrap(), ours);
+    adopt(StreamHandle(u64::MAX), &owners[2]).unwrap_err();
+    let counts = || owners.each_ref().map(Arc::strong_count);
+    assert_eq!(counts(), [2, 1, 1], "the first owner is kept");
+    let buffer = DeviceBuffer::from_host(&ours, &[1u8; 3]).unwrap();
+    drop((ours, without));
+    assert_eq!(counts(), [2, 1, 1], "the buffer uses the stream");
+    drop(buffer);
+    assert_eq!(counts(), [1, 1, 1]);
+    // A new adoption has an owner of its own.
+    let again = adopt(theirs.handle(), &owners[1]).unwrap();
+    assert_eq!(counts(), [1, 2, 1]);
+    drop(again);
+    assert_eq!(counts(), [1, 1, 1]);
+    theirs.synchronize().unwrap();
+}
+
+#[test]
 fn an_owned_stream_goes_with_its_last_user() {
     let (driver, _device, stream) = fixture();
     let clone = stream.clone();

@@ -1,8 +1,9 @@
 //! Loads the driver library and converts its status codes to errors.
 //!
-//! `cudarc` panics when the library or a symbol is missing, so this module checks for both before the first call. Each
-//! group of functions that an older driver may not have is a [`Feature`], which is checked on first use. If a feature
-//! is missing, only calls of its functions fail as not supported.
+//! `cudarc` panics when the library or a symbol is missing, so this module checks for both before the first call. It
+//! looks symbols up by itself, because `cudarc` does so only if it loads the library instead of linking it. Each group
+//! of functions that an older driver may not have is a [`Feature`], which is checked on first use. If a feature is
+//! missing, only calls of its functions fail as not supported.
 
 use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
@@ -10,6 +11,7 @@ use std::sync::OnceLock;
 use cudarc::driver::sys;
 
 use crate::error::{DriverError, Result, capture_advice, code};
+use crate::library_paths::SharedLibrary;
 
 /// Names of all functions that this crate calls, as the library exports them.
 const SYMBOLS: &[&str] = &[
@@ -201,10 +203,13 @@ impl Feature {
     }
 }
 
+/// The driver library, once it is loaded.
+static LIBRARY: OnceLock<SharedLibrary> = OnceLock::new();
+
 /// Returns true if the library exports a function. The library must already be loaded.
 fn has_symbol(symbol: &str) -> bool {
     // SAFETY: the function is only looked up, not called.
-    unsafe { sys::culib().get::<unsafe extern "C" fn()>(symbol.as_bytes()).is_ok() }
+    unsafe { find_symbol::<unsafe extern "C" fn()>(symbol) }.is_some()
 }
 
 /// Looks up a function that the bindings do not contain. The library must already be loaded.
@@ -213,7 +218,7 @@ fn has_symbol(symbol: &str) -> bool {
 /// `F` must be the type of a pointer to the library's function with that name.
 pub(super) unsafe fn find_symbol<F: Copy>(symbol: &str) -> Option<F> {
     // SAFETY: guaranteed by the caller.
-    unsafe { sys::culib().get::<F>(symbol.as_bytes()).ok().map(|function| *function) }
+    unsafe { LIBRARY.get()?.symbol(symbol) }
 }
 
 /// Exempts this thread from the restrictions of graph captures, on this thread or others, until the value is dropped.
@@ -264,20 +269,16 @@ fn elapsed_time() -> Result<ElapsedTime> {
     found.ok_or(DriverError::LacksFunction { symbol: "cuEventElapsedTime" })
 }
 
-/// File name of the driver library.
-const DRIVER: &str = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" };
+/// File names of the driver library. cuda-gdb recognizes the driver only by the first one.
+const DRIVER: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] };
 
 /// Loads the driver library, unless it is already loaded.
 pub(super) fn load_library() -> Result<()> {
-    // cuda-gdb recognizes the driver only by this name. The bindings try `libcuda.so` first, which then refers to the
-    // same library. SAFETY: loading the library runs its initializers, as intended.
-    if let Ok(library) = unsafe { libloading::Library::new(DRIVER) } {
-        std::mem::forget(library);
-    }
-    // SAFETY: loading the library runs its initializers, as intended. `culib` panics without a library, so it is called
-    // only if the library exists.
-    if !unsafe { sys::is_culib_present() } {
-        return Err(DriverError::NoLibrary);
+    if LIBRARY.get().is_none() {
+        // SAFETY: loading the library runs its initializers, as intended.
+        let library = unsafe { SharedLibrary::open(DRIVER) }.ok_or(DriverError::NoLibrary)?;
+        // Another thread may have loaded it meanwhile.
+        let _ = LIBRARY.set(library);
     }
     match SYMBOLS.iter().find(|symbol| !has_symbol(symbol)) {
         Some(symbol) => Err(DriverError::LacksFunction { symbol }),
