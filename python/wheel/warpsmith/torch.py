@@ -11,6 +11,13 @@ from . import _native
 _native.register_torch()
 
 
+def _rms_norm(x, weight=None, epsilon=1e-6):
+    # F.rms_norm of PyTorch 2.11 reads a wrong shape where the last dimension is symbolic.
+    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    normalized = (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)).to(x.dtype)
+    return normalized if weight is None else normalized * weight
+
+
 def _attention(q, k, v, scale=None, is_causal=False):
     mask = None
     if is_causal:
@@ -34,7 +41,7 @@ EQUAL |= {
     "softmax": lambda x: torch.softmax(x, -1),
     "log_softmax": lambda x: torch.log_softmax(x, -1),
     "layer_norm": lambda x, weight=None, bias=None, epsilon=1e-5: F.layer_norm(x, x.shape[-1:], weight, bias, epsilon),
-    "rms_norm": lambda x, weight=None, epsilon=1e-6: F.rms_norm(x, x.shape[-1:], weight, epsilon),
+    "rms_norm": _rms_norm,
     "cumsum": lambda x: torch.cumsum(x, 0, dtype=x.dtype),
     "sort": lambda x, descending=False: torch.sort(x, descending=descending).values,
     "argsort": lambda x, descending=False: torch.argsort(x, descending=descending, stable=True),
