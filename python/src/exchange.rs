@@ -110,11 +110,11 @@ impl Table {
             let mut object = null_mut();
             // SAFETY: the object takes the tensor over.
             let status = unsafe { convert(managed, &mut object) };
+            if status != 0 {
+                return Err(fetch(py));
+            }
             // SAFETY: a new reference was written.
-            let object = match status {
-                0 => unsafe { Bound::from_owned_ptr(py, object.cast()) },
-                _ => return Err(fetch(py)),
-            };
+            let object = unsafe { Bound::from_owned_ptr(py, object.cast()) };
             Ok((self.import(py, object.as_ptr())?, object.unbind()))
         })
     }

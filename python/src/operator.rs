@@ -9,6 +9,9 @@ use crate::exchange;
 use crate::tensor::{Tensor, TensorMut};
 use crate::{torch, tvm};
 
+/// A call with Python objects.
+type PythonCall = dyn Fn(&[Bound<'_, PyAny>], Frame) -> Result<Py<PyAny>> + Send + Sync;
+
 /// A function as an operator; [`operators!`](crate::operators) makes it.
 pub struct Operator {
     pub(crate) name: &'static str,
@@ -17,7 +20,7 @@ pub struct Operator {
     pub(crate) defaults: &'static [Option<&'static str>],
     /// The schema in PyTorch's syntax.
     pub(crate) schema: String,
-    pub(crate) call: Box<dyn Fn(&[Bound<'_, PyAny>], Frame) -> Result<Py<PyAny>> + Send + Sync>,
+    pub(crate) call: Box<PythonCall>,
     pub(crate) boxed: torch::Boxed,
 }
 

@@ -1,6 +1,7 @@
 //! The operators of this package: each launches a kernel on the tensors of a call.
 
 use {{kernels_crate}} as kernels;
+use kernels::WIDTH;
 use warpsmith::ops;
 use warpsmith::prelude::*;
 use warpsmith::{bf16, f16};
@@ -44,16 +45,28 @@ fn rms_norm(
     if x.elements() == 0 {
         return Ok((out, sum));
     }
-    // Up to 256 threads have one vector each; longer rows have more vectors per thread.
-    let vectors = columns.div_ceil(kernels::WIDTH);
-    let per_thread = vectors.div_ceil(256).next_power_of_two().min(8);
-    let threads = vectors.div_ceil(per_thread).next_multiple_of(32);
-    let launch = Launch::grid_block((x.elements() / columns) as u32, threads as u32);
+    let rows = x.elements() / columns;
     let module = call.device().load(&KERNELS)?;
     dispatch!(x.data_type(), T in [f32, f16, bf16] => {
-        use kernels::rms_norm;
-        let (x, residual, weight) = (x.as_slice::<T>()?, residual.as_slice()?, weight.as_slice()?);
-        let arguments = (epsilon as f32, x, residual, weight, sum.as_mut_slice()?, out.as_mut_slice()?);
+        use kernels::{rms_norm, rms_norm_any};
+        let (x, residual, weight) = (x.as_slice::<T>()?, residual.as_slice::<T>()?, weight.as_slice::<T>()?);
+        let (mut sum, mut out) = (sum.as_mut_slice::<T>()?, out.as_mut_slice::<T>()?);
+        let bytes = WIDTH * size_of::<T>();
+        let addresses = [x, residual, weight].map(|slice| slice.as_device_ptr().0);
+        let is_aligned = columns % WIDTH == 0 && addresses.iter().all(|address| address % bytes as u64 == 0);
+        // Up to 256 threads have one vector each; longer rows have more vectors per thread.
+        let vectors = columns / WIDTH;
+        let per_thread = vectors.div_ceil(256).next_power_of_two().min(8);
+        let threads = vectors.div_ceil(per_thread).next_multiple_of(32);
+        if !is_aligned || threads > 512 {
+            let (x, residual) = (x.as_2d(rows, columns)?, residual.as_2d(rows, columns)?);
+            let (sum, out) = (sum.into_2d(rows, columns)?, out.into_2d(rows, columns)?);
+            let arguments = (epsilon as f32, x, residual, weight, sum, out);
+            let launch = Launch::grid_block(rows as u32, 256);
+            return Ok(module.kernel::<rms_norm_any<T>>()?.launch(call.stream(), launch, arguments)?);
+        }
+        let launch = Launch::grid_block(rows as u32, threads as u32);
+        let arguments = (epsilon as f32, x, residual, weight, &mut sum, &mut out);
         match per_thread {
             1 => module.kernel::<rms_norm<T, 1>>()?.launch(call.stream(), launch, arguments),
             2 => module.kernel::<rms_norm<T, 2>>()?.launch(call.stream(), launch, arguments),

@@ -16,7 +16,8 @@ use warpsmith_python::expansion::throw;
 /// Locks that threads share by the address of a block.
 const SHARDS: usize = 64;
 type Blocks = HashMap<usize, DeviceBuffer<u8>>;
-static BLOCKS: LazyLock<[Mutex<Blocks>; SHARDS]> = LazyLock::new(Default::default);
+static BLOCKS: LazyLock<[Mutex<Blocks>; SHARDS]> =
+    LazyLock::new(|| std::array::from_fn(|_| Mutex::default()));
 /// PyTorch's streams, by device and handle.
 static STREAMS: LazyLock<RwLock<HashMap<(c_int, usize), Stream>>> = LazyLock::new(Default::default);
 

@@ -11,16 +11,11 @@ use warpsmith_python::{Error, Result};
 
 /// Adds the functions to the module.
 pub fn add_functions(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(devices, module)?)?;
-    module.add_function(wrap_pyfunction!(current_stream, module)?)?;
-    module.add_function(wrap_pyfunction!(synchronize, module)?)?;
-    module.add_function(wrap_pyfunction!(memory_stats, module)?)?;
-    module.add_function(wrap_pyfunction!(memory_snapshot, module)?)?;
-    module.add_function(wrap_pyfunction!(empty_cache, module)?)?;
-    module.add_function(wrap_pyfunction!(start_profiler, module)?)?;
-    module.add_function(wrap_pyfunction!(stop_profiler, module)?)?;
-    module.add_function(wrap_pyfunction!(range_push, module)?)?;
-    module.add_function(wrap_pyfunction!(range_pop, module)?)?;
+    macro_rules! add {
+        ($($function:ident)*) => { $(module.add_function(wrap_pyfunction!($function, module)?)?;)* };
+    }
+    add!(devices current_stream synchronize memory_stats memory_snapshot empty_cache);
+    add!(start_profiler stop_profiler range_push range_pop);
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }
 
@@ -33,6 +28,8 @@ fn open(device: Option<&Bound<'_, PyAny>>) -> Result<Device> {
     }
 }
 
+/// The devices, CUDA devices first, as dictionaries: `id`, `name`, `capability`, `total_memory` in bytes,
+/// `multiprocessors`, `is_emulated`.
 #[pyfunction]
 fn devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let dictionary = |info: warpsmith::device::DeviceInfo| {
@@ -48,12 +45,14 @@ fn devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     py.detach(Device::list).into_iter().map(dictionary).collect()
 }
 
+/// The handle (`cudaStream_t`) of the stream that is used for frameworks that pass none.
 #[pyfunction]
 #[pyo3(signature = (device = None))]
 fn current_stream(device: Option<&Bound<'_, PyAny>>) -> Result<u64> {
     Ok(Stream::current(&open(device)?).handle().0)
 }
 
+/// Waits for all work on a device.
 #[pyfunction]
 #[pyo3(signature = (device = None))]
 fn synchronize(py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> Result<()> {
@@ -61,6 +60,7 @@ fn synchronize(py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> Result<()> 
     Ok(py.detach(|| device.synchronize())?)
 }
 
+/// Statistics of the allocator, with the keys of `torch.cuda.memory_stats`.
 #[pyfunction]
 #[pyo3(signature = (device = None))]
 fn memory_stats<'py>(py: Python<'py>, device: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyDict>> {
@@ -71,6 +71,7 @@ fn memory_stats<'py>(py: Python<'py>, device: Option<&Bound<'py, PyAny>>) -> PyR
     Ok(dictionary)
 }
 
+/// Segments and blocks of the allocator, in the format of PyTorch's memory snapshots.
 #[pyfunction]
 #[pyo3(signature = (device = None))]
 fn memory_snapshot<'py>(py: Python<'py>, device: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
@@ -78,6 +79,7 @@ fn memory_snapshot<'py>(py: Python<'py>, device: Option<&Bound<'py, PyAny>>) -> 
     py.import("json")?.call_method1("loads", (text,))
 }
 
+/// Returns cached memory to the driver, and the number of bytes.
 #[pyfunction]
 #[pyo3(signature = (device = None))]
 fn empty_cache(py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> Result<u64> {
@@ -88,6 +90,7 @@ fn empty_cache(py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> Result<u64>
 /// The running profiler, of which a process has one.
 static PROFILER: Mutex<Option<FileProfiler>> = Mutex::new(None);
 
+/// Starts to record devices and the host to a file.
 #[pyfunction]
 fn start_profiler(py: Python<'_>, path: PathBuf) -> Result<()> {
     let profiler = py.detach(|| Profiler::to_file(path))?;
@@ -95,6 +98,7 @@ fn start_profiler(py: Python<'_>, path: PathBuf) -> Result<()> {
     Ok(())
 }
 
+/// Completes the file, and returns its number of records.
 #[pyfunction]
 fn stop_profiler(py: Python<'_>) -> Result<u64> {
     let profiler = PROFILER.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -103,11 +107,13 @@ fn stop_profiler(py: Python<'_>) -> Result<u64> {
     Ok(py.detach(|| profiler.finish())?.records)
 }
 
+/// Starts a range of this thread.
 #[pyfunction]
 fn range_push(name: String) {
     nvtx::range_push(name);
 }
 
+/// Ends the range that this thread started last.
 #[pyfunction]
 fn range_pop() {
     nvtx::range_pop();

@@ -43,7 +43,7 @@ operators! {
     sub(x, y);
     /// `x * y`, with shapes as in `add`.
     mul(x, y);
-    /// `x / y`, with shapes as in `add`. Integers are truncated, and divided by 0 they are 0.
+    /// `x / y`, with shapes as in `add`.
     div(x, y);
     /// The smaller element, with shapes as in `add`; NaN if either is NaN.
     minimum(x, y);

@@ -36,8 +36,8 @@ macro_rules! binary {
     )*)* };
 }
 binary! {
-    [f32, f64, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64]: add sub mul div minimum maximum;
-    [f32, f64, f16, bf16]: pow;
+    [f32, f64, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64]: add sub mul minimum maximum;
+    [f32, f64, f16, bf16]: div pow;
 }
 
 /// Returns whether `y` is one row that is used for each row of `x`, and otherwise of the same shape.
@@ -272,38 +272,24 @@ pub fn matmul(call: &Call, a: Tensor, b: Tensor) -> Result<TensorMut> {
         let mut out = call.empty::<T>(&shape)?;
         let mut elements = out.as_mut_slice::<T>()?;
         let c = elements.as_3d_mut(batch.unwrap_or(1), rows, columns)?;
-        T::multiply(call.stream(), matrix(&a)?, matrix(&b)?, c.into()).map(|()| out)
+        T::MATMUL(call.stream(), matrix(&a)?, matrix(&b)?, c.into()).map(|()| out)
     })
 }
 
+type Matmul<T> = fn(&Stream, Matrix<'_, T>, Matrix<'_, T>, MatrixMut<'_, T>) -> warpsmith::Result<()>;
+
 /// An element type of matrices.
 trait Multiply: DeviceCopy {
-    fn multiply(
-        stream: &Stream,
-        a: Matrix<'_, Self>,
-        b: Matrix<'_, Self>,
-        c: MatrixMut<'_, Self>,
-    ) -> warpsmith::Result<()>;
+    const MATMUL: Matmul<Self>;
 }
-
-macro_rules! multiply {
-    ($($element:ty: $matmul:expr;)*) => { $(
-        impl Multiply for $element {
-            fn multiply(
-                stream: &Stream,
-                a: Matrix<'_, Self>,
-                b: Matrix<'_, Self>,
-                c: MatrixMut<'_, Self>,
-            ) -> warpsmith::Result<()> {
-                $matmul(stream, a, b, c)
-            }
-        }
-    )* };
+impl Multiply for f32 {
+    const MATMUL: Matmul<Self> = |stream, a, b, c| ops::matmul_f32(stream, &Epilogue::default(), a, b, c);
 }
-multiply! {
-    f32: |stream, a, b, c| ops::matmul_f32(stream, &Epilogue::default(), a, b, c);
-    f16: ops::matmul;
-    bf16: ops::matmul;
+impl Multiply for f16 {
+    const MATMUL: Matmul<Self> = |stream, a, b, c| ops::matmul(stream, a, b, c);
+}
+impl Multiply for bf16 {
+    const MATMUL: Matmul<Self> = |stream, a, b, c| ops::matmul(stream, a, b, c);
 }
 
 /// A tensor `[batch, heads, tokens, dim]` in the order of memory, and whether tokens are before heads there.

@@ -9,26 +9,11 @@ from contextlib import contextmanager as _contextmanager
 
 from . import _native, ops
 from ._native import (
-    __version__,
-    current_stream,
-    devices,
-    empty_cache,
-    memory_snapshot,
-    memory_stats,
-    synchronize,
+    __version__, current_stream, devices, empty_cache, memory_snapshot, memory_stats, synchronize,
 )
 
 __all__ = [
-    "__version__",
-    "current_stream",
-    "devices",
-    "empty_cache",
-    "memory_snapshot",
-    "memory_stats",
-    "ops",
-    "profile",
-    "range",
-    "synchronize",
+    "current_stream", "devices", "empty_cache", "memory_snapshot", "memory_stats", "ops", "profile", "range", "synchronize",
 ]
 
 
