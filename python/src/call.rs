@@ -10,9 +10,9 @@ use warpsmith_runtime::driver::StreamHandle;
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 
 use crate::error::{Error, Result};
-use crate::exchange::Table;
+use crate::exchange::{Allocate, Table};
 use crate::tensor::{Origin, Tensor, TensorMut};
-use crate::torch;
+use crate::{torch, tvm};
 
 /// One call of an operator: its device, its stream, and the allocator of its results.
 pub struct Call {
@@ -25,6 +25,8 @@ pub struct Call {
 pub(crate) enum Allocator {
     /// PyTorch's, in a call of an operator.
     Torch,
+    /// That of TVM FFI's caller.
+    Tvm(Allocate),
     /// That of a type with DLPack's exchange table.
     Exchange(&'static Table),
     /// The runtime's; the result becomes an array of this array-API namespace, or stays a DLPack object.
@@ -63,6 +65,10 @@ impl Call {
             Allocator::Torch => {
                 let (tensor, handle) = torch::empty(&self.stream, self.device, data_type, shape)?;
                 Ok(TensorMut { tensor, origin: Origin::Torch(handle) })
+            }
+            Allocator::Tvm(function) => {
+                let (imported, handle) = tvm::empty(*function, self.device, data_type, shape)?;
+                Ok(TensorMut { tensor: imported.into_tensor(&self.stream)?, origin: Origin::Tvm(handle) })
             }
             Allocator::Exchange(table) => {
                 let (imported, object) = table.allocate(self.device, data_type, shape)?;

@@ -66,6 +66,9 @@ pub enum Error {
     /// PyTorch in the process, which lacks a function or fails.
     #[error("PyTorch: {0}")]
     Torch(String),
+    /// A function of TVM FFI that fails.
+    #[error("TVM FFI: `{0}` failed")]
+    Tvm(&'static str),
     /// A panic of the operator's code.
     #[error("panicked: {0}")]
     Panic(String),
@@ -75,6 +78,20 @@ impl Error {
     /// An error in the value of an argument: `ValueError` in Python.
     pub fn value(text: impl Into<String>) -> Self {
         Self::Value(text.into())
+    }
+
+    /// Name of the Python exception.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::NoTensor { .. } | Self::Arguments(_) => "TypeError",
+            Self::Value(_)
+            | Self::Device { .. }
+            | Self::UnknownDevice { .. }
+            | Self::Overlap { .. }
+            | Self::NoDevice
+            | Self::Runtime(warpsmith_runtime::Error::Extension(_)) => "ValueError",
+            _ => "RuntimeError",
+        }
     }
 }
 
@@ -90,15 +107,10 @@ fn name(DLDevice { device_type, device_id }: DLDevice) -> String {
 impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
         let text = error.to_string();
-        match error {
-            Error::Python(error) => error,
-            Error::NoTensor { .. } | Error::Arguments(_) => PyTypeError::new_err(text),
-            Error::Value(_)
-            | Error::Device { .. }
-            | Error::UnknownDevice { .. }
-            | Error::Overlap { .. }
-            | Error::NoDevice => PyValueError::new_err(text),
-            Error::Runtime(warpsmith_runtime::Error::Extension(_)) => PyValueError::new_err(text),
+        match (error.kind(), error) {
+            (_, Error::Python(error)) => error,
+            ("TypeError", _) => PyTypeError::new_err(text),
+            ("ValueError", _) => PyValueError::new_err(text),
             _ => PyRuntimeError::new_err(text),
         }
     }

@@ -12,7 +12,7 @@ use pyo3::{ffi, intern};
 use warpsmith_interop::cuda_array::CudaArrayInterface;
 use warpsmith_interop::dlpack::{
     DLDataType, DLDevice, DLManagedTensor, DLManagedTensorVersioned, DLPACK_MAJOR_VERSION,
-    DLPACK_MINOR_VERSION, DLPackExchangeAPI, DLTensor, Export, Imported, stream_argument,
+    DLPACK_MINOR_VERSION, DLPackExchangeAPI, DLPackSetError, DLTensor, Export, Imported, stream_argument,
 };
 use warpsmith_runtime::{Device, Stream};
 
@@ -102,35 +102,11 @@ impl Table {
         dtype: DLDataType,
         shape: &[usize],
     ) -> Result<(Imported, Py<PyAny>)> {
-        /// Writes the text of an error.
-        unsafe extern "C" fn set_error(text: *mut c_void, kind: *const c_char, message: *const c_char) {
-            // SAFETY: the pointer is that of the call below, and both are strings.
-            unsafe {
-                let [kind, message] = [kind, message].map(|text| CStr::from_ptr(text).to_string_lossy());
-                *text.cast::<String>() = format!("{kind}: {message}");
-            }
-        }
-        let mut shape: Vec<i64> =
-            shape.iter().map(|extent| i64::try_from(*extent).unwrap_or(i64::MAX)).collect();
-        let mut prototype = DLTensor {
-            data: null_mut(),
-            device,
-            ndim: shape.len() as i32,
-            dtype,
-            shape: shape.as_mut_ptr(),
-            strides: null_mut(),
-            byte_offset: 0,
-        };
-        let (mut managed, mut text) = (null_mut(), String::new());
-        let allocate = self.api.managed_tensor_allocator.ok_or(Error::NoDevice)?;
+        let function = self.api.managed_tensor_allocator.ok_or(Error::NoDevice)?;
         let convert = self.api.managed_tensor_to_py_object_no_sync.ok_or(Error::NoDevice)?;
-        let context = (&raw mut text).cast();
-        // SAFETY: the prototype is complete, and the context is a string.
-        let status = unsafe { allocate(&mut prototype, &mut managed, context, Some(set_error)) };
+        // SAFETY: the function is the table's.
+        let managed = unsafe { allocate(function, device, dtype, shape) }?;
         Python::attach(|py| {
-            if status != 0 {
-                return Err(if text.is_empty() { fetch(py) } else { Error::Value(text) });
-            }
             let mut object = null_mut();
             // SAFETY: the object takes the tensor over.
             let status = unsafe { convert(managed, &mut object) };
@@ -141,6 +117,52 @@ impl Table {
             let object = unsafe { Bound::from_owned_ptr(py, object.cast()) };
             Ok((self.import(py, object.as_ptr())?, object.unbind()))
         })
+    }
+}
+
+/// An allocator of DLPack's exchange table.
+pub(crate) type Allocate = unsafe extern "C" fn(
+    *mut DLTensor,
+    *mut *mut DLManagedTensorVersioned,
+    *mut c_void,
+    Option<DLPackSetError>,
+) -> c_int;
+
+/// Allocates a tensor, which the caller owns.
+///
+/// # Safety
+/// `function` allocates as DLPack says.
+pub(crate) unsafe fn allocate(
+    function: Allocate,
+    device: DLDevice,
+    dtype: DLDataType,
+    shape: &[usize],
+) -> Result<*mut DLManagedTensorVersioned> {
+    /// Writes the text of an error.
+    unsafe extern "C" fn set_error(text: *mut c_void, kind: *const c_char, message: *const c_char) {
+        // SAFETY: the pointer is that of the call below, and both are strings.
+        unsafe {
+            let [kind, message] = [kind, message].map(|text| CStr::from_ptr(text).to_string_lossy());
+            *text.cast::<String>() = format!("{kind}: {message}");
+        }
+    }
+    let mut shape: Vec<i64> = shape.iter().map(|extent| i64::try_from(*extent).unwrap_or(i64::MAX)).collect();
+    let mut prototype = DLTensor {
+        data: null_mut(),
+        device,
+        ndim: shape.len() as i32,
+        dtype,
+        shape: shape.as_mut_ptr(),
+        strides: null_mut(),
+        byte_offset: 0,
+    };
+    let (mut managed, mut text) = (null_mut(), String::new());
+    // SAFETY: the prototype is complete, and the context is a string.
+    let status = unsafe { function(&mut prototype, &mut managed, (&raw mut text).cast(), Some(set_error)) };
+    match status {
+        0 => Ok(managed),
+        _ if text.is_empty() => Err(Python::attach(fetch)),
+        _ => Err(Error::Value(text)),
     }
 }
 
@@ -253,7 +275,7 @@ pub(crate) fn export(py: Python<'_>, tensor: TensorMut, call: &Call) -> Result<P
                 }
             }
         }
-        Origin::Argument | Origin::Torch(_) => Err(Error::ReturnedArgument),
+        Origin::Argument | Origin::Torch(_) | Origin::Tvm(_) => Err(Error::ReturnedArgument),
     }
 }
 

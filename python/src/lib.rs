@@ -27,6 +27,7 @@
 //! | --- | --- | --- |
 //! | of a Python function | the tensors' | the framework's current stream, if it has DLPack's exchange table; otherwise the device's default stream, ordered as DLPack says |
 //! | of a PyTorch operator | the tensors' | PyTorch's current stream |
+//! | by TVM FFI | the tensors' | TVM FFI's current stream, which is that of the caller's framework |
 //! | with CPU tensors | the emulated device | the call returns after the work |
 //!
 //! Results belong to the framework of the first tensor, and its allocator has their memory where the framework can
@@ -37,10 +38,12 @@
 mod call;
 mod error;
 mod exchange;
+mod library;
 mod module;
 mod operator;
 mod tensor;
 mod torch;
+mod tvm;
 
 pub use call::Call;
 pub use error::{Error, Result};
@@ -55,11 +58,15 @@ pub mod expansion {
 
     pub use crate::module::{Extend, initialize};
     pub use crate::torch::{call as call_torch, throw};
+    pub use crate::tvm::{Any, call as call_tvm};
 }
 
 /// Makes the Python module `_native` of functions, whose PyTorch operators have the given namespace. Names of arguments,
 /// and defaults in Python's syntax, are those of the module and of the operators. Types are the function's, which
 /// [`Function`] documents.
+///
+/// The library also exports the functions for TVM FFI: `tvm_ffi.load_module(_native.__file__).FUNCTION(…)`. Their arguments
+/// are given by position.
 ///
 /// The module also has `register_torch()`, which registers the operators `torch.ops.NAMESPACE.FUNCTION` for CPU and CUDA
 /// tensors. A crate of type `cdylib` uses the macro once. `"fused", extend:` in the place of `"fused":` also calls
@@ -81,12 +88,25 @@ macro_rules! operators {
                     // SAFETY: PyTorch calls it with the values of the schema.
                     unsafe { $crate::expansion::call_torch(&NAMES, &$function, stack, arguments, results) }
                 }
+                #[unsafe(export_name = concat!("__tvm_ffi_", stringify!($function)))]
+                unsafe extern "C" fn called_by_tvm(
+                    _: *mut ::std::ffi::c_void,
+                    arguments: *const $crate::expansion::Any,
+                    count: i32,
+                    result: *mut $crate::expansion::Any,
+                ) -> i32 {
+                    // SAFETY: TVM FFI calls it with `count` arguments.
+                    unsafe {
+                        $crate::expansion::call_tvm(&NAMES, &DEFAULTS, &$function, arguments, count, result)
+                    }
+                }
                 static NAMES: [&str; $crate::operators!(@count $($argument)*)] = [$(stringify!($argument)),*];
+                static DEFAULTS: [Option<&str>; NAMES.len()] = [$($crate::operators!(@default $($default)?)),*];
                 $crate::Operator::new(
                     stringify!($function),
                     concat!($($doc, "\n"),*),
                     &NAMES,
-                    &[$($crate::operators!(@default $($default)?)),*],
+                    &DEFAULTS,
                     $function,
                     called,
                 )

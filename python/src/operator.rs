@@ -7,7 +7,7 @@ use crate::call::{Call, Frame};
 use crate::error::{Error, Result};
 use crate::exchange;
 use crate::tensor::{Tensor, TensorMut};
-use crate::torch;
+use crate::{torch, tvm};
 
 /// A call with Python objects.
 type PythonCall = dyn Fn(&[Bound<'_, PyAny>], Frame) -> Result<Py<PyAny>> + Send + Sync;
@@ -74,6 +74,14 @@ pub trait Argument: sealed::Sealed + Sized {
     #[expect(private_interfaces, reason = "it cannot be called elsewhere")]
     unsafe fn from_torch(value: u64, frame: &mut Frame) -> Result<Self>;
 
+    /// Converts an argument of TVM FFI.
+    ///
+    /// # Safety
+    /// The value is valid. A tensor is alive during the call.
+    #[doc(hidden)]
+    #[expect(private_interfaces, reason = "it cannot be called elsewhere")]
+    unsafe fn from_tvm(value: &tvm::Any, frame: &mut Frame) -> Result<Self>;
+
     /// Converts a Python object.
     #[doc(hidden)]
     #[expect(private_interfaces, reason = "it cannot be called elsewhere")]
@@ -81,7 +89,7 @@ pub trait Argument: sealed::Sealed + Sized {
 }
 
 macro_rules! numbers {
-    ($($number:ty: $schema:literal, |$value:ident| $convert:expr;)*) => {
+    ($($number:ty: $schema:literal, |$value:ident| $convert:expr, $from_tvm:path;)*) => {
         $(impl sealed::Sealed for $number {}
         #[expect(private_interfaces, reason = "as in the trait")]
         impl Argument for $number {
@@ -89,6 +97,13 @@ macro_rules! numbers {
 
             unsafe fn from_torch($value: u64, _: &mut Frame) -> Result<Self> {
                 Ok($convert)
+            }
+
+            unsafe fn from_tvm(value: &tvm::Any, frame: &mut Frame) -> Result<Self> {
+                $from_tvm(value).ok_or_else(|| {
+                    let (argument, found) = (frame.argument(), value.name());
+                    Error::Arguments(format!("argument `{argument}` is {found}, not of type {}", $schema))
+                })
             }
 
             fn from_python(object: &Bound<'_, PyAny>, frame: &mut Frame) -> Result<Self> {
@@ -101,9 +116,9 @@ macro_rules! numbers {
 }
 
 numbers! {
-    f64: "float", |value| f64::from_bits(value);
-    i64: "int", |value| value as i64;
-    bool: "bool", |value| value & 0xff != 0;
+    f64: "float", |value| f64::from_bits(value), tvm::Any::float;
+    i64: "int", |value| value as i64, tvm::Any::int;
+    bool: "bool", |value| value & 0xff != 0, tvm::Any::bool;
 }
 
 impl sealed::Sealed for Tensor {}
@@ -114,6 +129,12 @@ impl Argument for Tensor {
     unsafe fn from_torch(value: u64, frame: &mut Frame) -> Result<Self> {
         // SAFETY: passed on from the caller.
         let (imported, stream) = unsafe { torch::import(value, frame) }?;
+        frame.read(imported, &stream)
+    }
+
+    unsafe fn from_tvm(value: &tvm::Any, frame: &mut Frame) -> Result<Self> {
+        // SAFETY: passed on from the caller.
+        let (imported, stream) = unsafe { tvm::import(value, frame) }?;
         frame.read(imported, &stream)
     }
 
@@ -131,6 +152,12 @@ impl Argument for TensorMut {
     unsafe fn from_torch(value: u64, frame: &mut Frame) -> Result<Self> {
         // SAFETY: passed on from the caller.
         let (imported, stream) = unsafe { torch::import(value, frame) }?;
+        frame.write(imported, &stream)
+    }
+
+    unsafe fn from_tvm(value: &tvm::Any, frame: &mut Frame) -> Result<Self> {
+        // SAFETY: passed on from the caller.
+        let (imported, stream) = unsafe { tvm::import(value, frame) }?;
         frame.write(imported, &stream)
     }
 
@@ -158,6 +185,11 @@ impl<A: Argument> Argument for Option<A> {
             // SAFETY: passed on from the caller.
             Some(value) => unsafe { A::from_torch(value, frame) }.map(Some),
         }
+    }
+
+    unsafe fn from_tvm(value: &tvm::Any, frame: &mut Frame) -> Result<Self> {
+        // SAFETY: passed on from the caller.
+        if value.is_none() { Ok(None) } else { unsafe { A::from_tvm(value, frame) }.map(Some) }
     }
 
     fn from_python(object: &Bound<'_, PyAny>, frame: &mut Frame) -> Result<Self> {
@@ -225,6 +257,14 @@ pub trait Function<A> {
     #[expect(private_interfaces, reason = "it cannot be called elsewhere")]
     unsafe fn call_torch(&self, stack: *const u64, frame: Frame) -> Result<Vec<TensorMut>>;
 
+    /// Calls the function with arguments of TVM FFI.
+    ///
+    /// # Safety
+    /// As for [`Argument::from_tvm`].
+    #[doc(hidden)]
+    #[expect(private_interfaces, reason = "it cannot be called elsewhere")]
+    unsafe fn call_tvm(&self, arguments: &[tvm::Any], frame: Frame) -> Result<tvm::Any>;
+
     /// Calls the function with Python objects, as many as arguments.
     #[doc(hidden)]
     #[expect(private_interfaces, reason = "it cannot be called elsewhere")]
@@ -262,6 +302,21 @@ macro_rules! functions {
                 let tensors = self(&call, $($value),*)?.into_tensors();
                 call.finish()?;
                 Ok(tensors)
+            }
+
+            unsafe fn call_tvm(&self, arguments: &[tvm::Any], mut frame: Frame) -> Result<tvm::Any> {
+                let [$($value),*] = arguments else {
+                    return Err(Error::Arguments("the number of arguments differs".to_owned()));
+                };
+                $(
+                    frame.advance();
+                    // SAFETY: passed on from the caller.
+                    let $value = unsafe { $type::from_tvm($value, &mut frame) }?;
+                )*
+                let call = frame.call()?;
+                let tensors = self(&call, $($value),*)?.into_tensors();
+                call.finish()?;
+                tvm::export(tensors, &call)
             }
 
             fn call_python(&self, arguments: &[Bound<'_, PyAny>], mut frame: Frame) -> Result<Py<PyAny>> {

@@ -5,13 +5,13 @@ use std::ops::{Deref, DerefMut};
 use pyo3::{Py, PyAny};
 use warpsmith_interop::dlpack;
 
-use crate::torch::Handle;
+use crate::{torch, tvm};
 
 /// A tensor argument, for reading. It derefs to [`dlpack::Tensor`], whose methods check the type of the elements and give
 /// views for kernels.
 ///
 /// The memory is used in the order of [`Call::stream`](crate::Call::stream). Work that is launched on another stream of
-/// the runtime is ordered with it.
+/// the runtime is ordered with it. A caller of TVM FFI may lend the memory for the call only: keep no tensor after it.
 #[derive(Debug)]
 pub struct Tensor(pub(crate) dlpack::Tensor);
 
@@ -48,7 +48,8 @@ pub struct TensorMut {
 pub(crate) enum Origin {
     /// It is an argument, which cannot be returned.
     Argument,
-    Torch(Handle),
+    Torch(torch::Handle),
+    Tvm(tvm::Handle),
     Python(Py<PyAny>),
     /// The runtime's own memory.
     Own,

@@ -7,6 +7,7 @@ use libloading::Library;
 
 use super::Boxed;
 use crate::error::{Error, Result};
+use crate::library::loaded;
 
 /// `AtenTensorHandle`.
 pub type Raw = *mut c_void;
@@ -44,22 +45,6 @@ const LIBRARIES: [&str; 2] = match () {
     () => ["libtorch_cpu.so", "libtorch_cuda.so"],
 };
 
-/// Opens a library that is in the process. It is never closed, because PyTorch is never unloaded.
-fn loaded(name: &str) -> Option<Library> {
-    #[cfg(unix)]
-    {
-        use libloading::os::unix;
-        // `RTLD_NOLOAD`, which `libloading` does not name.
-        let no_load = if cfg!(target_os = "macos") { 0x10 } else { 0x4 };
-        // SAFETY: nothing is loaded.
-        unsafe { unix::Library::open(Some(name), unix::RTLD_NOW | no_load) }.ok().map(Library::from)
-    }
-    #[cfg(windows)]
-    {
-        libloading::os::windows::Library::open_already_loaded(name).ok().map(Library::from)
-    }
-}
-
 /// # Safety
 /// The symbol is a function of type `T`.
 unsafe fn symbol<T: Copy>(library: &Library, name: &str) -> Result<T> {
@@ -83,7 +68,7 @@ impl Api {
     #[cold]
     fn load() -> Result<Self> {
         let not_loaded = || Error::Torch("it is not imported; import torch first".to_owned());
-        let library = &*Box::leak(Box::new(loaded(LIBRARIES[0]).ok_or_else(not_loaded)?));
+        let library = loaded(LIBRARIES[0]).ok_or_else(not_loaded)?;
         // SAFETY: the types are those of PyTorch's headers `shim.h`.
         unsafe {
             Ok(Self {
@@ -103,10 +88,8 @@ impl Api {
                 delete_tensor_object: symbol(library, "aoti_torch_delete_tensor_object")?,
                 check_failed: symbol(library, "aoti_torch_check")?,
                 operator_delete: symbol(library, if cfg!(windows) { "free" } else { "_ZdlPv" })?,
-                get_current_cuda_stream: loaded(LIBRARIES[1]).and_then(|library| {
-                    let library = &*Box::leak(Box::new(library));
-                    symbol(library, "aoti_torch_get_current_cuda_stream").ok()
-                }),
+                get_current_cuda_stream: loaded(LIBRARIES[1])
+                    .and_then(|library| symbol(library, "aoti_torch_get_current_cuda_stream").ok()),
             })
         }
     }
