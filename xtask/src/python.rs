@@ -25,7 +25,10 @@ pub fn python(root: &Path, with_torch: bool) -> Result<()> {
     }
     let mut new = Command::new(target_dir(root).join("debug/warpsmith"));
     run(new.args(["new", "--python"]).arg(&project).arg("--path").arg(root))?;
-    for package in [project, root.join("python/wheel")] {
+    let wheel = root.join("python/wheel");
+    // Of one version, the dependencies are compiled once for both.
+    fs::copy(wheel.join("Cargo.lock"), project.join("Cargo.lock")).map_err(Error::file(&project))?;
+    for package in [project, wheel] {
         environment.install(root, &package)?;
         environment.test(&package, with_torch)?;
     }
