@@ -288,9 +288,12 @@ pub unsafe fn call<A, F: Function<A>>(
     result: *mut Any,
 ) -> i32 {
     let called = catch_unwind(AssertUnwindSafe(|| {
-        // SAFETY: passed on from the caller; the pointer may be null for no arguments.
-        let given =
-            if count > 0 { unsafe { std::slice::from_raw_parts(arguments, count as usize) } } else { &[] };
+        let given = match count {
+            // The pointer may be null.
+            ..=0 => &[],
+            // SAFETY: passed on from the caller.
+            _ => unsafe { std::slice::from_raw_parts(arguments, count as usize) },
+        };
         let left_out = defaults.get(given.len()..).unwrap_or_default();
         let left_out = left_out.iter().map_while(|default| default.and_then(Any::parse));
         let values: Vec<Any> = given.iter().copied().chain(left_out).collect();

@@ -51,7 +51,7 @@ impl Environment {
             })?;
             run(Command::new(python).args(["-m", "venv"]).arg(&environment.folder))?;
         }
-        let packages: &[&str] = &["maturin>=1.9,<2", "numpy>=2.1", "pytest"];
+        let packages: &[&str] = &["maturin>=1.9,<2", "numpy>=2.1", "pytest", "apache-tvm-ffi"];
         let torch: &[&str] = if with_torch { &["torch>=2.10"] } else { &[] };
         let mut install = environment.pip();
         run(install.args(packages).args(torch))?;
