@@ -11,7 +11,8 @@ use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 
 use crate::error::{Error, Result};
 use crate::exchange::{Allocate, Table};
-use crate::tensor::{Origin, Tensor, TensorMut};
+use crate::operator::Returned;
+use crate::tensor::{Held, Origin, Tensor, TensorMut};
 use crate::{torch, tvm};
 
 /// One call of an operator: its device, its stream, and the allocator of its results.
@@ -64,16 +65,17 @@ impl Call {
         match &self.allocator {
             Allocator::Torch => {
                 let (tensor, handle) = torch::empty(&self.stream, self.device, data_type, shape)?;
-                Ok(TensorMut { tensor, origin: Origin::Torch(handle) })
+                Ok(TensorMut { tensor: Held::new(tensor), origin: Origin::Torch(handle) })
             }
             Allocator::Tvm(function) => {
                 let (imported, handle) = tvm::empty(*function, self.device, data_type, shape)?;
-                Ok(TensorMut { tensor: imported.into_tensor(&self.stream)?, origin: Origin::Tvm(handle) })
+                let tensor = Held::new(imported.into_tensor(&self.stream)?);
+                Ok(TensorMut { tensor, origin: Origin::Tvm(handle) })
             }
             Allocator::Exchange(table) => {
                 let (imported, object) = table.allocate(self.device, data_type, shape)?;
                 let tensor = imported.into_tensor(&self.stream)?;
-                Ok(TensorMut { tensor, origin: Origin::Python(object) })
+                Ok(TensorMut { tensor: Held::new(tensor), origin: Origin::Python(object) })
             }
             Allocator::Own(_) => {
                 let too_large = || Error::value(format!("a tensor of shape {shape:?} is too large"));
@@ -82,7 +84,7 @@ impl Call {
                 let bytes = bytes.ok_or_else(too_large)?;
                 let buffer = DeviceBuffer::<u8>::uninit(&self.stream, bytes)?;
                 let tensor = Untyped::from_buffer(buffer, data_type, shape)?;
-                Ok(TensorMut { tensor, origin: Origin::Own })
+                Ok(TensorMut { tensor: Held::new(tensor), origin: Origin::Own })
             }
         }
     }
@@ -95,9 +97,21 @@ impl Call {
         }
     }
 
-    /// Waits for the work of CPU tensors, which their framework reads at once.
-    pub(crate) fn finish(&self) -> Result<()> {
-        if self.device().is_emulated() { Ok(self.stream.synchronize()?) } else { Ok(()) }
+    /// Runs the operator's function. With CPU tensors, which their framework reads at once, it waits for the work.
+    ///
+    /// It waits attached to the interpreter: a thread that attaches again while the interpreter ends would not return.
+    pub(crate) fn run<R: Returned>(&self, function: impl FnOnce() -> Result<R>) -> Result<Vec<TensorMut>> {
+        if !self.device().is_emulated() {
+            return function().map(R::into_tensors);
+        }
+        Held::keep_during(|| {
+            let returned = function().map(R::into_tensors);
+            // Work of a function that fails later uses the tensors too.
+            let waited = self.stream.synchronize();
+            let tensors = returned?;
+            waited?;
+            Ok(tensors)
+        })
     }
 }
 
@@ -186,14 +200,14 @@ impl Frame {
     pub fn read(&mut self, imported: Imported, stream: &Stream) -> Result<Tensor> {
         let tensor = imported.into_tensor(stream)?;
         self.used(&tensor, false)?;
-        Ok(Tensor(tensor))
+        Ok(Tensor(Held::new(tensor)))
     }
 
     /// Converts an imported tensor to an argument for writing.
     pub fn write(&mut self, imported: Imported, stream: &Stream) -> Result<TensorMut> {
         let tensor = imported.into_tensor(stream)?;
         self.used(&tensor, true)?;
-        Ok(TensorMut { tensor, origin: Origin::Argument })
+        Ok(TensorMut { tensor: Held::new(tensor), origin: Origin::Argument })
     }
 }
 

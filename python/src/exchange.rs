@@ -267,7 +267,8 @@ pub(crate) fn export(py: Python<'_>, tensor: TensorMut, call: &Call) -> Result<P
     match tensor.origin {
         Origin::Python(object) => Ok(object),
         Origin::Own => {
-            let exported = Bound::new(py, Exported { export: Some(Export::from_tensor(tensor.tensor)) })?;
+            let exported =
+                Bound::new(py, Exported { export: Some(Export::from_tensor(tensor.tensor.into_inner())) })?;
             match call.namespace() {
                 None => Ok(exported.into_any().unbind()),
                 Some(namespace) => {

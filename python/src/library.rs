@@ -16,3 +16,16 @@ pub(crate) fn loaded(name: &str) -> Option<&'static Library> {
     let library = libloading::os::windows::Library::open_already_loaded(name).ok().map(Library::from);
     library.map(|library| &*Box::leak(Box::new(library)))
 }
+
+/// Looks up a function of the program itself, or of a library that all libraries of the process see.
+///
+/// # Safety
+/// `F` is the type of a pointer to the function with that name.
+pub(crate) unsafe fn this_process<F: Copy>(name: &str) -> Option<F> {
+    #[cfg(unix)]
+    let library = libloading::os::unix::Library::this();
+    #[cfg(windows)]
+    let library = libloading::os::windows::Library::open_already_loaded("python3.dll").ok()?;
+    // SAFETY: guaranteed by the caller.
+    unsafe { library.get::<F>(name.as_bytes()).ok().map(|function| *function) }
+}

@@ -1,7 +1,7 @@
 //! The Python module of an extension.
 
 use std::cell::UnsafeCell;
-use std::ffi::CString;
+use std::ffi::{CString, c_int};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
@@ -9,9 +9,12 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict, PyTuple};
 
+use warpsmith_interop::dlpack;
+
 use crate::call::Frame;
 use crate::error::{Error, Result};
 use crate::exchange::arguments;
+use crate::library::this_process;
 use crate::operator::Operator;
 use crate::torch;
 
@@ -37,6 +40,16 @@ static DEFINITION: Definition = Definition(UnsafeCell::new(ffi::PyModuleDef {
 /// A function that adds others to the module.
 pub type Extend = fn(&Bound<'_, PyModule>) -> PyResult<()>;
 
+/// Returns false while the interpreter ends, when a thread that attaches to it does not return.
+fn is_running() -> bool {
+    static IS_ENDING: OnceLock<Option<unsafe extern "C" fn() -> c_int>> = OnceLock::new();
+    // The function has the first name from Python 3.13 on. Neither is in the stable ABI of Python 3.10.
+    // SAFETY: both have this type.
+    let find = || unsafe { this_process("Py_IsFinalizing").or_else(|| this_process("_Py_IsFinalizing")) };
+    // SAFETY: the function may be called on any thread.
+    IS_ENDING.get_or_init(find).is_none_or(|is_ending| unsafe { is_ending() } == 0)
+}
+
 /// Makes the module `_native` of operators, or sets an exception and returns null.
 pub fn initialize(
     namespace: &'static str,
@@ -45,6 +58,7 @@ pub fn initialize(
 ) -> *mut ffi::PyObject {
     static OPERATORS: OnceLock<Vec<Operator>> = OnceLock::new();
     let operators = OPERATORS.get_or_init(operators);
+    dlpack::call_deleters_while(is_running);
     // Python calls it attached.
     Python::attach(|py| {
         let made = module(py, namespace, operators).map_err(PyErr::from);

@@ -299,9 +299,7 @@ macro_rules! functions {
                 $(let $value = $value?;)*
                 let _ = (stack, &mut at);
                 let call = frame.call()?;
-                let tensors = self(&call, $($value),*)?.into_tensors();
-                call.finish()?;
-                Ok(tensors)
+                call.run(|| self(&call, $($value),*))
             }
 
             unsafe fn call_tvm(&self, arguments: &[tvm::Any], mut frame: Frame) -> Result<tvm::Any> {
@@ -314,9 +312,7 @@ macro_rules! functions {
                     let $value = unsafe { $type::from_tvm($value, &mut frame) }?;
                 )*
                 let call = frame.call()?;
-                let tensors = self(&call, $($value),*)?.into_tensors();
-                call.finish()?;
-                tvm::export(tensors, &call)
+                tvm::export(call.run(|| self(&call, $($value),*))?, &call)
             }
 
             fn call_python(&self, arguments: &[Bound<'_, PyAny>], mut frame: Frame) -> Result<Py<PyAny>> {
@@ -328,9 +324,8 @@ macro_rules! functions {
                     let $value = $type::from_python($value, &mut frame)?;
                 )*
                 let call = frame.call()?;
-                let tensors = self(&call, $($value),*)?.into_tensors();
+                let tensors = call.run(|| self(&call, $($value),*))?;
                 Python::attach(|py| {
-                    py.detach(|| call.finish())?;
                     let objects: Vec<_> =
                         tensors.into_iter().map(|tensor| exchange::export(py, tensor, &call)).collect::<Result<_>>()?;
                     match <[_; 1]>::try_from(objects) {

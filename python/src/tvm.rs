@@ -248,7 +248,7 @@ pub(crate) fn export(tensors: Vec<TensorMut>, call: &Call) -> Result<Any> {
     let handle = |TensorMut { tensor, origin }| match origin {
         Origin::Tvm(handle) => Ok(handle),
         Origin::Own => {
-            let mut export = Export::from_tensor(tensor);
+            let mut export = Export::from_tensor(tensor.into_inner());
             export.ready_on(call.stream())?;
             // SAFETY: the tensor was just made.
             unsafe { Handle::new(export.into_raw().as_ptr()) }

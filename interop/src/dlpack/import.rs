@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 
 use warpsmith_runtime::extension::{drop_elsewhere, in_host_function};
 use warpsmith_runtime::{DeviceBuffer, DevicePtr, Result, Stream};
@@ -14,6 +15,16 @@ use super::{
     DLDataType, DLDevice, DLManagedTensor, DLManagedTensorVersioned, DLPACK_FLAG_READ_ONLY,
     DLPACK_MAJOR_VERSION, DLPackVersion, DLTensor, DlpackError, Element, Tensor,
 };
+
+/// Condition of [`call_deleters_while`].
+static CONDITION: OnceLock<fn() -> bool> = OnceLock::new();
+
+/// Calls the deleters of imported tensors, and drops their owners, only while `condition` returns true, and leaks the
+/// tensors otherwise: a deleter that needs a language's interpreter cannot run while this interpreter ends. The first
+/// condition of a process remains.
+pub fn call_deleters_while(condition: fn() -> bool) {
+    let _ = CONDITION.set(condition);
+}
 
 /// A tensor that this program owns: dropping it calls the deleter, or drops the owner.
 enum Managed {
@@ -69,6 +80,12 @@ impl Drop for Managed {
                 Self::Described(tensor, flags, owner) => Self::Described(*tensor, *flags, owner.take()),
             };
             return drop_elsewhere(Box::new(moved));
+        }
+        if CONDITION.get().is_some_and(|condition| !condition()) {
+            if let Self::Described(.., owner) = self {
+                std::mem::forget(owner.take());
+            }
+            return;
         }
         // SAFETY: the struct is owned, so its deleter was not called. Nothing uses the tensor any more.
         unsafe {

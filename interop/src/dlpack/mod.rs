@@ -76,5 +76,5 @@ pub use self::data_type::Element;
 pub use self::error::DlpackError;
 pub(crate) use self::export::adopt;
 pub use self::export::{Export, stream_argument};
-pub use self::import::Imported;
+pub use self::import::{Imported, call_deleters_while};
 pub use self::tensor::Tensor;
