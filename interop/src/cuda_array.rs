@@ -114,7 +114,7 @@ impl CudaArrayInterface {
             }
         };
         if self.stream.is_some() && !stream.device().is_emulated() {
-            // SAFETY: passed on from the caller.
+            // SAFETY: guaranteed by the caller.
             let theirs = unsafe { adopt(stream.device(), self.stream) }?;
             theirs.map_or(Ok(()), |theirs| stream.wait_stream(&theirs))?;
         }

@@ -1,4 +1,4 @@
-//! [`Tensor`] and [`TensorMut`]: tensors of a call.
+//! [`Tensor`] and [`TensorMut`]: the tensor arguments and results of an operator.
 
 use std::ops::{Deref, DerefMut};
 
@@ -7,19 +7,20 @@ use warpsmith_interop::dlpack;
 
 use crate::{torch, tvm};
 
-/// A tensor argument, for reading. It derefs to [`dlpack::Tensor`], whose methods check the type of the elements and give
+/// Read-only tensor argument. It dereferences to [`dlpack::Tensor`], whose methods check the element type and return
 /// views for kernels.
 ///
-/// The memory is used in the order of [`Call::stream`](crate::Call::stream). Work that is launched on another stream of
-/// the runtime is ordered with it. A caller of TVM FFI may lend the memory for the call only: keep no tensor after it.
+/// The memory is stream-ordered on [`Call::stream`](crate::Call::stream). If the operator launches work on another stream
+/// of the runtime, the runtime orders this work with the call's stream. Do not keep a tensor after the call, because a
+/// caller of TVM FFI may lend the memory only for the duration of the call.
 #[derive(Debug)]
 pub struct Tensor(pub(crate) dlpack::Tensor);
 
 impl Tensor {
-    /// Swaps two dimensions, without moving elements.
+    /// Swaps two dimensions without moving elements, like `torch.transpose`.
     ///
     /// # Panics
-    /// If the tensor does not have both dimensions.
+    /// Panics if either dimension is out of range.
     #[must_use]
     pub fn swapped(mut self, one: usize, other: usize) -> Self {
         self.0.swap_dimensions(one, other);
@@ -35,23 +36,23 @@ impl Deref for Tensor {
     }
 }
 
-/// A tensor for writing: an argument that the operator changes in place, or a result from
-/// [`Call::empty`](crate::Call::empty), whose elements are not initialized.
+/// Tensor that the operator writes: an argument that is modified in place, or a result that
+/// [`Call::empty`](crate::Call::empty) allocated, whose elements are uninitialized.
 #[derive(Debug)]
 pub struct TensorMut {
     pub(crate) tensor: dlpack::Tensor,
     pub(crate) origin: Origin,
 }
 
-/// The value that is returned to the caller for a tensor.
+/// Origin of a tensor, with the handle or object that is returned to the caller.
 #[derive(Debug)]
 pub(crate) enum Origin {
-    /// It is an argument, which cannot be returned.
+    /// The tensor is an argument and cannot be returned.
     Argument,
     Torch(torch::Handle),
     Tvm(tvm::Handle),
     Python(Py<PyAny>),
-    /// The runtime's own memory.
+    /// The runtime allocated the memory.
     Own,
 }
 
