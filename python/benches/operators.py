@@ -1,6 +1,6 @@
 """Compares the operators of a package that ``warpsmith new --python fused`` created with ``torch.compile`` and Triton.
 
-Prints one JSON object. Kernel times are medians over launches of a CUDA graph, measured with CUDA events, with data that
+Prints one JSON object. Kernel times are medians over launches of a CUDA graph, measured with CUDA events. Their data
 exceeds the L2 cache. Host times are measured with kernels that are shorter than the launch overhead.
 """
 

@@ -45,8 +45,8 @@ impl Call {
         self.stream.device()
     }
 
-    /// Allocates a contiguous tensor, like `torch.empty`. The elements are uninitialized, so the operator must write all
-    /// of them.
+    /// Allocates a contiguous tensor, like `torch.empty`. The elements are uninitialized, so the operator must write
+    /// all of them.
     ///
     /// # Errors
     /// Returns [`Error::Torch`], [`Error::Tvm`], [`Error::Python`], [`Error::Value`] or [`Error::Runtime`] if the
@@ -135,9 +135,9 @@ impl Frame {
         self.names[self.next - 1]
     }
 
-    /// Returns the stream for a tensor on `device`. The first tensor determines the stream and the allocator of the call:
-    /// `current` returns the framework's current stream, or `None` for the device's default stream, and `allocator`
-    /// returns the framework's allocator.
+    /// Returns the stream for a tensor on `device`. The first tensor determines the stream and the allocator of the
+    /// call: `current` returns the framework's current stream, or `None` for the device's default stream, and
+    /// `allocator` returns the framework's allocator.
     pub fn stream(
         &mut self,
         device: DLDevice,

@@ -34,7 +34,10 @@ pub enum Error {
     #[error("{0}")]
     Arguments(String),
     /// Tensor on a different device than the first tensor.
-    #[error("argument `{argument}` is on {}, but an earlier tensor is on {}; move it to that device", name(*.found), name(*.expected))]
+    #[error(
+        "argument `{argument}` is on {}, but an earlier tensor is on {}; move it to that device",
+        name(*.found), name(*.expected)
+    )]
     Device {
         /// Name of the argument.
         argument: &'static str,
@@ -44,7 +47,10 @@ pub enum Error {
         expected: DLDevice,
     },
     /// Tensor on a device that is neither a CPU nor a CUDA device.
-    #[error("argument `{argument}` is on {}, which is not supported; move it to the CPU or to a CUDA device", name(*.found))]
+    #[error(
+        "argument `{argument}` is on {}, which is not supported; move it to the CPU or to a CUDA device",
+        name(*.found)
+    )]
     UnknownDevice {
         /// Name of the argument.
         argument: &'static str,

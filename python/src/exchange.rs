@@ -32,8 +32,8 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Returns the exchange API of an object's type, or `None` if the type has none or has an unknown version. The result
-    /// is cached per type.
+    /// Returns the exchange API of an object's type, or `None` if the type has none or has an unknown version. The
+    /// result is cached per type.
     fn of(object: &Bound<'_, PyAny>) -> Result<Option<&'static Self>> {
         /// Address of a type, and its exchange API.
         type Known = (usize, Option<&'static Table>);
@@ -80,8 +80,8 @@ impl Table {
         if unsafe { function(object.cast(), &mut managed) } != 0 {
             return Err(fetch(py));
         }
-        // SAFETY: the tensor is now owned here. Operators use its memory, and the framework reuses it, in stream order on
-        // the current stream.
+        // SAFETY: the tensor is now owned here. Operators use its memory, and the framework reuses it, in stream order
+        // on the current stream.
         Ok(unsafe { Imported::from_raw(managed)?.stream_ordered() })
     }
 

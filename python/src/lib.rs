@@ -1,9 +1,9 @@
-//! Exposes Rust kernels as Python functions that accept tensors from any framework, and as PyTorch operators that support
-//! `torch.compile` and CUDA graphs.
+//! Exposes Rust kernels as Python functions that accept tensors from any framework, and as PyTorch operators that
+//! support `torch.compile` and CUDA graphs.
 //!
 //! An operator is a Rust function. Its first argument is the [`Call`], which provides the stream to launch on and
-//! allocates results. The other arguments are [tensors](Tensor) and numbers. [`operators!`] creates a Python module named
-//! `_native` from the functions:
+//! allocates results. The other arguments are [tensors](Tensor) and numbers. [`operators!`] creates a Python module
+//! named `_native` from the functions:
 //!
 //! ```ignore
 //! use warpsmith_python::{Call, Result, Tensor, TensorMut, operators};
@@ -31,8 +31,8 @@
 //! | any call with CPU tensors | the emulated device | none: the call is synchronous |
 //!
 //! Results are tensors of the first tensor's framework. The framework allocates their memory if it implements the C
-//! exchange API; otherwise Warpsmith allocates it. PyTorch's functions are looked up at run time, so the library is built
-//! without PyTorch and works with version 2.10 and later.
+//! exchange API; otherwise Warpsmith allocates it. PyTorch's functions are looked up at run time, so the library is
+//! built without PyTorch and works with version 2.10 and later.
 #![deny(missing_docs)]
 
 mod call;
@@ -61,12 +61,12 @@ pub mod expansion {
     pub use crate::tvm::{Any, call as call_tvm};
 }
 
-/// Creates the Python module `_native` from a list of functions. Invoke the macro once in a crate of type `cdylib`. Each
-/// entry lists the names of the arguments, with default values in Python syntax. The argument types are the types of the
-/// Rust function, as documented for [`Function`].
+/// Creates the Python module `_native` from a list of functions. Invoke the macro once in a crate of type `cdylib`.
+/// Each entry lists the names of the arguments, with default values in Python syntax. The argument types are the types
+/// of the Rust function, as documented for [`Function`].
 ///
-/// The module also contains `register_torch()`, which registers the operators `torch.ops.NAMESPACE.FUNCTION` for CPU and
-/// CUDA tensors. The string literal is the namespace.
+/// The module also contains `register_torch()`, which registers the operators `torch.ops.NAMESPACE.FUNCTION` for CPU
+/// and CUDA tensors. The string literal is the namespace.
 ///
 /// The library also exports the functions for TVM FFI: `tvm_ffi.load_module(_native.__file__).FUNCTION(…)`. These
 /// functions accept only positional arguments.
@@ -121,9 +121,9 @@ macro_rules! operators {
     (@default $default:expr) => { Some(stringify!($default)) };
 }
 
-/// Runs a block with the Rust type of a tensor's elements, like PyTorch's `AT_DISPATCH` macros. The type is the first one
-/// in the list that matches the given [`DLDataType`](dlpack::DLDataType). The block must return a `Result` whose error
-/// type converts to [`Error`]. If no type matches, the macro returns [`Error::Value`].
+/// Runs a block with the Rust type of a tensor's elements, like PyTorch's `AT_DISPATCH` macros. The type is the first
+/// one in the list that matches the given [`DLDataType`](dlpack::DLDataType). The block must return a `Result` whose
+/// error type converts to [`Error`]. If no type matches, the macro returns [`Error::Value`].
 ///
 /// ```ignore
 /// dispatch!(x.data_type(), T in [f32, f16] => { launch::<T>(x.as_slice::<T>()?, out.as_mut_slice::<T>()?) })?;

@@ -10,9 +10,9 @@ use crate::{torch, tvm};
 /// Read-only tensor argument. It dereferences to [`dlpack::Tensor`], whose methods check the element type and return
 /// views for kernels.
 ///
-/// The memory is stream-ordered on [`Call::stream`](crate::Call::stream). If the operator launches work on another stream
-/// of the runtime, the runtime orders this work with the call's stream. Do not keep a tensor after the call, because a
-/// caller of TVM FFI may lend the memory only for the duration of the call.
+/// The memory is stream-ordered on [`Call::stream`](crate::Call::stream). If the operator launches work on another
+/// stream of the runtime, the runtime orders this work with the call's stream. Do not keep a tensor after the call,
+/// because a caller of TVM FFI may lend the memory only for the duration of the call.
 #[derive(Debug)]
 pub struct Tensor(pub(crate) dlpack::Tensor);
 

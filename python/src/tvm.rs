@@ -97,8 +97,8 @@ impl Any {
     }
 }
 
-/// Functions of the TVM FFI library in the process. Functions with a status return 0 on success, and another value after
-/// an error.
+/// Functions of the TVM FFI library in the process. Functions with a status return 0 on success, and another value
+/// after an error.
 struct Api {
     retain: unsafe extern "C" fn(Raw) -> i32,
     release: unsafe extern "C" fn(Raw) -> i32,
@@ -126,7 +126,8 @@ impl Api {
     #[cold]
     fn load() -> Option<Self> {
         let library = loaded(LIBRARY)?;
-        // SAFETY: the types match the declarations in TVM FFI's headers `c_api.h` and `c_env_api.h`. The name has 9 bytes.
+        // SAFETY: the types match the declarations in TVM FFI's headers `c_api.h` and `c_env_api.h`. The name has 9
+        // bytes.
         unsafe {
             let get_global = library.get::<unsafe extern "C" fn(*const (*const u8, usize), *mut Raw) -> i32>(
                 "TVMFFIFunctionGetGlobal",

@@ -1,6 +1,6 @@
-//! Tests the Python packages: a package that `warpsmith new --python` created, the `warpsmith` wheel, and the listings in
-//! `docs/python.md`. Both packages are built as wheels, installed in a virtual environment, and tested with NumPy on the
-//! emulated device. With `--torch`, their PyTorch operators are tested, too.
+//! Tests the Python packages: a package that `warpsmith new --python` created, the `warpsmith` wheel, and the listings
+//! in `docs/python.md`. Both packages are built as wheels, installed in a virtual environment, and tested with NumPy on
+//! the emulated device. With `--torch`, their PyTorch operators are tested, too.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,8 @@ use crate::process::{find, run};
 /// Page whose Python listings are run in order, in one process. Listings marked `python,torch` need PyTorch.
 const PAGE: &str = "docs/python.md";
 
-/// Builds, installs and tests both packages, and runs the listings. The `warpsmith` command must be in the target folder.
+/// Builds, installs and tests both packages, and runs the listings. The `warpsmith` command must be in the target
+/// folder.
 pub fn python(root: &Path, with_torch: bool) -> Result<()> {
     let folder = target_dir(root).join("python");
     fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
@@ -73,7 +74,8 @@ impl Environment {
         }
         let mut build = Command::new(self.program("maturin"));
         build.current_dir(package).args(["build", "--quiet", "--out"]).arg(&wheels);
-        // Other checks compile the device libraries for GPUs. This build shares the target folder of generated projects.
+        // Other checks compile the device libraries for GPUs. This build shares the target folder of generated
+        // projects.
         build.env("CARGO_TARGET_DIR", target_dir(root).join("scaffold")).env("CARGO_INCREMENTAL", "0");
         build.env("WARPSMITH_GPU_ARCHS", "none").env_remove("WARPSMITH_REQUIRE_GPU_IMAGE");
         run(build.env("PYO3_PYTHON", self.program("python")))?;

@@ -82,5 +82,5 @@ fn same_shape(x: &Tensor, other: &Tensor) -> Result<()> {
     if x.shape() == other.shape() {
         return Ok(());
     }
-    Err(Error::value(format!("tensors have the shapes {:?} and {:?}; pass tensors of the same shape", x.shape(), other.shape())))
+    Err(Error::value(format!("the shapes {:?} and {:?} differ; pass tensors of the same shape", x.shape(), other.shape())))
 }

@@ -147,8 +147,8 @@ pub struct DLPackExchangeAPIHeader {
 pub struct DLPackExchangeAPI {
     /// The version, and a pointer to an older table.
     pub header: DLPackExchangeAPIHeader,
-    /// Allocates a tensor with the type, shape and device of a prototype. The last two arguments are the context and the
-    /// function to report an error.
+    /// Allocates a tensor with the type, shape and device of a prototype. The last two arguments are the context and
+    /// the function to report an error.
     pub managed_tensor_allocator: Option<
         unsafe extern "C" fn(
             *mut DLTensor,

@@ -400,8 +400,8 @@ impl Export {
     ///
     /// # Errors
     /// Returns [`Error::DifferentDevices`] for a stream of another device, any [driver error](Error::Driver), or
-    /// [`GraphError`](warpsmith_runtime::GraphError) if a capture of the stream or of the buffer's earlier work does not
-    /// allow the wait.
+    /// [`GraphError`](warpsmith_runtime::GraphError) if a capture of the stream or of the buffer's earlier work does
+    /// not allow the wait.
     pub fn ready_on(&mut self, stream: &Stream) -> Result<()> {
         let what = || ("exporting a tensor".to_owned(), "the buffer".to_owned());
         stream.check_device(self.stream().device(), what)?;
@@ -431,8 +431,8 @@ impl Export {
     /// waited.
     ///
     /// # Safety
-    /// If the argument is a handle, the stream must belong to the buffer's device, must stay alive until the deleter has
-    /// been called, and must not be in a capture.
+    /// If the argument is a handle, the stream must belong to the buffer's device, must stay alive until the deleter
+    /// has been called, and must not be in a capture.
     pub unsafe fn ready_for(&mut self, stream: Option<i64>) -> Result<()> {
         let home = self.stream().clone();
         if !home.device().is_emulated() {

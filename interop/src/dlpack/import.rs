@@ -142,21 +142,21 @@ impl Imported {
     /// Returns the same errors as [`Self::from_raw`], except for `NoTensor` and `Version`.
     ///
     /// # Safety
-    /// The requirements are the same as for [`Self::from_raw`]. In addition, `shape` and `strides` must stay valid until
-    /// the owner is dropped, even if the owner is moved.
+    /// The requirements are the same as for [`Self::from_raw`]. In addition, `shape` and `strides` must stay valid
+    /// until the owner is dropped, even if the owner is moved.
     pub unsafe fn from_tensor(tensor: DLTensor, flags: u64, owner: impl Any + Send) -> Result<Self> {
         // SAFETY: guaranteed by the caller.
         unsafe { Self::new(Managed::Described(tensor, flags, Some(Box::new(owner)))) }
     }
 
     /// Marks the memory as stream-ordered. The deleter is then called, or the owner dropped, as soon as the buffer or
-    /// tensor is dropped, without waiting for its work: see [`DeviceBuffer::from_raw_stream_ordered`]. This function has
-    /// no effect on host memory.
+    /// tensor is dropped, without waiting for its work: see [`DeviceBuffer::from_raw_stream_ordered`]. This function
+    /// has no effect on host memory.
     ///
     /// # Safety
     /// After the deleter is called, the memory must stay valid for the work that is enqueued at that time on the stream
-    /// that was passed to the conversion. PyTorch and other frameworks with a caching allocator satisfy this requirement
-    /// for the stream that `current_work_stream` returns.
+    /// that was passed to the conversion. PyTorch and other frameworks with a caching allocator satisfy this
+    /// requirement for the stream that `current_work_stream` returns.
     pub unsafe fn stream_ordered(self) -> Self {
         Self { is_stream_ordered: true, ..self }
     }
@@ -228,8 +228,8 @@ impl Imported {
     /// Converts the tensor to a buffer on `stream`, without a copy. The deleter is called after the buffer's last use.
     ///
     /// The tensor must be ready for later work on `stream`: pass [`stream_argument`](super::stream_argument) to the
-    /// producer's `__dlpack__`, or use the stream that `current_work_stream` of its C exchange API returns. For a tensor
-    /// that this library exported, the result is the original buffer, with its original stream.
+    /// producer's `__dlpack__`, or use the stream that `current_work_stream` of its C exchange API returns. For a
+    /// tensor that this library exported, the result is the original buffer, with its original stream.
     ///
     /// Work on host memory runs asynchronously on an emulated device. Synchronize before other code uses the memory.
     ///
@@ -256,9 +256,9 @@ impl Imported {
         buffer.cast()
     }
 
-    /// Converts the imported tensor to a [`Tensor`] on `stream`, without a copy. It supports every element type of whole
-    /// bytes, all strides without overlap, and read-only tensors. The tensor must be ready for later work on `stream`,
-    /// as described for [`Self::into_buffer`].
+    /// Converts the imported tensor to a [`Tensor`] on `stream`, without a copy. It supports every element type of
+    /// whole bytes, all strides without overlap, and read-only tensors. The tensor must be ready for later work on
+    /// `stream`, as described for [`Self::into_buffer`].
     ///
     /// # Errors
     /// Returns the same errors as [`Self::into_buffer`], except for `DataType`, `ReadOnly`, `NotContiguous` and

@@ -112,8 +112,8 @@ fn describe(api: &Api, Handle(raw): &Handle) -> Result<DLTensor> {
 
 /// Imports a tensor that owns its handle. PyTorch's allocator reuses memory in stream order on the current stream.
 fn imported(handle: Handle, tensor: DLTensor) -> Result<Imported> {
-    // SAFETY: the handle keeps the tensor's memory, shape and strides alive. PyTorch orders other work on the tensor with
-    // the current stream.
+    // SAFETY: the handle keeps the tensor's memory, shape and strides alive. PyTorch orders other work on the tensor
+    // with the current stream.
     Ok(unsafe { Imported::from_tensor(tensor, 0, handle)?.stream_ordered() })
 }
 
@@ -226,8 +226,9 @@ pub unsafe fn call<A, F: Function<A>>(
     throw(text);
 }
 
-/// Throws a C++ exception of PyTorch, which Python receives as `RuntimeError`. Call this function only from a `C-unwind`
-/// function that PyTorch calls, so that PyTorch catches the exception. If PyTorch is not loaded, the function returns.
+/// Throws a C++ exception of PyTorch, which Python receives as `RuntimeError`. Call this function only from a
+/// `C-unwind` function that PyTorch calls, so that PyTorch catches the exception. If PyTorch is not loaded, the
+/// function returns.
 pub fn throw(text: String) {
     let Ok(api) = Api::get() else { return };
     // PyTorch copies the text before it throws. Unwinding then frees the text in this frame.

@@ -1,9 +1,9 @@
 //! Implements a pluggable allocator for PyTorch on the runtime's caching allocator. `warpsmith/allocator.py` passes the
 //! addresses of these C functions to PyTorch.
 //!
-//! A block belongs to the stream for which PyTorch allocates it. After it is freed, it can be reused immediately on that
-//! stream, as in PyTorch. Before the reuse, the allocator waits for the streams that [`warpsmith_record_stream`] recorded.
-//! While PyTorch captures a graph, blocks come from a private pool, which lives until PyTorch releases it.
+//! A block belongs to the stream for which PyTorch allocates it. After it is freed, it can be reused immediately on
+//! that stream, as in PyTorch. Before the reuse, the allocator waits for the streams that [`warpsmith_record_stream`]
+//! recorded. While PyTorch captures a graph, blocks come from a private pool, which lives until PyTorch releases it.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -109,8 +109,8 @@ pub extern "C" fn warpsmith_record_stream(ptr: *mut c_void, handle: *mut c_void)
     }
 }
 
-/// Makes captures on a device allocate from the memory pool of a graph. The stream filter is ignored, because the capture
-/// status of a stream shows whether it is being captured.
+/// Makes captures on a device allocate from the memory pool of a graph. The stream filter is ignored, because the
+/// capture status of a stream shows whether it is being captured.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn warpsmith_begin_pool(device: c_int, first: u64, second: u64, _filter: *mut c_void) {
     let key = (device, (first, second));

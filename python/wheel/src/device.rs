@@ -29,8 +29,8 @@ fn open(device: Option<&Bound<'_, PyAny>>) -> Result<Device> {
     }
 }
 
-/// Returns all devices, CUDA devices first, as dictionaries with the keys `id`, `name`, `capability`, `total_memory` (in
-/// bytes), `multiprocessors` and `is_emulated`.
+/// Returns all devices, CUDA devices first, as dictionaries with the keys `id`, `name`, `capability`, `total_memory`
+/// (in bytes), `multiprocessors` and `is_emulated`.
 #[pyfunction]
 fn devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let dictionary = |info: warpsmith::device::DeviceInfo| {

@@ -37,8 +37,8 @@ operators! {
     gelu_tanh(x);
     /// Returns `x * sigmoid(x)`.
     silu(x);
-    /// Returns `x + y`. `y` must have the shape of `x`, or be one-dimensional with the length of the last dimension of `x`.
-    /// A one-dimensional `y` is broadcast over the rows of `x`.
+    /// Returns `x + y`. `y` must have the shape of `x`, or be one-dimensional with the length of the last dimension of
+    /// `x`. A one-dimensional `y` is broadcast over the rows of `x`.
     add(x, y);
     /// Returns `x - y`. The shapes must be as described for `add`.
     sub(x, y);
@@ -55,16 +55,16 @@ operators! {
     /// Returns the sum of all elements, or the sum over the last dimension if `dim` is -1. The result for integers has
     /// 64 bits.
     sum(x, dim = None);
-    /// Returns the product of all elements, or the product over the last dimension if `dim` is -1. The result for integers
-    /// has 64 bits.
+    /// Returns the product of all elements, or the product over the last dimension if `dim` is -1. The result for
+    /// integers has 64 bits.
     prod(x, dim = None);
     /// Returns the mean of all elements, or the mean over the last dimension if `dim` is -1.
     mean(x, dim = None);
-    /// Returns the minimum of all elements, or the minimum over the last dimension if `dim` is -1. The result is NaN if an
-    /// element is NaN.
+    /// Returns the minimum of all elements, or the minimum over the last dimension if `dim` is -1. The result is NaN if
+    /// an element is NaN.
     min(x, dim = None);
-    /// Returns the maximum of all elements, or the maximum over the last dimension if `dim` is -1. The result is NaN if an
-    /// element is NaN.
+    /// Returns the maximum of all elements, or the maximum over the last dimension if `dim` is -1. The result is NaN if
+    /// an element is NaN.
     max(x, dim = None);
     /// Returns the index (int64) of the first minimum of all elements in row-major order, or the index along the last
     /// dimension if `dim` is -1.
@@ -76,8 +76,8 @@ operators! {
     softmax(x);
     /// Returns the logarithm of the softmax over the last dimension.
     log_softmax(x);
-    /// Returns the layer normalization over the last dimension. `weight` and `bias` must be one-dimensional and as long as
-    /// the last dimension of `x`.
+    /// Returns the layer normalization over the last dimension. `weight` and `bias` must be one-dimensional and as long
+    /// as the last dimension of `x`.
     layer_norm(x, weight = None, bias = None, epsilon = 1e-5);
     /// Returns the RMS normalization over the last dimension. `weight` must be one-dimensional and as long as the last
     /// dimension of `x`.
@@ -88,15 +88,16 @@ operators! {
     sort(x, descending = False);
     /// Returns the indices (int64) that sort a one-dimensional tensor. The sort is stable.
     argsort(x, descending = False);
-    /// Returns the `k` largest elements along the last dimension in descending order, and their indices (int64). `k` must
-    /// be at most 1024.
+    /// Returns the `k` largest elements along the last dimension in descending order, and their indices (int64). `k`
+    /// must be at most 1024.
     top_k(x, k);
-    /// Returns the matrix product of two matrices or batches of matrices. An unbatched operand is broadcast over the batch.
-    /// Either operand can be a transposed view. float32 products are computed in full float32 precision, without TF32.
+    /// Returns the matrix product of two matrices or batches of matrices. An unbatched operand is broadcast over the
+    /// batch. Either operand can be a transposed view. float32 products are computed in full float32 precision, without
+    /// TF32.
     matmul(a, b);
     /// Returns `softmax(scale * q @ k^T) @ v`, scaled dot product attention. The tensors have the shape
-    /// `[batch, heads, tokens, dim]`, where `dim` is 64, 128 or 256. The number of heads of `q` must be a multiple of the
-    /// number of heads of `k` and `v`. The default for `scale` is `1 / sqrt(dim)`. The causal mask is aligned to the
-    /// lower right corner, so the last query attends to all keys.
+    /// `[batch, heads, tokens, dim]`, where `dim` is 64, 128 or 256. The number of heads of `q` must be a multiple of
+    /// the number of heads of `k` and `v`. The default for `scale` is `1 / sqrt(dim)`. The causal mask is aligned to
+    /// the lower right corner, so the last query attends to all keys.
     attention(q, k, v, scale = None, is_causal = False);
 }

@@ -49,7 +49,7 @@ fn is_row(x: &Tensor, y: &Tensor) -> Result<bool> {
         shape if shape == x.shape() => Ok(false),
         [columns] if x.shape().last() == Some(columns) => Ok(true),
         shape => {
-            let text = "`y` must have the shape of `x`, or be one-dimensional with the length of the last dimension of `x`";
+            let text = "`y` must have the shape of `x`, or be one-dimensional and as long as the last dimension";
             Err(Error::value(format!("`x` and `y` have the shapes {:?} and {shape:?}; {text}", x.shape())))
         }
     }
@@ -74,8 +74,8 @@ fn rows_mut<T: Element>(x: &mut TensorMut) -> Result<DeviceSliceMut2<'_, T>> {
     Ok(x.as_mut_slice()?.into_2d(rows, columns)?)
 }
 
-/// Returns the rows to reduce, and the shape of the result. Each row spans the last dimension; without `dim`, all elements
-/// form one row.
+/// Returns the rows to reduce, and the shape of the result. Each row spans the last dimension; without `dim`, all
+/// elements form one row.
 fn reduced<T: Element>(x: &Tensor, dim: Option<i64>) -> Result<(DeviceSlice2<'_, T>, &[usize])> {
     let rank = x.shape().len();
     match dim {

@@ -3,7 +3,8 @@
 ``warpsmith.ops`` contains the operations, and ``warpsmith.torch`` registers them as PyTorch operators.
 
 A ``device`` argument can be a string such as ``"cuda:0"``, ``"cpu"`` for the emulated device, the ordinal of a CUDA
-device, or a ``torch.device``. The default is the CUDA device with the most SMs, or the emulated device if there is none.
+device, or a ``torch.device``. The default is the CUDA device with the most SMs, or the emulated device if there is no
+CUDA device.
 """
 
 from contextlib import contextmanager as _contextmanager

@@ -2,8 +2,8 @@
 
 ``enable()`` replaces PyTorch's CUDA allocator for the whole process. Call it before the first CUDA allocation. For
 statistics and snapshots, use ``warpsmith.memory_stats`` and ``warpsmith.memory_snapshot``. ``torch.cuda.graph`` works.
-PyTorch's own statistics and snapshots, CUDA graph trees (``torch.compile(mode="reduce-overhead")``) and CUDA IPC raise an
-error, because PyTorch's interface for pluggable allocators does not support them.
+PyTorch's own statistics and snapshots, CUDA graph trees (``torch.compile(mode="reduce-overhead")``) and CUDA IPC raise
+an error, because PyTorch's interface for pluggable allocators does not support them.
 
 ``mem_pool()`` keeps PyTorch's allocator with all of its functions. Within ``torch.cuda.use_mem_pool(pool)``, PyTorch's
 allocator allocates its segments from Warpsmith's allocator.

@@ -134,8 +134,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Returns the same errors as [`Self::from_raw`], except that the device of the memory is not checked.
     ///
     /// # Safety
-    /// The requirements are the same as for [`Self::from_raw`], and the memory must be on the stream's device. After the
-    /// owner is dropped, the memory must also stay valid for the work that is enqueued on `stream` at that time.
+    /// The requirements are the same as for [`Self::from_raw`], and the memory must be on the stream's device. After
+    /// the owner is dropped, the memory must also stay valid for the work that is enqueued on `stream` at that time.
     pub unsafe fn from_raw_stream_ordered(
         stream: &Stream,
         ptr: DevicePtr,

@@ -166,9 +166,10 @@ impl Stream {
         unsafe { Self::adopt_kept(device, handle, None) }
     }
 
-    /// Like [`Self::adopt`], but for a stream that `owner` keeps alive. The owner can be an `Arc` of the other library's
-    /// stream. It is dropped after the last handle to the stream and the last buffer that was used on it are dropped. It
-    /// is dropped immediately if the call fails, or if an earlier adoption of the stream already has an owner.
+    /// Like [`Self::adopt`], but for a stream that `owner` keeps alive. The owner can be an `Arc` of the other
+    /// library's stream. It is dropped after the last handle to the stream and the last buffer that was used on it are
+    /// dropped. It is dropped immediately if the call fails, or if an earlier adoption of the stream already has an
+    /// owner.
     ///
     /// ```
     /// use std::sync::Arc;
