@@ -49,7 +49,8 @@ fn is_row(x: &Tensor, y: &Tensor) -> Result<bool> {
         shape if shape == x.shape() => Ok(false),
         [columns] if x.shape().last() == Some(columns) => Ok(true),
         shape => {
-            let text = "`y` must have the shape of `x`, or be one-dimensional and as long as the last dimension";
+            let text =
+                "`y` must have the shape of `x`, or be one-dimensional and as long as the last dimension";
             Err(Error::value(format!("`x` and `y` have the shapes {:?} and {shape:?}; {text}", x.shape())))
         }
     }
