@@ -1,8 +1,8 @@
 //! `__cuda_array_interface__` version 3, as plain data.
 //!
 //! The interface describes memory of a CUDA device, but does not own it: the object with the attribute does. A consumer
-//! makes its stream wait for [`stream`](CudaArrayInterface::stream), and keeps the object. Prefer [DLPack](crate::dlpack)
-//! where both sides have it: it has an owner, more types, and devices other than CUDA.
+//! makes its stream wait for [`stream`](CudaArrayInterface::stream), and keeps the object. Prefer
+//! [DLPack](crate::dlpack) where both sides have it: it has an owner, more types, and devices other than CUDA.
 //!
 //! ```
 //! use warpsmith_interop::cuda_array::CudaArrayInterface;
@@ -114,7 +114,7 @@ impl CudaArrayInterface {
             }
         };
         if self.stream.is_some() && !stream.device().is_emulated() {
-            // SAFETY: passed on from the caller.
+            // SAFETY: guaranteed by the caller.
             let theirs = unsafe { adopt(stream.device(), self.stream) }?;
             theirs.map_or(Ok(()), |theirs| stream.wait_stream(&theirs))?;
         }

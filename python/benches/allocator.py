@@ -1,6 +1,7 @@
-"""Training on PyTorch's allocators and on Warpsmith's: `python allocator.py` runs each in a process of its own.
+"""Trains models with PyTorch's allocators and with Warpsmith's allocator.
 
-Prints one JSON object: losses, milliseconds per step, and the peak of reserved memory in MiB.
+``python allocator.py`` runs each configuration in a separate process. It prints one JSON object with the losses, the
+milliseconds per step, and the peak reserved memory in MiB.
 """
 
 import json
@@ -81,7 +82,7 @@ def train(torch, make):
 
 
 def captured(torch):
-    """A graph whose intermediate tensors are freed in the capture."""
+    """Captures a graph whose intermediate tensors are freed during the capture. Returns true if replays are correct."""
     x = torch.ones(1 << 20, device="cuda")
     step = lambda: ((x * 2).sin() + x).sum()
     side = torch.cuda.Stream()
@@ -101,7 +102,7 @@ def captured(torch):
 
 
 def side_stream(torch):
-    """A tensor that another stream still uses when it is freed."""
+    """Frees a tensor while another stream still uses it. Returns true if the result is correct."""
     side = torch.cuda.Stream()
     x = torch.full((1 << 22,), 3.0, device="cuda")
     torch.cuda.synchronize()

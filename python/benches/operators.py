@@ -1,7 +1,7 @@
-"""Operators of a package that `warpsmith new --python fused` wrote, beside `torch.compile` and Triton on a GPU.
+"""Compares the operators of a package that ``warpsmith new --python fused`` created with ``torch.compile`` and Triton.
 
-Prints one JSON object. Kernel times are medians of CUDA events over the launches of a CUDA graph, with data that exceeds
-the L2 cache; host times are of calls that the GPU finishes earlier than the host issues the next one.
+Prints one JSON object. Kernel times are medians over launches of a CUDA graph, measured with CUDA events. Their data
+exceeds the L2 cache. Host times are measured with kernels that are shorter than the launch overhead.
 """
 
 import json
@@ -44,7 +44,7 @@ def by_torch(x, residual, weight, epsilon=1e-6):
 
 
 def kernel_us(*functions, calls=20, rounds=15):
-    """Medians of the time of a call, the functions' rounds alternating."""
+    """Returns the median time per call for each function. The rounds of the functions are interleaved."""
     graphs = []
     for function in functions:
         for _ in range(3):

@@ -1,4 +1,4 @@
-//! [`Call`]: the stream and the allocator of one call; and [`Frame`], which is made from a call's arguments.
+//! [`Call`], the stream and allocator of one call, and [`Frame`], which converts the arguments of the call.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -15,48 +15,51 @@ use crate::operator::Returned;
 use crate::tensor::{Held, Origin, Tensor, TensorMut};
 use crate::{torch, tvm};
 
-/// One call of an operator: its device, its stream, and the allocator of its results.
+/// Context of one operator call: the device, the stream, and the allocator for results.
 pub struct Call {
     stream: Stream,
     device: DLDevice,
     allocator: Allocator,
 }
 
-/// The allocator of results: that of the first tensor's framework.
+/// Allocator for results. The framework of the first tensor argument determines it.
 pub(crate) enum Allocator {
-    /// PyTorch's, in a call of an operator.
+    /// PyTorch's allocator, for calls from PyTorch's dispatcher.
     Torch,
-    /// That of TVM FFI's caller.
+    /// The allocator that the caller of TVM FFI has set.
     Tvm(Allocate),
-    /// That of a type with DLPack's exchange table.
+    /// The allocator in the DLPack C exchange API of the tensor's type.
     Exchange(&'static Table),
-    /// The runtime's; the result becomes an array of this array-API namespace, or stays a DLPack object.
+    /// The runtime's allocator. `from_dlpack` of this array API namespace converts the result; without a namespace, the
+    /// result stays a DLPack object.
     Own(Option<Py<PyAny>>),
 }
 
 impl Call {
-    /// The stream to launch on. Its device is that of the tensors.
+    /// Returns the stream on which to launch kernels. It belongs to the device of the tensors.
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
 
-    /// The device of the tensors: the emulated device for CPU tensors.
+    /// Returns the device of the tensors, which is the emulated device for CPU tensors.
     pub fn device(&self) -> &Device {
         self.stream.device()
     }
 
-    /// Allocates a contiguous tensor, whose elements are not initialized: write them all.
+    /// Allocates a contiguous tensor, like `torch.empty`. The elements are uninitialized, so the operator must write
+    /// all of them.
     ///
     /// # Errors
-    /// [`Error::Torch`], [`Error::Python`] or [`Error::Runtime`] if the framework cannot allocate it.
+    /// Returns [`Error::Torch`], [`Error::Tvm`], [`Error::Python`], [`Error::Value`] or [`Error::Runtime`] if the
+    /// allocator fails.
     pub fn empty<T: Element>(&self, shape: &[usize]) -> Result<TensorMut> {
         self.allocate(T::DATA_TYPE, shape)
     }
 
-    /// As [`Self::empty`], with the type and the shape of another tensor.
+    /// Allocates a contiguous tensor with the element type and shape of `tensor`, like `torch.empty_like`.
     ///
     /// # Errors
-    /// As [`Self::empty`].
+    /// Returns the same errors as [`Self::empty`].
     pub fn empty_like(&self, tensor: &Untyped) -> Result<TensorMut> {
         self.allocate(tensor.data_type(), tensor.shape())
     }
@@ -89,7 +92,7 @@ impl Call {
         }
     }
 
-    /// The array-API namespace of results in the runtime's own memory.
+    /// Returns the array API namespace for results in the runtime's own memory.
     pub(crate) fn namespace(&self) -> Option<&Py<PyAny>> {
         match &self.allocator {
             Allocator::Own(namespace) => namespace.as_ref(),
@@ -97,16 +100,18 @@ impl Call {
         }
     }
 
-    /// Runs the operator's function. With CPU tensors, which their framework reads at once, it waits for the work.
+    /// Runs the operator's function. For CPU tensors, it also waits for the work, because their framework reads the
+    /// results immediately.
     ///
-    /// It waits attached to the interpreter: a thread that attaches again while the interpreter ends would not return.
+    /// The thread stays attached to the interpreter while it waits. A thread that detached could not attach again while
+    /// the interpreter is being finalized.
     pub(crate) fn run<R: Returned>(&self, function: impl FnOnce() -> Result<R>) -> Result<Vec<TensorMut>> {
         if !self.device().is_emulated() {
             return function().map(R::into_tensors);
         }
         Held::keep_during(|| {
             let returned = function().map(R::into_tensors);
-            // Work of a function that fails later uses the tensors too.
+            // A function that fails may have launched work that uses the tensors.
             let waited = self.stream.synchronize();
             let tensors = returned?;
             waited?;
@@ -115,7 +120,7 @@ impl Call {
     }
 }
 
-/// The arguments of a call so far.
+/// State of the conversion of a call's arguments.
 pub(crate) struct Frame {
     names: &'static [&'static str],
     next: usize,
@@ -135,18 +140,19 @@ impl Frame {
         Self { names, next: 0, call: None, used: Vec::new() }
     }
 
-    /// Moves on to the next argument.
+    /// Advances to the next argument.
     pub fn advance(&mut self) {
         self.next += 1;
     }
 
-    /// Name of the current argument.
+    /// Returns the name of the current argument.
     pub fn argument(&self) -> &'static str {
         self.names[self.next - 1]
     }
 
-    /// Returns the stream for a tensor on `device`. The first tensor determines it: `current` returns the framework's
-    /// current stream, or `None` for the device's default stream, and `allocator` the framework's allocator.
+    /// Returns the stream for a tensor on `device`. The first tensor determines the stream and the allocator of the
+    /// call: `current` returns the framework's current stream, or `None` for the device's default stream, and
+    /// `allocator` returns the framework's allocator.
     pub fn stream(
         &mut self,
         device: DLDevice,
@@ -173,10 +179,10 @@ impl Frame {
         Ok(stream)
     }
 
-    /// Notes the memory of a tensor argument.
+    /// Records the memory of a tensor argument.
     ///
     /// # Errors
-    /// [`Error::Overlap`].
+    /// Returns [`Error::Overlap`] if the memory overlaps another argument and one of the two is written.
     pub fn used(&mut self, tensor: &Untyped, is_written: bool) -> Result<()> {
         let (argument, bytes) = (self.argument(), tensor.byte_range());
         let overlaps = |other: &&Used| {
@@ -191,19 +197,19 @@ impl Frame {
         Ok(())
     }
 
-    /// Returns the call, once all arguments are known.
+    /// Returns the call after all arguments have been converted.
     pub fn call(&mut self) -> Result<Call> {
         self.call.take().ok_or(Error::NoDevice)
     }
 
-    /// Converts an imported tensor to an argument for reading.
+    /// Converts an imported tensor to a read-only argument.
     pub fn read(&mut self, imported: Imported, stream: &Stream) -> Result<Tensor> {
         let tensor = imported.into_tensor(stream)?;
         self.used(&tensor, false)?;
         Ok(Tensor(Held::new(tensor)))
     }
 
-    /// Converts an imported tensor to an argument for writing.
+    /// Converts an imported tensor to an argument that the operator writes.
     pub fn write(&mut self, imported: Imported, stream: &Stream) -> Result<TensorMut> {
         let tensor = imported.into_tensor(stream)?;
         self.used(&tensor, true)?;
@@ -212,11 +218,11 @@ impl Frame {
 }
 
 thread_local! {
-    /// Streams that this thread has used, by device and handle.
+    /// Adopted streams that this thread has used, with their device and handle.
     static STREAMS: RefCell<Vec<(i32, u64, Stream)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Returns a CUDA device's stream by its handle; its default stream for `None`.
+/// Returns the stream of a CUDA device with this handle, or the device's default stream for `None`.
 fn adopted(ordinal: i32, handle: Option<*mut c_void>) -> Result<Stream> {
     let Some(handle) = handle else { return Ok(Device::cuda(ordinal as u32)?.default_stream()) };
     // The driver's null handle is the legacy default stream, which also has the handle 1.
@@ -227,8 +233,8 @@ fn adopted(ordinal: i32, handle: Option<*mut c_void>) -> Result<Stream> {
             return Ok(stream.clone());
         }
         let device = Device::cuda(ordinal as u32)?;
-        // SAFETY: the framework keeps its current stream, and memory is used only in calls. A later stream with the same
-        // handle is ordered like the earlier one.
+        // SAFETY: the framework keeps its current stream alive during the call, and buffers are used only during calls.
+        // If a later stream has the same handle, work on it is ordered in the same way.
         let stream = unsafe { Stream::adopt_unchecked(&device, StreamHandle(handle)) }?;
         streams.push((ordinal, handle, stream.clone()));
         Ok(stream)

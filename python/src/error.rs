@@ -1,4 +1,4 @@
-//! [`Error`]: what an operator reports to Python.
+//! [`Error`]: the error of an operator call, which becomes a Python exception.
 
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::{PyErr, Python};
@@ -7,80 +7,90 @@ use warpsmith_interop::dlpack::DLDevice;
 /// Result of an operator.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of an operator, which becomes a Python exception.
+/// Error of an operator call. It is raised as a Python exception.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A call of the runtime, or a launch.
+    /// Error of the runtime, for example of a kernel launch.
     #[error(transparent)]
     Runtime(#[from] warpsmith_runtime::Error),
-    /// An exception of Python code that was called.
+    /// Exception raised by Python code that the operator called.
     #[error(transparent)]
     Python(#[from] PyErr),
-    /// The operator's own check of its arguments: a `ValueError`.
+    /// Invalid argument value, raised as `ValueError`. Operators return this error from their own checks.
     #[error("{0}")]
     Value(String),
-    /// An argument that is no tensor: a `TypeError`.
-    #[error("argument `{argument}` is {found}, not a tensor; pass an object with `__dlpack__`")]
+    /// Argument that is not a tensor, raised as `TypeError`.
+    #[error(
+        "argument `{argument}` must be a tensor, not {found}; pass an object that implements `__dlpack__`"
+    )]
     NoTensor {
         /// Name of the argument.
         argument: &'static str,
-        /// The Python type.
+        /// Type of the argument.
         found: String,
     },
-    /// Arguments that do not match the signature: a `TypeError`.
+    /// Arguments that do not match the signature, raised as `TypeError`.
     #[error("{0}")]
     Arguments(String),
-    /// A tensor of another device than the first.
-    #[error("argument `{argument}` is on {}, and an earlier tensor is on {}; move it there first", name(*.found), name(*.expected))]
+    /// Tensor on a different device than the first tensor.
+    #[error(
+        "argument `{argument}` is on {}, but an earlier tensor is on {}; move it to that device",
+        name(*.found), name(*.expected)
+    )]
     Device {
         /// Name of the argument.
         argument: &'static str,
-        /// Its device.
+        /// Device of the argument.
         found: DLDevice,
-        /// The first tensor's device.
+        /// Device of the first tensor.
         expected: DLDevice,
     },
-    /// A tensor on a device that is neither a CPU nor a CUDA device.
-    #[error("argument `{argument}` is on {}; move it to the CPU or to a CUDA device", name(*.found))]
+    /// Tensor on a device that is neither a CPU nor a CUDA device.
+    #[error(
+        "argument `{argument}` is on {}, which is not supported; move it to the CPU or to a CUDA device",
+        name(*.found)
+    )]
     UnknownDevice {
         /// Name of the argument.
         argument: &'static str,
-        /// Its device.
+        /// Device of the argument.
         found: DLDevice,
     },
-    /// A tensor that the operator writes, whose memory another argument also uses.
-    #[error("argument `{written}` is written and shares memory with `{other}`; pass a copy of one of them")]
+    /// Tensor that the operator writes and that shares memory with another argument.
+    #[error(
+        "argument `{written}` is modified in place and shares memory with `{other}`; pass a copy of one of them"
+    )]
     Overlap {
-        /// The argument that is written.
+        /// Name of the argument that is written.
         written: &'static str,
-        /// The other argument.
+        /// Name of the other argument.
         other: &'static str,
     },
-    /// An operator without a tensor argument, from which its device and stream follow.
-    #[error("no argument is a tensor, so that the device is unknown; pass at least one tensor")]
+    /// Call without a tensor argument. The tensors determine the device and the stream.
+    #[error("cannot determine the device, because no argument is a tensor; pass at least one tensor")]
     NoDevice,
-    /// An operator that returns a tensor that it did not allocate.
-    #[error("the operator returns an argument; return what `Call::empty` allocated, or nothing")]
+    /// Operator that returned one of its arguments.
+    #[error("the operator returned one of its arguments; return tensors from `Call::empty`, or nothing")]
     ReturnedArgument,
-    /// PyTorch in the process, which lacks a function or fails.
+    /// Error of PyTorch: it is not loaded, does not export a function, or a function failed.
     #[error("PyTorch: {0}")]
     Torch(String),
-    /// A function of TVM FFI that fails.
+    /// Error of a function of TVM FFI.
     #[error("TVM FFI: `{0}` failed")]
     Tvm(&'static str),
-    /// A panic of the operator's code.
-    #[error("panicked: {0}")]
+    /// Panic in the operator's code.
+    #[error("the operator panicked: {0}")]
     Panic(String),
 }
 
 impl Error {
-    /// An error in the value of an argument: `ValueError` in Python.
+    /// Creates an error for an invalid argument value, which Python raises as `ValueError`.
     pub fn value(text: impl Into<String>) -> Self {
         Self::Value(text.into())
     }
 
-    /// Name of the Python exception.
+    /// Returns the name of the Python exception.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::NoTensor { .. } | Self::Arguments(_) => "TypeError",
@@ -95,7 +105,7 @@ impl Error {
     }
 }
 
-/// Names a device as PyTorch does.
+/// Returns the name of a device, in PyTorch's syntax for CUDA devices.
 fn name(DLDevice { device_type, device_id }: DLDevice) -> String {
     match device_type {
         DLDevice::CPU => "the CPU".to_owned(),
@@ -116,13 +126,13 @@ impl From<Error> for PyErr {
     }
 }
 
-/// Takes the exception that a function of the C API has set.
+/// Returns the exception that a function of Python's C API has set, and clears it.
 pub(crate) fn fetch(py: Python<'_>) -> Error {
     PyErr::fetch(py).into()
 }
 
-/// The text of a panic.
+/// Returns the message of a panic.
 pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a text").to_owned()
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message").to_owned()
 }

@@ -1,4 +1,4 @@
-//! Python objects as tensors, and tensors as Python objects: DLPack's exchange table, `__dlpack__`, and
+//! Conversions between Python objects and tensors, through the DLPack C exchange API, `__dlpack__` and
 //! `__cuda_array_interface__`.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -26,15 +26,16 @@ const USED_VERSIONED: &CStr = c"used_dltensor_versioned";
 const UNVERSIONED: &CStr = c"dltensor";
 const USED_UNVERSIONED: &CStr = c"used_dltensor";
 
-/// The exchange table of a Python type, with the functions that conversions need.
+/// DLPack C exchange API of a Python type. It has all functions that conversions need.
 pub(crate) struct Table {
     api: &'static DLPackExchangeAPI,
 }
 
 impl Table {
-    /// Returns the table of an object's type, if it has one of a known version. Types that were looked up are kept.
+    /// Returns the exchange API of an object's type, or `None` if the type has none or has an unknown version. The
+    /// result is cached per type.
     fn of(object: &Bound<'_, PyAny>) -> Result<Option<&'static Self>> {
-        /// Address of a type, and its table.
+        /// Address of a type, and its exchange API.
         type Known = (usize, Option<&'static Table>);
         static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
         let kind = object.get_type();
@@ -44,7 +45,7 @@ impl Table {
             return Ok(table);
         }
         let table = Self::read(&kind)?.map(|table| &*Box::leak(Box::new(table)));
-        // The type stays alive, so that no other type has its address.
+        // Keep the type alive, so that no other type can have the same address.
         std::mem::forget(kind.unbind());
         KNOWN.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((address, table));
         Ok(table)
@@ -54,14 +55,14 @@ impl Table {
         let Some(capsule) = kind.getattr_opt(intern!(kind.py(), "__dlpack_c_exchange_api__"))? else {
             return Ok(None);
         };
-        // Before version 1.3, the attribute was a number.
+        // Before DLPack 1.3, the attribute was an integer.
         let Ok(capsule) = capsule.cast::<PyCapsule>() else { return Ok(None) };
-        // SAFETY: the name is compared; an exception is cleared.
+        // SAFETY: the object is a live capsule. Python checks its name, and `fetch` clears an exception.
         let pointer = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), TABLE.as_ptr()) };
         let Some(pointer) = NonNull::new(pointer.cast::<DLPackExchangeAPI>()) else {
             return Err(fetch(kind.py()));
         };
-        // SAFETY: the protocol says that the table is static and has this type.
+        // SAFETY: the protocol guarantees that the table is static and has this type.
         let api = unsafe { pointer.as_ref() };
         let is_complete = api.header.version.major == DLPACK_MAJOR_VERSION
             && api.managed_tensor_allocator.is_some()
@@ -71,16 +72,16 @@ impl Table {
         Ok(is_complete.then_some(Self { api }))
     }
 
-    /// Imports a tensor of the type, without ordering: its work is on the current stream.
+    /// Imports an object of the type without synchronization. Work on the tensor must run on the current stream.
     fn import(&self, py: Python<'_>, object: *mut ffi::PyObject) -> Result<Imported> {
         let mut managed = null_mut();
         let function = self.api.managed_tensor_from_py_object_no_sync.ok_or(Error::NoDevice)?;
-        // SAFETY: the object has the table's type, and the interpreter is attached.
+        // SAFETY: the object has the type of this exchange API, and the thread is attached to the interpreter.
         if unsafe { function(object.cast(), &mut managed) } != 0 {
             return Err(fetch(py));
         }
-        // SAFETY: the tensor is owned now. Its memory is used, and reused by the framework, in the order of the current
-        // stream.
+        // SAFETY: the tensor is now owned here. Operators use its memory, and the framework reuses it, in stream order
+        // on the current stream.
         Ok(unsafe { Imported::from_raw(managed)?.stream_ordered() })
     }
 
@@ -88,14 +89,14 @@ impl Table {
     fn current_stream(&self, py: Python<'_>, device: DLDevice) -> Result<*mut c_void> {
         let mut stream = null_mut();
         let function = self.api.current_work_stream.ok_or(Error::NoDevice)?;
-        // SAFETY: it writes one value.
+        // SAFETY: the function writes one value.
         match unsafe { function(device.device_type, device.device_id, &mut stream) } {
             0 => Ok(stream),
             _ => Err(fetch(py)),
         }
     }
 
-    /// Allocates a tensor of the type, and imports it.
+    /// Allocates a tensor of the type and imports it.
     pub fn allocate(
         &self,
         device: DLDevice,
@@ -104,23 +105,23 @@ impl Table {
     ) -> Result<(Imported, Py<PyAny>)> {
         let function = self.api.managed_tensor_allocator.ok_or(Error::NoDevice)?;
         let convert = self.api.managed_tensor_to_py_object_no_sync.ok_or(Error::NoDevice)?;
-        // SAFETY: the function is the table's.
+        // SAFETY: the function is the allocator of the exchange API.
         let managed = unsafe { allocate(function, device, dtype, shape) }?;
         Python::attach(|py| {
             let mut object = null_mut();
-            // SAFETY: the object takes the tensor over.
+            // SAFETY: the new object takes ownership of the tensor.
             let status = unsafe { convert(managed, &mut object) };
             if status != 0 {
                 return Err(fetch(py));
             }
-            // SAFETY: a new reference was written.
+            // SAFETY: the function has written a new reference.
             let object = unsafe { Bound::from_owned_ptr(py, object.cast()) };
             Ok((self.import(py, object.as_ptr())?, object.unbind()))
         })
     }
 }
 
-/// An allocator of DLPack's exchange table.
+/// Allocator function of the DLPack C exchange API.
 pub(crate) type Allocate = unsafe extern "C" fn(
     *mut DLTensor,
     *mut *mut DLManagedTensorVersioned,
@@ -128,19 +129,19 @@ pub(crate) type Allocate = unsafe extern "C" fn(
     Option<DLPackSetError>,
 ) -> c_int;
 
-/// Allocates a tensor, which the caller owns.
+/// Allocates a tensor that the caller owns.
 ///
 /// # Safety
-/// `function` allocates as DLPack says.
+/// `function` must conform to the DLPack C exchange API.
 pub(crate) unsafe fn allocate(
     function: Allocate,
     device: DLDevice,
     dtype: DLDataType,
     shape: &[usize],
 ) -> Result<*mut DLManagedTensorVersioned> {
-    /// Writes the text of an error.
+    /// Writes an error message to the string at `text`.
     unsafe extern "C" fn set_error(text: *mut c_void, kind: *const c_char, message: *const c_char) {
-        // SAFETY: the pointer is that of the call below, and both are strings.
+        // SAFETY: `text` is the context pointer of the call below, and `kind` and `message` are C strings.
         unsafe {
             let [kind, message] = [kind, message].map(|text| CStr::from_ptr(text).to_string_lossy());
             *text.cast::<String>() = format!("{kind}: {message}");
@@ -157,7 +158,7 @@ pub(crate) unsafe fn allocate(
         byte_offset: 0,
     };
     let (mut managed, mut text) = (null_mut(), String::new());
-    // SAFETY: the prototype is complete, and the context is a string.
+    // SAFETY: the prototype is complete, and the context points to a `String`, which `set_error` expects.
     let status = unsafe { function(&mut prototype, &mut managed, (&raw mut text).cast(), Some(set_error)) };
     match status {
         0 => Ok(managed),
@@ -166,7 +167,7 @@ pub(crate) unsafe fn allocate(
     }
 }
 
-/// Imports an object that is a tensor argument.
+/// Imports an object that was passed for a tensor argument.
 pub(crate) fn import(object: &Bound<'_, PyAny>, frame: &mut Frame) -> Result<(Imported, Stream)> {
     let py = object.py();
     if let Some(table) = Table::of(object)? {
@@ -194,7 +195,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, frame: &mut Frame) -> Result<(Im
         let device_id = Device::current()?.id().ordinal() as i32;
         let device = DLDevice { device_type: DLDevice::CUDA, device_id };
         let stream = frame.stream(device, || Ok(None), namespace)?;
-        // SAFETY: the object keeps the memory, and describes it, as the protocol says.
+        // SAFETY: the protocol guarantees that the object keeps the memory alive and describes it correctly.
         let imported = unsafe { interface.import(&stream, object.clone().unbind()) }?;
         return Ok((imported, stream));
     }
@@ -202,14 +203,14 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, frame: &mut Frame) -> Result<(Im
     Err(Error::NoTensor { argument: frame.argument(), found })
 }
 
-/// Calls `__dlpack__`, and takes the tensor out of the capsule.
+/// Calls `__dlpack__` and takes the tensor out of the capsule.
 fn from_capsule(function: &Bound<'_, PyAny>, stream: &Stream) -> Result<Imported> {
     let py = function.py();
     let arguments = PyDict::new(py);
     arguments.set_item("stream", stream_argument(stream))?;
     arguments.set_item("max_version", (DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION))?;
     let capsule = match function.call((), Some(&arguments)) {
-        // A producer of a version before 1.0 does not know the second argument.
+        // Producers before DLPack 1.0 do not accept `max_version`.
         Err(error) if error.is_instance_of::<PyTypeError>(py) => {
             arguments.del_item("max_version")?;
             function.call((), Some(&arguments))?
@@ -217,12 +218,12 @@ fn from_capsule(function: &Bound<'_, PyAny>, stream: &Stream) -> Result<Imported
         called => called?,
     };
     for (name, used) in [(VERSIONED, USED_VERSIONED), (UNVERSIONED, USED_UNVERSIONED)] {
-        // SAFETY: the object is alive.
+        // SAFETY: the capsule is alive.
         if unsafe { ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) } == 0 {
             continue;
         }
-        // SAFETY: the capsule has this name, so its pointer is a tensor of this form, which is owned once the capsule is
-        // renamed. The stream was passed to the producer.
+        // SAFETY: the capsule has this name, so it contains a tensor of this form. Renaming the capsule transfers the
+        // ownership. The producer has received the stream.
         return unsafe {
             let pointer = ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr());
             if ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr()) != 0 {
@@ -235,11 +236,11 @@ fn from_capsule(function: &Bound<'_, PyAny>, stream: &Stream) -> Result<Imported
         };
     }
     Err(Error::value(
-        "`__dlpack__` returned no capsule `dltensor_versioned` or `dltensor`, or one that was used",
+        "`__dlpack__` did not return a capsule named `dltensor_versioned` or `dltensor`, or it was already consumed",
     ))
 }
 
-/// Reads the dictionary of `__cuda_array_interface__`.
+/// Reads the dictionary `__cuda_array_interface__`.
 fn cuda_array(interface: &Bound<'_, PyAny>) -> Result<CudaArrayInterface> {
     let item = |name: &str| interface.get_item(name);
     let optional = |name: &str| match interface.get_item(name) {
@@ -249,7 +250,9 @@ fn cuda_array(interface: &Bound<'_, PyAny>) -> Result<CudaArrayInterface> {
         Err(error) => Err(error),
     };
     if optional("mask")?.is_some() {
-        return Err(Error::value("an array with a mask; pass its data and its mask as two arrays"));
+        return Err(Error::value(
+            "masked arrays are not supported; pass the data and the mask as two arrays",
+        ));
     }
     let (address, is_read_only) = item("data")?.extract::<(u64, bool)>()?;
     Ok(CudaArrayInterface {
@@ -262,7 +265,7 @@ fn cuda_array(interface: &Bound<'_, PyAny>) -> Result<CudaArrayInterface> {
     })
 }
 
-/// Converts a result to the caller's object.
+/// Converts a result to the Python object that is returned to the caller.
 pub(crate) fn export(py: Python<'_>, tensor: TensorMut, call: &Call) -> Result<Py<PyAny>> {
     match tensor.origin {
         Origin::Python(object) => Ok(object),
@@ -280,7 +283,7 @@ pub(crate) fn export(py: Python<'_>, tensor: TensorMut, call: &Call) -> Result<P
     }
 }
 
-/// A result in the runtime's own memory, which one framework can take over: `numpy.from_dlpack(tensor)`.
+/// Result in memory of Warpsmith. One framework can import it, for example with `numpy.from_dlpack(tensor)`.
 #[pyclass(name = "Tensor", module = "warpsmith")]
 struct Exported {
     export: Option<Export>,
@@ -288,14 +291,14 @@ struct Exported {
 
 #[pymethods]
 impl Exported {
-    /// The device's type and index.
+    /// Returns the DLPack device type and the device index.
     fn __dlpack_device__(&self) -> Result<(i32, i32)> {
         let export = self.export.as_ref().ok_or_else(taken)?;
         let DLDevice { device_type, device_id } = export.device();
         Ok((device_type, device_id))
     }
 
-    /// The tensor as a capsule, once.
+    /// Returns the tensor as a DLPack capsule. The method can be called only once.
     #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
     fn __dlpack__(
         &mut self,
@@ -309,11 +312,11 @@ impl Exported {
             || dl_device.is_some_and(|device| Ok(device) != self.__dlpack_device__().map_err(|_| ()))
         {
             let text =
-                "the tensor is exported in place; copy it afterwards, with the framework's own function";
+                "the tensor can only be exported without a copy, on its own device; copy it after the import";
             return Err(pyo3::exceptions::PyBufferError::new_err(text).into());
         }
         let mut export = self.export.take().ok_or_else(taken)?;
-        // SAFETY: the consumer keeps its stream until it has deleted the tensor, as the protocol says.
+        // SAFETY: the protocol requires that the consumer keeps its stream alive until it has deleted the tensor.
         py.detach(|| unsafe { export.ready_for(stream) })?;
         let is_versioned = max_version.is_some_and(|(major, _)| major >= DLPACK_MAJOR_VERSION);
         let (pointer, name, destructor): (*mut c_void, _, ffi::PyCapsule_Destructor) = match is_versioned {
@@ -322,18 +325,18 @@ impl Exported {
         };
         // SAFETY: the pointer is not null, and the name is static.
         let capsule = unsafe { ffi::PyCapsule_New(pointer, name.as_ptr(), Some(destructor)) };
-        // SAFETY: a new reference, or null with an exception.
+        // SAFETY: the pointer is a new reference, or null with an exception set.
         Ok(unsafe { Bound::from_owned_ptr_or_err(py, capsule) }?.unbind())
     }
 }
 
 fn taken() -> Error {
-    Error::value("the tensor was taken over by another framework; use its object")
+    Error::value("the tensor was already consumed; use the object that the consumer returned")
 }
 
-/// Destructor of a capsule that nobody has used.
+/// Destructor of a capsule with a versioned tensor. Deletes the tensor if the capsule was not consumed.
 unsafe extern "C" fn delete_versioned(capsule: *mut ffi::PyObject) {
-    // SAFETY: the capsule is alive, and owns its tensor while it has the first name.
+    // SAFETY: the capsule is alive. It owns its tensor as long as it has its original name.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, VERSIONED.as_ptr()) == c_int::from(true) {
             let tensor =
@@ -343,9 +346,9 @@ unsafe extern "C" fn delete_versioned(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// As [`delete_versioned`].
+/// Destructor of a capsule with an unversioned tensor. Deletes the tensor if the capsule was not consumed.
 unsafe extern "C" fn delete_unversioned(capsule: *mut ffi::PyObject) {
-    // SAFETY: as above.
+    // SAFETY: the capsule is alive. It owns its tensor as long as it has its original name.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, UNVERSIONED.as_ptr()) == c_int::from(true) {
             let tensor = ffi::PyCapsule_GetPointer(capsule, UNVERSIONED.as_ptr()).cast::<DLManagedTensor>();
@@ -354,7 +357,7 @@ unsafe extern "C" fn delete_unversioned(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// Arguments of a function as a list, by position and by name.
+/// Returns the arguments of a call in the order of `names`, from its positional and keyword arguments and the defaults.
 pub(crate) fn arguments<'py>(
     name: &str,
     names: &[&'static str],
@@ -372,17 +375,20 @@ pub(crate) fn arguments<'py>(
     for (key, value) in named.into_iter().flatten() {
         let key = key.extract::<String>()?;
         let Some(at) = names.iter().position(|known| *known == key) else {
-            return wrong(format!("has no argument `{key}`; its arguments are {}", names.join(", ")));
+            return wrong(format!(
+                "got an unexpected keyword argument `{key}`; its arguments are {}",
+                names.join(", ")
+            ));
         };
         if values[at].replace(value).is_some() {
-            return wrong(format!("got the argument `{key}` twice"));
+            return wrong(format!("got multiple values for argument `{key}`"));
         }
     }
     let mut complete = Vec::with_capacity(names.len());
     for (at, value) in values.into_iter().enumerate() {
         match value.or_else(|| defaults[at].as_ref().map(|default| default.bind(py).clone())) {
             Some(value) => complete.push(value),
-            None => return wrong(format!("lacks the argument `{}`", names[at])),
+            None => return wrong(format!("is missing the required argument `{}`", names[at])),
         }
     }
     Ok(complete)

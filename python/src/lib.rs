@@ -1,9 +1,9 @@
-//! Rust kernels as Python functions on any framework's tensors, and as PyTorch operators that `torch.compile` and CUDA
-//! graphs keep.
+//! Exposes Rust kernels as Python functions that accept tensors from any framework, and as PyTorch operators that
+//! support `torch.compile` and CUDA graphs.
 //!
-//! An operator is a Rust function. Its first argument is the [`Call`], which has the stream to launch on and allocates
-//! results; the others are [tensors](Tensor) and numbers. [`operators!`] makes a Python module of the functions, with the
-//! name `_native`:
+//! An operator is a Rust function. Its first argument is the [`Call`], which provides the stream to launch on and
+//! allocates results. The other arguments are [tensors](Tensor) and numbers. [`operators!`] creates a Python module
+//! named `_native` from the functions:
 //!
 //! ```ignore
 //! use warpsmith_python::{Call, Result, Tensor, TensorMut, operators};
@@ -25,14 +25,14 @@
 //!
 //! | call | device | stream |
 //! | --- | --- | --- |
-//! | of a Python function | the tensors' | the framework's current stream, if it has DLPack's exchange table; otherwise the device's default stream, ordered as DLPack says |
-//! | of a PyTorch operator | the tensors' | PyTorch's current stream |
-//! | by TVM FFI | the tensors' | TVM FFI's current stream, which is that of the caller's framework |
-//! | with CPU tensors | the emulated device | the call returns after the work |
+//! | Python function | the device of the tensors | the framework's current stream, if the framework implements the DLPack C exchange API; otherwise the device's default stream, synchronized as DLPack specifies |
+//! | PyTorch operator | the device of the tensors | PyTorch's current stream |
+//! | TVM FFI function | the device of the tensors | TVM FFI's current stream, which the caller's framework sets |
+//! | any call with CPU tensors | the emulated device | none: the call is synchronous |
 //!
-//! Results belong to the framework of the first tensor, and its allocator has their memory where the framework can
-//! allocate for others. PyTorch's functions are found at run time in the process, so the library is built without PyTorch,
-//! and works with version 2.10 and later.
+//! Results are tensors of the first tensor's framework. The framework allocates their memory if it implements the C
+//! exchange API; otherwise Warpsmith allocates it. PyTorch's functions are looked up at run time, so the library is
+//! built without PyTorch and works with version 2.10 and later.
 #![deny(missing_docs)]
 
 mod call;
@@ -61,22 +61,24 @@ pub mod expansion {
     pub use crate::tvm::{Any, call as call_tvm};
 }
 
-/// Makes the Python module `_native` of functions, whose PyTorch operators have the given namespace. Names of arguments,
-/// and defaults in Python's syntax, are those of the module and of the operators. Types are the function's, which
-/// [`Function`] documents.
+/// Creates the Python module `_native` from a list of functions. Invoke the macro once in a crate of type `cdylib`.
+/// Each entry lists the names of the arguments, with default values in Python syntax. The argument types are the types
+/// of the Rust function, as documented for [`Function`].
 ///
-/// The library also exports the functions for TVM FFI: `tvm_ffi.load_module(_native.__file__).FUNCTION(…)`. Their arguments
-/// are given by position.
+/// The module also contains `register_torch()`, which registers the operators `torch.ops.NAMESPACE.FUNCTION` for CPU
+/// and CUDA tensors. The string literal is the namespace.
 ///
-/// The module also has `register_torch()`, which registers the operators `torch.ops.NAMESPACE.FUNCTION` for CPU and CUDA
-/// tensors. A crate of type `cdylib` uses the macro once. `"fused", extend:` in the place of `"fused":` also calls
-/// `fn extend(module: &Bound<PyModule>) -> PyResult<()>` of the crate, which adds other functions to the module.
+/// The library also exports the functions for TVM FFI: `tvm_ffi.load_module(_native.__file__).FUNCTION(…)`. These
+/// functions accept only positional arguments.
+///
+/// To add other functions to the module, write `"fused", extend:` instead of `"fused":`. Importing the module then also
+/// calls `fn extend(module: &Bound<PyModule>) -> PyResult<()>` of the crate.
 #[macro_export]
 macro_rules! operators {
     ($namespace:literal $(, $extend:path)?:
         $($(#[doc = $doc:literal])* $function:ident($($argument:ident $(= $default:expr)?),* $(,)?);)+
     ) => {
-        /// Python's entry point of the module.
+        /// Module initialization function, which Python calls on import.
         #[unsafe(no_mangle)]
         #[allow(non_snake_case)]
         pub extern "C" fn PyInit__native() -> *mut $crate::expansion::PyObject {
@@ -85,7 +87,7 @@ macro_rules! operators {
             $(extend = $extend;)?
             $crate::expansion::initialize($namespace, extend, || vec![$({
                 unsafe extern "C-unwind" fn called(stack: *mut u64, arguments: u64, results: u64) {
-                    // SAFETY: PyTorch calls it with the values of the schema.
+                    // SAFETY: PyTorch passes the values that the schema specifies.
                     unsafe { $crate::expansion::call_torch(&NAMES, &$function, stack, arguments, results) }
                 }
                 #[unsafe(export_name = concat!("__tvm_ffi_", stringify!($function)))]
@@ -95,7 +97,7 @@ macro_rules! operators {
                     count: i32,
                     result: *mut $crate::expansion::Any,
                 ) -> i32 {
-                    // SAFETY: TVM FFI calls it with `count` arguments.
+                    // SAFETY: TVM FFI passes `count` arguments.
                     unsafe {
                         $crate::expansion::call_tvm(&NAMES, &DEFAULTS, &$function, arguments, count, result)
                     }
@@ -119,9 +121,9 @@ macro_rules! operators {
     (@default $default:expr) => { Some(stringify!($default)) };
 }
 
-/// Runs a block for the Rust type of a tensor's elements, like PyTorch's `AT_DISPATCH` macros: the first type of the list
-/// whose [`DLDataType`](dlpack::DLDataType) is given. The block returns a `Result`, whose error converts to [`Error`]; for
-/// a type that is not in the list, the result is a [`Error::Value`].
+/// Runs a block with the Rust type of a tensor's elements, like PyTorch's `AT_DISPATCH` macros. The type is the first
+/// one in the list that matches the given [`DLDataType`](dlpack::DLDataType). The block must return a `Result` whose
+/// error type converts to [`Error`]. If no type matches, the macro returns [`Error::Value`].
 ///
 /// ```ignore
 /// dispatch!(x.data_type(), T in [f32, f16] => { launch::<T>(x.as_slice::<T>()?, out.as_mut_slice::<T>()?) })?;
@@ -138,7 +140,7 @@ macro_rules! dispatch {
             })+
             found => {
                 let known = [$(<$element as $crate::dlpack::Element>::DATA_TYPE.to_string()),+].join(", ");
-                Err($crate::Error::value(format!("the type {found} is not supported; use {known}")))
+                Err($crate::Error::value(format!("the element type {found} is not supported; use {known}")))
             }
         }
     };

@@ -1,4 +1,4 @@
-//! The Python module of an extension.
+//! Creates the Python module of an extension.
 
 use std::cell::UnsafeCell;
 use std::ffi::{CString, c_int};
@@ -18,17 +18,17 @@ use crate::library::this_process;
 use crate::operator::Operator;
 use crate::torch;
 
-/// Python's description of the module, which it writes.
+/// Module definition. Python writes to it.
 struct Definition(UnsafeCell<ffi::PyModuleDef>);
 
-// SAFETY: only Python uses it, and imports a module once.
+// SAFETY: only Python uses the definition, and it imports the module once.
 unsafe impl Sync for Definition {}
 
 static DEFINITION: Definition = Definition(UnsafeCell::new(ffi::PyModuleDef {
     m_base: ffi::PyModuleDef_HEAD_INIT,
     m_name: c"_native".as_ptr(),
     m_doc: std::ptr::null(),
-    // The state is that of the process: one interpreter alone imports the module.
+    // The module has global state, so only one interpreter can import it.
     m_size: -1,
     m_methods: null_mut(),
     m_slots: null_mut(),
@@ -37,20 +37,20 @@ static DEFINITION: Definition = Definition(UnsafeCell::new(ffi::PyModuleDef {
     m_free: None,
 }));
 
-/// A function that adds others to the module.
+/// Function that adds other functions to the module.
 pub type Extend = fn(&Bound<'_, PyModule>) -> PyResult<()>;
 
-/// Returns false while the interpreter ends, when a thread that attaches to it does not return.
+/// Returns false while the interpreter is being finalized. A thread that attaches to it then never returns.
 fn is_running() -> bool {
     static IS_ENDING: OnceLock<Option<unsafe extern "C" fn() -> c_int>> = OnceLock::new();
-    // The function has the first name from Python 3.13 on. Neither is in the stable ABI of Python 3.10.
+    // Python 3.13 renamed the function. Neither name is in the stable ABI of Python 3.10.
     // SAFETY: both have this type.
     let find = || unsafe { this_process("Py_IsFinalizing").or_else(|| this_process("_Py_IsFinalizing")) };
     // SAFETY: the function may be called on any thread.
     IS_ENDING.get_or_init(find).is_none_or(|is_ending| unsafe { is_ending() } == 0)
 }
 
-/// Makes the module `_native` of operators, or sets an exception and returns null.
+/// Creates the module `_native` from the operators. On failure, sets a Python exception and returns null.
 pub fn initialize(
     namespace: &'static str,
     extend: Extend,
@@ -59,7 +59,7 @@ pub fn initialize(
     static OPERATORS: OnceLock<Vec<Operator>> = OnceLock::new();
     let operators = OPERATORS.get_or_init(operators);
     dlpack::call_deleters_while(is_running);
-    // Python calls it attached.
+    // The calling thread is already attached to the interpreter.
     Python::attach(|py| {
         let made = module(py, namespace, operators).map_err(PyErr::from);
         match made.and_then(|module| extend(&module).map(|()| module)) {
@@ -77,7 +77,7 @@ fn module<'py>(
     namespace: &'static str,
     operators: &'static [Operator],
 ) -> Result<Bound<'py, PyModule>> {
-    // SAFETY: the definition is complete and not moved. Python writes it while this thread is attached.
+    // SAFETY: the definition is complete and is never moved. Python writes to it while this thread is attached.
     let module = unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyModule_Create(DEFINITION.0.get())) }?;
     let module = module.cast_into::<PyModule>().map_err(PyErr::from)?;
     for operator in operators {
@@ -91,18 +91,18 @@ fn module<'py>(
         }
         Ok(())
     };
-    let doc = c"register_torch()\n--\n\nRegisters the operators with PyTorch, which was imported.";
+    let doc = c"register_torch()\n--\n\nRegisters the operators with PyTorch. Import torch first.";
     module
         .add("register_torch", PyCFunction::new_closure(py, Some(c"register_torch"), Some(doc), register)?)?;
     Ok(module)
 }
 
-/// Makes the Python function of an operator.
+/// Creates the Python function of an operator.
 fn function<'py>(py: Python<'py>, operator: &'static Operator) -> Result<Bound<'py, PyCFunction>> {
     let Operator { name, doc, names, defaults, call, .. } = operator;
     let value = |default: &Option<&str>| -> Result<Option<Py<PyAny>>> {
         let Some(default) = default else { return Ok(None) };
-        let text = CString::new(*default).map_err(|_| Error::value("a default contains a zero byte"))?;
+        let text = CString::new(*default).map_err(|_| Error::value("a default value contains a NUL byte"))?;
         Ok(Some(py.eval(&text, None, None)?.unbind()))
     };
     let values: Vec<_> = defaults.iter().map(value).collect::<Result<_>>()?;
@@ -116,8 +116,8 @@ fn function<'py>(py: Python<'py>, operator: &'static Operator) -> Result<Bound<'
         .collect();
     let text = format!("{name}({})\n--\n\n{}", signature.join(", "), doc.trim());
     let static_text = |text: String| -> Result<&'static std::ffi::CStr> {
-        // Python keeps the pointers as long as the module, which is never unloaded.
-        let text = CString::new(text).map_err(|_| Error::value("a text contains a zero byte"))?;
+        // The module is never unloaded, so Python may use the pointers until the process exits.
+        let text = CString::new(text).map_err(|_| Error::value("a name or docstring contains a NUL byte"))?;
         Ok(Box::leak(text.into_boxed_c_str()))
     };
     let closure =

@@ -1,4 +1,4 @@
-//! [`Operator`]: a Rust function with its name and the types of its arguments, and the conversions of both.
+//! [`Operator`]: a Rust function with its name, its schema, and the conversions of its arguments and results.
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -9,23 +9,23 @@ use crate::exchange;
 use crate::tensor::{Tensor, TensorMut};
 use crate::{torch, tvm};
 
-/// A call with Python objects.
+/// Function that calls an operator with Python objects.
 type PythonCall = dyn Fn(&[Bound<'_, PyAny>], Frame) -> Result<Py<PyAny>> + Send + Sync;
 
-/// A function as an operator; [`operators!`](crate::operators) makes it.
+/// Rust function as an operator. [`operators!`](crate::operators) creates this type.
 pub struct Operator {
     pub(crate) name: &'static str,
     pub(crate) doc: &'static str,
     pub(crate) names: &'static [&'static str],
     pub(crate) defaults: &'static [Option<&'static str>],
-    /// The schema in PyTorch's syntax.
+    /// Schema in PyTorch's syntax.
     pub(crate) schema: String,
     pub(crate) call: Box<PythonCall>,
     pub(crate) boxed: torch::Boxed,
 }
 
 impl Operator {
-    /// Describes a function.
+    /// Creates an operator from a function.
     #[doc(hidden)]
     pub fn new<A, F: Function<A> + Send + Sync + 'static>(
         name: &'static str,
@@ -36,7 +36,7 @@ impl Operator {
         boxed: torch::Boxed,
     ) -> Self {
         let argument = |(at, (name, kind)): (usize, (&&str, &&str))| {
-            // Each tensor that is written has an alias of its own.
+            // Each tensor that is written has its own alias set.
             let kind = kind.replace('!', &format!("({}!)", (b'a' + at as u8) as char));
             let default = defaults[at].map_or(String::new(), |default| format!("={default}"));
             format!("{kind} {name}{default}")
@@ -54,37 +54,37 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A type of an operator's arguments:
+/// Argument type of an operator:
 ///
-/// | Rust | PyTorch's schema |
+/// | Rust type | type in PyTorch's schema |
 /// | --- | --- |
 /// | [`Tensor`], [`TensorMut`] | `Tensor`, `Tensor(a!)` |
 /// | `f64`, `i64`, `bool` | `float`, `int`, `bool` |
-/// | `Option` of another | `Tensor?` and so on |
+/// | `Option` of [`Tensor`], `f64`, `i64` or `bool` | `Tensor?`, `float?`, `int?`, `bool?` |
 pub trait Argument: sealed::Sealed + Sized {
-    /// The type in PyTorch's schema; `!` marks one that is written.
+    /// Type in PyTorch's schema. A tensor that is written has the suffix `!`.
     #[doc(hidden)]
     const SCHEMA: &'static str;
 
-    /// Converts a value of PyTorch's stack, and owns it.
+    /// Converts a value from PyTorch's stack and takes ownership of it.
     ///
     /// # Safety
-    /// The value has the schema's type, and was not converted before.
+    /// The value must have the type in the schema, and must not have been converted before.
     #[doc(hidden)]
-    #[expect(private_interfaces, reason = "it cannot be called elsewhere")]
+    #[expect(private_interfaces, reason = "other crates cannot call the function")]
     unsafe fn from_torch(value: u64, frame: &mut Frame) -> Result<Self>;
 
-    /// Converts an argument of TVM FFI.
+    /// Converts an argument of a TVM FFI call.
     ///
     /// # Safety
-    /// The value is valid. A tensor is alive during the call.
+    /// The value must be valid. If it is a tensor, the tensor must be alive during the call.
     #[doc(hidden)]
-    #[expect(private_interfaces, reason = "it cannot be called elsewhere")]
+    #[expect(private_interfaces, reason = "other crates cannot call the function")]
     unsafe fn from_tvm(value: &tvm::Any, frame: &mut Frame) -> Result<Self>;
 
     /// Converts a Python object.
     #[doc(hidden)]
-    #[expect(private_interfaces, reason = "it cannot be called elsewhere")]
+    #[expect(private_interfaces, reason = "other crates cannot call the function")]
     fn from_python(object: &Bound<'_, PyAny>, frame: &mut Frame) -> Result<Self>;
 }
 
@@ -102,7 +102,7 @@ macro_rules! numbers {
             unsafe fn from_tvm(value: &tvm::Any, frame: &mut Frame) -> Result<Self> {
                 $from_tvm(value).ok_or_else(|| {
                     let (argument, found) = (frame.argument(), value.name());
-                    Error::Arguments(format!("argument `{argument}` is {found}, not of type {}", $schema))
+                    Error::Arguments(format!("argument `{argument}` must be of type {}, not {found}", $schema))
                 })
             }
 
@@ -127,13 +127,13 @@ impl Argument for Tensor {
     const SCHEMA: &'static str = "Tensor";
 
     unsafe fn from_torch(value: u64, frame: &mut Frame) -> Result<Self> {
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         let (imported, stream) = unsafe { torch::import(value, frame) }?;
         frame.read(imported, &stream)
     }
 
     unsafe fn from_tvm(value: &tvm::Any, frame: &mut Frame) -> Result<Self> {
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         let (imported, stream) = unsafe { tvm::import(value, frame) }?;
         frame.read(imported, &stream)
     }
@@ -150,13 +150,13 @@ impl Argument for TensorMut {
     const SCHEMA: &'static str = "Tensor!";
 
     unsafe fn from_torch(value: u64, frame: &mut Frame) -> Result<Self> {
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         let (imported, stream) = unsafe { torch::import(value, frame) }?;
         frame.write(imported, &stream)
     }
 
     unsafe fn from_tvm(value: &tvm::Any, frame: &mut Frame) -> Result<Self> {
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         let (imported, stream) = unsafe { tvm::import(value, frame) }?;
         frame.write(imported, &stream)
     }
@@ -175,20 +175,20 @@ impl<A: Argument> Argument for Option<A> {
         b"float" => "float?",
         b"int" => "int?",
         b"bool" => "bool?",
-        _ => panic!("an optional argument is a tensor for reading or a number"),
+        _ => panic!("an optional argument must be a `Tensor`, a number or a `bool`"),
     };
 
     unsafe fn from_torch(value: u64, frame: &mut Frame) -> Result<Self> {
-        // SAFETY: an optional value is null, or points to the value.
+        // SAFETY: a value of an optional type is null or points to the contained value.
         match unsafe { torch::unwrap(value) } {
             None => Ok(None),
-            // SAFETY: passed on from the caller.
+            // SAFETY: guaranteed by the caller.
             Some(value) => unsafe { A::from_torch(value, frame) }.map(Some),
         }
     }
 
     unsafe fn from_tvm(value: &tvm::Any, frame: &mut Frame) -> Result<Self> {
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         if value.is_none() { Ok(None) } else { unsafe { A::from_tvm(value, frame) }.map(Some) }
     }
 
@@ -197,7 +197,7 @@ impl<A: Argument> Argument for Option<A> {
     }
 }
 
-/// A type that operators return: nothing, a [`TensorMut`], or up to four of them as a tuple.
+/// Return type of an operator: `()`, a [`TensorMut`], or a tuple of two to four of them.
 pub trait Returned: sealed::Sealed {
     #[doc(hidden)]
     const SCHEMA: &'static str;
@@ -242,32 +242,34 @@ tuples! {
     (TensorMut, TensorMut, TensorMut, TensorMut): "(Tensor, Tensor, Tensor, Tensor)";
 }
 
-/// A function of a [`Call`] and up to twelve [arguments](Argument), which returns a [`Result`] of a [`Returned`] type.
+/// Function that implements an operator. It takes a [`Call`] and up to twelve [arguments](Argument), and returns a
+/// [`Result`] with a [`Returned`] type.
 pub trait Function<A> {
     #[doc(hidden)]
     const ARGUMENTS: &'static [&'static str];
     #[doc(hidden)]
     const RETURNS: &'static str;
 
-    /// Calls the function with values of PyTorch's stack.
+    /// Calls the function with values from PyTorch's stack.
     ///
     /// # Safety
-    /// As for [`Argument::from_torch`]; there are as many values as arguments.
+    /// The stack must contain one value per argument. The requirements for each value are the same as for
+    /// [`Argument::from_torch`].
     #[doc(hidden)]
-    #[expect(private_interfaces, reason = "it cannot be called elsewhere")]
+    #[expect(private_interfaces, reason = "other crates cannot call the function")]
     unsafe fn call_torch(&self, stack: *const u64, frame: Frame) -> Result<Vec<TensorMut>>;
 
-    /// Calls the function with arguments of TVM FFI.
+    /// Calls the function with the arguments of a TVM FFI call.
     ///
     /// # Safety
-    /// As for [`Argument::from_tvm`].
+    /// The requirements for each argument are the same as for [`Argument::from_tvm`].
     #[doc(hidden)]
-    #[expect(private_interfaces, reason = "it cannot be called elsewhere")]
+    #[expect(private_interfaces, reason = "other crates cannot call the function")]
     unsafe fn call_tvm(&self, arguments: &[tvm::Any], frame: Frame) -> Result<tvm::Any>;
 
-    /// Calls the function with Python objects, as many as arguments.
+    /// Calls the function with Python objects, one per argument.
     #[doc(hidden)]
-    #[expect(private_interfaces, reason = "it cannot be called elsewhere")]
+    #[expect(private_interfaces, reason = "other crates cannot call the function")]
     fn call_python(&self, arguments: &[Bound<'_, PyAny>], frame: Frame) -> Result<Py<PyAny>>;
 }
 
@@ -290,10 +292,10 @@ macro_rules! functions {
 
             unsafe fn call_torch(&self, stack: *const u64, mut frame: Frame) -> Result<Vec<TensorMut>> {
                 let mut at = 0..;
-                // Every value is converted, and so owned, before the first error returns.
+                // All values are converted, which takes ownership of them, before the first error is returned.
                 $(
                     frame.advance();
-                    // SAFETY: passed on from the caller.
+                    // SAFETY: guaranteed by the caller.
                     let $value = unsafe { $type::from_torch(*stack.add(at.next().unwrap_or(0)), &mut frame) };
                 )*
                 $(let $value = $value?;)*
@@ -304,11 +306,11 @@ macro_rules! functions {
 
             unsafe fn call_tvm(&self, arguments: &[tvm::Any], mut frame: Frame) -> Result<tvm::Any> {
                 let [$($value),*] = arguments else {
-                    return Err(Error::Arguments("the number of arguments differs".to_owned()));
+                    return Err(Error::Arguments("wrong number of arguments".to_owned()));
                 };
                 $(
                     frame.advance();
-                    // SAFETY: passed on from the caller.
+                    // SAFETY: guaranteed by the caller.
                     let $value = unsafe { $type::from_tvm($value, &mut frame) }?;
                 )*
                 let call = frame.call()?;
@@ -317,7 +319,7 @@ macro_rules! functions {
 
             fn call_python(&self, arguments: &[Bound<'_, PyAny>], mut frame: Frame) -> Result<Py<PyAny>> {
                 let [$($value),*] = arguments else {
-                    return Err(Error::Arguments("the number of arguments differs".to_owned()));
+                    return Err(Error::Arguments("wrong number of arguments".to_owned()));
                 };
                 $(
                     frame.advance();

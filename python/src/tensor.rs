@@ -1,4 +1,4 @@
-//! [`Tensor`] and [`TensorMut`]: tensors of a call.
+//! [`Tensor`] and [`TensorMut`]: the tensor arguments and results of an operator.
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
@@ -9,19 +9,20 @@ use warpsmith_interop::dlpack;
 
 use crate::{torch, tvm};
 
-/// A tensor argument, for reading. It derefs to [`dlpack::Tensor`], whose methods check the type of the elements and give
+/// Read-only tensor argument. It dereferences to [`dlpack::Tensor`], whose methods check the element type and return
 /// views for kernels.
 ///
-/// The memory is used in the order of [`Call::stream`](crate::Call::stream). Work that is launched on another stream of
-/// the runtime is ordered with it. A caller of TVM FFI may lend the memory for the call only: keep no tensor after it.
+/// The memory is stream-ordered on [`Call::stream`](crate::Call::stream). If the operator launches work on another
+/// stream of the runtime, the runtime orders this work with the call's stream. Do not keep a tensor after the call,
+/// because a caller of TVM FFI may lend the memory only for the duration of the call.
 #[derive(Debug)]
 pub struct Tensor(pub(crate) Held);
 
 impl Tensor {
-    /// Swaps two dimensions, without moving elements.
+    /// Swaps two dimensions without moving elements, like `torch.transpose`.
     ///
     /// # Panics
-    /// If the tensor does not have both dimensions.
+    /// Panics if either dimension is out of range.
     #[must_use]
     pub fn swapped(mut self, one: usize, other: usize) -> Self {
         self.0.0.swap_dimensions(one, other);
@@ -37,8 +38,8 @@ impl Deref for Tensor {
     }
 }
 
-/// A tensor for writing: an argument that the operator changes in place, or a result from
-/// [`Call::empty`](crate::Call::empty), whose elements are not initialized.
+/// Tensor that the operator writes: an argument that is modified in place, or a result that
+/// [`Call::empty`](crate::Call::empty) allocated, whose elements are uninitialized.
 #[derive(Debug)]
 pub struct TensorMut {
     pub(crate) tensor: Held,
@@ -50,9 +51,9 @@ thread_local! {
     static KEPT: RefCell<Option<Vec<dlpack::Tensor>>> = const { RefCell::new(None) };
 }
 
-/// An imported tensor. If it is dropped within [`Held::keep_during`], its owner is released on the same thread after the
-/// call, when no work uses the memory. Otherwise, another thread would release it after the work, and would have to
-/// attach to a Python interpreter that may be ending.
+/// An imported tensor. If it is dropped within [`Held::keep_during`], the same thread releases the owner after the call,
+/// when no work uses the memory. Otherwise, a background thread would release the owner after the work, and would have
+/// to attach to an interpreter that may be in finalization.
 #[derive(Debug)]
 pub(crate) struct Held(ManuallyDrop<dlpack::Tensor>);
 
@@ -67,9 +68,9 @@ impl Held {
         unsafe { ManuallyDrop::take(&mut this.0) }
     }
 
-    /// Calls `work`, which waits at its end, and keeps the tensors that it drops until then.
+    /// Calls `work`, which waits for its launches before it returns. Tensors that it drops are kept until then.
     pub fn keep_during<R>(work: impl FnOnce() -> R) -> R {
-        /// Restores the list of an outer call, also after a panic.
+        /// Restores the list of the outer call, even after a panic.
         struct Kept(Option<Vec<dlpack::Tensor>>);
 
         impl Drop for Kept {
@@ -87,9 +88,9 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // SAFETY: the value is dropped, so that nothing uses the field afterwards.
+        // SAFETY: the value is being dropped, so the field is not used afterwards.
         let mut tensor = Some(unsafe { ManuallyDrop::take(&mut self.0) });
-        // Without access at the end of a thread, the tensor is dropped here.
+        // While the thread's variables are being destroyed, the tensor is dropped here.
         let _ = KEPT.try_with(|kept| {
             if let Ok(mut kept) = kept.try_borrow_mut()
                 && let Some(kept) = &mut *kept
@@ -101,15 +102,15 @@ impl Drop for Held {
     }
 }
 
-/// The value that is returned to the caller for a tensor.
+/// Origin of a tensor, with the handle or object that is returned to the caller.
 #[derive(Debug)]
 pub(crate) enum Origin {
-    /// It is an argument, which cannot be returned.
+    /// The tensor is an argument and cannot be returned.
     Argument,
     Torch(torch::Handle),
     Tvm(tvm::Handle),
     Python(Py<PyAny>),
-    /// The runtime's own memory.
+    /// The runtime allocated the memory.
     Own,
 }
 

@@ -1,6 +1,6 @@
-//! TVM FFI's calling convention. The functions of `libtvm_ffi` are found in the process.
+//! Implements the calling convention of TVM FFI. The functions of `libtvm_ffi` are looked up in the process.
 //!
-//! A function gets values that it borrows, and writes one that the caller owns. An error is set for the thread.
+//! A function borrows its arguments, and writes one result that the caller owns. Errors are stored per thread.
 
 use std::ffi::{CString, c_char, c_void};
 use std::mem::{offset_of, size_of};
@@ -30,7 +30,7 @@ pub struct Any {
     value: u64,
 }
 
-/// `TVMFFIObject`, the first fields of each object. In a tensor, `DLTensor` follows.
+/// `TVMFFIObject`, the header of each object. In a tensor object, a `DLTensor` follows the header.
 #[repr(C)]
 struct Object {
     references: u64,
@@ -71,7 +71,7 @@ impl Any {
         if is_float { Some(f64::from_bits(self.value)) } else { self.int().map(|value| value as f64) }
     }
 
-    /// Names the type, for errors.
+    /// Returns the name of the type, for error messages.
     pub(crate) fn name(&self) -> String {
         match self.type_index {
             NONE => "None".to_owned(),
@@ -84,7 +84,7 @@ impl Any {
         }
     }
 
-    /// Reads a number, a bool or None in Python's syntax.
+    /// Parses a number, a bool or `None` in Python syntax.
     fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "None" => Self::new(NONE, 0),
@@ -97,7 +97,8 @@ impl Any {
     }
 }
 
-/// Functions of the process's TVM FFI. They return 0, or another number after an error.
+/// Functions of the TVM FFI library in the process. Functions with a status return 0 on success, and another value
+/// after an error.
 struct Api {
     retain: unsafe extern "C" fn(Raw) -> i32,
     release: unsafe extern "C" fn(Raw) -> i32,
@@ -106,7 +107,7 @@ struct Api {
     current_stream: unsafe extern "C" fn(i32, i32) -> *mut c_void,
     allocator: unsafe extern "C" fn() -> Option<Allocate>,
     call: unsafe extern "C" fn(Raw, *const Any, i32, *mut Any) -> i32,
-    /// The function that makes an array of its arguments.
+    /// Handle of the global function `ffi.Array`, which creates an array from its arguments.
     array: usize,
 }
 
@@ -125,7 +126,8 @@ impl Api {
     #[cold]
     fn load() -> Option<Self> {
         let library = loaded(LIBRARY)?;
-        // SAFETY: the types are those of TVM FFI's headers `c_api.h` and `c_env_api.h`. The name has 9 bytes.
+        // SAFETY: the types match the declarations in TVM FFI's headers `c_api.h` and `c_env_api.h`. The name has 9
+        // bytes.
         unsafe {
             let get_global = library.get::<unsafe extern "C" fn(*const (*const u8, usize), *mut Raw) -> i32>(
                 "TVMFFIFunctionGetGlobal",
@@ -146,23 +148,23 @@ impl Api {
     }
 }
 
-/// A reference to a tensor object, which is released when it is dropped.
+/// Owned reference to a tensor object. The drop releases the reference.
 #[derive(Debug)]
 pub(crate) struct Handle(Raw);
 
-// SAFETY: TVM FFI counts references atomically; the object is not changed.
+// SAFETY: TVM FFI's reference counts are atomic, and the object is not modified.
 unsafe impl Send for Handle {}
-// SAFETY: as above.
+// SAFETY: shared references only read the object.
 unsafe impl Sync for Handle {}
 
 impl Handle {
-    /// Makes an object of a tensor.
+    /// Creates a tensor object from a DLPack tensor.
     ///
     /// # Safety
-    /// `managed` is owned, and is not used afterwards.
+    /// The caller must own `managed`, and must not use it afterwards.
     unsafe fn new(managed: *mut DLManagedTensorVersioned) -> Result<Self> {
         let mut raw = null_mut();
-        // SAFETY: passed on from the caller. The last two numbers require nothing.
+        // SAFETY: guaranteed by the caller. The two zeros request no specific alignment or contiguity.
         match unsafe { (Api::get()?.take)(managed, 0, 0, &mut raw) } {
             0 => Ok(Self(raw)),
             _ => Err(Error::Tvm("TVMFFITensorFromDLPackVersioned")),
@@ -172,9 +174,9 @@ impl Handle {
     /// Returns another reference to an object.
     ///
     /// # Safety
-    /// The object is alive.
+    /// The object must be alive.
     unsafe fn duplicate(raw: Raw) -> Result<Self> {
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         match unsafe { (Api::get()?.retain)(raw) } {
             0 => Ok(Self(raw)),
             _ => Err(Error::Tvm("TVMFFIObjectIncRef")),
@@ -182,13 +184,13 @@ impl Handle {
     }
 
     fn tensor(&self) -> DLTensor {
-        // SAFETY: the object is alive, and is a tensor.
+        // SAFETY: the object is alive and is a tensor.
         unsafe { self.0.byte_add(size_of::<Object>()).cast::<DLTensor>().read() }
     }
 
-    /// Imports the tensor. Callers of TVM FFI reuse memory in the order of their current stream.
+    /// Imports the tensor. Callers of TVM FFI reuse memory in stream order on their current stream.
     fn imported(self) -> Result<Imported> {
-        // SAFETY: the handle keeps the memory and the numbers.
+        // SAFETY: the handle keeps the memory, shape and strides alive.
         Ok(unsafe { Imported::from_tensor(self.tensor(), 0, self)?.stream_ordered() })
     }
 
@@ -209,10 +211,10 @@ impl Drop for Handle {
 /// Imports a tensor argument.
 ///
 /// # Safety
-/// The value is valid during the call.
+/// The value must be valid during the call.
 pub(crate) unsafe fn import(value: &Any, frame: &mut Frame) -> Result<(Imported, Stream)> {
     let raw: Raw = with_exposed_provenance_mut(value.value as usize);
-    // SAFETY: passed on from the caller: the tensor, or the object, is alive.
+    // SAFETY: the caller guarantees that the tensor or object is alive.
     let imported = unsafe {
         match value.type_index {
             TENSOR => Handle::duplicate(raw)?.imported()?,
@@ -221,9 +223,9 @@ pub(crate) unsafe fn import(value: &Any, frame: &mut Frame) -> Result<(Imported,
         }
     };
     let (api, device) = (Api::get()?, imported.device());
-    // SAFETY: the functions only return what the caller has set.
+    // SAFETY: the function only returns the stream that the caller has set.
     let current = || Ok(Some(unsafe { (api.current_stream)(device.device_type, device.device_id) }));
-    // SAFETY: as above.
+    // SAFETY: the function only returns the allocator that the caller has set.
     let allocator = || Ok(unsafe { (api.allocator)() }.map_or(Allocator::Own(None), Allocator::Tvm));
     let stream = frame.stream(device, current, allocator)?;
     Ok((imported, stream))
@@ -236,21 +238,21 @@ pub(crate) fn empty(
     data_type: DLDataType,
     shape: &[usize],
 ) -> Result<(Imported, Handle)> {
-    // SAFETY: the caller of TVM FFI set the allocator. The new object owns the tensor.
+    // SAFETY: the caller of TVM FFI has set the allocator. The new object owns the tensor.
     unsafe {
         let returned = Handle::new(allocate(function, device, data_type, shape)?)?;
         Ok((Handle::duplicate(returned.0)?.imported()?, returned))
     }
 }
 
-/// Converts results to a value that the caller owns: None, a tensor, or an array of tensors.
+/// Converts results to a value that the caller owns: `None`, a tensor, or an array of tensors.
 pub(crate) fn export(tensors: Vec<TensorMut>, call: &Call) -> Result<Any> {
     let handle = |TensorMut { tensor, origin }| match origin {
         Origin::Tvm(handle) => Ok(handle),
         Origin::Own => {
             let mut export = Export::from_tensor(tensor.into_inner());
             export.ready_on(call.stream())?;
-            // SAFETY: the tensor was just made.
+            // SAFETY: the tensor was just created and is owned here.
             unsafe { Handle::new(export.into_raw().as_ptr()) }
         }
         _ => Err(Error::ReturnedArgument),
@@ -266,7 +268,7 @@ pub(crate) fn export(tensors: Vec<TensorMut>, call: &Call) -> Result<Any> {
         _ => {
             let (api, mut result) = (Api::get()?, Any::new(NONE, 0));
             let array = with_exposed_provenance_mut(api.array);
-            // SAFETY: the function is never released, and the array has references of its own.
+            // SAFETY: the function is never released. The array holds its own references to the tensors.
             match unsafe { (api.call)(array, values.as_ptr(), values.len() as i32, &mut result) } {
                 0 => Ok(result),
                 _ => Err(Error::Tvm("ffi.Array")),
@@ -275,10 +277,10 @@ pub(crate) fn export(tensors: Vec<TensorMut>, call: &Call) -> Result<Any> {
     }
 }
 
-/// Calls an operator for TVM FFI. Arguments that are left out are the defaults.
+/// Calls an operator for TVM FFI. Omitted arguments have their default values.
 ///
 /// # Safety
-/// There are `count` valid arguments, and `result` can be written.
+/// `arguments` must point to `count` valid values, and `result` must be valid for writes.
 pub unsafe fn call<A, F: Function<A>>(
     names: &'static [&'static str],
     defaults: &[Option<&str>],
@@ -291,22 +293,22 @@ pub unsafe fn call<A, F: Function<A>>(
         let given = match count {
             // The pointer may be null.
             ..=0 => &[],
-            // SAFETY: passed on from the caller.
+            // SAFETY: guaranteed by the caller.
             _ => unsafe { std::slice::from_raw_parts(arguments, count as usize) },
         };
         let left_out = defaults.get(given.len()..).unwrap_or_default();
         let left_out = left_out.iter().map_while(|default| default.and_then(Any::parse));
         let values: Vec<Any> = given.iter().copied().chain(left_out).collect();
         if values.len() != names.len() {
-            let text = format!("{count} arguments for ({})", names.join(", "));
+            let text = format!("got {count} arguments for ({})", names.join(", "));
             return Err(Error::Arguments(text));
         }
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { function.call_tvm(&values, Frame::new(names)) }
     }));
     let error = match called {
         Ok(Ok(value)) => {
-            // SAFETY: passed on from the caller.
+            // SAFETY: guaranteed by the caller.
             unsafe { result.write(value) };
             return 0;
         }

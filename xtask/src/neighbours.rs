@@ -1,5 +1,5 @@
-//! `cargo xtask neighbours`: tests `examples/neighbours` on the emulated device, and compiles this repository's crates
-//! for a build in which candle links CUDA's libraries.
+//! Implements `cargo xtask neighbours`, which tests `examples/neighbours` on the emulated device, and compiles this
+//! repository's crates for a build in which candle links the CUDA libraries.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use crate::check::{linted, target_dir};
 use crate::error::Result;
 use crate::process::{cargo, run, step};
 
-/// Package outside the workspace, so that other builds do not compile candle.
+/// Manifest of the package, which is outside the workspace so that other builds do not compile candle.
 const MANIFEST: &str = "examples/neighbours/Cargo.toml";
 
 /// Formats, lints and tests the package, runs its program, and checks the linked build.
@@ -18,7 +18,7 @@ pub fn check(root: &Path) -> Result<()> {
         run(&mut emulated(linted(root, &["test", "--locked", "--workspace", "--manifest-path", MANIFEST])))?;
         run(Command::new(target_dir(root).join("debug/candle")).env_remove("WARPSMITH_TEST_DEVICE"))
     })?;
-    // candle's feature `cuda` enables the same feature of cudarc. Its build requires nvcc, this check does not.
+    // candle's feature `cuda` enables the same feature of cudarc. A build of candle requires nvcc; this check does not.
     let all = ["check", "--package", "warpsmith-libraries", "--features"];
     let features = "blas,dnn,fft,rand,sparse,cudarc/dynamic-linking";
     step("linked libraries", || run(linted(root, &all).arg(features)))

@@ -1,6 +1,6 @@
-//! Tests what Python users get: a package of `warpsmith new --python`, the `warpsmith` wheel, and the listings of
-//! `docs/python.md`. Both packages are built as wheels, installed in a virtual environment, and tested on the emulated
-//! device with NumPy; with `--torch`, also as operators of PyTorch.
+//! Tests the Python packages: a package that `warpsmith new --python` created, the `warpsmith` wheel, and the listings
+//! in `docs/python.md`. Both packages are built as wheels, installed in a virtual environment, and tested with NumPy on
+//! the emulated device. With `--torch`, their PyTorch operators are tested, too.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,11 @@ use crate::error::{Error, Result};
 use crate::markdown::Page;
 use crate::process::{find, run};
 
-/// Page whose Python listings run, each block after those before it. Blocks of `python,torch` need PyTorch.
+/// Page whose Python listings are run in order, in one process. Listings marked `python,torch` need PyTorch.
 const PAGE: &str = "docs/python.md";
 
-/// Builds, installs and tests both packages. The `warpsmith` command must be in the target folder.
+/// Builds, installs and tests both packages, and runs the listings. The `warpsmith` command must be in the target
+/// folder.
 pub fn python(root: &Path, with_torch: bool) -> Result<()> {
     let folder = target_dir(root).join("python");
     fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
@@ -41,7 +42,7 @@ struct Environment {
 }
 
 impl Environment {
-    /// Makes the environment, or completes it.
+    /// Creates the environment if it does not exist, and installs the required packages.
     fn new(folder: &Path, with_torch: bool) -> Result<Self> {
         let environment = Self { folder: folder.join("venv") };
         if !environment.program("python").is_file() {
@@ -68,7 +69,7 @@ impl Environment {
         pip
     }
 
-    /// Builds the wheel of a package, checks the name that says where it runs, and installs it.
+    /// Builds the wheel of a package, checks the platform tags in its name, and installs it.
     fn install(&self, root: &Path, package: &Path) -> Result<()> {
         let wheels = self.folder.with_file_name("wheels");
         if wheels.exists() {
@@ -76,7 +77,8 @@ impl Environment {
         }
         let mut build = Command::new(self.program("maturin"));
         build.current_dir(package).args(["build", "--quiet", "--out"]).arg(&wheels);
-        // The device libraries are compiled for GPUs elsewhere. A user's project shares the dependencies.
+        // Other checks compile the device libraries for GPUs. This build shares the target folder of generated
+        // projects.
         build.env("CARGO_TARGET_DIR", target_dir(root).join("scaffold")).env("CARGO_INCREMENTAL", "0");
         build.env("WARPSMITH_GPU_ARCHS", "none").env_remove("WARPSMITH_REQUIRE_GPU_IMAGE");
         run(build.env("PYO3_PYTHON", self.program("python")))?;
@@ -84,12 +86,13 @@ impl Environment {
         let mut names: Vec<String> =
             entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         let wheel = names.pop().filter(|_| names.is_empty());
-        let wheel = wheel.ok_or_else(|| Error::Unexpected("maturin made no wheel, or several".to_owned()))?;
+        let wheel =
+            wheel.ok_or_else(|| Error::Unexpected("maturin built no wheel or several wheels".to_owned()))?;
         let is_portable =
             wheel.contains("-cp310-abi3-") && (!cfg!(target_os = "linux") || wheel.contains("manylinux"));
         if !is_portable {
             let text = format!(
-                "the wheel {wheel} is not for all Python versions (abi3) and Linux systems (manylinux)"
+                "the wheel {wheel} is not portable across Python versions (abi3) and Linux systems (manylinux)"
             );
             return Err(Error::Unexpected(text));
         }
@@ -104,7 +107,7 @@ impl Environment {
         let is_run = |name: &str| name.starts_with("test_") && (with_torch || !name.contains("torch"));
         let files = listed.flatten().filter(|file| is_run(&file.file_name().to_string_lossy()));
         let mut tests = Command::new(self.program("pytest"));
-        // Not in the package's folder, whose sources would hide the installed module.
+        // In the package's folder, the sources would shadow the installed module.
         tests.current_dir(&self.folder).args(["-q", "-p", "no:cacheprovider"]);
         run(tests.args(files.map(|file| file.path())))
     }

@@ -1,21 +1,22 @@
-//! The kernels: compiled for the GPU by `../build.rs`, and for the CPU like any crate.
+//! The kernels. `../build.rs` compiles them for GPUs, and cargo compiles them for the CPU.
 #![no_std]
 
 use gpu_std::prelude::*;
 use gpu_std::vectorized::{aligned, each};
 
-/// `a * x + y`.
+/// Computes `a * x + y`.
 #[elementwise(types(T = f32, f16, bf16), scalars(a))]
 pub fn axpy<T: Float<Accumulator = f32>>(a: f32, x: T, y: T) -> T {
     T::from_acc(a * x.to_acc() + y.to_acc())
 }
 
-/// Elements of one access in [`rms_norm()`].
+/// Vector width of the memory accesses in [`rms_norm()`], in elements.
 pub const WIDTH: usize = 4;
 
-/// `sum = x + residual`, and `out = sum / rms(sum) * weight` of each row, where `rms` is the square root of the mean
-/// square plus `epsilon`. One block per row of `weight.len()` elements, which stays in registers: `VECTORS` vectors of
-/// [`WIDTH`] elements per thread. Every row of every array starts at a multiple of a vector's size.
+/// Computes `sum = x + residual` and, for each row, `out = sum / sqrt(mean(sum * sum) + epsilon) * weight`.
+///
+/// One block processes each row of `weight.len()` elements. The row stays in registers: each thread holds `VECTORS`
+/// vectors of [`WIDTH`] elements. Every row of every array must be aligned to the size of a vector.
 #[kernel(types(T = f32, f16, bf16), consts(VECTORS = 1, 2, 4, 8), same_len(x, residual, sum, out))]
 pub fn rms_norm<T: Float<Accumulator = f32>, const VECTORS: usize>(
     epsilon: f32,
@@ -28,7 +29,7 @@ pub fn rms_norm<T: Float<Accumulator = f32>, const VECTORS: usize>(
     let columns = weight.len();
     let first = block::linear_index() * columns;
     let (own, threads) = (thread::linear_in_block() as usize, block::threads() as usize);
-    assert!(first + columns <= x.len(), "a block has no row");
+    assert!(first + columns <= x.len(), "the grid has more blocks than rows");
     assert!(columns <= threads * VECTORS * WIDTH, "a row has too many columns for a block");
     let (x, residual, weight) = (x.as_ptr().wrapping_add(first), residual.as_ptr().wrapping_add(first), weight.as_ptr());
     let (sum, out) = (sum.as_mut_ptr().wrapping_add(first), out.as_mut_ptr().wrapping_add(first));
@@ -36,21 +37,22 @@ pub fn rms_norm<T: Float<Accumulator = f32>, const VECTORS: usize>(
     let is_aligned = columns.is_multiple_of(WIDTH) & starts.into_iter().all(aligned::<T, WIDTH>);
     assert!(is_aligned, "a row does not consist of aligned vectors");
 
-    // Adjacent threads have adjacent vectors.
+    // Adjacent threads process adjacent vectors.
     let column = |i: usize| WIDTH * (threads * i + own);
     let load = |array: *const T, i: usize| match column(i) < columns {
-        // SAFETY: the vector is within the row, whose vectors are aligned.
+        // SAFETY: the vector is within the row and aligned.
         true => unsafe { Vector::<T, WIDTH>::load(array.add(column(i))) },
         false => Vector::splat(T::ZERO),
     };
     let store = |array: *mut T, i: usize, vector: Vector<T, WIDTH>| {
         if column(i) < columns {
-            // SAFETY: as above. No other block has the row, and no other thread has these columns.
+            // SAFETY: the vector is within the row and aligned. No other block writes the row, and no other thread of
+            // the block writes these columns.
             unsafe { vector.store(array.add(column(i))) };
         }
     };
 
-    // All loads are issued before the first store.
+    // Issue all loads of the row before the first store, so that they overlap.
     let zeros = [Vector::<T, WIDTH>::splat(T::ZERO); VECTORS];
     let (mut sums, mut residuals) = (zeros, zeros);
     each::<VECTORS>(|i| sums[i] = load(x, i));
@@ -71,7 +73,7 @@ pub fn rms_norm<T: Float<Accumulator = f32>, const VECTORS: usize>(
     });
 }
 
-/// As [`rms_norm()`], for rows of any length and alignment, which are read twice.
+/// Computes the same results as [`rms_norm()`] for rows of any length and alignment. The kernel reads each row twice.
 #[kernel(types(T = f32, f16, bf16), same_len(x, residual, sum, out))]
 pub fn rms_norm_any<T: Float<Accumulator = f32>>(
     epsilon: f32,
@@ -82,7 +84,7 @@ pub fn rms_norm_any<T: Float<Accumulator = f32>>(
     mut out: DisjointMut2<T, Rows>,
 ) {
     let columns = weight.len();
-    assert!(columns == x.columns(), "the weight is not as long as a row");
+    assert!(columns == x.columns(), "`weight` and the rows differ in length");
     let (own, threads) = (thread::linear_in_block() as usize, block::threads() as usize);
     for index in block::stride(x.rows()) {
         let (Some(x), Some(residual)) = (x.row(index.get()), residual.row(index.get())) else { return };
@@ -99,7 +101,8 @@ pub fn rms_norm_any<T: Float<Accumulator = f32>>(
         for column in (own..columns).step_by(threads) {
             let value = add(column);
             let scaled = T::from_acc(value.to_acc() * scale * weight[column].to_acc());
-            // SAFETY: the column is within the row. No other block has the row, and no other thread has the column.
+            // SAFETY: the column is within the row. No other block writes the row, and no other thread of the block
+            // writes the column.
             unsafe {
                 sum.add(column).write(value);
                 out.add(column).write(scaled);

@@ -1,4 +1,4 @@
-//! The operators of this package: each launches a kernel on the tensors of a call.
+//! The operators of this package. Each operator launches a kernel with the tensors of a call.
 
 use {{kernels_crate}} as kernels;
 use kernels::WIDTH;
@@ -7,15 +7,15 @@ use warpsmith::prelude::*;
 use warpsmith::{bf16, f16};
 use warpsmith_python::{Call, Error, Result, Tensor, TensorMut, dispatch, operators};
 
-/// The GPU image that build.rs made of `kernels/`.
+/// The GPU image that `build.rs` compiled from `kernels/`.
 static KERNELS: GpuImage = warpsmith::include_image!("{{kernels_crate}}");
 
 operators! {
     "{{crate}}":
-    /// `a * x + y` of two contiguous tensors of one shape.
+    /// Returns `a * x + y` for two contiguous tensors of the same shape.
     axpy(x, y, a = 1.0);
-    /// `x + residual`, divided by its root mean square along the last dimension and scaled by `weight`; and
-    /// `x + residual` itself.
+    /// Returns two tensors: the RMS normalization of `x + residual` over the last dimension, scaled by `weight`, and
+    /// `x + residual`.
     rms_norm(x, residual, weight, epsilon = 1e-6);
 }
 
@@ -39,7 +39,7 @@ fn rms_norm(
     same_shape(&x, &residual)?;
     let columns = weight.elements();
     if weight.shape().len() != 1 || x.shape().last() != Some(&columns) {
-        return Err(Error::value("`weight` needs one dimension, as long as the last one of `x`"));
+        return Err(Error::value("`weight` must be one-dimensional and as long as the last dimension of `x`"));
     }
     let (mut out, mut sum) = (call.empty_like(&x)?, call.empty_like(&x)?);
     if x.elements() == 0 {
@@ -54,7 +54,8 @@ fn rms_norm(
         let bytes = WIDTH * size_of::<T>();
         let addresses = [x, residual, weight].map(|slice| slice.as_device_ptr().0);
         let is_aligned = columns % WIDTH == 0 && addresses.iter().all(|address| address % bytes as u64 == 0);
-        // Many loads per thread and few threads per row are the fastest on H100: up to 8 vectors per thread.
+        // On H100, the kernel is fastest with many loads per thread and few threads per row, so a thread loads up to 8
+        // vectors.
         let vectors = columns / WIDTH;
         let per_thread = vectors.div_ceil(32).next_power_of_two().min(8);
         let threads = vectors.div_ceil(per_thread).next_multiple_of(32);
@@ -81,5 +82,5 @@ fn same_shape(x: &Tensor, other: &Tensor) -> Result<()> {
     if x.shape() == other.shape() {
         return Ok(());
     }
-    Err(Error::value(format!("tensors have the shapes {:?} and {:?}; pass tensors of one shape", x.shape(), other.shape())))
+    Err(Error::value(format!("the shapes {:?} and {:?} differ; pass tensors of the same shape", x.shape(), other.shape())))
 }

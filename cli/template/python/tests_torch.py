@@ -1,4 +1,4 @@
-"""Tests of the PyTorch operators, on the CPU and on a GPU if there is one."""
+"""Tests the PyTorch operators with CPU tensors, and with CUDA tensors if a GPU is available."""
 
 import pytest
 
@@ -61,7 +61,7 @@ def test_compiled_without_graph_breaks(device):
 
 def test_wrong_arguments():
     x = torch.zeros(3, 4)
-    with pytest.raises(RuntimeError, match="one shape"):
+    with pytest.raises(RuntimeError, match="same shape"):
         torch.ops.{{crate}}.axpy(x, x[:2], 1.0)
     with pytest.raises(RuntimeError, match="not contiguous"):
         torch.ops.{{crate}}.axpy(x.t(), x.t(), 1.0)

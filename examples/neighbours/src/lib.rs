@@ -1,4 +1,4 @@
-//! Warpsmith's kernels on tensors of candle and on memory of cudarc, without copies.
+//! Runs Warpsmith kernels on candle tensors and on memory of cudarc, without copies.
 #![deny(missing_docs)]
 
 pub mod memory;

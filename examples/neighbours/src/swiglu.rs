@@ -1,4 +1,4 @@
-//! SwiGLU with its gradient, as a custom operation of candle and on memory of cudarc.
+//! Implements SwiGLU and its gradients as a custom operation for candle, and SwiGLU on memory of cudarc.
 
 use std::ptr::NonNull;
 
@@ -9,22 +9,23 @@ use warpsmith::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Error, GpuImage, Stre
 
 use crate::memory::with_slices;
 
-/// The GPU image that build.rs made of `kernels/`.
+/// The GPU image that `build.rs` compiled from `kernels/`.
 static KERNELS: GpuImage = warpsmith::include_image!("neighbours_kernels");
 
-/// Returns `silu(gate) * up` for contiguous `f32` tensors of one shape in host memory. Gradients flow to both. `stream`
-/// is a stream of an emulated device.
+/// Returns `silu(gate) * up` for two contiguous `f32` tensors of the same shape in host memory. Both inputs are
+/// differentiable. `stream` must belong to an emulated device.
 ///
 /// # Errors
-/// Fails for other tensors, or with an error of the device.
+/// Returns an error for unsupported tensors, or an error of the device.
 pub fn swiglu(stream: &Stream, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
     gate.apply_op2(up, Swiglu(stream.clone()))
 }
 
-/// Writes `silu(gate) * up` to `out`, after earlier and before later work on candle's or cudarc's stream `theirs`.
+/// Writes `silu(gate) * up` to `out`. The kernel runs after earlier work and before later work on `theirs`, which is a
+/// stream of candle or cudarc.
 ///
 /// # Errors
-/// Fails with [`OpError::LengthMismatch`](warpsmith::OpError::LengthMismatch), or with an error of the driver.
+/// Returns [`OpError::LengthMismatch`](warpsmith::OpError::LengthMismatch), or an error of the driver.
 pub fn swiglu_on_cudarc(
     stream: &Stream,
     theirs: &CudaStream,
@@ -94,8 +95,8 @@ impl CustomOp3 for GateGradient {
     }
 }
 
-/// Calls `work` with candle's host memory as buffers of the emulated device, without a copy, and waits for the work.
-/// Returns the output, which has the shape of the inputs.
+/// Calls `work` with slices on the emulated device that refer to candle's host memory, without a copy. Waits for the
+/// work, and returns the output, which has the shape of the inputs.
 fn in_place<const N: usize>(
     stream: &Stream,
     inputs: [(&CpuStorage, &Layout); N],
@@ -118,7 +119,7 @@ fn in_place<const N: usize>(
     }
     let mut out = vec![0.0; shape.elem_count()];
     let enqueue = |out: &mut [f32]| {
-        // SAFETY: the memory outlives the work, for which this function waits. The work does not write the inputs.
+        // SAFETY: this function waits for the work, so the memory outlives it. The work does not write the inputs.
         let buffer = |first, len| unsafe { DeviceBuffer::<f32>::from_host_raw(stream, first, len, ()) };
         let from = slices.iter().map(|slice| buffer(NonNull::from(*slice).cast(), slice.len()));
         let from = from.collect::<std::result::Result<Vec<_>, _>>()?;

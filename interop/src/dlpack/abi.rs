@@ -124,28 +124,31 @@ pub struct DLManagedTensorVersioned {
     pub dl_tensor: DLTensor,
 }
 
-/// Sets an error of an allocator: the pointer that it was given, the kind of the error, and its text.
+/// Reports an error of an allocator. The arguments are the context pointer that the allocator received, the kind of the
+/// error, and its message.
 pub type DLPackSetError = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char);
 
-/// First fields of every version of the exchange table.
+/// First fields of every version of the C exchange API.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct DLPackExchangeAPIHeader {
     /// Version of the table.
     pub version: DLPackVersion,
-    /// A table of an older major version; null if there is none.
+    /// Table of an older major version, or null if there is none.
     pub prev_api: *mut DLPackExchangeAPIHeader,
 }
 
-/// Functions of a producer's tensor type, in the capsule `dlpack_exchange_api` that is the type's attribute
-/// `__dlpack_c_exchange_api__`. No function orders streams: enqueue on the stream that `current_work_stream` returns.
-/// Functions return 0, or -1 with a Python error set.
+/// C exchange API of a producer's tensor type: a table of functions. The attribute `__dlpack_c_exchange_api__` of the
+/// type is a capsule named `dlpack_exchange_api`, which contains a pointer to the table. The functions do not
+/// synchronize streams: enqueue work on the stream that `current_work_stream` returns. They return 0, or -1 with a
+/// Python exception set.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct DLPackExchangeAPI {
-    /// Version, and older tables.
+    /// The version, and a pointer to an older table.
     pub header: DLPackExchangeAPIHeader,
-    /// Allocates a tensor with a prototype's type, shape and device. The last two arguments report an error.
+    /// Allocates a tensor with the type, shape and device of a prototype. The last two arguments are the context and
+    /// the function to report an error.
     pub managed_tensor_allocator: Option<
         unsafe extern "C" fn(
             *mut DLTensor,
@@ -157,16 +160,16 @@ pub struct DLPackExchangeAPI {
     /// Exports a Python tensor.
     pub managed_tensor_from_py_object_no_sync:
         Option<unsafe extern "C" fn(*mut c_void, *mut *mut DLManagedTensorVersioned) -> c_int>,
-    /// Makes a Python tensor, which takes ownership.
+    /// Converts a tensor to a Python object, which takes ownership of the tensor.
     pub managed_tensor_to_py_object_no_sync:
         Option<unsafe extern "C" fn(*mut DLManagedTensorVersioned, *mut *mut c_void) -> c_int>,
-    /// Describes a Python tensor while the caller runs. The producer may leave it out.
+    /// Describes a Python tensor without a change of ownership. This function is optional.
     pub dltensor_from_py_object_no_sync: Option<unsafe extern "C" fn(*mut c_void, *mut DLTensor) -> c_int>,
-    /// Returns the current stream of a device, given by type and index.
+    /// Returns the current stream of the device with this type and index.
     pub current_work_stream: Option<unsafe extern "C" fn(i32, i32, *mut *mut c_void) -> c_int>,
 }
 
-// SAFETY: a table is constant, and its functions may be called on any thread.
+// SAFETY: a table is constant, and its functions can be called on any thread.
 unsafe impl Sync for DLPackExchangeAPI {}
 // SAFETY: as above.
 unsafe impl Send for DLPackExchangeAPI {}

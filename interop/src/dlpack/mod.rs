@@ -16,7 +16,7 @@
 //! | use it as a buffer | [`Imported::into_buffer`] |
 //! | use it with strides, or read-only | [`Imported::into_tensor`] |
 //! | match Rust and DLPack types | [`Element`] |
-//! | fill or read the C exchange table | [`DLPackExchangeAPI`] |
+//! | implement or call the C exchange API | [`DLPackExchangeAPI`] |
 //!
 //! ```
 //! use warpsmith_interop::dlpack::{Export, Imported, stream_argument};

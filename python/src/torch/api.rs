@@ -1,4 +1,4 @@
-//! [`Api`]: the functions of PyTorch's stable C ABI.
+//! [`Api`]: functions of PyTorch's stable C ABI.
 
 use std::ffi::{c_char, c_void};
 use std::sync::OnceLock;
@@ -12,10 +12,11 @@ use crate::library::loaded;
 /// `AtenTensorHandle`.
 pub type Raw = *mut c_void;
 
-/// 2.10.0 in PyTorch's form: the oldest version that has all functions. PyTorch converts arguments as that version did.
+/// Version 2.10.0 in PyTorch's encoding, the oldest version that exports all functions. PyTorch converts arguments in
+/// the same way as this version.
 pub const BUILD_VERSION: u64 = 2 << 56 | 10 << 48;
 
-/// Functions of the process's PyTorch. They return 0, or another number after an exception.
+/// Functions of the PyTorch library in the process. They return 0 on success, and another value after an exception.
 pub struct Api {
     pub library_init_def: unsafe extern "C" fn(*const c_char, *const c_char, u32, *mut Raw) -> i32,
     pub library_init_impl:
@@ -32,9 +33,9 @@ pub struct Api {
     pub empty_strided: unsafe extern "C" fn(i64, *const i64, *const i64, i32, i32, i32, *mut Raw) -> i32,
     pub new_tensor_handle: unsafe extern "C" fn(Raw, *mut Raw) -> i32,
     pub delete_tensor_object: unsafe extern "C" fn(Raw) -> i32,
-    /// `aoti_torch_check`: throws an exception if the condition is false.
+    /// `aoti_torch_check`, which throws a C++ exception if the condition is false.
     pub check_failed: unsafe extern "C-unwind" fn(bool, *const c_char, *const c_char, u32, *const c_char),
-    /// C++'s `operator delete`.
+    /// `operator delete` of C++.
     pub operator_delete: unsafe extern "C" fn(*mut c_void),
     get_current_cuda_stream: Option<unsafe extern "C" fn(i32, *mut *mut c_void) -> i32>,
 }
@@ -45,18 +46,20 @@ const LIBRARIES: [&str; 2] = match () {
     () => ["libtorch_cpu.so", "libtorch_cuda.so"],
 };
 
+/// Looks up a function of PyTorch.
+///
 /// # Safety
-/// The symbol is a function of type `T`.
+/// The symbol must be a function of type `T`.
 unsafe fn symbol<T: Copy>(library: &Library, name: &str) -> Result<T> {
-    // SAFETY: passed on from the caller.
+    // SAFETY: guaranteed by the caller.
     let found = unsafe { library.get::<T>(name.as_bytes()) };
     found.map(|symbol| *symbol).map_err(|_| {
-        Error::Torch(format!("the loaded version has no `{name}`; install version 2.10 or later"))
+        Error::Torch(format!("the loaded version does not export `{name}`; install version 2.10 or later"))
     })
 }
 
 impl Api {
-    /// Returns the functions, once PyTorch is imported.
+    /// Returns the functions, or an error if PyTorch has not been imported.
     pub fn get() -> Result<&'static Self> {
         static API: OnceLock<Api> = OnceLock::new();
         match API.get() {
@@ -67,9 +70,9 @@ impl Api {
 
     #[cold]
     fn load() -> Result<Self> {
-        let not_loaded = || Error::Torch("it is not imported; import torch first".to_owned());
+        let not_loaded = || Error::Torch("the library is not loaded; import torch first".to_owned());
         let library = loaded(LIBRARIES[0]).ok_or_else(not_loaded)?;
-        // SAFETY: the types are those of PyTorch's headers `shim.h`.
+        // SAFETY: the types match the declarations in PyTorch's headers `shim.h`.
         unsafe {
             Ok(Self {
                 library_init_def: symbol(library, "aoti_torch_library_init_def")?,
@@ -94,20 +97,25 @@ impl Api {
         }
     }
 
-    /// Returns an error for a status that is not 0. PyTorch writes the exception to standard error.
+    /// Returns an error for a nonzero status. PyTorch prints the exception to standard error.
     pub fn check(&self, what: &str, status: i32) -> Result<()> {
         match status {
             0 => Ok(()),
-            _ => Err(Error::Torch(format!("{what} failed; its message is on standard error"))),
+            _ => Err(Error::Torch(format!("{what} failed; PyTorch printed the reason to standard error"))),
         }
     }
 
     /// Returns the current stream of a CUDA device.
     pub fn current_stream(&self, device: i32) -> Result<*mut c_void> {
-        let missing = || Error::Torch("a CUDA tensor, but PyTorch was built without CUDA".to_owned());
+        let missing = || {
+            Error::Torch(
+                "an argument is a CUDA tensor, but PyTorch was built without CUDA; install a CUDA build"
+                    .to_owned(),
+            )
+        };
         let current = self.get_current_cuda_stream.ok_or_else(missing)?;
         let mut stream = std::ptr::null_mut();
-        // SAFETY: it writes one value.
+        // SAFETY: the function writes one value.
         self.check("aoti_torch_get_current_cuda_stream", unsafe { current(device, &mut stream) })?;
         Ok(stream)
     }

@@ -1,7 +1,8 @@
-//! PyTorch operators, through the C functions of PyTorch's stable ABI, which are found in the process.
+//! PyTorch operators. They use the C functions of PyTorch's stable ABI, which are looked up in the process.
 //!
-//! An operator is registered with its schema, and with one function for the dispatch keys `CPU` and `CUDA`. The function
-//! gets 64-bit values: tensors as handles, which it owns, and numbers. An error is thrown as PyTorch's own exception.
+//! An operator is registered with its schema and with a boxed function for the dispatch keys `CPU` and `CUDA`. The
+//! function receives 64-bit values: numbers, and tensor handles, which it owns. Errors are thrown as C++ exceptions of
+//! PyTorch.
 
 mod api;
 
@@ -18,20 +19,20 @@ use crate::error::{Error, Result};
 use crate::operator::{Function, Operator};
 use crate::tensor::{Origin, TensorMut};
 
-/// A function that PyTorch calls with its stack, the number of arguments, and the number of results.
+/// Boxed function that PyTorch calls with its stack, the number of arguments, and the number of results.
 pub(crate) type Boxed = unsafe extern "C-unwind" fn(*mut u64, u64, u64);
 
-/// A tensor of PyTorch, which is released when it is dropped.
+/// Owned handle of a PyTorch tensor. The drop releases the handle.
 #[derive(Debug)]
 pub(crate) struct Handle(Raw);
 
-// SAFETY: PyTorch counts references atomically; a handle is used by one thread at a time.
+// SAFETY: PyTorch's reference counts are atomic, and one thread at a time uses a handle.
 unsafe impl Send for Handle {}
-// SAFETY: as above; a shared handle is only read.
+// SAFETY: shared references only read the handle.
 unsafe impl Sync for Handle {}
 
 impl Handle {
-    /// Returns another handle of the same tensor.
+    /// Returns another handle to the same tensor.
     fn duplicate(&self) -> Result<Self> {
         let api = Api::get()?;
         let mut raw = null_mut();
@@ -40,7 +41,7 @@ impl Handle {
         Ok(Self(raw))
     }
 
-    /// Returns the handle for PyTorch's stack, which owns it.
+    /// Returns the raw handle for PyTorch's stack, and transfers the ownership.
     fn into_raw(self) -> Raw {
         let raw = self.0;
         std::mem::forget(self);
@@ -51,13 +52,13 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         if let Ok(api) = Api::get() {
-            // SAFETY: the handle is owned. It does not report errors.
+            // SAFETY: the handle is owned. The function does not fail for a valid handle.
             unsafe { (api.delete_tensor_object)(self.0) };
         }
     }
 }
 
-/// PyTorch's `ScalarType` and the type in DLPack.
+/// Values of PyTorch's `ScalarType`, each with the type code and bits in DLPack.
 const TYPES: [(i32, u8, u8); 17] = [
     (0, DLDataType::UINT, 8),
     (1, DLDataType::INT, 8),
@@ -78,10 +79,10 @@ const TYPES: [(i32, u8, u8); 17] = [
     (29, DLDataType::UINT, 64),
 ];
 
-/// PyTorch's `DeviceType` and the type in DLPack.
+/// Values of PyTorch's `DeviceType`, each with the device type in DLPack.
 const DEVICES: [(i32, i32); 2] = [(0, DLDevice::CPU), (1, DLDevice::CUDA)];
 
-/// Reads a tensor's description, which is valid while the handle lives.
+/// Returns the description of a tensor. It is valid as long as the handle is alive.
 fn describe(api: &Api, Handle(raw): &Handle) -> Result<DLTensor> {
     let (mut dtype, mut kind, mut index, mut ndim) = (0, 0, 0, 0);
     let (mut shape, mut strides, mut data) = (null_mut(), null_mut(), null_mut());
@@ -95,25 +96,31 @@ fn describe(api: &Api, Handle(raw): &Handle) -> Result<DLTensor> {
         api.check("aoti_torch_get_strides", (api.get_strides)(*raw, &mut strides))?;
         api.check("aoti_torch_get_data_ptr", (api.get_data_ptr)(*raw, &mut data))?;
     }
-    let unknown = || Error::Torch(format!("a tensor of scalar type {dtype}, which operators do not support"));
+    let unknown =
+        || Error::Torch(format!("tensors of scalar type {dtype} are not supported; convert the tensor"));
     let (_, code, bits) = TYPES.into_iter().find(|(scalar, ..)| *scalar == dtype).ok_or_else(unknown)?;
-    let unknown = || Error::Torch(format!("a tensor of device type {kind}, which operators do not support"));
+    let unknown = || {
+        Error::Torch(format!(
+            "tensors of device type {kind} are not supported; move the tensor to the CPU or to a CUDA device"
+        ))
+    };
     let (_, device_type) = DEVICES.into_iter().find(|(torch, _)| *torch == kind).ok_or_else(unknown)?;
     let device = DLDevice { device_type, device_id: index.max(0) };
     let dtype = DLDataType { code, bits, lanes: 1 };
     Ok(DLTensor { data, device, ndim: ndim as i32, dtype, shape, strides, byte_offset: 0 })
 }
 
-/// Imports a tensor, which owns its handle. PyTorch's allocator reuses memory in the order of the current stream.
+/// Imports a tensor that owns its handle. PyTorch's allocator reuses memory in stream order on the current stream.
 fn imported(handle: Handle, tensor: DLTensor) -> Result<Imported> {
-    // SAFETY: the handle keeps the tensor's memory and numbers. PyTorch orders other work by its streams.
+    // SAFETY: the handle keeps the tensor's memory, shape and strides alive. PyTorch orders other work on the tensor
+    // with the current stream.
     Ok(unsafe { Imported::from_tensor(tensor, 0, handle)?.stream_ordered() })
 }
 
 /// Imports a tensor argument.
 ///
 /// # Safety
-/// `value` is a tensor's handle, which the call owns.
+/// `value` must be a tensor handle that the caller owns. The function takes ownership of the handle.
 pub(crate) unsafe fn import(value: u64, frame: &mut Frame) -> Result<(Imported, Stream)> {
     let handle = Handle(std::ptr::with_exposed_provenance_mut(value as usize));
     let api = Api::get()?;
@@ -123,16 +130,16 @@ pub(crate) unsafe fn import(value: u64, frame: &mut Frame) -> Result<(Imported, 
     Ok((imported(handle, tensor)?, stream))
 }
 
-/// Returns the value of an optional argument, whose box it frees.
+/// Returns the value of an optional argument and frees the heap allocation that contained it.
 ///
 /// # Safety
-/// `value` is null, or points to a value that the call owns.
+/// `value` must be null or point to a value that the caller owns.
 pub(crate) unsafe fn unwrap(value: u64) -> Option<u64> {
     let boxed = std::ptr::with_exposed_provenance_mut::<u64>(value as usize);
     if boxed.is_null() {
         return None;
     }
-    // SAFETY: passed on from the caller. PyTorch allocates the box with C++'s `new`.
+    // SAFETY: guaranteed by the caller. PyTorch allocates the value with `new` of C++.
     unsafe {
         let value = boxed.read();
         if let Ok(api) = Api::get() {
@@ -151,7 +158,8 @@ pub(crate) fn empty(
 ) -> Result<(Untyped, Handle)> {
     let api = Api::get()?;
     let found = TYPES.into_iter().find(|(_, code, bits)| (*code, *bits) == (data_type.code, data_type.bits));
-    let (dtype, ..) = found.ok_or_else(|| Error::Torch(format!("no scalar type is {data_type}")))?;
+    let (dtype, ..) =
+        found.ok_or_else(|| Error::Torch(format!("there is no scalar type for {data_type}")))?;
     let (kind, _) = DEVICES[usize::from(device.device_type == DLDevice::CUDA)];
     let shape: Vec<i64> = shape.iter().map(|extent| i64::try_from(*extent).unwrap_or(i64::MAX)).collect();
     let mut strides = vec![1i64; shape.len()];
@@ -159,7 +167,7 @@ pub(crate) fn empty(
         strides[at - 1] = strides[at].saturating_mul(shape[at].max(1));
     }
     let mut raw = null_mut();
-    // SAFETY: both arrays have as many numbers as dimensions.
+    // SAFETY: both arrays have one element per dimension.
     let status = unsafe {
         let (numbers, strides) = (shape.as_ptr(), strides.as_ptr());
         let index = device.device_id;
@@ -172,10 +180,10 @@ pub(crate) fn empty(
     Ok((imported(handle, tensor)?.into_tensor(stream)?, returned))
 }
 
-/// Calls an operator for PyTorch: replaces the arguments on the stack by the results.
+/// Calls an operator for PyTorch, and replaces the arguments on the stack with the results.
 ///
 /// # Safety
-/// `stack` has the values of the operator's schema, which the call owns.
+/// `stack` must contain the argument values that the operator's schema specifies. The function takes ownership of them.
 pub unsafe fn call<A, F: Function<A>>(
     names: &'static [&'static str],
     function: &F,
@@ -185,9 +193,12 @@ pub unsafe fn call<A, F: Function<A>>(
 ) {
     let called = catch_unwind(AssertUnwindSafe(|| {
         if arguments != F::ARGUMENTS.len() as u64 {
-            return Err(Error::Torch(format!("{arguments} values for {} arguments", F::ARGUMENTS.len())));
+            return Err(Error::Torch(format!(
+                "the call has {arguments} values for {} arguments",
+                F::ARGUMENTS.len()
+            )));
         }
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         let tensors = unsafe { function.call_torch(stack, Frame::new(names)) }?;
         let handle = |TensorMut { origin, .. }| match origin {
             Origin::Torch(handle) => Ok(handle),
@@ -195,11 +206,14 @@ pub unsafe fn call<A, F: Function<A>>(
         };
         let handles: Vec<Handle> = tensors.into_iter().map(handle).collect::<Result<_>>()?;
         if handles.len() as u64 != results {
-            return Err(Error::Torch(format!("{} results for {results} values", handles.len())));
+            return Err(Error::Torch(format!(
+                "the operator returned {} tensors, but the schema has {results} results",
+                handles.len()
+            )));
         }
         for (at, handle) in handles.into_iter().enumerate() {
             let value = handle.into_raw().expose_provenance() as u64;
-            // SAFETY: the stack has space for arguments and results.
+            // SAFETY: the stack has space for the arguments and for the results.
             unsafe { stack.add(at).write(value) };
         }
         Ok(())
@@ -212,24 +226,26 @@ pub unsafe fn call<A, F: Function<A>>(
     throw(text);
 }
 
-/// Throws a `RuntimeError` as PyTorch's C++ exception, which the caller's caller must catch: a function of the ABI
-/// `C-unwind` that PyTorch calls. Returns if PyTorch is not in the process.
+/// Throws a C++ exception of PyTorch, which Python receives as `RuntimeError`. Call this function only from a
+/// `C-unwind` function that PyTorch calls, so that PyTorch catches the exception. If PyTorch is not loaded, the
+/// function returns.
 pub fn throw(text: String) {
     let Ok(api) = Api::get() else { return };
-    // PyTorch copies the text before it unwinds, and this frame then frees it.
+    // PyTorch copies the text before it throws. Unwinding then frees the text in this frame.
     let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
-    // SAFETY: the strings are alive during the call. It unwinds through this function, which permits it.
+    // SAFETY: the strings are alive during the call. The exception unwinds through this function, whose callers permit
+    // unwinding.
     unsafe { (api.check_failed)(false, c"warpsmith".as_ptr(), c"operator".as_ptr(), 0, text.as_ptr()) };
 }
 
-/// Registers operators in a namespace, for CPU and CUDA tensors.
+/// Registers operators in a namespace for CPU and CUDA tensors.
 pub(crate) fn register(namespace: &str, operators: &'static [Operator]) -> Result<()> {
     let api = Api::get()?;
-    let text = |text: &str| CString::new(text).map_err(|_| Error::value("a name contains a zero byte"));
+    let text = |text: &str| CString::new(text).map_err(|_| Error::value("a name contains a NUL byte"));
     let namespace = text(namespace)?;
     let mut library: *mut c_void = null_mut();
-    // SAFETY: the strings are alive during the calls, and the library until the process ends: deleting it would
-    // remove the operators.
+    // SAFETY: the strings are alive during the calls. The library is never deleted, because its deletion would
+    // unregister the operators.
     unsafe {
         let defined = (api.library_init_def)(namespace.as_ptr(), c"warpsmith".as_ptr(), 0, &mut library);
         api.check("aoti_torch_library_init_def", defined)?;

@@ -1,9 +1,9 @@
-//! PyTorch's pluggable allocator, on the runtime's caching allocator: C functions whose addresses
-//! `warpsmith/allocator.py` passes to PyTorch.
+//! Implements a pluggable allocator for PyTorch on the runtime's caching allocator. `warpsmith/allocator.py` passes the
+//! addresses of these C functions to PyTorch.
 //!
-//! A block belongs to the stream for which PyTorch allocates it, and is reused on that stream at once, as in PyTorch. The
-//! streams of [`warpsmith_record_stream`] are waited for. While PyTorch captures a graph, blocks come from a private pool,
-//! which lives until PyTorch releases it.
+//! A block belongs to the stream for which PyTorch allocates it. After it is freed, it can be reused immediately on
+//! that stream, as in PyTorch. Before the reuse, the allocator waits for the streams that [`warpsmith_record_stream`]
+//! recorded. While PyTorch captures a graph, blocks come from a private pool, which lives until PyTorch releases it.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -13,18 +13,18 @@ use warpsmith::driver::{CaptureStatus, StreamHandle};
 use warpsmith::{Device, DeviceBuffer, Error, MemoryPool, Stream};
 use warpsmith_python::expansion::throw;
 
-/// Locks that threads share by the address of a block.
+/// Number of tables, each with its own lock. The address of a block selects the table.
 const SHARDS: usize = 64;
 type Blocks = HashMap<usize, DeviceBuffer<u8>>;
 static BLOCKS: LazyLock<[Mutex<Blocks>; SHARDS]> =
     LazyLock::new(|| std::array::from_fn(|_| Mutex::default()));
-/// PyTorch's streams, by device and handle.
+/// Adopted streams of PyTorch, with device and handle as the key.
 static STREAMS: LazyLock<RwLock<HashMap<(c_int, usize), Stream>>> = LazyLock::new(Default::default);
 
 /// `MempoolId_t`.
 type PoolId = (u64, u64);
 
-/// Pools of graphs, and the device and ID of those that captures allocate from now.
+/// Memory pools of graphs, and the keys of the pools from which captures currently allocate.
 #[derive(Default)]
 struct Pools {
     all: HashMap<(c_int, PoolId), MemoryPool>,
@@ -33,9 +33,9 @@ struct Pools {
 
 static POOLS: LazyLock<RwLock<Pools>> = LazyLock::new(Default::default);
 
-/// Locks the table that has a block.
+/// Locks and returns the table for a block.
 fn blocks(ptr: *mut c_void) -> MutexGuard<'static, Blocks> {
-    // Blocks are multiples of 512 bytes.
+    // Block sizes are multiples of 512 bytes.
     BLOCKS[(ptr.addr() >> 9) % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -49,17 +49,18 @@ fn stream(device: c_int, handle: *mut c_void) -> Result<Stream, Error> {
     if let Some(stream) = streams.get(&key) {
         return Ok(stream.clone());
     }
-    // SAFETY: PyTorch's streams live as long as the process. The null handle is the legacy default stream, which is 1.
+    // SAFETY: PyTorch's streams live as long as the process. The null handle denotes the legacy default stream, whose
+    // handle is 1.
     let stream = unsafe { Stream::adopt_unchecked(&device, StreamHandle(key.1 as u64)) }?;
     streams.insert(key, stream.clone());
     Ok(stream)
 }
 
-/// Returns the pool of the graph that is being captured on a stream, if one is.
+/// Returns the memory pool of the graph that is being captured on a stream, or `None` if there is no capture.
 fn graph_pool(device: c_int, stream: &Stream) -> Result<Option<MemoryPool>, Error> {
     let pools = POOLS.read().unwrap_or_else(PoisonError::into_inner);
     let Some(active) = pools.active.iter().rfind(|(of, _)| *of == device) else { return Ok(None) };
-    // SAFETY: the driver is only asked for the status of a live stream.
+    // SAFETY: the driver is used only to query the capture status of a live stream.
     let (driver, context) = unsafe { stream.device().driver() };
     let is_capturing = stream.handle().0 > 2
         && driver.capture_status(context, stream.handle()).map_err(Error::from)? != CaptureStatus::None;
@@ -76,13 +77,9 @@ fn allocate(bytes: isize, device: c_int, handle: *mut c_void) -> Result<*mut c_v
     Ok(ptr)
 }
 
-/// Allocates `bytes` for a stream. Throws a C++ exception if there is no memory.
+/// Allocates `bytes` bytes for a stream. Throws a C++ exception if the allocation fails.
 #[unsafe(no_mangle)]
-pub extern "C-unwind" fn warpsmith_allocate(
-    bytes: isize,
-    device: c_int,
-    stream: *mut c_void,
-) -> *mut c_void {
+pub extern "C-unwind" fn warpsmith_allocate(bytes: isize, device: c_int, stream: *mut c_void) -> *mut c_void {
     if bytes == 0 {
         return std::ptr::null_mut();
     }
@@ -102,18 +99,18 @@ pub extern "C" fn warpsmith_free(ptr: *mut c_void, _bytes: isize, _device: c_int
     drop(buffer);
 }
 
-/// Records that a stream uses a block, which is then not reused before this work has run.
+/// Records that a stream uses a block. The block is reused only after that work has completed.
 #[unsafe(no_mangle)]
 pub extern "C" fn warpsmith_record_stream(ptr: *mut c_void, handle: *mut c_void) {
     if let Some(buffer) = blocks(ptr).get(&ptr.addr()) {
         let device = buffer.device().id().ordinal() as c_int;
-        // It fails for a lost device, which every other call reports.
+        // The call fails only on a lost device, and every other call reports that error.
         let _ = stream(device, handle).and_then(|stream| buffer.record_stream(&stream));
     }
 }
 
-/// Lets captures on a device allocate from a graph's pool. The filter of streams is not used: a capturing stream is known
-/// by its status.
+/// Makes captures on a device allocate from the memory pool of a graph. The stream filter is ignored, because the
+/// capture status of a stream shows whether it is being captured.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn warpsmith_begin_pool(device: c_int, first: u64, second: u64, _filter: *mut c_void) {
     let key = (device, (first, second));
@@ -131,7 +128,7 @@ pub extern "C-unwind" fn warpsmith_begin_pool(device: c_int, first: u64, second:
     pools.active.push(key);
 }
 
-/// Ends what [`warpsmith_begin_pool`] began.
+/// Ends allocation from a pool, which [`warpsmith_begin_pool`] started.
 #[unsafe(no_mangle)]
 pub extern "C" fn warpsmith_end_pool(device: c_int, first: u64, second: u64) {
     let mut pools = POOLS.write().unwrap_or_else(PoisonError::into_inner);
@@ -140,7 +137,7 @@ pub extern "C" fn warpsmith_end_pool(device: c_int, first: u64, second: u64) {
     }
 }
 
-/// Releases the pool of a graph that was deleted.
+/// Releases the memory pool of a deleted graph.
 #[unsafe(no_mangle)]
 pub extern "C" fn warpsmith_release_pool(device: c_int, first: u64, second: u64) {
     let pool = POOLS.write().unwrap_or_else(PoisonError::into_inner).all.remove(&(device, (first, second)));

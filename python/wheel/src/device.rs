@@ -1,4 +1,4 @@
-//! Functions on devices: streams, memory, profiler and ranges.
+//! Python functions for devices, streams, memory, the profiler and ranges.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -19,7 +19,8 @@ pub fn add_functions(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }
 
-/// Opens a device by `None` for the best one, the ordinal of a CUDA device, or an object whose text is a name.
+/// Opens a device. The argument is `None` for the best device, the ordinal of a CUDA device, or an object whose string
+/// form is the name of a device.
 fn open(device: Option<&Bound<'_, PyAny>>) -> Result<Device> {
     let Some(device) = device else { return Ok(Device::best()?) };
     match device.extract::<u32>() {
@@ -28,8 +29,8 @@ fn open(device: Option<&Bound<'_, PyAny>>) -> Result<Device> {
     }
 }
 
-/// The devices, CUDA devices first, as dictionaries: `id`, `name`, `capability`, `total_memory` in bytes,
-/// `multiprocessors`, `is_emulated`.
+/// Returns all devices, CUDA devices first, as dictionaries with the keys `id`, `name`, `capability`, `total_memory`
+/// (in bytes), `multiprocessors` and `is_emulated`.
 #[pyfunction]
 fn devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let dictionary = |info: warpsmith::device::DeviceInfo| {
@@ -45,14 +46,14 @@ fn devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     py.detach(Device::list).into_iter().map(dictionary).collect()
 }
 
-/// The handle (`cudaStream_t`) of the stream that is used for frameworks that pass none.
+/// Returns the handle (`cudaStream_t`) of the stream that operations use for frameworks that do not provide a stream.
 #[pyfunction]
 #[pyo3(signature = (device = None))]
 fn current_stream(device: Option<&Bound<'_, PyAny>>) -> Result<u64> {
     Ok(Stream::current(&open(device)?).handle().0)
 }
 
-/// Waits for all work on a device.
+/// Waits until all work on a device has completed.
 #[pyfunction]
 #[pyo3(signature = (device = None))]
 fn synchronize(py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> Result<()> {
@@ -60,7 +61,7 @@ fn synchronize(py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> Result<()> 
     Ok(py.detach(|| device.synchronize())?)
 }
 
-/// Statistics of the allocator, with the keys of `torch.cuda.memory_stats`.
+/// Returns statistics of the allocator, with the same keys as `torch.cuda.memory_stats`.
 #[pyfunction]
 #[pyo3(signature = (device = None))]
 fn memory_stats<'py>(py: Python<'py>, device: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyDict>> {
@@ -71,7 +72,7 @@ fn memory_stats<'py>(py: Python<'py>, device: Option<&Bound<'py, PyAny>>) -> PyR
     Ok(dictionary)
 }
 
-/// Segments and blocks of the allocator, in the format of PyTorch's memory snapshots.
+/// Returns the segments and blocks of the allocator in the format of PyTorch's memory snapshots.
 #[pyfunction]
 #[pyo3(signature = (device = None))]
 fn memory_snapshot<'py>(py: Python<'py>, device: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
@@ -79,7 +80,7 @@ fn memory_snapshot<'py>(py: Python<'py>, device: Option<&Bound<'py, PyAny>>) -> 
     py.import("json")?.call_method1("loads", (text,))
 }
 
-/// Returns cached memory to the driver, and the number of bytes.
+/// Releases all unused cached memory to the driver, and returns the number of bytes.
 #[pyfunction]
 #[pyo3(signature = (device = None))]
 fn empty_cache(py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> Result<u64> {
@@ -87,10 +88,10 @@ fn empty_cache(py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> Result<u64>
     Ok(py.detach(|| device.memory().empty_cache())?)
 }
 
-/// The running profiler, of which a process has one.
+/// The running profiler. A process can have only one.
 static PROFILER: Mutex<Option<FileProfiler>> = Mutex::new(None);
 
-/// Starts to record devices and the host to a file.
+/// Starts a profiler that records the devices and the host, and writes the trace to a file.
 #[pyfunction]
 fn start_profiler(py: Python<'_>, path: PathBuf) -> Result<()> {
     let profiler = py.detach(|| Profiler::to_file(path))?;
@@ -98,22 +99,22 @@ fn start_profiler(py: Python<'_>, path: PathBuf) -> Result<()> {
     Ok(())
 }
 
-/// Completes the file, and returns its number of records.
+/// Stops the profiler, completes the trace file, and returns the number of records.
 #[pyfunction]
 fn stop_profiler(py: Python<'_>) -> Result<u64> {
     let profiler = PROFILER.lock().unwrap_or_else(PoisonError::into_inner).take();
     let profiler =
-        profiler.ok_or_else(|| Error::value("no profiler runs; call start_profiler(path) first"))?;
+        profiler.ok_or_else(|| Error::value("no profiler is running; call start_profiler(path) first"))?;
     Ok(py.detach(|| profiler.finish())?.records)
 }
 
-/// Starts a range of this thread.
+/// Starts a named range on the calling thread.
 #[pyfunction]
 fn range_push(name: String) {
     nvtx::range_push(name);
 }
 
-/// Ends the range that this thread started last.
+/// Ends the innermost range of the calling thread.
 #[pyfunction]
 fn range_pop() {
     nvtx::range_pop();

@@ -1,4 +1,4 @@
-//! The native module of the Python package `warpsmith`: its operators, and functions on devices.
+//! Native module of the Python package `warpsmith`, with the operators and the functions for devices.
 
 mod allocator;
 mod device;
@@ -9,82 +9,95 @@ use warpsmith_python::operators;
 
 operators! {
     "warpsmith", device::add_functions:
-    /// Absolute value.
+    /// Returns the absolute value of each element of `x`.
     abs(x);
-    /// `-x`.
+    /// Returns `-x`.
     neg(x);
-    /// Square root.
+    /// Returns the square root of each element of `x`.
     sqrt(x);
-    /// `1 / sqrt(x)`.
+    /// Returns the reciprocal square root of each element of `x`.
     rsqrt(x);
-    /// e to the power `x`.
+    /// Returns the exponential of each element of `x`.
     exp(x);
-    /// Natural logarithm.
+    /// Returns the natural logarithm of each element of `x`.
     log(x);
-    /// Sine, in radians.
+    /// Returns the sine of each element of `x`, in radians.
     sin(x);
-    /// Cosine, in radians.
+    /// Returns the cosine of each element of `x`, in radians.
     cos(x);
-    /// Hyperbolic tangent.
+    /// Returns the hyperbolic tangent of each element of `x`.
     tanh(x);
-    /// `1 / (1 + exp(-x))`.
+    /// Returns the logistic function `1 / (1 + exp(-x))`.
     sigmoid(x);
-    /// `maximum(x, 0)`.
+    /// Returns `maximum(x, 0)`.
     relu(x);
-    /// GELU, exact.
+    /// Returns the exact GELU of each element of `x`, computed with the error function.
     gelu(x);
-    /// GELU in the tanh approximation.
+    /// Returns the tanh approximation of the GELU of each element of `x`.
     gelu_tanh(x);
-    /// `x * sigmoid(x)`.
+    /// Returns `x * sigmoid(x)`.
     silu(x);
-    /// `x + y`. `y` has the shape of `x`, or one dimension, as long as the last one of `x`.
+    /// Returns `x + y`. `y` must have the shape of `x`, or be one-dimensional with the length of the last dimension of
+    /// `x`. A one-dimensional `y` is broadcast over the rows of `x`.
     add(x, y);
-    /// `x - y`, with shapes as in `add`.
+    /// Returns `x - y`. The shapes must be as described for `add`.
     sub(x, y);
-    /// `x * y`, with shapes as in `add`.
+    /// Returns `x * y`. The shapes must be as described for `add`.
     mul(x, y);
-    /// `x / y`, with shapes as in `add`.
+    /// Returns `x / y`. The shapes must be as described for `add`.
     div(x, y);
-    /// The smaller element, with shapes as in `add`; NaN if either is NaN.
+    /// Returns the elementwise minimum, or NaN if either element is NaN. The shapes must be as described for `add`.
     minimum(x, y);
-    /// The larger element, with shapes as in `add`; NaN if either is NaN.
+    /// Returns the elementwise maximum, or NaN if either element is NaN. The shapes must be as described for `add`.
     maximum(x, y);
-    /// `x` to the power `y`, with shapes as in `add`.
+    /// Returns `x` raised to the power `y`. The shapes must be as described for `add`.
     pow(x, y);
-    /// Sum of all elements, or of the last dimension if `dim` is -1. Sums of integers have 64 bits.
+    /// Returns the sum of all elements, or the sum over the last dimension if `dim` is -1. The result for integers has
+    /// 64 bits.
     sum(x, dim = None);
-    /// Product, otherwise as `sum`.
+    /// Returns the product of all elements, or the product over the last dimension if `dim` is -1. The result for
+    /// integers has 64 bits.
     prod(x, dim = None);
-    /// Mean, otherwise as `sum`.
+    /// Returns the mean of all elements, or the mean over the last dimension if `dim` is -1.
     mean(x, dim = None);
-    /// Minimum of all elements, or of the last dimension if `dim` is -1; NaN if there is one.
+    /// Returns the minimum of all elements, or the minimum over the last dimension if `dim` is -1. The result is NaN if
+    /// an element is NaN.
     min(x, dim = None);
-    /// Maximum, otherwise as `min`.
+    /// Returns the maximum of all elements, or the maximum over the last dimension if `dim` is -1. The result is NaN if
+    /// an element is NaN.
     max(x, dim = None);
-    /// Index (int64) of the first minimum of all elements in row-major order, or of the last dimension if `dim` is -1.
+    /// Returns the index (int64) of the first minimum of all elements in row-major order, or the index along the last
+    /// dimension if `dim` is -1.
     argmin(x, dim = None);
-    /// Index (int64) of the first maximum, otherwise as `argmin`.
+    /// Returns the index (int64) of the first maximum of all elements in row-major order, or the index along the last
+    /// dimension if `dim` is -1.
     argmax(x, dim = None);
-    /// Softmax of the last dimension.
+    /// Returns the softmax over the last dimension.
     softmax(x);
-    /// Logarithm of `softmax`.
+    /// Returns the logarithm of the softmax over the last dimension.
     log_softmax(x);
-    /// Layer norm of the last dimension. `weight` and `bias` have one dimension of its length.
+    /// Returns the layer normalization over the last dimension. `weight` and `bias` must be one-dimensional and as long
+    /// as the last dimension of `x`.
     layer_norm(x, weight = None, bias = None, epsilon = 1e-5);
-    /// RMS norm of the last dimension. `weight` has one dimension of its length.
+    /// Returns the RMS normalization over the last dimension. `weight` must be one-dimensional and as long as the last
+    /// dimension of `x`.
     rms_norm(x, weight = None, epsilon = 1e-6);
-    /// Running sum of a tensor of one dimension.
+    /// Returns the cumulative sum of a one-dimensional tensor.
     cumsum(x);
-    /// Sorts the last dimension. NaN is after all numbers in ascending order.
+    /// Sorts the elements along the last dimension. In ascending order, NaN comes last.
     sort(x, descending = False);
-    /// Indices (int64) that sort a tensor of one dimension; the sort is stable.
+    /// Returns the indices (int64) that sort a one-dimensional tensor. The sort is stable.
     argsort(x, descending = False);
-    /// The `k` largest elements of the last dimension in descending order, and their indices (int64). `k` is at most 1024.
+    /// Returns the `k` largest elements along the last dimension in descending order, and their indices (int64). `k`
+    /// must be at most 1024.
     top_k(x, k);
-    /// Matrix product of two matrices or batches of matrices; one matrix is the same for the whole batch. Either can be
-    /// transposed. float32 is multiplied in full precision.
+    /// Returns the matrix product of two matrices or batches of matrices. An unbatched operand is broadcast over the
+    /// batch. Either operand can be a transposed view. float32 products are computed in full float32 precision, without
+    /// TF32.
     matmul(a, b);
-    /// `softmax(scale * q @ k^T) @ v` of `[batch, heads, tokens, 64 or 128 or 256]`. The heads of `q` are a multiple of
-    /// those of `k` and `v`. `scale` is `1 / sqrt(dim)` if it is not given. The causal mask is aligned to the last token.
+    /// Returns `softmax(scale * q @ k^T) @ v`, scaled dot product attention. The tensors have the shape
+    /// `[batch, heads, tokens, dim]`, where `dim` is 64, 128 or 256. The number of heads of `q` must be a multiple of
+    /// the number of heads of `k` and `v`. The default for `scale` is `1 / sqrt(dim)`. The causal mask is aligned to
+    /// the lower right corner, so the last query attends to all keys.
     attention(q, k, v, scale = None, is_causal = False);
 }

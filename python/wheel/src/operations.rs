@@ -1,4 +1,4 @@
-//! The operators: operations of `warpsmith::ops` on the tensors of a call.
+//! Operators that call the operations in `warpsmith::ops` with the tensors of a call.
 
 use warpsmith::ops::{self, Attention, Epilogue, Heads, HeadsMut, Matrix, MatrixMut, Number, Operand, Order};
 use warpsmith::{DeviceBuffer, DeviceCopy, DeviceSlice2, DeviceSliceMut, DeviceSliceMut2, Stream, bf16, f16};
@@ -40,28 +40,33 @@ binary! {
     [f32, f64, f16, bf16]: div pow;
 }
 
-/// Returns whether `y` is one row that is used for each row of `x`, and otherwise of the same shape.
+/// Returns true if `y` is a row that is broadcast over the rows of `x`, and false if both have the same shape.
+///
+/// # Errors
+/// Returns [`Error::Value`] for other shapes.
 fn is_row(x: &Tensor, y: &Tensor) -> Result<bool> {
     match y.shape() {
         shape if shape == x.shape() => Ok(false),
         [columns] if x.shape().last() == Some(columns) => Ok(true),
         shape => {
-            let text = "`y` needs the same, or one dimension as the last one of `x`";
+            let text =
+                "`y` must have the shape of `x`, or be one-dimensional and as long as the last dimension";
             Err(Error::value(format!("`x` and `y` have the shapes {:?} and {shape:?}; {text}", x.shape())))
         }
     }
 }
 
-/// Numbers of rows and columns, where a row is the last dimension.
+/// Returns the number of rows and columns of a tensor, where each row spans the last dimension.
 fn sides(x: &[usize]) -> Result<(usize, usize)> {
-    let (columns, rows) =
-        x.split_last().ok_or_else(|| Error::value("`x` has no dimension; it needs at least one"))?;
+    let (columns, rows) = x
+        .split_last()
+        .ok_or_else(|| Error::value("`x` is zero-dimensional; pass a tensor with at least one dimension"))?;
     Ok((rows.iter().product(), *columns))
 }
 
 fn rows<T: Element>(x: &Tensor) -> Result<DeviceSlice2<'_, T>> {
     let (rows, columns) = sides(x.shape())?;
-    // Rows of a matrix may have gaps between them.
+    // The rows of a matrix may be strided.
     Ok(if x.shape().len() == 2 { x.as_2d()? } else { x.as_slice()?.as_2d(rows, columns)? })
 }
 
@@ -70,7 +75,8 @@ fn rows_mut<T: Element>(x: &mut TensorMut) -> Result<DeviceSliceMut2<'_, T>> {
     Ok(x.as_mut_slice()?.into_2d(rows, columns)?)
 }
 
-/// Rows to reduce: the last dimension, or all elements as one row. Also returns the shape of the result.
+/// Returns the rows to reduce, and the shape of the result. Each row spans the last dimension; without `dim`, all
+/// elements form one row.
 fn reduced<T: Element>(x: &Tensor, dim: Option<i64>) -> Result<(DeviceSlice2<'_, T>, &[usize])> {
     let rank = x.shape().len();
     match dim {
@@ -79,8 +85,10 @@ fn reduced<T: Element>(x: &Tensor, dim: Option<i64>) -> Result<(DeviceSlice2<'_,
             Ok((rows(x)?, &x.shape()[..rank - 1]))
         }
         Some(dim) => {
-            let text = "pass -1 for the last dimension, or None for all elements";
-            Err(Error::value(format!("`dim` is {dim} for a tensor of {rank} dimensions; {text}")))
+            let text = "pass -1 for the last dimension or None for all elements";
+            Err(Error::value(format!(
+                "`dim` is {dim}, but only the last of {rank} dimensions can be reduced; {text}"
+            )))
         }
     }
 }
@@ -100,7 +108,7 @@ sums! {
     [f32, f64, f16, bf16]: mean as mean_rows;
 }
 
-/// Runs a reduction whose results are of the accumulator's type, and rounds them to the type of a sum.
+/// Runs a reduction whose results have the accumulator type, and rounds the results to the type of a sum.
 fn rounded<T: Number<Sum: Element, SumAccumulator: Element>>(
     call: &Call,
     shape: &[usize],
@@ -181,14 +189,14 @@ pub fn rms_norm(call: &Call, x: Tensor, weight: Option<Tensor>, epsilon: f64) ->
 fn one_dimension(x: &Tensor, otherwise: &str) -> Result<()> {
     match x.shape() {
         [_] => Ok(()),
-        shape => {
-            Err(Error::value(format!("`x` has the shape {shape:?} and needs one dimension; {otherwise}")))
-        }
+        shape => Err(Error::value(format!(
+            "`x` must be one-dimensional, but has the shape {shape:?}; {otherwise}"
+        ))),
     }
 }
 
 pub fn cumsum(call: &Call, x: Tensor) -> Result<TensorMut> {
-    one_dimension(&x, "pass its rows one by one")?;
+    one_dimension(&x, "pass one row per call")?;
     let mut out = call.empty_like(&x)?;
     dispatch!(x.data_type(), T in [f32, f64, f16, bf16, i32, u32, i64, u64] => {
         ops::inclusive_sum::<T>(call.stream(), x.as_slice::<T>()?, out.as_mut_slice::<T>()?)
@@ -216,7 +224,7 @@ pub fn sort(call: &Call, x: Tensor, descending: bool) -> Result<TensorMut> {
 }
 
 pub fn argsort(call: &Call, x: Tensor, descending: bool) -> Result<TensorMut> {
-    one_dimension(&x, "pass its rows one by one")?;
+    one_dimension(&x, "pass one row per call")?;
     let (stream, len) = (call.stream(), x.elements());
     let mut out = call.empty::<i64>(x.shape())?;
     let (mut ones, mut indices) = (DeviceBuffer::uninit(stream, len)?, DeviceBuffer::uninit(stream, len)?);
@@ -234,7 +242,7 @@ pub fn top_k(call: &Call, x: Tensor, k: i64) -> Result<(TensorMut, TensorMut)> {
     let (_, columns) = sides(x.shape())?;
     let Some(k) = usize::try_from(k).ok().filter(|k| (1..=columns.min(1024)).contains(k)) else {
         return Err(Error::value(format!(
-            "`k` is {k}; pass a number from 1 to the {columns} columns of `x`, and up to 1024"
+            "`k` is {k}; pass a number from 1 to {columns}, the length of the last dimension, and at most 1024"
         )));
     };
     let mut shape = x.shape().to_vec();
@@ -246,11 +254,11 @@ pub fn top_k(call: &Call, x: Tensor, k: i64) -> Result<(TensorMut, TensorMut)> {
     })
 }
 
-/// Returns the tensor with its last two dimensions in the order of memory, and whether that swapped them.
+/// Returns the tensor with its last two dimensions in memory order, and true if this swapped the dimensions.
 fn stored(x: Tensor, name: &str) -> Result<(Tensor, bool)> {
     let rank = x.shape().len();
     if !(2..=3).contains(&rank) {
-        let text = format!("`{name}` has {rank} dimensions; pass a matrix, or a batch of matrices");
+        let text = format!("`{name}` has {rank} dimensions; pass a matrix or a batch of matrices");
         return Err(Error::value(text));
     }
     let is_transposed = x.strides()[rank - 1] > 1 && x.strides()[rank - 2] == 1;
@@ -278,7 +286,7 @@ pub fn matmul(call: &Call, a: Tensor, b: Tensor) -> Result<TensorMut> {
 
 type Matmul<T> = fn(&Stream, Matrix<'_, T>, Matrix<'_, T>, MatrixMut<'_, T>) -> warpsmith::Result<()>;
 
-/// An element type of matrices.
+/// Element type of the operands of [`matmul`].
 trait Multiply: DeviceCopy {
     const MATMUL: Matmul<Self>;
 }
@@ -292,10 +300,14 @@ impl Multiply for bf16 {
     const MATMUL: Matmul<Self> = |stream, a, b, c| ops::matmul(stream, a, b, c);
 }
 
-/// A tensor `[batch, heads, tokens, dim]` in the order of memory, and whether tokens are before heads there.
+/// Returns a tensor of shape `[batch, heads, tokens, dim]` with its dimensions in memory order, and true if the token
+/// dimension precedes the head dimension in memory.
 fn heads_first(x: Tensor, name: &str) -> Result<(Tensor, bool)> {
     let &[_, heads, tokens, _] = x.shape() else {
-        let text = format!("`{name}` has the shape {:?}; pass [batch, heads, tokens, dim]", x.shape());
+        let text = format!(
+            "`{name}` has the shape {:?}; pass a tensor of shape [batch, heads, tokens, dim]",
+            x.shape()
+        );
         return Err(Error::value(text));
     };
     let by_token = heads > 1 && tokens > 1 && x.strides()[1] < x.strides()[2];

@@ -1,4 +1,4 @@
-"""Devices, memory, traces, and the package itself."""
+"""Tests devices, memory statistics, traces and the type stubs."""
 
 import ast
 import inspect
@@ -58,7 +58,7 @@ def test_trace(tmp_path):
 
 
 def test_stubs():
-    """The stubs have the module's functions, with their arguments and defaults."""
+    """Checks that the stubs declare all functions of the module, with the same arguments and defaults."""
     tree = ast.parse(pathlib.Path(_native.__file__).with_name("_native.pyi").read_text())
     stubs = {}
     for function in (node for node in tree.body if isinstance(node, ast.FunctionDef)):

@@ -1,4 +1,4 @@
-"""Ends of processes and interpreters, each in a process of its own."""
+"""Tests forked processes, interpreter shutdown and two copies of the module, each in a separate process."""
 
 import os
 import subprocess
@@ -56,7 +56,7 @@ def test_results_outlive_the_module_and_the_interpreter():
         last = Last()
         last.kept = ops.abs(x)
         sys.last = last
-        # It still computes when the interpreter ends.
+        # The thread is still computing when the interpreter shuts down.
         threading.Thread(target=lambda: [ops.exp(x) for _ in range(10000)], daemon=True).start()
         """
     )
@@ -75,7 +75,7 @@ def test_two_copies_of_the_module_in_one_process():
             import other_warpsmith
             x = np.arange(6, dtype=np.float32)
             a, b = warpsmith.ops.abs(x), other_warpsmith.ops.neg(x)
-            # Results of one are arguments of the other.
+            # Each module accepts results of the other module.
             print(warpsmith.ops.add(a, b).tolist(), other_warpsmith.ops.add(b, a).tolist())
         """
     )

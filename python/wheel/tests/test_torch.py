@@ -1,4 +1,4 @@
-"""The operators of PyTorch, on the CPU and on a GPU if there is one."""
+"""Tests the PyTorch operators with CPU tensors, and with CUDA tensors if a GPU is available."""
 
 import pytest
 

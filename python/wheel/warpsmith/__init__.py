@@ -1,8 +1,10 @@
-"""GPU operations on the tensors of NumPy, PyTorch, CuPy, JAX and other frameworks with DLPack.
+"""GPU operations for tensors from NumPy, PyTorch, CuPy, JAX and other frameworks that support DLPack.
 
-``warpsmith.ops`` has the operations, and ``warpsmith.torch`` registers them as operators of PyTorch. A device is given
-as ``"cuda:0"``, as ``"cpu"`` for the emulated device, as the ordinal of a CUDA device, or as a ``torch.device``; without
-one, functions use the CUDA device with the most SMs, or the emulated device.
+``warpsmith.ops`` contains the operations, and ``warpsmith.torch`` registers them as PyTorch operators.
+
+A ``device`` argument can be a string such as ``"cuda:0"``, ``"cpu"`` for the emulated device, the ordinal of a CUDA
+device, or a ``torch.device``. The default is the CUDA device with the most SMs, or the emulated device if there is no
+CUDA device.
 """
 
 from contextlib import contextmanager as _contextmanager
@@ -19,9 +21,9 @@ __all__ = [
 
 @_contextmanager
 def profile(path):
-    """Records devices and the host, and writes a trace in PyTorch's JSON format (``.json`` or ``.json.gz``).
+    """Records the devices and the host, and writes a trace in PyTorch's JSON format (``.json`` or ``.json.gz``).
 
-    Perfetto and ``warpsmith trace`` read the file. A process has one profiler at a time.
+    Perfetto and ``warpsmith trace`` can open the file. A process can run only one profiler at a time.
     """
     _native.start_profiler(path)
     try:
@@ -32,7 +34,7 @@ def profile(path):
 
 @_contextmanager
 def range(name):
-    """Names the time that a block takes, for ``profile`` and for NVIDIA's tools (NVTX)."""
+    """Marks a block as a named range (NVTX), which ``profile`` and NVIDIA's tools record."""
     _native.range_push(name)
     try:
         yield

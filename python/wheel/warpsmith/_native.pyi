@@ -1,4 +1,7 @@
-"""Operators, and functions on devices. ``Tensor`` is any type with ``__dlpack__``; results have the first one's type."""
+"""Operators and functions for devices.
+
+``Tensor`` is any type with ``__dlpack__``. Results have the type of the first tensor.
+"""
 
 from os import PathLike
 from typing import Any, TypeVar

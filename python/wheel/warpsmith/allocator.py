@@ -1,12 +1,12 @@
 """PyTorch on Warpsmith's caching allocator.
 
-``enable()`` replaces PyTorch's allocator for the whole process. Call it before the first CUDA tensor. Statistics and
-snapshots are then those of ``warpsmith.memory_stats`` and ``warpsmith.memory_snapshot``: PyTorch's own functions, CUDA
-graph trees (``torch.compile(mode="reduce-overhead")``) and sharing between processes raise an error, because PyTorch's
-interface does not have them. ``torch.cuda.graph`` works.
+``enable()`` replaces PyTorch's CUDA allocator for the whole process. Call it before the first CUDA allocation. For
+statistics and snapshots, use ``warpsmith.memory_stats`` and ``warpsmith.memory_snapshot``. ``torch.cuda.graph`` works.
+PyTorch's own statistics and snapshots, CUDA graph trees (``torch.compile(mode="reduce-overhead")``) and CUDA IPC raise
+an error, because PyTorch's interface for pluggable allocators does not support them.
 
-``mem_pool()`` leaves PyTorch's allocator in place, with all of its functions, and only takes segments from Warpsmith's
-within ``torch.cuda.use_mem_pool(pool)``.
+``mem_pool()`` keeps PyTorch's allocator with all of its functions. Within ``torch.cuda.use_mem_pool(pool)``, PyTorch's
+allocator allocates its segments from Warpsmith's allocator.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ import torch
 
 from . import _native
 
-# PyTorch's hooks, and the C functions of this package.
+# PyTorch's hooks, each with the C function of this package that implements it.
 _HOOKS = {
     "set_record_stream_fn": "warpsmith_record_stream",
     "set_begin_allocate_to_pool": "warpsmith_begin_pool",
@@ -27,7 +27,7 @@ _HOOKS = {
 
 @functools.cache
 def pluggable_allocator():
-    """The allocator, as a ``torch.cuda.memory.CUDAPluggableAllocator``."""
+    """Returns Warpsmith's allocator as a ``torch.cuda.memory.CUDAPluggableAllocator``."""
     path = _native.__file__
     made = torch.cuda.memory.CUDAPluggableAllocator(path, "warpsmith_allocate", "warpsmith_free")
     library = ctypes.CDLL(path)
@@ -35,7 +35,7 @@ def pluggable_allocator():
     for hook, function in _HOOKS.items():
         if not hasattr(hooks, hook):
             raise RuntimeError(
-                f"PyTorch {torch.__version__} has no {hook} for pluggable allocators, without which memory that "
+                f"pluggable allocators of PyTorch {torch.__version__} have no hook {hook}; without it, memory that "
                 "several streams use would be reused too early; install another version"
             )
         getattr(hooks, hook)(ctypes.cast(getattr(library, function), ctypes.c_void_p).value)
@@ -43,10 +43,13 @@ def pluggable_allocator():
 
 
 def enable():
-    """Replaces PyTorch's allocator. An error if it has allocated before."""
+    """Replaces PyTorch's CUDA allocator. Raises an error if PyTorch has already allocated CUDA memory."""
     torch.cuda.memory.change_current_allocator(pluggable_allocator())
 
 
 def mem_pool(**options):
-    """A ``torch.cuda.MemPool`` whose segments are Warpsmith's; options are those of ``MemPool``."""
+    """Returns a ``torch.cuda.MemPool`` whose segments come from Warpsmith's allocator.
+
+    ``options`` are passed to ``torch.cuda.MemPool``.
+    """
     return torch.cuda.MemPool(pluggable_allocator().allocator(), **options)

@@ -1,7 +1,9 @@
-"""Operations on tensors of any framework with DLPack, which return tensors of the same framework.
+"""Operations on tensors from any framework that supports DLPack. Results are tensors of the same framework.
 
-They run on the device of their arguments: a CUDA device, on the framework's current stream, or the emulated device for
-CPU tensors. Tensors are contiguous; rows of a matrix may have gaps, and operands of ``matmul`` may be transposed.
+Operations run on the device of their arguments. For CUDA tensors, they run on the framework's current stream if the
+framework implements the DLPack C exchange API, and otherwise on the device's default stream. Operations on CPU tensors
+run on the emulated device. Tensors must be contiguous, except that the rows of a matrix may be strided and the operands
+of ``matmul`` may be transposed.
 """
 
 from ._native import (

@@ -1,6 +1,6 @@
-"""The operations as operators ``torch.ops.warpsmith``, with shapes for ``torch.compile`` and with gradients.
+"""Registers the operations as ``torch.ops.warpsmith``, with fake implementations for ``torch.compile`` and gradients.
 
-Gradients are those of the PyTorch functions below, which the backward pass computes again.
+The backward pass recomputes an operation with the equivalent PyTorch function below, and returns its gradients.
 """
 
 import torch
@@ -12,7 +12,7 @@ _native.register_torch()
 
 
 def _rms_norm(x, weight=None, epsilon=1e-6):
-    # F.rms_norm of PyTorch 2.11 reads a wrong shape where the last dimension is symbolic.
+    # F.rms_norm of PyTorch 2.11 reads an incorrect shape if the last dimension is symbolic.
     wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     normalized = (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)).to(x.dtype)
     return normalized if weight is None else normalized * weight
@@ -26,7 +26,7 @@ def _attention(q, k, v, scale=None, is_causal=False):
     return F.scaled_dot_product_attention(q, k, v, mask, scale=scale, enable_gqa=True)
 
 
-# The PyTorch function that an operator is equal to.
+# The equivalent PyTorch function for each operator.
 EQUAL = {name: getattr(torch, name) for name in "abs neg sqrt rsqrt exp log sin cos tanh sigmoid relu".split()}
 EQUAL |= {name: getattr(torch, name) for name in "add sub mul div minimum maximum pow sum mean".split()}
 EQUAL |= {

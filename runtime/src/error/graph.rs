@@ -34,10 +34,10 @@ pub enum GraphError {
         bytes: usize,
     },
 
-    /// Other code, which owns the stream, is capturing it.
+    /// A call would allocate memory on an adopted stream while the stream's owner captures it.
     #[error(
-        "{call}: the stream's owner is capturing it, so that the graph would use memory that the runtime reuses; \
-         allocate before the capture, or with the owner's allocator"
+        "{call}: the stream's owner is capturing the stream, and the runtime would reuse memory that the graph still \
+         uses; allocate before the capture, or with the owner's allocator"
     )]
     CapturedElsewhere {
         /// The call.

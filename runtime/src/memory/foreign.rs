@@ -124,18 +124,18 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Self::of_owner(stream, ptr, len, Owner::with_condition(owner, Box::new(may_use)))
     }
 
-    /// As [`Self::from_raw`], for memory that its owner frees in stream order, as `cudaFreeAsync` and the caching
-    /// allocators of PyTorch and JAX do: later work on `stream` may reuse the memory, and other work may not. The owner
-    /// is dropped at once when the buffer is dropped, after `stream` was made to wait for the work of other streams. On
-    /// a single stream, no driver call is needed, so the buffer may be made and dropped while other code captures
-    /// `stream`.
+    /// Like [`Self::from_raw`], but for memory that its owner frees in stream order, like `cudaFreeAsync` and the
+    /// caching allocators of PyTorch and JAX: only later work on `stream` may reuse the memory. When the buffer is
+    /// dropped, `stream` is made to wait for the work of other streams on the buffer. The owner is then dropped
+    /// immediately. If the buffer is used only on `stream`, no driver call is needed, so the buffer can be created and
+    /// dropped while other code captures `stream`.
     ///
     /// # Errors
-    /// As [`Self::from_raw`], except that the device of the memory is not looked up.
+    /// Returns the same errors as [`Self::from_raw`], except that the device of the memory is not checked.
     ///
     /// # Safety
-    /// As for [`Self::from_raw`]; the memory is of the stream's device. In contrast to it, after the owner was dropped, the memory must stay valid for the work that
-    /// is enqueued on `stream` at that time.
+    /// The requirements are the same as for [`Self::from_raw`], and the memory must be on the stream's device. After
+    /// the owner is dropped, the memory must also stay valid for the work that is enqueued on `stream` at that time.
     pub unsafe fn from_raw_stream_ordered(
         stream: &Stream,
         ptr: DevicePtr,
@@ -145,15 +145,15 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Self::of_owner(stream, ptr, len, Owner::stream_ordered(owner))
     }
 
-    /// As [`Self::from_raw`], for `len` elements of host memory that is not page-locked, on an emulated device. Several
-    /// buffers may be made of the same memory. A GPU cannot use such memory in place: page-lock it with
-    /// [`MappedBuffer::register_raw`](crate::MappedBuffer::register_raw).
+    /// Like [`Self::from_raw`], but creates a buffer on an emulated device from `len` elements of host memory that is
+    /// not page-locked. Several buffers can refer to the same memory. A GPU cannot access such memory in place:
+    /// page-lock it with [`MappedBuffer::register_raw`](crate::MappedBuffer::register_raw).
     ///
     /// # Errors
-    /// As [`Self::from_raw`]; a [driver error](crate::Error::Driver) for a GPU.
+    /// Returns the same errors as [`Self::from_raw`], or a [driver error](crate::Error::Driver) for a GPU.
     ///
     /// # Safety
-    /// As for [`Self::from_raw`].
+    /// The requirements are the same as for [`Self::from_raw`].
     pub unsafe fn from_host_raw(
         stream: &Stream,
         host: NonNull<T>,
@@ -170,7 +170,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
             device.call(|driver, context| unsafe { driver.host_expose(context, host.as_ptr(), bytes) })?;
             owner.range = Some((device.clone(), host, bytes));
         }
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { Self::from_raw(stream, ptr, len, owner) }
     }
 
@@ -197,7 +197,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
                 return Err(refused("they end beyond the last address".to_owned()));
             }
             if owner.is_stream_ordered() {
-                // The allocator that frees in stream order knows its device.
+                // The caller guarantees the device of stream-ordered memory.
                 let storage = Storage::foreign(stream, ptr, bytes, Usage::new(stream), owner);
                 return Ok(Self { storage, len, elements: PhantomData });
             }

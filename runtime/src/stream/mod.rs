@@ -210,11 +210,11 @@ impl Stream {
         self.shared().ownership == Ownership::Device || (!self.device().is_emulated() && self.handle().0 <= 2)
     }
 
-    /// Returns an error if other code is capturing this stream. Memory of the runtime would be reused while the graph
-    /// still uses it.
+    /// Returns an error if other code is capturing this stream, because the runtime would reuse memory that the graph
+    /// still uses.
     pub(crate) fn check_not_captured_elsewhere(&self, call: &'static str) -> Result<()> {
         let is_foreign = matches!(self.shared().ownership, Ownership::Adopted(_) | Ownership::Borrowed);
-        // Nobody captures CUDA's own streams, and this runtime knows its own captures.
+        // CUDA's own streams are never captured, and the runtime tracks its own captures.
         if !is_foreign || self.is_shared() || self.capture_count() % 2 == 1 {
             return Ok(());
         }

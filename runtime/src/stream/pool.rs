@@ -162,13 +162,14 @@ impl Stream {
     /// The stream must belong to this device's primary context. It must not be destroyed before every handle to it and
     /// every buffer that was used on it is dropped. The stream must not be in a capture at the time of the call.
     pub unsafe fn adopt(device: &Device, handle: StreamHandle) -> Result<Self> {
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { Self::adopt_kept(device, handle, None) }
     }
 
-    /// As [`Self::adopt`], for a stream that `owner` keeps alive, for example an `Arc` of the other library's stream.
-    /// The owner is dropped after the last handle to the stream and the last buffer that was used on it. It is dropped
-    /// immediately if the call fails, or if an earlier adoption of the stream has an owner.
+    /// Like [`Self::adopt`], but for a stream that `owner` keeps alive. The owner can be an `Arc` of the other
+    /// library's stream. It is dropped after the last handle to the stream and the last buffer that was used on it are
+    /// dropped. It is dropped immediately if the call fails, or if an earlier adoption of the stream already has an
+    /// owner.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -177,7 +178,7 @@ impl Stream {
     /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let device = Device::emulated(0)?;
     /// let theirs = Arc::new(Stream::new(&device)?);
-    /// // SAFETY: the owner keeps the stream of the device.
+    /// // SAFETY: the owner keeps the stream alive.
     /// let ours = unsafe { Stream::adopt_with_owner(&device, theirs.handle(), theirs.clone()) }?;
     /// let buffer = DeviceBuffer::from_host(&ours, &[1.0f32])?;
     /// drop(ours);
@@ -189,7 +190,7 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// As for [`Self::adopt`].
+    /// Returns the same errors as [`Self::adopt`].
     ///
     /// # Safety
     /// The stream must belong to this device's primary context, and must exist until the owner is dropped. The stream
@@ -199,7 +200,7 @@ impl Stream {
         handle: StreamHandle,
         owner: impl Any + Send,
     ) -> Result<Self> {
-        // SAFETY: the owner keeps the stream; the caller guarantees the other conditions.
+        // SAFETY: the owner keeps the stream alive; the caller guarantees the other conditions.
         unsafe { Self::adopt_kept(device, handle, Some(Box::new(owner))) }
     }
 
@@ -240,16 +241,16 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Like [`Self::adopt`], but makes no driver call: the stream may be in a capture of its owner, and later calls do
-    /// not look for a destroyed stream. Each call returns another stream of the runtime, with priority 0. Keep it:
-    /// events order the work of two streams of the runtime, even if they are the same stream of the driver.
+    /// Like [`Self::adopt`], but makes no driver call. The stream's owner may be capturing it, and later calls do not
+    /// check whether the stream was destroyed. Each call returns a new `Stream`, with priority 0. Keep and reuse this
+    /// value: the runtime orders the work of two `Stream` values with events, even if both have the same handle.
     ///
-    /// During a capture of its owner, kernels that use only memory of the owner can be launched. Allocation outside of a
-    /// [`MemoryPool`](crate::MemoryPool), which lives as long as the graph, fails with
-    /// [`GraphError::CapturedElsewhere`](crate::GraphError::CapturedElsewhere).
+    /// While the stream's owner captures it, kernels that use only the owner's memory can be launched on the stream.
+    /// Allocations fail with [`GraphError::CapturedElsewhere`](crate::GraphError::CapturedElsewhere), except from a
+    /// [`MemoryPool`](crate::MemoryPool) that lives as long as the graph.
     ///
     /// # Errors
-    /// Returns [`Error::PerThreadStream`], or the device's error if it is lost.
+    /// Returns [`Error::PerThreadStream`] for CUDA's per-thread default stream, or the device's error if it is lost.
     ///
     /// # Safety
     /// The stream must belong to this device's primary context. It must not be destroyed before every handle to it and

@@ -1,7 +1,7 @@
-"""Rust kernels as functions on tensors of NumPy, PyTorch, CuPy and other frameworks with DLPack.
+"""Rust kernels as functions for tensors from NumPy, PyTorch, CuPy and other frameworks that support DLPack.
 
-The functions run on the tensors' device: a CUDA device, or the emulated device for CPU tensors. For operators of
-PyTorch, which ``torch.compile`` and autograd know, import ``{{crate}}.torch``.
+The functions run on the device of the tensors, which is the emulated device for CPU tensors. Import ``{{crate}}.torch``
+to register PyTorch operators that support ``torch.compile`` and autograd.
 """
 
 from ._native import axpy, rms_norm

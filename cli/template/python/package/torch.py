@@ -1,4 +1,4 @@
-"""The operators as ``torch.ops.{{crate}}``, with shapes for ``torch.compile`` and gradients."""
+"""Registers the operators as ``torch.ops.{{crate}}``, with fake implementations for ``torch.compile`` and gradients."""
 
 import torch
 
@@ -8,17 +8,17 @@ _native.register_torch()
 
 
 def axpy(x, y, a=1.0):
-    """``a * x + y``."""
+    """Returns ``a * x + y``."""
     return torch.ops.{{crate}}.axpy(x.contiguous(), y.contiguous(), a)
 
 
 def rms_norm(x, residual, weight, epsilon=1e-6):
-    """``x + residual``, normalized and scaled by ``weight``; and ``x + residual`` itself."""
+    """Returns the RMS normalization of ``x + residual``, scaled by ``weight``, and ``x + residual``."""
     x, residual, weight = x.contiguous(), residual.contiguous(), weight.contiguous()
     return torch.ops.{{crate}}.rms_norm(x, residual, weight, epsilon)
 
 
-# The shapes and types of results, for torch.compile.
+# Fake implementations, which give torch.compile the shapes and types of the results.
 
 
 @torch.library.register_fake("{{crate}}::axpy")
@@ -31,7 +31,7 @@ def _(x, residual, weight, epsilon=1e-6):
     return x.new_empty(x.shape), x.new_empty(x.shape)
 
 
-# The gradients.
+# Gradient formulas.
 
 
 def _save_axpy(ctx, inputs, output):

@@ -1,9 +1,9 @@
-//! The kernels: compiled for the GPU by `../build.rs`, and for the CPU like any crate.
+//! The kernels. `../build.rs` compiles them for GPUs, and cargo compiles them for the CPU.
 #![no_std]
 
 use gpu_std::prelude::*;
 
-/// Logistic function. The exponential of a negative number does not overflow.
+/// Logistic function. The exponent is never positive, so the exponential does not overflow.
 fn sigmoid(x: f32) -> f32 {
     let power = (-x.abs()).exp();
     (if x < 0.0 { power } else { 1.0 }) / (1.0 + power)
@@ -15,7 +15,7 @@ pub fn swiglu(gate: f32, up: f32) -> f32 {
     gate * sigmoid(gate) * up
 }
 
-/// Gradient of [`swiglu()`] with respect to `gate`, from the gradient of the output.
+/// Gradient of [`swiglu()`] with respect to `gate`. `gradient` is the gradient with respect to the output.
 #[elementwise]
 pub fn swiglu_gate_gradient(gate: f32, up: f32, gradient: f32) -> f32 {
     let sigmoid = sigmoid(gate);

@@ -1,5 +1,5 @@
-//! Learns the weights of a gated linear unit with candle, in which [`swiglu`] is the activation. candle's own
-//! operations must give the same loss in each step. Runs on the emulated device.
+//! Trains the weights of a gated linear unit with candle and with [`swiglu`] as the activation, on the emulated device.
+//! In each step, the loss must be the same as with candle's built-in operations.
 
 use std::error::Error;
 

@@ -1,5 +1,5 @@
-//! Computes [`swiglu_on_cudarc`] in memory of cudarc, takes the result over as a buffer, and lends the buffer to cudarc
-//! again. Needs a GPU.
+//! Computes [`swiglu_on_cudarc`] in memory of cudarc, converts the result to a buffer, and lends the buffer to cudarc.
+//! The program needs a GPU.
 
 use std::error::Error;
 
@@ -9,7 +9,7 @@ use neighbours::swiglu::swiglu_on_cudarc;
 use warpsmith::{Device, Stream, ops};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // The first call is Warpsmith's: without a driver it returns an error, and cudarc panics.
+    // Warpsmith is called first, because it returns an error if there is no driver, whereas cudarc panics.
     let device = Device::cuda(0)?;
     let context = CudaContext::new(0)?;
     let (stream, theirs) = (Stream::new(&device)?, context.new_stream()?);

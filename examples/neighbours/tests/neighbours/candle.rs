@@ -1,4 +1,4 @@
-//! The custom operation and its gradient beside candle's own operations, on the emulated device.
+//! Compares the custom operation and its gradients with candle's built-in operations, on the emulated device.
 
 use candle_core::{DType, Device as Theirs, Result, Shape, Tensor, Var};
 use neighbours::swiglu::swiglu;

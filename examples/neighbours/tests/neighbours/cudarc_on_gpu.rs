@@ -1,4 +1,4 @@
-//! Memory and streams of cudarc: `cargo test -- --ignored on_gpu::`, on the first GPU.
+//! Tests the exchange of memory and streams with cudarc on the first GPU: `cargo test -- --ignored on_gpu::`.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use warpsmith::{Device, DeviceBuffer, Error, Stream, ops};
 
 const LEN: usize = 1 << 20;
 
-/// The legacy default stream and a stream of cudarc's own, which `adopt` accepts.
+/// Returns the two kinds of streams that `adopt` accepts: the legacy default stream and a stream that cudarc created.
 fn streams() -> (Device, Arc<CudaContext>, [Arc<CudaStream>; 2]) {
     let device = Device::cuda(0).unwrap();
     let context = CudaContext::new(0).unwrap();
@@ -28,7 +28,7 @@ fn memory_of_cudarc_is_a_buffer() {
         assert_eq!(buffer.stream(), &adopt(&theirs).unwrap());
         let other = Stream::new(&device).unwrap();
         assert_eq!(ops::sum(&other, &buffer).unwrap(), 2.0 * LEN as f32);
-        // Without a current context, as on a thread that has not used CUDA.
+        // The new thread has no current context.
         std::thread::spawn(move || drop(buffer)).join().unwrap();
         theirs.synchronize().unwrap();
         theirs.context().check_err().unwrap();
@@ -56,7 +56,7 @@ fn a_buffer_is_memory_of_cudarc() {
 fn kernels_use_memory_of_cudarc_in_order() {
     let (device, context, [legacy, own]) = streams();
     let stream = Stream::new(&device).unwrap();
-    // candle's default: Warpsmith cannot adopt it.
+    // candle uses the per-thread default stream, which Warpsmith cannot adopt.
     let per_thread = context.per_thread_stream();
     assert!(matches!(adopt(&per_thread), Err(Error::PerThreadStream)));
     for theirs in [legacy, own, per_thread] {
@@ -66,7 +66,7 @@ fn kernels_use_memory_of_cudarc_in_order() {
             let mut out = theirs.alloc_zeros::<f32>(LEN / 2).unwrap();
             let half = LEN / 2..;
             swiglu_on_cudarc(&stream, &theirs, gate.slice(half.clone()), up.slice(half), &mut out).unwrap();
-            // Freed in the order of `theirs`, and reused by the next pass.
+            // cudarc frees the memory in stream order on `theirs`, and the next iteration reuses it.
             drop((gate, up));
             let found = theirs.clone_dtoh(&out).unwrap();
             assert!(found.iter().all(|found| *found == 300.0));

@@ -1,4 +1,4 @@
-//! Compares the operation with candle's own, and exchanges memory with cudarc.
+//! Tests the custom operation for candle, and the exchange of memory with cudarc.
 
 mod candle;
 mod cudarc_on_gpu;
