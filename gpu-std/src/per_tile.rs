@@ -71,7 +71,7 @@ fn tiles<const N: u32>() -> usize {
     thread::launch_size() / N as usize
 }
 
-/// Returns the number of the calling thread's tile in the launch.
+/// Returns the index of the calling thread's tile in the launch.
 #[inline(always)]
 fn number<const N: u32>() -> usize {
     linear_in_launch() / N as usize

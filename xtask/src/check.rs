@@ -13,7 +13,7 @@ use crate::check_kernels::check_device_library;
 use crate::documentation;
 use crate::error::Result;
 use crate::layers;
-use crate::licences;
+use crate::licenses;
 use crate::package;
 use crate::process::{beside_cargo, cargo, run, step};
 use crate::python;
@@ -99,7 +99,7 @@ pub fn check(root: &Path) -> Result<()> {
         })
     };
     let layers = || layers::check(root);
-    let licences = || licences::check(root);
+    let licenses = || licenses::check(root);
     let words = || words::check(root);
     let guide = || {
         book::check(root)?;
@@ -110,7 +110,7 @@ pub fn check(root: &Path) -> Result<()> {
     let steps: [(&str, &dyn Fn() -> Result<()>); 15] = [
         ("format", &format),
         ("layers", &layers),
-        ("licences", &licences),
+        ("licenses", &licenses),
         ("words", &words),
         ("guide", &guide),
         ("features", &features),

@@ -60,7 +60,7 @@ pub(crate) struct DeviceFacts {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Card {
     process: Process,
-    /// Number of the rank's [`Member`].
+    /// ID of the rank's [`Member`].
     member: u64,
     address: Option<SocketAddr>,
     token: String,
@@ -265,9 +265,9 @@ impl Joining<'_> {
             return None;
         }
         let targets = resolve(&store.to_string(), self.deadline).unwrap_or_default();
-        let towards = targets.into_iter().find_map(machine::address_towards);
+        let toward = targets.into_iter().find_map(machine::address_toward);
         // On the host that serves the store, the store's host name can resolve to the loopback interface.
-        towards.filter(|ip| !ip.is_loopback()).or_else(machine::outward_address)
+        toward.filter(|ip| !ip.is_loopback()).or_else(machine::outward_address)
     }
 
     /// Returns the error for the slower one of two threads that use the same rank. The rendezvous can tell processes

@@ -28,7 +28,7 @@ const NAMED_WITHIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 struct Outstanding {
     calls: Vec<Call>,
-    /// Number of the first call in the flight recorder. The other calls have the numbers that follow.
+    /// Flight-recorder entry number of the first call. The other calls have consecutive numbers.
     number: u64,
     before: EventHandle,
     behind: EventHandle,
@@ -155,7 +155,7 @@ impl Rank {
     /// operations are captured.
     ///
     /// # Safety
-    /// The contract of [`Self::submit`].
+    /// The contract of [`Self::submit`] applies.
     unsafe fn enqueue(
         &self,
         stream: StreamHandle,

@@ -140,7 +140,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// The errors of [`Context::new`].
+    /// Returns the same errors as [`Context::new`].
     pub fn create_and_push(_: ContextFlags, device: Device) -> CudaResult<Context> {
         Self::new(device)
     }
@@ -303,7 +303,7 @@ impl CurrentContext {
     ///
     /// # Errors
     ///
-    /// The errors of [`Self::get_resource_limit`], and driver errors.
+    /// Returns the same errors as [`Self::get_resource_limit`], and driver errors.
     pub fn set_resource_limit(resource: ResourceLimit, limit: usize) -> CudaResult<()> {
         let device = current()?;
         let Some(resource) = resource.in_driver() else { return Ok(device.set_stack_limit(limit)?) };

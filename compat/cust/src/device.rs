@@ -60,7 +60,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// The errors of [`Self::num_devices`].
+    /// Returns the same errors as [`Self::num_devices`].
     pub fn devices() -> CudaResult<Devices> {
         Ok(Devices { range: 0..Self::num_devices()? })
     }

@@ -101,7 +101,7 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// The errors of [`Self::elapsed_time_f32`].
+    /// Returns the same errors as [`Self::elapsed_time_f32`].
     pub fn elapsed(&self, start: &Event) -> CudaResult<Duration> {
         Ok(Duration::from_secs_f64(self.inner.elapsed_us(&start.inner)?.max(0.0) / 1e6))
     }

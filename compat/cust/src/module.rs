@@ -102,7 +102,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// The errors of [`Self::from_ptx`].
+    /// Returns the same errors as [`Self::from_ptx`].
     pub fn from_ptx_cstr(ptx: &CStr, options: &[ModuleJitOption]) -> CudaResult<Module> {
         let text = ptx
             .to_str()
@@ -114,7 +114,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// The errors of [`Self::from_ptx`].
+    /// Returns the same errors as [`Self::from_ptx`].
     #[deprecated(note = "use Module::from_ptx")]
     #[allow(clippy::should_implement_trait)]
     pub fn from_str<T: AsRef<str>>(ptx: T) -> CudaResult<Module> {
@@ -125,7 +125,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// The errors of [`Self::from_ptx`].
+    /// Returns the same errors as [`Self::from_ptx`].
     #[deprecated(note = "use Module::from_ptx_cstr")]
     pub fn load_from_string(ptx: &CStr) -> CudaResult<Module> {
         Self::from_ptx_cstr(ptx, &[])
@@ -165,7 +165,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// The errors of [`Self::from_cubin_unchecked`].
+    /// Returns the same errors as [`Self::from_cubin_unchecked`].
     pub fn from_cubin<T: AsRef<[u8]>>(bytes: T, _: &[ModuleJitOption]) -> CudaResult<Module> {
         Self::load(bytes.as_ref())
     }
@@ -174,7 +174,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// The errors of [`Self::from_cubin_unchecked`].
+    /// Returns the same errors as [`Self::from_cubin_unchecked`].
     pub fn from_fatbin<T: AsRef<[u8]>>(bytes: T, _: &[ModuleJitOption]) -> CudaResult<Module> {
         Self::load(bytes.as_ref())
     }
@@ -183,7 +183,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// The errors of [`Self::from_cubin_unchecked`].
+    /// Returns the same errors as [`Self::from_cubin_unchecked`].
     ///
     /// # Safety
     ///

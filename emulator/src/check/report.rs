@@ -369,7 +369,7 @@ fn advice(kind: FindingKind, now: &Record, old: Option<&Record>, same_line: bool
             "a GPU stops at such an access: use an address that is a multiple of the size, or `read_unaligned`"
         }
         FindingKind::NotInstrumented => {
-            "run the program by `warpsmith check`; the crate has to depend on gpu-std or warpsmith by that name"
+            "run the program under `warpsmith check`; the crate has to depend on gpu-std or warpsmith by that name"
         }
     }
 }

@@ -141,7 +141,8 @@ impl Imported {
     /// As [`Self::from_raw`], except for the version.
     ///
     /// # Safety
-    /// As for [`Self::from_raw`]. `shape` and `strides` stay valid until the owner is dropped, also when it is moved.
+    /// As for [`Self::from_raw`]. `shape` and `strides` stay valid until the owner is dropped, even if the owner is
+    /// moved.
     pub unsafe fn from_tensor(tensor: DLTensor, flags: u64, owner: impl Any + Send) -> Result<Self> {
         // SAFETY: passed on from the caller.
         unsafe { Self::new(Managed::Described(tensor, flags, Some(Box::new(owner)))) }

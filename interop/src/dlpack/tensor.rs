@@ -213,8 +213,8 @@ impl Tensor {
         self.buffer.cast()
     }
 
-    /// Returns the extents and strides of a view of `N` dimensions, whose last one has stride 1. A view's strides cannot
-    /// be below those without gaps, also where a dimension has one element.
+    /// Returns the extents and strides of a view of `N` dimensions, whose last one has stride 1. A view's strides
+    /// cannot be smaller than the contiguous ones, even in a dimension with one element.
     fn view<const N: usize>(&self) -> Result<([usize; N], [usize; N])> {
         let Extents { shape, strides: found, .. } = &self.extents;
         let rank = DlpackError::Rank { found: shape.len(), expected: N };

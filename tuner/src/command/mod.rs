@@ -14,7 +14,7 @@
 //! | [`request`] | conversion of arguments to a request, including ranges of values |
 //! | [`table`] | tables of results |
 //! | [`columns`] | tables that fit the terminal |
-//! | [`output`] | standard output, colours, progress |
+//! | [`output`] | standard output, colors, progress |
 //! | [`failure`] | exit codes and one-line messages |
 //! | [`interrupt`] | Ctrl-C |
 

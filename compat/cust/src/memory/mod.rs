@@ -152,7 +152,7 @@ impl<T: DeviceCopy> DeviceMemory for DeviceBuffer<T> {
 ///
 /// # Errors
 ///
-/// The errors of [`CopyDestination::copy_from`].
+/// Returns the same errors as [`CopyDestination::copy_from`].
 ///
 /// # Safety
 ///
@@ -167,11 +167,11 @@ pub unsafe fn memcpy_htod(to: u64, source: *const c_void, size: usize) -> CudaRe
 ///
 /// # Errors
 ///
-/// The errors of [`CopyDestination::copy_to`].
+/// Returns the same errors as [`CopyDestination::copy_to`].
 ///
 /// # Safety
 ///
-/// The requirements of [`memcpy_htod`].
+/// The requirements of [`memcpy_htod`] apply.
 pub unsafe fn memcpy_dtoh(to: *mut c_void, source: u64, size: usize) -> CudaResult<()> {
     // SAFETY: guaranteed by the caller.
     unsafe { Transfer::ToHost { from: source, to }.run(size) }

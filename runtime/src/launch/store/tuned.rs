@@ -70,8 +70,8 @@ impl TunedConfiguration {
         Ok(())
     }
 
-    /// Returns the block and grid for open launches of the instance; `None` if they do not fully determine a launch. A
-    /// missing grid means `auto`.
+    /// Returns the block and grid size for open launches of the instance; `None` if they do not fully determine a
+    /// launch. A missing grid means `auto`.
     pub(crate) fn winner(&self) -> Option<Winner> {
         let is_other = |axis| self.value(axis).is_some_and(|value| !matches!(value, "0" | "1"));
         if self.symbol.is_none() || is_other("shared") || is_other("cluster") {

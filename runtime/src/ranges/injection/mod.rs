@@ -60,7 +60,7 @@ enum Failure {
     #[error("it exports no `InitializeInjectionNvtx2`, so it is no NVTX tool: {0}")]
     Symbol(String),
     #[error("its `InitializeInjectionNvtx2` failed")]
-    Initialise,
+    Initialize,
     #[error(
         "it is libcupti, which would take the place of the profiler that is recording; ranges are in the profiler's trace"
     )]
@@ -125,7 +125,7 @@ fn load(path: &OsString) -> Result<Tool, Failure> {
     let initialize = *initialize.map_err(|error| Failure::Symbol(error.to_string()))?;
     // SAFETY: the function belongs to the loaded library and receives the argument that the protocol requires.
     if unsafe { initialize(abi::get_export_table) } == 0 {
-        return Err(Failure::Initialise);
+        return Err(Failure::Initialize);
     }
     // From now on, the slots contain functions of the library, so it must stay loaded.
     std::mem::forget(library);
