@@ -85,7 +85,8 @@ pub fn check(root: &Path) -> Result<()> {
             run(Command::new(built("warpsmith")).args(["launch", "-n", "2"]).arg(program).arg("cpu"))
         })
     };
-    // The user's workflow: `examples/own-kernels`, as written by the command, with the packages as published.
+    // The user's workflow: `examples/own-kernels`, as `warpsmith new` writes it, built with the packages in their
+    // published form.
     let scaffold = || package::scaffold(root, &["test", "--workspace", "--no-run"], with_clippy);
     let python = || python::python(root, false);
     // Detects features that depend on another feature without enabling it. GPU code is compiled only as far as rustc's

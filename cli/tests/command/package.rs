@@ -59,7 +59,7 @@ fn save(target: &Path, name: &str, report: &Value) -> PathBuf {
 
 fn run_in(place: &Path, args: &[&str]) -> Run {
     let output = command(place, args).env_remove("CARGO_TARGET_DIR").output().unwrap();
-    // A folder of its own, since the run removes its folder at the end.
+    // This test uses its own folder, because the run removes its folder at the end.
     Run { folder: folder(), output }
 }
 

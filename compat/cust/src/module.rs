@@ -79,8 +79,8 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidPtx`] if the driver cannot compile the PTX. [`CudaError::InvalidImage`] if the text is not
-    /// PTX. [`CudaError::NotSupported`] on the emulated device if the program contains none of the kernels.
+    /// Returns [`CudaError::InvalidPtx`] if the driver cannot compile the PTX. [`CudaError::InvalidImage`] if the text
+    /// is not PTX. [`CudaError::NotSupported`] on the emulated device if the program contains none of the kernels.
     /// [`error::explanation`](crate::error::explanation) returns the compiler's text.
     pub fn from_ptx<T: AsRef<str>>(ptx: T, _: &[ModuleJitOption]) -> CudaResult<Module> {
         let ptx = ptx.as_ref();
@@ -135,7 +135,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`CudaError::FileNotFound`]; the errors of [`Self::from_ptx`].
+    /// Returns [`CudaError::FileNotFound`]; the errors of [`Self::from_ptx`].
     pub fn from_ptx_file<P: AsRef<Path>>(path: P, options: &[ModuleJitOption]) -> CudaResult<Module> {
         let path = path.as_ref();
         let text = std::fs::read_to_string(path).map_err(|error| {
@@ -148,7 +148,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`CudaError::NoBinaryForGpu`] if the cubin was compiled for another architecture; the errors of
+    /// Returns [`CudaError::NoBinaryForGpu`] if the cubin was compiled for another architecture; the errors of
     /// [`Self::from_ptx`].
     ///
     /// # Safety
@@ -199,7 +199,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`CudaError::FileNotFound`]; the errors of [`Self::from_ptx`].
+    /// Returns [`CudaError::FileNotFound`]; the errors of [`Self::from_ptx`].
     pub fn from_file<P: AsRef<Path>>(path: P) -> CudaResult<Module> {
         // SAFETY: see `load`.
         match unsafe { context::current()?.load_code_file(&path) } {
@@ -227,7 +227,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`CudaError::NotFound`], whose explanation lists the names that exist.
+    /// Returns [`CudaError::NotFound`], whose explanation lists the names that exist.
     pub fn get_function<T: AsRef<str>>(&self, name: T) -> CudaResult<Function<'_>> {
         let name = name.as_ref();
         Ok(Function::new(match &self.code {
@@ -253,7 +253,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`CudaError::NotFound`]; [`CudaError::InvalidValue`] if the size of the variable differs;
+    /// Returns [`CudaError::NotFound`]; [`CudaError::InvalidValue`] if the size of the variable differs;
     /// [`CudaError::NotSupported`] on the emulated device, on which the variable is a static of the kernel crate.
     pub fn get_global<'a, T: DeviceCopy>(&'a self, name: &CStr) -> CudaResult<Symbol<'a, T>> {
         let name = name.to_string_lossy();

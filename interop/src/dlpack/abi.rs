@@ -7,20 +7,20 @@ pub const DLPACK_MAJOR_VERSION: u32 = 1;
 /// Minor version.
 pub const DLPACK_MINOR_VERSION: u32 = 3;
 
-/// The consumer must not write the tensor.
+/// The consumer must not write to the tensor.
 pub const DLPACK_FLAG_READ_ONLY: u64 = 1;
 /// The producer made a copy for the consumer.
 pub const DLPACK_FLAG_IS_COPIED: u64 = 2;
-/// Elements of fewer than eight bits take a byte each; otherwise they are packed.
+/// Elements of fewer than eight bits occupy one byte each. Without this flag, they are packed.
 pub const DLPACK_FLAG_IS_SUBBYTE_TYPE_PADDED: u64 = 4;
 
 /// Version of the structs.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DLPackVersion {
-    /// Changes with the layout.
+    /// Incremented when the layout changes.
     pub major: u32,
-    /// Changes with new codes.
+    /// Incremented when codes are added.
     pub minor: u32,
 }
 
@@ -51,9 +51,9 @@ impl DLDevice {
 pub struct DLDataType {
     /// `DLDataTypeCode`.
     pub code: u8,
-    /// Bits of one lane.
+    /// Number of bits per lane.
     pub bits: u8,
-    /// Lanes of a vector; 1 for a number.
+    /// Number of lanes of a vector; 1 for a scalar.
     pub lanes: u16,
 }
 
@@ -66,7 +66,7 @@ impl DLDataType {
     pub const FLOAT: u8 = 2;
     /// `kDLBfloat`: `bfloat16`.
     pub const BFLOAT: u8 = 4;
-    /// `kDLComplex`: real and imaginary part.
+    /// `kDLComplex`: complex number.
     pub const COMPLEX: u8 = 5;
     /// `kDLBool`: a byte that is 0 or 1.
     pub const BOOL: u8 = 6;
@@ -76,7 +76,7 @@ impl DLDataType {
     pub const FLOAT8_E5M2: u8 = 12;
 }
 
-/// A tensor, whose memory something else owns.
+/// A tensor that does not own its memory.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct DLTensor {
@@ -88,33 +88,34 @@ pub struct DLTensor {
     pub ndim: i32,
     /// Type of the elements.
     pub dtype: DLDataType,
-    /// `ndim` extents.
+    /// Sizes of the `ndim` dimensions.
     pub shape: *mut i64,
-    /// `ndim` strides, in elements. Null means row-major without gaps; producers of version 1.2 and later set it.
+    /// Strides of the `ndim` dimensions, in elements. Null stands for a contiguous tensor in row-major order; producers
+    /// of version 1.2 and later always set the strides.
     pub strides: *mut i64,
     /// Distance from `data` to the first element, in bytes.
     pub byte_offset: u64,
 }
 
-/// A tensor with its owner, in the form before version 1.0: capsule `dltensor`.
+/// A tensor with its owner, in the format before version 1.0 (capsule `dltensor`).
 #[repr(C)]
 #[derive(Debug)]
 pub struct DLManagedTensor {
     /// The tensor.
     pub dl_tensor: DLTensor,
-    /// The producer's own pointer.
+    /// Pointer for the producer's use.
     pub manager_ctx: *mut c_void,
     /// Frees the tensor and this struct.
     pub deleter: Option<unsafe extern "C" fn(*mut DLManagedTensor)>,
 }
 
-/// A tensor with its owner: capsule `dltensor_versioned`.
+/// A tensor with its owner (capsule `dltensor_versioned`).
 #[repr(C)]
 #[derive(Debug)]
 pub struct DLManagedTensorVersioned {
     /// Version of this struct.
     pub version: DLPackVersion,
-    /// The producer's own pointer.
+    /// Pointer for the producer's use.
     pub manager_ctx: *mut c_void,
     /// Frees the tensor and this struct.
     pub deleter: Option<unsafe extern "C" fn(*mut DLManagedTensorVersioned)>,
@@ -124,28 +125,30 @@ pub struct DLManagedTensorVersioned {
     pub dl_tensor: DLTensor,
 }
 
-/// Sets an error of an allocator: the pointer that it was given, the kind of the error, and its text.
+/// Callback with which an allocator reports an error. The arguments are the pointer that the allocator was given, the
+/// kind of the error, and its text.
 pub type DLPackSetError = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char);
 
-/// First fields of every version of the exchange table.
+/// Fields with which every version of the exchange table starts.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct DLPackExchangeAPIHeader {
     /// Version of the table.
     pub version: DLPackVersion,
-    /// A table of an older major version; null if there is none.
+    /// Table of an older major version; null if there is none.
     pub prev_api: *mut DLPackExchangeAPIHeader,
 }
 
-/// Functions of a producer's tensor type, in the capsule `dlpack_exchange_api` that is the type's attribute
-/// `__dlpack_c_exchange_api__`. No function orders streams: enqueue on the stream that `current_work_stream` returns.
-/// Functions return 0, or -1 with a Python error set.
+/// Exchange table: functions of a producer's tensor type. The type's attribute `__dlpack_c_exchange_api__` is a capsule
+/// `dlpack_exchange_api` that contains the table. The functions do not order streams, so work must be enqueued on the
+/// stream that `current_work_stream` returns. They return 0, or -1 with a Python error set.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct DLPackExchangeAPI {
     /// Version, and older tables.
     pub header: DLPackExchangeAPIHeader,
-    /// Allocates a tensor with a prototype's type, shape and device. The last two arguments report an error.
+    /// Allocates a tensor with the type, shape and device of a prototype. The last two arguments are used to report an
+    /// error.
     pub managed_tensor_allocator: Option<
         unsafe extern "C" fn(
             *mut DLTensor,
@@ -157,12 +160,13 @@ pub struct DLPackExchangeAPI {
     /// Exports a Python tensor.
     pub managed_tensor_from_py_object_no_sync:
         Option<unsafe extern "C" fn(*mut c_void, *mut *mut DLManagedTensorVersioned) -> c_int>,
-    /// Makes a Python tensor, which takes ownership.
+    /// Creates a Python tensor, which takes ownership of the DLPack tensor.
     pub managed_tensor_to_py_object_no_sync:
         Option<unsafe extern "C" fn(*mut DLManagedTensorVersioned, *mut *mut c_void) -> c_int>,
-    /// Describes a Python tensor while the caller runs. The producer may leave it out.
+    /// Describes a Python tensor without transferring ownership; the description is valid only during the call of the
+    /// caller. The function is optional.
     pub dltensor_from_py_object_no_sync: Option<unsafe extern "C" fn(*mut c_void, *mut DLTensor) -> c_int>,
-    /// Returns the current stream of a device, given by type and index.
+    /// Returns the current stream of the device with the given type and index.
     pub current_work_stream: Option<unsafe extern "C" fn(i32, i32, *mut *mut c_void) -> c_int>,
 }
 

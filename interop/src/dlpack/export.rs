@@ -19,22 +19,22 @@ use super::{
 const LEGACY: i64 = 1;
 /// CUDA's per-thread default stream.
 const PER_THREAD: i64 = 2;
-/// The consumer orders its work itself.
+/// Value for a consumer that orders its work itself.
 const NO_ORDER: i64 = -1;
-/// Dimensions that need no heap allocation of their own.
+/// Maximum number of dimensions that are stored without another heap allocation.
 const INLINE: usize = 4;
 
 /// Returns the `stream` argument to pass to a producer's `__dlpack__`, so that the tensor is ready for later work on
-/// `stream`: the stream's handle, or `None` for an emulated device, whose memory is the host's.
+/// `stream`. The result is the stream's handle, or `None` for an emulated device, whose memory is host memory.
 pub fn stream_argument(stream: &Stream) -> Option<i64> {
     if stream.device().is_emulated() {
         return None;
     }
-    // The driver's null handle is the legacy default stream, which the protocol calls 1.
+    // The driver's null handle denotes the legacy default stream, for which the protocol uses 1.
     Some((stream.handle().0 as i64).max(LEGACY))
 }
 
-/// The device of a buffer's memory.
+/// Returns the DLPack device of a buffer's memory.
 fn device(device: &Device) -> DLDevice {
     match device.is_emulated() {
         true => DLDevice { device_type: DLDevice::CPU, device_id: 0 },
@@ -42,14 +42,13 @@ fn device(device: &Device) -> DLDevice {
     }
 }
 
-/// Returns the stream that stands for a `stream` argument on a CUDA device; `None` if the consumer orders its work
-/// itself.
+/// Returns the stream that a `stream` argument denotes on a CUDA device; `None` if the consumer orders its work itself.
 ///
-/// The per-thread default stream is a different one in each thread. The legacy default stream stands for it: each of
-/// them waits for the other's earlier work.
+/// Each thread has its own per-thread default stream. The legacy default stream is used in its place, because each of
+/// these two streams waits for the other's earlier work.
 ///
 /// # Safety
-/// As for [`Stream::adopt`], unless the argument is none, -1, 1 or 2.
+/// Unless the argument is `None`, -1, 1 or 2, the requirements of [`Stream::adopt`] apply.
 pub(crate) unsafe fn adopt(device: &Device, stream: Option<i64>) -> Result<Option<Stream>> {
     let handle = match stream {
         Some(NO_ORDER) => return Ok(None),
@@ -57,11 +56,12 @@ pub(crate) unsafe fn adopt(device: &Device, stream: Option<i64>) -> Result<Optio
         Some(handle @ PER_THREAD..) => handle,
         Some(stream) => return Err(DlpackError::Stream { stream }.into()),
     };
-    // SAFETY: passed on from the caller; the default stream is never destroyed.
+    // SAFETY: guaranteed by the caller; the default stream is never destroyed.
     unsafe { Stream::adopt(device, StreamHandle(handle as u64)) }.map(Some)
 }
 
-/// A buffer on its way to a DLPack consumer: set its shape, make the consumer's stream wait, and take the C struct.
+/// A buffer to be passed to a DLPack consumer. Set the shape, make the consumer's stream wait, and then take the C
+/// struct.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -81,25 +81,25 @@ pub(crate) unsafe fn adopt(device: &Device, stream: Option<i64>) -> Result<Optio
 /// ```
 pub struct Export(Box<Exported>);
 
-// SAFETY: its pointers are to the box itself or to device memory, which it owns.
+// SAFETY: all pointers refer to the box itself or to device memory that it owns.
 unsafe impl Send for Export {}
-// SAFETY: a shared reference only reads.
+// SAFETY: a shared reference allows only reads.
 unsafe impl Sync for Export {}
 
-/// An exported tensor. Its address is that of `versioned`.
+/// An exported tensor. Its address is the address of `versioned`.
 #[repr(C)]
 pub(super) struct Exported {
-    /// Complete from [`Export::new`] on, except for the pointers into this struct.
+    /// The struct for the consumer. [`Export::new`] sets all fields except the pointers into this value.
     versioned: DLManagedTensorVersioned,
     legacy: MaybeUninit<DLManagedTensor>,
     extents: Extents,
-    /// `None` once the buffer was taken out.
+    /// The buffer; `None` after it was taken out.
     owner: Option<Owner>,
-    /// The stream of the consumer's work.
+    /// Stream on which the consumer enqueues its work.
     consumer: Option<Stream>,
 }
 
-/// Shape, then strides.
+/// Shape, followed by the strides.
 enum Extents {
     Inline([i64; 2 * INLINE]),
     Heap(Box<[i64]>),
@@ -108,7 +108,7 @@ enum Extents {
 impl Extents {
     fn new(shape: &[usize], stride: impl Fn(usize) -> usize) -> Self {
         let rank = shape.len();
-        // A layout was made of these numbers, so they fit.
+        // These numbers were part of a valid layout, so they fit.
         let number = |at| if at < rank { shape[at] as i64 } else { stride(at - rank) as i64 };
         if rank <= INLINE {
             let mut values = [0; 2 * INLINE];
@@ -166,10 +166,12 @@ impl Exported {
         }
     }
 
-    /// Takes out the buffer and frees the struct, if the tensor is all `bytes` of a buffer that is not shared.
+    /// If the tensor consists of all `bytes` bytes of a buffer that is not shared, takes out the buffer and frees the
+    /// struct.
     ///
     /// # Safety
-    /// The struct came from [`Export::publish`], and the caller owns it. If a buffer is returned, it is gone.
+    /// The struct must come from [`Export::publish`], and the caller must own it. If a buffer is returned, the struct
+    /// has been freed.
     #[inline]
     pub(super) unsafe fn take(exported: NonNull<Self>, bytes: usize) -> Option<DeviceBuffer<u8>> {
         // SAFETY: the caller owns the struct.
@@ -188,11 +190,11 @@ impl Exported {
         }
     }
 
-    /// Orders later uses of the memory after the work that is enqueued on the consumer's stream now.
+    /// Orders later uses of the memory after the work that has been enqueued on the consumer's stream so far.
     #[inline]
     fn record_consumer(&mut self) {
         if let Some(consumer) = self.consumer.take() {
-            // It fails in a forked process only, which does not free the memory.
+            // This call fails only in a forked process, which does not free the memory.
             let _ = self.buffer().record_stream(&consumer);
         }
     }
@@ -204,25 +206,25 @@ impl Drop for Exported {
     }
 }
 
-/// Deleter of the versioned form.
+/// Deleter of the versioned format.
 unsafe extern "C" fn delete(tensor: *mut DLManagedTensorVersioned) {
-    // SAFETY: the consumer calls it once, with the struct that it was given.
+    // SAFETY: the consumer calls the deleter once, with the struct that it received.
     drop(unsafe { Box::from_raw((*tensor).manager_ctx.cast::<Exported>()) });
 }
 
-/// Deleter of the unversioned form.
+/// Deleter of the unversioned format.
 unsafe extern "C" fn delete_unversioned(tensor: *mut DLManagedTensor) {
     // SAFETY: as for `delete`.
     drop(unsafe { Box::from_raw((*tensor).manager_ctx.cast::<Exported>()) });
 }
 
-/// Returns the struct of a tensor that this library exported.
+/// Returns the struct of the tensor if this library exported it.
 pub(super) fn exported(tensor: &DLManagedTensorVersioned) -> Option<NonNull<Exported>> {
     let is_own = tensor.deleter.is_some_and(|deleter| fn_addr_eq(deleter, delete as Deleter<_>));
     NonNull::new(tensor.manager_ctx.cast()).filter(|_| is_own)
 }
 
-/// As [`exported`], for the unversioned form.
+/// Like [`exported`], but for the unversioned format.
 pub(super) fn exported_unversioned(tensor: &DLManagedTensor) -> Option<NonNull<Exported>> {
     let is_own = tensor.deleter.is_some_and(|deleter| fn_addr_eq(deleter, delete_unversioned as Deleter<_>));
     NonNull::new(tensor.manager_ctx.cast()).filter(|_| is_own)
@@ -231,20 +233,21 @@ pub(super) fn exported_unversioned(tensor: &DLManagedTensor) -> Option<NonNull<E
 type Deleter<T> = unsafe extern "C" fn(*mut T);
 
 impl Export {
-    /// Exports a buffer as a tensor of one dimension. The consumer may write it.
+    /// Exports a buffer as a one-dimensional tensor to which the consumer may write.
     pub fn new<T: Element>(buffer: DeviceBuffer<T>) -> Self {
         let (ptr, len, buffer) = buffer.into_raw();
         let device = device(buffer.device());
         Self::with_owner::<T>(ptr, len, device, 0, Owner::Unique(buffer))
     }
 
-    /// Exports a buffer that this program goes on reading, as a read-only tensor of one dimension.
+    /// Exports a buffer as a one-dimensional read-only tensor. This program can continue to read the buffer.
     pub fn shared<T: Element>(buffer: Arc<DeviceBuffer<T>>) -> Self {
         let (ptr, len, device) = (buffer.as_device_ptr(), buffer.len(), device(buffer.device()));
         Self::with_owner::<T>(ptr, len, device, DLPACK_FLAG_READ_ONLY, Owner::Shared(buffer))
     }
 
-    /// Exports a tensor with its shape and strides: the inverse of [`Imported::into_tensor`](super::Imported::into_tensor).
+    /// Exports a tensor with its shape and strides. This is the inverse of
+    /// [`Imported::into_tensor`](super::Imported::into_tensor).
     pub fn from_tensor(tensor: super::Tensor) -> Self {
         let (buffer, dtype, shape, strides, is_read_only) = tensor.into_parts();
         let device = device(buffer.device());
@@ -289,11 +292,11 @@ impl Export {
         }
     }
 
-    /// Sets the shape. The elements are all of the buffer, in row-major order.
+    /// Sets the shape. The tensor consists of all elements of the buffer, in row-major order.
     ///
     /// # Errors
-    /// [`DlpackError::Shape`] if the product of the extents is not the buffer's length; [`DlpackError::Dimensions`]
-    /// for more than 64 dimensions. The buffer is then dropped.
+    /// Returns [`DlpackError::Shape`] if the product of the extents is not the buffer's length, or
+    /// [`DlpackError::Dimensions`] for more than 64 dimensions. In these cases, the buffer is dropped.
     pub fn with_shape(self, shape: &[usize]) -> Result<Self> {
         let len = self.len();
         let product = shape.iter().try_fold(1usize, |product, extent| product.checked_mul(*extent));
@@ -304,15 +307,15 @@ impl Export {
         self.with_strides(0, shape, &row_major(shape))
     }
 
-    /// Sets the index of the first element in the buffer, the shape, and the strides in elements. It replaces what was
-    /// set before.
+    /// Sets the index of the first element in the buffer, the shape, and the strides in elements. These settings
+    /// replace earlier ones.
     ///
-    /// The offset is part of the tensor's `data`, and `byte_offset` is 0, because some consumers ignore it.
+    /// The offset is part of the tensor's `data`, and `byte_offset` is 0, because some consumers ignore `byte_offset`.
     ///
     /// # Errors
-    /// [`DlpackError::Shape`] if the elements are not all in the buffer; [`DlpackError::Strides`],
-    /// [`DlpackError::Dimensions`]; [`DlpackError::Broadcast`] and [`DlpackError::Overlap`] for strides that use an
-    /// element twice. The buffer is then dropped.
+    /// Returns [`DlpackError::Shape`] if some elements are outside the buffer; [`DlpackError::Strides`];
+    /// [`DlpackError::Dimensions`]; or [`DlpackError::Broadcast`] or [`DlpackError::Overlap`] for strides that use an
+    /// element twice. In these cases, the buffer is dropped.
     pub fn with_strides(mut self, offset: usize, shape: &[usize], strides: &[usize]) -> Result<Self> {
         if shape.len() != strides.len() {
             return Err(DlpackError::Strides { shape: shape.len(), strides: strides.len() }.into());
@@ -320,7 +323,7 @@ impl Export {
         if shape.len() > MAX_DIMENSIONS {
             return Err(DlpackError::Dimensions { ndim: shape.len() as i64 }.into());
         }
-        // A number beyond `i64` is too large as `i64::MAX` too.
+        // A number that exceeds `i64` is replaced by `i64::MAX`, which is also too large.
         let clamp = |numbers: &[usize]| -> Vec<i64> {
             numbers.iter().map(|number| i64::try_from(*number).unwrap_or(i64::MAX)).collect()
         };
@@ -338,42 +341,42 @@ impl Export {
         Ok(self)
     }
 
-    /// Sets flags, in addition to those that are set: [`DLPACK_FLAG_READ_ONLY`], or
-    /// [`DLPACK_FLAG_IS_COPIED`](super::DLPACK_FLAG_IS_COPIED) if the buffer is a copy made for the consumer.
+    /// Sets additional flags: [`DLPACK_FLAG_READ_ONLY`], or [`DLPACK_FLAG_IS_COPIED`](super::DLPACK_FLAG_IS_COPIED) if
+    /// the buffer is a copy made for the consumer.
     pub fn with_flags(mut self, flags: u64) -> Self {
         self.0.versioned.flags |= flags;
         self
     }
 
-    /// The device of the memory.
+    /// Returns the DLPack device of the memory.
     pub fn device(&self) -> DLDevice {
         self.tensor().device
     }
 
-    /// The stream of the buffer's own copies.
+    /// Returns the stream of the buffer.
     pub fn stream(&self) -> &Stream {
         self.0.buffer().stream()
     }
 
-    /// The tensor, without shape and strides.
+    /// Returns the tensor, without shape and strides.
     pub(crate) fn tensor(&self) -> &DLTensor {
         &self.0.versioned.dl_tensor
     }
 
-    /// The extents and the strides.
+    /// Returns the extents and the strides.
     pub(crate) fn extents(&mut self) -> (Vec<i64>, Vec<i64>) {
         let rank = self.tensor().ndim as usize;
         let values = &self.0.extents.values()[..2 * rank];
         (values[..rank].to_vec(), values[rank..].to_vec())
     }
 
-    /// True if the elements are in row-major order without gaps.
+    /// Returns true if the tensor is contiguous, in row-major order.
     pub(crate) fn is_packed(&mut self) -> bool {
         let (shape, strides) = self.extents();
         Layout::new(&shape, Some(&strides)).is_ok_and(|layout| layout.is_packed)
     }
 
-    /// The stream of [`Self::ready_on`].
+    /// Returns the stream that was passed to [`Self::ready_on`].
     pub(crate) fn consumer(&self) -> Option<&Stream> {
         self.0.consumer.as_ref()
     }
@@ -386,50 +389,53 @@ impl Export {
         usize::from(self.tensor().dtype.bits / 8)
     }
 
-    /// Length of the buffer, in elements.
+    /// Returns the length of the buffer, in elements.
     fn len(&self) -> usize {
         self.0.buffer().as_bytes().1 / self.element_bytes()
     }
 
-    /// Makes later work on `stream`, the consumer's, wait for all earlier work on the buffer. The buffer's memory is
-    /// reused only after the work that is enqueued on `stream` when the consumer calls the deleter.
+    /// Makes later work on the consumer's stream `stream` wait for all earlier work on the buffer. After the consumer
+    /// has called the deleter, the buffer's memory is reused only after the work that was enqueued on `stream` before
+    /// that call.
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`] for a stream of another device; any [driver error](Error::Driver);
-    /// [`GraphError`](warpsmith_runtime::GraphError) if a capture of either does not allow the wait.
+    /// Returns [`Error::DifferentDevices`] for a stream of another device,
+    /// [`GraphError`](warpsmith_runtime::GraphError) if a capture does not allow the wait, or any [driver
+    /// error](Error::Driver).
     pub fn ready_on(&mut self, stream: &Stream) -> Result<()> {
         let what = || ("exporting a tensor".to_owned(), "the buffer".to_owned());
         stream.check_device(self.stream().device(), what)?;
         let access = if self.is_read_only() { Access::Read } else { Access::Write };
         let used = [self.0.buffer().used(access)];
-        // SAFETY: nothing is enqueued but waits.
+        // SAFETY: only waits are enqueued.
         unsafe { stream.enqueue_named("DLPack export", &used, |_| Ok::<_, Error>(())) }?;
         self.0.consumer = Some(stream.clone());
         Ok(())
     }
 
-    /// As [`Self::ready_on`], for the `stream` argument that a consumer passed to `__dlpack__`:
+    /// Like [`Self::ready_on`], but for the `stream` argument that a consumer passed to `__dlpack__`:
     ///
     /// | argument | CUDA device | emulated device |
     /// | --- | --- | --- |
     /// | `None` | CUDA's legacy default stream waits | this call waits for the buffer's work |
-    /// | 1, 2 | the legacy, the per-thread default stream waits | an error |
-    /// | a handle | this stream waits | an error |
-    /// | -1 | nothing waits: the consumer orders its work, up to the deleter | the same |
+    /// | 1 or 2 | the legacy or the per-thread default stream waits | error |
+    /// | stream handle | this stream waits | error |
+    /// | -1 | no stream waits: the consumer orders its own work until it calls the deleter | same |
     ///
-    /// A stream that is being captured by the consumer cannot wait: pass -1, and order the work before the capture.
+    /// A stream that the consumer is capturing cannot wait. In this case, the consumer must pass -1, and order the work
+    /// before the capture.
     ///
     /// # Errors
-    /// [`DlpackError::Stream`] for 0 and other negative numbers, [`DlpackError::HostStream`]; as [`Self::ready_on`]; a
-    /// fault of a kernel that was waited for.
+    /// Returns [`DlpackError::Stream`] for 0 and for negative numbers other than -1, [`DlpackError::HostStream`], the
+    /// same errors as [`Self::ready_on`], or the fault of a kernel for which the call waited.
     ///
     /// # Safety
-    /// A handle is of a stream of the buffer's device that lives until the deleter has been called, and is not being
-    /// captured.
+    /// A handle must denote a stream of the buffer's device that exists until the deleter has been called. The stream
+    /// must not be in a capture.
     pub unsafe fn ready_for(&mut self, stream: Option<i64>) -> Result<()> {
         let home = self.stream().clone();
         if !home.device().is_emulated() {
-            // SAFETY: passed on from the caller.
+            // SAFETY: guaranteed by the caller.
             let stream = unsafe { adopt(home.device(), stream) }?;
             return stream.map_or(Ok(()), |stream| self.ready_on(&stream));
         }
@@ -454,16 +460,17 @@ impl Export {
         self.publish().cast()
     }
 
-    /// Returns the C struct of versions before 1.0, for a capsule `dltensor`: for consumers that pass no `max_version`.
+    /// Returns the C struct of versions before 1.0, for a capsule `dltensor`. Use it for consumers that pass no
+    /// `max_version`.
     ///
     /// # Errors
-    /// [`DlpackError::ReadOnlyUnversioned`]; the buffer is then dropped.
+    /// Returns [`DlpackError::ReadOnlyUnversioned`] for a read-only tensor. In this case, the buffer is dropped.
     pub fn into_raw_unversioned(self) -> Result<NonNull<DLManagedTensor>> {
         if self.is_read_only() {
             return Err(DlpackError::ReadOnlyUnversioned.into());
         }
         let exported = self.publish();
-        // SAFETY: the struct was just made, and nothing else uses it.
+        // SAFETY: the struct was just created, and nothing else uses it.
         let Exported { versioned: DLManagedTensorVersioned { dl_tensor, .. }, legacy, .. } =
             unsafe { &mut *exported.as_ptr() };
         let deleter = Some(delete_unversioned as _);
@@ -476,13 +483,13 @@ impl Export {
         Ok(unsafe { NonNull::new_unchecked(addr_of_mut!((*exported.as_ptr()).legacy).cast()) })
     }
 
-    /// Sets the pointers into the struct, which does not move from now on.
+    /// Sets the pointers into the struct, which must not move afterwards.
     #[inline]
     fn publish(self) -> NonNull<Exported> {
         let exported = NonNull::from(Box::leak(self.0));
         let raw = exported.as_ptr();
-        // SAFETY: the box is owned here. References end with the statements; the pointers made of them stay valid,
-        // because later accesses are through `raw`.
+        // SAFETY: the box is owned here. Each reference ends with its statement. Pointers derived from the references
+        // stay valid, because later accesses use `raw`.
         unsafe {
             let rank = (*raw).versioned.dl_tensor.ndim as usize;
             let values = (*raw).extents.values().as_mut_ptr();

@@ -1,4 +1,4 @@
-//! [`Imported`]: tensors of other code, checked.
+//! [`Imported`]: tensors that other code produced, after they were checked.
 
 use std::any::Any;
 use std::fmt;
@@ -15,21 +15,21 @@ use super::{
     DLPACK_MAJOR_VERSION, DLPackVersion, DLTensor, DlpackError, Element, Tensor,
 };
 
-/// A tensor that this program owns: dropping it calls the deleter, or drops the owner.
+/// A tensor that this program owns. Dropping it calls the deleter or drops the owner.
 enum Managed {
     Versioned(NonNull<DLManagedTensorVersioned>),
     Unversioned(NonNull<DLManagedTensor>),
-    /// A tensor with its flags and its owner, which is `None` once it was moved out.
+    /// A tensor with its flags and its owner, which is `None` after the owner was moved out.
     Described(DLTensor, u64, Option<Box<dyn Any + Send>>),
 }
 
-// SAFETY: the protocol allows to use a tensor, and to call its deleter, on any thread.
+// SAFETY: the protocol allows any thread to use a tensor and to call its deleter.
 unsafe impl Send for Managed {}
 
 impl Managed {
     fn tensor(&self) -> &DLTensor {
         match self {
-            // SAFETY: the struct is owned, and stays until its deleter is called.
+            // SAFETY: the struct is owned, and is valid until its deleter is called.
             Self::Versioned(managed) => unsafe { &managed.as_ref().dl_tensor },
             // SAFETY: as above.
             Self::Unversioned(managed) => unsafe { &managed.as_ref().dl_tensor },
@@ -37,7 +37,7 @@ impl Managed {
         }
     }
 
-    /// Returns the flags; the unversioned form has none.
+    /// Returns the flags; 0 for the unversioned format.
     fn flags(&self) -> u64 {
         match self {
             // SAFETY: as in `tensor`.
@@ -70,7 +70,7 @@ impl Drop for Managed {
             };
             return drop_elsewhere(Box::new(moved));
         }
-        // SAFETY: the struct is owned, so its deleter was not called. Nothing uses the tensor any more.
+        // SAFETY: the struct is owned, so its deleter has not been called. The tensor is no longer in use.
         unsafe {
             match self {
                 Self::Versioned(managed) => {
@@ -87,9 +87,9 @@ impl Drop for Managed {
     }
 }
 
-/// A tensor of a DLPack producer, whose shape and strides are valid. Convert it to a buffer or a [`Tensor`].
+/// A tensor from a DLPack producer, with a valid shape and valid strides. Convert it to a buffer or a [`Tensor`].
 ///
-/// Dropping it calls the tensor's deleter.
+/// Dropping this value calls the tensor's deleter.
 pub struct Imported {
     managed: Managed,
     layout: Layout,
@@ -97,70 +97,71 @@ pub struct Imported {
 }
 
 impl Imported {
-    /// Takes a tensor from a capsule `dltensor_versioned`, or from a function of the exchange table. Rename the capsule
-    /// to `used_dltensor_versioned` afterwards, whatever is returned.
+    /// Imports a tensor from a capsule `dltensor_versioned` or from a function of the exchange table. Afterwards,
+    /// rename the capsule to `used_dltensor_versioned`, even if an error is returned.
     ///
     /// # Errors
-    /// [`DlpackError`]: `NoTensor`, `Version`, `Dimensions`, `NoShape`, `NegativeExtent`, `NegativeStride`,
-    /// `Broadcast`, `Overlap`, `TooLarge`, `NoData`. The deleter has then been called.
+    /// Returns one of these variants of [`DlpackError`], after the deleter has been called: `NoTensor`, `Version`,
+    /// `Dimensions`, `NoShape`, `NegativeExtent`, `NegativeStride`, `Broadcast`, `Overlap`, `TooLarge`, `NoData`.
     ///
     /// # Safety
-    /// `tensor` is null or points to a tensor that the caller owns. All fields are valid if its major version is 1:
-    /// `shape` and `strides` point to `ndim` numbers or are null. From the first element to the last, including gaps
-    /// between them, the memory is valid until the deleter is called. Until then only this program uses it, or only
-    /// reads it if the tensor is read-only. The stream condition is that of [`Self::into_buffer`].
+    /// `tensor` must be null or point to a tensor that the caller owns. If its major version is 1, all fields must be
+    /// valid, and `shape` and `strides` must each be null or point to `ndim` numbers. The memory from the first element
+    /// to the last, including the gaps between elements, must be valid until the deleter is called. Until then, only
+    /// this program may use the memory; if the tensor is read-only, all code may only read it. The stream requirement
+    /// of [`Self::into_buffer`] applies.
     pub unsafe fn from_raw(tensor: *mut DLManagedTensorVersioned) -> Result<Self> {
         let tensor = NonNull::new(tensor).ok_or(DlpackError::NoTensor)?;
         let managed = Managed::Versioned(tensor);
-        // SAFETY: the version has the same place in every layout.
+        // SAFETY: the version has the same offset in every layout.
         let DLPackVersion { major, minor } = unsafe { (&raw const (*tensor.as_ptr()).version).read() };
         if major != DLPACK_MAJOR_VERSION {
             return Err(DlpackError::Version { major, minor }.into());
         }
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { Self::new(managed) }
     }
 
-    /// As [`Self::from_raw`], for the form of versions before 1.0: a capsule `dltensor`.
+    /// Like [`Self::from_raw`], but for the format before version 1.0 (capsule `dltensor`).
     ///
     /// # Errors
-    /// As [`Self::from_raw`], except for the version.
+    /// Returns the same errors as [`Self::from_raw`], except `Version`.
     ///
     /// # Safety
-    /// As for [`Self::from_raw`].
+    /// The requirements of [`Self::from_raw`] apply.
     pub unsafe fn from_raw_unversioned(tensor: *mut DLManagedTensor) -> Result<Self> {
         let tensor = NonNull::new(tensor).ok_or(DlpackError::NoTensor)?;
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { Self::new(Managed::Unversioned(tensor)) }
     }
 
-    /// As [`Self::from_raw`], for a tensor of code without DLPack: `owner` takes the place of the deleter, and frees the
-    /// tensor when it is dropped. `flags` are `DLPACK_FLAG_…`.
+    /// Like [`Self::from_raw`], but for a tensor from code that does not support DLPack. Instead of a deleter, dropping
+    /// `owner` frees the tensor. `flags` is a combination of the constants `DLPACK_FLAG_…`.
     ///
     /// # Errors
-    /// As [`Self::from_raw`], except for the version.
+    /// Returns the same errors as [`Self::from_raw`], except `Version`.
     ///
     /// # Safety
-    /// As for [`Self::from_raw`]. `shape` and `strides` stay valid until the owner is dropped, even if the owner is
-    /// moved.
+    /// The requirements of [`Self::from_raw`] apply. `shape` and `strides` must stay valid until the owner is dropped,
+    /// even if the owner is moved.
     pub unsafe fn from_tensor(tensor: DLTensor, flags: u64, owner: impl Any + Send) -> Result<Self> {
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { Self::new(Managed::Described(tensor, flags, Some(Box::new(owner)))) }
     }
 
-    /// Calls the deleter, or drops the owner, as soon as the buffer or tensor is dropped, without waiting for its work:
-    /// see [`DeviceBuffer::from_raw_stream_ordered`]. It has no effect on host memory.
+    /// Makes dropping the buffer or tensor call the deleter or drop the owner immediately, without waiting for enqueued
+    /// work; see [`DeviceBuffer::from_raw_stream_ordered`]. This method has no effect on host memory.
     ///
     /// # Safety
-    /// The memory stays valid for the work that is enqueued on the stream of the conversion at that time. PyTorch and
-    /// other frameworks with a caching allocator reuse memory in the order of the stream that `current_work_stream`
-    /// returns.
+    /// After the deleter has been called, the memory must stay valid for the work that is already enqueued on the
+    /// stream of the conversion. PyTorch and other frameworks with a caching allocator reuse memory in the order of the
+    /// stream that `current_work_stream` returns.
     pub unsafe fn stream_ordered(self) -> Self {
         Self { is_stream_ordered: true, ..self }
     }
 
     /// # Safety
-    /// As for [`Self::from_raw`], with a tensor of this version.
+    /// The requirements of [`Self::from_raw`] apply, for a tensor of this version.
     unsafe fn new(managed: Managed) -> Result<Self> {
         let DLTensor { data, ndim, shape, .. } = *managed.tensor();
         if !(0..=MAX_DIMENSIONS as i32).contains(&ndim) {
@@ -182,57 +183,58 @@ impl Imported {
         let rank = self.managed.tensor().ndim as usize;
         match numbers.is_null() || rank == 0 {
             true => None,
-            // SAFETY: the tensor has this many numbers there, which stay until its deleter is called.
+            // SAFETY: the pointer refers to this many numbers, which are valid until the deleter is called.
             false => Some(unsafe { std::slice::from_raw_parts(numbers, rank) }),
         }
     }
 
-    /// Extents.
+    /// Returns the size of each dimension.
     pub fn shape(&self) -> &[i64] {
         self.numbers(self.managed.tensor().shape).unwrap_or_default()
     }
 
-    /// Strides, in elements; `None` for row-major order without gaps.
+    /// Returns the strides, in elements; `None` for a contiguous tensor in row-major order.
     pub fn strides(&self) -> Option<&[i64]> {
         self.numbers(self.managed.tensor().strides)
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn elements(&self) -> usize {
         self.layout.elements
     }
 
-    /// Type of the elements.
+    /// Returns the element type.
     pub fn data_type(&self) -> DLDataType {
         self.managed.tensor().dtype
     }
 
-    /// Device of the memory. The index may be that of another numbering.
+    /// Returns the device of the memory. The producer may number devices differently from this process.
     pub fn device(&self) -> DLDevice {
         self.managed.tensor().device
     }
 
-    /// `DLPACK_FLAG_…`; 0 for the unversioned form.
+    /// Returns the flags (`DLPACK_FLAG_…`); 0 for the unversioned format.
     pub fn flags(&self) -> u64 {
         self.managed.flags()
     }
 
-    /// Returns true if the tensor may not be written. The unversioned form cannot say so.
+    /// Returns true if the tensor is read-only. The unversioned format cannot express this.
     pub fn is_read_only(&self) -> bool {
         self.flags() & DLPACK_FLAG_READ_ONLY != 0
     }
 
-    /// Converts to a buffer on `stream`, in place. The deleter is called after the buffer's last use.
+    /// Converts the tensor to a buffer on `stream`, without copying. The deleter is called after the buffer's last use.
     ///
     /// The tensor must be ready for later work on `stream`: pass [`stream_argument`](super::stream_argument) to the
-    /// producer's `__dlpack__`, or use the stream that `current_work_stream` of its exchange table returns. A tensor
-    /// that this library exported comes back as the same buffer, whose own stream is unchanged.
+    /// producer's `__dlpack__`, or use the stream that `current_work_stream` of its exchange table returns. If this
+    /// library exported the tensor, the original buffer with its original stream is returned.
     ///
-    /// Work on host memory runs on an emulated device, in the background: synchronize before other code uses it.
+    /// Work on host memory runs asynchronously on an emulated device. Synchronize before other code uses the memory.
     ///
     /// # Errors
-    /// [`DlpackError`]: `DataType`, `Lanes`, `SubByte`, `ReadOnly`, `NotContiguous`, `Device`, `Offset`, `Misaligned`;
-    /// as [`DeviceBuffer::from_raw`]. The deleter has then been called.
+    /// Returns one of these variants of [`DlpackError`], or the same errors as [`DeviceBuffer::from_raw`], after the
+    /// deleter has been called: `DataType`, `Lanes`, `SubByte`, `ReadOnly`, `NotContiguous`, `Device`, `Offset`,
+    /// `Misaligned`.
     pub fn into_buffer<T: Element>(self, stream: &Stream) -> Result<DeviceBuffer<T>> {
         self.data_type().check(T::DATA_TYPE)?;
         if self.is_read_only() {
@@ -252,11 +254,13 @@ impl Imported {
         buffer.cast()
     }
 
-    /// Converts to a tensor on `stream`, in place, with elements of any type, any strides that do not overlap, and
-    /// possibly read-only. The conditions are those of [`Self::into_buffer`].
+    /// Converts to a [`Tensor`] on `stream`, without copying. The elements can have any type and any strides that do
+    /// not make elements overlap, and the tensor can be read-only. The stream requirement of [`Self::into_buffer`]
+    /// applies.
     ///
     /// # Errors
-    /// As [`Self::into_buffer`], except for `DataType`, `ReadOnly`, `NotContiguous` and `Misaligned`.
+    /// Returns the same errors as [`Self::into_buffer`], except `DataType`, `ReadOnly`, `NotContiguous` and
+    /// `Misaligned`.
     pub fn into_tensor(self, stream: &Stream) -> Result<Tensor> {
         let (data_type, is_read_only) = (self.data_type(), self.is_read_only());
         data_type.check_whole()?;
@@ -265,8 +269,8 @@ impl Imported {
         Ok(Tensor::new(buffer, data_type, extents, is_read_only))
     }
 
-    /// Makes a buffer of whole elements of `bytes` bytes, as units of `T`, from the first element to the last. The
-    /// buffer owns the tensor.
+    /// Creates a buffer that extends from the first element to the last and owns the tensor. Elements have `bytes`
+    /// bytes; the units of the buffer have type `T`.
     fn adopt<T: Element>(self, stream: &Stream, bytes: usize) -> Result<DeviceBuffer<T>> {
         let Self { managed, layout: Layout { span, .. }, is_stream_ordered } = self;
         let span = span * (bytes / size_of::<T>());
@@ -292,7 +296,7 @@ impl Imported {
         }
         let host = NonNull::new(std::ptr::with_exposed_provenance_mut::<T>(ptr.0 as usize));
         // SAFETY: the tensor has these elements until its deleter is called, which dropping `managed` does. The caller
-        // of `from_raw` promised the rest.
+        // of `from_raw` guarantees the rest.
         unsafe {
             match host {
                 Some(host) if is_host => DeviceBuffer::from_host_raw(stream, host, span, managed),

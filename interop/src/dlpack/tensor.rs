@@ -1,4 +1,4 @@
-//! [`Tensor`]: an imported tensor with strides, or for reading only.
+//! [`Tensor`]: an imported tensor, which can have strides or be read-only.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use warpsmith_runtime::{
 use super::layout::row_major;
 use super::{DLDataType, DlpackError, Element};
 
-/// An imported tensor: elements in device memory, with a shape and strides. Views of it are arguments of kernels.
+/// An imported tensor: elements in device memory, with a shape and strides. Its views can be passed to kernels.
 ///
 /// ```
 /// use warpsmith_interop::dlpack::{Export, Imported};
@@ -33,7 +33,7 @@ use super::{DLDataType, DlpackError, Element};
 /// ```
 #[derive(Debug)]
 pub struct Tensor {
-    /// From the first element to the last.
+    /// Memory from the first element to the last.
     buffer: DeviceBuffer<u8>,
     data_type: DLDataType,
     extents: Extents,
@@ -53,7 +53,7 @@ impl Extents {
     pub(super) fn new(shape: &[i64], strides: Option<&[i64]>, is_packed: bool) -> Self {
         let shape: Vec<usize> = shape.iter().map(|extent| *extent as usize).collect();
         let mut packed = row_major(&shape);
-        // The strides of dimensions with one element, and of tensors without any, may be anything.
+        // The strides of dimensions with one element and of tensors without elements are arbitrary.
         if let Some(strides) = strides.filter(|_| !is_packed) {
             let used = (0..shape.len()).filter(|&dimension| shape[dimension] > 1);
             used.for_each(|dimension| packed[dimension] = strides[dimension] as usize);
@@ -72,11 +72,11 @@ impl Tensor {
         Self { buffer, data_type, extents, is_read_only }
     }
 
-    /// Makes a contiguous tensor of a buffer's bytes.
+    /// Creates a contiguous tensor from a buffer's bytes.
     ///
     /// # Errors
-    /// [`DlpackError::Shape`] if the shape has another size; [`DlpackError::Lanes`], [`DlpackError::SubByte`]. The
-    /// buffer is then dropped.
+    /// Returns [`DlpackError::Shape`] if the shape does not match the buffer's size, [`DlpackError::Lanes`], or
+    /// [`DlpackError::SubByte`]. In these cases, the buffer is dropped.
     pub fn from_buffer(buffer: DeviceBuffer<u8>, data_type: DLDataType, shape: &[usize]) -> Result<Self> {
         data_type.check_whole()?;
         let bytes = usize::from(data_type.bits / 8);
@@ -89,13 +89,13 @@ impl Tensor {
         Ok(Self { buffer, data_type, extents, is_read_only: false })
     }
 
-    /// Returns the parts of [`Export::from_tensor`](super::Export::from_tensor).
+    /// Returns the parts from which [`Export::from_tensor`](super::Export::from_tensor) creates an export.
     pub(super) fn into_parts(self) -> (DeviceBuffer<u8>, DLDataType, Vec<usize>, Vec<usize>, bool) {
         let Self { buffer, data_type, extents: Extents { shape, strides, .. }, is_read_only } = self;
         (buffer, data_type, shape, strides, is_read_only)
     }
 
-    /// Swaps two dimensions, without moving elements.
+    /// Swaps two dimensions without moving elements.
     ///
     /// ```
     /// # use warpsmith_interop::dlpack::{Element, Tensor};
@@ -112,7 +112,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If the tensor does not have both dimensions.
+    /// Panics if the tensor does not have both dimensions.
     pub fn swap_dimensions(&mut self, one: usize, other: usize) {
         let Extents { shape, strides, is_packed } = &mut self.extents;
         shape.swap(one, other);
@@ -122,38 +122,38 @@ impl Tensor {
             shape.contains(&0) || (0..shape.len()).all(|at| shape[at] == 1 || strides[at] == packed[at]);
     }
 
-    /// Addresses from the first element to the last.
+    /// Returns the address range from the first element to the last.
     pub fn byte_range(&self) -> Range<u64> {
         let start = self.buffer.as_device_ptr().0;
         start..start + self.buffer.len() as u64
     }
 
-    /// Type of the elements.
+    /// Returns the element type.
     pub fn data_type(&self) -> DLDataType {
         self.data_type
     }
 
-    /// The stream of the conversion.
+    /// Returns the stream that was passed to the conversion.
     pub fn stream(&self) -> &Stream {
         self.buffer.stream()
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn elements(&self) -> usize {
         self.extents.shape.iter().product()
     }
 
-    /// Extents.
+    /// Returns the size of each dimension.
     pub fn shape(&self) -> &[usize] {
         &self.extents.shape
     }
 
-    /// Strides, in elements.
+    /// Returns the strides, in elements.
     pub fn strides(&self) -> &[usize] {
         &self.extents.strides
     }
 
-    /// Returns true if the tensor can only be read.
+    /// Returns true if the tensor is read-only.
     pub fn is_read_only(&self) -> bool {
         self.is_read_only
     }
@@ -171,13 +171,13 @@ impl Tensor {
         if self.is_read_only { Err(DlpackError::ReadOnly.into()) } else { Ok(()) }
     }
 
-    /// Returns all elements in memory, and the gaps between them.
+    /// Returns all elements, including the gaps between them.
     fn elements_as<T: Element>(&self) -> Result<DeviceSlice<'_, T>> {
         self.data_type.check(T::DATA_TYPE)?;
         self.buffer.as_slice().cast()
     }
 
-    /// As [`Self::elements_as`], for writing.
+    /// Like [`Self::elements_as`], but for writing.
     fn elements_as_mut<T: Element>(&mut self) -> Result<DeviceSliceMut<'_, T>> {
         self.check_writable()?;
         self.data_type.check(T::DATA_TYPE)?;
@@ -187,7 +187,7 @@ impl Tensor {
     /// Returns the elements of a contiguous tensor, for reading.
     ///
     /// # Errors
-    /// [`DlpackError::NotContiguous`], [`DlpackError::DataType`].
+    /// Returns [`DlpackError::NotContiguous`] or [`DlpackError::DataType`].
     pub fn as_slice<T: Element>(&self) -> Result<DeviceSlice<'_, T>> {
         self.check_contiguous()?;
         self.elements_as()
@@ -196,7 +196,7 @@ impl Tensor {
     /// Returns the elements of a contiguous tensor, for writing.
     ///
     /// # Errors
-    /// [`DlpackError::NotContiguous`], [`DlpackError::ReadOnly`].
+    /// Returns [`DlpackError::NotContiguous`], [`DlpackError::DataType`] or [`DlpackError::ReadOnly`].
     pub fn as_mut_slice<T: Element>(&mut self) -> Result<DeviceSliceMut<'_, T>> {
         self.check_contiguous()?;
         self.elements_as_mut()
@@ -205,7 +205,8 @@ impl Tensor {
     /// Returns the buffer of a contiguous tensor.
     ///
     /// # Errors
-    /// [`DlpackError::NotContiguous`], [`DlpackError::ReadOnly`]; the tensor is then dropped.
+    /// Returns [`DlpackError::DataType`], [`DlpackError::NotContiguous`] or [`DlpackError::ReadOnly`]. In these cases,
+    /// the tensor is dropped.
     pub fn into_buffer<T: Element>(self) -> Result<DeviceBuffer<T>> {
         self.data_type.check(T::DATA_TYPE)?;
         self.check_contiguous()?;
@@ -213,7 +214,7 @@ impl Tensor {
         self.buffer.cast()
     }
 
-    /// Returns the extents and strides of a view of `N` dimensions, whose last one has stride 1. A view's strides
+    /// Returns the extents and strides of an `N`-dimensional view whose last dimension has stride 1. A view's strides
     /// cannot be smaller than the contiguous ones, even in a dimension with one element.
     fn view<const N: usize>(&self) -> Result<([usize; N], [usize; N])> {
         let Extents { shape, strides: found, .. } = &self.extents;
@@ -234,37 +235,38 @@ impl Tensor {
         }
     }
 
-    /// Returns a tensor of two dimensions as rows, for reading.
+    /// Returns a view of a two-dimensional tensor as rows, for reading.
     ///
     /// # Errors
-    /// [`DlpackError::Rank`], [`DlpackError::ColumnStride`]; as [`DeviceSlice::as_2d_strided`].
+    /// Returns [`DlpackError::Rank`], [`DlpackError::ColumnStride`], [`DlpackError::DataType`], or the same errors as
+    /// [`DeviceSlice::as_2d_strided`].
     pub fn as_2d<T: Element>(&self) -> Result<DeviceSlice2<'_, T>> {
         let ([rows, columns], [row_stride, _]) = self.view()?;
         self.elements_as()?.as_2d_strided(rows, columns, row_stride)
     }
 
-    /// Returns a tensor of two dimensions as rows, for writing.
+    /// Returns a view of a two-dimensional tensor as rows, for writing.
     ///
     /// # Errors
-    /// As [`Self::as_2d`]; [`DlpackError::ReadOnly`].
+    /// Returns the same errors as [`Self::as_2d`], or [`DlpackError::ReadOnly`].
     pub fn as_2d_mut<T: Element>(&mut self) -> Result<DeviceSliceMut2<'_, T>> {
         let ([rows, columns], [row_stride, _]) = self.view()?;
         self.elements_as_mut()?.into_2d_strided(rows, columns, row_stride)
     }
 
-    /// Returns a tensor of three dimensions as planes of rows, for reading.
+    /// Returns a view of a three-dimensional tensor as planes of rows, for reading.
     ///
     /// # Errors
-    /// As [`Self::as_2d`]; as [`DeviceSlice::as_3d_strided`].
+    /// Returns the same errors as [`Self::as_2d`] and [`DeviceSlice::as_3d_strided`].
     pub fn as_3d<T: Element>(&self) -> Result<DeviceSlice3<'_, T>> {
         let (shape, [plane_stride, row_stride, _]) = self.view()?;
         self.elements_as()?.as_3d_strided(shape, [plane_stride, row_stride])
     }
 
-    /// Returns a tensor of three dimensions as planes of rows, for writing.
+    /// Returns a view of a three-dimensional tensor as planes of rows, for writing.
     ///
     /// # Errors
-    /// As [`Self::as_3d`]; [`DlpackError::ReadOnly`].
+    /// Returns the same errors as [`Self::as_3d`], or [`DlpackError::ReadOnly`].
     pub fn as_3d_mut<T: Element>(&mut self) -> Result<DeviceSliceMut3<'_, T>> {
         let (shape, [plane_stride, row_stride, _]) = self.view()?;
         self.elements_as_mut()?.into_3d_strided(shape, [plane_stride, row_stride])

@@ -124,18 +124,19 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Self::of_owner(stream, ptr, len, Owner::with_condition(owner, Box::new(may_use)))
     }
 
-    /// As [`Self::from_raw`], for memory that its owner frees in stream order, as `cudaFreeAsync` and the caching
-    /// allocators of PyTorch and JAX do: later work on `stream` may reuse the memory, and other work may not. The owner
-    /// is dropped at once when the buffer is dropped, after `stream` was made to wait for the work of other streams. On
-    /// a single stream, no driver call is needed, so the buffer may be made and dropped while other code captures
-    /// `stream`.
+    /// Like [`Self::from_raw`], but for memory that its owner frees in stream order, as `cudaFreeAsync` and the caching
+    /// allocators of PyTorch and JAX do: only later work on `stream` may reuse the memory. When the buffer is dropped,
+    /// `stream` is made to wait for the work of other streams, and then the owner is dropped immediately. If the buffer
+    /// was used only on `stream`, no driver call is needed, so the buffer may be created and dropped while other code
+    /// captures `stream`.
     ///
     /// # Errors
-    /// As [`Self::from_raw`], except that the device of the memory is not looked up.
+    /// Returns the same errors as [`Self::from_raw`], except that the device of the memory is not checked.
     ///
     /// # Safety
-    /// As for [`Self::from_raw`]; the memory is of the stream's device. In contrast to it, after the owner was dropped, the memory must stay valid for the work that
-    /// is enqueued on `stream` at that time.
+    /// The requirements of [`Self::from_raw`] apply, and the memory must belong to the stream's device. In addition,
+    /// after the owner has been dropped, the memory must stay valid for the work that was enqueued on `stream` before
+    /// the drop.
     pub unsafe fn from_raw_stream_ordered(
         stream: &Stream,
         ptr: DevicePtr,
@@ -145,15 +146,15 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Self::of_owner(stream, ptr, len, Owner::stream_ordered(owner))
     }
 
-    /// As [`Self::from_raw`], for `len` elements of host memory that is not page-locked, on an emulated device. Several
-    /// buffers may be made of the same memory. A GPU cannot use such memory in place: page-lock it with
+    /// Like [`Self::from_raw`], but for `len` elements of host memory that is not page-locked, on an emulated device.
+    /// Several buffers may refer to the same memory. A GPU cannot use such memory in place; page-lock it with
     /// [`MappedBuffer::register_raw`](crate::MappedBuffer::register_raw).
     ///
     /// # Errors
-    /// As [`Self::from_raw`]; a [driver error](crate::Error::Driver) for a GPU.
+    /// Returns the same errors as [`Self::from_raw`], or a [driver error](crate::Error::Driver) if the device is a GPU.
     ///
     /// # Safety
-    /// As for [`Self::from_raw`].
+    /// The requirements of [`Self::from_raw`] apply.
     pub unsafe fn from_host_raw(
         stream: &Stream,
         host: NonNull<T>,
@@ -162,15 +163,15 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ) -> Result<Self> {
         let ptr = DevicePtr(host.as_ptr().expose_provenance() as u64);
         let mut owner = Exposed { range: None, owner };
-        // `from_raw` refuses a larger size.
+        // `from_raw` rejects a larger size.
         let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| *bytes <= isize::MAX as usize);
         if let Some(bytes @ 1..) = bytes {
             let (device, host) = (stream.device(), host.cast::<c_void>());
-            // SAFETY: the memory stays until `owner` conceals it.
+            // SAFETY: the memory is valid until `owner` ends its exposure to the driver.
             device.call(|driver, context| unsafe { driver.host_expose(context, host.as_ptr(), bytes) })?;
             owner.range = Some((device.clone(), host, bytes));
         }
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { Self::from_raw(stream, ptr, len, owner) }
     }
 
@@ -197,7 +198,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
                 return Err(refused("they end beyond the last address".to_owned()));
             }
             if owner.is_stream_ordered() {
-                // The allocator that frees in stream order knows its device.
+                // Memory that is freed in stream order belongs to the device of the stream.
                 let storage = Storage::foreign(stream, ptr, bytes, Usage::new(stream), owner);
                 return Ok(Self { storage, len, elements: PhantomData });
             }
@@ -268,7 +269,7 @@ impl<O> Drop for Exposed<O> {
     fn drop(&mut self) {
         let Some((device, host, bytes)) = self.range.take() else { return };
         let _quiet = Quiet::begin();
-        // SAFETY: the range was exposed, and no work uses it any more.
+        // SAFETY: the range was exposed, and work no longer uses it.
         let concealed =
             device.call_lost(|driver, context| unsafe { driver.host_conceal(context, host.as_ptr(), bytes) });
         device.0.health.record_drop(concealed);

@@ -162,13 +162,13 @@ impl Stream {
     /// The stream must belong to this device's primary context. It must not be destroyed before every handle to it and
     /// every buffer that was used on it is dropped. The stream must not be in a capture at the time of the call.
     pub unsafe fn adopt(device: &Device, handle: StreamHandle) -> Result<Self> {
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { Self::adopt_kept(device, handle, None) }
     }
 
-    /// As [`Self::adopt`], for a stream that `owner` keeps alive, for example an `Arc` of the other library's stream.
-    /// The owner is dropped after the last handle to the stream and the last buffer that was used on it. It is dropped
-    /// immediately if the call fails, or if an earlier adoption of the stream has an owner.
+    /// Like [`Self::adopt`], but for a stream that `owner` keeps alive, for example an `Arc` of the other library's
+    /// stream. The owner is dropped after the last handle to the stream and the last buffer that was used on it. It is
+    /// dropped immediately if the call fails, or if an earlier adoption of the stream has an owner.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -189,7 +189,7 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// As for [`Self::adopt`].
+    /// Returns the same errors as [`Self::adopt`].
     ///
     /// # Safety
     /// The stream must belong to this device's primary context, and must exist until the owner is dropped. The stream
@@ -204,7 +204,7 @@ impl Stream {
     }
 
     /// # Safety
-    /// As for [`Self::adopt`], unless there is an owner.
+    /// Unless there is an owner, the requirements of [`Self::adopt`] apply.
     unsafe fn adopt_kept(device: &Device, handle: StreamHandle, owner: Option<StreamOwner>) -> Result<Self> {
         if handle == PER_THREAD && !device.is_emulated() {
             return Err(Error::PerThreadStream);
@@ -244,8 +244,8 @@ impl Stream {
     /// not look for a destroyed stream. Each call returns another stream of the runtime, with priority 0. Keep it:
     /// events order the work of two streams of the runtime, even if they are the same stream of the driver.
     ///
-    /// During a capture of its owner, kernels that use only memory of the owner can be launched. Allocation outside of a
-    /// [`MemoryPool`](crate::MemoryPool), which lives as long as the graph, fails with
+    /// During a capture of its owner, kernels that use only memory of the owner can be launched. Allocation outside of
+    /// a [`MemoryPool`](crate::MemoryPool), which lives as long as the graph, fails with
     /// [`GraphError::CapturedElsewhere`](crate::GraphError::CapturedElsewhere).
     ///
     /// # Errors

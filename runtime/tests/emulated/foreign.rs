@@ -333,7 +333,7 @@ fn host_memory_is_used_in_place_by_several_buffers() {
     drop(tail);
     assert_eq!(driver.live_registered(), 0);
     assert!(device.take_drop_error().is_none());
-    // SAFETY: nothing else uses the leaked elements any more.
+    // SAFETY: the leaked elements are no longer used by other code.
     assert_eq!(unsafe { Box::from_raw(host.cast::<[u32; 4]>().as_ptr()) }[..2], [1, 7]);
 
     for call in [Call::HostExpose, Call::MemoryDevice] {

@@ -35,7 +35,7 @@ pub fn refine_row<const ITEMS: usize>(
 }
 
 /// Launches [`refine_row()`] for each row of `rows` that starts with an odd number: one thread and one launch per row.
-/// `rows` has `count` rows as long as `weights`.
+/// `rows` has `count` rows, which are as long as `weights`.
 ///
 /// # Safety
 ///

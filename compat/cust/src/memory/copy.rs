@@ -17,7 +17,7 @@ pub trait CopyDestination<O: ?Sized> {
     ///
     /// # Errors
     ///
-    /// A fault in earlier work; driver errors.
+    /// Returns a fault in earlier work, or a driver error.
     ///
     /// # Panics
     ///

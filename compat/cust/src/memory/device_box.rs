@@ -165,7 +165,7 @@ impl<T> DeviceBox<T> {
     ///
     /// # Errors
     ///
-    /// A fault in earlier work. The memory is freed in any case; the box that is returned is empty.
+    /// Returns a fault in earlier work. The memory is freed in any case; the box that is returned is empty.
     pub fn drop(boxed: DeviceBox<T>) -> DropResult<DeviceBox<T>> {
         let pointer = Self::into_device(boxed);
         if pointer.is_null() {

@@ -198,7 +198,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// A fault in earlier work. The memory is freed in any case; the buffer that is returned is empty.
+    /// Returns a fault in earlier work. The memory is freed in any case; the buffer that is returned is empty.
     pub fn drop(buffer: DeviceBuffer<T>) -> DropResult<DeviceBuffer<T>> {
         let (pointer, _) = buffer.into_raw_parts();
         if pointer.is_null() {

@@ -100,7 +100,7 @@ impl<T: DeviceCopy> LockedBuffer<T> {
     ///
     /// # Errors
     ///
-    /// A fault in earlier work. The memory is freed in any case; the buffer that is returned is empty.
+    /// Returns a fault in earlier work. The memory is freed in any case; the buffer that is returned is empty.
     pub fn drop(buffer: LockedBuffer<T>) -> DropResult<LockedBuffer<T>> {
         let buffer = ManuallyDrop::new(buffer);
         match buffer.len * size_of::<T>() {

@@ -45,7 +45,7 @@ fn some_bytes<T>(count: usize) -> CudaResult<usize> {
 ///
 /// # Errors
 ///
-/// [`CudaError::OutOfMemory`]; [`CudaError::InvalidMemoryAllocation`] if the size is zero or too large;
+/// Returns [`CudaError::OutOfMemory`]; [`CudaError::InvalidMemoryAllocation`] if the size is zero or too large;
 /// [`CudaError::InvalidContext`] if there is no current context.
 ///
 /// # Safety
@@ -87,8 +87,8 @@ fn taken<V>(table: &Table<V>, address: u64) -> CudaResult<V> {
 ///
 /// # Errors
 ///
-/// [`CudaError::InvalidValue`] if the pointer does not come from this module. A fault in earlier work, in which case
-/// the memory is freed nevertheless.
+/// Returns [`CudaError::InvalidValue`] if the pointer does not come from this module. A fault in earlier work, in which
+/// case the memory is freed nevertheless.
 ///
 /// # Safety
 ///
@@ -104,7 +104,7 @@ pub unsafe fn cuda_free<T>(pointer: DevicePointer<T>) -> CudaResult<()> {
 ///
 /// # Errors
 ///
-/// [`CudaError::InvalidValue`] if the pointer does not come from this module; driver errors.
+/// Returns [`CudaError::InvalidValue`] if the pointer does not come from this module, or a driver error.
 ///
 /// # Safety
 ///

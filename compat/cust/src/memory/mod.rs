@@ -181,7 +181,7 @@ pub unsafe fn memcpy_dtoh(to: *mut c_void, source: u64, size: usize) -> CudaResu
 ///
 /// # Errors
 ///
-/// [`CudaError::InvalidContext`](crate::error::CudaError::InvalidContext) if there is no current context.
+/// Returns [`CudaError::InvalidContext`](crate::error::CudaError::InvalidContext) if there is no current context.
 pub fn mem_get_info() -> CudaResult<(usize, usize)> {
     let info = context::current()?.memory_info()?;
     Ok((info.free as usize, info.total as usize))

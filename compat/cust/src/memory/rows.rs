@@ -56,7 +56,7 @@ pub unsafe fn cuda_malloc_pitched<T: DeviceCopy>(
 ///
 /// # Errors
 ///
-/// [`CudaError::InvalidValue`] if a pitch is less than the size of a row; the errors of
+/// Returns [`CudaError::InvalidValue`] if a pitch is less than the size of a row; the errors of
 /// [`CopyDestination::copy_from`](super::CopyDestination).
 ///
 /// # Safety

@@ -124,7 +124,7 @@ impl<T: DeviceCopy> UnifiedBuffer<T> {
     ///
     /// # Errors
     ///
-    /// A fault in earlier work. The memory is freed in any case; the buffer that is returned is empty.
+    /// Returns a fault in earlier work. The memory is freed in any case; the buffer that is returned is empty.
     pub fn drop(buffer: UnifiedBuffer<T>) -> DropResult<UnifiedBuffer<T>> {
         let mut buffer = ManuallyDrop::new(buffer);
         let freed = buffer.free();

@@ -347,7 +347,7 @@ impl Device {
         let launches = self.part::<Launches>();
         policy.watch(&launches.generation);
         let before = launches.policy.write().unwrap_or_else(PoisonError::into_inner).replace(policy);
-        // The lock is not held here, because dropping the policy may run code of the program.
+        // The lock is not held here, because dropping the policy may run user code.
         drop(before);
         launches.changed();
     }
