@@ -108,7 +108,7 @@ mod signals {
             came.map(|(signal, _)| *signal).collect()
         }
 
-        /// Returns true if a signal also reached the child programs, because signals from the terminal's keyboard go to
+        /// Returns true if a signal also reached the child programs, because signals that the terminal generates go to
         /// the whole process group.
         pub fn reached_all(&self, signal: i32) -> bool {
             self.has_terminal && matches!(signal, SIGINT | SIGQUIT)

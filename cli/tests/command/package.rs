@@ -63,7 +63,7 @@ fn run_in(place: &Path, args: &[&str]) -> Run {
     Run { folder: folder(), output }
 }
 
-/// Returns the message of a command that must refuse its input.
+/// Returns the message of a command that must reject its input.
 fn refused(place: &Path, args: &[&str]) -> String {
     let run = run_in(place, args);
     let text = run.stderr();

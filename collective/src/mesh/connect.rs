@@ -31,7 +31,7 @@ use crate::recorder::Recorder;
 use crate::rendezvous;
 use crate::store::{PrefixStore, Store, Token, is_end, resolve};
 
-/// Key under which a rank publishes why it has given up.
+/// Key under which a rank publishes its reason for giving up.
 const BROKEN: &str = "broken";
 /// Time that a rank has to publish why it gave up.
 const CAUSE_TIME: Duration = Duration::from_millis(500);

@@ -1,7 +1,8 @@
 //! [`Rank`]: state that the thread that calls operations shares with the owner thread.
 //!
 //! Only one thread at a time calls NCCL with the communicator. Each operation is enclosed by two events, so that its
-//! timeout starts when its stream reaches it. If the device is lost, this is reported as the cause of NCCL's errors.
+//! timeout starts when its stream reaches it. If the device is lost, the loss is reported as the cause of NCCL's
+//! errors.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -12,7 +12,7 @@ use warpsmith_runtime::{DeviceBuffer, Result};
 
 use crate::support::{LONG, failure, fault, on_ranks, streams, streams_of, timeout};
 
-/// Returns the error of an operation that was enqueued or refused.
+/// Returns the error of an operation that was enqueued or rejected.
 #[track_caller]
 fn text(enqueued: Result<Work>) -> String {
     let ended = enqueued.and_then(|work| work.wait(LONG));
@@ -209,7 +209,7 @@ fn an_abort_wakes_all_and_survivors_go_on() {
         let reason = "the program called `abort`".to_owned();
         assert_eq!(failure(waited), Failure::Aborted { rank: 3, reason });
         assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
-        // Later calls must be refused with the same failure.
+        // Later calls must be rejected with the same failure.
         let text = text(ranks.barrier());
         let rank = ranks.rank();
         let expected =

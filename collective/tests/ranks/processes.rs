@@ -411,7 +411,7 @@ fn strangers_on_the_port_are_refused() {
     processes(this_test!(), 2, None);
 }
 
-/// Connects strangers to the port of rank 0, again and again as soon as they are refused, until the process ends.
+/// Connects strangers to the port of rank 0, again and again as soon as they are rejected, until the process ends.
 fn besiege(_this: &Rank, store: &dyn Store) {
     let address = address_of_rank_0(store);
     let mut held: Vec<TcpStream> = Vec::new();

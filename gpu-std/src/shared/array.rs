@@ -84,8 +84,8 @@ impl<T> Shared<'_, [T]> {
     /// ```
     /// use gpu_std::prelude::*;
     ///
-    /// /// The mean of each element and its neighbors up to `reach` away, of those that there are. A launch of blocks of
-    /// /// `n` threads passes `(reach, &data, SharedLen(n + 2 * reach), &mut out)`.
+    /// /// The mean of each element and its existing neighbors up to `reach` away. A launch with blocks of `n` threads
+    /// /// passes `(reach, &data, SharedLen(n + 2 * reach), &mut out)`.
     /// #[kernel]
     /// fn blur(reach: usize, data: &[f32], mut tile: Shared<[f32]>, mut out: DisjointMut<f32>) {
     ///     let first = block::linear_index() * block::threads() as usize;

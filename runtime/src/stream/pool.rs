@@ -240,9 +240,9 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Like [`Self::adopt`], but makes no driver call: the stream may be in a capture of its owner, and later calls do
-    /// not look for a destroyed stream. Each call returns another stream of the runtime, with priority 0. Keep it:
-    /// events order the work of two streams of the runtime, even if they are the same stream of the driver.
+    /// Like [`Self::adopt`], but makes no driver call. The owner may therefore be capturing the stream, and later calls
+    /// do not detect that it was destroyed. Each call returns a new stream of the runtime, with priority 0. Keep and
+    /// reuse it: work on two streams of the runtime is ordered by events, even if both have the same driver stream.
     ///
     /// During a capture of its owner, kernels that use only memory of the owner can be launched. Allocation outside of
     /// a [`MemoryPool`](crate::MemoryPool), which lives as long as the graph, fails with

@@ -338,7 +338,7 @@ fn host_memory_is_used_in_place_by_several_buffers() {
 
     for call in [Call::HostExpose, Call::MemoryDevice] {
         driver.fail_call(call, 0);
-        // SAFETY: it is refused.
+        // SAFETY: it is rejected.
         unsafe { DeviceBuffer::from_host_raw(&stream, NonNull::from(&mut 1u32), 1, ()) }.unwrap_err();
         assert_eq!(driver.live_registered(), 0, "{}", call.name());
     }

@@ -17,7 +17,7 @@ pub fn add_planes(a: Slice2<f32>, b: Slice2<f32>, mut out: DisjointMut2<f32>) {
     }
 }
 
-/// Computes `out = values * weights + bias` and sets `planes` to 1, as far as the optional arrays are given.
+/// Computes `out = values * weights + bias` and sets `planes` to 1. Optional arrays that are not passed are left out.
 #[kernel(no_panic)]
 pub fn weigh(
     values: Slice2<f32>,
@@ -105,7 +105,7 @@ pub fn mirror<const TILE: usize>(from: Slice2<f32>, mut to: DisjointMut2<f32, Tr
     });
 }
 
-/// Mean of an element and its neighbors in the two adjacent planes, as far as they exist.
+/// Mean of an element and its neighbors in the two adjacent planes, if these exist.
 #[kernel(block(8, 4, 4))]
 pub fn smooth_planes(from: Slice3<f64>, mut to: DisjointMut3<f64>) {
     let cell = thread::unique_3d();

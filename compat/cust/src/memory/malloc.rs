@@ -87,8 +87,8 @@ fn taken<V>(table: &Table<V>, address: u64) -> CudaResult<V> {
 ///
 /// # Errors
 ///
-/// Returns [`CudaError::InvalidValue`] if the pointer does not come from this module. A fault in earlier work, in which
-/// case the memory is freed nevertheless.
+/// Returns [`CudaError::InvalidValue`] if the pointer does not come from this module. Returns a fault in earlier work,
+/// in which case the memory is freed nevertheless.
 ///
 /// # Safety
 ///
