@@ -132,7 +132,7 @@ pub enum Error {
 
     /// A kernel marked `no_panic` can panic.
     #[error(
-        "the compiler cannot rule out {} of a `#[kernel(no_panic)]`:{}\nindex with `get` or by an iterator, compare the \
+        "the compiler cannot rule out {} of a `#[kernel(no_panic)]`:{}\nindex with `get` or use an iterator, compare the \
          index with the length before, or leave `no_panic` out",
         if panics.len() == 1 { "a panic" } else { "panics" },
         list(panics)
@@ -177,7 +177,7 @@ pub enum Error {
     },
 
     /// libcudadevrt is truncated, or is a different file.
-    #[error("{} is not a whole library: install the CUDA tools again, or name others in WARPSMITH_CUDA_TOOLS", path.display())]
+    #[error("{} is not a complete library: reinstall the CUDA tools, or name other ones in WARPSMITH_CUDA_TOOLS", path.display())]
     DamagedDeviceRuntime {
         /// Path of the file.
         path: PathBuf,

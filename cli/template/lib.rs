@@ -3,7 +3,7 @@
 use {{kernels_crate}}::BLOCK;
 use warpsmith::{Device, DeviceBuffer, Error, GpuImage, Launch};
 
-/// The GPU image that build.rs made of `kernels/`.
+/// The GPU image that build.rs built from `kernels/`.
 pub static KERNELS: GpuImage = warpsmith::include_image!("{{kernels_crate}}");
 
 /// `a * x + y`, computed on `device`.

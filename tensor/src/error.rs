@@ -24,7 +24,7 @@ use warpsmith_runtime::{Device, Error};
 pub enum TensorError {
     /// The shapes of the matrices do not match.
     #[error(
-        "{operation}: {what}; a is m x k, b k x n and c m x n, the bias has n elements, and a single a or b is that of all of a batch"
+        "{operation}: {what}; a is m x k, b k x n and c m x n, the bias has n elements, and an unbatched a or b is broadcast over the batch"
     )]
     Shape {
         /// The operation.

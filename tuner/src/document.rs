@@ -359,7 +359,7 @@ impl Document {
         match times.next() {
             None => Ok(document),
             Some((index, Record { kernel, dtype, n, configuration, .. }, us)) => Err(format!(
-                "record {} ({kernel} {dtype} {} {configuration}) has a time of {us} µs, which cannot be; measure again",
+                "record {} ({kernel} {dtype} {} {configuration}) has a time of {us} µs, which is impossible; measure again",
                 index + 1,
                 format_size(*n)
             )),

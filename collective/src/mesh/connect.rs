@@ -274,7 +274,7 @@ impl Joining<'_> {
     /// apart, but not threads.
     fn is_there_twice(&self) -> Error {
         let rank = self.bootstrap.launch.rank;
-        self.bootstrap.error(format!("rank {rank} is there twice, as two threads of this process"))
+        self.bootstrap.error(format!("two threads of this process have rank {rank}"))
     }
 
     /// Waits until all ranks have connected to all others.

@@ -313,7 +313,7 @@ fn waiting_ends_without_the_work() {
     let mut ranks = Communicator::init_all(&streams(2), &CommunicatorOptions::new()).expect("ranks connect");
     let work = ranks[0].barrier().expect("enqueued");
     let error = work.wait(Duration::from_millis(20)).expect_err("rank 1 has not called it");
-    assert_eq!(error.to_string(), "barrier was not done after 20ms; it goes on until its own deadline");
+    assert_eq!(error.to_string(), "barrier had not finished after 20ms; it continues until its own deadline");
     drop(ranks[1].barrier().expect("enqueued"));
     work.wait(LONG).expect("done");
 }

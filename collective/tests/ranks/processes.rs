@@ -198,7 +198,7 @@ fn a_rank_killed_before_init_is_named() {
         }
         let options = timeout(60_000).init_timeout(Duration::from_millis(1500));
         let error = this.init(&options).expect_err("rank 1 does not come").to_string();
-        return assert!(error.contains("rank 1 of 3 did not come within 1."), "{error}");
+        return assert!(error.contains("rank 1 of 3 did not arrive within 1."), "{error}");
     }
     processes(this_test!(), 3, Some(1));
 }

@@ -3,7 +3,7 @@
 use own_kernels_kernels::BLOCK;
 use warpsmith::{Device, DeviceBuffer, Error, GpuImage, Launch};
 
-/// The GPU image that build.rs made of `kernels/`.
+/// The GPU image that build.rs built from `kernels/`.
 pub static KERNELS: GpuImage = warpsmith::include_image!("own_kernels_kernels");
 
 /// `a * x + y`, computed on `device`.

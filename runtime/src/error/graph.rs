@@ -72,7 +72,7 @@ pub enum GraphError {
 
     /// A stream that is being captured was told to wait for an event or stream outside the capture.
     #[error(
-        "a stream that is being captured cannot wait for what is outside its capture ({what} elsewhere); \
+        "a stream that is being captured cannot wait for work outside its capture ({what} elsewhere); \
          wait before the capture begins, or let the other stream take part by waiting for this one first"
     )]
     OutsideCapture {
@@ -90,7 +90,7 @@ pub enum GraphError {
 
     /// The graph may contain work that the runtime did not record.
     #[error(
-        "another thread enqueued work on a stream while its capture began or ended, and some of it may be in the graph; \
+        "another thread enqueued work on a stream while its capture started or ended, and some of it may be in the graph; \
          capture on streams that no other thread uses"
     )]
     Invalidated,

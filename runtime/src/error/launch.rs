@@ -15,7 +15,7 @@ use crate::driver::LaunchConfig;
 #[non_exhaustive]
 pub enum LaunchError {
     /// A block has too many threads.
-    #[error("kernel `{kernel}`: a block of {threads} threads is over the limit of {limit} ({by})")]
+    #[error("kernel `{kernel}`: a block of {threads} threads exceeds the limit of {limit} ({by})")]
     BlockTooLarge {
         /// The instance's symbol.
         kernel: String,
@@ -28,7 +28,7 @@ pub enum LaunchError {
     },
 
     /// A block exceeds the device's limit in one dimension.
-    #[error("kernel `{kernel}`: block {block:?} is over the device's largest, {limit:?}")]
+    #[error("kernel `{kernel}`: block {block:?} exceeds the device's maximum, {limit:?}")]
     BlockShape {
         /// The instance's symbol.
         kernel: String,
@@ -137,7 +137,7 @@ pub enum LaunchError {
     },
 
     /// A grid that exceeds the device's limit in one dimension.
-    #[error("kernel `{kernel}`: grid {grid:?} is over the device's largest, {limit:?}")]
+    #[error("kernel `{kernel}`: grid {grid:?} exceeds the device's maximum, {limit:?}")]
     GridTooLarge {
         /// The instance's symbol.
         kernel: String,
@@ -242,7 +242,7 @@ pub enum LaunchError {
 
     /// A cooperative grid whose blocks cannot all be resident concurrently.
     #[error(
-        "kernel `{kernel}`: a cooperative grid of {blocks} blocks is over the maximum of {limit}, which are on the device at \
+        "kernel `{kernel}`: a cooperative grid of {blocks} blocks exceeds the maximum of {limit}, which are on the device at \
          once with this block and shared memory; launch at most {limit} and let them loop (`waves(1)` does that)"
     )]
     CooperativeGridTooLarge {

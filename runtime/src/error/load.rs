@@ -39,7 +39,7 @@ pub enum LoadError {
     },
 
     /// Code that the driver rejected.
-    #[error("{device} (compute capability {}.{}) does not take {code}: {source_error}", capability.0, capability.1)]
+    #[error("{device} (compute capability {}.{}) does not accept {code}: {source_error}", capability.0, capability.1)]
     Rejected {
         /// The file, or `the code`.
         code: String,

@@ -244,7 +244,7 @@ pub enum Error {
     },
 
     /// The elements of a buffer cannot form a tensor of this layout.
-    #[error("a tensor map cannot be made: {reason}")]
+    #[error("a tensor map cannot be created: {reason}")]
     BadTensorMap {
         /// The reason and the remedy.
         reason: String,
@@ -368,7 +368,7 @@ pub enum Error {
     },
 
     /// A private pool was used after its release.
-    #[error("memory pool {pool} was released; make a new one")]
+    #[error("memory pool {pool} was released; create a new one")]
     PoolReleased {
         /// The pool's number.
         pool: PoolId,
@@ -552,7 +552,7 @@ pub enum Error {
 
     /// A stream that other code created was destroyed while this crate still used it.
     #[error(
-        "a stream of {device} was destroyed by the code it came from; keep it until every handle of it and every buffer that was used on it is dropped"
+        "a stream of {device} was destroyed by the code that created it; keep it until every handle of it and every buffer that was used on it is dropped"
     )]
     StreamDestroyed {
         /// The device.
@@ -573,7 +573,7 @@ pub enum Error {
 
     /// An [`Observer`](crate::extension::Observer) used a device in a callback.
     #[error(
-        "an observer used a device while it was called, when locks of the runtime may be held; send what it needs to another thread"
+        "an observer used a device during its call, in which locks of the runtime may be held; send the data to another thread"
     )]
     InObserver,
 

@@ -90,8 +90,8 @@ impl Snapshot {
             (Some(b'(' | b'}' | b']' | b'c'), _) => from_pickle(bytes, in_file),
             (_, Some(b'{' | b'[')) => from_json(bytes),
             (_, None) => Err("is empty; write it again".to_owned()),
-            _ => Err("is not one: it begins neither like a pickle nor like JSON; \
-                      give a file that `write_pickle` or `write_json` made"
+            _ => Err("is not a snapshot: it starts neither like a pickle nor like JSON; \
+                      use a file that `write_pickle` or `write_json` wrote"
                 .to_owned()),
         }
     }

@@ -124,7 +124,7 @@ fn relative_paths_are_one_warning() {
     const CHILD: &str = "WARPSMITH_TEST_RELATIVE";
     if std::env::var_os(CHILD).is_some() {
         let text = warnings_with_ranges();
-        assert!(text.contains("it is no absolute path"), "{text}");
+        assert!(text.contains("it is not an absolute path"), "{text}");
         return assert_eq!(written(), [""; 0]);
     }
     let library = library();

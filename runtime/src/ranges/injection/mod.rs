@@ -52,12 +52,12 @@ enum Failure {
     )]
     Privileged,
     #[error(
-        "it is no absolute path, so it would be a file of whatever folder the program is started in, or of the search path"
+        "it is not an absolute path, so the file would depend on the folder in which the program is started, or on the search path"
     )]
     Relative,
     #[error("it cannot be loaded: {0}")]
     Load(String),
-    #[error("it exports no `InitializeInjectionNvtx2`, so it is no NVTX tool: {0}")]
+    #[error("it exports no `InitializeInjectionNvtx2`, so it is not an NVTX tool: {0}")]
     Symbol(String),
     #[error("its `InitializeInjectionNvtx2` failed")]
     Initialize,
