@@ -33,7 +33,7 @@ pub enum Error {
 
     /// The package passed to the builder has no library.
     #[error(
-        "the kernel crate `{package}` has no library: its kernels go into {}, and the crate is one of its own, beside the \
+        "the kernel crate `{package}` has no library: its kernels belong in {}, and the crate must be separate from the \
          host package",
         path.display()
     )]
@@ -61,7 +61,7 @@ pub enum Error {
 
     /// `WARPSMITH_GPU_ARCHS` has an invalid value.
     #[error(
-        "WARPSMITH_GPU_ARCHS is {value:?}, and {word:?} is no architecture: write all, native, none, or a list such as sm_80,sm_90a"
+        "WARPSMITH_GPU_ARCHS is {value:?}, and {word:?} is not an architecture: write all, native, none, or a list such as sm_80,sm_90a"
     )]
     BadArchs {
         /// Value of the variable.
