@@ -1,8 +1,8 @@
 //! A small network learns to which of three spirals a point belongs. cuBLAS runs the GEMMs, Rust kernels run the rest,
 //! and a training step is one graph.
 //!
-//! `cargo run --release --example mlp -- [DEVICE]`, where DEVICE is `cpu`, `cuda:0`, …, by default the best available.
-//! The kernels are in `test_kernels::train`, and the training is in `training/mod.rs`.
+//! `cargo run --release --example mlp -- [DEVICE]`, where DEVICE is `cpu`, `cuda:0`, …; the default is the best
+//! available device. The kernels are in `test_kernels::train`, and the training is in `training/mod.rs`.
 
 mod training;
 

@@ -120,7 +120,7 @@ pub enum OpError {
     },
 
     /// The string is not a valid grid rule.
-    #[error("`{0}` is no grid rule; use auto, waves:N or blocks:N with N from 1, for example waves:4")]
+    #[error("`{0}` is not a grid rule; use auto, waves:N or blocks:N with N from 1, for example waves:4")]
     GridRule(String),
 }
 

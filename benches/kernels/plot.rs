@@ -49,11 +49,11 @@ pub fn svg(results: &Results) -> String {
         let of_panel = results.rows.iter().filter(|row| operations.contains(&row.case.operation));
         svg += &panel(title, corner, &of_panel.collect::<Vec<_>>(), by_columns, copy);
     }
-    for (i, (name, colour, _)) in SIDES.into_iter().enumerate() {
+    for (i, (name, color, _)) in SIDES.into_iter().enumerate() {
         let (x, y) = (MARGIN[0] + 110.0 * i as f64, height - 10.0);
         let _ = writeln!(
             svg,
-            "<circle cx=\"{x}\" cy=\"{}\" r=\"4\" fill=\"{colour}\"/><text x=\"{}\" y=\"{y}\">{name}</text>",
+            "<circle cx=\"{x}\" cy=\"{}\" r=\"4\" fill=\"{color}\"/><text x=\"{}\" y=\"{y}\">{name}</text>",
             y - 4.0,
             x + 8.0
         );
@@ -97,7 +97,7 @@ fn panel(title: &str, (left, top): (f64, f64), rows: &[&Row], by_columns: bool, 
             top + HEIGHT - MARGIN[1] + 14.0
         );
     }
-    for (_, colour, time) in SIDES {
+    for (_, color, time) in SIDES {
         // The keys are positions in thousandths, so that they are ordered. The values are the sum of logarithms and
         // their number.
         let mut points = BTreeMap::<u64, (f64, f64)>::new();
@@ -114,11 +114,11 @@ fn panel(title: &str, (left, top): (f64, f64), rows: &[&Row], by_columns: bool, 
         let line: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         let _ = writeln!(
             svg,
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\"/>",
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"1.5\"/>",
             line.join(" ")
         );
         for (x, y) in points {
-            let _ = writeln!(svg, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.5\" fill=\"{colour}\"/>");
+            let _ = writeln!(svg, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.5\" fill=\"{color}\"/>");
         }
     }
     svg

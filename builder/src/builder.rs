@@ -97,7 +97,7 @@ impl Folders {
     ///
     /// # Errors
     ///
-    /// [`Error::NotInBuildScript`] if cargo's variables are not set.
+    /// Returns [`Error::NotInBuildScript`] if cargo's variables are not set.
     pub fn of_build_script() -> Result<Folders, Error> {
         let read = |name| env::var_os(name).map(PathBuf::from).ok_or(Error::NotInBuildScript(name));
         let (manifest_dir, out_dir) = (read("CARGO_MANIFEST_DIR")?, read("OUT_DIR")?);
@@ -191,8 +191,8 @@ impl PtxBuilder {
         self
     }
 
-    /// Sets the debug information of the code, instead of [`DebugInfo::Lines`]. `WARPSMITH_GPU_DEBUG` (`none`, `lines` or
-    /// `full`) overrides it.
+    /// Sets the debug information of the code, instead of [`DebugInfo::Lines`]. `WARPSMITH_GPU_DEBUG` (`none`, `lines`
+    /// or `full`) overrides it.
     pub fn debug_info(mut self, debug_info: DebugInfo) -> PtxBuilder {
         self.debug_info = debug_info;
         self

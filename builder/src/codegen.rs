@@ -52,8 +52,8 @@ pub struct Facts {
     pub unknown_stacks: Vec<String>,
     /// Symbols of the kernels that use `wgmma`.
     pub wgmma: Vec<String>,
-    /// Reasons why ptxas serialized `wgmma`; see [`ptxas::Report::serialised`].
-    pub serialised: Vec<(String, String)>,
+    /// Reasons why ptxas serialized `wgmma`; see [`ptxas::Report::serialized`].
+    pub serialized: Vec<(String, String)>,
     /// Remaining panics of each kernel, by symbol.
     pub panics: Vec<(String, Vec<PanicPath>)>,
 }
@@ -84,7 +84,7 @@ const REFLECTION: &str = "-nvvm-reflect-add=__CUDA_PREC_SQRT=1";
 const WIDE_CASTS: &str = "-expand-fp-convert-bits=64";
 
 /// Optimization passes for a build with full debug information. Variables stay in memory, where cuda-gdb finds them.
-const UNOPTIMISED: &str = "internalize,globaldce,always-inline,globaldce";
+const UNOPTIMIZED: &str = "internalize,globaldce,always-inline,globaldce";
 
 /// Input shared by all parts and architectures.
 pub struct Job<'a> {
@@ -130,17 +130,17 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
         return Ok(Some(Module { arch, ptx, cubin: cubin.map(|(path, _)| path), facts }));
     }
 
-    let optimise = |reporters: Reporters, kernels: &[&Kernel]| {
+    let optimize = |reporters: Reporters, kernels: &[&Kernel]| {
         let public = work.join(format!("public.{name}.{arch}.{reporters:?}"));
         link::write_public(&public, kernels.iter().copied(), &linked.visible, reporters)?;
-        let optimised = work.join(format!("optimised.{name}.{arch}.{reporters:?}.ll"));
+        let optimized = work.join(format!("optimized.{name}.{arch}.{reporters:?}.ll"));
         let mut command = llvm.passes("opt");
         command.args(&cpu).args(UNROLLING).arg(REFLECTION);
         match reporters {
             Reporters::Private => {
                 command.args((job.debug == DebugInfo::None).then_some("-strip-debug"));
                 match job.debug {
-                    DebugInfo::Full => command.arg(format!("-passes={UNOPTIMISED}")),
+                    DebugInfo::Full => command.arg(format!("-passes={UNOPTIMIZED}")),
                     _ => command.arg(format!("-passes=internalize,globaldce,{INLINED},default<O3>")),
                 }
             }
@@ -149,32 +149,32 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
                 command.arg(format!("-passes=internalize,globaldce,{INLINED},forceattrs,default<O3>"))
             }
         };
-        command.args(["-S", "-o"]).arg(&optimised);
+        command.args(["-S", "-o"]).arg(&optimized);
         tools::run(command.arg(link::public_list(&public)).arg(bitcode), &input)?;
-        let ir = link::read(&optimised)?;
-        Ok::<_, Error>((optimised, ir))
+        let ir = link::read(&optimized)?;
+        Ok::<_, Error>((optimized, ir))
     };
-    let (optimised, ir) = optimise(Reporters::Private, &kernels)?;
+    let (optimized, ir) = optimize(Reporters::Private, &kernels)?;
     let mut panics = Vec::new();
     let reporting = panic_paths::reporting(&ir, &kernels);
     if !reporting.is_empty() {
-        let (_, ir) = optimise(Reporters::Public, &reporting)?;
+        let (_, ir) = optimize(Reporters::Public, &reporting)?;
         panics = panic_paths::find(&ir, reporting.iter().map(|kernel| &*kernel.symbol));
     }
 
     let has_lines = job.debug == DebugInfo::Lines;
     let ir = if has_lines { line_table::user_lines(&ir) } else { ir };
     if has_lines {
-        link::write(&optimised, &ir)?;
+        link::write(&optimized, &ir)?;
     }
-    local_atomics::replace(llvm, &optimised, &ir, &input)?;
+    local_atomics::replace(llvm, &optimized, &ir, &input)?;
     let mut command = llvm.passes("llc");
     let level = if job.debug == DebugInfo::Full { "-O1" } else { "-O3" };
     command.args(&cpu).args([level, MISCOMPILING, WIDE_CASTS, "-o"]).arg(&ptx);
     // Only the operations that the rewrite has marked are contracted.
     command.arg("-fp-contract=off");
-    tools::run(command.arg(&optimised), &input).map_err(|error| {
-        no_code::explain(error, &linked.kernels, || optimise(Reporters::Public, &kernels).map(|(_, ir)| ir))
+    tools::run(command.arg(&optimized), &input).map_err(|error| {
+        no_code::explain(error, &linked.kernels, || optimize(Reporters::Public, &kernels).map(|(_, ir)| ir))
     })?;
     let mut text = link::read(&ptx)?;
     if has_lines {
@@ -202,7 +202,7 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
     if let Some(ptxas) = &cuda.ptxas {
         let file = out.join(format!("{name}.{arch}.cubin"));
         let report = ptxas::assemble(ptxas, arch, part.is_linked, job.debug, &ptx, &file)?;
-        (facts.resources, facts.serialised) = (report.kernels, report.serialised);
+        (facts.resources, facts.serialized) = (report.kernels, report.serialized);
         if arch.has_cubin() {
             cubin = Some(file);
         } else if file.exists() {

@@ -144,8 +144,8 @@ fn library(manifest: &Manifest, package: &str) -> Result<String, Error> {
     }
 }
 
-/// Returns the option that enables the features that the library needs but does not enable itself: enabling one twice
-/// is an error.
+/// Returns the option that enables the features that the library needs but does not enable itself: enabling a feature
+/// twice is an error.
 fn features(
     source: &str,
     cfgs: impl FnOnce() -> Result<BTreeSet<features::Cfg>, Error>,

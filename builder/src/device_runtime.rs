@@ -191,7 +191,7 @@ declare i32 @vprintf(ptr, ptr)
         let library = archive(b"all of it");
         std::fs::write(&from, &library[..70]).unwrap();
         let error = copy_library(&from, &to).unwrap_err().to_string();
-        assert!(error.contains("libcudadevrt.a is not a whole library") && !to.exists(), "{error}");
+        assert!(error.contains("libcudadevrt.a is not a complete library") && !to.exists(), "{error}");
         std::fs::write(&from, &library).unwrap();
         copy_library(&from, &to).unwrap();
         assert_eq!(std::fs::read(&to).unwrap(), library);

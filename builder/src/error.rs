@@ -33,7 +33,7 @@ pub enum Error {
 
     /// The package passed to the builder has no library.
     #[error(
-        "the kernel crate `{package}` has no library: its kernels go into {}, and the crate is one of its own, beside the \
+        "the kernel crate `{package}` has no library: its kernels belong in {}, and the crate must be separate from the \
          host package",
         path.display()
     )]
@@ -61,7 +61,7 @@ pub enum Error {
 
     /// `WARPSMITH_GPU_ARCHS` has an invalid value.
     #[error(
-        "WARPSMITH_GPU_ARCHS is {value:?}, and {word:?} is no architecture: write all, native, none, or a list such as sm_80,sm_90a"
+        "WARPSMITH_GPU_ARCHS is {value:?}, and {word:?} is not an architecture: write all, native, none, or a list such as sm_80,sm_90a"
     )]
     BadArchs {
         /// Value of the variable.
@@ -132,7 +132,7 @@ pub enum Error {
 
     /// A kernel marked `no_panic` can panic.
     #[error(
-        "the compiler cannot rule out {} of a `#[kernel(no_panic)]`:{}\nindex with `get` or by an iterator, compare the \
+        "the compiler cannot rule out {} of a `#[kernel(no_panic)]`:{}\nindex with `get` or use an iterator, compare the \
          index with the length before, or leave `no_panic` out",
         if panics.len() == 1 { "a panic" } else { "panics" },
         list(panics)
@@ -177,7 +177,7 @@ pub enum Error {
     },
 
     /// libcudadevrt is truncated, or is a different file.
-    #[error("{} is not a whole library: install the CUDA tools again, or name others in WARPSMITH_CUDA_TOOLS", path.display())]
+    #[error("{} is not a complete library: reinstall the CUDA tools, or name other ones in WARPSMITH_CUDA_TOOLS", path.display())]
     DamagedDeviceRuntime {
         /// Path of the file.
         path: PathBuf,

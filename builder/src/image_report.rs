@@ -39,7 +39,7 @@ pub struct ImageReport {
     pub is_release: bool,
     /// Start of the build, in nanoseconds since 1970.
     started: u64,
-    /// Files that the image depends on.
+    /// Files on which the image depends.
     sources: Vec<PathBuf>,
     /// Reason for a missing image, or `None` if the image exists.
     pub reason: Option<String>,
@@ -84,8 +84,8 @@ impl ImageReport {
         let write = || {
             let mut file = File::create(&new)?;
             file.write_all(text.as_bytes())?;
-            // As old as possible: cargo treats a file younger than the build script's start as changed, and watches this
-            // one, so that a build replaces a removed report.
+            // The file is made as old as possible, because cargo treats a watched file that is newer than the start of
+            // the build script as changed. Cargo watches this file, so that a build replaces a removed report.
             file.set_modified(UNIX_EPOCH)?;
             fs::rename(&new, &path)
         };
@@ -98,7 +98,8 @@ impl ImageReport {
     ///
     /// # Errors
     ///
-    /// [`Error::Report`] if one is damaged or has another format, [`Error::Io`] if one cannot be read.
+    /// Returns [`Error::Report`] if a report is damaged or has a different format, or [`Error::Io`] if a report cannot
+    /// be read.
     pub fn all(target: &Path) -> Result<Vec<ImageReport>, Error> {
         let folder = target.join(FOLDER);
         let entries = match fs::read_dir(&folder) {

@@ -75,11 +75,11 @@ impl<'a> LineTable<'a> {
     }
 }
 
-/// Replaces the line table of a module with the one for debuggers and profilers: one line of the kernel's own source per
-/// instruction, in directives that do not change the code.
+/// Replaces the line table of a module with the one for debuggers and profilers: one line of the kernel's own source
+/// per instruction, in directives that do not change the code.
 ///
-/// An instruction that was inlined from core, alloc or gpu-std gets the line of the call in the kernel's source. Columns
-/// are left out, so that neighbouring instructions share a directive.
+/// An instruction that was inlined from core, alloc or gpu-std gets the line of the call in the kernel's source.
+/// Columns are left out, so that neighboring instructions share a directive.
 pub fn user_lines(ir: &str) -> String {
     let mut table = LineTable::default();
     ir.lines().filter(|line| line.starts_with('!')).for_each(|line| table.read(line));

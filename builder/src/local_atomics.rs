@@ -435,7 +435,7 @@ mod tests {
         ] {
             assert_eq!(of(made, "ptr %p"), Some(true), "{made}");
         }
-        // A function does not know which pointers it is called with.
+        // A function cannot determine with which pointers it is called.
         assert!(rewritten("", &[ALLOCA, &add("ptr %q")]).is_some());
     }
 

@@ -21,7 +21,7 @@ impl Manifest {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchCrate`] if there is no manifest, [`Error::Manifest`] if it is not a package manifest.
+    /// Returns [`Error::NoSuchCrate`] if there is no manifest, [`Error::Manifest`] if it is not a package manifest.
     pub fn of(folder: &Path) -> Result<Manifest, Error> {
         let folder = plain(folder);
         let path = folder.join("Cargo.toml");

@@ -120,7 +120,7 @@ impl<'a> Ptx<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::ParameterMismatch`] for the first mismatch.
+    /// Returns [`Error::ParameterMismatch`] for the first mismatch.
     pub fn check_parameters(&self, kernels: &[Kernel]) -> Result<(), Error> {
         for kernel in kernels {
             let (Some(abi), Some(entry)) = (&kernel.abi, self.functions.get(&*kernel.symbol)) else {

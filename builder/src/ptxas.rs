@@ -31,7 +31,7 @@ pub struct Report {
     pub kernels: Vec<(String, Resources)>,
     /// Messages C7508 to C7520: reasons why ptxas serialized a kernel's `wgmma` or ignored a warpgroup instruction.
     /// Each comes with the kernel's symbol, which is empty if the message does not name it.
-    pub serialised: Vec<(String, String)>,
+    pub serialized: Vec<(String, String)>,
 }
 
 /// Assembles `ptx` into `cubin`, which is relocatable if it is to be linked. PTX for an architecture that is too old
@@ -83,14 +83,14 @@ fn with_functions(error: Error, ptx: &Path) -> Error {
 /// Reads the report of `ptxas -v`.
 pub fn parse(report: &str) -> Report {
     let mut kernels: Vec<(String, Resources)> = Vec::new();
-    let mut serialised = Vec::new();
+    let mut serialized = Vec::new();
     // Properties of functions that are not kernels are also reported, under "Function properties for".
     let mut in_kernel = false;
     for line in report.lines() {
-        if let Some(message) = serialisation(line) {
+        if let Some(message) = serialization(line) {
             // The last quoted name is the name of the function, which is the kernel or a function that it calls.
             let name = message.rsplit('\'').nth(1).unwrap_or_default();
-            serialised.push((name.to_owned(), message.to_owned()));
+            serialized.push((name.to_owned(), message.to_owned()));
         } else if let Some((_, rest)) = line.split_once("Compiling entry function '") {
             let name = rest.split('\'').next().unwrap_or_default();
             kernels.push((name.to_owned(), Resources::default()));
@@ -108,11 +108,11 @@ pub fn parse(report: &str) -> Report {
             }
         }
     }
-    Report { kernels, serialised }
+    Report { kernels, serialized }
 }
 
 /// Returns the message of a line `ptxas info : (C7510) Potential Performance Loss: …`, with its number, C7508 to C7520.
-fn serialisation(line: &str) -> Option<&str> {
+fn serialization(line: &str) -> Option<&str> {
     let at = line.find("(C75")?;
     let number: u32 = line[at + 2..].split(')').next()?.parse().ok()?;
     (7508..=7520).contains(&number).then(|| line[at..].trim_end())

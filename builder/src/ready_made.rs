@@ -16,7 +16,7 @@ const HOST: &str = "@HOST_COMPILER@";
 ///
 /// # Errors
 ///
-/// [`Error::ImageRequired`] if the image has no code, [`Error::Io`] if something cannot be read or written.
+/// Returns [`Error::ImageRequired`] if the image has no code, [`Error::Io`] if something cannot be read or written.
 pub fn export(file: &Path, folder: &Path) -> Result<(), Error> {
     let text = std::fs::read_to_string(file).map_err(Error::io("cannot read", file))?;
     if code_files(&text).is_empty() {

@@ -153,7 +153,7 @@ pub fn check_wgmma(modules: &[Vec<Module>]) -> Result<(), Error> {
                 ));
             }
         }
-        for (function, message) in &module.facts.serialised {
+        for (function, message) in &module.facts.serialized {
             let kernel = match module.facts.wgmma.contains(function) {
                 true => of(function),
                 false => format!("one of `{}` for {}", module.facts.wgmma.join("`, `"), module.arch),

@@ -35,7 +35,7 @@ impl Targets {
     ///
     /// # Errors
     ///
-    /// [`Error::BadArchs`] if the variable has an invalid value.
+    /// Returns [`Error::BadArchs`] if the variable has an invalid value.
     pub fn choose(archs: &[Arch]) -> Result<Targets, Error> {
         let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
         let whole =

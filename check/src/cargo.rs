@@ -34,7 +34,7 @@ pub struct Options {
 /// Builds the program with instrumented kernels and runs it.
 ///
 /// # Errors
-/// [`Error`]. Faults in kernels and a failure of cargo are not errors.
+/// Returns [`Error`]. Faults in kernels and a failure of cargo are not errors.
 pub fn run(options: &Options) -> Result<Outcome, Error> {
     let name = options.cargo.join(" ");
     if cfg!(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))) {

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn optimisation_across_crates_is_left_out() {
+    fn optimization_across_crates_is_left_out() {
         let of = |line: &str| without_lto(line.split(' ').map(OsString::from).collect()).join(" ".as_ref());
         let of = |line: &str| of(line).into_string().unwrap();
         assert_eq!(of("--crate-name a -C lto -C opt-level=3 -Clto=fat b"), "--crate-name a -C opt-level=3 b");

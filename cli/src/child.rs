@@ -9,7 +9,7 @@ pub use self::signals::name_of;
 pub use self::signals::{PAUSE, Signals, send};
 
 /// Runs a program to completion. Meanwhile, termination signals are forwarded to it instead of ending this process.
-/// Signals from the terminal's keyboard reach it directly.
+/// Signals that the terminal generates (Ctrl-C, Ctrl-\) reach the program directly.
 pub fn run(command: &mut Command) -> io::Result<ExitStatus> {
     let signals = Signals::catch()?;
     let mut child = command.spawn()?;
@@ -108,7 +108,7 @@ mod signals {
             came.map(|(signal, _)| *signal).collect()
         }
 
-        /// Returns true if a signal also reached the child programs, because signals from the terminal's keyboard go to
+        /// Returns true if a signal also reached the child programs, because signals that the terminal generates go to
         /// the whole process group.
         pub fn reached_all(&self, signal: i32) -> bool {
             self.has_terminal && matches!(signal, SIGINT | SIGQUIT)

@@ -57,7 +57,7 @@ pub fn run(args: &LaunchArgs) -> Result<(), Failure> {
     if status.success() { Ok(()) } else { Err(Failure::Program(child::code(status))) }
 }
 
-/// Runs the ranks as children of this process, which ends them if its parent is not `first`.
+/// Runs the ranks as children of this process. If this process no longer has the parent `first`, it ends the ranks.
 fn supervised(args: &LaunchArgs, first: Option<u32>) -> Result<(), Failure> {
     let failed = |error: &dyn std::error::Error| Failure::Failed(error.to_string());
     let token = Token::generate().map_err(|error| failed(&error))?;

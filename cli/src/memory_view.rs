@@ -181,7 +181,7 @@ fn pool(pool: (u64, u64)) -> String {
     }
 }
 
-/// Formats a stream as a number of a few digits, or as an address.
+/// Formats a stream handle: a small handle as a decimal number, any other as an address.
 fn handle(stream: u64) -> String {
     if stream < 1 << 16 { stream.to_string() } else { format!("{stream:#x}") }
 }

@@ -4,8 +4,8 @@
 //!
 //! Each line is one size. It shows the time of an `all_reduce` and its NCCL bus bandwidth, in ordinary memory and in a
 //! symmetric buffer. The time is the median over replays of a graph with many operations. Bus bandwidth is bytes times
-//! 2 (n - 1) / n, divided by the time. The times of other operations follow; their bytes are those of all blocks
-//! together.
+//! 2 (n - 1) / n, divided by the time. The times of other operations follow; their byte counts are totals over all
+//! blocks.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};

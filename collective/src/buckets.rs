@@ -135,7 +135,7 @@ impl<T: Reducible> Buckets<T> {
     ///
     /// # Errors
     /// Returns [`CollectiveError::Argument`] if the gradient has already been marked in this step; otherwise, returns
-    /// the errors of [`Communicator::all_reduce`].
+    /// the same errors as [`Communicator::all_reduce`].
     #[track_caller]
     pub fn ready(&mut self, ranks: &mut Communicator, gradient: usize) -> Result<()> {
         let place = &mut self.places[gradient];

@@ -17,8 +17,8 @@ pub fn within(timeout: Duration) -> Instant {
     after(Instant::now(), timeout)
 }
 
-/// Returns the deadline, or the time one second from now if that is later. The result is the deadline for reading why
-/// another deadline was missed.
+/// Returns the deadline, or the time one second from now if that is later. After `deadline` was missed, the result is
+/// the deadline for reading the reason.
 pub fn with_last_word(deadline: Instant) -> Instant {
     deadline.max(within(LAST_WORD))
 }

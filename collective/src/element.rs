@@ -120,7 +120,7 @@ pub enum ReduceOp<T: Reducible> {
     Min,
     /// Maximum. Any number counts as greater than NaN.
     Max,
-    /// Sum divided by the number of ranks; for integers, the quotient is rounded towards zero.
+    /// Sum divided by the number of ranks; for integers, the quotient is rounded toward zero.
     Avg,
     /// Sum of the elements of all ranks, each multiplied by its rank's factor. The products are rounded to the element
     /// type, as in NCCL.

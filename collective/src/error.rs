@@ -62,7 +62,7 @@ pub enum CollectiveError {
         key: String,
     },
     /// The value to add to is not a number.
-    #[error("`{key}` in the store holds no decimal number")]
+    #[error("`{key}` in the store is not a decimal number")]
     NotANumber {
         /// The key.
         key: String,
@@ -111,7 +111,7 @@ pub enum CollectiveError {
     #[error("the closure of a group failed, which aborted the communicator: {0}")]
     Group(#[source] Box<Error>),
     /// A wait on the host timed out. The work continues.
-    #[error("{operation} was not done after {waited:?}; it goes on until its own deadline")]
+    #[error("{operation} had not finished after {waited:?}; it continues until its own deadline")]
     NotDone {
         /// The operation that the host was waiting for.
         operation: String,
@@ -119,7 +119,7 @@ pub enum CollectiveError {
         waited: Duration,
     },
     /// A key or a value exceeds the maximum length of the store.
-    #[error("a {what} of {length} bytes is too long for a store: the most is {limit}")]
+    #[error("a {what} of {length} bytes is too long for a store: the maximum is {limit}")]
     TooLong {
         /// `key` or `value`.
         what: &'static str,
@@ -161,7 +161,7 @@ pub enum CollectiveError {
         source: io::Error,
     },
     /// The server at the address does not speak the store's protocol.
-    #[error("what answers at {address} is no store: {what}; give another port")]
+    #[error("the server at {address} is not a store: {what}; use another port")]
     NotAStore {
         /// Host and port.
         address: String,
@@ -169,7 +169,9 @@ pub enum CollectiveError {
         what: &'static str,
     },
     /// The two ends of a connection have different tokens.
-    #[error("the store at {address} does not have this run's token (WARPSMITH_TOKEN): it is another run's")]
+    #[error(
+        "the store at {address} does not have this run's token (WARPSMITH_TOKEN): it belongs to another run"
+    )]
     WrongToken {
         /// Host and port.
         address: String,

@@ -13,7 +13,7 @@ use crate::fingerprint::Fingerprint;
 #[non_exhaustive]
 pub enum Failure {
     /// A process has ended, or the connection to it has broken.
-    #[error("rank {rank} failed: {reason}; `shrink(&[{rank}])` makes a communicator of the others")]
+    #[error("rank {rank} failed: {reason}; `shrink(&[{rank}])` creates a communicator of the other ranks")]
     Lost {
         /// The rank.
         rank: usize,

@@ -50,7 +50,7 @@ pub fn max_descriptors() -> usize {
 }
 
 /// Returns the local address of the interface that routes to another host.
-pub fn address_towards(other: SocketAddr) -> Option<IpAddr> {
+pub fn address_toward(other: SocketAddr) -> Option<IpAddr> {
     let any = if other.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any).ok()?;
     // Connecting a UDP socket selects the route without sending anything.
@@ -62,7 +62,7 @@ pub fn address_towards(other: SocketAddr) -> Option<IpAddr> {
 /// Returns the local address of the interface that the default route uses.
 pub fn outward_address() -> Option<IpAddr> {
     // This address is reserved for documentation, so no host uses it.
-    address_towards((Ipv4Addr::new(192, 0, 2, 1), 9).into())
+    address_toward((Ipv4Addr::new(192, 0, 2, 1), 9).into())
 }
 
 #[cfg(test)]
@@ -72,8 +72,8 @@ mod tests {
     #[test]
     fn a_host_reaches_itself_by_loopback() {
         for ip in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9))] {
-            let towards = address_towards((ip, 9).into()).expect("a route");
-            assert!(towards.is_loopback(), "{towards}");
+            let toward = address_toward((ip, 9).into()).expect("a route");
+            assert!(toward.is_loopback(), "{toward}");
         }
     }
 }

@@ -35,7 +35,7 @@ pub enum RendezvousError {
         second_version: String,
     },
     /// Two processes have the same rank.
-    #[error("rank {rank} is there twice: process {} on {} and process {} on {}", .first.process, .first.host, .second.process, .second.host)]
+    #[error("two processes have rank {rank}: process {} on {} and process {} on {}", .first.process, .first.host, .second.process, .second.host)]
     DuplicateRank {
         /// The rank.
         rank: usize,
@@ -46,7 +46,7 @@ pub enum RendezvousError {
     },
     /// Two ranks use the same GPU.
     #[error(
-        "{first} and {second} have the same GPU, {gpu}: give each its own, for example that of its local rank"
+        "{first} and {second} have the same GPU, {gpu}: give each rank its own GPU, for example by its local rank"
     )]
     SharedGpu {
         /// The GPU.
@@ -57,7 +57,7 @@ pub enum RendezvousError {
         second: Place,
     },
     /// Some ranks did not arrive before the deadline.
-    #[error("{} of {world_size} did not come within {seconds:.1} s; there are: {}", list("rank", .ranks), places(.present))]
+    #[error("{} of {world_size} did not arrive within {seconds:.1} s; present: {}", list("rank", .ranks), places(.present))]
     MissingRanks {
         /// The missing ranks.
         ranks: Vec<usize>,

@@ -43,10 +43,10 @@ pub struct Work {
     pub(crate) state: Arc<WorkState>,
 }
 
-/// Maximum polling interval for operations that do not report their own end.
+/// Maximum polling interval for operations that do not report their own completion.
 const LONGEST_PAUSE: Duration = Duration::from_micros(500);
 
-/// Poller for operations that do not report their own end.
+/// Poller for operations that do not report their own completion.
 pub(crate) trait Progress: fmt::Debug + Send + Sync {
     /// Completes the [`Work`] of operations that have finished.
     fn advance(&self);

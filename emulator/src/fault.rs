@@ -330,7 +330,7 @@ impl fmt::Display for Runs<'_> {
 
 /// Collects waiting threads by operation and source location, block by block.
 pub(crate) struct Places {
-    /// True if several blocks run concurrently, so that each place must name its blocks.
+    /// True if several blocks run concurrently. In this case, each place names its blocks.
     several: bool,
     block: u64,
     /// Places of the active block.

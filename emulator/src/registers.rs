@@ -141,7 +141,7 @@ impl Registers {
     }
 }
 
-/// Returns the registers of this host thread, also outside of kernels.
+/// Returns the registers of this host thread, even outside of kernels.
 #[inline(always)]
 pub(crate) fn registers() -> &'static Registers {
     let registers = REGISTERS.with(ptr::from_ref);

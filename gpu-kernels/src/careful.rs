@@ -17,7 +17,7 @@ pub(crate) type Statistics<A> = [A; 4];
 
 /// Normalizes an element.
 #[inline(always)]
-pub(crate) fn normalised<A: Math>(x: A, [mean, rest, inverse, scale]: Statistics<A>) -> A {
+pub(crate) fn normalized<A: Math>(x: A, [mean, rest, inverse, scale]: Statistics<A>) -> A {
     (x.mul_add(scale, -mean) - rest) * inverse
 }
 
@@ -191,7 +191,7 @@ pub(crate) unsafe fn forward<T: Float>(
         });
         // SAFETY: `i` is below the width.
         unsafe {
-            let result = Math::mul_add(normalised(row.at(i), statistics), weight, bias);
+            let result = Math::mul_add(normalized(row.at(i), statistics), weight, bias);
             target.add(i).write(result.cast());
         }
         i += group.size;
@@ -203,7 +203,7 @@ pub(crate) unsafe fn forward<T: Float>(
 ///
 /// # Safety
 ///
-/// The conditions of [`forward`] apply, also to `dy`, and `statistics` must be the slot of this row.
+/// The conditions of [`forward`] apply, both to `x` and to `dy`, and `statistics` must be the slot of this row.
 #[inline(always)]
 pub(crate) unsafe fn backward<T: Float>(
     row: &Row<T>,
@@ -237,7 +237,7 @@ pub(crate) unsafe fn backward<T: Float>(
         let weighted = gradient * two_to(found.of_gradients) * weight;
         // SAFETY: `i` is below the width.
         unsafe {
-            let left = weighted - found.gradient - normalised(row.at(i), own) * found.product;
+            let left = weighted - found.gradient - normalized(row.at(i), own) * found.product;
             target.add(i).write((left * inverse * factors[1] * factors[0] * factors[0]).cast());
         }
         i += group.size;

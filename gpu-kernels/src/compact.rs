@@ -20,7 +20,7 @@ use crate::tile::{aligned, lanes, load, with_lanes};
 
 pub use gpu_std::look_back::workspace_len;
 
-/// Bytes of shared memory per tile, for 256 threads with four accesses of 16 bytes each.
+/// Bytes of shared memory per tile, for 256 threads with four 16-byte accesses each.
 const STAGE_BYTES: usize = 256 * 4 * 16;
 
 /// Number of elements that a thread writes at once.
@@ -43,7 +43,7 @@ unsafe trait Select<T: Copy, const N: usize> {
     ///
     /// # Safety
     ///
-    /// The elements must be below the length, and the first must be aligned to a vector.
+    /// The elements must be in bounds, and the first must be aligned to a vector.
     #[inline(always)]
     unsafe fn vector(&self, i: usize, items: [T; N]) -> u32 {
         let mut mask = 0;
@@ -465,8 +465,8 @@ pub unsafe fn compact_compared<T: Bits, const ITEMS: usize, const VECTOR: usize>
 ///
 /// # Safety
 ///
-/// The conditions of [`compact_flagged()`] apply, also to `indices`. If `indices` is not null, `x` must have at most
-/// 2³² elements.
+/// The conditions of [`compact_flagged()`] apply, and its conditions for `out` apply to `indices` as well. If `indices`
+/// is not null, `x` must have at most 2³² elements.
 #[kernel(
     types(T = u16, u32, u64),
     consts(ITEMS = 4; VECTOR = 16),

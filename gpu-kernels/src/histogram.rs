@@ -45,8 +45,8 @@ fn count<T: Scalar, const ITEMS: usize, const N: usize>(
         let Some(bin) = bin(item) else { return };
         let counter = (start + bin) as usize;
         if copies > 0 {
-            // SAFETY: a counter is below `counters` because `bin` returns bins below `bins`, and there are bins if
-            // there are copies; `own` is the start of one of the copies.
+            // SAFETY: the index of a counter is below `counters` because `bin` returns bins below `bins`, and there are
+            // bins if there are copies; `own` is the start of one of the copies.
             unsafe { local.get_unchecked(own + counter) }.fetch_add(1, Ordering::Relaxed);
         } else if let Some(counter) = counts.get(counter) {
             counter.fetch_add(1, Ordering::Relaxed);

@@ -116,12 +116,13 @@ unsafe fn move_units<T: KernelType, I: Index, const ITEMS: usize, const N: usize
         units,
         |unit| {
             let (read, written) = addresses(unit);
-            // SAFETY: the address is that of a unit in a row, by this function's contract.
+            // SAFETY: this function's contract guarantees that the address refers to a unit in a row.
             ((!read.is_null()).then(|| unsafe { load(read) }), written)
         },
         |_, (values, written)| {
             if let Some(values) = values {
-                // SAFETY: the address is that of this thread's own unit in a row, by this function's contract.
+                // SAFETY: this function's contract guarantees that the address refers to this thread's own unit in a
+                // row.
                 unsafe { store(written, values) };
             }
         },

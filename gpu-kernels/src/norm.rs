@@ -11,7 +11,7 @@ use gpu_std::prelude::*;
 use gpu_std::vectorized::opaque;
 
 use crate::axis_reduce::columns_with;
-use crate::careful::{self, Statistics, normalised};
+use crate::careful::{self, Statistics, normalized};
 use crate::range::{is_finite, min_mean, min_product};
 use crate::resident::{
     BACKWARD_FEW, FEW, Part, converted, fold, is_packed, kept, resident_vectors, widened, with_resident,
@@ -171,8 +171,8 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
                 let (weight, bias) = (part.parameter(weight, i, T::ONE), part.parameter(bias, i, T::ZERO));
                 let vector = converted(values[i]);
                 let results = lanewise(|lane| {
-                    let normalised = (vector[lane] - mean) * inverse;
-                    T::from_acc(normalised.mul_add(weight[lane].to_acc(), bias[lane].to_acc()))
+                    let normalized = (vector[lane] - mean) * inverse;
+                    T::from_acc(normalized.mul_add(weight[lane].to_acc(), bias[lane].to_acc()))
                 });
                 part.store(target, i, results);
             }
@@ -329,8 +329,8 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
         let target = target();
         each::<V>(|i| {
             let results = lanewise(|lane| {
-                let centred = values[i][lane] - mean;
-                T::from_acc((gradients[i][lane] - of_gradient - centred * of_product) * inverse)
+                let centered = values[i][lane] - mean;
+                T::from_acc((gradients[i][lane] - of_gradient - centered * of_product) * inverse)
             });
             // SAFETY: guaranteed by this function's contract.
             unsafe { part.store(target, i, results) };
@@ -429,8 +429,8 @@ pub unsafe fn norm_backward_parameters<T: Float, const VECTOR: usize>(
                 // For 16-bit elements, the mean is accurate enough without the correction.
                 own[1] = T::Accumulator::ZERO;
             }
-            let (normalised, dy) = (normalised(x[lane].to_acc(), own), dy[lane].to_acc());
-            [dy.mul_add(normalised, sums[0]), sums[1] + dy]
+            let (normalized, dy) = (normalized(x[lane].to_acc(), own), dy[lane].to_acc());
+            [dy.mul_add(normalized, sums[0]), sums[1] + dy]
         };
         let add = |a: [T::Accumulator; 2], b: [T::Accumulator; 2]| [a[0] + b[0], a[1] + b[1]];
         let write = |column: usize, sums: [T::Accumulator; 2]| {

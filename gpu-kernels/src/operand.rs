@@ -122,13 +122,13 @@ impl<T: Scalar> Operand<T> {
             Form::ROW => {
                 let ptr = self.ptr.wrapping_add(place.column);
                 if count == N && place.column + N <= place.width && aligned::<T, N>(ptr) {
-                    // SAFETY: the columns are below the width and aligned.
+                    // SAFETY: all `N` columns are within the row, and the address is aligned.
                     values = unsafe { load(ptr) };
                 } else {
                     let mut column = place.column;
                     each::<N>(|lane| {
                         if lane < count {
-                            // SAFETY: the column is below the width.
+                            // SAFETY: the column is within the row.
                             values[lane] = unsafe { self.ptr.add(column).read() };
                             column = if column + 1 == place.width { 0 } else { column + 1 };
                         }

@@ -118,7 +118,7 @@ unsafe impl<T: Zero, K: Scalar, const N: usize> Arrays<Runs<T>, N> for Pairs<T, 
     }
     #[inline(always)]
     unsafe fn load_vector(&self, i: usize) -> [Keyed<T>; N] {
-        // SAFETY: guaranteed by the caller, also for the preceding element if there is one.
+        // SAFETY: guaranteed by the caller, including for the preceding element if there is one.
         unsafe {
             let values: [T; N] = load(self.x.add(i));
             let mut keys = [self.keys.add(i).read(); N];

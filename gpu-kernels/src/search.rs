@@ -43,7 +43,8 @@ pub fn search_sorted<T: Scalar>(upper: bool, sorted: &[T], keys: &[T], mut out: 
 }
 
 /// Returns the number of elements of `a` among the first `diagonal` elements of the merged arrays. Among equal keys,
-/// those of `a` come first. The result is at least `diagonal` minus the length of `b`, and at most the length of `a`.
+/// the keys of `a` come first. The result is at least `diagonal` minus the length of `b`, and at most the length of
+/// `a`.
 #[inline(always)]
 fn merge_path<K: Copy>(
     diagonal: usize,
@@ -66,7 +67,7 @@ fn merge_path<K: Copy>(
 }
 
 /// Merges `a` and `b`, which must be sorted in the order of the [`KeyTransform`], into `out`. The length of `out` must
-/// be the sum of their lengths. Among equal keys, those of `a` come first. If an input is not sorted, `out` contains
+/// be the sum of their lengths. Among equal keys, the keys of `a` come first. If an input is not sorted, `out` contains
 /// keys in an unspecified order, and may repeat or omit some of them.
 ///
 /// The algorithm follows "GPU Merge Path" (Green, McColl, Bader 2012). A block finds its part of both arrays by binary

@@ -271,8 +271,8 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
         let has_values = !values.is_null();
         let (mut ranks, staged) = ([0; ITEMS], stage.items.cast::<K>());
         let ranked = |item: usize, rank: u32| {
-            // SAFETY: the ranks are those of the tile, for whose items the stage has space. All threads have read the
-            // preceding tile before the barrier in `rank_with`.
+            // SAFETY: the ranks belong to the tile's items, for all of which the stage has space. All threads have read
+            // the preceding tile before the barrier in `rank_with`.
             unsafe { staged.add(rank as usize).write(items[item]) };
             if has_values {
                 ranks[item] = rank;
@@ -524,8 +524,8 @@ unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
             each::<ITEMS>(|item| digits[item] = items[item].digit(place * DIGIT_BITS));
             let ranked = radix::rank::<ITEMS, DIGITS, WARPS>(digits, counters);
             let staged: *mut K = stage.items.cast();
-            // SAFETY: the ranks are those of the tile's items, and all threads have read the stage before the barriers
-            // of `rank`.
+            // SAFETY: the ranks belong to the tile's items, and all threads have read the stage before the barriers of
+            // `rank`.
             unsafe {
                 each::<ITEMS>(|item| staged.add(ranked.ranks[item] as usize).write(items[item]));
                 thread::sync_threads();

@@ -23,7 +23,7 @@ pub(crate) fn expand(space: TokenStream, item: TokenStream) -> Result<TokenStrea
     let Some(content) = maybe_uninit(&item.ty) else {
         return Err(Error::new_spanned(
             &item.ty,
-            "shared memory starts uninitialised: make the type `MaybeUninit<…>`, and the value \
+            "shared memory starts uninitialized: make the type `MaybeUninit<…>`, and the value \
              `MaybeUninit::uninit()`",
         ));
     };

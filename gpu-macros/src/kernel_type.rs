@@ -21,7 +21,7 @@ pub(crate) fn element(item: TokenStream) -> Result<TokenStream> {
         return Err(Error::new(
             name.span(),
             format!(
-                "an enum cannot be a `KernelType`, because some bytes are none of its variants: derive \
+                "an enum cannot be a `KernelType`, because some bit patterns are not variants: derive \
                  `KernelValue`, pass it by value, and use `Checked<{name}>` in buffers"
             ),
         ));

@@ -85,7 +85,7 @@ pub struct Source {
 }
 
 /// The toolchains of an image and of the program that contains it, such as `rustc 1.96.0 (ac68faa20 2026-05-25), LLVM
-/// 22.1.8`. Unknown toolchains are empty.
+/// 22.1.8`. The text of an unknown toolchain is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Compilers {
     /// Toolchain that compiled the GPU code.

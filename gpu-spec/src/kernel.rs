@@ -422,7 +422,7 @@ pub unsafe trait Kernel: 'static {
 #[diagnostic::on_unimplemented(
     message = "safe code cannot launch `{Self}`",
     label = "an unsafe kernel, or no instance of one",
-    note = "an unsafe kernel is launched by `launch_unsafe`, in an `unsafe` block that says why its conditions hold",
+    note = "launch an unsafe kernel with `launch_unsafe`, in an `unsafe` block that states why its conditions hold",
     note = "a generic kernel lists its instances, `#[kernel(types(T = f32, f64))]`; generic code adds `where {Self}: Instance`"
 )]
 pub unsafe trait SafeKernel: Kernel {}

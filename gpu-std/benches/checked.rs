@@ -2,8 +2,8 @@
 //! a checked launch alone. An unchecked launch runs on all cores, or on one with `RAYON_NUM_THREADS=1`.
 //!
 //! - `warpsmith check bench --package warpsmith-gpu-std --bench checked`: checked;
-//! - the same with `WARPSMITH_CHECK=0` set for the program that it builds: compiled for the check, not checked;
-//! - `cargo bench --package warpsmith-gpu-std --bench checked`: neither compiled for the check nor checked.
+//! - the same with `WARPSMITH_CHECK=0` set for the program that it builds: instrumented but not checked;
+//! - `cargo bench --package warpsmith-gpu-std --bench checked`: neither instrumented nor checked.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;

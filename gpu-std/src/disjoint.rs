@@ -335,8 +335,8 @@ impl<'a, T, M> DisjointMut<'a, T, M> {
 /// Types that can index a mutable view, as in `y[i]`. No type implements this trait, because any thread could use the
 /// same index.
 #[diagnostic::on_unimplemented(
-    message = "a mutable view is not indexed by `[…]`: any thread could name the same element",
-    label = "take the element by `get_mut`, with a claim that only the calling thread has",
+    message = "a mutable view cannot be indexed with `[…]`: any thread could name the same element",
+    label = "get the element with `get_mut` and a claim that only the calling thread has",
     note = "`if let Some(element) = y.get_mut(thread::unique_index()) {{ *element = … }}`, or in a loop over \
             `thread::grid_stride(y.len())`; in rows `thread::unique_2d()`, for results of a block `block::unique_index()`"
 )]

@@ -293,9 +293,9 @@ pub use shape::Shape;
 ///   checks and assertions that the compiler cannot prove unreachable. `warpsmith kernels -p .` shows how many panics
 ///   remain in each kernel, and where. The option has no effect on the emulated device.
 /// - `same_len(x, y)`: a launch is an error if the named slices or views differ in length. The error states their names
-///   and lengths. The host checks the lengths before the launch, also for prepared launches and graphs. 2-D and 3-D
-///   views must agree in all sides, and a view and a slice must agree in the number of elements. For a planes view, the
-///   length of one plane counts. The name `launch` stands for the number of threads that `Launch::auto`,
+///   and lengths. The host checks the lengths before the launch, including for prepared launches and graphs. 2-D and
+///   3-D views must agree in all sides, and a view and a slice must agree in the number of elements. For a planes view,
+///   the length of one plane counts. The name `launch` stands for the number of threads that `Launch::auto`,
 ///   `Launch::linear` or `Launch::cover` specifies. With `same_len(x, y, launch)`, the check also ensures that no
 ///   element is left out. Separate independent groups with `;`: `same_len(x, y; a, b)`. Launches from kernels
 ///   ([`dynamic`]) are not checked.

@@ -77,8 +77,8 @@ pub fn unique_index() -> BlockIndex {
     BlockIndex::at(block::linear_index())
 }
 
-/// Divides `0..len` among all blocks of a launch, whatever its size. In a launch of B blocks, block b receives b, b +
-/// B, b + 2B, …. All threads of a block receive the same indices.
+/// Divides `0..len` among all blocks of a launch, regardless of its size. In a launch of B blocks, block b receives b,
+/// b + B, b + 2B, …. All threads of a block receive the same indices.
 #[inline(always)]
 pub fn stride(len: usize) -> BlockStride {
     GridStride::new(block::linear_index(), blocks(), len)

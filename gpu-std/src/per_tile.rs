@@ -71,7 +71,7 @@ fn tiles<const N: u32>() -> usize {
     thread::launch_size() / N as usize
 }
 
-/// Returns the number of the calling thread's tile in the launch.
+/// Returns the index of the calling thread's tile in the launch.
 #[inline(always)]
 fn number<const N: u32>() -> usize {
     linear_in_launch() / N as usize
@@ -88,8 +88,8 @@ impl<const N: u32> Tile<N> {
         TileIndex::at(number::<N>())
     }
 
-    /// Divides `0..len` among all tiles of a launch, whatever its size. In a launch of S tiles, tile t receives t, t +
-    /// S, t + 2S, …. All threads of a tile receive the same indices.
+    /// Divides `0..len` among all tiles of a launch, regardless of its size. In a launch of S tiles, tile t receives t,
+    /// t + S, t + 2S, …. All threads of a tile receive the same indices.
     #[inline(always)]
     pub fn stride(&self, len: usize) -> TileStride<N> {
         GridStride::new(number::<N>(), tiles::<N>(), len)

@@ -69,7 +69,7 @@ pub unsafe trait Arrays<O: Operation, const N: usize> {
     ///
     /// # Safety
     ///
-    /// The elements must be below the length, and `i + head` must be a multiple of `N`.
+    /// The elements must be in bounds, and `i + head` must be a multiple of `N`.
     unsafe fn load_vector(&self, i: usize) -> [O::Item; N];
 
     /// Loads element `i`.

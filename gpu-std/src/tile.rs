@@ -7,7 +7,7 @@
 //! use gpu_std::prelude::*;
 //! use gpu_std::tile::Tile;
 //!
-//! /// The sum of each 8 neighbouring elements; the launch has a thread for each element.
+//! /// The sum of each 8 neighboring elements; the launch has a thread for each element.
 //! #[kernel]
 //! fn sums(input: &[f32], mut out: DisjointMut<f32>) {
 //!     let tile = Tile::<8>::current();

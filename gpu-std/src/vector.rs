@@ -5,8 +5,8 @@ use core::ops::{Index, IndexMut};
 /// `N` elements that are loaded and stored together. For example, loading a `Vector<f32, 4>` is one 16-byte access on
 /// the GPU.
 ///
-/// Vectors of 1, 2, 4, 8 and 16 bytes take one access. Vectors of larger multiples of 16 bytes take several accesses of
-/// 16 bytes. Vectors of any other size are accessed element by element. The type itself only has the alignment of `T`.
+/// Vectors of 1, 2, 4, 8 and 16 bytes take one access. Vectors of larger multiples of 16 bytes take several 16-byte
+/// accesses. Vectors of any other size are accessed element by element. The type itself only has the alignment of `T`.
 /// [`Vector::load`] and [`Vector::store`] require more.
 ///
 /// ```

@@ -16,7 +16,7 @@
 //! ```
 //! use gpu_std::prelude::*;
 //!
-//! /// The mean of an element and its neighbours; those outside the image count as 0.
+//! /// The mean of an element and its neighbors; those outside the image count as 0.
 //! #[kernel]
 //! pub fn smooth(image: Slice2<f32>, mut out: DisjointMut2<f32>) {
 //!     let cell = thread::unique_2d();

@@ -97,7 +97,7 @@ macro_rules! shuffles {
         }
 
         #[doc = concat!(
-            "[`", stringify!($name), "`] within groups of `width` neighbouring lanes.\n\n# Panics\n\n",
+            "[`", stringify!($name), "`] within groups of `width` neighboring lanes.\n\n# Panics\n\n",
             "If `width` is not 1, 2, 4, 8, 16 or 32."
         )]
         #[inline(always)]

@@ -1,4 +1,5 @@
-//! Benchmark of a round trip in Rust: a buffer is exported as a DLPack tensor and imported again, on an emulated device.
+//! Benchmark of a round trip in Rust: a buffer is exported as a DLPack tensor and imported again, on an emulated
+//! device.
 
 use criterion::Criterion;
 use warpsmith_interop::dlpack::{Export, Imported};

@@ -48,30 +48,30 @@ const TYPES: [(&str, u8, u8); 14] = [
     ("<c16", DLDataType::COMPLEX, 128),
 ];
 
-/// The items of the dictionary; `mask` and `descr` are not supported.
+/// Items of the dictionary. `mask` and `descr` are not supported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CudaArrayInterface {
-    /// Extents.
+    /// Size of each dimension.
     pub shape: Vec<i64>,
     /// Type of the elements, such as `<f4`.
     pub typestr: String,
     /// Address of the first element; 0 for an array without elements.
     pub address: u64,
-    /// True if the array may not be written.
+    /// True if the array is read-only.
     pub is_read_only: bool,
-    /// Strides in bytes; `None` for row-major order without gaps.
+    /// Strides in bytes; `None` for a contiguous array in row-major order.
     pub strides: Option<Vec<i64>>,
-    /// The stream whose work the consumer waits for: `None` if there is nothing to wait for, 1 for CUDA's legacy
-    /// default stream, 2 for the per-thread one, or a handle.
+    /// Stream for whose work the consumer waits: `None` if there is nothing to wait for, 1 for CUDA's legacy default
+    /// stream, 2 for the per-thread default stream, or a handle.
     pub stream: Option<i64>,
 }
 
 impl CudaArrayInterface {
-    /// Describes an exported tensor, whose last stream of [`Export::ready_on`] is the stream to wait for; otherwise
-    /// there is none. The description is valid while the export lives.
+    /// Describes an exported tensor. The consumer must wait for the stream of the last call of [`Export::ready_on`], if
+    /// any. The description is valid as long as the export is alive.
     ///
     /// # Errors
-    /// [`DlpackError::NoTypestr`].
+    /// Returns [`DlpackError::NoTypestr`] if the interface cannot describe the element type.
     pub fn of(export: &mut Export) -> Result<Self> {
         let (shape, strides) = export.extents();
         let (is_read_only, is_packed) = (export.is_read_only(), export.is_packed());
@@ -86,14 +86,16 @@ impl CudaArrayInterface {
         Ok(Self { shape, typestr: (*typestr).to_owned(), address, is_read_only, strides, stream })
     }
 
-    /// Imports the array of an object. `owner` keeps the object, and is dropped as a DLPack tensor's deleter is called.
-    /// Later work on `stream` waits for the array's stream.
+    /// Imports the array of an object. `owner` keeps the object alive, and is dropped when the deleter of a DLPack
+    /// tensor would be called. Later work on `stream` waits for the array's stream.
     ///
     /// # Errors
-    /// [`DlpackError::CudaArray`], [`DlpackError::Stream`]; as [`Imported::from_raw`]. The owner is then dropped.
+    /// Returns [`DlpackError::CudaArray`], [`DlpackError::Stream`], or the same errors as [`Imported::from_raw`]. In
+    /// these cases, the owner is dropped.
     ///
     /// # Safety
-    /// As for [`Imported::from_raw`], until `owner` is dropped. The array's stream is alive and not being captured.
+    /// The requirements of [`Imported::from_raw`] apply until `owner` is dropped. The array's stream must be alive and
+    /// must not be in a capture.
     pub unsafe fn import(self, stream: &Stream, owner: impl Any + Send) -> Result<Imported> {
         let refused = |what| DlpackError::CudaArray { what };
         let Some((_, code, bits)) = TYPES.iter().find(|(typestr, ..)| *typestr == self.typestr) else {
@@ -130,12 +132,12 @@ impl CudaArrayInterface {
             byte_offset: 0,
         };
         let flags = if self.is_read_only { DLPACK_FLAG_READ_ONLY } else { 0 };
-        // SAFETY: the tensor is valid, by the caller's promise; `held` keeps its numbers on the heap.
+        // SAFETY: the caller guarantees that the tensor is valid; `held` keeps its shape and strides on the heap.
         unsafe { Imported::from_tensor(tensor, flags, held) }
     }
 }
 
-/// Shape, strides and owner of an imported array, until its last use.
+/// Shape, strides and owner of an imported array, which are kept until its last use.
 struct Held {
     shape: Vec<i64>,
     strides: Option<Vec<i64>>,

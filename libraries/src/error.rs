@@ -112,7 +112,7 @@ pub enum LibraryError {
 
     /// No algorithm works within the workspace limit.
     #[error(
-        "{operation}: no algorithm gets by with {} of workspace; the smallest that works needs {}",
+        "{operation}: no algorithm works with {} of workspace; the smallest requirement is {}",
         Bytes(*limit), Bytes(*minimum)
     )]
     WorkspaceTooSmall {

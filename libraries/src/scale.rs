@@ -20,8 +20,8 @@ pub(super) fn check_library(device: &Device) -> Result<()> {
     if device.is_emulated() { Ok(()) } else { Vendor::Cublas.version().map(|_| ()) }
 }
 
-/// Enqueues the scaling of `len` elements on a GPU's stream. The address must refer to `len` elements, and their use
-/// must be ordered.
+/// Enqueues the scaling of `len` elements on a GPU's stream. The address must refer to `len` elements. The caller must
+/// order the call with respect to other uses of these elements.
 ///
 /// # Safety
 /// [`check_library`] must have succeeded, and the device's context must be current.

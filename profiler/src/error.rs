@@ -86,10 +86,10 @@ impl ProfilerError {
     pub(crate) fn file(path: &Path, error: &io::Error) -> Self {
         let remedy = match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                "; what was written before can be read; free space, or give a path on another disk"
+                "; earlier records can be read; free space, or use a path on another disk"
             }
             io::ErrorKind::FileTooLarge => {
-                "; what was written before can be read; raise the limit of file sizes (`ulimit -f`), or record less"
+                "; earlier records can be read; raise the limit of file sizes (`ulimit -f`), or record less"
             }
             io::ErrorKind::NotFound => "; make the folder first",
             _ => "; give a path that can be written to",

@@ -145,8 +145,8 @@ impl Profiler {
     /// `.gz`, and is created immediately. If the program is killed, the file is readable up to the last half second.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::start`], or [`ProfilerError::File`] if the file cannot be created or its name ends
-    /// in `.pftrace`.
+    /// Returns the same errors as [`Self::start`], or [`ProfilerError::File`] if the file cannot be created or its name
+    /// ends in `.pftrace`.
     pub fn to_file(path: impl AsRef<Path>) -> Result<FileProfiler> {
         FileProfiler::start(ProfilerOptions::default(), path.as_ref())
     }
@@ -182,7 +182,7 @@ impl ProfilerOptions {
     /// Starts a profiler that uses these options and keeps the trace in memory.
     ///
     /// # Errors
-    /// Returns the errors of [`Profiler::start`].
+    /// Returns the same errors as [`Profiler::start`].
     pub fn start(self) -> Result<Profiler> {
         Profiler::start(self)
     }
@@ -190,7 +190,7 @@ impl ProfilerOptions {
     /// Starts a profiler that uses these options and writes a file.
     ///
     /// # Errors
-    /// Returns the errors of [`Profiler::to_file`].
+    /// Returns the same errors as [`Profiler::to_file`].
     pub fn to_file(self, path: impl AsRef<Path>) -> Result<FileProfiler> {
         FileProfiler::start(self, path.as_ref())
     }

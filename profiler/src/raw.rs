@@ -101,7 +101,7 @@ pub(crate) struct Span {
     pub(crate) id: u64,
     pub(crate) driver: DriverIndex,
     pub(crate) device: u32,
-    /// Number of the stream in records; `None` if the operation has no stream.
+    /// ID of the stream in records; `None` if the operation has no stream.
     pub(crate) stream: Option<u32>,
     pub(crate) start: u64,
     pub(crate) end: u64,

@@ -63,10 +63,10 @@ enum Phase {
 
 impl Schedule {
     /// Starts the schedule at step 0 of the loop. At the end of the last step of each cycle, `handler` is called with
-    /// the trace and the zero-based number of the cycle.
+    /// the trace and the zero-based index of the cycle.
     ///
     /// # Errors
-    /// Returns [`ProfilerError::EmptySchedule`], or the errors of [`Profiler::start`].
+    /// Returns [`ProfilerError::EmptySchedule`], or the same errors as [`Profiler::start`].
     pub fn start<H: FnMut(Trace, u64)>(self, options: ProfilerOptions, handler: H) -> Result<Scheduled<H>> {
         if self.record == 0 {
             return Err(ProfilerError::EmptySchedule.into());
@@ -112,8 +112,8 @@ impl<H: FnMut(Trace, u64)> Scheduled<H> {
     /// Ends the current step of the loop. After the last step of a cycle, waits for the devices and calls the handler.
     ///
     /// # Errors
-    /// Returns the errors of [`Profiler::start`] and [`Profiler::stop`]. After an error, the loop can continue, and
-    /// later cycles are still recorded.
+    /// Returns the same errors as [`Profiler::start`] and [`Profiler::stop`]. After an error, the loop can continue,
+    /// and later cycles are still recorded.
     pub fn step(&mut self) -> Result<()> {
         let (before, cycle) = self.schedule.phase(self.step);
         let is_same_cycle = self.schedule.phase(self.step + 1).1 == cycle;
@@ -127,7 +127,7 @@ impl<H: FnMut(Trace, u64)> Scheduled<H> {
         self.enter(before)
     }
 
-    /// Returns the zero-based number of the current step.
+    /// Returns the zero-based index of the current step.
     pub fn current_step(&self) -> u64 {
         self.step
     }

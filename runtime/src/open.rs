@@ -123,7 +123,7 @@ impl Device {
     /// Opens a device by its name: `cuda`, `cuda:N`, `cpu`, `cpu:N`.
     ///
     /// # Errors
-    /// Returns [`Error::UnknownDevice`] if the text is not a device name, or the errors of [`Device::cuda`] and
+    /// Returns [`Error::UnknownDevice`] if the text is not a device name, or the same errors as [`Device::cuda`] and
     /// [`Device::emulated`].
     pub fn open(text: &str) -> Result<Self> {
         open(text.parse()?)
@@ -132,7 +132,7 @@ impl Device {
     /// Opens the device with this ID.
     ///
     /// # Errors
-    /// Returns the errors of [`Device::cuda`] and [`Device::emulated`].
+    /// Returns the same errors as [`Device::cuda`] and [`Device::emulated`].
     pub fn from_id(id: DeviceId) -> Result<Self> {
         open(id)
     }
@@ -208,8 +208,8 @@ impl Device {
     /// devices are enumerated once per process, not on every call.
     ///
     /// # Errors
-    /// Returns the errors of [`Device::best`], or [`Error::Forked`] if the current device was opened before the process
-    /// was forked.
+    /// Returns the same errors as [`Device::best`], or [`Error::Forked`] if the current device was opened before the
+    /// process was forked.
     pub fn current() -> Result<Self> {
         if let Some(device) = guard::current() {
             device.check_process()?;

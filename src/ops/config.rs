@@ -280,15 +280,15 @@ fn same_size(dtype: &str) -> Option<&'static str> {
 /// - Inputs with too few 16-byte accesses to give every SM a block: the smallest available accesses and, if these are
 ///   still too few, smaller blocks ([`spread_block`]).
 /// - Random numbers, which are compute-bound: several waves of blocks, so that each thread generates about 256 numbers,
-///   or 96 uniform numbers of four bytes.
+///   or 96 uniform 4-byte numbers.
 /// - Reductions: several accesses per thread and one wave of blocks, even for small inputs, so that few partial results
 ///   remain.
 ///
 /// The defaults were measured on an H200 for ten kernels, at 2^16 to 2^28 elements of f32 (for most kernels also bf16).
-/// With the chosen blocks of 256 threads and accesses of 16 bytes, the results were on average within about 2 % of the
-/// best configuration. At 2^16 elements, the best configurations of copy and axpy used accesses of 4 bytes. For uniform
-/// (f32, bf16, f64) and normal (f32, bf16) numbers, the chosen number of waves was within 8 % of the best number of
-/// blocks at 2^20 elements. From 2^22 elements on, it was within 4 %, except for f64 at 2^22 elements (14 %).
+/// With the chosen blocks of 256 threads and 16-byte accesses, the results were on average within about 2 % of the best
+/// configuration. At 2^16 elements, the best configurations of copy and axpy used 4-byte accesses. For uniform (f32,
+/// bf16, f64) and normal (f32, bf16) numbers, the chosen number of waves was within 8 % of the best number of blocks at
+/// 2^20 elements. From 2^22 elements on, it was within 4 %, except for f64 at 2^22 elements (14 %).
 ///
 /// On the emulated device, each thread has an overhead of tens of nanoseconds before its first element, so the default
 /// launches few threads.

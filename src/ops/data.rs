@@ -48,8 +48,8 @@ pub fn copy_with<'s, 'd, T: DeviceCopy>(
     let _site = site();
     let (src, dst) = (src.into(), dst.into());
     same_length("copy", ("src", src.len()), ("dst", dst.len()))?;
-    // The kernel copies integers of 8 bytes, or of the largest size that divides both the size and the alignment of
-    // `T`.
+    // The kernel copies 8-byte integers, or integers of the largest size that divides both the size and the alignment
+    // of `T`.
     match size_of::<T>() | align_of::<T>() {
         _ if size_of::<T>() == 0 => Ok(()),
         bits if bits % 8 == 0 => copy_as::<u64>(stream, config.into(), src.cast()?, dst.cast()?),

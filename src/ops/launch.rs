@@ -129,7 +129,7 @@ impl<'a> Operation<'a> {
         let spec = self.instance(&config)?;
         let function = module.function(spec)?;
         let resident = || {
-            // The function caches the result, which is the number of blocks in one wave.
+            // `Function` caches this configuration. Its grid size is the number of blocks in one wave.
             let most = device.properties().max_grid[0] as usize;
             let all =
                 Launch::linear(most.saturating_mul(config.block as usize).max(1), config.block).waves(1);

@@ -140,7 +140,7 @@ impl<'a, T: DeviceCopy> Operand<'a, T> {
         }
         if count == 0 || !len.is_multiple_of(count) {
             let problem = format!(
-                "{name} is a {what} of {count} elements, but the output has {len}, which is no multiple; pass an output of \
+                "{name} is a {what} of {count} elements, but the output has {len}, which is not a multiple; pass an output of \
                  whole rows"
             );
             return Err(OpError::Shape { operation, problem }.into());

@@ -72,7 +72,7 @@ impl Workspace {
         // SAFETY: the driver calls receive only the stream's own handles, and memory that the stream keeps alive.
         let (driver, context) = unsafe { stream.device().driver() };
         // SAFETY: the memory is valid. `value` stays valid until the stream has been synchronized. After that, the copy
-        // is no longer running, whatever its outcome.
+        // is no longer running, regardless of its outcome.
         let copied = unsafe {
             let target = std::ptr::from_mut(&mut value).cast();
             driver.copy_to_host(context, target, self.memory, size_of::<T>(), stream.handle())

@@ -121,7 +121,7 @@ impl Generator {
         self.change(call, |state| state.offset = offset)
     }
 
-    /// Returns the state in PyTorch's format: the seed and the offset as little-endian numbers of 8 bytes each.
+    /// Returns the state in PyTorch's format: the seed and the offset as 8-byte little-endian numbers.
     ///
     /// # Errors
     /// Returns the same errors as [`Self::manual_seed`].
@@ -274,7 +274,7 @@ pub(super) fn after(call: &'static str, offset: u64, increment: u64) -> Result<u
     offset.checked_add(increment).filter(|&offset| offset <= MAX_OFFSET).ok_or_else(|| {
         OpError::Random {
             call,
-            problem: "the generator's numbers are used up: set another seed by `manual_seed`".to_owned(),
+            problem: "the generator's numbers are used up: set another seed with `manual_seed`".to_owned(),
         }
         .into()
     })

@@ -122,9 +122,9 @@ elements!(bf16, f16);
 /// ```
 ///
 /// # Errors
-/// [`TensorError::Heads`]; [`TensorError::Scale`]; [`TensorError::Alignment`] for a view whose address, row stride or
-/// head stride is not a multiple of 16 bytes; [`TensorError::Device`] if the compute capability is not 9.0; [enqueue
-/// errors](warpsmith_runtime::Error#enqueue-errors).
+/// Returns [`TensorError::Heads`]; [`TensorError::Scale`]; [`TensorError::Alignment`] for a view whose address, row
+/// stride or head stride is not a multiple of 16 bytes; [`TensorError::Device`] if the compute capability is not 9.0;
+/// [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
 pub fn attention<T: HeadElement>(
     stream: &Stream,
@@ -143,8 +143,8 @@ pub fn attention<T: HeadElement>(
 /// needed to merge split-KV partial results.
 ///
 /// # Errors
-/// The same errors as [`attention()`]; [`TensorError::Heads`] if the length of `sums` is not the total number of rows
-/// of all heads.
+/// Returns the same errors as [`attention()`], or [`TensorError::Heads`] if the length of `sums` is not the total
+/// number of rows of all heads.
 ///
 /// ```
 /// use half::bf16;

@@ -117,7 +117,7 @@ elements!(bf16, f16);
 /// ```
 ///
 /// # Errors
-/// [`TensorError::Heads`] if the sizes do not match or a row has 256 elements; [`TensorError::Scale`];
+/// Returns [`TensorError::Heads`] if the sizes do not match or a row has 256 elements; [`TensorError::Scale`];
 /// [`TensorError::Alignment`] for a view whose address, row stride or head stride is not a multiple of 16 bytes;
 /// [`TensorError::Device`] if the compute capability is not 9.0;
 /// [enqueue errors](warpsmith_runtime::Error#enqueue-errors).

@@ -24,7 +24,7 @@ use warpsmith_runtime::{Device, Error};
 pub enum TensorError {
     /// The shapes of the matrices do not match.
     #[error(
-        "{operation}: {what}; a is m x k, b k x n and c m x n, the bias has n elements, and a single a or b is that of all of a batch"
+        "{operation}: {what}; a is m x k, b k x n and c m x n, the bias has n elements, and an unbatched a or b is broadcast over the batch"
     )]
     Shape {
         /// The operation.
@@ -35,7 +35,7 @@ pub enum TensorError {
 
     /// The sizes of the groups do not match.
     #[error(
-        "{operation}: {what}; a is m x k, b a matrix of k x n for each group, c m x n, and the bias has n elements for each group"
+        "{operation}: {what}; a is m x k, b is k x n for each group, c is m x n, and the bias has n elements for each group"
     )]
     Groups {
         /// The operation.
@@ -54,7 +54,7 @@ pub enum TensorError {
     },
 
     /// The softmax scale is not positive and finite.
-    #[error("{operation}: scores cannot be multiplied by {scale}: the scale is positive and finite")]
+    #[error("{operation}: scores cannot be multiplied by {scale}: the scale must be positive and finite")]
     Scale {
         /// The operation.
         operation: &'static str,
@@ -65,8 +65,8 @@ pub enum TensorError {
     /// The address or a stride of a matrix or of attention heads is not aligned to the boundary that the kernel
     /// requires.
     #[error(
-        "{operation}: the rows of {matrix} begin every {bytes} bytes from {address:#x}; the kernel needs multiples of 16 of \
-         both: pad the rows{}",
+        "{operation}: {matrix} starts at {address:#x} and has a row stride of {bytes} bytes; the kernel needs multiples of \
+         16 bytes for both: pad the rows{}",
         or_library(.operation)
     )]
     Alignment {
@@ -82,8 +82,8 @@ pub enum TensorError {
 
     /// The kernels do not support this layout for the element type.
     #[error(
-        "{operation}: kernels multiply {element} of which the rows of a and the columns of b are adjacent in memory, and those \
-         of {matrix} are not: transpose it{}",
+        "{operation}: for {element}, the kernels need a and b to be contiguous along k, and {matrix} is not: \
+         transpose it{}",
         or_library(.operation)
     )]
     Layout {

@@ -44,7 +44,7 @@ pub trait GroupedElement: DeviceCopy {
 /// once.
 ///
 /// # Errors
-/// [`TensorError::Groups`] if the sizes do not match or k is 0; [`TensorError::Layout`] for a transposed `a`;
+/// Returns [`TensorError::Groups`] if the sizes do not match or k is 0; [`TensorError::Layout`] for a transposed `a`;
 /// [`TensorError::Alignment`] for an `a` or `b` whose address, row stride or plane stride is not a multiple of 16
 /// bytes; [`TensorError::Device`] if the compute capability is not 9.0;
 /// [enqueue errors](warpsmith_runtime::Error#enqueue-errors).

@@ -120,7 +120,7 @@ macro_rules! from_views {
             /// per plane, and `dim` columns.
             ///
             /// # Errors
-            /// [`TensorError::Heads`] if the number of tokens is not a multiple of the number of sequences.
+            /// Returns [`TensorError::Heads`] if the number of tokens is not a multiple of the number of sequences.
             pub fn by_token(view: $view<'a, T>, sequences: usize) -> Result<Self> {
                 let shape = [view.planes(), view.rows(), view.columns()];
                 let extents = by_token(shape, [view.plane_stride(), view.row_stride()], sequences)?;
@@ -131,7 +131,7 @@ macro_rules! from_views {
             /// must have one plane per head of all sequences, one row per token of a sequence, and `dim` columns.
             ///
             /// # Errors
-            /// [`TensorError::Heads`] if the number of planes is not a multiple of the number of sequences.
+            /// Returns [`TensorError::Heads`] if the number of planes is not a multiple of the number of sequences.
             pub fn by_head(view: $view<'a, T>, sequences: usize) -> Result<Self> {
                 let shape = [view.planes(), view.rows(), view.columns()];
                 let extents = by_head(shape, [view.plane_stride(), view.row_stride()], sequences)?;

@@ -53,9 +53,9 @@ pub trait GemmElement: kernels::GemmOperand<Output: DeviceCopy> + DeviceCopy {
 /// whether `c` starts on a 16-byte boundary. With k = 0, `c` is set to zero.
 ///
 /// # Errors
-/// [`TensorError::Shape`]; [`TensorError::Alignment`] for a matrix whose address or row stride is not a multiple of 16
-/// bytes; [`TensorError::Layout`] for a layout that the type does not support; [`TensorError::Device`] if the compute
-/// capability is not 9.0; [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
+/// Returns [`TensorError::Shape`]; [`TensorError::Alignment`] for a matrix whose address or row stride is not a
+/// multiple of 16 bytes; [`TensorError::Layout`] for a layout that the type does not support; [`TensorError::Device`]
+/// if the compute capability is not 9.0; [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 ///
 /// There are two exceptions. `c` does not have to be aligned if `a` is not transposed and the type is not i8. Skinny
 /// GEMM, with up to 16 rows of 16-bit elements and a transposed `b`, requires only compute capability 8.0.
@@ -89,8 +89,8 @@ pub fn matmul<'a, 'b, 'c, T: GemmElement>(
 /// zero.
 ///
 /// # Errors
-/// The same errors as [`matmul()`]; [`TensorError::Shape`] if the length of the bias differs from the number of columns
-/// of `c`.
+/// Returns the same errors as [`matmul()`], or [`TensorError::Shape`] if the length of the bias differs from the number
+/// of columns of `c`.
 ///
 /// ```
 /// use half::bf16;
@@ -122,7 +122,7 @@ pub fn matmul_fused<'a, 'b, 'c, T: GemmElement<Sum = f32>>(
 /// Like [`matmul_fused()`], but with an explicit schedule. `None` selects the default schedule.
 ///
 /// # Errors
-/// The same errors as [`matmul_fused()`]; [`TensorError::Schedule`] if no kernel exists for the schedule.
+/// Returns the same errors as [`matmul_fused()`], or [`TensorError::Schedule`] if no kernel exists for the schedule.
 ///
 /// ```
 /// use half::bf16;

@@ -26,7 +26,7 @@ impl Clusters {
     /// whose blocks share tiles of `b`.
     ///
     /// # Errors
-    /// [`TensorError::Shape`] if the number of tiles exceeds the maximum number of blocks per launch.
+    /// Returns [`TensorError::Shape`] if the number of tiles exceeds the maximum number of blocks per launch.
     pub fn new<T: DeviceCopy, C: DeviceCopy>(
         operation: &'static str,
         stream: &Stream,

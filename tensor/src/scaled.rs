@@ -38,9 +38,9 @@ pub struct BlockScales<'a> {
 /// scales and accumulated in `f32`; the result is rounded once. k must not be 0.
 ///
 /// # Errors
-/// [`TensorError::Shape`] if the sizes do not match, an operand is a batch, or k is 0; [`TensorError::Layout`] for a
-/// transposed `a` or a `b` that is not transposed; [`TensorError::Alignment`] for an `a` or `b` whose address or row
-/// stride is not a multiple of 16 bytes; [`TensorError::Device`] if the compute capability is not 9.0; [enqueue
+/// Returns [`TensorError::Shape`] if the sizes do not match, an operand is a batch, or k is 0; [`TensorError::Layout`]
+/// for a transposed `a` or a `b` that is not transposed; [`TensorError::Alignment`] for an `a` or `b` whose address or
+/// row stride is not a multiple of 16 bytes; [`TensorError::Device`] if the compute capability is not 9.0; [enqueue
 /// errors](warpsmith_runtime::Error#enqueue-errors).
 ///
 /// ```

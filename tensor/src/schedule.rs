@@ -166,7 +166,7 @@ impl Schedule {
         let [rows, columns] = tile;
         Some(if !Self::TILES.contains(&tile) {
             format!(
-                "tiles of {rows} x {columns}: there are those of 128 or 64 rows, and 256, 192 or 128 columns"
+                "tiles of {rows} x {columns}: tiles must have 128 or 64 rows, and 256, 192 or 128 columns"
             )
         } else if !tiles.contains(&tile) {
             format!("tiles of {rows} x {columns} need a row-major a and another type than i8")

@@ -25,7 +25,7 @@ const MAX_TILES: u64 = i32::MAX as u64;
 /// multiples of 16 bytes. With k = 0 the sums are zero.
 ///
 /// # Errors
-/// [`TensorError::Shape`]; [`TensorError::Device`] for a compute capability below 8.0; [enqueue
+/// Returns [`TensorError::Shape`]; [`TensorError::Device`] for a compute capability below 8.0; [enqueue
 /// errors](warpsmith_runtime::Error#enqueue-errors).
 ///
 /// ```

@@ -65,9 +65,9 @@ const OPERATION: &str = "matmul_4bit";
 /// the weights only once. The order of the additions depends only on the sizes.
 ///
 /// # Errors
-/// [`TensorError::Shape`] if the sizes do not match or k is not a multiple of 128; [`TensorError::Layout`] for a
-/// transposed `a`; [`TensorError::Alignment`] if the address of the codes, or the address or row stride of `a`, is not
-/// a multiple of 16 bytes; [`TensorError::Device`] for a compute capability below 8.0; [enqueue
+/// Returns [`TensorError::Shape`] if the sizes do not match or k is not a multiple of 128; [`TensorError::Layout`] for
+/// a transposed `a`; [`TensorError::Alignment`] if the address of the codes, or the address or row stride of `a`, is
+/// not a multiple of 16 bytes; [`TensorError::Device`] for a compute capability below 8.0; [enqueue
 /// errors](warpsmith_runtime::Error#enqueue-errors).
 ///
 /// ```

@@ -28,8 +28,8 @@ const MAX_TILES: u64 = i32::MAX as u64;
 /// that is twice as large as `a` and `b`. With k = 0 the sums are zero.
 ///
 /// # Errors
-/// The same errors as [`matmul_f32()`], except that [`TensorError::Device`] is returned if the compute capability is
-/// not 9.0.
+/// Returns the same errors as [`matmul_f32()`], except that [`TensorError::Device`] is returned if the compute
+/// capability is not 9.0.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};

@@ -215,7 +215,7 @@ impl Suite {
     /// # Errors
     /// Returns [`Error::LeftOut`], which names the feature that provides the benchmark. Returns
     /// [`Error::UnknownKernel`], which suggests similar names, or lists all names if no name is similar. Also returns
-    /// the errors of [`Self::check`].
+    /// the same errors as [`Self::check`].
     pub fn find(&self, name: &str) -> Result<&dyn Benchmark> {
         self.check()?;
         let all = || self.benchmarks.iter().map(|benchmark| &**benchmark);

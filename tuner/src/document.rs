@@ -316,7 +316,7 @@ impl Document {
     }
 
     /// Returns the median clock of all samples and the maximum clock of the device in MHz, provided that the median is
-    /// below 95 % of the maximum. In this case, the device ran below its peak, for whatever reason.
+    /// below 95 % of the maximum. In this case, the device ran below its peak, for any reason.
     pub fn low_clock(&self) -> Option<(u32, u32)> {
         let highest = self.device.after.max_sm_clock_mhz.or(self.device.before.max_sm_clock_mhz)?;
         let timings = self.results.iter().filter_map(|record| record.timing.as_ref());
@@ -359,7 +359,7 @@ impl Document {
         match times.next() {
             None => Ok(document),
             Some((index, Record { kernel, dtype, n, configuration, .. }, us)) => Err(format!(
-                "record {} ({kernel} {dtype} {} {configuration}) has a time of {us} µs, which cannot be; measure again",
+                "record {} ({kernel} {dtype} {} {configuration}) has a time of {us} µs, which is impossible; measure again",
                 index + 1,
                 format_size(*n)
             )),

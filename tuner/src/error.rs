@@ -48,7 +48,7 @@ pub enum Error {
     },
     /// Two benchmarks in a program have the same name.
     #[error(
-        "two benchmarks are called {name:?}, and only one could be selected; give each a name of its own"
+        "two benchmarks are called {name:?}, and only one of them could be selected; give each a unique name"
     )]
     SameName {
         /// The shared name.

@@ -127,7 +127,7 @@ impl<'a> Harness<'a> {
     /// Checks a configuration without timing it, even if it has already been checked.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::measure`].
+    /// Returns the same errors as [`Self::measure`].
     pub fn check_again(
         &mut self,
         planned: &PlannedCase<'_>,

@@ -3,7 +3,7 @@
 //! Nothing is launched before the whole request has been checked, including whether it fits in device memory. The
 //! default configuration of each kernel, type and size is always measured, and it is measured before all others.
 //! Results are passed on one by one, so that a later failure does not lose any of them. If a configuration is rejected
-//! or fails, this is recorded, and the run continues unless the device is lost.
+//! or fails, the outcome is recorded, and the run continues unless the device is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -20,7 +20,7 @@ const MAX_CONFIGURATIONS: usize = 1_000_000;
 /// Rule that determines the number of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grid {
-    /// The kernel's default.
+    /// The number of blocks that the launch chooses by default.
     Auto,
     /// This many waves: a multiple of the number of blocks that can be resident on the device concurrently.
     Waves(u32),

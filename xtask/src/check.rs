@@ -13,7 +13,7 @@ use crate::check_kernels::check_device_library;
 use crate::documentation;
 use crate::error::Result;
 use crate::layers;
-use crate::licences;
+use crate::licenses;
 use crate::package;
 use crate::process::{beside_cargo, cargo, run, step};
 use crate::python;
@@ -85,7 +85,8 @@ pub fn check(root: &Path) -> Result<()> {
             run(Command::new(built("warpsmith")).args(["launch", "-n", "2"]).arg(program).arg("cpu"))
         })
     };
-    // The user's workflow: `examples/own-kernels`, as written by the command, with the packages as published.
+    // The user's workflow: `examples/own-kernels`, as `warpsmith new` writes it, built with the packages in their
+    // published form.
     let scaffold = || package::scaffold(root, &["test", "--workspace", "--no-run"], with_clippy);
     let python = || python::python(root, false);
     // Detects features that depend on another feature without enabling it. GPU code is compiled only as far as rustc's
@@ -99,7 +100,7 @@ pub fn check(root: &Path) -> Result<()> {
         })
     };
     let layers = || layers::check(root);
-    let licences = || licences::check(root);
+    let licenses = || licenses::check(root);
     let words = || words::check(root);
     let guide = || {
         book::check(root)?;
@@ -110,7 +111,7 @@ pub fn check(root: &Path) -> Result<()> {
     let steps: [(&str, &dyn Fn() -> Result<()>); 15] = [
         ("format", &format),
         ("layers", &layers),
-        ("licences", &licences),
+        ("licenses", &licenses),
         ("words", &words),
         ("guide", &guide),
         ("features", &features),

@@ -19,7 +19,7 @@
 //! | [`browser`] | finds or installs the browser in which the page tests run |
 //! | [`bundle`] | packs tests, benches and the command into one folder, for a GPU machine without Rust |
 //! | [`python`] | builds, installs and tests the Python wheel and a package of `warpsmith new --python` |
-//! | [`licences`] | checks that `deny.toml` allows the dependencies' licences |
+//! | [`licenses`] | checks that `deny.toml` allows the dependencies' licenses |
 //! | [`neighbours`] | tests the example that exchanges memory with candle and cudarc |
 //! | [`minimal`] | checks that the minimum versions in the manifests are not too low |
 //! | [`package`] | tests the packages as published, and a user's project that depends on them |
@@ -40,7 +40,7 @@ mod environment;
 mod error;
 mod fuzz;
 mod layers;
-mod licences;
+mod licenses;
 mod markdown;
 mod minimal;
 mod neighbours;
@@ -72,7 +72,7 @@ usage: cargo xtask COMMAND
   book         check the guide in docs/ and make the book in target/book/
   fuzz [S]     run every fuzz target for S seconds, 60 by default
   tsan         run the host's ordering and allocator tests under ThreadSanitizer
-  licences     fail on dependencies whose licence deny.toml does not allow
+  licenses     fail on dependencies whose license deny.toml does not allow
   neighbours   test the example that exchanges memory with candle and cudarc, on the emulated device
   minimal      check the workspace with the lowest versions of dependencies that the manifests allow
   package      make the packages as they are published, with their GPU image, and verify them
@@ -108,7 +108,7 @@ fn main() -> ExitCode {
         ["fuzz"] => fuzz::fuzz(&root, None),
         ["fuzz", seconds] => fuzz::fuzz(&root, Some(seconds)),
         ["tsan"] => tsan::tsan(&root),
-        ["licences"] => licences::check(&root),
+        ["licenses"] => licenses::check(&root),
         ["minimal"] => minimal::check(&root),
         ["neighbours"] => neighbours::check(&root),
         ["package"] => package::package(&root),

@@ -95,7 +95,7 @@ impl<'a> Page<'a> {
         })
     }
 
-    /// Returns the tables, each with the number of its first line and all of its lines.
+    /// Returns the tables, each with the line number of its first line and with all of its lines.
     pub fn tables(self) -> Vec<(usize, Vec<&'a str>)> {
         let mut tables: Vec<(usize, Vec<&str>)> = Vec::new();
         for (number, line, is_prose) in self.lines() {

@@ -255,12 +255,12 @@ fn name_features(project: &Path, build: &mut Command) -> Result<()> {
 
 /// Kernel that is added to the project. A barrier is missing in this kernel.
 const FAULT: &str = "
-/// Reads the number of the thread beside. The barrier is missing.
+/// Reads the value of the adjacent thread. The barrier is missing.
 ///
 /// # Safety
 /// Blocks have 64 threads.
 #[kernel]
-pub unsafe fn neighbours(mut out: DisjointMut<u32>) {
+pub unsafe fn neighbors(mut out: DisjointMut<u32>) {
     let tile = shared_array![u32; 64];
     let own = thread::linear_in_block() as usize;
     unsafe { tile.add(own).write(own as u32) }; // seeded
@@ -274,10 +274,10 @@ const FAULT_TEST: &str = "
 use warpsmith::{Device, DeviceBuffer, Error, Launch};
 
 #[test]
-fn neighbours_are_read() -> Result<(), Error> {
+fn neighbors_are_read() -> Result<(), Error> {
     let stream = Device::open(\"cpu\")?.default_stream();
     let mut out = DeviceBuffer::<u32>::zeros(&stream, 64)?;
-    let kernel = stream.device().load(&own_kernels::KERNELS)?.kernel::<own_kernels_kernels::neighbours>()?;
+    let kernel = stream.device().load(&own_kernels::KERNELS)?.kernel::<own_kernels_kernels::neighbors>()?;
     unsafe { kernel.launch_unsafe(&stream, Launch::linear(64, 64), (&mut out,))? };
     stream.synchronize()
 }
@@ -298,7 +298,7 @@ fn find_fault(root: &Path, project: &Path, target: &Path) -> Result<()> {
         check.output().map_err(|source| Error::NotStarted { command: "warpsmith".into(), source })?;
     let said = String::from_utf8_lossy(&output.stderr);
     let lines = source.lines().zip(1..).filter(|(text, _)| text.ends_with("// seeded"));
-    let is_named = |line: u32| said.contains(&format!("kernels/src/lib.rs:{line} in neighbours"));
+    let is_named = |line: u32| said.contains(&format!("kernels/src/lib.rs:{line} in neighbors"));
     if output.status.code() == Some(1) && lines.map(|(_, line)| line).all(is_named) {
         return Ok(());
     }

@@ -30,7 +30,7 @@ pub enum SetupError {
     /// `WARPSMITH_DEVICE_RUSTC` or `WARPSMITH_LLVM_BIN` chooses an unsuitable toolchain; an installed one would not be
     /// used.
     #[error(
-        "{variable} is set, and what it names cannot compile kernels:\n{looked}\nUnset it, and run this again"
+        "{variable} is set, but the tools that it names cannot compile kernels:\n{looked}\nUnset it, and run this again"
     )]
     Overridden {
         /// Name of the variable.

@@ -2,8 +2,8 @@
 //!
 //! The following are installed unless a search finds them:
 //!
-//! - the device toolchain: a rustc of the tested version with its sources and LLVM tools, as Debian packages (when run as root
-//!   on Debian) or as a rustup toolchain. The user's default toolchain is not changed;
+//! - the device toolchain: a rustc of the tested version with its sources and LLVM tools, as Debian packages (when run
+//!   as root on Debian) or as a rustup toolchain. The user's default toolchain is not changed;
 //! - ptxas, libdevice and libcudadevrt: NVIDIA's wheels from PyPI, whose SHA-256 hashes are part of this crate. They go
 //!   into [`cuda_tools_folder`](crate::toolchain::cuda_tools_folder), where builds of all projects find them.
 //!
@@ -37,7 +37,7 @@ pub use process::{install_debian_packages, is_root_on_debian};
 ///
 /// # Errors
 ///
-/// [`SetupError`], whose text states the remedy. Tools that were installed before the error remain installed.
+/// Returns [`SetupError`], whose text states the remedy. Tools that were installed before the error remain installed.
 pub fn install(say: &mut dyn FnMut(&str)) -> Result<(), SetupError> {
     toolchain::check_variables()?;
     let mut installed = false;

@@ -40,7 +40,7 @@ pub fn ask(command: &mut Command) -> Option<String> {
 ///
 /// # Errors
 ///
-/// The command and its exit status.
+/// Returns an error that states the command and its exit status.
 pub fn run(command: &mut Command) -> Result<(), String> {
     let text = std::iter::once(command.get_program())
         .chain(command.get_args())
@@ -65,7 +65,7 @@ pub fn is_root_on_debian() -> bool {
 ///
 /// # Errors
 ///
-/// The command that failed.
+/// Returns the command that failed.
 pub fn install_debian_packages(packages: &[&str], update: bool) -> Result<(), String> {
     if update {
         // An outdated package list may be sufficient.

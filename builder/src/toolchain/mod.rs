@@ -97,7 +97,7 @@ const TOOL_VARIABLES: [&str; 4] =
 ///
 /// # Errors
 ///
-/// [`RelativePath`].
+/// Returns [`RelativePath`].
 pub fn check_variables() -> Result<(), RelativePath> {
     let relative = TOOL_VARIABLES.into_iter().find_map(|variable| {
         let path = path_in(variable).filter(|path| path.is_relative())?;

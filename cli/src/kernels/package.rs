@@ -243,7 +243,7 @@ impl Package {
 ///
 /// # Errors
 ///
-/// A usage error that states the remedy if no image exists.
+/// Returns a usage error that states the remedy if no image exists.
 pub fn images(folder: &Path) -> Result<Vec<Image>, Failure> {
     let metadata = metadata(folder)?;
     let own_folder = real(folder);

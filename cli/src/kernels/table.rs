@@ -1,7 +1,7 @@
 //! The table of kernels, and the same data as a JSON document.
 //!
 //! By default there is one line per kernel and type; the line combines the instances that differ in items, vector bytes
-//! and further type arguments. Instances with a stack frame or spilled registers are always listed individually:
+//! and further type arguments. Instances with a stack frame or spilled registers are always listed individually,
 //! because such instances are exceptions that the user should know about. The same holds for panics that the compiler
 //! could not rule out, which are listed with their source locations.
 

@@ -81,7 +81,7 @@ pub struct Finding {
     /// The other access of a race.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub other: Option<Access>,
-    /// Number of reports. For a race, the number of hazards (bytes).
+    /// Number of reports. For a race, the number of hazards that racecheck counts.
     pub count: u64,
     /// Full text.
     pub text: String,

@@ -19,7 +19,7 @@ pub const BLOCK: usize = 256;
 /// `out[i]` is the mean of `data[i - 1]`, `data[i]` and `data[i + 1]`; the ends repeat. One thread an element.
 #[kernel(launch_bounds(256), same_len(data, out, launch))]
 pub fn smooth(data: &[f32], mut tile: Shared<[f32; BLOCK + 2]>, mut out: DisjointMut<f32>) {
-    // The elements of the block with a neighbour on either side, read from global memory once.
+    // The elements of the block with a neighbor on either side, read from global memory once.
     let first = block::linear_index() * block::threads() as usize;
     let tile = tile.fill(|[i]| data[(first + i).saturating_sub(1).min(data.len() - 1)]);
     let own = thread::linear_in_block() as usize;

@@ -35,7 +35,7 @@ const KERNELS: &str = r#"//! Kernels.
 use gpu_std::prelude::*;
 
 #[kernel]
-pub unsafe fn neighbours(out: *mut u32) {
+pub unsafe fn neighbors(out: *mut u32) {
     let tile = shared_array![u32; 64];
     let own = thread::linear_in_block() as usize;
     unsafe {
@@ -111,7 +111,7 @@ fn launch<K: Kernel>() {
 macro_rules! tests {
     ($($kernel:ident)*) => { $(#[test] fn $kernel() { launch::<faulty::$kernel>() })* };
 }
-tests!(neighbours two_faults allowed allowed_without_reason clean many);
+tests!(neighbors two_faults allowed allowed_without_reason clean many);
 "#;
 
 fn project() -> &'static Path {
@@ -164,19 +164,19 @@ fn findings(output: &Output) -> Vec<Value> {
 
 #[test]
 fn a_race_is_listed_with_both_lines() {
-    let output = check(&[], &["neighbours"]);
+    let output = check(&[], &["neighbors"]);
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    let list = said.rsplit_once("\n\nkernel `neighbours`: data race").unwrap().1;
+    let list = said.rsplit_once("\n\nkernel `neighbors`: data race").unwrap().1;
     for comment in ["// write", "// read"] {
-        assert!(list.contains(&format!("at src/lib.rs:{} in neighbours", line(comment))), "{list}");
+        assert!(list.contains(&format!("at src/lib.rs:{} in neighbors", line(comment))), "{list}");
     }
     assert!(
         list.contains("sync_threads") && list.ends_with("warpsmith check: 1 finding in 1 run\n"),
         "{list}"
     );
     // The test fails with it too.
-    assert!(text(&output.stdout).contains("kernel `neighbours`: data race"));
+    assert!(text(&output.stdout).contains("kernel `neighbors`: data race"));
 }
 
 #[test]
@@ -189,11 +189,11 @@ fn clean_kernels_pass_with_all_seeds() {
 
 #[test]
 fn json_is_one_document_without_the_program() {
-    let output = check(&["--json"], &["neighbours"]);
+    let output = check(&["--json"], &["neighbors"]);
     assert_eq!(output.status.code(), Some(1));
     let found = findings(&output);
     assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!((&found[0]["kind"], &found[0]["kernel"]), (&"race".into(), &"neighbours".into()));
+    assert_eq!((&found[0]["kind"], &found[0]["kernel"]), (&"race".into(), &"neighbors".into()));
     let lines: Vec<u64> = ["access", "other"]
         .map(|access| {
             let access = &found[0][access];
@@ -212,7 +212,7 @@ fn json_is_one_document_without_the_program() {
 fn sarif_has_what_its_schema_requires() {
     let folder = folder();
     let file = folder.join("findings.sarif");
-    let output = check(&["--sarif", file.to_str().unwrap()], &["neighbours", "two_faults"]);
+    let output = check(&["--sarif", file.to_str().unwrap()], &["neighbors", "two_faults"]);
     assert_eq!(output.status.code(), Some(1));
     let document: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
     fs::remove_dir_all(folder).unwrap();
@@ -279,11 +279,11 @@ fn a_program_without_symbols_says_so() {
     let stripped = folder.join("stripped");
     assert!(Command::new("strip").arg("-o").args([&stripped, &newest]).status().unwrap().success());
     let mut command = Command::new(&stripped);
-    let output = command.args(["--exact", "neighbours"]).env("WARPSMITH_CHECK", "1").output().unwrap();
+    let output = command.args(["--exact", "neighbors"]).env("WARPSMITH_CHECK", "1").output().unwrap();
     fs::remove_dir_all(folder).unwrap();
     assert!(!output.status.success());
     let said = text(&output.stdout);
-    assert!(said.contains("kernel `neighbours`: data race"), "{said}");
+    assert!(said.contains("kernel `neighbors`: data race"), "{said}");
     assert!(said.contains("no line information"), "{said}");
 }
 

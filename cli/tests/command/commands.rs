@@ -107,7 +107,7 @@ fn the_table_names_best_default_and_file() {
     {
         assert!(text.contains(word), "{word}: {text}");
     }
-    assert!(!text.contains('\u{1b}'), "no colours in a pipe: {text:?}");
+    assert!(!text.contains('\u{1b}'), "no colors in a pipe: {text:?}");
     assert_eq!(run.stderr(), "", "no progress in a pipe");
     let file = std::fs::read_to_string(run.folder.join("deep/er/results.json")).unwrap();
     let document: Value = serde_json::from_str(&file).unwrap();

@@ -59,11 +59,11 @@ fn save(target: &Path, name: &str, report: &Value) -> PathBuf {
 
 fn run_in(place: &Path, args: &[&str]) -> Run {
     let output = command(place, args).env_remove("CARGO_TARGET_DIR").output().unwrap();
-    // A folder of its own, since the run removes its folder at the end.
+    // This test uses its own folder, because the run removes its folder at the end.
     Run { folder: folder(), output }
 }
 
-/// Returns the message of a command that must refuse its input.
+/// Returns the message of a command that must reject its input.
 fn refused(place: &Path, args: &[&str]) -> String {
     let run = run_in(place, args);
     let text = run.stderr();

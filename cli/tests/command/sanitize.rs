@@ -1,5 +1,5 @@
-//! `warpsmith sanitize`, with a shell script in place of compute-sanitizer: it runs the program as that does, and writes
-//! the report that the test gives it.
+//! `warpsmith sanitize`, with a shell script in place of compute-sanitizer: it runs the program as that does, and
+//! writes the report that the test gives it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

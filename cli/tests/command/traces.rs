@@ -94,7 +94,7 @@ fn a_damaged_trace_shows_what_it_holds() {
 #[test]
 fn trace_refuses_other_files_in_one_line() {
     for (content, words) in
-        [(&b"hello"[..], "is no trace"), (b"", "is empty"), (b"{\"a\": 1}", "no `traceEvents`")]
+        [(&b"hello"[..], "is not a trace"), (b"", "is empty"), (b"{\"a\": 1}", "no `traceEvents`")]
     {
         for args in
             [&["trace.json"][..], &["trace.json", "--chrome", "out"], &["trace.json", "--html", "out"]]

@@ -130,8 +130,8 @@ pub struct DeviceComm {
     pub options: u32,
 }
 
-/// Returns the epoch after `epoch`. It uses the other side, and is never zero, because zero is the initial value of the
-/// memory.
+/// Returns the epoch after `epoch`. Consecutive epochs use different sides. The result is never zero, because zero is
+/// the initial value of the memory.
 #[inline(always)]
 const fn after(epoch: u32) -> u32 {
     if epoch == u32::MAX { 2 } else { epoch + 1 }

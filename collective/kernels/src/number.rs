@@ -11,7 +11,7 @@ pub trait Accumulate: Copy {
     fn add(self, other: Self) -> Self;
     /// Returns the product.
     fn multiply(self, other: Self) -> Self;
-    /// Returns the quotient; for integers, it is rounded towards zero.
+    /// Returns the quotient; for integers, it is rounded toward zero.
     fn divide(self, ranks: u32) -> Self;
     /// Returns the smaller number. Returns `self` if both numbers are equal, and `other` if `self` is NaN.
     fn less(self, other: Self) -> Self;

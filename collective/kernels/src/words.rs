@@ -101,7 +101,7 @@ unsafe fn store(to: *mut u64, [a, b]: [u64; 2]) {
 /// Reads two words, each atomically.
 ///
 /// # Safety
-/// The contract of [`store`].
+/// The contract of [`store`] applies.
 #[inline(always)]
 unsafe fn load(from: *mut u64) -> [u64; 2] {
     #[cfg(target_arch = "nvptx64")]

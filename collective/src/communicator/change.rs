@@ -21,8 +21,8 @@ impl Communicator {
     /// several ranks cannot make this call.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::init`], or [`CommunicatorError`](crate::CommunicatorError) if this communicator
-    /// has failed.
+    /// Returns the same errors as [`Self::init`], or [`CommunicatorError`](crate::CommunicatorError) if this
+    /// communicator has failed.
     pub fn split(&mut self, color: Option<u32>, key: i64) -> Result<Option<Self>> {
         let prefix = self.split_keys(self.splits);
         self.splits += 1;
@@ -53,8 +53,8 @@ impl Communicator {
     ///
     /// # Errors
     /// Returns [`CollectiveError::Argument`] if the list names this rank or a rank that does not exist, or omits a rank
-    /// known to have failed; otherwise, returns the errors of [`Self::init`]. If the lost process served the store, the
-    /// store is lost as well.
+    /// known to have failed; otherwise, returns the same errors as [`Self::init`]. If the lost process served the
+    /// store, the store is lost as well.
     pub fn shrink(&self, excluded: &[usize]) -> Result<Self> {
         let argument = |reason| {
             Error::from(CollectiveError::Argument { operation: "shrink", rank: self.rank(), reason })

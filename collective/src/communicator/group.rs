@@ -23,7 +23,7 @@ impl<'a> Group<'a> {
     /// Adds a [`send`](super::Communicator::send) to the group.
     ///
     /// # Errors
-    /// Returns the errors of the [`Communicator`](super::Communicator) method.
+    /// Returns the same errors as the [`Communicator`](super::Communicator) method.
     pub fn send<T: DeviceCopy>(&mut self, x: impl Into<DeviceSlice<'a, T>>, to: usize) -> Result<()> {
         let x = x.into();
         self.place.check_rank("send", "receiver", to)?;
@@ -33,7 +33,7 @@ impl<'a> Group<'a> {
     /// Adds a [`recv`](super::Communicator::recv) to the group.
     ///
     /// # Errors
-    /// Returns the errors of the [`Communicator`](super::Communicator) method.
+    /// Returns the same errors as the [`Communicator`](super::Communicator) method.
     pub fn recv<T: DeviceCopy>(&mut self, from: usize, y: impl Into<DeviceSliceMut<'a, T>>) -> Result<()> {
         let y = y.into();
         self.place.check_rank("recv", "sender", from)?;
@@ -43,7 +43,7 @@ impl<'a> Group<'a> {
     /// Adds an [`all_reduce`](super::Communicator::all_reduce) to the group.
     ///
     /// # Errors
-    /// Returns the errors of the [`Communicator`](super::Communicator) method.
+    /// Returns the same errors as the [`Communicator`](super::Communicator) method.
     pub fn all_reduce<T: Reducible>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
@@ -58,7 +58,7 @@ impl<'a> Group<'a> {
     /// Adds an [`all_reduce_in_place`](super::Communicator::all_reduce_in_place) to the group.
     ///
     /// # Errors
-    /// Returns the errors of the [`Communicator`](super::Communicator) method.
+    /// Returns the same errors as the [`Communicator`](super::Communicator) method.
     pub fn all_reduce_in_place<T: Reducible>(
         &mut self,
         op: ReduceOp<T>,
@@ -73,7 +73,7 @@ impl<'a> Group<'a> {
     /// Adds a [`reduce`](super::Communicator::reduce) to the group.
     ///
     /// # Errors
-    /// Returns the errors of the [`Communicator`](super::Communicator) method.
+    /// Returns the same errors as the [`Communicator`](super::Communicator) method.
     pub fn reduce<T: Reducible>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
@@ -97,7 +97,7 @@ impl<'a> Group<'a> {
     /// Adds a [`broadcast`](super::Communicator::broadcast) to the group.
     ///
     /// # Errors
-    /// Returns the errors of the [`Communicator`](super::Communicator) method.
+    /// Returns the same errors as the [`Communicator`](super::Communicator) method.
     pub fn broadcast<T: DeviceCopy>(
         &mut self,
         root: usize,
@@ -111,7 +111,7 @@ impl<'a> Group<'a> {
     /// Adds an [`all_gather`](super::Communicator::all_gather) to the group.
     ///
     /// # Errors
-    /// Returns the errors of the [`Communicator`](super::Communicator) method.
+    /// Returns the same errors as the [`Communicator`](super::Communicator) method.
     pub fn all_gather<T: DeviceCopy>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
@@ -125,7 +125,7 @@ impl<'a> Group<'a> {
     /// Adds an [`all_gather_in_place`](super::Communicator::all_gather_in_place) to the group.
     ///
     /// # Errors
-    /// Returns the errors of the [`Communicator`](super::Communicator) method.
+    /// Returns the same errors as the [`Communicator`](super::Communicator) method.
     pub fn all_gather_in_place<T: DeviceCopy>(
         &mut self,
         buffer: impl Into<DeviceSliceMut<'a, T>>,
@@ -140,7 +140,7 @@ impl<'a> Group<'a> {
     /// Adds a [`reduce_scatter`](super::Communicator::reduce_scatter) to the group.
     ///
     /// # Errors
-    /// Returns the errors of the [`Communicator`](super::Communicator) method.
+    /// Returns the same errors as the [`Communicator`](super::Communicator) method.
     pub fn reduce_scatter<T: Reducible>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
@@ -155,7 +155,7 @@ impl<'a> Group<'a> {
     /// Adds a [`reduce_scatter_in_place`](super::Communicator::reduce_scatter_in_place) to the group.
     ///
     /// # Errors
-    /// Returns the errors of the [`Communicator`](super::Communicator) method.
+    /// Returns the same errors as the [`Communicator`](super::Communicator) method.
     pub fn reduce_scatter_in_place<T: Reducible>(
         &mut self,
         op: ReduceOp<T>,
@@ -172,7 +172,7 @@ impl<'a> Group<'a> {
     /// Adds an [`all_to_all`](super::Communicator::all_to_all) to the group.
     ///
     /// # Errors
-    /// Returns the errors of the [`Communicator`](super::Communicator) method.
+    /// Returns the same errors as the [`Communicator`](super::Communicator) method.
     pub fn all_to_all<T: DeviceCopy>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
@@ -187,7 +187,7 @@ impl<'a> Group<'a> {
     /// Adds a [`gather`](super::Communicator::gather) to the group.
     ///
     /// # Errors
-    /// Returns the errors of the [`Communicator`](super::Communicator) method.
+    /// Returns the same errors as the [`Communicator`](super::Communicator) method.
     pub fn gather<T: DeviceCopy>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
@@ -210,7 +210,7 @@ impl<'a> Group<'a> {
     /// Adds a [`scatter`](super::Communicator::scatter) to the group.
     ///
     /// # Errors
-    /// Returns the errors of the [`Communicator`](super::Communicator) method.
+    /// Returns the same errors as the [`Communicator`](super::Communicator) method.
     pub fn scatter<T: DeviceCopy>(
         &mut self,
         x: Option<DeviceSlice<'a, T>>,

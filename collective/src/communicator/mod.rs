@@ -142,7 +142,7 @@ impl Communicator {
     /// one thread each; communicators on emulated devices can share a thread.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::init`], or [`EmptyList`](warpsmith_runtime::Error::EmptyList) if `streams` is
+    /// Returns the same errors as [`Self::init`], or [`EmptyList`](warpsmith_runtime::Error::EmptyList) if `streams` is
     /// empty.
     pub fn init_all(streams: &[Stream], options: &CommunicatorOptions) -> Result<Vec<Self>> {
         if streams.is_empty() {

@@ -65,7 +65,7 @@ impl Communicator {
     /// In-place version of [`Self::all_reduce`].
     ///
     /// # Errors
-    /// Returns the errors of [`Self::all_reduce`].
+    /// Returns the same errors as [`Self::all_reduce`].
     #[track_caller]
     pub fn all_reduce_in_place<'y, T: Reducible>(
         &mut self,
@@ -78,8 +78,8 @@ impl Communicator {
     /// Reduces the elements of all ranks; only the root receives the result. Other ranks ignore the target.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::all_reduce`], or [`CollectiveError::Argument`] if the root does not exist or does
-    /// not pass a target.
+    /// Returns the same errors as [`Self::all_reduce`], or [`CollectiveError::Argument`] if the root does not exist or
+    /// does not pass a target.
     #[track_caller]
     pub fn reduce<'x, 'y, T: Reducible>(
         &mut self,
@@ -94,7 +94,7 @@ impl Communicator {
     /// Copies the root's elements, of any type, to all ranks.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::all_reduce`], or [`CollectiveError::Argument`] if the root does not exist.
+    /// Returns the same errors as [`Self::all_reduce`], or [`CollectiveError::Argument`] if the root does not exist.
     #[track_caller]
     pub fn broadcast<'y, T: DeviceCopy>(
         &mut self,
@@ -108,7 +108,7 @@ impl Communicator {
     /// the length of `x` times the number of ranks.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::all_reduce`].
+    /// Returns the same errors as [`Self::all_reduce`].
     #[track_caller]
     pub fn all_gather<'x, 'y, T: DeviceCopy>(
         &mut self,
@@ -122,7 +122,7 @@ impl Communicator {
     /// block.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::all_reduce`].
+    /// Returns the same errors as [`Self::all_reduce`].
     #[track_caller]
     pub fn all_gather_in_place<'y, T: DeviceCopy>(
         &mut self,
@@ -135,7 +135,7 @@ impl Communicator {
     /// of `y` times the number of ranks.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::all_reduce`].
+    /// Returns the same errors as [`Self::all_reduce`].
     #[track_caller]
     pub fn reduce_scatter<'x, 'y, T: Reducible>(
         &mut self,
@@ -150,7 +150,7 @@ impl Communicator {
     /// contents of the other blocks become unspecified.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::all_reduce`].
+    /// Returns the same errors as [`Self::all_reduce`].
     #[track_caller]
     pub fn reduce_scatter_in_place<'y, T: Reducible>(
         &mut self,
@@ -164,7 +164,7 @@ impl Communicator {
     /// of one block per rank, and all blocks have the same length.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::all_reduce`].
+    /// Returns the same errors as [`Self::all_reduce`].
     #[track_caller]
     pub fn all_to_all<'x, 'y, T: DeviceCopy>(
         &mut self,
@@ -177,7 +177,7 @@ impl Communicator {
     /// Concatenates the elements of all ranks on the root, in rank order. Other ranks ignore the target.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::reduce`].
+    /// Returns the same errors as [`Self::reduce`].
     #[track_caller]
     pub fn gather<'x, 'y, T: DeviceCopy>(
         &mut self,
@@ -191,7 +191,7 @@ impl Communicator {
     /// Distributes the root's elements over the ranks; rank r receives block r. Other ranks ignore the source.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::reduce`].
+    /// Returns the same errors as [`Self::reduce`].
     #[track_caller]
     pub fn scatter<'x, 'y, T: DeviceCopy>(
         &mut self,
@@ -206,8 +206,8 @@ impl Communicator {
     /// [group](Self::group).
     ///
     /// # Errors
-    /// Returns the errors of [`Self::all_reduce`], or [`CollectiveError::Argument`] if the rank does not exist or is
-    /// this rank itself.
+    /// Returns the same errors as [`Self::all_reduce`], or [`CollectiveError::Argument`] if the rank does not exist or
+    /// is this rank itself.
     #[track_caller]
     pub fn send<'x, T: DeviceCopy>(&mut self, x: impl Into<DeviceSlice<'x, T>>, to: usize) -> Result<Work> {
         self.place().check_other("send", to)?;
@@ -217,7 +217,7 @@ impl Communicator {
     /// Receives elements from another rank, which must call [`Self::send`] with the same number of elements.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::send`].
+    /// Returns the same errors as [`Self::send`].
     #[track_caller]
     pub fn recv<'y, T: DeviceCopy>(
         &mut self,
@@ -231,7 +231,7 @@ impl Communicator {
     /// Makes later work on the stream wait until the streams of all ranks have reached the barrier.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::all_reduce`].
+    /// Returns the same errors as [`Self::all_reduce`].
     #[track_caller]
     pub fn barrier(&mut self) -> Result<Work> {
         self.one(Group::barrier)
@@ -272,7 +272,7 @@ impl Communicator {
     /// # Errors
     /// Returns the closure's error, as [`CollectiveError::Group`]. If the closure fails or panics, nothing is enqueued.
     /// In this case, the communicator is aborted, because the other ranks would wait for this one. Otherwise, returns
-    /// the errors of [`Self::all_reduce`].
+    /// the same errors as [`Self::all_reduce`].
     #[track_caller]
     pub fn group<'a>(&mut self, calls: impl FnOnce(&mut Group<'a>) -> Result<()>) -> Result<Work> {
         let mut group = Group { place: self.place(), calls: Vec::new() };

@@ -23,8 +23,8 @@ fn write<T: Copy>(bytes: Bytes, index: usize, value: T) {
     unsafe { bytes.ptr().cast::<T>().add(index).write_unaligned(value) }
 }
 
-/// Calls a function with these arguments, and with the conversions between the element type and its accumulation type.
-/// 8-bit floating-point elements are accumulated in `f32`; the kernels do not reduce them.
+/// Calls `$function` with the given arguments, followed by the functions that convert `$element` to its accumulation
+/// type and back. 8-bit floating-point elements are accumulated in `f32`; the kernels do not reduce them.
 macro_rules! with_type {
     ($element:expr, $function:ident($($argument:expr),*)) => {
         match $element {

@@ -159,7 +159,7 @@ impl Launch {
     /// ```
     ///
     /// # Errors
-    /// Returns the errors of [`Self::from_env`].
+    /// Returns the same errors as [`Self::from_env`].
     pub fn from_variables(variables: &BTreeMap<String, String>, parent: Option<u32>) -> Result<Self> {
         Variables::new(variables, parent).launch()
     }

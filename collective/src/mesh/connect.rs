@@ -31,7 +31,7 @@ use crate::recorder::Recorder;
 use crate::rendezvous;
 use crate::store::{PrefixStore, Store, Token, is_end, resolve};
 
-/// Key under which a rank publishes why it has given up.
+/// Key under which a rank publishes its reason for giving up.
 const BROKEN: &str = "broken";
 /// Time that a rank has to publish why it gave up.
 const CAUSE_TIME: Duration = Duration::from_millis(500);
@@ -60,7 +60,7 @@ pub(crate) struct DeviceFacts {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Card {
     process: Process,
-    /// Number of the rank's [`Member`].
+    /// ID of the rank's [`Member`].
     member: u64,
     address: Option<SocketAddr>,
     token: String,
@@ -265,16 +265,16 @@ impl Joining<'_> {
             return None;
         }
         let targets = resolve(&store.to_string(), self.deadline).unwrap_or_default();
-        let towards = targets.into_iter().find_map(machine::address_towards);
+        let toward = targets.into_iter().find_map(machine::address_toward);
         // On the host that serves the store, the store's host name can resolve to the loopback interface.
-        towards.filter(|ip| !ip.is_loopback()).or_else(machine::outward_address)
+        toward.filter(|ip| !ip.is_loopback()).or_else(machine::outward_address)
     }
 
     /// Returns the error for the slower one of two threads that use the same rank. The rendezvous can tell processes
     /// apart, but not threads.
     fn is_there_twice(&self) -> Error {
         let rank = self.bootstrap.launch.rank;
-        self.bootstrap.error(format!("rank {rank} is there twice, as two threads of this process"))
+        self.bootstrap.error(format!("two threads of this process have rank {rank}"))
     }
 
     /// Waits until all ranks have connected to all others.

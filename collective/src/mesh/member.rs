@@ -45,7 +45,7 @@ pub(super) struct State {
 pub(crate) struct Member {
     pub rank: usize,
     pub recorder: Recorder,
-    /// Number of this member, unique within the process.
+    /// ID of this member, unique within the process.
     pub number: u64,
     state: Mutex<State>,
     changed: Condvar,

@@ -128,7 +128,7 @@ impl RawComm {
             },
         };
         tracing::warn!(
-            "{call} {said}; what the communicator holds on the device may stay until the process ends"
+            "{call} {said}; the communicator's device memory may not be freed until the process ends"
         );
     }
 }

@@ -56,7 +56,7 @@ pub(super) type Key = ([u8; 128], Option<(usize, usize)>, u64);
 /// Lane of an operation: whether it receives, and the two ranks (`None` for a collective operation).
 type Lane = (bool, Option<(usize, usize)>);
 
-/// Call and data with which a rank contributes to an operation.
+/// A rank's contribution to an operation: the call and its data.
 #[derive(Debug, Clone)]
 pub(super) struct Said {
     call: String,

@@ -1,7 +1,8 @@
 //! [`Rank`]: state that the thread that calls operations shares with the owner thread.
 //!
 //! Only one thread at a time calls NCCL with the communicator. Each operation is enclosed by two events, so that its
-//! timeout starts when its stream reaches it. If the device is lost, this is reported as the cause of NCCL's errors.
+//! timeout starts when its stream reaches it. If the device is lost, the loss is reported as the cause of NCCL's
+//! errors.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,7 +29,7 @@ const NAMED_WITHIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 struct Outstanding {
     calls: Vec<Call>,
-    /// Number of the first call in the flight recorder. The other calls have the numbers that follow.
+    /// Flight-recorder entry number of the first call. The other calls have consecutive numbers.
     number: u64,
     before: EventHandle,
     behind: EventHandle,
@@ -155,7 +156,7 @@ impl Rank {
     /// operations are captured.
     ///
     /// # Safety
-    /// The contract of [`Self::submit`].
+    /// The contract of [`Self::submit`] applies.
     unsafe fn enqueue(
         &self,
         stream: StreamHandle,

@@ -67,7 +67,7 @@ struct Outstanding {
     calls: Vec<Call>,
     /// Hashes of the calls.
     hashes: Vec<u32>,
-    /// Number of the first call in the flight recorder. The other calls have the numbers that follow.
+    /// Flight-recorder entry number of the first call. The other calls have consecutive numbers.
     number: u64,
     before: Event,
     behind: Event,
@@ -226,7 +226,7 @@ impl Rank {
     /// Enqueues operations.
     ///
     /// # Safety
-    /// The contract of [`Backend::enqueue`](crate::backend::Backend::enqueue).
+    /// The contract of [`Backend::enqueue`](crate::backend::Backend::enqueue) applies.
     pub unsafe fn submit(
         self: &Arc<Self>,
         stream: &Stream,
@@ -292,7 +292,7 @@ impl Rank {
     }
 
     /// # Safety
-    /// The contract of [`Self::submit`].
+    /// The contract of [`Self::submit`] applies.
     unsafe fn enqueue(
         &self,
         stream: &Stream,

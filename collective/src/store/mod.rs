@@ -91,32 +91,32 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Waits until all of these keys are set.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::get`].
+    /// Returns the same errors as [`Self::get`].
     fn wait(&self, keys: &[&str], deadline: Instant) -> Result<()>;
 
     /// Returns whether all of these keys are set.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::set`].
+    /// Returns the same errors as [`Self::set`].
     fn contains(&self, keys: &[&str], deadline: Instant) -> Result<bool>;
 
     /// Adds a number to the decimal number stored under a key and returns the sum. A key that is not set counts as 0.
     ///
     /// # Errors
-    /// Returns [`CollectiveError::NotANumber`], or the errors of [`Self::set`].
+    /// Returns [`CollectiveError::NotANumber`], or the same errors as [`Self::set`].
     fn add(&self, key: &str, amount: i64, deadline: Instant) -> Result<i64>;
 
     /// Sets a key, provided that its current value is `expected`. If `expected` is empty, the key must not be set.
     /// Returns the resulting value, which is empty if the key is still not set.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::set`].
+    /// Returns the same errors as [`Self::set`].
     fn compare_set(&self, key: &str, expected: &[u8], desired: &[u8], deadline: Instant) -> Result<Vec<u8>>;
 
     /// Removes a key. Returns whether the key was set before the call.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::set`].
+    /// Returns the same errors as [`Self::set`].
     fn delete(&self, key: &str, deadline: Instant) -> Result<bool>;
 }
 

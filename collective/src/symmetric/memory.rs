@@ -149,8 +149,8 @@ impl Own {
         }
     }
 
-    /// Encodes the data that other ranks need to map the memory. For ranks of this process, the data is the number of
-    /// the offer; for other ranks, it is the size, the token and the path.
+    /// Encodes the data that other ranks need to map the memory. For ranks of this process, the data is the ID of the
+    /// offer; for other ranks, it is the size, the token and the path.
     fn address(&self) -> Vec<u8> {
         let mut address = self.offer.0.to_le_bytes().to_vec();
         address.extend((self.memory.bytes() as u64).to_le_bytes());

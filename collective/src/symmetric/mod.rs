@@ -66,7 +66,7 @@ pub(crate) struct Common {
     signals: DeviceBuffer<u64>,
     /// Size of a rank's elements, in bytes.
     bytes: usize,
-    /// Number of this buffer within the communicator; it is the same on all ranks.
+    /// ID of this buffer within the communicator; it is the same on all ranks.
     pub number: u64,
     device: Device,
     /// True if the program has dropped the buffer.
@@ -122,7 +122,7 @@ const FREED_WITHIN: Duration = Duration::from_secs(1);
 /// If this function is not called, the memory is still freed, but in the background, after the last work that uses it.
 ///
 /// # Errors
-/// Returns the errors of [`Device::synchronize`].
+/// Returns the same errors as [`Device::synchronize`].
 ///
 /// ```
 /// use warpsmith_collective::{Communicator, CommunicatorOptions, ipc_collect};
@@ -302,7 +302,7 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
     /// Copies elements from the host, like [`DeviceBuffer::copy_from_host`].
     ///
     /// # Errors
-    /// Returns the errors of [`DeviceBuffer::copy_from_host`].
+    /// Returns the same errors as [`DeviceBuffer::copy_from_host`].
     #[track_caller]
     pub fn copy_from_host(&mut self, elements: &[T]) -> Result<(), warpsmith_runtime::Error> {
         let _site = site();

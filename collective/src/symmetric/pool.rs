@@ -81,8 +81,8 @@ impl Pool {
     /// with the part. All ranks must call it.
     ///
     /// # Errors
-    /// Returns the errors of [`Agreement::share`], which name the first rank with a problem. If an error is returned,
-    /// no rank keeps the part.
+    /// Returns the same errors as [`Agreement::share`], which name the first rank with a problem. If an error is
+    /// returned, no rank keeps the part.
     pub fn place<R>(
         &mut self,
         agreement: &Agreement<'_>,

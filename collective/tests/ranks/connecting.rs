@@ -87,7 +87,7 @@ fn ranks_that_do_not_come_are_named() {
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     for text in met.iter().map(text) {
         assert!(
-            text.contains("ranks 1 and 3 of 4 did not come within 0.4 s; there are: rank 0 (process "),
+            text.contains("ranks 1 and 3 of 4 did not arrive within 0.4 s; present: rank 0 (process "),
             "{text}"
         );
     }
@@ -108,7 +108,7 @@ fn a_rank_that_is_there_twice_is_named() {
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     });
     let texts: Vec<_> = met.iter().filter(|met| met.is_err()).map(text).collect();
-    let twice = "rank 1 is there twice, as two threads of this process";
+    let twice = "two threads of this process have rank 1";
     assert!(texts.iter().any(|text| text.ends_with(twice)), "{texts:?}");
 }
 
@@ -159,7 +159,7 @@ fn garbage_in_the_store_is_named() {
     assert!(rank.contains("has a value that no rank of Warpsmith wrote"), "{rank}");
     let card = garbage("card/1", &launches);
     // Rank 1 also detects the problem.
-    let is_named = ["what rank 1 has put into the store cannot be read", "rank 1 is there twice"];
+    let is_named = ["what rank 1 has put into the store cannot be read", "have rank 1"];
     assert!(is_named.iter().any(|text| card.contains(text)), "{card}");
 }
 

@@ -12,7 +12,7 @@ use warpsmith_runtime::{DeviceBuffer, Result};
 
 use crate::support::{LONG, failure, fault, on_ranks, streams, streams_of, timeout};
 
-/// Returns the error of an operation that was enqueued or refused.
+/// Returns the error of an operation that was enqueued or rejected.
 #[track_caller]
 fn text(enqueued: Result<Work>) -> String {
     let ended = enqueued.and_then(|work| work.wait(LONG));
@@ -209,7 +209,7 @@ fn an_abort_wakes_all_and_survivors_go_on() {
         let reason = "the program called `abort`".to_owned();
         assert_eq!(failure(waited), Failure::Aborted { rank: 3, reason });
         assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
-        // Later calls must be refused with the same failure.
+        // Later calls must be rejected with the same failure.
         let text = text(ranks.barrier());
         let rank = ranks.rank();
         let expected =
@@ -313,7 +313,7 @@ fn waiting_ends_without_the_work() {
     let mut ranks = Communicator::init_all(&streams(2), &CommunicatorOptions::new()).expect("ranks connect");
     let work = ranks[0].barrier().expect("enqueued");
     let error = work.wait(Duration::from_millis(20)).expect_err("rank 1 has not called it");
-    assert_eq!(error.to_string(), "barrier was not done after 20ms; it goes on until its own deadline");
+    assert_eq!(error.to_string(), "barrier had not finished after 20ms; it continues until its own deadline");
     drop(ranks[1].barrier().expect("enqueued"));
     work.wait(LONG).expect("done");
 }

@@ -12,7 +12,7 @@ use crate::support::{LONG, on_ranks, streams};
 
 const LENGTHS: [usize; 5] = [0, 1, 31, 33, 257];
 
-/// Numbers of the operators.
+/// Indices of the operators.
 const OPERATORS: [usize; 6] = [0, 1, 2, 3, 4, 5];
 
 fn operator<T: Plain>(number: usize, rank: usize) -> ReduceOp<T> {

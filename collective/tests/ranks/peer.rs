@@ -235,7 +235,7 @@ fn a_missing_rank_is_named_and_the_stream_goes_on() {
     });
 }
 
-/// Returns the failure of an operation that was enqueued or refused.
+/// Returns the failure of an operation that was enqueued or rejected.
 fn text(enqueued: Result<Work>) -> String {
     failure(enqueued.and_then(|work| work.wait(LONG))).to_string()
 }

@@ -198,7 +198,7 @@ fn a_rank_killed_before_init_is_named() {
         }
         let options = timeout(60_000).init_timeout(Duration::from_millis(1500));
         let error = this.init(&options).expect_err("rank 1 does not come").to_string();
-        return assert!(error.contains("rank 1 of 3 did not come within 1."), "{error}");
+        return assert!(error.contains("rank 1 of 3 did not arrive within 1."), "{error}");
     }
     processes(this_test!(), 3, Some(1));
 }
@@ -411,7 +411,7 @@ fn strangers_on_the_port_are_refused() {
     processes(this_test!(), 2, None);
 }
 
-/// Connects strangers to the port of rank 0, again and again as soon as they are refused, until the process ends.
+/// Connects strangers to the port of rank 0, again and again as soon as they are rejected, until the process ends.
 fn besiege(_this: &Rank, store: &dyn Store) {
     let address = address_of_rank_0(store);
     let mut held: Vec<TcpStream> = Vec::new();

@@ -130,10 +130,10 @@ fn a_rank_that_is_there_twice_is_named() {
         matches!(second.downcast_ref(), Some(RendezvousError::DuplicateRank { rank: 1, .. })),
         "{second}"
     );
-    assert!(second.to_string().starts_with("rank 1 is there twice: process 1"), "{second}");
+    assert!(second.to_string().starts_with("two processes have rank 1: process 1"), "{second}");
     let first = first.join().unwrap().unwrap_err();
     assert!(matches!(first.downcast_ref(), Some(RendezvousError::Refused { .. })), "{first}");
-    assert!(first.to_string().contains("rank 1 is there twice"), "{first}");
+    assert!(first.to_string().contains("two processes have rank 1"), "{first}");
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn missing_ranks_are_named_at_the_deadline() {
     for error in &errors {
         let error = error.strip_prefix("another rank gave up: ").unwrap_or(error);
         assert!(
-            error.starts_with("ranks 1 and 3 of 4 did not come within 0.6 s; there are: rank 0 "),
+            error.starts_with("ranks 1 and 3 of 4 did not arrive within 0.6 s; present: rank 0 "),
             "{error}"
         );
         assert!(error.contains(&format!("rank 2 (process {process} on ")), "{error}");

@@ -176,7 +176,7 @@ fn a_rank_killed_before_it_connects_is_missing() {
     }
     let said = killed(this_test!(), By::Launcher, &[0, 1, 2], 2, "started", "1500");
     for said in said {
-        assert!(said.contains("rank 2 of 3 did not come within"), "{said}");
+        assert!(said.contains("rank 2 of 3 did not arrive within"), "{said}");
     }
 }
 
@@ -250,5 +250,5 @@ fn a_rank_killed_at_a_folder_is_missing() {
     victim.kill();
     waits.come_to("connected");
     let said = waits.line();
-    assert!(said.starts_with("error rank 1 of 2 did not come within"), "{said}");
+    assert!(said.starts_with("error rank 1 of 2 did not arrive within"), "{said}");
 }

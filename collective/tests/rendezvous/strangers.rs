@@ -126,7 +126,7 @@ fn ranks_get_in_during_a_siege() {
     serve();
     let server = Server::start(this_test!(), SECRET);
     let is_over = AtomicBool::new(false);
-    // These strangers reconnect as soon as they are refused.
+    // These strangers reconnect as soon as they are rejected.
     let besiege = |says: &'static [u8]| {
         let mut held: Vec<TcpStream> = Vec::new();
         while !is_over.load(Ordering::Relaxed) {

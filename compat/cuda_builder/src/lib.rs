@@ -254,7 +254,7 @@ impl CudaBuilder {
             "kernels are compiled for compute capability 7.0 at least, and do not run on older GPUs: choose \
              NvvmArch::Compute70 or later",
         );
-        warn(!self.release || !self.nvvm_opts, "kernels are always optimised: release(false) has no effect");
+        warn(!self.release || !self.nvvm_opts, "kernels are always optimized: release(false) has no effect");
         warn(self.ftz, "ftz(true) has no effect: use gpu_std::math::fast, whose functions flush denormals");
         warn(self.fast_sqrt, "fast_sqrt(true) has no effect: call gpu_std::math::fast::sqrt");
         warn(self.fast_div, "fast_div(true) has no effect: call gpu_std::math::fast::div");

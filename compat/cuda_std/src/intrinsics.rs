@@ -255,7 +255,7 @@ declare! {
     byte_perm(x: i32, y: i32, selector: i32) -> i32;
 }
 
-// Functions with a rounding mode: down, nearest, up, towards zero.
+// Functions with a rounding mode: down, nearest, up, toward zero.
 declare! {
     fadd_rd(x: f32, y: f32) -> f32;
     dadd_rd(x: f64, y: f64) -> f64;

@@ -26,7 +26,7 @@ pub fn profiler_counter(counter: u32) {
         macro_rules! events {
             ($($number:literal)*) => {
                 match counter {
-                    // SAFETY: the only operand of the instruction is the number of the counter, which must be a
+                    // SAFETY: the only operand of the instruction is the index of the counter, which must be a
                     // constant.
                     $($number => unsafe { core::arch::asm!(concat!("pmevent ", $number, ";")) },)*
                     _ => {}

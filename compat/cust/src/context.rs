@@ -140,7 +140,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// The errors of [`Context::new`].
+    /// Returns the same errors as [`Context::new`].
     pub fn create_and_push(_: ContextFlags, device: Device) -> CudaResult<Context> {
         Self::new(device)
     }
@@ -185,7 +185,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// A fault in earlier work, together with the context.
+    /// Returns a fault in earlier work, together with the context.
     pub fn drop(context: Context) -> DropResult<Context> {
         match context.device.synchronize() {
             Ok(()) => Ok(()),
@@ -203,7 +203,7 @@ impl CurrentContext {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidContext`] if there is no current context.
+    /// Returns [`CudaError::InvalidContext`] if there is no current context.
     pub fn get_device() -> CudaResult<Device> {
         Ok(Device::of(&current()?))
     }
@@ -222,7 +222,7 @@ impl CurrentContext {
     ///
     /// # Errors
     ///
-    /// A fault in the work; [`CudaError::InvalidContext`] if there is no current context.
+    /// Returns a fault in the work; [`CudaError::InvalidContext`] if there is no current context.
     pub fn synchronize() -> CudaResult<()> {
         Ok(current()?.synchronize()?)
     }
@@ -231,7 +231,7 @@ impl CurrentContext {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidContext`] if there is no current context.
+    /// Returns [`CudaError::InvalidContext`] if there is no current context.
     pub fn get_stream_priority_range() -> CudaResult<StreamPriorityRange> {
         let (least, greatest) = current()?.stream_priorities();
         Ok(StreamPriorityRange { least, greatest })
@@ -242,7 +242,7 @@ impl CurrentContext {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidContext`] if there is no current context.
+    /// Returns [`CudaError::InvalidContext`] if there is no current context.
     pub fn get_flags() -> CudaResult<ContextFlags> {
         current().map(|_| ContextFlags::MAP_HOST | ContextFlags::SCHED_AUTO)
     }
@@ -251,7 +251,7 @@ impl CurrentContext {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidContext`] if there is no current context.
+    /// Returns [`CudaError::InvalidContext`] if there is no current context.
     pub fn get_cache_config() -> CudaResult<CacheConfig> {
         current().map(|_| CacheConfig::PreferNone)
     }
@@ -260,7 +260,7 @@ impl CurrentContext {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidContext`] if there is no current context.
+    /// Returns [`CudaError::InvalidContext`] if there is no current context.
     pub fn set_cache_config(_: CacheConfig) -> CudaResult<()> {
         current().map(drop)
     }
@@ -269,7 +269,7 @@ impl CurrentContext {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidContext`] if there is no current context.
+    /// Returns [`CudaError::InvalidContext`] if there is no current context.
     pub fn get_shared_memory_config() -> CudaResult<SharedMemoryConfig> {
         current().map(|_| SharedMemoryConfig::DefaultBankSize)
     }
@@ -278,7 +278,7 @@ impl CurrentContext {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidContext`] if there is no current context.
+    /// Returns [`CudaError::InvalidContext`] if there is no current context.
     pub fn set_shared_memory_config(_: SharedMemoryConfig) -> CudaResult<()> {
         current().map(drop)
     }
@@ -287,8 +287,8 @@ impl CurrentContext {
     ///
     /// # Errors
     ///
-    /// [`CudaError::UnsupportedLimit`] if the device does not support this limit. The emulated device supports the
-    /// limits for the stack, the heap and the `printf` buffer.
+    /// Returns [`CudaError::UnsupportedLimit`] if the device does not support this limit. The emulated device supports
+    /// the limits for the stack, the heap and the `printf` buffer.
     pub fn get_resource_limit(resource: ResourceLimit) -> CudaResult<usize> {
         let device = current()?;
         let Some(limit) = resource.in_driver() else { return Ok(device.stack_limit()?) };
@@ -303,7 +303,7 @@ impl CurrentContext {
     ///
     /// # Errors
     ///
-    /// The errors of [`Self::get_resource_limit`], and driver errors.
+    /// Returns the same errors as [`Self::get_resource_limit`], and driver errors.
     pub fn set_resource_limit(resource: ResourceLimit, limit: usize) -> CudaResult<()> {
         let device = current()?;
         let Some(resource) = resource.in_driver() else { return Ok(device.set_stack_limit(limit)?) };

@@ -40,7 +40,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`CudaError::NoDevice`](crate::error::CudaError::NoDevice) if there is no driver.
+    /// Returns [`CudaError::NoDevice`](crate::error::CudaError::NoDevice) if there is no driver.
     pub fn num_devices() -> CudaResult<u32> {
         Ok(runtime::Device::cuda_count()?)
     }
@@ -49,8 +49,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidDevice`](crate::error::CudaError::InvalidDevice) if there is no device with this ordinal;
-    /// [`CudaError::NoDevice`](crate::error::CudaError::NoDevice) if there is no driver.
+    /// Returns [`CudaError::InvalidDevice`](crate::error::CudaError::InvalidDevice) if there is no device with this
+    /// ordinal; [`CudaError::NoDevice`](crate::error::CudaError::NoDevice) if there is no driver.
     pub fn get_device(ordinal: u32) -> CudaResult<Device> {
         runtime::Device::cuda(ordinal)?;
         Ok(Device { id: DeviceId::Cuda(ordinal) })
@@ -60,7 +60,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// The errors of [`Self::num_devices`].
+    /// Returns the same errors as [`Self::num_devices`].
     pub fn devices() -> CudaResult<Devices> {
         Ok(Devices { range: 0..Self::num_devices()? })
     }

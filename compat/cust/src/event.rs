@@ -43,8 +43,8 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// [`CudaError::NotSupported`] for [`EventFlags::INTERPROCESS`]; [`CudaError::InvalidContext`] if there is no
-    /// current context.
+    /// Returns [`CudaError::NotSupported`] for [`EventFlags::INTERPROCESS`]; [`CudaError::InvalidContext`] if there is
+    /// no current context.
     pub fn new(flags: EventFlags) -> CudaResult<Event> {
         if flags.contains(EventFlags::INTERPROCESS) {
             return Err(explained(
@@ -64,7 +64,7 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidHandle`] if the stream belongs to another device.
+    /// Returns [`CudaError::InvalidHandle`] if the stream belongs to another device.
     pub fn record(&self, stream: &Stream) -> CudaResult<()> {
         Ok(self.inner.record(stream.runtime())?)
     }
@@ -73,7 +73,7 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// A fault in the work that precedes the event.
+    /// Returns a fault in the work that precedes the event.
     pub fn query(&self) -> CudaResult<EventStatus> {
         Ok(if self.inner.query()? { EventStatus::Ready } else { EventStatus::NotReady })
     }
@@ -82,7 +82,7 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// A fault in the work that precedes the event.
+    /// Returns a fault in the work that precedes the event.
     pub fn synchronize(&self) -> CudaResult<()> {
         Ok(self.inner.synchronize()?)
     }
@@ -91,7 +91,7 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidHandle`] if either event does not record times or has not been recorded;
+    /// Returns [`CudaError::InvalidHandle`] if either event does not record times or has not been recorded;
     /// [`CudaError::NotReady`] if the work is not complete yet.
     pub fn elapsed_time_f32(&self, start: &Event) -> CudaResult<f32> {
         Ok((self.inner.elapsed_us(&start.inner)? / 1000.0) as f32)
@@ -101,7 +101,7 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// The errors of [`Self::elapsed_time_f32`].
+    /// Returns the same errors as [`Self::elapsed_time_f32`].
     pub fn elapsed(&self, start: &Event) -> CudaResult<Duration> {
         Ok(Duration::from_secs_f64(self.inner.elapsed_us(&start.inner)?.max(0.0) / 1e6))
     }

@@ -179,7 +179,7 @@ impl Function<'_> {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidValue`] if `blocks` is zero; driver errors.
+    /// Returns [`CudaError::InvalidValue`] if `blocks` is zero, or a driver error.
     pub fn available_dynamic_shared_memory_per_block(
         &self,
         blocks: GridSize,

@@ -29,7 +29,7 @@ impl HostKernels {
     ///
     /// # Errors
     ///
-    /// [`CudaError::NotSupported`] if the program contains none of these kernels.
+    /// Returns [`CudaError::NotSupported`] if the program contains none of these kernels.
     pub(crate) fn new(device: Device, ptx: Option<&str>) -> CudaResult<Self> {
         let entries = ptx.map(entries);
         let has = |kernel: &&KernelSpec| entries.as_ref().is_none_or(|names| names.contains(kernel.symbol));
@@ -46,7 +46,8 @@ impl HostKernels {
     ///
     /// # Errors
     ///
-    /// [`CudaError::NotFound`]; [`CudaError::InvalidSource`] if several packages contain a kernel with this name.
+    /// Returns [`CudaError::NotFound`]; [`CudaError::InvalidSource`] if several packages contain a kernel with this
+    /// name.
     pub(crate) fn function(&self, name: &str) -> CudaResult<Function> {
         let not_found = |text: String| Err(explained(CudaError::NotFound, text));
         if let Some(entries) = &self.entries

@@ -87,7 +87,7 @@ bitflags::bitflags! {
 ///
 /// # Errors
 ///
-/// [`CudaError::NoDevice`] if there is no driver or no GPU.
+/// Returns [`CudaError::NoDevice`] if there is no driver or no GPU.
 pub fn init(_: CudaFlags) -> CudaResult<()> {
     match Device::num_devices()? {
         0 => Err(CudaError::NoDevice),
@@ -99,7 +99,7 @@ pub fn init(_: CudaFlags) -> CudaResult<()> {
 ///
 /// # Errors
 ///
-/// [`CudaError::NoDevice`] if there is no driver or no GPU; [`error::explanation`] returns the reason.
+/// Returns [`CudaError::NoDevice`] if there is no driver or no GPU; [`error::explanation`] returns the reason.
 pub fn quick_init() -> CudaResult<Context> {
     init(CudaFlags::empty())?;
     let context = Context::new(Device::get_device(0)?)?;
@@ -118,7 +118,7 @@ impl CudaApiVersion {
     ///
     /// # Errors
     ///
-    /// [`CudaError::NoDevice`] if there is no driver or no GPU.
+    /// Returns [`CudaError::NoDevice`] if there is no driver or no GPU.
     pub fn get() -> CudaResult<CudaApiVersion> {
         Ok(Self::of(Device::get_device(0)?.runtime()?.properties()))
     }

@@ -34,7 +34,7 @@ impl Linker {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidContext`](crate::error::CudaError::InvalidContext) if there is no current context.
+    /// Returns [`CudaError::InvalidContext`](crate::error::CudaError::InvalidContext) if there is no current context.
     pub fn new() -> CudaResult<Self> {
         context::current()?;
         Ok(Self { parts: Vec::new() })
@@ -76,9 +76,9 @@ impl Linker {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidImage`](crate::error::CudaError::InvalidImage) if the format of a part is unknown, or if
-    /// there are no parts. [`CudaError::InvalidPtx`](crate::error::CudaError::InvalidPtx) and other codes for linker
-    /// errors; [`error::explanation`](crate::error::explanation) returns the text of the linker.
+    /// Returns [`CudaError::InvalidImage`](crate::error::CudaError::InvalidImage) if the format of a part is unknown,
+    /// or if there are no parts. [`CudaError::InvalidPtx`](crate::error::CudaError::InvalidPtx) and other codes for
+    /// linker errors; [`error::explanation`](crate::error::explanation) returns the text of the linker.
     pub fn complete(self) -> CudaResult<Vec<u8>> {
         let device = context::current()?;
         // SAFETY: as for `Module`, the caller that launches the kernels guarantees that a compiler has produced the

@@ -79,8 +79,8 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidPtx`] if the driver cannot compile the PTX. [`CudaError::InvalidImage`] if the text is not
-    /// PTX. [`CudaError::NotSupported`] on the emulated device if the program contains none of the kernels.
+    /// Returns [`CudaError::InvalidPtx`] if the driver cannot compile the PTX. [`CudaError::InvalidImage`] if the text
+    /// is not PTX. [`CudaError::NotSupported`] on the emulated device if the program contains none of the kernels.
     /// [`error::explanation`](crate::error::explanation) returns the compiler's text.
     pub fn from_ptx<T: AsRef<str>>(ptx: T, _: &[ModuleJitOption]) -> CudaResult<Module> {
         let ptx = ptx.as_ref();
@@ -102,7 +102,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// The errors of [`Self::from_ptx`].
+    /// Returns the same errors as [`Self::from_ptx`].
     pub fn from_ptx_cstr(ptx: &CStr, options: &[ModuleJitOption]) -> CudaResult<Module> {
         let text = ptx
             .to_str()
@@ -114,7 +114,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// The errors of [`Self::from_ptx`].
+    /// Returns the same errors as [`Self::from_ptx`].
     #[deprecated(note = "use Module::from_ptx")]
     #[allow(clippy::should_implement_trait)]
     pub fn from_str<T: AsRef<str>>(ptx: T) -> CudaResult<Module> {
@@ -125,7 +125,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// The errors of [`Self::from_ptx`].
+    /// Returns the same errors as [`Self::from_ptx`].
     #[deprecated(note = "use Module::from_ptx_cstr")]
     pub fn load_from_string(ptx: &CStr) -> CudaResult<Module> {
         Self::from_ptx_cstr(ptx, &[])
@@ -135,7 +135,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`CudaError::FileNotFound`]; the errors of [`Self::from_ptx`].
+    /// Returns [`CudaError::FileNotFound`]; the errors of [`Self::from_ptx`].
     pub fn from_ptx_file<P: AsRef<Path>>(path: P, options: &[ModuleJitOption]) -> CudaResult<Module> {
         let path = path.as_ref();
         let text = std::fs::read_to_string(path).map_err(|error| {
@@ -148,7 +148,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`CudaError::NoBinaryForGpu`] if the cubin was compiled for another architecture; the errors of
+    /// Returns [`CudaError::NoBinaryForGpu`] if the cubin was compiled for another architecture; the errors of
     /// [`Self::from_ptx`].
     ///
     /// # Safety
@@ -165,7 +165,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// The errors of [`Self::from_cubin_unchecked`].
+    /// Returns the same errors as [`Self::from_cubin_unchecked`].
     pub fn from_cubin<T: AsRef<[u8]>>(bytes: T, _: &[ModuleJitOption]) -> CudaResult<Module> {
         Self::load(bytes.as_ref())
     }
@@ -174,7 +174,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// The errors of [`Self::from_cubin_unchecked`].
+    /// Returns the same errors as [`Self::from_cubin_unchecked`].
     pub fn from_fatbin<T: AsRef<[u8]>>(bytes: T, _: &[ModuleJitOption]) -> CudaResult<Module> {
         Self::load(bytes.as_ref())
     }
@@ -183,7 +183,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// The errors of [`Self::from_cubin_unchecked`].
+    /// Returns the same errors as [`Self::from_cubin_unchecked`].
     ///
     /// # Safety
     ///
@@ -199,7 +199,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`CudaError::FileNotFound`]; the errors of [`Self::from_ptx`].
+    /// Returns [`CudaError::FileNotFound`]; the errors of [`Self::from_ptx`].
     pub fn from_file<P: AsRef<Path>>(path: P) -> CudaResult<Module> {
         // SAFETY: see `load`.
         match unsafe { context::current()?.load_code_file(&path) } {
@@ -227,7 +227,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`CudaError::NotFound`], whose explanation lists the names that exist.
+    /// Returns [`CudaError::NotFound`], whose explanation lists the names that exist.
     pub fn get_function<T: AsRef<str>>(&self, name: T) -> CudaResult<Function<'_>> {
         let name = name.as_ref();
         Ok(Function::new(match &self.code {
@@ -253,7 +253,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`CudaError::NotFound`]; [`CudaError::InvalidValue`] if the size of the variable differs;
+    /// Returns [`CudaError::NotFound`]; [`CudaError::InvalidValue`] if the size of the variable differs;
     /// [`CudaError::NotSupported`] on the emulated device, on which the variable is a static of the kernel crate.
     pub fn get_global<'a, T: DeviceCopy>(&'a self, name: &CStr) -> CudaResult<Symbol<'a, T>> {
         let name = name.to_string_lossy();

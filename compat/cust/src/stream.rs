@@ -62,7 +62,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidContext`] if there is no current context; driver errors.
+    /// Returns [`CudaError::InvalidContext`] if there is no current context, or a driver error.
     pub fn new(flags: StreamFlags, priority: Option<i32>) -> CudaResult<Stream> {
         let device = context::current()?;
         let inner = match priority {
@@ -131,8 +131,8 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// A fault in that work. [`error::explanation`](crate::error::explanation) returns the name of the kernel and its
-    /// message.
+    /// Returns a fault in that work. [`error::explanation`](crate::error::explanation) returns the name of the kernel
+    /// and its message.
     pub fn synchronize(&self) -> CudaResult<()> {
         Ok(self.inner.synchronize()?)
     }
@@ -194,7 +194,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// A fault in this work, together with the stream.
+    /// Returns a fault in this work, together with the stream.
     pub fn drop(stream: Stream) -> DropResult<Stream> {
         match stream.synchronize() {
             Ok(()) => Ok(()),

@@ -14,7 +14,7 @@ pub struct Symbol<'a, T: DeviceCopy> {
 }
 
 impl<T: DeviceCopy> Symbol<'_, T> {
-    /// Creates a symbol for the variable at an address in a module. The size of the variable must be that of a `T`.
+    /// Creates a symbol for the variable at an address in a module. The variable must have the size of a `T`.
     pub(crate) fn new(address: u64) -> Self {
         Self { pointer: DevicePointer::from_raw(address), module: PhantomData }
     }

@@ -9,7 +9,7 @@ pub trait DeviceCopyExt: DeviceCopy {
     ///
     /// # Errors
     ///
-    /// The errors of [`DeviceBox::new`].
+    /// Returns the same errors as [`DeviceBox::new`].
     fn as_dbox(&self) -> CudaResult<DeviceBox<Self>> {
         DeviceBox::new(self)
     }
@@ -18,7 +18,7 @@ pub trait DeviceCopyExt: DeviceCopy {
     ///
     /// # Errors
     ///
-    /// The errors of [`UnifiedBox::new`].
+    /// Returns the same errors as [`UnifiedBox::new`].
     fn as_unified_box(&self) -> CudaResult<UnifiedBox<Self>> {
         UnifiedBox::new(*self)
     }
@@ -32,14 +32,14 @@ pub trait SliceExt<T: DeviceCopy> {
     ///
     /// # Errors
     ///
-    /// The errors of [`DeviceBuffer::from_slice`].
+    /// Returns the same errors as [`DeviceBuffer::from_slice`].
     fn as_dbuf(&self) -> CudaResult<DeviceBuffer<T>>;
 
     /// Copies the elements to memory that host and device share.
     ///
     /// # Errors
     ///
-    /// The errors of [`UnifiedBuffer::from_slice`].
+    /// Returns the same errors as [`UnifiedBuffer::from_slice`].
     fn as_unified_buf(&self) -> CudaResult<UnifiedBuffer<T>>;
 }
 

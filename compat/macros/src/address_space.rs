@@ -76,7 +76,7 @@ fn shared(item: &ItemStatic) -> Result<TokenStream> {
     if matches!(mutability, StaticMutability::None) && !is_maybe_uninit(ty) {
         return Err(Error::new(
             ty.span(),
-            "shared memory starts uninitialised, and this static could be read by safe code: write `static mut`, or make \
+            "shared memory starts uninitialized, and this static could be read by safe code: write `static mut`, or make \
              the type `MaybeUninit<…>`",
         ));
     }

@@ -29,7 +29,7 @@ impl Random {
         (self.next() % end as u64) as usize
     }
 
-    /// Random number of a range, both ends included.
+    /// Random number from `first` to `last`, inclusive.
     pub fn within(&mut self, first: usize, last: usize) -> usize {
         first + self.below(last - first + 1)
     }

@@ -100,13 +100,13 @@ kernels! {
     /// `enum-map`.
     enum_map_counts(c, s) {
         #[derive(Enum, Clone, Copy)]
-        enum Colour { Red, Green, Blue }
-        let mut counts: EnumMap<Colour, u64> = EnumMap::default();
+        enum Color { Red, Green, Blue }
+        let mut counts: EnumMap<Color, u64> = EnumMap::default();
         for k in 0..10 {
-            let colour = match c.w(k) % 3 { 0 => Colour::Red, 1 => Colour::Green, _ => Colour::Blue };
-            counts[colour] = counts[colour].wrapping_mul(5) + k;
+            let color = match c.w(k) % 3 { 0 => Color::Red, 1 => Color::Green, _ => Color::Blue };
+            counts[color] = counts[color].wrapping_mul(5) + k;
         }
-        for (colour, count) in counts { s.add(colour as u64 ^ count << 2); }
+        for (color, count) in counts { s.add(color as u64 ^ count << 2); }
     }
     /// `generic-array` and `typenum`.
     generic_arrays(c, s) {

@@ -52,9 +52,9 @@ kernels! {
         s.add(bits32(f.x) ^ bits32(f.y) << 16);
     }
     /// `rgb`.
-    rgb_colours(c, s) {
-        let colour = RGB8::new(c.w(1) as u8, c.w(2) as u8, c.w(3) as u8);
-        let dark = colour.map(|x| x / 3);
+    rgb_colors(c, s) {
+        let color = RGB8::new(c.w(1) as u8, c.w(2) as u8, c.w(3) as u8);
+        let dark = color.map(|x| x / 3);
         s.add(dark.r as u64 ^ (dark.g as u64) << 8 ^ (dark.b as u64) << 16);
         let other = RGBA::new(1u16, c.w(4) as u16, 3, 4).map(|x| x.rotate_left(3));
         s.add(other.g as u64 ^ other.a as u64);

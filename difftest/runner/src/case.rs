@@ -144,7 +144,7 @@ impl Case {
     ///
     /// # Errors
     ///
-    /// Any error of the device.
+    /// Returns any error of the device.
     pub fn found(&self, session: &Session) -> Result<Vec<u64>, Error> {
         let (threads, grid, run) = match &self.code {
             Code::Generated { threads, grid, run, .. } => (*threads, *grid, run),

@@ -144,7 +144,8 @@ fn run_share(device: &str, share: &[usize], limit: Duration, report: impl Fn(usi
     }
 }
 
-/// Runs cases in one process. Returns how many have an outcome, and why the next one has none.
+/// Runs cases in one process. Returns the number of cases that have an outcome, and the reason why the next case has
+/// none.
 fn run_child(
     device: &str,
     cases: &[usize],

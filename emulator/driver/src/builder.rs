@@ -156,9 +156,9 @@ impl EmulatedDriverBuilder {
     ///
     /// The model returns the microseconds that a piece of work takes on the device. Every stream has its own clock,
     /// which its work advances. A wait for an event advances the clock to the later of the two times. The nodes of a
-    /// graph take their times one after another. The host also has a clock. The host's own work takes no time, and a
-    /// wait advances the clock to the time at which the awaited work finished. Work does not start before the time, on
-    /// the host's clock, at which it was enqueued.
+    /// graph run one after another in simulated time. The host also has a clock. The host's own work takes no time, and
+    /// a wait advances the clock to the time at which the awaited work finished. Work does not start before the time,
+    /// on the host's clock, at which it was enqueued.
     ///
     /// Work still runs, except for kernels with [`Self::idle`]. The model is called after the work has run, on the
     /// thread that ran it. The model must not call the driver, and a panic in the model makes the context unusable.

@@ -139,7 +139,8 @@ impl EmulatedDriver {
         })
     }
 
-    /// Returns true if a range is within host memory that every device can access, because it is page-locked or exposed.
+    /// Returns true if a range is within host memory that every device can access, because it is page-locked or
+    /// exposed.
     pub(super) fn is_page_locked(&self, ptr: DevicePtr, bytes: usize) -> bool {
         self.pinned.holds(ptr, bytes)
             || self.registered.holds(ptr.0, bytes)

@@ -137,7 +137,7 @@ mod system {
             Reaching(std::sync::Arc::clone(self), number)
         }
 
-        /// Returns the number of the last recording; 0 before the first recording.
+        /// Returns the sequence number of the last recording; 0 before the first recording.
         pub fn last(&self) -> u64 {
             self.word(Word::Recorded).load(Ordering::Acquire)
         }

@@ -323,7 +323,8 @@ impl Queue {
         accesses.any(|Access { range, .. }| !range.is_empty() && range.start < end && start < range.end)
     }
 
-    /// Returns the number of the next task, if there is a next task and all marks for which it waits have been reached.
+    /// Returns the sequence number of the next task, if there is a next task and all marks for which it waits have been
+    /// reached.
     pub(super) fn ready(&self) -> Option<u64> {
         let state = self.state();
         let next = state.tasks.front()?;

@@ -49,7 +49,7 @@ impl Collector {
         }
     }
 
-    /// Adds findings. Reports them unless they were already `reported` or a scope handles them.
+    /// Adds findings. Reports the findings unless they were already `reported` or a scope handles them.
     pub fn add(&self, found: Findings, reported: bool) {
         if found.is_empty() {
             return;

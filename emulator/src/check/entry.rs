@@ -83,7 +83,7 @@ macro_rules! accesses {
     ($($function:ident($bytes:literal, $($flag:ident)*): $($symbol:literal)*;)*) => {
         $(
             extern "C" fn $function(address: usize, pc: usize) {
-                /// Checks an access. This is a separate function so that the caller requires no stack.
+                /// Checks an access. This is a separate function so that the caller needs no stack frame.
                 #[inline(never)]
                 extern "C" fn check_it(address: usize, pc: usize) {
                     check(address, Accessed { $($flag: true,)* ..Accessed::new($bytes, pc) });

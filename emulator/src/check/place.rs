@@ -30,15 +30,14 @@ impl Default for Places {
 }
 
 impl Places {
-    /// Returns the number of the place with return address `pc`, if it was used recently.
+    /// Returns the index of the place with return address `pc`, if it was used recently.
     #[inline(always)]
     pub fn recent(&self, pc: usize) -> Option<u16> {
         let (cached, number) = self.cache[(pc ^ (pc >> 10)) % CACHED];
         (cached == pc).then_some(number)
     }
 
-    /// Returns the number of the place with return address `pc`, and the call with this return address must be on the
-    /// stack.
+    /// Returns the index of the place with return address `pc`. The call with this return address must be on the stack.
     pub fn number(&mut self, pc: usize) -> u16 {
         if let Some(number) = self.recent(pc) {
             return number;

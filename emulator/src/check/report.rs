@@ -342,13 +342,13 @@ fn advice(kind: FindingKind, now: &Record, old: Option<&Record>, same_line: bool
     match kind {
         FindingKind::Race => match old {
             Some(_) if atomics => {
-                "one access is atomic, the other is not: make both atomic, or order them by a barrier, or by release and acquire"
+                "one access is atomic, the other is not: make both atomic, or order them with a barrier, or with release and acquire"
             }
             _ if same_line => {
                 "several threads use the same element at this place: use an atomic operation, or give each thread elements of its own"
             }
             Some(old) if old.block() != now.block() => {
-                "blocks run in any order: use an atomic operation on the memory; or order the accesses by an atomic with release \
+                "blocks run in any order: use an atomic operation on the memory; or order the accesses with an atomic operation with release \
                  and acquire, by a fence on both sides of a relaxed one, by cluster::sync, or by grid::sync in a cooperative launch"
             }
             Some(old) if old.thread() / 32 == now.thread() / 32 => {
@@ -369,7 +369,7 @@ fn advice(kind: FindingKind, now: &Record, old: Option<&Record>, same_line: bool
             "a GPU stops at such an access: use an address that is a multiple of the size, or `read_unaligned`"
         }
         FindingKind::NotInstrumented => {
-            "run the program by `warpsmith check`; the crate has to depend on gpu-std or warpsmith by that name"
+            "run the program under `warpsmith check`; the crate has to depend on gpu-std or warpsmith by that name"
         }
     }
 }

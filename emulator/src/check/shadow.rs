@@ -32,7 +32,7 @@ pub(super) struct Record {
     /// bits), thread index in the block (10 bits), mask of the four bytes (4 bits), [`ATOMIC`], [`WRITE`]. The clock is
     /// at most [`u16::MAX`].
     key: u64,
-    /// Number of the source place (15 bits), and [`NARROW`].
+    /// Index of the source place (15 bits), and [`NARROW`].
     place: u16,
 }
 
@@ -234,7 +234,7 @@ pub(super) struct Pages {
     /// Recent pages, keyed by page number.
     cache: Box<[(usize, *mut Page); CACHED]>,
     phase: u32,
-    /// Numbers of the pages that were accessed in the phase.
+    /// Page numbers of the pages that were accessed in the phase.
     touched: Vec<usize>,
 }
 

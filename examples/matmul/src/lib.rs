@@ -4,7 +4,7 @@ use matmul_kernels::{MMA_TILE, TILE, registers};
 use warpsmith::prelude::*;
 use warpsmith::{DeviceSlice2, DeviceSliceMut2, bf16};
 
-/// The GPU image that build.rs made of `kernels/`.
+/// The GPU image that build.rs built from `kernels/`.
 pub static KERNELS: GpuImage = warpsmith::include_image!("matmul_kernels");
 
 type In<'a, T> = DeviceSlice2<'a, T>;

@@ -24,14 +24,14 @@ fn tuned_saxpy() -> ArrayKernel<f32, f32> {
         })
 }
 
-/// Means of neighbours; the tile in shared memory limits the block.
+/// Means of neighbors; the tile in shared memory limits the block.
 fn tuned_smooth() -> ArrayKernel<f32, f32> {
     let reference = |arrays: &[Vec<f32>]| {
         let at = |i: usize| f64::from(arrays[0][i.min(arrays[0].len() - 1)]);
         (0..arrays[0].len()).map(|i| (at(i.saturating_sub(1)) + at(i) + at(i + 1)) / 3.0).collect()
     };
     ArrayKernel::with_reference("smooth", &own_kernels::KERNELS, reference)
-        .about("the mean of each element and its neighbours")
+        .about("the mean of each element and its neighbors")
         .launch::<smooth>(|kernel, stream, data, out| kernel.launch(stream, (&data[0], out)))
         .axis("block", [64, 128, 256, 512])
         .restrict("the tile holds a block", |c| c.number("block").is_ok_and(|block| block as usize <= BLOCK))

@@ -3,7 +3,7 @@
 use own_kernels_kernels::BLOCK;
 use warpsmith::{Device, DeviceBuffer, Error, GpuImage, Launch};
 
-/// The GPU image that build.rs made of `kernels/`.
+/// The GPU image that build.rs built from `kernels/`.
 pub static KERNELS: GpuImage = warpsmith::include_image!("own_kernels_kernels");
 
 /// `a * x + y`, computed on `device`.
@@ -16,7 +16,7 @@ pub fn saxpy(device: &Device, a: f32, x: &[f32], y: &[f32]) -> Result<Vec<f32>, 
     y.to_host()
 }
 
-/// The mean of each element and its neighbours, computed on `device`.
+/// The mean of each element and its neighbors, computed on `device`.
 pub fn smooth(device: &Device, data: &[f32]) -> Result<Vec<f32>, Error> {
     let stream = device.default_stream();
     let data = DeviceBuffer::from_host(&stream, data)?;

@@ -7,7 +7,7 @@ use warpsmith::collective::{Communicator, ReduceOp};
 use warpsmith::prelude::*;
 use warpsmith::{ops, range};
 
-/// The GPU image that build.rs made of `kernels/`.
+/// The GPU image that build.rs built from `kernels/`.
 pub static KERNELS: GpuImage = warpsmith::include_image!("regression_kernels");
 
 pub const FEATURES: usize = 64;

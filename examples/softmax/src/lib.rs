@@ -4,7 +4,7 @@ use softmax_kernels::{WARP_COLUMNS, online, warps};
 use warpsmith::prelude::*;
 use warpsmith::{DeviceSlice2, DeviceSliceMut2};
 
-/// The GPU image that build.rs made of `kernels/`.
+/// The GPU image that build.rs built from `kernels/`.
 pub static KERNELS: GpuImage = warpsmith::include_image!("softmax_kernels");
 
 /// Enqueues the softmax of each row of `columns` elements.

@@ -230,7 +230,7 @@ unsafe fn columns<T: Scalar, const N: usize>(
                 if lane < lanes {
                     let mut row = [values[0][lane]; N];
                     each::<N>(|n| row[n] = values[n][lane]);
-                    // SAFETY: the elements of all lanes are below `len`. `start` and `threads` are multiples of `N`, so
+                    // SAFETY: the elements of all lanes are in bounds. `start` and `threads` are multiples of `N`, so
                     // the address has the alignment of `out`. Each element belongs to one lane of one step and column.
                     unsafe { Vector::from_array(row).store_streaming(out.add(start + lane * threads)) };
                 }
@@ -248,7 +248,7 @@ unsafe fn columns<T: Scalar, const N: usize>(
                         Some([rare, other]) if values[lane] == rare => other,
                         _ => values[lane],
                     };
-                    // SAFETY: the element is below `len` and belongs to one lane of one step and column.
+                    // SAFETY: the element is in bounds and belongs to one lane of one step and column.
                     unsafe { out.add(i).write(value) };
                 }
             });

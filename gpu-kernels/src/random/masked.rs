@@ -47,7 +47,7 @@ pub fn dropout<T: Float, const ITEMS: usize, const VECTOR: usize>(
     if fits {
         for_each::<Vector<T, CHUNK>, ITEMS>(
             whole,
-            // SAFETY: the chunk is below `len`, and all three arrays are aligned for accesses to whole chunks.
+            // SAFETY: the chunk is in bounds, and all three arrays are aligned for accesses to whole chunks.
             |chunk| unsafe { Vector::load(x.add(chunk * CHUNK)) },
             |chunk, x| {
                 let (kept, x) = (kept(chunk), x.to_array());
@@ -71,7 +71,7 @@ pub fn dropout<T: Float, const ITEMS: usize, const VECTOR: usize>(
             // The array is not indexed because an index would place it in local memory.
             let [a, b, c, d] = kept(i / CHUNK).map(u32::from);
             let kept = (a | b << 1 | c << 2 | d << 3) >> (i % CHUNK) & 1 == 1;
-            // SAFETY: the element is below the length of all three arrays and is visited only once.
+            // SAFETY: the element is in bounds of all three arrays and is visited only once.
             unsafe {
                 y.add(i).write(scaled(x.add(i).read(), kept));
                 mask.add(i).write(kept as u8);

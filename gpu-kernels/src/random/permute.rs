@@ -57,13 +57,13 @@ pub fn permutation<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
                     (l, r) = (l + 1, 0);
                 }
             });
-            // SAFETY: the chunk is below `len`, is aligned, and is visited only once.
+            // SAFETY: the chunk is in bounds, is aligned, and is visited only once.
             unsafe { Vector::from_array(row).store(out.add(chunk * N)) };
         });
         let first = whole * N;
         for_each::<(), 1>(len - first, |_| (), |i, ()| {
             let index = (first + i) as u64;
-            // SAFETY: the element is below `len` and is visited only once.
+            // SAFETY: the element is in bounds and is visited only once.
             unsafe { out.add(first + i).write(element((index / b as u64) as u32, (index % b as u64) as u32)) };
         });
     });

@@ -65,7 +65,7 @@ impl Parse for Options {
             if seen.contains(&name) {
                 return Err(Error::new(
                     name.span(),
-                    format!("`{name}` is given twice: separate its lists by `;`"),
+                    format!("`{name}` is given twice: separate its lists with `;`"),
                 ));
             }
             match name.to_string().as_str() {
@@ -139,7 +139,7 @@ fn lists<V>(input: ParseStream, option: &Ident, value: fn(ParseStream) -> Result
                 let next: Ident = content.parse()?;
                 return Err(Error::new(
                     next.span(),
-                    format!("separate the lists by `;`: `{option}({parameter} = …; {next} = …)`"),
+                    format!("separate the lists with `;`: `{option}({parameter} = …; {next} = …)`"),
                 ));
             }
             values.push(value(&content)?);

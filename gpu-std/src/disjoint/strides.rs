@@ -18,8 +18,8 @@ pub trait Claim {
     fn at(index: usize) -> Self;
 }
 
-/// Divides `0..len` among all threads of a launch, whatever its size. In a launch with S threads, thread t receives t,
-/// t + S, t + 2S, ….
+/// Divides `0..len` among all threads of a launch, regardless of its size. In a launch with S threads, thread t
+/// receives t, t + S, t + 2S, ….
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -75,9 +75,9 @@ impl<C: Claim> Iterator for GridStride<C> {
 
 impl<C: Claim> FusedIterator for GridStride<C> {}
 
-/// Divides `rows` x `columns` coordinates among all threads of a launch with at most two dimensions, whatever its size.
-/// A thread receives its own coordinates, and all coordinates that are a multiple of the launch size away from them
-/// along x and y. Coordinates are visited in row-major order.
+/// Divides `rows` x `columns` coordinates among all threads of a launch with at most two dimensions, regardless of its
+/// size. A thread receives its own coordinates, and all coordinates that are a multiple of the launch size away from
+/// them along x and y. Coordinates are visited in row-major order.
 ///
 /// Sides above 2^32 - 1 are clamped to this maximum.
 ///

@@ -16,7 +16,7 @@ use crate::block;
 /// ```
 /// use gpu_std::prelude::*;
 ///
-/// /// Four elements a thread; a warp writes 32 neighbours at a time.
+/// /// Four elements a thread; a warp writes 32 neighbors at a time.
 /// #[kernel]
 /// fn double(x: &[f32], mut out: DisjointMut<f32, Striped<4>>) {
 ///     let own = thread::unique_index();

@@ -271,8 +271,8 @@ unsafe fn enqueue<K: Kernel, A: Arguments<K::Params>>(
     unsafe { backend::enqueue::<K, A>(grid, block, shared_bytes, arguments, when) }
 }
 
-/// Returns whether the child has few enough threads for unique indices. With 2^63 threads or more, indices would wrap,
-/// so an index would belong to several threads.
+/// Returns whether the child has few enough threads that each of them has a unique index. With 2^63 threads or more,
+/// indices would wrap, so an index would belong to several threads.
 #[inline(always)]
 fn is_countable(grid: Dim, block: Dim) -> bool {
     let rest = [grid.z, block.x, block.y, block.z];

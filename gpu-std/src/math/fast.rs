@@ -48,7 +48,7 @@ functions! {
     pow(x, y) = nvvm::ex2_approx(y * nvvm::lg2_approx(x)), x.powf(y);
 }
 
-/// x / 2 · (1 + erf(x / √2)), the exact Gaussian error linear unit (GELU). The relative error is at most 2⁻¹⁶, also for
+/// x / 2 · (1 + erf(x / √2)), the exact Gaussian error linear unit (GELU). The relative error is at most 2⁻¹⁶, even for
 /// negative x, if the result is normal and x has at most 16 bits of mantissa. The function is meant for results that
 /// are rounded to 16 bits, for which the rounding error is 16 times as large. It takes two approximate instructions and
 /// twelve other instructions.

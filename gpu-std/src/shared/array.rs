@@ -34,7 +34,7 @@ use super::own::{clear_own, for_each_own, reference, sync};
 /// ```
 /// use gpu_std::prelude::*;
 ///
-/// /// The sum of each element and its neighbours.
+/// /// The sum of each element and its neighbors.
 /// #[kernel(types(T = f32, u64), block(256))]
 /// fn blur<T: Scalar>(data: &[T], mut tile: Shared<[T; 258]>, mut out: DisjointMut<T>) {
 ///     let own = thread::thread_idx_x() as usize;
@@ -47,7 +47,7 @@ use super::own::{clear_own, for_each_own, reference, sync};
 /// ```
 pub struct Shared<'a, A: ?Sized> {
     array: *mut A,
-    /// Number of the hardware barrier that only this array uses.
+    /// ID of the hardware barrier that only this array uses.
     barrier: u32,
     /// True if the block has written the array. Until the block has written the array, no thread may read it.
     is_written: bool,
@@ -84,8 +84,8 @@ impl<T> Shared<'_, [T]> {
     /// ```
     /// use gpu_std::prelude::*;
     ///
-    /// /// The mean of each element and its neighbours up to `reach` away, of those that there are. A launch of blocks of
-    /// /// `n` threads passes `(reach, &data, SharedLen(n + 2 * reach), &mut out)`.
+    /// /// The mean of each element and its existing neighbors up to `reach` away. A launch with blocks of `n` threads
+    /// /// passes `(reach, &data, SharedLen(n + 2 * reach), &mut out)`.
     /// #[kernel]
     /// fn blur(reach: usize, data: &[f32], mut tile: Shared<[f32]>, mut out: DisjointMut<f32>) {
     ///     let first = block::linear_index() * block::threads() as usize;

@@ -35,7 +35,7 @@ pub struct DoubleBuffer<'a, A: ?Sized> {
     first: *mut A,
     /// Distance from the first array to the second, in bytes.
     distance: usize,
-    /// Number of the hardware barrier that only these arrays use.
+    /// ID of the hardware barrier that only these arrays use.
     barrier: u32,
     /// Index of the array to write next.
     next: u32,

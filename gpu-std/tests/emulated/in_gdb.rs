@@ -1,5 +1,5 @@
-//! A kernel on the emulated device under gdb. The test needs a build without optimization and with all debug information:
-//! `cargo xtask test` makes it.
+//! A kernel on the emulated device under gdb. The test needs a build without optimization and with all debug
+//! information: `cargo xtask test` makes it.
 
 use std::process::{Command, Stdio};
 

@@ -4,7 +4,7 @@ use gpu_std::prelude::*;
 
 use crate::common::{Args, launch, launch_shared, randoms};
 
-/// Kernels that add 1 to every element of a thread: the elements of its own index, and those of a loop.
+/// Kernels that add 1 to every element of a thread: the elements at its own index, and the elements of a loop.
 macro_rules! mappings {
     ($($name:ident, $looped:ident: [$($view:tt)*], |$out:ident, $len:ident| $own:expr, $all:expr, |$index:ident| $add:expr;)*) => { $(
         #[kernel]

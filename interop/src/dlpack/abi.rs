@@ -7,20 +7,20 @@ pub const DLPACK_MAJOR_VERSION: u32 = 1;
 /// Minor version.
 pub const DLPACK_MINOR_VERSION: u32 = 3;
 
-/// The consumer must not write the tensor.
+/// The consumer must not write to the tensor.
 pub const DLPACK_FLAG_READ_ONLY: u64 = 1;
 /// The producer made a copy for the consumer.
 pub const DLPACK_FLAG_IS_COPIED: u64 = 2;
-/// Elements of fewer than eight bits take a byte each; otherwise they are packed.
+/// Elements of fewer than eight bits occupy one byte each. Without this flag, they are packed.
 pub const DLPACK_FLAG_IS_SUBBYTE_TYPE_PADDED: u64 = 4;
 
 /// Version of the structs.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DLPackVersion {
-    /// Changes with the layout.
+    /// Incremented when the layout changes.
     pub major: u32,
-    /// Changes with new codes.
+    /// Incremented when codes are added.
     pub minor: u32,
 }
 
@@ -51,9 +51,9 @@ impl DLDevice {
 pub struct DLDataType {
     /// `DLDataTypeCode`.
     pub code: u8,
-    /// Bits of one lane.
+    /// Number of bits per lane.
     pub bits: u8,
-    /// Lanes of a vector; 1 for a number.
+    /// Number of lanes of a vector; 1 for a scalar.
     pub lanes: u16,
 }
 
@@ -66,7 +66,7 @@ impl DLDataType {
     pub const FLOAT: u8 = 2;
     /// `kDLBfloat`: `bfloat16`.
     pub const BFLOAT: u8 = 4;
-    /// `kDLComplex`: real and imaginary part.
+    /// `kDLComplex`: complex number.
     pub const COMPLEX: u8 = 5;
     /// `kDLBool`: a byte that is 0 or 1.
     pub const BOOL: u8 = 6;
@@ -76,7 +76,7 @@ impl DLDataType {
     pub const FLOAT8_E5M2: u8 = 12;
 }
 
-/// A tensor, whose memory something else owns.
+/// A tensor that does not own its memory.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct DLTensor {
@@ -88,33 +88,34 @@ pub struct DLTensor {
     pub ndim: i32,
     /// Type of the elements.
     pub dtype: DLDataType,
-    /// `ndim` extents.
+    /// Sizes of the `ndim` dimensions.
     pub shape: *mut i64,
-    /// `ndim` strides, in elements. Null means row-major without gaps; producers of version 1.2 and later set it.
+    /// Strides of the `ndim` dimensions, in elements. Null stands for a contiguous tensor in row-major order; producers
+    /// of version 1.2 and later always set the strides.
     pub strides: *mut i64,
     /// Distance from `data` to the first element, in bytes.
     pub byte_offset: u64,
 }
 
-/// A tensor with its owner, in the form before version 1.0: capsule `dltensor`.
+/// A tensor with its owner, in the format before version 1.0 (capsule `dltensor`).
 #[repr(C)]
 #[derive(Debug)]
 pub struct DLManagedTensor {
     /// The tensor.
     pub dl_tensor: DLTensor,
-    /// The producer's own pointer.
+    /// Pointer for the producer's use.
     pub manager_ctx: *mut c_void,
     /// Frees the tensor and this struct.
     pub deleter: Option<unsafe extern "C" fn(*mut DLManagedTensor)>,
 }
 
-/// A tensor with its owner: capsule `dltensor_versioned`.
+/// A tensor with its owner (capsule `dltensor_versioned`).
 #[repr(C)]
 #[derive(Debug)]
 pub struct DLManagedTensorVersioned {
     /// Version of this struct.
     pub version: DLPackVersion,
-    /// The producer's own pointer.
+    /// Pointer for the producer's use.
     pub manager_ctx: *mut c_void,
     /// Frees the tensor and this struct.
     pub deleter: Option<unsafe extern "C" fn(*mut DLManagedTensorVersioned)>,

@@ -1,4 +1,4 @@
-//! [`Element`]: Rust types that DLPack has too.
+//! [`Element`]: Rust types that have an equivalent in DLPack.
 
 use std::fmt;
 
@@ -10,9 +10,10 @@ use warpsmith_runtime::DeviceCopy;
 
 use super::{DLDataType, DlpackError};
 
-/// A Rust type that is an element of DLPack tensors. `bool` is [`Checked<bool>`] in device memory.
+/// A Rust type that can be the element type of a DLPack tensor. The type for `bool` in device memory is
+/// [`Checked<bool>`].
 pub trait Element: DeviceCopy + sealed::Sealed {
-    /// The type in DLPack.
+    /// Equivalent DLPack type.
     const DATA_TYPE: DLDataType;
 }
 
@@ -51,7 +52,7 @@ elements! {
 }
 
 impl DLDataType {
-    /// Checks that elements are whole bytes of one number.
+    /// Checks that an element is a scalar that occupies whole bytes.
     pub(super) fn check_whole(self) -> Result<(), DlpackError> {
         match self {
             Self { lanes: 0 | 2.., .. } => Err(DlpackError::Lanes { found: self }),
@@ -60,14 +61,14 @@ impl DLDataType {
         }
     }
 
-    /// Checks that elements are of a type.
+    /// Checks that the elements have the expected type.
     pub(super) fn check(self, expected: Self) -> Result<(), DlpackError> {
         self.check_whole()?;
         if self == expected { Ok(()) } else { Err(DlpackError::DataType { found: self, expected }) }
     }
 }
 
-/// The name that array libraries use, such as `float32`; `x4` follows for a vector of four.
+/// Formats the type under the name that array libraries use, such as `float32`, or `float32x4` for a vector of four.
 impl fmt::Display for DLDataType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { code, bits, lanes } = *self;

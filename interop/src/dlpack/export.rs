@@ -30,7 +30,7 @@ pub fn stream_argument(stream: &Stream) -> Option<i64> {
     if stream.device().is_emulated() {
         return None;
     }
-    // The driver's null handle is the legacy default stream, which the protocol calls 1.
+    // The driver's null handle denotes the legacy default stream, for which the protocol uses 1.
     Some((stream.handle().0 as i64).max(LEGACY))
 }
 
@@ -218,7 +218,7 @@ unsafe extern "C" fn delete_unversioned(tensor: *mut DLManagedTensor) {
     drop(unsafe { Box::from_raw((*tensor).manager_ctx.cast::<Exported>()) });
 }
 
-/// Returns the struct of a tensor that this library exported.
+/// Returns the struct of the tensor if this library exported it.
 pub(super) fn exported(tensor: &DLManagedTensorVersioned) -> Option<NonNull<Exported>> {
     let is_own = tensor.deleter.is_some_and(|deleter| fn_addr_eq(deleter, delete as Deleter<_>));
     NonNull::new(tensor.manager_ctx.cast()).filter(|_| is_own)

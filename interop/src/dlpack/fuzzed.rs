@@ -1,4 +1,4 @@
-//! Properties that hold for any tensor: for the fuzz target, and for the test that replays its corpus.
+//! Properties that hold for every tensor. The fuzz target checks them, and so does the test that replays its corpus.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -15,12 +15,13 @@ use super::{
     Imported,
 };
 
-/// Memory of the tensors, which nothing accesses. Aligned, so that it depends on the input whether a tensor is.
+/// Memory of the tensors, which is never accessed. It is aligned, so the alignment of a tensor depends only on the
+/// input.
 #[repr(align(256))]
 struct Memory(#[allow(dead_code, reason = "only its address is used")] [u8; 4096]);
 static MEMORY: Memory = Memory([0; 4096]);
 
-/// Reads a tensor made of the bytes, converts it, and checks that its deleter is called once.
+/// Imports a tensor that is built from the bytes, converts it, and checks that its deleter is called once.
 pub fn reader(bytes: &[u8]) {
     static STREAM: OnceLock<Stream> = OnceLock::new();
     let stream = STREAM.get_or_init(|| {
@@ -30,7 +31,7 @@ pub fn reader(bytes: &[u8]) {
     let mut bytes = bytes.iter().copied();
     let mut byte = || bytes.next().unwrap_or_default();
     let [form, major, flags, device_type, code, bits, lanes, data, offset] = std::array::from_fn(|_| byte());
-    // The reader must not look at more than `MAX_DIMENSIONS` numbers, whatever `ndim` is.
+    // The import must not read more than `MAX_DIMENSIONS` numbers, regardless of `ndim`.
     let ndim = match byte() {
         ndim @ ..=64 => i32::from(ndim),
         other => i32::from_ne_bytes([other, byte(), byte(), byte()]),
@@ -91,12 +92,12 @@ pub fn reader(bytes: &[u8]) {
     assert_eq!(deleted.recv_timeout(Duration::from_secs(60)), Err(RecvTimeoutError::Disconnected), "once");
 }
 
-/// Returns the product of extents; a zero follows extents whose product overflows.
+/// Returns the product of the extents, of which one is zero if the product of the others overflows.
 fn product(extents: impl Iterator<Item = usize>) -> usize {
     extents.fold(1, usize::wrapping_mul)
 }
 
-/// Converts the tensor as a buffer or with its strides.
+/// Converts the imported tensor to a buffer or to a tensor with strides.
 fn convert<T: Element>(imported: Imported, stream: &Stream, as_buffer: bool) {
     let elements = imported.elements();
     if as_buffer {

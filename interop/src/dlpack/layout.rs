@@ -1,11 +1,11 @@
-//! [`Layout`]: the size of a tensor, by its shape and strides.
+//! [`Layout`]: size of a tensor, computed from its shape and strides.
 
 use super::DlpackError;
 
 /// Maximum number of dimensions, as in NumPy and PyTorch.
 pub(crate) const MAX_DIMENSIONS: usize = 64;
 
-/// Returns the strides, in elements, of row-major order without gaps.
+/// Returns the strides, in elements, of a contiguous tensor in row-major order.
 pub(crate) fn row_major(shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1usize; shape.len()];
     for dimension in (1..shape.len()).rev() {
@@ -14,19 +14,20 @@ pub(crate) fn row_major(shape: &[usize]) -> Vec<usize> {
     strides
 }
 
-/// The size of a tensor whose elements do not overlap.
+/// Size of a tensor whose elements do not overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// Number of elements.
     pub elements: usize,
-    /// Elements from the first to the last in memory, with the gaps between them.
+    /// Number of elements from the first to the last in memory, including the gaps between them.
     pub span: usize,
-    /// True for row-major order without gaps.
+    /// True if the tensor is contiguous, in row-major order.
     pub is_packed: bool,
 }
 
 impl Layout {
-    /// Checks extents, and as many strides. Without strides, the order is row-major.
+    /// Checks the extents and the strides, of which there must be equally many. Without strides, the tensor is
+    /// contiguous in row-major order.
     pub fn new(shape: &[i64], strides: Option<&[i64]>) -> Result<Self, DlpackError> {
         let too_large =
             || DlpackError::TooLarge { shape: shape.to_vec(), strides: strides.unwrap_or_default().to_vec() };
@@ -62,8 +63,8 @@ impl Layout {
         Ok(Self { elements: size(elements)?, span: size(span)?, is_packed })
     }
 
-    /// Returns the span of dimensions with positive strides. Fails with true if elements overlap, false if it
-    /// overflows.
+    /// Returns the span of dimensions with positive strides. Fails with true if elements overlap, and with false if the
+    /// span overflows.
     fn span(shape: &[i64], strides: &[i64]) -> Result<i64, bool> {
         let mut axes: Vec<(i64, i64)> = strides.iter().copied().zip(shape.iter().copied()).collect();
         axes.retain(|(_, extent)| *extent > 1);

@@ -13,8 +13,8 @@
 //! | make the consumer's stream wait | [`Export::ready_on`], or [`Export::ready_for`] with the protocol's `stream` argument |
 //! | take a tensor from a producer | [`Imported::from_raw`], [`Imported::from_raw_unversioned`] |
 //! | ask the producer to make a stream wait | [`stream_argument`] |
-//! | use it as a buffer | [`Imported::into_buffer`] |
-//! | use it with strides, or read-only | [`Imported::into_tensor`] |
+//! | use an imported tensor as a buffer | [`Imported::into_buffer`] |
+//! | use an imported tensor with strides, or read-only | [`Imported::into_tensor`] |
 //! | match Rust and DLPack types | [`Element`] |
 //! | implement or call the C exchange API | [`DLPackExchangeAPI`] |
 //!
@@ -46,16 +46,16 @@
 //! # Devices
 //!
 //! Memory of a CUDA device is `kDLCUDA`, with the device's ordinal. Memory of an emulated device is host memory, so it
-//! is `kDLCPU`, and NumPy or PyTorch without a GPU read it. An emulated device imports `kDLCPU`; a CUDA device imports
-//! `kDLCUDA`, `kDLCUDAHost` and `kDLCUDAManaged`, and finds the device by the address.
+//! is `kDLCPU`, which NumPy and CPU builds of PyTorch can read. An emulated device imports `kDLCPU`; a CUDA device
+//! imports `kDLCUDA`, `kDLCUDAHost` and `kDLCUDAManaged`, and determines the device from the address.
 //!
-//! # Tensors that come back
+//! # Round trips
 //!
 //! If this library imports a tensor that it exported itself, the import returns the original buffer with its original
 //! stream, without a driver call or a heap allocation. An import of a tensor from another library costs two heap
 //! allocations and one driver query of the address.
 //!
-//! # Own types
+//! # C types
 //!
 //! This module defines the C structs itself, because the header is small and its layout is stable. Crates such as
 //! `dlpark` add containers and Python bindings that do not use this runtime's owners and streams.

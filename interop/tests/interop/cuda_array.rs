@@ -46,7 +46,7 @@ fn types_and_strides_that_it_cannot_have() {
         let mut array = valid.clone();
         change(&mut array);
         let (owner, dropped) = channel::<()>();
-        // SAFETY: it is refused.
+        // SAFETY: it is rejected.
         let error = unsafe { array.import(&stream, owner) }.unwrap_err();
         assert_eq!(dropped.try_recv(), Err(std::sync::mpsc::TryRecvError::Disconnected));
         assert!(error.downcast_ref::<DlpackError>().is_some());

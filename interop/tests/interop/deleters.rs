@@ -62,7 +62,7 @@ fn a_drop_in_a_host_function_deletes_elsewhere() {
     let (foreign, deleted) = Foreign::new(&mut memory);
     let imported = foreign.import().unwrap();
     stream.host_function(move || drop(imported)).unwrap();
-    // The deleter asserts that it is in no host function.
+    // The deleter asserts that it is not called in a host function.
     deleted.wait();
 }
 
@@ -138,7 +138,7 @@ fn delete(tensor: *mut DLManagedTensorVersioned) {
     unsafe { (*tensor).deleter.unwrap()(tensor) }
 }
 
-/// A tensor that crosses threads.
+/// A tensor that is sent to another thread.
 struct Sent(*mut DLManagedTensorVersioned);
 // SAFETY: the deleter may be called on any thread.
 unsafe impl Send for Sent {}
@@ -171,7 +171,7 @@ fn consumers_delete_on_any_thread_and_in_host_functions() {
     // SAFETY: as in `delete`.
     unsafe { (*tensor).deleter.unwrap()(tensor) };
     wait_freed(&freed);
-    // Never handed over.
+    // This export is never passed to a consumer.
     let (unused, freed) = buffer(&stream);
     drop(Export::new(unused).with_shape(&[10, 10]).unwrap());
     wait_freed(&freed);
@@ -198,10 +198,10 @@ fn the_consumers_work_is_waited_for() {
     export.ready_on(&consumer).unwrap();
     let tensor = export.into_raw().as_ptr();
     let mut copy = DeviceBuffer::<u32>::zeros(&consumer, 1).unwrap();
-    // The wait of the export is over, so that only the deleter knows of later work.
+    // The export has finished waiting, so only the deleter accounts for later work.
     consumer.synchronize().unwrap();
     let hold = driver.hold();
-    // The consumer's own work, which the buffer does not know of.
+    // The consumer's own work, which the buffer does not track.
     consumer.memset(&mut copy, 1).unwrap();
     delete(tensor);
     std::thread::sleep(Duration::from_millis(10));
@@ -255,7 +255,7 @@ fn a_lost_device_frees_exports_and_imports() {
     wait_freed(&freed);
     drop(imported);
     deleted.wait();
-    // Imports are refused, and still deleted.
+    // These imports are rejected, and their tensors are still deleted.
     let (foreign, deleted) = Foreign::new(&mut memory);
     let error = foreign.import().unwrap().into_buffer::<u32>(&stream).unwrap_err();
     assert!(matches!(error, Error::DeviceLost { .. }), "{error}");

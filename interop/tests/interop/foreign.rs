@@ -23,7 +23,7 @@ pub fn fixture<const N: usize>() -> (Arc<EmulatedDriver>, Device, [Stream; N]) {
     (driver, device, streams)
 }
 
-/// A tensor in host memory, to be changed before it is handed over.
+/// A tensor in host memory, which a test can modify before it is passed on.
 pub struct Foreign {
     pub tensor: DLTensor,
     pub version: DLPackVersion,
@@ -39,7 +39,7 @@ struct Held {
     deleted: Sender<ThreadId>,
 }
 
-/// Learns of the deletion of a tensor.
+/// Receives the report that a tensor was deleted.
 pub struct Deleted(Receiver<ThreadId>);
 
 impl Deleted {

@@ -1,4 +1,4 @@
-//! Tests of tensors that cannot be exchanged: each is an error that names the problem, and is deleted once.
+//! Tests of tensors that cannot be exchanged. Each of them causes an error that names the problem, and is deleted once.
 
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use warpsmith_interop::dlpack::{
 };
 use warpsmith_runtime::{DeviceBuffer, Error, Result};
 
-/// Checks that a changed tensor of six `f32` is refused, with an error that contains a text.
+/// Checks that a modified tensor of six `f32` elements is rejected with an error that contains a text.
 #[track_caller]
 fn refused<T>(
     change: impl FnOnce(Foreign) -> Foreign,
@@ -26,13 +26,13 @@ fn refused<T>(
 
 #[test]
 fn malformed_tensors() {
-    // SAFETY: null is refused.
+    // SAFETY: null is rejected.
     for error in unsafe { [Imported::from_raw(null_mut()), Imported::from_raw_unversioned(null_mut())] } {
         assert_eq!(error.unwrap_err().downcast_ref(), Some(&DlpackError::NoTensor));
     }
     let all = |change: fn(Foreign) -> Foreign, text| {
         refused(change, Foreign::import, text);
-        // SAFETY: the tensor is valid, except for what is refused.
+        // SAFETY: the tensor is valid, except for the property that is rejected.
         refused(change, |foreign| unsafe { Imported::from_raw_unversioned(foreign.unversioned()) }, text);
     };
     all(|foreign| foreign.with(|foreign| foreign.tensor.ndim = -1), "-1 dimensions");
@@ -56,7 +56,7 @@ fn other_major_versions_are_only_deleted() {
         let change = |foreign: Foreign| {
             foreign.with(|foreign| {
                 foreign.version.major = major;
-                // Nothing else is looked at.
+                // No other field is read.
                 foreign.tensor.ndim = 3;
                 foreign.tensor.shape = std::ptr::dangling_mut();
             })

@@ -1,4 +1,4 @@
-//! Tests of the order of the producer's and the consumer's work.
+//! Tests of the order between the producer's and the consumer's work.
 
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use warpsmith_runtime::driver::CaptureMode;
 use warpsmith_runtime::emulated::Call;
 use warpsmith_runtime::{Capture, DeviceBuffer, DevicePtr, Error, GraphError, Stream};
 
-/// Enqueues work that writes a value to each element, slowly.
+/// Enqueues slow work that writes a value to each element.
 fn write_slowly(stream: &Stream, buffer: &mut DeviceBuffer<u32>, value: u32) {
     let (DevicePtr(address), len) = (buffer.as_device_ptr(), buffer.len());
     let used = [buffer.as_mut_slice().used()];
@@ -113,7 +113,7 @@ fn stream_arguments_of_host_tensors() {
     let (.., [stream]) = fixture();
     assert_eq!(stream_argument(&stream), None);
     let mut export = Export::new(DeviceBuffer::<u32>::zeros(&stream, 4).unwrap());
-    // SAFETY: handles are refused.
+    // SAFETY: handles are rejected.
     unsafe {
         export.ready_for(Some(-1)).unwrap();
         for handle in [0, 1, 2, 1 << 40] {

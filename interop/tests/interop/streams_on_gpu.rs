@@ -26,14 +26,14 @@ fn each_stream_argument_waits_for_the_producer() {
         // SAFETY: the tensor was just exported, and is ready on `consumer`.
         let imported = unsafe { Imported::from_raw(export.into_raw().as_ptr()) }.unwrap();
         assert_eq!(imported.device().device_type, DLDevice::CUDA);
-        // As a tensor of another library: by its address.
+        // Imported like a tensor of another library, by its address.
         let tensor = imported.into_tensor(consumer).unwrap();
         let copy = tensor.as_slice::<u32>().unwrap().clone_on(consumer).unwrap();
         drop(tensor);
         assert!(copy.slice(LEN - 1000..).to_host().unwrap().iter().all(|word| *word == 0x11111111));
     }
     let mut export = Export::new(DeviceBuffer::<u32>::zeros(&home, 4).unwrap());
-    // SAFETY: these are no handles.
+    // SAFETY: these values are not handles.
     unsafe {
         export.ready_for(Some(-1)).unwrap();
         for stream in [0, -2] {

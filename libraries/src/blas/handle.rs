@@ -155,8 +155,8 @@ pub(super) fn enqueue(
     host: impl Fn() + Send + Sync + 'static,
 ) -> Result<()> {
     if stream.device().is_emulated() {
-        // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; by their
-        // shapes, the work stays inside them.
+        // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; the shapes
+        // were checked, so the work accesses only the operands.
         return unsafe { stream.enqueue_host_named(operation, parts, host) };
     }
     enqueue_gpu(stream, operation, parts, call)
@@ -179,8 +179,8 @@ pub(super) fn enqueue_gpu(
             handle.set_device_scalars(false)?;
             call(&mut handle)
         };
-        // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; by their
-        // shapes, the work stays inside them.
+        // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; the shapes
+        // were checked, so the work accesses only the operands.
         unsafe { stream.enqueue_named(operation, parts, library) }
     })
 }
@@ -198,8 +198,8 @@ pub(super) fn enqueue_lt(
             let handle = State::of(stream.device()).lt_handles.acquire(stream)?;
             call(&handle, workspace, stream_handle)
         };
-        // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; by their
-        // shapes, the work stays inside them.
+        // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; the shapes
+        // were checked, so the work accesses only the operands.
         unsafe { stream.enqueue_named("blas::matmul", parts, library) }
     })
 }

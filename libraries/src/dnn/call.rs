@@ -211,8 +211,8 @@ pub(super) fn enqueue<T: FloatType, const N: usize>(
         return Ok(());
     }
     if stream.device().is_emulated() {
-        // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; by their
-        // shapes, the work stays inside them.
+        // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; the shapes
+        // were checked, so the work accesses only the operands.
         return unsafe { stream.enqueue_host_named(operation, &parts, move || host(places)) };
     }
     enqueue_gpu::<T>(operation, stream, &parts, |handle| library(handle, places.map(Place::pointer)))
@@ -282,7 +282,7 @@ pub(super) fn enqueue_gpu<T: FloatType>(
     check_type::<T>(operation, stream.device())?;
     let handle = acquire(stream)?;
     let raw = handle.raw.get();
-    // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; by their shapes,
-    // the work stays inside them.
+    // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; the shapes were
+    // checked, so the work accesses only the operands.
     unsafe { stream.enqueue_named(operation, parts, |_| library(raw)) }
 }

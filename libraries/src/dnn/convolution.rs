@@ -246,7 +246,7 @@ fn scale_only<T: FloatType>(
     })
 }
 
-/// Returns the error that reports that the library has no plan for a geometry with these options.
+/// Returns the error for a geometry for which cuDNN has no plan with these options.
 fn no_plan<T: FloatType>(
     operation: &'static str,
     geometry: &Geometry,

@@ -319,8 +319,8 @@ impl Call {
                         unsafe { plan.run::<T>(direction, ends, factor) };
                     }
                 };
-                // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; by
-                // their shapes, the work stays inside them.
+                // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; the
+                // shapes were checked, so the work accesses only the operands.
                 return unsafe { stream.enqueue_host_named(operation, &parts, host) };
             };
             // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written. Input and

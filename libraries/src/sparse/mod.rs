@@ -194,11 +194,7 @@ fn enqueue<T: FloatType, I: Index>(
     check_devices(stream, operation, [(matrix.device(), "the sparse matrix")])?;
     if product.transpose && product.deterministic {
         let what = "a deterministic product with the transposed matrix";
-        return Err(LibraryError::unsupported(
-            operation,
-            what,
-            "the transposed matrix as a matrix of its own",
-        ));
+        return Err(LibraryError::unsupported(operation, what, "the transposed matrix as a separate matrix"));
     }
     if output.is_empty() || dense.columns() == 0 {
         return Ok(());

@@ -72,7 +72,7 @@ impl CounterOptions {
     /// Starts counting with these options.
     ///
     /// # Errors
-    /// Returns the errors of [`Counters::start`].
+    /// Returns the same errors as [`Counters::start`].
     pub fn start(self) -> Result<Counters> {
         Counters::start(self)
     }

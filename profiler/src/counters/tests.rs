@@ -29,7 +29,7 @@ struct Hardware {
     /// Number of devices that are opened next and have no counters.
     without: AtomicU64,
     ending: Mutex<Option<CounterError>>,
-    /// Number of the next kernel, which determines the kernel's values.
+    /// Index of the next kernel, which determines the kernel's values.
     number: AtomicU64,
 }
 

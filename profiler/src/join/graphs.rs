@@ -33,7 +33,7 @@ pub(super) struct Graphs {
     unfit: u64,
 }
 
-/// Maximum number of nodes in all lists. If it is exceeded, the least recently used lists are removed.
+/// Maximum total number of nodes in all lists. If it is exceeded, the least recently used lists are removed.
 const MAX_NODES: usize = 1 << 20;
 
 /// Nodes of an executable.

@@ -311,7 +311,7 @@ impl Joiner {
             thread.spans.forget(round.saturating_sub(PATIENCE));
         }
         if !recording.is_simulated() {
-            // In simulated time, a new thread would reuse the number of a removed thread.
+            // In simulated time, a new thread would reuse the ID of a removed thread.
             self.threads.retain(|_, thread| !thread.is_settled(round));
         }
         while self.known.len() > ORIGINS {

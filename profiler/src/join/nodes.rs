@@ -76,7 +76,7 @@ pub(crate) enum Found {
 /// Identifies nodes of an executable. See the [module documentation](self).
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
-    /// Number of the executable in records.
+    /// ID of the executable in records.
     graph: Option<u32>,
     entries: Vec<Entry>,
     /// Kernels in the list.
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn other_numbers_in_the_same_order_are_recognised() {
+    fn other_numbers_in_the_same_order_are_recognized() {
         let [a, b] = kernels();
         let work = [Work::Kernel(a), Work::Nothing, Work::Kernel(b), Work::Unknown];
         let seen = [(3, Seen::Kernel(a)), (5, Seen::Kernel(b)), (8, Seen::Copy)];

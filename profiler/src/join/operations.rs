@@ -149,7 +149,8 @@ impl Joiner {
         };
         let (allocated, reserved) = (memory.allocated, memory.reserved);
         let shown = match memory.live.get(&address) {
-            // Addresses differ between runs, so the number of the block is used in simulated time.
+            // In simulated time, traces must not differ between runs, but addresses do. Therefore, the index of the
+            // memory block replaces its address.
             Some((_, _, number)) if recording.is_simulated() => *number,
             _ if recording.is_simulated() => 0,
             _ => address,

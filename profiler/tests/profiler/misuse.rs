@@ -127,7 +127,7 @@ fn a_file_that_cannot_grow_keeps_what_it_has() {
         let profiler = Profiler::to_file(&path).unwrap();
         (0..50_000).for_each(|_| stream.memset(&mut x, 1).unwrap());
         let error = profiler.finish().unwrap_err().to_string();
-        assert!(error.contains(name) && error.contains("before can be read"), "{error}");
+        assert!(error.contains(name) && error.contains("earlier records can be read"), "{error}");
         let opened = Trace::read(&path).unwrap();
         let damage = opened.damage.expect(name);
         let kept = opened.trace.len();

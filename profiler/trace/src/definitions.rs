@@ -343,17 +343,17 @@ impl Definitions {
         }
     }
 
-    /// Returns the streams, by [`StreamId`].
+    /// Returns the streams, indexed by [`StreamId`].
     pub fn streams(&self) -> &[Stream] {
         &self.streams.entries
     }
 
-    /// Returns the threads, by [`ThreadId`].
+    /// Returns the threads, indexed by [`ThreadId`].
     pub fn threads(&self) -> &[Thread] {
         &self.threads.entries
     }
 
-    /// Returns the counters, by [`CounterId`].
+    /// Returns the counters, indexed by [`CounterId`].
     pub fn counters(&self) -> &[Counter] {
         &self.counters.entries
     }

@@ -89,7 +89,7 @@ impl Names {
         Name(index)
     }
 
-    /// Returns the part of a text that is to be kept. The text is not interned, but its bytes count towards the limit
+    /// Returns the part of a text that is to be kept. The text is not interned, but its bytes count toward the limit
     /// as well.
     pub(crate) fn kept(&mut self, text: &str) -> String {
         let short = self.short(text);

@@ -338,7 +338,7 @@ impl<R: BufRead> BufRead for Counted<R> {
 }
 
 const NO_TRACE: &str =
-    "is no trace: it does not begin like JSON; give a file that the profiler wrote, or PyTorch's";
+    "is not a trace: it does not start like JSON; use a file that this profiler or PyTorch wrote";
 
 /// Format of a file, as determined by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

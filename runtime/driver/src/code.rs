@@ -62,11 +62,10 @@ pub unsafe trait CodeDriver {
         block_threads: u32,
         shared_bytes: u32,
     ) -> Result<u32>;
-    /// Returns the maximum cluster size in blocks for this configuration on the device. The cluster of the
-    /// configuration itself is ignored. The result exceeds
-    /// [`DeviceProperties::max_cluster`](crate::DeviceProperties::max_cluster) only after a call of
-    /// [`Self::function_allow_large_clusters`]. Returns `CUDA_ERROR_NOT_SUPPORTED` if the device does not support
-    /// clusters.
+    /// Returns the maximum cluster size in blocks for this configuration on the device. The cluster size in `config` is
+    /// ignored. The result exceeds [`DeviceProperties::max_cluster`](crate::DeviceProperties::max_cluster) only after a
+    /// call of [`Self::function_allow_large_clusters`]. Returns `CUDA_ERROR_NOT_SUPPORTED` if the device does not
+    /// support clusters.
     fn function_max_cluster(
         &self,
         context: Context,

@@ -194,7 +194,8 @@ pub enum ExecUpdate {
     },
 }
 
-/// Graph calls of a [`Driver`](super::Driver). They have the same contract, so handles are not validated.
+/// Graph calls of a [`Driver`](super::Driver). The contract of [`Driver`](super::Driver) applies, so handles are not
+/// validated.
 ///
 /// A graph contains work with its dependencies and does not run itself. An executable graph is instantiated from it
 /// once and can be launched repeatedly. Launches of one executable run one after another, even on different streams.
@@ -327,9 +328,9 @@ pub unsafe trait GraphDriver {
         graph: GraphHandle,
     ) -> Result<ExecUpdate>;
     /// Sets the parameters of one node of an executable, identified by its node in the original graph. The kind of work
-    /// must stay the same and, for a kernel, also the context. The cluster size of a kernel and whether it is
-    /// cooperative must not change. Changing either is an error, but if the new configuration is plain, the change is
-    /// not always detected. [`NodeWork::Empty`] is not supported.
+    /// and, for a kernel, the context must stay the same. The cluster size of a kernel and whether it is cooperative
+    /// must not change. Changing either is an error, but if the new configuration is plain, the change is not always
+    /// detected. [`NodeWork::Empty`] is not supported.
     ///
     /// # Safety
     /// The requirements are the same as for [`Self::graph_add`].

@@ -7,8 +7,8 @@
 //! lists devices); the child then opens devices as usual. Starting another program (`std::process::Command`) is not
 //! affected.
 //!
-//! Opening the first device registers a handler that the system calls in the child. The handler counts forks. Each device
-//! stores the count at which it was opened, and each call on the device compares the two counts.
+//! Opening the first device registers a handler that the system calls in the child. The handler counts forks. Each
+//! device stores the count at which it was opened, and each call on the device compares the two counts.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 

@@ -39,7 +39,7 @@ impl GraphNodes {
 /// child graph whose nodes are unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GraphNode {
-    /// Number of the graph that contains the node: 0 for the top-level graph, a unique number for each child graph.
+    /// ID of the graph that contains the node: 0 for the top-level graph, a unique ID for each child graph.
     pub part: u32,
     /// Node ID, as described for
     /// [`ActivityDriver::activity_node`](crate::driver::activity::ActivityDriver::activity_node); `None` if no recorder

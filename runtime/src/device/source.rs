@@ -3,7 +3,7 @@
 /// The origin of a launch configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// The caller specified block and grid. Only the number of blocks may have been computed.
+    /// The caller specified the block and grid size. Only the number of blocks may have been computed.
     Given,
     /// The configuration was chosen from the properties of the device and the kernel.
     Heuristic,

@@ -54,7 +54,7 @@ pub enum GraphError {
     /// A callback registered with [`Stream::on_graph_launch`](crate::Stream::on_graph_launch) launched a graph that has
     /// such callbacks of its own.
     #[error(
-        "a function of `Stream::on_graph_launch` launched a graph that has such functions itself, and would wait for them \
+        "a callback of `Stream::on_graph_launch` launched a graph that has such callbacks itself, and would wait for them \
          forever; launch that graph elsewhere"
     )]
     LaunchInHook,
@@ -62,7 +62,7 @@ pub enum GraphError {
     /// A capture was requested on a shared stream of the device.
     #[error(
         "the default stream and streams of the pool cannot be captured into a graph, because other work would become \
-         part of it; capture on a stream of `Stream::new`"
+         part of it; capture on a stream from `Stream::new`"
     )]
     SharedStream,
 
@@ -72,7 +72,7 @@ pub enum GraphError {
 
     /// A stream that is being captured was told to wait for an event or stream outside the capture.
     #[error(
-        "a stream that is being captured cannot wait for what is outside its capture ({what} elsewhere); \
+        "a stream that is being captured cannot wait for work outside its capture ({what} elsewhere); \
          wait before the capture begins, or let the other stream take part by waiting for this one first"
     )]
     OutsideCapture {
@@ -83,22 +83,22 @@ pub enum GraphError {
     /// A capture ended while other streams took part in it and its origin stream had not waited for them (unjoined
     /// work).
     #[error(
-        "streams took part in the capture that the stream where it began has not waited for; \
-         call `wait_stream` for each before the capture ends"
+        "the stream on which the capture started has not waited for all other streams that took part in it; \
+         call `wait_stream` for each of them before the capture ends"
     )]
     NotJoined,
 
     /// The graph may contain work that the runtime did not record.
     #[error(
-        "another thread enqueued work on a stream while its capture began or ended, and some of it may be in the graph; \
+        "another thread enqueued work on a stream while its capture started or ended, and some of it may be in the graph; \
          capture on streams that no other thread uses"
     )]
     Invalidated,
 
     /// A buffer that is used by a graph was dropped.
     #[error(
-        "the graph uses a buffer of {bytes} bytes on {device} that was dropped; keep its buffers as long as it is launched, \
-         or capture it again"
+        "the graph uses a buffer of {bytes} bytes on {device} that was dropped; keep the buffers as long as the graph is launched, \
+         or capture the graph again"
     )]
     BufferDropped {
         /// The device of the buffer.
@@ -121,15 +121,15 @@ pub enum GraphError {
 
     /// A node or condition of one graph was used in another graph.
     #[error(
-        "the node or condition belongs to a different graph than this one, or than the one the executable was made of \
-         or last updated from"
+        "the node or condition belongs to a different graph than this one, or than the graph from which the executable \
+         was instantiated or last updated"
     )]
     NodeOfOtherGraph,
 
     /// The new arguments of a node require a dependency that the graph does not contain.
     #[error(
-        "node {node} would use memory that node {other} uses, and nothing orders the two in the graph; make a graph with \
-         the new arguments and update from that"
+        "node {node} would use memory that node {other} uses, and the graph does not order the two nodes; create a graph with \
+         the new arguments and update from it"
     )]
     NodeConflict {
         /// Index of the node to change, in the order in which nodes were added.

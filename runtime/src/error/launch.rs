@@ -15,7 +15,7 @@ use crate::driver::LaunchConfig;
 #[non_exhaustive]
 pub enum LaunchError {
     /// A block has too many threads.
-    #[error("kernel `{kernel}`: a block of {threads} threads is over the limit of {limit} ({by})")]
+    #[error("kernel `{kernel}`: a block of {threads} threads exceeds the limit of {limit} ({by})")]
     BlockTooLarge {
         /// The instance's symbol.
         kernel: String,
@@ -28,7 +28,7 @@ pub enum LaunchError {
     },
 
     /// A block exceeds the device's limit in one dimension.
-    #[error("kernel `{kernel}`: block {block:?} is over the device's largest, {limit:?}")]
+    #[error("kernel `{kernel}`: block {block:?} exceeds the device's maximum, {limit:?}")]
     BlockShape {
         /// The instance's symbol.
         kernel: String,
@@ -64,7 +64,7 @@ pub enum LaunchError {
 
     /// A cluster that differs from the cluster that the kernel requires.
     #[error(
-        "kernel `{kernel}` requires clusters of {} blocks, and the launch has {}; leave out `cluster`, or take the kernel's",
+        "kernel `{kernel}` requires clusters of {} blocks, and the launch has {}; leave out `cluster`, or use the kernel's",
         sides(required),
         sides(found)
     )]
@@ -79,13 +79,13 @@ pub enum LaunchError {
 
     /// A launch that has more dimensions than the kernel's mutable views.
     #[error(
-        "kernel `{kernel}`: grid {} of blocks {} has more dimensions than the view `{view}`, which gives {}",
+        "kernel `{kernel}`: grid {} of blocks {} has more dimensions than the view `{view}`, which assigns {}",
         sides(grid), sides(block),
         if *dimensions == 1 {
-            "each thread elements by its number in a line; launch it in one dimension, or take `DisjointMut2<T>` for rows and \
+            "elements to each thread by its linear index; launch it in one dimension, or use `DisjointMut2<T>` for rows and \
              columns"
         } else {
-            "each thread the element at its x and y; launch it in two dimensions, or take `DisjointMut3<T>`"
+            "each thread the element at its x and y; launch it in two dimensions, or use `DisjointMut3<T>`"
         }
     )]
     TooManyDimensions {
@@ -103,7 +103,7 @@ pub enum LaunchError {
 
     /// A launch with more than 2^32 threads along one dimension of a 2-D or 3-D view.
     #[error(
-        "kernel `{kernel}`: grid {} of blocks {} has more than 2^32 threads along a side; launch fewer and let them loop",
+        "kernel `{kernel}`: grid {} of blocks {} has more than 2^32 threads along a side; launch fewer threads and let them loop",
         sides(grid),
         sides(block)
     )]
@@ -137,7 +137,7 @@ pub enum LaunchError {
     },
 
     /// A grid that exceeds the device's limit in one dimension.
-    #[error("kernel `{kernel}`: grid {grid:?} is over the device's largest, {limit:?}")]
+    #[error("kernel `{kernel}`: grid {grid:?} exceeds the device's maximum, {limit:?}")]
     GridTooLarge {
         /// The instance's symbol.
         kernel: String,
@@ -149,8 +149,8 @@ pub enum LaunchError {
 
     /// A launch that requests more shared memory than the device supports per block.
     #[error(
-        "kernel `{kernel}`: {dynamic_bytes} bytes of dynamic and {static_bytes} bytes of static shared memory a \
-         block are over the device's limit of {limit} bytes; pass a smaller `SharedLen` or `Launch::shared`"
+        "kernel `{kernel}`: {dynamic_bytes} bytes of dynamic and {static_bytes} bytes of static shared memory per \
+         block exceed the device's limit of {limit} bytes; pass a smaller `SharedLen` or `Launch::shared`"
     )]
     SharedMemoryTooLarge {
         /// The instance's symbol.
@@ -205,7 +205,7 @@ pub enum LaunchError {
 
     /// A grid that is not a multiple of the cluster.
     #[error(
-        "kernel `{kernel}`: grid {grid:?} is not a multiple of the cluster {cluster:?}; round every side of the grid up to one"
+        "kernel `{kernel}`: grid {grid:?} is not a multiple of the cluster {cluster:?}; round every dimension of the grid up to a multiple"
     )]
     ClusterGrid {
         /// The instance's symbol.
@@ -218,7 +218,7 @@ pub enum LaunchError {
 
     /// A launch with more threads than a kernel can index.
     #[error(
-        "kernel `{kernel}`: grid {grid:?} of blocks {block:?} has 2^63 threads or more; launch fewer and let them loop"
+        "kernel `{kernel}`: grid {grid:?} of blocks {block:?} has 2^63 threads or more; launch fewer threads and let them loop"
     )]
     TooManyThreads {
         /// The instance's symbol.
@@ -242,8 +242,8 @@ pub enum LaunchError {
 
     /// A cooperative grid whose blocks cannot all be resident concurrently.
     #[error(
-        "kernel `{kernel}`: a cooperative grid of {blocks} blocks is over the maximum of {limit}, which are on the device at \
-         once with this block and shared memory; launch at most {limit} and let them loop (`waves(1)` does that)"
+        "kernel `{kernel}`: a cooperative grid of {blocks} blocks exceeds the maximum of {limit} blocks that can be resident \
+         with this block size and shared memory; launch at most {limit} and let them loop (`waves(1)` does that)"
     )]
     CooperativeGridTooLarge {
         /// The instance's symbol.
@@ -256,7 +256,7 @@ pub enum LaunchError {
 
     /// Unchecked arguments that exceed the size limit of a launch.
     #[error(
-        "kernel `{kernel}`: {bytes} bytes of arguments are over the limit of {limit}; pass a pointer to a buffer that has them"
+        "kernel `{kernel}`: {bytes} bytes of arguments exceed the limit of {limit}; pass a pointer to a buffer that contains them"
     )]
     ArgumentBytes {
         /// The instance's symbol.
@@ -282,8 +282,8 @@ pub enum LaunchError {
 
     /// A programmatic dependent launch of a kernel that never waits for the preceding kernel.
     #[error(
-        "kernel `{kernel}` is not declared as dependent: started early, it would not wait for the kernel before it; \
-         launch it without `dependent`, or declare it so and let it wait"
+        "kernel `{kernel}` is not declared as dependent, so it would start early without waiting for the preceding kernel; \
+         launch it without `dependent`, or declare it as dependent and let it wait"
     )]
     NotDependent {
         /// The instance's symbol.

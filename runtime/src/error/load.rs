@@ -39,7 +39,7 @@ pub enum LoadError {
     },
 
     /// Code that the driver rejected.
-    #[error("{device} (compute capability {}.{}) does not take {code}: {source_error}", capability.0, capability.1)]
+    #[error("{device} (compute capability {}.{}) does not accept {code}: {source_error}", capability.0, capability.1)]
     Rejected {
         /// The file, or `the code`.
         code: String,
@@ -64,7 +64,7 @@ pub enum LoadError {
 
     /// The code contains no global variable of that name.
     #[error(
-        "{code} has no global `{}`; names are as the PTX has them, and a variable that is in no other file needs `.visible`",
+        "{code} has no global `{}`; use the names in the PTX; a variable that no other file declares needs `.visible`",
         global.escape_debug()
     )]
     NoGlobal {
@@ -80,7 +80,7 @@ const NAMED: usize = 16;
 
 fn has(kernels: &[String]) -> String {
     if kernels.is_empty() {
-        return "; names of C++ are mangled, unless the kernel is `extern \"C\"`".to_owned();
+        return "; C++ names are mangled, unless the kernel is `extern \"C\"`".to_owned();
     }
     let named: Vec<String> =
         kernels.iter().take(NAMED).map(|kernel| format!("`{}`", kernel.escape_debug())).collect();

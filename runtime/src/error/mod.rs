@@ -244,7 +244,7 @@ pub enum Error {
     },
 
     /// The elements of a buffer cannot form a tensor of this layout.
-    #[error("a tensor map cannot be made: {reason}")]
+    #[error("a tensor map cannot be created: {reason}")]
     BadTensorMap {
         /// The reason and the remedy.
         reason: String,
@@ -368,7 +368,7 @@ pub enum Error {
     },
 
     /// A private pool was used after its release.
-    #[error("memory pool {pool} was released; make a new one")]
+    #[error("memory pool {pool} was released; create a new one")]
     PoolReleased {
         /// The pool's number.
         pool: PoolId,
@@ -538,7 +538,7 @@ pub enum Error {
 
     /// Work did not finish before the timeout.
     #[error(
-        "work on {device} was not done after {waited_ms} ms; {}",
+        "work on {device} had not finished after {waited_ms} ms; {}",
         if kernels.is_empty() { "no kernel was launched on the stream".to_owned() } else { format!("launched last: {}", kernels.join(", ")) }
     )]
     Timeout {
@@ -552,7 +552,7 @@ pub enum Error {
 
     /// A stream that other code created was destroyed while this crate still used it.
     #[error(
-        "a stream of {device} was destroyed by the code it came from; keep it until every handle of it and every buffer that was used on it is dropped"
+        "a stream of {device} was destroyed by the code that created it; keep it until all of its handles and all buffers that were used on it are dropped"
     )]
     StreamDestroyed {
         /// The device.
@@ -561,19 +561,19 @@ pub enum Error {
 
     /// The per-thread default stream handle, which denotes a different stream on each thread, cannot be adopted.
     #[error(
-        "the per-thread default stream cannot be adopted; adopt a stream that was created, or the legacy default stream"
+        "the per-thread default stream cannot be adopted; adopt a stream that was created explicitly, or the legacy default stream"
     )]
     PerThreadStream,
 
     /// The process was forked from one that had opened devices.
     #[error(
-        "this process was forked from one that had opened a device, which does not work in the copy; start it with `exec` (for example `std::process::Command`), or open devices after the fork only"
+        "this process was forked from a process that had opened a device, and cannot use the device; start it with `exec` (for example `std::process::Command`), or open devices only after the fork"
     )]
     Forked,
 
     /// An [`Observer`](crate::extension::Observer) used a device in a callback.
     #[error(
-        "an observer used a device while it was called, when locks of the runtime may be held; send what it needs to another thread"
+        "an observer used a device during its call, in which locks of the runtime may be held; send the data to another thread"
     )]
     InObserver,
 

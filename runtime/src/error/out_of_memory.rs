@@ -49,7 +49,7 @@ impl OutOfMemory {
         if self.capturing {
             "run the work once before capturing it, so that its memory is in the pool"
         } else if over_limit && self.limit.is_some_and(|limit| self.segment > limit) {
-            "ask for less, or allow more by a larger memory fraction"
+            "ask for less, or allow more with a larger memory fraction"
         } else if self.segment > self.total {
             "ask for less than the device has"
         } else if self.pending >= self.segment {
@@ -61,7 +61,7 @@ impl OutOfMemory {
         } else if self.cached_by_other_streams >= self.segment {
             "use fewer streams, or let them share with `cross_stream_reuse:True` (WARPSMITH_ALLOC_CONF)"
         } else if over_limit {
-            "free buffers first, or allow more by a larger memory fraction"
+            "free buffers first, or allow more with a larger memory fraction"
         } else if others >= self.segment {
             "end other processes on the device, or use another device"
         } else {

@@ -8,8 +8,8 @@ use super::{DeviceId, Error};
 pub enum StackError {
     /// The limit exceeds the device's maximum or does not fit in its memory.
     #[error(
-        "{device} cannot have a stack limit of {bytes} bytes per thread: it is over what a thread can have, or there is \
-         not enough memory for all threads resident on the device; set a lower one ({reason})"
+        "{device} cannot have a stack limit of {bytes} bytes per thread: the limit exceeds the maximum per thread, or there is \
+         not enough memory for all resident threads; set a lower limit ({reason})"
     )]
     Refused {
         /// The device.
@@ -35,7 +35,7 @@ pub enum StackError {
     /// A kernel was launched that needs more stack than the limit.
     #[error(
         "kernel `{kernel}` needs {needs} bytes of stack per thread, and the stack limit of {device} was set to {limit}; \
-         raise it with `Device::set_stack_limit`, or declare what the kernel needs with `#[kernel(stack = BYTES)]`"
+         raise it with `Device::set_stack_limit`, or declare the required size with `#[kernel(stack = BYTES)]`"
     )]
     TooLow {
         /// The instance's symbol.

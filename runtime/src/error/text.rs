@@ -36,9 +36,9 @@ pub(super) fn pinned_advice(limit: Option<u64>) -> String {
 
 pub(super) fn checked_advice(device: DeviceId) -> &'static str {
     if device.is_emulated() {
-        "run the program or its test by `warpsmith check`, for example `warpsmith check test NAME`"
+        "run the program or its test under `warpsmith check`, for example `warpsmith check test NAME`"
     } else {
-        "the emulated device checks them: open it by `Device::emulated`, and run the test by `warpsmith check test NAME`"
+        "the emulated device checks them: open it with `Device::emulated`, and run the test with `warpsmith check test NAME`"
     }
 }
 

@@ -131,7 +131,7 @@ impl Stream {
     pub fn completed(&self) -> Completed {
         let recorded = self.check_not_capturing(
             "Stream::completed",
-            "what is captured does not run before the graph is launched; await that",
+            "captured work does not run until the graph is launched; await the launch",
         );
         Completed(recorded.and_then(|()| self.record_event()).map(Event::into_future))
     }

@@ -45,7 +45,7 @@ struct Key {
     group: u64,
     /// The stream's epoch. An event of a later epoch is reached later.
     epoch: u64,
-    /// Unique number of the future.
+    /// Unique ID of the future.
     number: u64,
 }
 

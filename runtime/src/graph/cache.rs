@@ -121,7 +121,7 @@ impl<K: Hash + Eq + Clone> GraphCache<K> {
     /// `inputs` must list all buffers and values that `capture` uses and that may differ between calls with this key.
     ///
     /// # Errors
-    /// Returns the errors of [`Graph::capture`] and [`GraphExec::launch`], and the error that `capture` returns.
+    /// Returns the same errors as [`Graph::capture`] and [`GraphExec::launch`], and the error that `capture` returns.
     #[track_caller]
     pub fn launch<E: From<Error>>(
         &mut self,

@@ -136,7 +136,8 @@ impl GraphExec {
             ON_ITS_DEVICE,
         )?;
         device.check_process()?;
-        stream.check_not_capturing("GraphExec::launch", "add the graph to another by `Graph::add_child`")?;
+        stream
+            .check_not_capturing("GraphExec::launch", "add the graph to another with `Graph::add_child`")?;
         let mut state = self.inner().state();
         state.content.check()?;
         if state.changed {

@@ -97,7 +97,7 @@ pub struct Graph {
     content: Content,
     /// The part of `content.resources` that nodes added one by one do not use.
     others: Resources,
-    /// Unique number of the graph.
+    /// Unique ID of the graph.
     number: u64,
     /// The nodes that were added one by one.
     added: Vec<Added>,

@@ -424,7 +424,7 @@ impl GraphExec {
     /// Returns [`GraphError::NodeOfOtherGraph`] if the node belongs to a graph other than the one from which the
     /// executable was created, or if the executable was changed by [`Self::update`]. Returns
     /// [`GraphError::NodeConflict`] if the new arguments require a dependency that the graph does not contain. Also
-    /// returns the errors of [`Graph::add_kernel`].
+    /// returns the same errors as [`Graph::add_kernel`].
     pub fn set_kernel<K: SafeKernel, A: Arguments<K::Params>>(
         &mut self,
         node: &KernelNode<K>,

@@ -31,7 +31,7 @@ impl Origin {
 /// Origins of a graph's nodes; see the [module's documentation](self).
 #[derive(Debug, Clone, Default)]
 pub(super) struct Origins {
-    /// The nodes, each with the number of its nested graph, in the order in which they were captured or added. An entry
+    /// The nodes, each with the ID of its nested graph, in the order in which they were captured or added. An entry
     /// without a handle represents all nodes of a nested graph whose origins are unknown.
     nodes: Vec<(u32, Option<NodeHandle>, Origin)>,
     /// The number of nested graphs.

@@ -56,7 +56,7 @@ pub struct ArgumentList<'a> {
     count: usize,
 }
 
-/// Buffers of the arguments, each with the number of its argument, starting at 1.
+/// Buffers of the arguments, each with the one-based position of its argument.
 #[derive(Default)]
 pub(crate) struct Uses<'a> {
     parts: Inline<(usize, BufferUse<'a>), MAX_USES>,

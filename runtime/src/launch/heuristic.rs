@@ -1,4 +1,4 @@
-//! Choice of block and grid for launches that leave them open, based only on the properties of the device and the
+//! Choice of block and grid size for launches that leave them open, based only on the properties of the device and the
 //! kernel.
 //!
 //! | work | rule |

@@ -20,7 +20,7 @@
 //! | `shape` | [`Launch`]: the request |
 //! | `limits`, `resolve` | device and kernel limits; resolution of a [`Launch`] to a [`LaunchConfig`] |
 //! | [`occupancy`] | theoretical occupancy of a kernel |
-//! | `heuristic` | choice of block and grid |
+//! | `heuristic` | choice of block and grid size |
 //! | `explain` | [`Explanation`]: the choice and its reasons |
 //! | [`adaptive`], [`policy`] | measurement of a program's own launches; lookup of the fastest shape |
 //! | [`store`] | the user's file of tuned launches |

@@ -1,4 +1,4 @@
-//! [`LaunchPolicy`]: lookup of the fastest known block and grid for launches that leave them open.
+//! [`LaunchPolicy`]: lookup of the fastest known block and grid size for launches that leave them open.
 //!
 //! A policy is a lookup table for launches. The default policy is the user's [store](super::store), which contains the
 //! results of the [adaptive launcher](super::adaptive) and of tuners, including results from earlier processes.
@@ -49,7 +49,7 @@ pub struct Winner {
     pub grid: GridChoice,
 }
 
-/// A launch of a kernel instance that leaves block and grid open.
+/// A launch of a kernel instance that leaves the block and grid size open.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenLaunch<'a> {
     /// The device.
@@ -66,11 +66,11 @@ pub struct OpenLaunch<'a> {
     pub n: u64,
 }
 
-/// A source of the fastest block and grid for launches that leave them open. The runtime calls it once per kernel and
-/// launch configuration, and again after a change.
+/// A source of the fastest block and grid size for launches that leave them open. The runtime calls it once per kernel
+/// and launch configuration, and again after a change.
 pub trait LaunchPolicy: Any + Send + Sync {
-    /// Returns the fastest known block and grid, and how they were found. The runtime ignores a result that exceeds the
-    /// device's limits.
+    /// Returns the fastest known block and grid size, and how they were found. The runtime ignores a result that
+    /// exceeds the device's limits.
     fn find(&self, launch: &OpenLaunch<'_>) -> Option<(Winner, Source)>;
 
     /// Stores a result of the adaptive launcher and its median time in microseconds; `None` if the time was not

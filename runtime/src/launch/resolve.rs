@@ -145,8 +145,8 @@ impl Launch {
         Ok(config.map(|config| Resolved { config, source }))
     }
 
-    /// Computes the configuration, using the winner's block and grid instead of the heuristic's if the launch leaves
-    /// block and grid open.
+    /// Computes the configuration, using the winner's block and grid size instead of the heuristic's if the launch
+    /// leaves them open.
     pub(super) fn configure(
         &self,
         function: &Function,

@@ -246,8 +246,8 @@ impl Launch {
         (self.cluster == [1; 3]) & !self.cooperative & !self.dependent
     }
 
-    /// Returns true if the launch leaves block and grid open, so that any grid with enough threads is correct or, for a
-    /// loop, any grid at all.
+    /// Returns true if the launch leaves the block and grid size open, so that any grid with enough threads is correct
+    /// or, for a loop, any grid at all.
     pub(super) fn is_open(&self) -> bool {
         self.is_free() && self.waves == 0 && self.shared_bytes == 0 && self.is_plain()
     }

@@ -87,7 +87,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Allocates memory for `len` elements and enqueues a memset on the stream that fills it with zero bytes.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::uninit`], or any [driver error](crate::Error::Driver).
+    /// Returns the same errors as [`Self::uninit`], or any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn zeros(stream: &Stream, len: usize) -> Result<Self> {
         let _site = site();
@@ -114,7 +114,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// ```
     ///
     /// # Errors
-    /// Returns the errors of [`Self::uninit`] and [`Stream::copy_from_host_async`]. Only a memset can be captured;
+    /// Returns the same errors as [`Self::uninit`] and [`Stream::copy_from_host_async`]. Only a memset can be captured;
     /// during a capture, other values return [`GraphError::NotCapturable`](crate::error::GraphError::NotCapturable).
     #[track_caller]
     pub fn filled(stream: &Stream, len: usize, value: T) -> Result<Self> {
@@ -165,7 +165,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Copies a host slice to a new buffer. The copy has finished when the call returns.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::uninit`], or the fault that a kernel running on the stream caused.
+    /// Returns the same errors as [`Self::uninit`], or the fault that a kernel running on the stream caused.
     #[track_caller]
     pub fn from_host(stream: &Stream, host: &[T]) -> Result<Self> {
         let _site = site();
@@ -286,7 +286,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Copies the elements to a new buffer on a stream of any device; see [`DeviceSlice::clone_on`].
     ///
     /// # Errors
-    /// Returns the errors of [`Self::uninit`] and [`Stream::copy`].
+    /// Returns the same errors as [`Self::uninit`] and [`Stream::copy`].
     #[track_caller]
     pub fn clone_on(&self, stream: &Stream) -> Result<Self> {
         let _site = site();

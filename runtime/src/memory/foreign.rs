@@ -162,11 +162,11 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ) -> Result<Self> {
         let ptr = DevicePtr(host.as_ptr().expose_provenance() as u64);
         let mut owner = Exposed { range: None, owner };
-        // `from_raw` refuses a larger size.
+        // `from_raw` rejects a larger size.
         let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| *bytes <= isize::MAX as usize);
         if let Some(bytes @ 1..) = bytes {
             let (device, host) = (stream.device(), host.cast::<c_void>());
-            // SAFETY: the memory stays until `owner` conceals it.
+            // SAFETY: the memory is valid until `owner` ends its exposure to the driver.
             device.call(|driver, context| unsafe { driver.host_expose(context, host.as_ptr(), bytes) })?;
             owner.range = Some((device.clone(), host, bytes));
         }
@@ -268,7 +268,7 @@ impl<O> Drop for Exposed<O> {
     fn drop(&mut self) {
         let Some((device, host, bytes)) = self.range.take() else { return };
         let _quiet = Quiet::begin();
-        // SAFETY: the range was exposed, and no work uses it any more.
+        // SAFETY: the range was exposed, and work no longer uses it.
         let concealed =
             device.call_lost(|driver, context| unsafe { driver.host_conceal(context, host.as_ptr(), bytes) });
         device.0.health.record_drop(concealed);

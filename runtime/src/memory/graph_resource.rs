@@ -140,7 +140,7 @@ impl GraphResource {
     /// Lends host memory to the program, so that new work cannot use it. Errors name `call`.
     ///
     /// # Errors
-    /// Returns [`GraphError::HostBufferInUse`] or the errors of [`Self::check_captures`].
+    /// Returns [`GraphError::HostBufferInUse`] or the same errors as [`Self::check_captures`].
     pub fn lend(&self, call: &'static str) -> Result<()> {
         self.check_captures(call, &(0..self.bytes), Access::Write)?;
         let mut liveness = self.lock();

@@ -231,7 +231,7 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
     /// Waits until no enqueued work uses the elements, and returns the memory.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::lock`], or any [driver error](crate::Error::Driver) that occurs while
+    /// Returns the same errors as [`Self::lock`], or any [driver error](crate::Error::Driver) that occurs while
     /// unregistering the memory. After an error, the memory is dropped when the last use has finished.
     #[track_caller]
     pub fn into_inner(mut self) -> Result<M> {

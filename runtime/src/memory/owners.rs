@@ -86,8 +86,8 @@ impl fmt::Debug for Owner {
 /// Owners of memory that streams of one device may still use; see the [module's documentation](self).
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
-    /// Number of active captures of the device's streams. Locked while a use is ended, so that no capture starts at
-    /// that time.
+    /// Number of active captures of the device's streams. The lock is held while a use is ended, so that no capture
+    /// starts in the meantime.
     captures: RwLock<u32>,
     table: Arc<Mutex<Table>>,
 }
@@ -143,8 +143,8 @@ pub(super) fn release(owner: Owner, users: Vec<Stream>) {
     users.into_iter().for_each(|user| end_use(user, Arc::clone(&owner)));
 }
 
-/// As [`release`], for memory of the home stream `home`. A stream-ordered owner is dropped as soon as `home` waits for
-/// the other users.
+/// Like [`release`], but for memory whose home stream is `home`. A stream-ordered owner is dropped as soon as `home`
+/// waits for the other users.
 pub(super) fn release_at(home: &Stream, owner: Owner, mut users: Vec<Stream>) {
     if owner.is_stream_ordered() {
         users.retain(|user| user != home && home.wait_stream(user).is_err());

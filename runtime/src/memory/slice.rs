@@ -257,7 +257,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// ```
     ///
     /// # Errors
-    /// Returns the errors of [`DeviceBuffer::uninit`] and [`Stream::copy`].
+    /// Returns the same errors as [`DeviceBuffer::uninit`] and [`Stream::copy`].
     #[track_caller]
     pub fn clone_on(&self, stream: &Stream) -> Result<DeviceBuffer<T>> {
         let _site = site();

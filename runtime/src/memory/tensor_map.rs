@@ -7,7 +7,7 @@
 //!
 //! # fn main() -> Result<(), warpsmith_runtime::Error> {
 //! let stream = Device::emulated(0)?.default_stream();
-//! // 100 rows of 256 numbers of 16 bits, copied in boxes of 128 rows and 64 columns.
+//! // 100 rows of 256 16-bit numbers, copied in boxes of 128 rows and 64 columns.
 //! let matrix = DeviceBuffer::<u16>::zeros(&stream, 100 * 256)?;
 //! let layout = TensorLayout::packed([256, 100], [64, 128], Swizzle::Bytes128);
 //! let map = matrix.as_slice().tensor_map(&layout)?;

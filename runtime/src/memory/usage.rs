@@ -33,7 +33,7 @@ use crate::stream::clock::Timeline;
 const PRECISE: usize = 32;
 /// Maximum number of streams for which redundant waits are removed. A wait for a stream is redundant if the wait for
 /// another stream covers it.
-const MINIMISED: usize = 8;
+const MINIMIZED: usize = 8;
 
 /// Kind of access that work makes to a range of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,7 +115,7 @@ impl Waits {
             by == index || streams[by].0.comes_after(other, *epoch, time)
         };
         let mut waits = vec![true; all.len()];
-        if all.len() <= MINIMISED {
+        if all.len() <= MINIMIZED {
             for index in all.clone() {
                 waits[index] = false;
                 waits[index] = !all.clone().all(|other| all.clone().any(|by| waits[by] && covers(by, other)));

@@ -68,7 +68,7 @@ impl Device {
     /// Loads a PTX, cubin or fatbin file of up to 1 GiB.
     ///
     /// # Errors
-    /// Returns [`LoadError::File`] or the errors of [`Self::load_code`].
+    /// Returns [`LoadError::File`] or the same errors as [`Self::load_code`].
     ///
     /// # Safety
     /// The requirements are the same as for [`Self::load_code`].
@@ -100,7 +100,7 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// Returns the errors of [`Self::load_code`]. Linker errors, such as an undefined symbol, are in
+    /// Returns the same errors as [`Self::load_code`]. Linker errors, such as an undefined symbol, are in
     /// [`LoadError::Rejected`].
     ///
     /// # Safety

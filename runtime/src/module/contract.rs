@@ -272,7 +272,7 @@ mod tests {
                 spec.info.folder = folder;
                 check(&image, &spec).map(|record| record.is_some()).map_err(|error| error.to_string())
             };
-            // The kernel was compiled in that folder or in an unknown one.
+            // Folders 7 and 8 are known sources of the image; 0 stands for an unknown folder.
             assert_eq!(
                 [7, 8, 0].map(|folder| found("0.1.0", folder)),
                 [Ok(has_code), Ok(has_code), Ok(has_code)]

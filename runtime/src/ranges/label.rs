@@ -47,7 +47,7 @@ pub struct Label {
     pub name: Cow<'static, str>,
     /// Category; may be empty.
     pub category: &'static str,
-    /// Colour as 0xAARRGGBB; 0 if no colour is set.
+    /// Color as 0xAARRGGBB; 0 if no color is set.
     pub colour: u32,
     /// Numeric payload.
     pub payload: Payload,
@@ -79,7 +79,7 @@ impl Label {
         self
     }
 
-    /// Sets the colour: 0xRRGGBB, or 0xAARRGGBB with an opacity that is not 0.
+    /// Sets the color: 0xRRGGBB, or 0xAARRGGBB with an opacity that is not 0.
     #[must_use]
     pub fn colour(mut self, colour: u32) -> Self {
         self.colour = if colour != 0 && colour >> 24 == 0 { colour | 0xff00_0000 } else { colour };

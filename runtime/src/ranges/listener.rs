@@ -51,7 +51,7 @@ pub struct Event<'a> {
     pub parent: Option<RangeId>,
     /// System ID of the calling thread.
     pub thread: u64,
-    /// Name, category, colour, payload and source location, which are the same at the start and the end.
+    /// Name, category, color, payload and source location, which are the same at the start and the end.
     pub label: &'a Label,
 }
 

@@ -85,12 +85,13 @@ impl Snapshot {
         let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
         match (bytes.first(), first) {
             (Some(&PICKLE), _) => from_pickle(bytes, in_file),
-            // The content is a dict, a list, or the name of a container, in protocol 0 or 1.
+            // Pickles of protocols 0 and 1 have no header. They start with the opcode of the outermost value: a dict, a
+            // list, or a global (the name of a class or function).
             (Some(b'(' | b'}' | b']' | b'c'), _) => from_pickle(bytes, in_file),
             (_, Some(b'{' | b'[')) => from_json(bytes),
             (_, None) => Err("is empty; write it again".to_owned()),
-            _ => Err("is not one: it begins neither like a pickle nor like JSON; \
-                      give a file that `write_pickle` or `write_json` made"
+            _ => Err("is not a snapshot: it starts neither like a pickle nor like JSON; \
+                      use a file that `write_pickle` or `write_json` wrote"
                 .to_owned()),
         }
     }

@@ -11,9 +11,9 @@
 //!   [`BlockState::ActivePendingFree`].
 //! - Frames are listed innermost first.
 //!
-//! Files that PyTorch 1.12 and later versions have written can be read, as pickles of any protocol or as JSON,
-//! compressed or not. Unknown keys are ignored, and missing keys have default values. The default address of a block is
-//! the end of the block before it. The default of a sum is computed from the blocks.
+//! Snapshots that PyTorch 1.12 or later has written can be read as pickles of any protocol or as JSON, compressed or
+//! uncompressed. Unknown keys are ignored, and missing keys have default values. The default address of a block is the
+//! end of the block before it. The default of a sum is computed from the blocks.
 //!
 //! | module | contents |
 //! | --- | --- |

@@ -117,7 +117,7 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// Returns the errors of [`Device::best`].
+    /// Returns the same errors as [`Device::best`].
     pub fn best() -> Result<Self> {
         Ok(Device::best()?.default_stream())
     }

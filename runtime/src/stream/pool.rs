@@ -205,7 +205,7 @@ impl Stream {
     }
 
     /// # Safety
-    /// As for [`Self::adopt`], unless there is an owner.
+    /// Unless there is an owner, the requirements of [`Self::adopt`] apply.
     unsafe fn adopt_kept(device: &Device, handle: StreamHandle, owner: Option<StreamOwner>) -> Result<Self> {
         if handle == PER_THREAD && !device.is_emulated() {
             return Err(Error::PerThreadStream);

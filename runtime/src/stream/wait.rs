@@ -12,7 +12,7 @@ use crate::driver::{EventHandle, StreamHandle};
 use crate::error::{Error, GraphError, Result};
 
 /// Reason, in error messages, why it is not possible to wait for a stream that is being captured.
-const NOTHING_RUNS: &str = "what is captured does not run before the graph is launched; wait after that";
+const NOTHING_RUNS: &str = "captured work does not run until the graph is launched; wait after the launch";
 
 impl Stream {
     /// Waits for all work enqueued so far. When the call returns, even with an error, none of that work is still

@@ -128,8 +128,8 @@ pub fn broadcast_coalesced<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
 /// # Errors
 /// Returns [`Error::EmptyList`] if `lists` is empty, or [`Error::DifferentDevices`] if the buffers of one list are on
 /// several devices. Returns [`Error::LengthMismatch`] if the lists differ in the number or lengths of their buffers, or
-/// if `combine` returns a buffer of a different length. Returns the error that `combine` returns, and the errors of
-/// [`Stream::copy`].
+/// if `combine` returns a buffer of a different length. Returns the error that `combine` returns, and the same errors
+/// as [`Stream::copy`].
 #[track_caller]
 pub fn combine_coalesced<T: DeviceCopy, E: From<Error>>(
     lists: &[Vec<DeviceSlice<'_, T>>],

@@ -57,7 +57,7 @@ use crate::stream::Stream;
 ///
 /// # Errors
 /// Returns [`Error::EmptyList`] if `streams` is empty, [`Error::NoPeerAccess`] if the devices belong to two drivers,
-/// [`Error::OutOfMemory`] if any of the devices is out of memory, or the errors of [`Stream::copy`].
+/// [`Error::OutOfMemory`] if any of the devices is out of memory, or the same errors as [`Stream::copy`].
 #[track_caller]
 pub fn broadcast<'s, T: DeviceCopy>(
     source: impl Into<DeviceSlice<'s, T>>,
@@ -95,7 +95,7 @@ pub fn broadcast<'s, T: DeviceCopy>(
 ///
 /// # Errors
 /// Returns [`Error::EmptyList`] if `targets` is empty, [`Error::LengthMismatch`], [`Error::NoPeerAccess`] if the
-/// devices belong to two drivers, or the errors of [`Stream::copy`].
+/// devices belong to two drivers, or the same errors as [`Stream::copy`].
 #[track_caller]
 pub fn broadcast_into<'s, 't, T: DeviceCopy>(
     source: impl Into<DeviceSlice<'s, T>>,
@@ -141,7 +141,7 @@ pub fn broadcast_into<'s, 't, T: DeviceCopy>(
 ///
 /// # Errors
 /// Returns [`Error::BadChunks`] unless there is one length per stream and the lengths add up to the length of the
-/// source, or the errors of [`broadcast`].
+/// source, or the same errors as [`broadcast`].
 #[track_caller]
 pub fn scatter<'s, T: DeviceCopy>(
     source: impl Into<DeviceSlice<'s, T>>,
@@ -163,7 +163,7 @@ pub fn scatter<'s, T: DeviceCopy>(
 ///
 /// # Errors
 /// Returns [`Error::EmptyList`] if `targets` is empty, [`Error::BadChunks`] unless the lengths of the targets add up to
-/// the length of the source, [`Error::NoPeerAccess`] if the devices belong to two drivers, or the errors of
+/// the length of the source, [`Error::NoPeerAccess`] if the devices belong to two drivers, or the same errors as
 /// [`Stream::copy`].
 #[track_caller]
 pub fn scatter_into<'s, 't, T: DeviceCopy>(
@@ -187,7 +187,7 @@ pub fn scatter_into<'s, 't, T: DeviceCopy>(
 ///
 /// # Errors
 /// Returns [`Error::EmptyList`] if `sources` is empty, [`Error::NoPeerAccess`] if the devices belong to two drivers,
-/// [`Error::TooManyElements`], [`Error::OutOfMemory`], or the errors of [`Stream::copy`].
+/// [`Error::TooManyElements`], [`Error::OutOfMemory`], or the same errors as [`Stream::copy`].
 #[track_caller]
 pub fn gather<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
     sources: impl IntoIterator<Item = S>,
@@ -243,7 +243,7 @@ pub fn gather_into<'s, 't, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
 /// ```
 ///
 /// # Errors
-/// Returns [`Error::EmptyList`] if `sources` is empty, [`Error::TooManyElements`], or the errors of
+/// Returns [`Error::EmptyList`] if `sources` is empty, [`Error::TooManyElements`], or the same errors as
 /// [`DeviceSlice::to_host`].
 #[track_caller]
 pub fn gather_to_host<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(

@@ -37,7 +37,7 @@ use crate::stream::Stream;
 /// # Errors
 /// Returns [`Error::EmptyList`] if `streams` is empty, [`Error::BadChunks`] unless there is one length per stream and
 /// the lengths add up to the number of columns, or [`Error::NoPeerAccess`] if the devices belong to two drivers.
-/// Returns [`Error::OutOfMemory`] if any of the devices is out of memory, and the errors of [`Stream::copy`].
+/// Returns [`Error::OutOfMemory`] if any of the devices is out of memory, and the same errors as [`Stream::copy`].
 #[track_caller]
 pub fn scatter_columns<T: DeviceCopy>(
     source: DeviceSlice2<'_, T>,
@@ -85,7 +85,7 @@ fn packed<T: DeviceCopy>(rows: DeviceSlice2<'_, T>) -> Result<DeviceBuffer<T>> {
 /// # Errors
 /// Returns [`Error::EmptyList`] if `sources` is empty, [`Error::ShapeMismatch`] if the matrices differ in their number
 /// of rows, or [`Error::NoPeerAccess`] if the devices belong to two drivers. Returns [`Error::TooManyElements`],
-/// [`Error::BadExtents`] if there are more than 2^31 - 1 columns, [`Error::OutOfMemory`], or the errors of
+/// [`Error::BadExtents`] if there are more than 2^31 - 1 columns, [`Error::OutOfMemory`], or the same errors as
 /// [`Stream::copy`].
 #[track_caller]
 pub fn gather_columns<'s, T: DeviceCopy>(

@@ -101,7 +101,7 @@ impl Machine {
     }
 
     pub fn to_host(&self, stream: usize, dst: *mut c_void, src: DevicePtr, bytes: usize) {
-        // SAFETY: as above, also for page-locked memory.
+        // SAFETY: as above, including for page-locked memory.
         unsafe { self.driver.copy_to_host(self.context, dst, src, bytes, self.streams[stream]) }.unwrap();
     }
 

@@ -107,7 +107,7 @@ fn a_request_has_the_front_of_its_block() {
 }
 
 #[test]
-fn free_neighbours_merge_in_any_order() {
+fn free_neighbors_merge_in_any_order() {
     for order in 0..24 {
         let (driver, device, stream) = stream_with(64 * MIB, "");
         let mut parts = Vec::from([(); 4].map(|()| allocate(&stream, 512 * KIB)));

@@ -24,7 +24,7 @@ fn a_segment_grows_in_place() {
 }
 
 #[test]
-fn free_neighbours_serve_a_request_of_their_sum() {
+fn free_neighbors_serve_a_request_of_their_sum() {
     let (driver, _, stream) = stream_with(256 * MIB, ON);
     let [first, second, last] = [20, 20, 20].map(|mib| allocate(&stream, mib * MIB));
     let place = address(&first);

@@ -333,12 +333,12 @@ fn host_memory_is_used_in_place_by_several_buffers() {
     drop(tail);
     assert_eq!(driver.live_registered(), 0);
     assert!(device.take_drop_error().is_none());
-    // SAFETY: nothing else uses the leaked elements any more.
+    // SAFETY: the leaked elements are no longer used by other code.
     assert_eq!(unsafe { Box::from_raw(host.cast::<[u32; 4]>().as_ptr()) }[..2], [1, 7]);
 
     for call in [Call::HostExpose, Call::MemoryDevice] {
         driver.fail_call(call, 0);
-        // SAFETY: it is refused.
+        // SAFETY: it is rejected.
         unsafe { DeviceBuffer::from_host_raw(&stream, NonNull::from(&mut 1u32), 1, ()) }.unwrap_err();
         assert_eq!(driver.live_registered(), 0, "{}", call.name());
     }

@@ -143,7 +143,7 @@ fn a_grid_clusters_do_not_divide_is_refused() {
         let launch = Launch::grid_block(grid, 32).cluster(cluster);
         let error = kernel.launch(&stream, launch, (&mut out,)).unwrap_err();
         assert!(matches!(error, Error::Launch(LaunchError::ClusterGrid { .. })), "{error}");
-        assert!(error.to_string().contains("round every side"), "{error}");
+        assert!(error.to_string().contains("round every dimension"), "{error}");
     }
     let error = kernel.launch(&stream, Launch::grid_block(4, 32).cluster((2, 0)), (&mut out,)).unwrap_err();
     assert!(matches!(error, Error::Launch(LaunchError::EmptyLaunch { what: "cluster", .. })), "{error}");

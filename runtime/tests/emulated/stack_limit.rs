@@ -81,7 +81,7 @@ fn the_limit_is_set_and_read() {
     assert_eq!(device.stack_limit().unwrap(), 5000);
     let error = device.set_stack_limit(1 << 30).unwrap_err();
     assert!(matches!(error, Error::Stack(StackError::Refused { bytes, .. }) if bytes == 1 << 30), "{error}");
-    assert!(error.to_string().contains("over what a thread can have"), "{error}");
+    assert!(error.to_string().contains("exceeds the maximum per thread"), "{error}");
     driver.fail_call_with(Call::ContextSetStackLimit, 0, code::OUT_OF_MEMORY);
     let error = device.set_stack_limit(6000).unwrap_err();
     assert!(matches!(error, Error::Stack(StackError::Refused { .. })), "{error}");

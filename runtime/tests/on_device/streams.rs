@@ -97,7 +97,7 @@ fn a_stream_that_its_owner_captures() {
     };
     assert_eq!(read, [2; 4000]);
     drop(stream);
-    // SAFETY: nothing uses them any more.
+    // SAFETY: they are no longer used.
     unsafe {
         driver.memory_free(context, bytes).unwrap();
         driver.stream_destroy(context, raw);

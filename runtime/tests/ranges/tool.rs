@@ -124,7 +124,7 @@ fn relative_paths_are_one_warning() {
     const CHILD: &str = "WARPSMITH_TEST_RELATIVE";
     if std::env::var_os(CHILD).is_some() {
         let text = warnings_with_ranges();
-        assert!(text.contains("it is no absolute path"), "{text}");
+        assert!(text.contains("it is not an absolute path"), "{text}");
         return assert_eq!(written(), [""; 0]);
     }
     let library = library();
@@ -222,7 +222,7 @@ fn libraries_without_the_symbol_are_one_warning() {
 }
 
 #[test]
-fn tools_whose_initialiser_fails_are_one_warning() {
+fn tools_whose_initializer_fails_are_one_warning() {
     let (library, log) = (library(), log_of("fails"));
     only_alone!("NVTX_INJECTION64_PATH" => library, "TOOL_LOG" => log, "TOOL_FAILS" => "1");
     assert!(warnings_with_ranges().contains("`InitializeInjectionNvtx2` failed"));

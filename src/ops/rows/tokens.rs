@@ -60,8 +60,8 @@ fn types<I: DeviceCopy>(element: &str) -> String {
 /// Appends rows to a KV cache: row t of plane s of `new` is written to row `lengths[s] + t` of plane s of `cache`.
 ///
 /// Planes are sequences, rows are their tokens, and each row contains all heads of a token. The rest of the cache stays
-/// unchanged. `lengths` also stays unchanged, because all layers share it for keys and values. The operation waits for
-/// the stream because it checks the lengths.
+/// unchanged. `lengths` is not advanced either, because the key and value caches of all layers share it. The operation
+/// waits for the stream because it checks the lengths.
 ///
 /// # Errors
 /// Returns [`OpError::Index`](crate::OpError::Index) if a length leaves no room for the new rows. Returns

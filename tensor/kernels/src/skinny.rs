@@ -180,7 +180,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
     place: Place,
     finish: EpilogueParams,
 ) {
-    /// Length of a row of sums in shared memory, twice [`TILE_N`]. There is one row of sums per row of A and warp.
+    /// Length of a row of sums in shared memory, twice [`TILE_N`]. Each warp has one row of sums for each row of A.
     const ROW: usize = 2 * TILE_N as usize;
     let SkinnySizes { m, n, k, .. } = sizes;
     let Place { plane, first_row, first_column } = place;

@@ -21,7 +21,7 @@ pub const BINS: usize = 1 << 15;
 /// Maximum bins per block of [`cluster_histogram()`]: a cluster needs at least 4 blocks.
 const BLOCK_BINS: usize = 1 << 13;
 
-/// Next value of a chain, computed from a neighbour's value. Values differ between all rounds and threads.
+/// Next value of a chain, computed from a neighbor's value. Values differ between all rounds and threads.
 #[inline(always)]
 pub const fn chain_step(value: u32, round: u32) -> u32 {
     (value ^ round).wrapping_mul(0x9E37_79B1).rotate_left(7)
@@ -103,7 +103,7 @@ pub unsafe fn partial_sum(input: &[f32], sums: *mut f32) {
 ///
 /// # Safety
 ///
-/// The conditions of [`partial_sum()`].
+/// The conditions of [`partial_sum()`] apply.
 #[inline(always)]
 unsafe fn sum_share(input: &[f32], sums: *mut f32) {
     let sum = sum_of(input, grid::rank(), grid::threads());
@@ -149,7 +149,7 @@ pub unsafe fn diffuse(rounds: u32, a: *mut f32, b: *mut f32, len: usize) {
     }
 }
 
-/// One step of the heat equation on a line: each element of `b` becomes the mean of three neighbours in `a`; the first
+/// One step of the heat equation on a line: each element of `b` becomes the mean of three neighbors in `a`; the first
 /// and the last element are kept.
 ///
 /// # Safety
@@ -170,7 +170,7 @@ pub unsafe fn diffuse_step(a: *const f32, b: *mut f32, len: usize) {
 unsafe fn step(from: *const f32, to: *mut f32, len: usize) {
     for i in thread::grid_stride(len) {
         let i = i.get();
-        // SAFETY: `i` is below `len`, its neighbours are read only if there are two, and no other thread writes element
+        // SAFETY: `i` is below `len`, its neighbors are read only if there are two, and no other thread writes element
         // `i`.
         unsafe {
             let value = if i == 0 || i + 1 == len {
@@ -191,7 +191,7 @@ pub fn cluster_sync_rounds(rounds: u32) {
     }
 }
 
-/// Like [`grid_sync_chain()`], but among the blocks of a cluster and through their shared memory: the neighbour is the
+/// Like [`grid_sync_chain()`], but among the blocks of a cluster and through their shared memory: the neighbor is the
 /// thread with the same index in the cluster's next block.
 #[kernel(arch = 90, launch_bounds(256))]
 pub fn cluster_sync_chain(rounds: u32, mut out: DisjointMut<u32>) {
@@ -271,7 +271,7 @@ pub fn global_histogram(data: &[u32], bins: &[Atomic<u32>]) {
     }
 }
 
-/// Writes the sum of each tile of `N` neighbouring elements to all of its elements. The launch has one thread per
+/// Writes the sum of each tile of `N` neighboring elements to all of its elements. The launch has one thread per
 /// element, and blocks of a multiple of `N` threads.
 #[kernel(consts(N = 1, 2, 4, 8, 16, 32))]
 pub fn tile_reduce<const N: u32>(input: &[f32], mut out: DisjointMut<f32>) {
@@ -283,7 +283,7 @@ pub fn tile_reduce<const N: u32>(input: &[f32], mut out: DisjointMut<f32>) {
     }
 }
 
-/// Inclusive scan (prefix sums) of each tile of `N` neighbouring elements. The launch has the shape of
+/// Inclusive scan (prefix sums) of each tile of `N` neighboring elements. The launch has the shape of
 /// [`tile_reduce()`].
 #[kernel(consts(N = 1, 2, 4, 8, 16, 32))]
 pub fn tile_scan<const N: u32>(input: &[u32], mut out: DisjointMut<u32>) {

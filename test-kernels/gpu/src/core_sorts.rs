@@ -3,7 +3,7 @@
 
 use gpu_std::prelude::*;
 
-/// Sorts each group of 32 bytes of `bytes`, and each group of 32 words of `words`, by [`slice::sort_unstable`].
+/// Sorts each group of 32 bytes of `bytes`, and each group of 32 words of `words`, with [`slice::sort_unstable`].
 #[kernel(stack = 4096)]
 pub fn sort_arrays(mut bytes: DisjointMut<u8, Chunks<32>>, mut words: DisjointMut<i32, Chunks<32>>) {
     for i in thread::grid_stride(bytes.chunks()) {

@@ -23,7 +23,7 @@ pub fn diagnose_index(data: &[u32], index: usize, mut out: DisjointMut<u32>) {
 
 /// Deadlocks with blocks of more than one warp: the first half of every block waits at a barrier, and the rest waits
 /// for a warp that never converges. The emulated device reports which threads wait where. A GPU hangs or has undefined
-/// behaviour, so tests run it only on the emulated device.
+/// behavior, so tests run it only on the emulated device.
 ///
 /// # Safety
 ///

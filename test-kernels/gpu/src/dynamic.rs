@@ -1,7 +1,8 @@
 //! Kernels that launch kernels, and kernels that set the conditions of a graph: for tests and benchmarks of dynamic
 //! parallelism and of conditional nodes.
 //!
-//! Failed launches are counted in `refused`: element 0 has their number, element 1 has the `cudaError` of one of them.
+//! Failed launches are counted in `refused`: element 0 contains their number, and element 1 contains the `cudaError` of
+//! one of them.
 
 use core::ptr::slice_from_raw_parts_mut;
 
@@ -35,7 +36,7 @@ pub fn refine_row<const ITEMS: usize>(
 }
 
 /// Launches [`refine_row()`] for each row of `rows` that starts with an odd number: one thread and one launch per row.
-/// `rows` has `count` rows as long as `weights`.
+/// `rows` has `count` rows, which are as long as `weights`.
 ///
 /// # Safety
 ///
@@ -88,7 +89,7 @@ pub unsafe fn halve(data: *mut u32, len: usize, smallest: usize, refused: &[Atom
     }
 }
 
-/// Launches itself until `levels` kernels have run or a launch is refused; each adds 1 to `ran[0]`.
+/// Launches itself until `levels` kernels have run or a launch is rejected; each adds 1 to `ran[0]`.
 #[kernel]
 pub fn go_deeper(levels: u32, ran: &[Atomic<u32>], refused: &[Atomic<u32>]) {
     if thread::index_1d() == 0 {
@@ -128,7 +129,7 @@ pub fn count_launches(launches: u32, ran: &[Atomic<u32>], refused: &[Atomic<u32>
 ///
 /// # Panics
 ///
-/// Panics if a launch is refused; a GPU accepts [`MAX_PENDING`](dynamic::MAX_PENDING) pending launches.
+/// Panics if a launch is rejected; a GPU accepts [`MAX_PENDING`](dynamic::MAX_PENDING) pending launches.
 #[kernel]
 pub fn launch_many(launches: u32) {
     for _ in thread::grid_stride(launches as usize) {

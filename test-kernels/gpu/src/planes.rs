@@ -17,7 +17,7 @@ pub fn add_planes(a: Slice2<f32>, b: Slice2<f32>, mut out: DisjointMut2<f32>) {
     }
 }
 
-/// Computes `out = values * weights + bias` and sets `planes` to 1, as far as the optional arrays are given.
+/// Computes `out = values * weights + bias` and sets `planes` to 1. Optional arrays that are not passed are left out.
 #[kernel(no_panic)]
 pub fn weigh(
     values: Slice2<f32>,
@@ -39,7 +39,7 @@ pub fn weigh(
     }
 }
 
-/// A step of the heat equation: every element moves towards the mean of its neighbours. Neighbours outside have the
+/// A step of the heat equation: every element moves toward the mean of its neighbors. Neighbors outside have the
 /// value of the element.
 #[kernel(block(32, 8))]
 pub fn heat_step(rate: f32, from: Slice2<f32>, mut to: DisjointMut2<f32>) {
@@ -85,7 +85,7 @@ pub fn density(points: &[[i32; 2]], counts: Slice2<Atomic<u32>>) {
 
 /// Divides every row by its sum, one row per thread.
 #[kernel]
-pub fn normalise_rows(mut rows: DisjointMut2<f32, Rows>) {
+pub fn normalize_rows(mut rows: DisjointMut2<f32, Rows>) {
     for index in thread::grid_stride(rows.rows()) {
         if let Some(row) = rows.get_mut(index) {
             let sum: f32 = row.iter().sum();
@@ -105,7 +105,7 @@ pub fn mirror<const TILE: usize>(from: Slice2<f32>, mut to: DisjointMut2<f32, Tr
     });
 }
 
-/// Mean of an element and its neighbours in the two adjacent planes, as far as they exist.
+/// Mean of an element and its neighbors in the two adjacent planes, if these exist.
 #[kernel(block(8, 4, 4))]
 pub fn smooth_planes(from: Slice3<f64>, mut to: DisjointMut3<f64>) {
     let cell = thread::unique_3d();

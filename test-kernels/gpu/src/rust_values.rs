@@ -135,7 +135,7 @@ pub fn of_local(n: u32) -> u64 {
         ^ u64::from(own.load(Acquire))
 }
 
-/// Changes memory whose address space it cannot know.
+/// Changes memory whose address space is unknown at compile time.
 #[inline(never)]
 fn change(number: &AtomicU32, by: u32) -> u64 {
     let old = number.fetch_add(by, AcqRel);

@@ -4,7 +4,7 @@ use gpu_std::atomic::{Atomic, Ordering, scope};
 use gpu_std::prelude::*;
 use gpu_std::shared::{dynamic, dynamic_bytes};
 
-/// Sum of each element and its neighbours up to `reach` away. The tile has one element per thread of the block, and
+/// Sum of each element and its neighbors up to `reach` away. The tile has one element per thread of the block, and
 /// `2 * reach` more.
 #[kernel(types(T = f32, u64))]
 pub fn window_sums<T: Scalar>(reach: u32, data: &[T], mut tile: Shared<[T]>, mut out: DisjointMut<T>) {

@@ -155,7 +155,7 @@ pub fn by_mode(
     *used = mode.into();
 }
 
-/// Computes `out = x + bias`, and copies `x` to `copy`, as far as the optional slices are given.
+/// Computes `out = x + bias`, and copies `x` to `copy`. Optional slices that are not passed are left out.
 #[kernel(no_panic)]
 pub fn add_optional(
     x: &[f32],

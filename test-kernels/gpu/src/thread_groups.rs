@@ -48,7 +48,7 @@ pub const DIRECTIONS: [[i32; 3]; 19] = [
     [0, -1, 1],
 ];
 
-/// A step of a lattice gas: each cell receives the populations that stream in from its neighbours, and half of each
+/// A step of a lattice gas: each cell receives the populations that stream in from its neighbors, and half of each
 /// relaxes to the mean of the cell. The box is periodic.
 #[kernel(launch_bounds(128), same_len(from, to, launch))]
 pub fn lattice_step(sides: [u32; 3], from: SlicePlanes<f32, 19>, mut to: DisjointMut<f32, Planes<19>>) {

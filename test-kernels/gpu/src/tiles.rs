@@ -1,4 +1,5 @@
-//! The same kernels with shared memory by raw pointers and by [`Shared`], to measure the cost of the safe form.
+//! The same kernels with shared memory accessed through raw pointers and through [`Shared`], to measure the cost of the
+//! safe form.
 
 use gpu_std::atomic::{Atomic, Ordering, scope};
 use gpu_std::prelude::*;
@@ -40,12 +41,12 @@ pub unsafe fn heat_raw(width: u32, height: u32, alpha: f32, image: *const f32, o
     if x < width && y < height {
         // SAFETY: the element was written before the barrier.
         let get = |row: usize, column: usize| unsafe { (*tile.add(row))[column] };
-        let centre = get(row, column);
+        let center = get(row, column);
         let around =
             get(row - 1, column) + get(row + 1, column) + get(row, column - 1) + get(row, column + 1);
         // SAFETY: the position is in the image and belongs to this thread.
         unsafe {
-            out.add(y as usize * width as usize + x as usize).write(centre + alpha * (around - 4.0 * centre))
+            out.add(y as usize * width as usize + x as usize).write(center + alpha * (around - 4.0 * center))
         };
     }
 }
@@ -67,12 +68,12 @@ pub fn heat_tiled(
     });
     let cell = thread::unique_2d();
     if let Some(out) = out.get_mut(cell) {
-        let centre = tile[row + 1][column + 1];
+        let center = tile[row + 1][column + 1];
         let around = tile[row][column + 1]
             + tile[row + 2][column + 1]
             + tile[row + 1][column]
             + tile[row + 1][column + 2];
-        *out = centre + alpha * (around - 4.0 * centre);
+        *out = center + alpha * (around - 4.0 * center);
     }
 }
 

@@ -77,9 +77,9 @@ pub fn count_up(mut counters: DisjointMut<u32>) {
 
 /// A step of Adam (Kingma and Ba 2015, algorithm 1): moves `weights` against `gradient`.
 ///
-/// `step[0]` is the number of the step, starting at 1. `mean` and `variance` are the running moments, zero before the
-/// first step. `rate` is the step size, `decay1` and `decay2` are the decay rates of the moments, and `epsilon` keeps
-/// the division finite.
+/// `step[0]` is the one-based index of the step. `mean` and `variance` are the running moments, zero before the first
+/// step. `rate` is the step size, `decay1` and `decay2` are the decay rates of the moments, and `epsilon` keeps the
+/// division finite.
 #[kernel(
     launch_bounds(256),
     bytes = gradient.bytes() + 2 * (weights.bytes() + mean.bytes() + variance.bytes())

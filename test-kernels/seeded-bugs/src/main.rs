@@ -60,7 +60,7 @@ fn line(case: &Case) -> String {
     format!("{} {found} {}", case.name(), case.tool.map_or("-", Tool::name))
 }
 
-/// Launches the kernel with buffers whose exact sizes the driver knows: they bypass the caching allocator.
+/// Launches the kernel with buffers that bypass the caching allocator, so that the driver knows their exact sizes.
 fn launch(case: &Case, device: &Device) -> Result<(), Error> {
     let stream = device.default_stream();
     let function = device.load(&IMAGE)?.function((case.spec)())?;

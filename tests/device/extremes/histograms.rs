@@ -13,7 +13,7 @@ use super::{exponents, largest, two_to};
 use crate::common::{Random, TestNumber, for_types, stream};
 
 /// The next number below or above.
-fn neighbour<T: TestNumber>(x: T, up: bool) -> T {
+fn neighbor<T: TestNumber>(x: T, up: bool) -> T {
     let (sign, bits) = (1u64 << (8 * size_of::<T>() - 1), x.bits());
     let bits = match (bits & !sign == 0, (bits & sign == 0) == up) {
         (true, _) => {
@@ -82,7 +82,7 @@ fn even_bins<T: TestNumber + Binned>() {
         }
         for bins in [1, 6, 97, 256] {
             let mut x =
-                vec![lower, upper, neighbour(lower, false), neighbour(lower, true), neighbour(upper, false)];
+                vec![lower, upper, neighbor(lower, false), neighbor(lower, true), neighbor(upper, false)];
             x.extend([f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0].map(T::nearest));
             let (from, to) = (lower.to_f64(), upper.to_f64());
             for i in 0..=bins.min(60) {
@@ -90,7 +90,7 @@ fn even_bins<T: TestNumber + Binned>() {
                 let share = i as f64 / bins as f64;
                 // Values next to an edge, on either side.
                 let edge = T::nearest(from * (1.0 - share) + to * share);
-                x.extend([edge, neighbour(edge, true), neighbour(edge, false)]);
+                x.extend([edge, neighbor(edge, true), neighbor(edge, false)]);
             }
             x.extend((0..100).map(|_| {
                 let share = random.unit() * 0.55 + 0.5;

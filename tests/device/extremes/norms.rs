@@ -16,7 +16,7 @@ fn rounding<T: TestNumber>() -> f64 {
 const WIDTHS: [usize; 7] = [2, 4, 33, 256, 1000, 5000, 140_000];
 
 /// Normalized values of a row for an epsilon of 0, and the reciprocal of its standard deviation.
-fn normalised(row: &[f64], is_rms: bool) -> (Vec<f64>, f64) {
+fn normalized(row: &[f64], is_rms: bool) -> (Vec<f64>, f64) {
     let n = row.len() as f64;
     let mean = if is_rms { 0.0 } else { exact_sum(row.iter().copied()) / n };
     let deviation = (exact_sum(row.iter().map(|x| (x - mean) * (x - mean))) / n).sqrt();
@@ -66,7 +66,7 @@ fn norms<T: TestNumber + Float>() {
             let exact: Vec<f64> =
                 x.iter().map(|x| x.to_f64() * two_to(-scale / 2) * two_to(-scale - -scale / 2)).collect();
             for is_rms in [false, true] {
-                let (expected, inverse) = normalised(&exact, is_rms);
+                let (expected, inverse) = normalized(&exact, is_rms);
                 if !inverse.is_finite() || inverse > 1e4 {
                     continue;
                 }
@@ -126,7 +126,7 @@ fn a_small_spread_around_a_great_mean() {
             let mut random = Random::new();
             let x: Vec<f32> = (0..width).map(|_| (mean + spread * random.unit()) as f32).collect();
             let exact: Vec<f64> = x.iter().map(|x| (f64::from(*x) - mean) / spread).collect();
-            let (expected, inverse) = normalised(&exact, false);
+            let (expected, inverse) = normalized(&exact, false);
             if !inverse.is_finite() || inverse > 1e3 {
                 continue;
             }
@@ -182,7 +182,7 @@ fn gradients<T: TestNumber + Float>() {
                 DeviceBuffer::from_host(&stream, &dy).unwrap(),
             );
             for is_rms in [false, true] {
-                let (expected, inverse) = normalised(&x_plain, is_rms);
+                let (expected, inverse) = normalized(&x_plain, is_rms);
                 if inverse > 1e4 {
                     continue;
                 }

@@ -97,7 +97,7 @@ fn random_numbers<T: TestNumber + ops::Float>() {
         let above = found.iter().filter(|x| x.to_f64() >= low.to_f64() / 2.0 + high.to_f64() / 2.0).count();
         assert!((2000..3000).contains(&above), "{} {low:?} {high:?}: {above}", T::NAME);
     }
-    // A range whose length is not representable is refused.
+    // A range whose length is not representable is rejected.
     let [low, high] = [-most, most].map(T::nearest);
     assert!(random::uniform_in(&stream, &generator, low..high, &mut out).is_err());
     // −most + most / 3 · z overflows only for z below 0.

@@ -1,5 +1,5 @@
 //! Block and grid selection for launches on the device under test: occupancy compared with the driver, automatic
-//! shapes, the adaptive launcher, and refused launches.
+//! shapes, the adaptive launcher, and rejected launches.
 
 use crate::common::{device, own_device};
 use warpsmith::IMAGE;

@@ -186,7 +186,7 @@ fn every_form_is_linked_and_runs() {
 
 #[test]
 fn unlinkable_code_fails_alone() {
-    // An archive that contains a text file. Drivers crash on truncated archives, which is why a build refuses them.
+    // An archive that contains a text file. Drivers crash on truncated archives, which is why a build rejects them.
     const NO_CODE: &[u8] = b"!<arch>\nreadme/         0           0     0     644     4         `\ntext";
     for (name, image) in images_with(Some(Packed::Plain(NO_CODE))) {
         let module = device().load(image).unwrap();

@@ -126,7 +126,7 @@ fn unknown_addresses_are_refused() {
     let stream = Stream::new(&device).unwrap();
     let host = [0.0f32; 4];
     let address = DevicePtr(host.as_ptr().addr() as u64);
-    // SAFETY: the call is refused.
+    // SAFETY: the call is rejected.
     let error = unsafe { DeviceBuffer::<f32>::from_raw(&stream, address, 4, ()) }.unwrap_err();
     assert!(matches!(error, Error::BadAddress { bytes: 16, .. }), "{error}");
 }

@@ -130,7 +130,7 @@ fn wrong_arguments_and_names_are_errors() {
             RawArguments::new().value(4u32),
             RawArguments::new().value(4u64).value(1.0f32).read(y.as_slice()).read(y.as_slice()),
         ] {
-            // SAFETY: the launch is refused.
+            // SAFETY: the launch is rejected.
             let refused = unsafe { kernel.launch_unchecked(&stream(), Launch::linear(4, 32), &args) };
             assert!(matches!(refused, Err(Error::Launch(_))), "{refused:?}");
         }
@@ -138,7 +138,7 @@ fn wrong_arguments_and_names_are_errors() {
     let error = {
         let args =
             RawArguments::new().value(4u32).value(1.0f32).read(y.as_slice()).pointer(y.as_device_ptr());
-        // SAFETY: the launch is refused.
+        // SAFETY: the launch is rejected.
         unsafe { kernel.launch_unchecked(&stream(), Launch::linear(4, 2000), &args) }.unwrap_err()
     };
     assert!(matches!(error, Error::Launch(LaunchError::BlockTooLarge { .. })), "{error}");

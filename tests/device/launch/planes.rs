@@ -3,7 +3,7 @@
 use crate::common::{Random, device, stream};
 use test_kernels::IMAGE;
 use test_kernels::planes::{
-    add_everywhere, add_planes, add_to_volume, cluster_ranks, density, heat_step, mirror, normalise_rows,
+    add_everywhere, add_planes, add_to_volume, cluster_ranks, density, heat_step, mirror, normalize_rows,
     smooth_planes, weigh,
 };
 use warpsmith::gpu_std::Kernel;
@@ -196,7 +196,7 @@ fn atomics_of_a_view_count_from_all_blocks() {
 
 #[test]
 fn rows_belong_to_one_thread_each() {
-    let (stream, kernel, mut random) = (stream(), kernel::<normalise_rows>(), Random::new());
+    let (stream, kernel, mut random) = (stream(), kernel::<normalize_rows>(), Random::new());
     for (width, height) in SIDES {
         let before: Vec<f32> = (0..width * height).map(|_| random.unit() as f32 + 2.0).collect();
         let mut rows = DeviceBuffer::from_host(&stream, &before).unwrap();
@@ -235,7 +235,7 @@ fn tiles_are_written_at_the_mirrored_place() {
 }
 
 #[test]
-fn volumes_have_neighbours_in_three_dimensions() {
+fn volumes_have_neighbors_in_three_dimensions() {
     let (stream, kernel, mut random) = (stream(), kernel::<smooth_planes>(), Random::new());
     for (width, height, depth) in [(1, 1, 1), (8, 4, 4), (9, 5, 3), (20, 1, 7), (3, 30, 2)] {
         let before: Vec<f64> = random.values(width * height * depth, 10.0);

@@ -1,4 +1,4 @@
-//! Shared arrays: block computations with them, raw and safe, and behaviour when threads have returned.
+//! Shared arrays: block computations with them, raw and safe, and behavior when threads have returned.
 
 use crate::alone::only_alone;
 use crate::common::{Random, TestNumber, device, stream};

@@ -138,13 +138,13 @@ impl Kind for Checked<bool> {
     }
 }
 
-/// The ends of all ranges, ties of all roundings, and their neighbours, as close as `T` can represent them.
+/// The ends of all ranges, ties of all roundings, and their neighbors, as close as `T` can represent them.
 fn edges<T: Kind>(random: &mut Random) -> Vec<T> {
     let mut integers: Vec<i128> = vec![0];
     for bit in 0..=64 {
         let power = 1_i128 << bit;
         integers.extend([power - 2, power - 1, power, power + 1, power + 2]);
-        // Halfway between two floats of 8, 11, 24 and 53 bits, and its neighbours.
+        // Halfway between two floats of 8, 11, 24 and 53 bits, and its neighbors.
         for digits in [8, 11, 24, 53].into_iter().filter(|digits| *digits < bit) {
             let half = power >> digits;
             integers.extend([power + half - 1, power + half, power + half + 1, power + 3 * half]);

@@ -109,11 +109,11 @@ fn gradients<T: TestNumber + Float>() {
                 steepest = steepest.max(inverse);
                 let n = sides.1 as f64;
                 let gradient = |i: usize| dy[i] * if has_weight { weight[i].to_f64() } else { 1.0 };
-                let normalised = |i: usize| (x[i] - mean) * inverse;
+                let normalized = |i: usize| (x[i] - mean) * inverse;
                 let of_gradient = if is_rms { 0.0 } else { exact_sum((0..x.len()).map(gradient)) / n };
-                let of_product = exact_sum((0..x.len()).map(|i| gradient(i) * normalised(i))) / n;
+                let of_product = exact_sum((0..x.len()).map(|i| gradient(i) * normalized(i))) / n;
                 for (i, found) in found.into_iter().enumerate() {
-                    let expected = (gradient(i) - of_gradient - normalised(i) * of_product) * inverse;
+                    let expected = (gradient(i) - of_gradient - normalized(i) * of_product) * inverse;
                     assert_close(
                         found,
                         expected,
@@ -121,7 +121,7 @@ fn gradients<T: TestNumber + Float>() {
                         300.0 * rounding::<T>() * inverse * inverse.max(1.0),
                         &what,
                     );
-                    dweight[i] += dy[i] * normalised(i);
+                    dweight[i] += dy[i] * normalized(i);
                     dbias[i] += dy[i];
                 }
             }

@@ -263,7 +263,7 @@ fn kernels_of_planes_cannot_panic_and_check_once() {
         "add_planes",
         "heat_step",
         "add_everywhere",
-        "normalise_rows",
+        "normalize_rows",
         "mirror__16",
         "mirror__32",
         "smooth_planes",

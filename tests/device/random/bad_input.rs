@@ -85,7 +85,7 @@ fn what_cannot_be_launched_takes_nothing() {
     refused(&g, random::dropout(&elsewhere, &g, &half_zeros(&stream), 0.5, &mut y, &mut mask), &words);
     assert_eq!(x.to_host().unwrap(), [7.0; 4]);
 
-    // In a capture: operations after a refused one have the numbers that they would have without it.
+    // In a capture: operations after a rejected operation have the numbers that they would have without it.
     let captured = |refuse: bool| {
         let g = begun();
         let (stream, mut x) =

@@ -14,7 +14,7 @@
 //! | [`request`] | conversion of arguments to a request, including ranges of values |
 //! | [`table`] | tables of results |
 //! | [`columns`] | tables that fit the terminal |
-//! | [`output`] | standard output, colours, progress |
+//! | [`output`] | standard output, colors, progress |
 //! | [`failure`] | exit codes and one-line messages |
 //! | [`interrupt`] | Ctrl-C |
 
@@ -102,7 +102,7 @@ impl Command {
 /// Measure and tune the kernels of this program.
 #[derive(Debug, Parser)]
 #[command(after_help = "Exit codes: 0 done; 1 a result failed its check; 2 usage error or unusable input; \
-                        130 ended by Ctrl-C. Without a command every kernel is measured, quickly.")]
+                        130 ended by Ctrl-C. Without a command, every kernel is measured in quick mode.")]
 struct Cli {
     /// The command.
     #[command(subcommand)]
@@ -111,7 +111,8 @@ struct Cli {
 
 /// Main function of a program that measures the benchmarks of `suite`. `warpsmith::bench_main!` calls it.
 ///
-/// Without a command, all benchmarks are measured quickly. The `--bench` argument that `cargo bench` adds is ignored.
+/// Without a command, all benchmarks are measured in quick mode. The `--bench` argument that `cargo bench` adds is
+/// ignored.
 pub fn main(name: &'static str, suite: &Suite) -> ExitCode {
     let program = Program { name, suite };
     let given = std::env::args_os().filter(|argument| argument != "--bench");

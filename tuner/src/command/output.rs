@@ -45,7 +45,7 @@ fn controls(char: char) -> bool {
 }
 
 /// Returns the length, in bytes, of the color sequence at the start of a text, for example of `ESC [ 3 1 m`.
-fn colour(text: &str) -> Option<usize> {
+fn color(text: &str) -> Option<usize> {
     let digits = text.strip_prefix("\u{1b}[")?;
     let end = digits.find(|c: char| !(c.is_ascii_digit() || c == ';'))?;
     digits[end..].starts_with('m').then_some(2 + end + 1)
@@ -58,10 +58,10 @@ fn colour(text: &str) -> Option<usize> {
 /// Returns any write error, such as a full disk behind a redirection, except that a reader has closed its end of the
 /// pipe (`| head`).
 pub fn print(text: &str) -> io::Result<()> {
-    let is_coloured = colours();
+    let is_colored = colours();
     let keep = |rest: &str| match rest.starts_with('\n') {
         true => Some(1),
-        false => colour(rest).filter(|_| is_coloured),
+        false => color(rest).filter(|_| is_colored),
     };
     write(&shown(text, keep))
 }
@@ -70,7 +70,7 @@ pub fn print(text: &str) -> io::Result<()> {
 /// equivalent JSON escapes.
 ///
 /// # Errors
-/// Returns the errors of [`print()`].
+/// Returns the same errors as [`print()`].
 pub fn print_json(text: &str) -> io::Result<()> {
     write(&json(text))
 }
@@ -78,7 +78,7 @@ pub fn print_json(text: &str) -> io::Result<()> {
 /// Calls [`print_json`] if `is_json` is true, and [`print()`] otherwise.
 ///
 /// # Errors
-/// Returns the errors of [`print()`].
+/// Returns the same errors as [`print()`].
 pub fn print_form(text: &str, is_json: bool) -> io::Result<()> {
     if is_json { print_json(text) } else { print(text) }
 }
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn only_colours_pass_where_there_are_colours() {
+    fn only_colors_pass_where_there_are_colors() {
         for (text, len) in [
             ("\u{1b}[1;31mx", Some(7)),
             ("\u{1b}[0m", Some(4)),
@@ -206,9 +206,9 @@ mod tests {
             ("\u{1b}]0;m", None),
             ("\u{1b}[31", None),
         ] {
-            assert_eq!(colour(text), len, "{text:?}");
+            assert_eq!(color(text), len, "{text:?}");
         }
-        assert_eq!(shown("\u{1b}[31mred\u{1b}[2J", colour), "\u{1b}[31mred\\u{1b}[2J");
+        assert_eq!(shown("\u{1b}[31mred\u{1b}[2J", color), "\u{1b}[31mred\\u{1b}[2J");
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub fn descend(session: &mut Session<'_>, from: usize, reserve: usize) -> usize 
     let (mut axis, mut without) = (0, 0);
     while without < session.points.axes() {
         let mut moved = false;
-        for other in session.points.neighbours(here, axis, RADIUS) {
+        for other in session.points.neighbors(here, axis, RADIUS) {
             if session.is_new(other) && session.left() < reserve {
                 return here;
             }

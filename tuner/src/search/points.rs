@@ -73,7 +73,7 @@ impl Points {
 
     /// Returns the candidates that differ from `candidate` only on this axis, nearest first. If the values are ordered,
     /// the distance is at most `radius` values.
-    pub fn neighbours(&self, candidate: usize, axis: usize, radius: usize) -> Vec<usize> {
+    pub fn neighbors(&self, candidate: usize, axis: usize, radius: usize) -> Vec<usize> {
         let here = &self.points[candidate];
         let scale = &self.scales[axis];
         let mut found: Vec<(usize, usize)> = Vec::new();
@@ -135,12 +135,12 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_near_on_ordered_axes() {
+    fn neighbors_are_near_on_ordered_axes() {
         let all = space();
         let points = Points::of(&all);
         let texts = |candidate: &str, axis, radius| -> Vec<String> {
             let index = all.iter().position(|c| c.to_string() == candidate).unwrap();
-            points.neighbours(index, axis, radius).into_iter().map(|i| all[i].to_string()).collect()
+            points.neighbors(index, axis, radius).into_iter().map(|i| all[i].to_string()).collect()
         };
         assert_eq!(texts("block=64 grid=auto", 0, 1), ["block=128 grid=auto"]);
         assert_eq!(texts("block=64 grid=auto", 0, 2), ["block=128 grid=auto", "block=256 grid=auto"]);

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn correlated_neighbours_are_drawn_in_blocks() {
+    fn correlated_neighbors_are_drawn_in_blocks() {
         let mut random = Rng::with_seed(5);
         let independent = drifting(&mut random, 400, f64::INFINITY);
         assert!(Resampler::new(&independent).unwrap().block <= 2);

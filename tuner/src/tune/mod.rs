@@ -1,7 +1,7 @@
 //! A tuning run: searches for the fastest configuration of every kernel, type and size in a plan.
 //!
-//! Every configuration is checked before it is timed. If a configuration is incorrect, fails or crashes, this is
-//! recorded, and it never wins; the winner is checked once more after all trials. The default is always measured first.
+//! Every configuration is checked before it is timed. A configuration that is incorrect, fails or crashes is recorded
+//! as such and never wins. The winner is checked once more after all trials. The default is always measured first.
 //! After the search, the configuration that launches currently use is also measured; it is replaced only if it has
 //! lost. The winner is stored in the launch store of the device, where launches look it up. Sizes that share an entry
 //! in the store use the winner of the largest size. An interrupted run reports the configurations that it has measured;

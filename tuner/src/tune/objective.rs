@@ -65,8 +65,8 @@ impl<'a, 'p> Measuring<'a, 'p> {
 
     /// Confirms the winner. The winner is compared with the configuration that launches currently use (`kept`), which
     /// is timed unless the search has already done so. If the device was throttled during their trials, the winner and
-    /// the default are timed once more. After all trials, the winner is checked once more. If it is then incorrect,
-    /// this is recorded, and the next configuration becomes the winner.
+    /// the default are timed once more. After all trials, the winner is checked once more. If it is then incorrect, the
+    /// failure is recorded, and the next configuration becomes the winner.
     pub fn confirm(&mut self, winner: Option<usize>, kept: Option<usize>) -> Option<usize> {
         let mut winner = self.timed_again(winner, kept)?;
         while !self.is_ended() && !self.is_correct_again(winner) {

@@ -169,6 +169,6 @@ fn benchmarks_of_one_name_are_an_error() {
         let error = error.unwrap();
         assert!(error.is_usage_error());
         let message = error.to_string();
-        assert!(message.contains("\"saxpy\"") && message.contains("name of its own"), "{message}");
+        assert!(message.contains("\"saxpy\"") && message.contains("unique name"), "{message}");
     }
 }

@@ -10,7 +10,7 @@ mod corpus;
 mod event_time;
 mod fakes;
 mod kernel;
-mod modelled_times;
+mod modeled_times;
 mod noisy_device;
 #[cfg(feature = "command")]
 mod parsers;

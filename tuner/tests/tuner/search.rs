@@ -1,6 +1,6 @@
 //! Results of the search for known times.
 
-use super::modelled_times::{Noisy, Problem, problems};
+use super::modeled_times::{Noisy, Problem, problems};
 use warpsmith_tuner::search::{CandidateResult, Objective, Points, USUAL_TRIALS, search};
 use warpsmith_tuner::space::Space;
 

@@ -494,7 +494,7 @@ mod tests {
         let (clients, why) = taken(&mut hub, 40, &Request::Wait { keys });
         assert_eq!((clients, why), (MAX_BYTES / (10 * 8064), "the store is full"));
         // Space is freed when a client stops waiting, and when a key is set.
-        send(&mut hub, 0, &Request::CancelWait).expect("cancelled");
+        send(&mut hub, 0, &Request::CancelWait).expect("canceled");
         send(&mut hub, 30, &Request::Wait { keys: vec![&key; 10] }).expect("room");
         hub.leave(1);
         send(&mut hub, 31, &Request::Set { key: &key, value: b"" }).expect("room");

@@ -17,7 +17,7 @@ pub trait CopyDestination<O: ?Sized> {
     ///
     /// # Errors
     ///
-    /// A fault in earlier work; driver errors.
+    /// Returns a fault in earlier work, or a driver error.
     ///
     /// # Panics
     ///
@@ -28,7 +28,7 @@ pub trait CopyDestination<O: ?Sized> {
     ///
     /// # Errors
     ///
-    /// The errors of [`Self::copy_from`].
+    /// Returns the same errors as [`Self::copy_from`].
     ///
     /// # Panics
     ///
@@ -66,7 +66,7 @@ pub trait AsyncCopyDestination<O: ?Sized> {
     ///
     /// # Safety
     ///
-    /// The requirements of [`Self::async_copy_from`].
+    /// The requirements of [`Self::async_copy_from`] apply.
     unsafe fn async_copy_to(&self, dest: &mut O, stream: &Stream) -> CudaResult<()>;
 }
 

@@ -26,7 +26,7 @@ impl<T: DeviceCopy> DeviceBox<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`cuda_malloc`].
+    /// Returns the same errors as [`cuda_malloc`].
     pub fn new(value: &T) -> CudaResult<Self> {
         // SAFETY: the memory is written immediately after its allocation.
         let mut boxed = unsafe { Self::uninitialized()? };
@@ -38,7 +38,7 @@ impl<T: DeviceCopy> DeviceBox<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`cuda_malloc`].
+    /// Returns the same errors as [`cuda_malloc`].
     ///
     /// # Safety
     ///
@@ -57,7 +57,7 @@ impl<T: DeviceCopy> DeviceBox<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`CopyDestination::copy_to`].
+    /// Returns the same errors as [`CopyDestination::copy_to`].
     pub fn as_host_value(&self) -> CudaResult<T> {
         let mut value = MaybeUninit::uninit();
         // SAFETY: there is room for the value, which is initialized when the copy is complete.
@@ -71,7 +71,7 @@ impl<T: DeviceCopy> DeviceBox<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`cuda_malloc`].
+    /// Returns the same errors as [`cuda_malloc`].
     pub fn zeroed() -> CudaResult<Self>
     where
         T: Zeroable,
@@ -85,7 +85,7 @@ impl<T> DeviceBox<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`cuda_malloc`].
+    /// Returns the same errors as [`cuda_malloc`].
     ///
     /// # Safety
     ///
@@ -103,12 +103,12 @@ impl<T> DeviceBox<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`cuda_malloc`].
+    /// Returns the same errors as [`cuda_malloc`].
     ///
     /// # Safety
     ///
-    /// The requirements of [`Self::uninitialized`]. Other streams may use the memory only after the work that has been
-    /// enqueued in `stream` so far.
+    /// The requirements of [`Self::uninitialized`] apply. Other streams may use the memory only after the work that has
+    /// been enqueued in `stream` so far.
     pub unsafe fn uninitialized_async(stream: &Stream) -> CudaResult<Self> {
         let pointer = match size_of::<T>() {
             0 => DevicePointer::null(),
@@ -131,7 +131,7 @@ impl<T> DeviceBox<T> {
     ///
     /// # Safety
     ///
-    /// The requirements of [`Self::from_device`].
+    /// The requirements of [`Self::from_device`] apply.
     pub unsafe fn from_raw(address: u64) -> Self {
         Self { pointer: DevicePointer::from_raw(address) }
     }
@@ -165,7 +165,7 @@ impl<T> DeviceBox<T> {
     ///
     /// # Errors
     ///
-    /// A fault in earlier work. The memory is freed in any case; the box that is returned is empty.
+    /// Returns a fault in earlier work. The memory is freed in any case; the box that is returned is empty.
     pub fn drop(boxed: DeviceBox<T>) -> DropResult<DeviceBox<T>> {
         let pointer = Self::into_device(boxed);
         if pointer.is_null() {

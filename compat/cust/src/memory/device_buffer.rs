@@ -42,7 +42,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`cuda_malloc`].
+    /// Returns the same errors as [`cuda_malloc`].
     ///
     /// # Safety
     ///
@@ -60,12 +60,12 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`cuda_malloc`].
+    /// Returns the same errors as [`cuda_malloc`].
     ///
     /// # Safety
     ///
-    /// The requirements of [`Self::uninitialized`]. Other streams may use the memory only after the work that has been
-    /// enqueued in `stream` so far.
+    /// The requirements of [`Self::uninitialized`] apply. Other streams may use the memory only after the work that has
+    /// been enqueued in `stream` so far.
     pub unsafe fn uninitialized_async(len: usize, stream: &Stream) -> CudaResult<Self> {
         let pointer = match size_of_values::<T>(len)? {
             0 => DevicePointer::null(),
@@ -79,7 +79,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`cuda_malloc`].
+    /// Returns the same errors as [`cuda_malloc`].
     pub fn zeroed(len: usize) -> CudaResult<Self>
     where
         T: Zeroable,
@@ -94,7 +94,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`cuda_malloc`].
+    /// Returns the same errors as [`cuda_malloc`].
     ///
     /// # Safety
     ///
@@ -115,7 +115,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`cuda_malloc`].
+    /// Returns the same errors as [`cuda_malloc`].
     pub fn from_slice(elements: &[T]) -> CudaResult<Self> {
         // SAFETY: the memory is written immediately after its allocation.
         let mut buffer = unsafe { Self::uninitialized(elements.len())? };
@@ -127,7 +127,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`cuda_malloc`].
+    /// Returns the same errors as [`cuda_malloc`].
     ///
     /// # Safety
     ///
@@ -198,7 +198,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// A fault in earlier work. The memory is freed in any case; the buffer that is returned is empty.
+    /// Returns a fault in earlier work. The memory is freed in any case; the buffer that is returned is empty.
     pub fn drop(buffer: DeviceBuffer<T>) -> DropResult<DeviceBuffer<T>> {
         let (pointer, _) = buffer.into_raw_parts();
         if pointer.is_null() {

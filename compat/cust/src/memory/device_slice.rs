@@ -111,7 +111,7 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`CopyDestination::copy_to`].
+    /// Returns the same errors as [`CopyDestination::copy_to`].
     pub fn as_host_vec(&self) -> CudaResult<Vec<T>> {
         let mut host: Vec<T> = Vec::with_capacity(self.len());
         let to = host.as_mut_ptr();
@@ -127,7 +127,7 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`CopyDestination::copy_from`].
+    /// Returns the same errors as [`CopyDestination::copy_from`].
     pub fn set_zero(&mut self) -> CudaResult<()>
     where
         T: Zeroable,
@@ -144,7 +144,7 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     ///
     /// # Safety
     ///
-    /// The requirements of [`AsyncCopyDestination::async_copy_from`].
+    /// The requirements of [`AsyncCopyDestination::async_copy_from`] apply.
     pub unsafe fn set_zero_async(&mut self, stream: &Stream) -> CudaResult<()>
     where
         T: Zeroable,
@@ -157,7 +157,7 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`CopyDestination::copy_from`].
+    /// Returns the same errors as [`CopyDestination::copy_from`].
     pub fn set_8(&mut self, value: u8) -> CudaResult<()>
     where
         T: bytemuck::Pod,
@@ -174,7 +174,7 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     ///
     /// # Safety
     ///
-    /// The requirements of [`AsyncCopyDestination::async_copy_from`].
+    /// The requirements of [`AsyncCopyDestination::async_copy_from`] apply.
     pub unsafe fn set_8_async(&mut self, value: u8, stream: &Stream) -> CudaResult<()>
     where
         T: bytemuck::Pod,
@@ -191,7 +191,7 @@ macro_rules! set_words {
             ///
             /// # Errors
             ///
-            /// The errors of [`CopyDestination::copy_from`].
+            /// Returns the same errors as [`CopyDestination::copy_from`].
             ///
             /// # Panics
             ///
@@ -217,7 +217,7 @@ macro_rules! set_words {
             ///
             /// # Safety
             ///
-            /// The requirements of [`AsyncCopyDestination::async_copy_from`].
+            /// The requirements of [`AsyncCopyDestination::async_copy_from`] apply.
             #[track_caller]
             pub unsafe fn $set_async(&mut self, value: $word, stream: &Stream) -> CudaResult<()> {
                 self.check_words(size_of::<$word>());

@@ -32,7 +32,7 @@ impl<T: DeviceCopy> DeviceVariable<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`DeviceBox::new`].
+    /// Returns the same errors as [`DeviceBox::new`].
     pub fn new(value: T) -> CudaResult<Self> {
         Ok(Self { device: DeviceBox::new(&value)?, host: value })
     }
@@ -41,7 +41,7 @@ impl<T: DeviceCopy> DeviceVariable<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`CopyDestination::copy_from`].
+    /// Returns the same errors as [`CopyDestination::copy_from`].
     pub fn copy_htod(&mut self) -> CudaResult<()> {
         self.device.copy_from(&self.host)
     }
@@ -50,7 +50,7 @@ impl<T: DeviceCopy> DeviceVariable<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`CopyDestination::copy_to`].
+    /// Returns the same errors as [`CopyDestination::copy_to`].
     pub fn copy_dtoh(&mut self) -> CudaResult<()> {
         self.device.copy_to(&mut self.host)
     }

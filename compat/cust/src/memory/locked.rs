@@ -32,7 +32,7 @@ impl<T: DeviceCopy> LockedBuffer<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`cuda_malloc_locked`].
+    /// Returns the same errors as [`cuda_malloc_locked`].
     pub fn new(value: &T, len: usize) -> CudaResult<Self> {
         // SAFETY: every element is written.
         unsafe {
@@ -46,7 +46,7 @@ impl<T: DeviceCopy> LockedBuffer<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`cuda_malloc_locked`].
+    /// Returns the same errors as [`cuda_malloc_locked`].
     ///
     /// # Safety
     ///
@@ -64,7 +64,7 @@ impl<T: DeviceCopy> LockedBuffer<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`cuda_malloc_locked`].
+    /// Returns the same errors as [`cuda_malloc_locked`].
     pub fn from_slice(elements: &[T]) -> CudaResult<Self> {
         // SAFETY: the elements are written.
         unsafe {
@@ -78,7 +78,7 @@ impl<T: DeviceCopy> LockedBuffer<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`cuda_malloc_locked`].
+    /// Returns the same errors as [`cuda_malloc_locked`].
     pub fn zeroed(len: usize) -> CudaResult<Self>
     where
         T: Zeroable,
@@ -100,7 +100,7 @@ impl<T: DeviceCopy> LockedBuffer<T> {
     ///
     /// # Errors
     ///
-    /// A fault in earlier work. The memory is freed in any case; the buffer that is returned is empty.
+    /// Returns a fault in earlier work. The memory is freed in any case; the buffer that is returned is empty.
     pub fn drop(buffer: LockedBuffer<T>) -> DropResult<LockedBuffer<T>> {
         let buffer = ManuallyDrop::new(buffer);
         match buffer.len * size_of::<T>() {
@@ -173,7 +173,7 @@ impl<T: DeviceCopy> LockedBox<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`cuda_malloc_locked`].
+    /// Returns the same errors as [`cuda_malloc_locked`].
     pub fn new(value: &T) -> CudaResult<Self> {
         Ok(Self { value: LockedBuffer::new(value, 1)? })
     }
@@ -182,7 +182,7 @@ impl<T: DeviceCopy> LockedBox<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`cuda_malloc_locked`].
+    /// Returns the same errors as [`cuda_malloc_locked`].
     ///
     /// # Safety
     ///

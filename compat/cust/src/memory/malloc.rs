@@ -45,7 +45,7 @@ fn some_bytes<T>(count: usize) -> CudaResult<usize> {
 ///
 /// # Errors
 ///
-/// [`CudaError::OutOfMemory`]; [`CudaError::InvalidMemoryAllocation`] if the size is zero or too large;
+/// Returns [`CudaError::OutOfMemory`]; [`CudaError::InvalidMemoryAllocation`] if the size is zero or too large;
 /// [`CudaError::InvalidContext`] if there is no current context.
 ///
 /// # Safety
@@ -60,12 +60,12 @@ pub unsafe fn cuda_malloc<T>(count: usize) -> CudaResult<DevicePointer<T>> {
 ///
 /// # Errors
 ///
-/// The errors of [`cuda_malloc`].
+/// Returns the same errors as [`cuda_malloc`].
 ///
 /// # Safety
 ///
-/// The requirements of [`cuda_malloc`]. Other streams may use the memory only after the work that has been enqueued in
-/// `stream` so far.
+/// The requirements of [`cuda_malloc`] apply. Other streams may use the memory only after the work that has been
+/// enqueued in `stream` so far.
 pub unsafe fn cuda_malloc_async<T>(stream: &Stream, count: usize) -> CudaResult<DevicePointer<T>> {
     allocate(stream.runtime(), count)
 }
@@ -87,8 +87,8 @@ fn taken<V>(table: &Table<V>, address: u64) -> CudaResult<V> {
 ///
 /// # Errors
 ///
-/// [`CudaError::InvalidValue`] if the pointer does not come from this module. A fault in earlier work, in which case
-/// the memory is freed nevertheless.
+/// Returns [`CudaError::InvalidValue`] if the pointer does not come from this module. Returns a fault in earlier work,
+/// in which case the memory is freed nevertheless.
 ///
 /// # Safety
 ///
@@ -104,7 +104,7 @@ pub unsafe fn cuda_free<T>(pointer: DevicePointer<T>) -> CudaResult<()> {
 ///
 /// # Errors
 ///
-/// [`CudaError::InvalidValue`] if the pointer does not come from this module; driver errors.
+/// Returns [`CudaError::InvalidValue`] if the pointer does not come from this module, or a driver error.
 ///
 /// # Safety
 ///
@@ -118,7 +118,7 @@ pub unsafe fn cuda_free_async<T>(stream: &Stream, pointer: DevicePointer<T>) -> 
 ///
 /// # Errors
 ///
-/// The errors of [`cuda_malloc`].
+/// Returns the same errors as [`cuda_malloc`].
 ///
 /// # Safety
 ///
@@ -152,11 +152,11 @@ pub unsafe fn cuda_malloc_unified<T>(count: usize) -> CudaResult<UnifiedPointer<
 ///
 /// # Errors
 ///
-/// The errors of [`cuda_free`].
+/// Returns the same errors as [`cuda_free`].
 ///
 /// # Safety
 ///
-/// The requirements of [`cuda_free`].
+/// The requirements of [`cuda_free`] apply.
 pub unsafe fn cuda_free_unified<T>(pointer: UnifiedPointer<T>) -> CudaResult<()> {
     // SAFETY: guaranteed by the caller.
     unsafe { cuda_free_locked(pointer.as_mut_ptr()) }
@@ -166,7 +166,7 @@ pub unsafe fn cuda_free_unified<T>(pointer: UnifiedPointer<T>) -> CudaResult<()>
 ///
 /// # Errors
 ///
-/// The errors of [`cuda_malloc`].
+/// Returns the same errors as [`cuda_malloc`].
 ///
 /// # Safety
 ///
@@ -192,11 +192,11 @@ fn pinned<T>(count: usize) -> CudaResult<*mut T> {
 ///
 /// # Errors
 ///
-/// The errors of [`cuda_free`].
+/// Returns the same errors as [`cuda_free`].
 ///
 /// # Safety
 ///
-/// The requirements of [`cuda_free`].
+/// The requirements of [`cuda_free`] apply.
 pub unsafe fn cuda_free_locked<T>(pointer: *mut T) -> CudaResult<()> {
     let device = taken(&PINNED, pointer.addr() as u64)?;
     let waited = device.synchronize();

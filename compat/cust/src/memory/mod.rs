@@ -152,7 +152,7 @@ impl<T: DeviceCopy> DeviceMemory for DeviceBuffer<T> {
 ///
 /// # Errors
 ///
-/// The errors of [`CopyDestination::copy_from`].
+/// Returns the same errors as [`CopyDestination::copy_from`].
 ///
 /// # Safety
 ///
@@ -167,11 +167,11 @@ pub unsafe fn memcpy_htod(to: u64, source: *const c_void, size: usize) -> CudaRe
 ///
 /// # Errors
 ///
-/// The errors of [`CopyDestination::copy_to`].
+/// Returns the same errors as [`CopyDestination::copy_to`].
 ///
 /// # Safety
 ///
-/// The requirements of [`memcpy_htod`].
+/// The requirements of [`memcpy_htod`] apply.
 pub unsafe fn memcpy_dtoh(to: *mut c_void, source: u64, size: usize) -> CudaResult<()> {
     // SAFETY: guaranteed by the caller.
     unsafe { Transfer::ToHost { from: source, to }.run(size) }
@@ -181,7 +181,7 @@ pub unsafe fn memcpy_dtoh(to: *mut c_void, source: u64, size: usize) -> CudaResu
 ///
 /// # Errors
 ///
-/// [`CudaError::InvalidContext`](crate::error::CudaError::InvalidContext) if there is no current context.
+/// Returns [`CudaError::InvalidContext`](crate::error::CudaError::InvalidContext) if there is no current context.
 pub fn mem_get_info() -> CudaResult<(usize, usize)> {
     let info = context::current()?.memory_info()?;
     Ok((info.free as usize, info.total as usize))

@@ -155,7 +155,7 @@ impl<T> DevicePointer<T> {
     ///
     /// # Safety
     ///
-    /// The requirements of [`Self::offset`].
+    /// The requirements of [`Self::offset`] apply.
     #[allow(clippy::should_implement_trait)]
     pub unsafe fn add(self, count: usize) -> Self {
         self.wrapping_add(count)
@@ -165,7 +165,7 @@ impl<T> DevicePointer<T> {
     ///
     /// # Safety
     ///
-    /// The requirements of [`Self::offset`].
+    /// The requirements of [`Self::offset`] apply.
     #[allow(clippy::should_implement_trait)]
     pub unsafe fn sub(self, count: usize) -> Self {
         self.wrapping_sub(count)

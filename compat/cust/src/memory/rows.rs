@@ -18,7 +18,7 @@ const PITCH: usize = 512;
 ///
 /// # Errors
 ///
-/// The errors of [`cuda_malloc`].
+/// Returns the same errors as [`cuda_malloc`].
 ///
 /// # Safety
 ///
@@ -56,7 +56,7 @@ pub unsafe fn cuda_malloc_pitched<T: DeviceCopy>(
 ///
 /// # Errors
 ///
-/// [`CudaError::InvalidValue`] if a pitch is less than the size of a row; the errors of
+/// Returns [`CudaError::InvalidValue`] if a pitch is less than the size of a row; the errors of
 /// [`CopyDestination::copy_from`](super::CopyDestination).
 ///
 /// # Safety
@@ -82,11 +82,11 @@ pub unsafe fn memcpy_2d_htod<T: DeviceCopy>(
 ///
 /// # Errors
 ///
-/// The errors of [`memcpy_2d_htod`].
+/// Returns the same errors as [`memcpy_2d_htod`].
 ///
 /// # Safety
 ///
-/// The requirements of [`memcpy_2d_htod`].
+/// The requirements of [`memcpy_2d_htod`] apply.
 pub unsafe fn memcpy_2d_dtoh<T: DeviceCopy>(
     to: *mut T,
     to_pitch: usize,
@@ -106,7 +106,7 @@ pub unsafe fn memcpy_2d_dtoh<T: DeviceCopy>(
 ///
 /// # Safety
 ///
-/// The requirements of [`memcpy_2d_htod`].
+/// The requirements of [`memcpy_2d_htod`] apply.
 unsafe fn run(copy: RowsCopy) -> CudaResult<()> {
     let RowsCopy { dst_pitch, src_pitch, row_bytes, rows, .. } = copy;
     if row_bytes == 0 || rows == 0 {

@@ -37,7 +37,7 @@ impl<T: DeviceCopy> UnifiedBuffer<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`cuda_malloc_unified`].
+    /// Returns the same errors as [`cuda_malloc_unified`].
     pub fn new(value: &T, len: usize) -> CudaResult<Self> {
         // SAFETY: every element is written.
         unsafe {
@@ -51,7 +51,7 @@ impl<T: DeviceCopy> UnifiedBuffer<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`cuda_malloc_unified`].
+    /// Returns the same errors as [`cuda_malloc_unified`].
     ///
     /// # Safety
     ///
@@ -72,7 +72,7 @@ impl<T: DeviceCopy> UnifiedBuffer<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`cuda_malloc_unified`].
+    /// Returns the same errors as [`cuda_malloc_unified`].
     pub fn zeroed(len: usize) -> CudaResult<Self>
     where
         T: Zeroable,
@@ -84,7 +84,7 @@ impl<T: DeviceCopy> UnifiedBuffer<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`cuda_malloc_unified`].
+    /// Returns the same errors as [`cuda_malloc_unified`].
     pub fn from_slice(elements: &[T]) -> CudaResult<Self> {
         // SAFETY: the elements are written.
         unsafe {
@@ -124,7 +124,7 @@ impl<T: DeviceCopy> UnifiedBuffer<T> {
     ///
     /// # Errors
     ///
-    /// A fault in earlier work. The memory is freed in any case; the buffer that is returned is empty.
+    /// Returns a fault in earlier work. The memory is freed in any case; the buffer that is returned is empty.
     pub fn drop(buffer: UnifiedBuffer<T>) -> DropResult<UnifiedBuffer<T>> {
         let mut buffer = ManuallyDrop::new(buffer);
         let freed = buffer.free();
@@ -188,7 +188,7 @@ impl<T: DeviceCopy> UnifiedBox<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`cuda_malloc_unified`].
+    /// Returns the same errors as [`cuda_malloc_unified`].
     pub fn new(value: T) -> CudaResult<Self> {
         Ok(Self { value: UnifiedBuffer::new(&value, 1)? })
     }
@@ -197,7 +197,7 @@ impl<T: DeviceCopy> UnifiedBox<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`cuda_malloc_unified`].
+    /// Returns the same errors as [`cuda_malloc_unified`].
     ///
     /// # Safety
     ///
@@ -222,7 +222,7 @@ impl<T: DeviceCopy> UnifiedBox<T> {
     ///
     /// # Safety
     ///
-    /// The requirements of [`Self::from_unified`].
+    /// The requirements of [`Self::from_unified`] apply.
     pub unsafe fn from_raw(pointer: *mut T) -> Self {
         // SAFETY: guaranteed by the caller.
         unsafe { Self::from_unified(UnifiedPointer::wrap(pointer)) }
@@ -251,7 +251,7 @@ impl<T: DeviceCopy> UnifiedBox<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`UnifiedBuffer::drop`].
+    /// Returns the same errors as [`UnifiedBuffer::drop`].
     pub fn drop(boxed: UnifiedBox<T>) -> CudaResult<()> {
         UnifiedBuffer::drop(boxed.value).map_err(|(error, _)| error)
     }

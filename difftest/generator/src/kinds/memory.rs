@@ -2,7 +2,7 @@
 
 use super::Writer;
 
-/// Atomics on the stack of a thread, also through functions that are not inlined.
+/// Atomics on the stack of a thread, including through functions that are not inlined.
 pub fn local_atomics(w: &mut Writer) {
     let (bits, word) = (w.pick(&["u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64"]), w.word());
     let atomic = format!("Atomic{}", bits.to_uppercase());

@@ -2,8 +2,8 @@
 //!
 //! As in CUDA, graphs with conditional nodes can neither be copied nor be children of other graphs. A condition belongs
 //! to one conditional node, and bodies of conditional nodes cannot call host functions. Launching an executable that
-//! uses freed memory fails. If nodes that are not ordered access the same memory, and at least one of them writes it,
-//! this is a race. If the driver checks for races, the race is reported at the first launch.
+//! uses freed memory fails. If unordered nodes access the same memory, and at least one of them writes it, they race.
+//! If the driver checks for races, the race is reported at the first launch.
 //!
 //! | module | contents |
 //! | --- | --- |

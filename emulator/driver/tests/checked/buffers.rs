@@ -60,12 +60,12 @@ fn a_full_block_ends_where_the_unused_segment_begins() {
 }
 
 #[test]
-fn neighbours_in_a_segment_are_buffers_of_their_own() {
+fn neighbors_in_a_segment_are_buffers_of_their_own() {
     let device = caching_device();
     let stream = device.default_stream();
     let [first, second] = [100, 200].map(|len| DeviceBuffer::<u32>::zeros(&stream, len).unwrap());
     let distance = second.as_device_ptr().0 - first.as_device_ptr().0;
-    assert_eq!(distance, 512, "they are neighbours");
+    assert_eq!(distance, 512, "they are neighbors");
     assert_eq!(kinds(&write(&stream, &first, 100)), [FindingKind::OutOfBounds]);
     assert!(write(&stream, &second, 199).is_empty());
     assert_eq!(kinds(&write(&stream, &second, 200)), [FindingKind::OutOfBounds]);

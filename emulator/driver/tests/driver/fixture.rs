@@ -98,7 +98,7 @@ impl Fixture {
         unsafe { self.driver.copy_peer(self.context, dst, src, bytes, self.stream) }
     }
 
-    /// Enqueues a kernel that writes `len` elements of 4 bytes.
+    /// Enqueues a kernel that writes `len` 4-byte elements.
     pub fn launch(&self, ptr: DevicePtr, len: u64) -> Result<()> {
         let module = self.driver.module_load(self.context, ModuleSource::HostEntries)?;
         let function = self.driver.module_function(self.context, module, Iota::spec())?;

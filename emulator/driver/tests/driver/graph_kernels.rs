@@ -178,7 +178,7 @@ fn a_loop_runs_until_a_kernel_ends_it() {
 }
 
 #[test]
-fn an_uninitialised_condition_keeps_its_value() {
+fn an_uninitialized_condition_keeps_its_value() {
     let fixture = Fixture::new();
     let [wanted, seen] = [3, 0].map(|number| fixture.numbers(&[number]));
     let graph = fixture.graph();

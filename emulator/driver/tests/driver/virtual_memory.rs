@@ -457,7 +457,7 @@ mod shared {
         let imported = other.import(&exported, 2).unwrap();
         other.map(theirs, 2, imported).unwrap();
         other.access(theirs, 2).unwrap();
-        // Memory counts towards the device on which it was created.
+        // Memory counts toward the device on which it was created.
         assert_eq!((other.free_bytes(), one.free_bytes()), (free, TOTAL - 2 * PAGE as u64));
         let data: Vec<u8> = {
             let mut random = random();

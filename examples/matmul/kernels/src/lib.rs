@@ -105,8 +105,8 @@ pub const MMA_TILE: usize = 64;
 /// Pairs of adjacent k in a tile: two instructions of 16 steps.
 const PAIRS: usize = 16;
 
-/// One block of four warps per tile of 64 x 64, one warp per 32 x 32 elements of `c`, by `mma.m16n8k16`. A launch has one
-/// block per tile.
+/// One block of four warps per tile of 64 x 64, one warp per 32 x 32 elements of `c`, computed with `mma.m16n8k16`. A
+/// launch has one block per tile.
 #[kernel(arch = 80, block(128))]
 pub fn tensor_cores(
     a: Slice2<bf16>,

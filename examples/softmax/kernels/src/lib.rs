@@ -56,7 +56,7 @@ pub fn warps<const VECTORS: usize>(x: Slice2<f32>, mut out: DisjointMut2<f32, Ro
         let to = out.as_mut_ptr().wrapping_add(row.get() * out.row_stride());
         let first_column = |vector: usize| 4 * (32 * vector + warp.rank() as usize);
 
-        // exp(-∞) is 0: what is beyond the row adds nothing.
+        // exp(-∞) is 0, so elements beyond the row add nothing.
         let mut values = [Vector::<f32, 4>::splat(f32::NEG_INFINITY); VECTORS];
         each::<VECTORS>(|i| {
             if first_column(i) < columns {

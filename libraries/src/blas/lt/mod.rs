@@ -227,8 +227,8 @@ where
     parts.extend(scales.iter().flatten().map(|scale| scale.used(Access::Read)));
     if device.is_emulated() {
         let host = on_host::<A, B, C>(options, problem);
-        // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; by their
-        // shapes, the work stays inside them.
+        // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; the shapes
+        // were checked, so the work accesses only the operands.
         return unsafe { stream.enqueue_host_named("blas::matmul", &parts, host) };
     }
     Vendor::CublasLt.version()?;

@@ -330,7 +330,7 @@ where
 }
 
 #[test]
-fn batch_normalisation_and_its_gradient_are_correct() {
+fn batch_normalization_and_its_gradient_are_correct() {
     for layout in LAYOUTS {
         for first in 0..4 {
             each!(batch_norm_is_correct(&[4, 8, 5, 6], layout, (false, first)): f32, f16);

@@ -24,14 +24,14 @@ pub(crate) fn read(input: &mut impl BufRead, sink: &mut dyn Sink) -> Result<u64,
     let ended = reader.end();
     match read.and_then(|()| ended.map_err(Fault::Output)) {
         Ok(()) if reader.has_events => Ok(at),
-        Ok(()) => Err(Stop::Foreign(
-            "is JSON, but not that of a trace: it has no `traceEvents`; give another file".into(),
-        )),
+        Ok(()) => {
+            Err(Stop::Foreign("is JSON, but not a trace: it has no `traceEvents`; use another file".into()))
+        }
         Err(Fault::Output(error)) => Err(Stop::Output(error)),
         Err(Fault::End) => Err(Stop::cut_off(at)),
         Err(Fault::Input(error)) => Err(Stop::input(at, error)),
         Err(Fault::Wrong(what)) if events == 0 => Err(Stop::Foreign(format!(
-            "is no trace: its JSON is damaged ({what} at byte {at}); write it again"
+            "is not a trace: its JSON is damaged ({what} at byte {at}); write it again"
         ))),
         Err(Fault::Wrong(what)) => Err(Stop::damaged(at, format!("{what}, after {events} events"))),
     }

@@ -181,7 +181,7 @@ impl<'a> Builder<'a> {
         }
         if length > 0 {
             notes.push(format!(
-                "{} slices shorter than {} ns are joined with their neighbours into {}, drawn hatched. \
+                "{} slices shorter than {} ns are joined with their neighbors into {}, drawn hatched. \
                  The tables count each.",
                 joined.0, length, joined.1
             ));

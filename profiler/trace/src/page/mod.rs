@@ -1,7 +1,7 @@
 //! [`Page`]: a single HTML page whose scripts draw its data.
 //!
 //! A page is a single file that fetches nothing; its content security policy also forbids fetching. The title and the
-//! data are always displayed as text, whatever they contain.
+//! data are always displayed as text, regardless of their content.
 
 use serde::Serialize;
 

@@ -47,7 +47,7 @@ impl Digest {
     /// Reads a file and keeps its first [`Self::MAX`] records. The readable part of a damaged file is kept.
     ///
     /// # Errors
-    /// Returns the errors of [`Trace::read`].
+    /// Returns the same errors as [`Trace::read`].
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         Self::read_by(|sink| read_into(path, sink))
     }

@@ -45,7 +45,7 @@ pub struct AllocationRow {
 /// Graph with its launches.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct GraphRow {
-    /// Number of the graph.
+    /// ID of the graph.
     pub graph: u32,
     /// Number of nodes; 0 if unknown.
     pub nodes: u32,

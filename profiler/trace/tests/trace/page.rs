@@ -106,7 +106,7 @@ fn large_traces_are_reduced_with_a_note() {
     assert!(drawn > 20_000 && drawn <= 200_000, "{drawn}");
     assert_eq!(stand_for, 300_000, "each slice is drawn, or is in one that is");
     let notes = data(&large)["notes"].to_string();
-    assert!(notes.contains("are joined with their neighbours"), "{notes}");
+    assert!(notes.contains("are joined with their neighbors"), "{notes}");
     assert!(large.len() < 20 << 20, "{} bytes", large.len());
 }
 

@@ -84,7 +84,7 @@ fn log_suffix(log: &str) -> String {
 pub fn capture_advice(code: u32) -> Option<&'static str> {
     Some(match code {
         code::STREAM_CAPTURE_UNSUPPORTED => {
-            "it waits, asks or allocates, which cannot be captured; do it before the capture begins or after it ends"
+            "it waits, asks or allocates, which cannot be captured; do it before the capture starts or after it ends"
         }
         code::STREAM_CAPTURE_INVALIDATED => {
             "an earlier call invalidated the capture; end it, fix the call and capture again"

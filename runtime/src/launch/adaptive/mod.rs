@@ -1,10 +1,10 @@
-//! The adaptive launcher finds the fastest block and grid by measuring a program's own launches.
+//! The adaptive launcher finds the fastest block and grid size by measuring a program's own launches.
 //!
 //! It is off by default. [`Device::set_adaptive_launch`] or `WARPSMITH_ADAPTIVE_LAUNCH=1` enables it for all launches
 //! on a device, including launches of libraries, because the fastest configuration depends on the device, not on the
-//! caller. The adaptive launcher applies to launches that leave block and grid to the runtime ([`Launch::auto`],
-//! [`Launch::for_occupancy`] and [`Launch::for_bandwidth`] without further settings), because every candidate produces
-//! the same result for such a launch.
+//! caller. The adaptive launcher applies to launches that leave the block and grid size to the runtime
+//! ([`Launch::auto`], [`Launch::for_occupancy`] and [`Launch::for_bandwidth`] without further settings), because every
+//! candidate produces the same result for such a launch.
 //!
 //! There is one trial for each kernel instance, device class and size class; each power of two is divided into two size
 //! classes. The heuristic's choice and at most five other candidates are interleaved in the program's launches, and
@@ -347,7 +347,7 @@ impl Device {
         let launches = self.part::<Launches>();
         policy.watch(&launches.generation);
         let before = launches.policy.write().unwrap_or_else(PoisonError::into_inner).replace(policy);
-        // The lock is not held here, because dropping the policy may run code of the program.
+        // The lock is not held here, because dropping the policy may run user code.
         drop(before);
         launches.changed();
     }

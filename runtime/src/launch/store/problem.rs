@@ -19,7 +19,9 @@ pub enum StoreProblem {
         what: String,
     },
     /// The store is full.
-    #[error("a tuned configuration is not kept: the store has {most} of them; remove its file to begin anew")]
+    #[error(
+        "a tuned configuration is not kept: the store has {most} of them; delete its file to start again"
+    )]
     Full {
         /// Maximum number of entries.
         most: usize,

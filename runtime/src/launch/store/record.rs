@@ -21,7 +21,7 @@ const MAX_SAID: usize = 160;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Record<'a> {
-    /// The block and grid for launches of an instance that do not specify them.
+    /// The block and grid size for launches of an instance that do not specify them.
     Launch {
         #[serde(rename = "for")]
         subject: LaunchSubject<'a>,

@@ -147,8 +147,8 @@ impl<'a> TunedSubject<'a> {
         key(self)
     }
 
-    /// Returns the subject under which the store keeps block and grid for open launches of the instance `symbol` with
-    /// the same sizes.
+    /// Returns the subject under which the store keeps the block and grid size for open launches of the instance
+    /// `symbol` with the same sizes.
     pub fn launches(&self, symbol: &'a str, is_loop: bool) -> LaunchSubject<'a> {
         let Self { device, code, bucket, .. } = self.clone();
         LaunchSubject { device, code, symbol: symbol.into(), is_loop, bucket }

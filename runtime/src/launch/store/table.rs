@@ -1,8 +1,8 @@
 //! [`LaunchStore`]: the fastest launches and configurations, by kernel, class of device and size.
 //!
-//! The store contains the block and grid of open launches, which the adaptive launcher determines. It also contains
-//! complete configurations, which a tuner determines ([`LaunchStore::store_tuned`]) and which may name a kernel
-//! instance. The block and grid of a complete configuration also apply to open launches of that instance.
+//! The store contains the block and grid size of open launches, which the adaptive launcher determines. It also
+//! contains complete configurations, which a tuner determines ([`LaunchStore::store_tuned`]) and which may name a
+//! kernel instance. The block and grid size of a complete configuration also apply to open launches of that instance.
 //!
 //! A store is an in-memory table, so a lookup only hashes the key and reads an entry. New records are appended to the
 //! store's file, if it has one.
@@ -164,7 +164,7 @@ impl LaunchStore {
         self.0.file.as_deref()
     }
 
-    /// Returns the number of launches whose block and grid are known.
+    /// Returns the number of launches whose block and grid size are known.
     pub fn len(&self) -> usize {
         self.0.known().launches.len()
     }
@@ -203,9 +203,9 @@ impl LaunchStore {
     ///
     /// The configuration also applies to open launches of its instance with sizes of the same class, if it names the
     /// instance, specifies `block`, and uses neither dynamic shared memory nor clusters. In that case,
-    /// `Launch::for_bandwidth` always uses its block and grid; `Launch::auto` and `Launch::for_occupancy` use them if
-    /// the grid is `auto` or unspecified. This takes effect immediately, even for kernels that were launched earlier.
-    /// Open launches ignore the alignment and use the configuration that was stored last.
+    /// `Launch::for_bandwidth` always uses its block and grid size; `Launch::auto` and `Launch::for_occupancy` use them
+    /// if the grid is `auto` or unspecified. This takes effect immediately, even for kernels that were launched
+    /// earlier. Open launches ignore the alignment and use the configuration that was stored last.
     ///
     /// # Errors
     /// Returns [`StoreProblem::File`] if the file cannot be written, in which case the configuration is still known in

@@ -287,7 +287,7 @@ impl ArenaState {
         use Counted::*;
         self.end_use(id);
         let (kind, expandable) = (self.blocks[id].kind, self.blocks[id].expandable);
-        let (id, merged, merged_bytes) = self.merge_neighbours(id);
+        let (id, merged, merged_bytes) = self.merge_neighbors(id);
         if !expandable {
             let block = &self.blocks[id];
             let is_split = block.is_split();
@@ -326,7 +326,7 @@ impl ArenaState {
     /// Merges a block with its free neighbors, which are removed from the index. Returns the merged block, and the
     /// number and total bytes of the neighbors.
     #[inline]
-    pub fn merge_neighbours(&mut self, id: BlockId) -> (BlockId, u64, u64) {
+    pub fn merge_neighbors(&mut self, id: BlockId) -> (BlockId, u64, u64) {
         let kind = self.blocks[id].kind as usize;
         let (mut whole, mut merged, mut bytes) = (id, 0, 0);
         let is_free = |blocks: &Blocks, id| id != NONE && blocks[id].state == State::Free;

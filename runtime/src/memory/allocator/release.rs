@@ -215,7 +215,7 @@ impl CachingAllocator {
         let device = stream.device();
         let mut state = arena.lock();
         if self.capturing() {
-            // Until the capture ends, the driver must not be called, and it is not possible to wait for work.
+            // Until the capture ends, the driver must not be called, so waiting for work is impossible.
             state.free(block, true);
             let users = users.iter().chain(std::iter::once(stream)).cloned().collect();
             state.pending.defer(block, users);

@@ -172,7 +172,7 @@ impl AllocatorOptions {
     ///
     /// # Errors
     /// Returns [`Error::UnknownAllocatorOption`] for an unknown name, [`Error::AllocatorOption`] for text that is not a
-    /// pair or for a value that the option does not accept, or the errors of [`AllocatorOptions::check`].
+    /// pair or for a value that the option does not accept, or the same errors as [`AllocatorOptions::check`].
     pub fn with(&self, text: &str) -> Result<Self> {
         let mut options = self.clone();
         text::apply(&mut options, text)?;

@@ -46,7 +46,7 @@ impl Background {
         self.signal.running.load(Ordering::Acquire)
     }
 
-    /// Signals that a block waits. Starts the thread if it is not running. If the system cannot create a thread,
+    /// Signals that a block is waiting. Starts the thread if it is not running. If the system cannot create a thread,
     /// requests check this themselves.
     pub(super) fn wake(&self, store: &Arc<Store>) {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);

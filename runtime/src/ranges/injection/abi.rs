@@ -33,7 +33,7 @@ pub struct EventAttributes {
     pub version: u16,
     pub size: u16,
     pub category: u32,
-    /// Type of the colour; 1 means ARGB.
+    /// Type of the color; 1 means ARGB.
     pub colour_type: i32,
     pub colour: u32,
     /// Type of the payload; 2 means a signed integer, 3 means a double.

@@ -52,15 +52,15 @@ enum Failure {
     )]
     Privileged,
     #[error(
-        "it is no absolute path, so it would be a file of whatever folder the program is started in, or of the search path"
+        "it is not an absolute path, so the file would depend on the folder in which the program is started, or on the search path"
     )]
     Relative,
     #[error("it cannot be loaded: {0}")]
     Load(String),
-    #[error("it exports no `InitializeInjectionNvtx2`, so it is no NVTX tool: {0}")]
+    #[error("it exports no `InitializeInjectionNvtx2`, so it is not an NVTX tool: {0}")]
     Symbol(String),
     #[error("its `InitializeInjectionNvtx2` failed")]
-    Initialise,
+    Initialize,
     #[error(
         "it is libcupti, which would take the place of the profiler that is recording; ranges are in the profiler's trace"
     )]
@@ -125,7 +125,7 @@ fn load(path: &OsString) -> Result<Tool, Failure> {
     let initialize = *initialize.map_err(|error| Failure::Symbol(error.to_string()))?;
     // SAFETY: the function belongs to the loaded library and receives the argument that the protocol requires.
     if unsafe { initialize(abi::get_export_table) } == 0 {
-        return Err(Failure::Initialise);
+        return Err(Failure::Initialize);
     }
     // From now on, the slots contain functions of the library, so it must stay loaded.
     std::mem::forget(library);

@@ -267,7 +267,7 @@ fn check_snapshot(snapshot: &Snapshot, live: &BTreeMap<u64, u64>) {
             assert!(block.size > 0 && block.requested_size <= block.size);
             next += block.size;
             let free = block.state == BlockState::Inactive;
-            assert!(!(free && free_before), "two free neighbours at {:#x}", block.address);
+            assert!(!(free && free_before), "two free neighbors at {:#x}", block.address);
             free_before = free;
             if !free {
                 (active, requested) = (active + block.size, requested + block.requested_size);

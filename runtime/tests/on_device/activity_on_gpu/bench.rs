@@ -220,8 +220,8 @@ pub fn calls(kept: &[Kept]) -> HashMap<u64, (u64, u64, u64, String)> {
         .collect()
 }
 
-/// Allowed error of CUPTI's conversion from the GPU's clock to the host's, in nanoseconds. In one run on an H200, a call
-/// began 0.2 µs after the end of its kernel.
+/// Allowed error of CUPTI's conversion from the GPU's clock to the host's, in nanoseconds. In one run on an H200, a
+/// call began 0.2 µs after the end of its kernel.
 const CLOCK_ERROR: u64 = 20_000;
 
 /// Checks that all work has a call of this thread, and did not start before it. Returns the minimum delay in

@@ -16,7 +16,7 @@ unsafe fn lossy_histogram(bins: *mut u32) {
     unsafe { *bins.add(global() % 16) += 1 }; //~
 }
 
-/// Each element is the mean of its neighbours, in place.
+/// Each element is the mean of its neighbors, in place.
 #[kernel]
 unsafe fn stencil_in_place(data: *mut u32) {
     let at = global().clamp(1, 254);

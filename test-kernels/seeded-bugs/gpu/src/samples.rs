@@ -81,14 +81,14 @@ unsafe fn illegal_syncwarp(data: *mut u32) {
     thread::sync_threads();
 }
 
-/// Indigo's atomicBug in a push kernel: neighbours are updated without atomics.
+/// Indigo's atomicBug in a push kernel: neighbors are updated without atomics.
 #[kernel]
 unsafe fn push_without_atomics(data: *mut u32) {
     unsafe {
-        let neighbour = data.add((global() * 7 + 3) % 64);
-        let value = neighbour.read(); //~
+        let neighbor = data.add((global() * 7 + 3) % 64);
+        let value = neighbor.read(); //~
         if value < global() as u32 {
-            neighbour.write(global() as u32); //~
+            neighbor.write(global() as u32); //~
         }
     }
 }
@@ -131,14 +131,14 @@ unsafe fn warps_without_barrier(data: *mut u32) {
     }
 }
 
-/// Indigo's boundsBug: the last neighbour of the last node does not exist.
+/// Indigo's boundsBug: the last neighbor of the last node does not exist.
 #[kernel]
-unsafe fn neighbours_out_of_bounds(starts: *mut u32, neighbours: *mut u32) {
+unsafe fn neighbors_out_of_bounds(starts: *mut u32, neighbors: *mut u32) {
     unsafe {
         let from = starts.add(own()).read() as usize + own() * 4;
         let mut sum = 0;
         for i in from..=from + 4 {
-            sum += neighbours.add(i).read(); //~
+            sum += neighbors.add(i).read(); //~
         }
         starts.add(64 + own()).write(sum);
     }
@@ -157,7 +157,7 @@ unsafe fn path_compression(parents: *mut u32) {
     }
 }
 
-/// Indigo's bounded pull, correct: each node reads its neighbours and writes its own result elsewhere.
+/// Indigo's bounded pull, correct: each node reads its neighbors and writes its own result elsewhere.
 #[kernel]
 unsafe fn pull(data: *mut u32) {
     unsafe {
@@ -187,7 +187,7 @@ cases! {
     unguarded_test: Access(Race), None, FOUR_BLOCKS;
     worklist_without_atomics: Access(Race), None, FOUR_BLOCKS;
     warps_without_barrier: Access(Race), Some(Racecheck), FOUR_BLOCKS;
-    neighbours_out_of_bounds: Access(OutOfBounds), Some(Memcheck), blocks(1, 64, &[zeros(512), zeros(1024)]);
+    neighbors_out_of_bounds: Access(OutOfBounds), Some(Memcheck), blocks(1, 64, &[zeros(512), zeros(1024)]);
     path_compression: Access(Race), None, FOUR_BLOCKS;
     pull: Nothing, None, FOUR_BLOCKS;
     worklist: Nothing, None, FOUR_BLOCKS;

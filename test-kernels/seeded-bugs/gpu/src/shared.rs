@@ -205,9 +205,9 @@ unsafe fn same_byte(out: *mut u32) {
     }
 }
 
-/// Half words: each thread reads its neighbour's.
+/// Half words: each thread reads its neighbor's.
 #[kernel]
-unsafe fn neighbour_half(out: *mut u32) {
+unsafe fn neighbor_half(out: *mut u32) {
     let halves = shared_array![u16; 64];
     unsafe {
         halves.add(own()).write(own() as u16); //~
@@ -347,7 +347,7 @@ cases! {
     relaxed_flag: Access(Race), Some(Racecheck), ONE_BLOCK;
     one_fence: Access(Race), Some(Racecheck), ONE_BLOCK;
     same_byte: Access(Race), Some(Racecheck), ONE_BLOCK;
-    neighbour_half: Access(Race), Some(Racecheck), ONE_BLOCK;
+    neighbor_half: Access(Race), Some(Racecheck), ONE_BLOCK;
     byte_of_word: Access(Race), Some(Racecheck), ONE_BLOCK;
     half_of_double_word: Access(Race), Some(Racecheck), ONE_BLOCK;
     copied_row: Access(Race), Some(Racecheck), ONE_BLOCK;

@@ -1,6 +1,6 @@
 // Heat map of two axes of a case.
 
-// Viridis at even steps: rises in lightness, so that it reads without colour and in print, too.
+// Viridis at even steps: rises in lightness, so that it reads without color and in print, too.
 const SHADES = [
   "#440154",
   "#482878",

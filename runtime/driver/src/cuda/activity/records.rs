@@ -363,7 +363,7 @@ fn overhead(code: u32) -> &'static str {
             5 => "lazy function load",
             6 => "command buffer full",
             7 => "CUPTI buffer request",
-            8 => "unified memory initialisation",
+            8 => "unified memory initialization",
             _ => "unknown overhead",
         },
     }

@@ -299,7 +299,7 @@ function!(set_config, SetConfig, |fake, given| {
     let (config, magic) = unsafe {
         (std::slice::from_raw_parts(given.config, given.config_bytes), given.image.cast::<u64>().read())
     };
-    assert_eq!((config, magic), (&[0xCD; 5][..], MAGIC), "the image was initialised");
+    assert_eq!((config, magic), (&[0xCD; 5][..], MAGIC), "the image was initialized");
     assert_eq!((given.range, given.replay), (AUTO_RANGE, KERNEL_REPLAY));
     assert_eq!((given.levels, given.min_level, given.pass, given.target_level), (1, 1, 0, 1));
     fake.image = given.image.expose_provenance();

@@ -107,7 +107,7 @@ pub(super) fn may_start_early(node: sys::CUgraphNode) -> Result<bool> {
         return Ok(false);
     }
     let mut count = 0;
-    // SAFETY: the node is alive; without arrays, the driver only counts.
+    // SAFETY: the node is alive; without arrays, the driver returns only the number of edges.
     unsafe { check(CALL, sys::cuGraphNodeGetDependencies_v2(node, null_mut(), null_mut(), &mut count)) }?;
     if count == 0 {
         return Ok(false);

@@ -59,7 +59,7 @@ fn instantiate_reason(reason: u32) -> Option<&'static str> {
     const UNUSED: u32 = Reason::CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED as u32;
     Some(match reason {
         STRUCTURE => {
-            "the graph is not well formed: its nodes wait for each other, or one lacks what it needs"
+            "the graph is not well formed: its nodes wait for each other, or a node lacks a dependency"
         }
         OPERATION => "a node does what cannot be done there; a body of a condition may not call the host",
         CONTEXTS => "its nodes are of more than one device where they must be of one",

@@ -1,4 +1,4 @@
-//! Checks that the licences of all dependencies are among those that `deny.toml` allows. `cargo deny check` reads the
+//! Checks that the licenses of all dependencies are among those that `deny.toml` allows. `cargo deny check` reads the
 //! same file and also checks advisories and sources, but this check does not require it.
 
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::process::metadata;
 
-/// Returns an error that lists the packages whose licence is not allowed.
+/// Returns an error that lists the packages whose license is not allowed.
 pub fn check(root: &Path) -> Result<()> {
     let file = root.join("deny.toml");
     let allowed = allowed(&fs::read_to_string(&file).map_err(Error::file(&file))?);
@@ -16,19 +16,19 @@ pub fn check(root: &Path) -> Result<()> {
     let packages = metadata["packages"].as_array().cloned().unwrap_or_default();
     let mut refused: Vec<String> = Vec::new();
     for package in packages.iter().filter(|package| !package["source"].is_null()) {
-        let licence = package["license"].as_str().unwrap_or("none is named");
-        if !permits(licence, &allowed) {
+        let license = package["license"].as_str().unwrap_or("none is named");
+        if !permits(license, &allowed) {
             let name = package["name"].as_str().unwrap_or_default();
-            refused.push(format!("{name}: {licence}"));
+            refused.push(format!("{name}: {license}"));
         }
     }
     if refused.is_empty() {
-        println!("    {} packages, all under allowed licences", packages.len());
+        println!("    {} packages, all under allowed licenses", packages.len());
         return Ok(());
     }
     let list = refused.join("\n");
     Err(Error::Unexpected(format!(
-        "licences that deny.toml does not allow:\n{list}\nAdd them there, or use other crates"
+        "licenses that deny.toml does not allow:\n{list}\nAdd them there, or use other crates"
     )))
 }
 
@@ -39,7 +39,7 @@ fn allowed(deny: &str) -> BTreeSet<String> {
     list.map_or("", |(list, _)| list).split('"').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// Returns true if the allowed licences satisfy an SPDX expression. `/` is an old form of `OR`.
+/// Returns true if the allowed licenses satisfy an SPDX expression. `/` is an old form of `OR`.
 fn permits(expression: &str, allowed: &BTreeSet<String>) -> bool {
     let spaced =
         expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ").replace(" WITH ", "+WITH+");
@@ -71,7 +71,7 @@ fn one(words: &mut Words<'_>, allowed: &BTreeSet<String>) -> bool {
             let met = any(words, allowed);
             words.next_if_eq(&")").is_some() && met
         }
-        Some(licence) => allowed.contains(&licence.replace("+WITH+", " WITH ")),
+        Some(license) => allowed.contains(&license.replace("+WITH+", " WITH ")),
         None => false,
     }
 }
@@ -81,16 +81,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expressions_are_met_by_allowed_licences_only() {
+    fn expressions_are_met_by_allowed_licenses_only() {
         let allowed = allowed("[licenses]\n# why\nallow = [\n  \"MIT\",\n  \"Unicode-3.0\",\n]\n");
         assert_eq!(allowed.len(), 2);
-        for licence in ["MIT", "GPL-3.0 OR MIT", "Unlicense/MIT", "(MIT OR Apache-2.0) AND Unicode-3.0"] {
-            assert!(permits(licence, &allowed), "{licence}");
+        for license in ["MIT", "GPL-3.0 OR MIT", "Unlicense/MIT", "(MIT OR Apache-2.0) AND Unicode-3.0"] {
+            assert!(permits(license, &allowed), "{license}");
         }
-        for licence in
+        for license in
             ["GPL-3.0", "MIT AND GPL-3.0", "(GPL-3.0 OR AGPL-3.0) AND MIT", "MIT WITH x", "", "(MIT"]
         {
-            assert!(!permits(licence, &allowed), "{licence}");
+            assert!(!permits(license, &allowed), "{license}");
         }
     }
 }
