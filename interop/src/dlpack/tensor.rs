@@ -179,7 +179,6 @@ impl Tensor {
 
     /// Like [`Self::elements_as`], but returns a mutable slice.
     fn elements_as_mut<T: Element>(&mut self) -> Result<DeviceSliceMut<'_, T>> {
-        self.check_writable()?;
         self.data_type.check(T::DATA_TYPE)?;
         self.buffer.as_mut_slice().cast()
     }
@@ -198,6 +197,7 @@ impl Tensor {
     /// # Errors
     /// Returns the same errors as [`Self::as_slice`], or [`DlpackError::ReadOnly`].
     pub fn as_mut_slice<T: Element>(&mut self) -> Result<DeviceSliceMut<'_, T>> {
+        self.check_writable()?;
         self.check_contiguous()?;
         self.elements_as_mut()
     }
@@ -249,6 +249,7 @@ impl Tensor {
     /// # Errors
     /// Returns the same errors as [`Self::as_2d`], or [`DlpackError::ReadOnly`].
     pub fn as_2d_mut<T: Element>(&mut self) -> Result<DeviceSliceMut2<'_, T>> {
+        self.check_writable()?;
         let ([rows, columns], [row_stride, _]) = self.view()?;
         self.elements_as_mut()?.into_2d_strided(rows, columns, row_stride)
     }
@@ -267,6 +268,7 @@ impl Tensor {
     /// # Errors
     /// Returns the same errors as [`Self::as_3d`], or [`DlpackError::ReadOnly`].
     pub fn as_3d_mut<T: Element>(&mut self) -> Result<DeviceSliceMut3<'_, T>> {
+        self.check_writable()?;
         let (shape, [plane_stride, row_stride, _]) = self.view()?;
         self.elements_as_mut()?.into_3d_strided(shape, [plane_stride, row_stride])
     }

@@ -95,13 +95,21 @@ fn tensors_that_do_not_fit_the_request() {
     let matrix = |foreign: Foreign| read_only(foreign).with_layout(&[2, 3], None);
     refused(matrix, |foreign| as_tensor(foreign)?.as_2d_mut::<f32>().map(|_| ()), "read-only");
     refused(matrix, |foreign| as_tensor(foreign)?.as_3d_mut::<f32>().map(|_| ()), "read-only");
-    refused(matrix, |foreign| as_tensor(foreign)?.as_3d().map(|_| ()), "a 3-D view of a tensor with 2");
+    refused(
+        matrix,
+        |foreign| as_tensor(foreign)?.as_3d::<f32>().map(|_| ()),
+        "a 3-D view of a tensor with 2",
+    );
 
     let transposed = |foreign: Foreign| foreign.with_layout(&[3, 2], Some(&[1, 3]));
     refused(transposed, as_buffer, "not contiguous");
     refused(transposed, |foreign| as_tensor(foreign)?.into_buffer::<f32>(), "not contiguous");
-    refused(transposed, |foreign| as_tensor(foreign)?.as_slice().map(|_| ()), "not contiguous");
-    refused(transposed, |foreign| as_tensor(foreign)?.as_2d().map(|_| ()), "the last dimension has stride 3");
+    refused(transposed, |foreign| as_tensor(foreign)?.as_slice::<f32>().map(|_| ()), "not contiguous");
+    refused(
+        transposed,
+        |foreign| as_tensor(foreign)?.as_2d::<f32>().map(|_| ()),
+        "the last dimension has stride 3",
+    );
 
     for device_type in [DLDevice::CUDA, DLDevice::CUDA_HOST, DLDevice::CUDA_MANAGED, 8, 0, -1] {
         let on = |foreign: Foreign| foreign.with(|foreign| foreign.tensor.device.device_type = device_type);

@@ -145,10 +145,10 @@ fn planes_and_single_rows_are_views() {
     // One row, whose stride is not used.
     let tensor = import(&mut memory, &[1, 5], Some(&[1, 1]));
     assert_eq!(tensor.as_2d::<u16>().unwrap().elements().to_host().unwrap(), [0, 1, 2, 3, 4]);
-    assert_eq!(tensor.as_slice().unwrap().len(), 5);
+    assert_eq!(tensor.as_slice::<u16>().unwrap().len(), 5);
     // Without strides; a scalar; many dimensions.
     let tensor = import(&mut memory, &[2, 3], None);
-    assert_eq!((tensor.strides(), tensor.as_2d().unwrap().row_stride()), (&[3, 1][..], 3));
+    assert_eq!((tensor.strides(), tensor.as_2d::<u16>().unwrap().row_stride()), (&[3, 1][..], 3));
     assert_eq!(import(&mut memory, &[], None).as_slice::<u16>().unwrap().to_host().unwrap(), [0]);
     let buffer = DeviceBuffer::from_host(&stream, &memory).unwrap();
     let imported = exported(Export::new(buffer).with_shape(&[1, 2, 1, 3, 2, 2]).unwrap());
