@@ -2,7 +2,9 @@
 
 use std::cell::RefCell;
 use std::ffi::c_void;
+use std::marker::PhantomData;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use pyo3::{Py, PyAny};
 use warpsmith_interop::dlpack::{DLDataType, DLDevice, Element, Imported, Tensor as Untyped};
@@ -20,6 +22,8 @@ pub struct Call {
     stream: Stream,
     device: DLDevice,
     allocator: Allocator,
+    /// The framework's allocators use the current stream of this thread.
+    thread: PhantomData<*const ()>,
 }
 
 /// Allocator for results. The framework of the first tensor argument determines it.
@@ -100,20 +104,26 @@ impl Call {
         }
     }
 
-    /// Runs the operator's function. For CPU tensors, it also waits for the work, because their framework reads the
-    /// results immediately.
+    /// Runs the operator's function. It waits for the work on CPU tensors, which their framework reads immediately, and
+    /// on tensors of frameworks that do not order their later work after the call.
     ///
     /// The thread stays attached to the interpreter while it waits. A thread that detached could not attach again while
     /// the interpreter is being finalized.
     pub(crate) fn run<R: Returned>(&self, function: impl FnOnce() -> Result<R>) -> Result<Vec<TensorMut>> {
-        if !self.device().is_emulated() {
+        let is_ordered = !self.device().is_emulated() && !matches!(self.allocator, Allocator::Own(_));
+        if is_ordered {
             return function().map(R::into_tensors);
         }
         Held::keep_during(|| {
-            let returned = function().map(R::into_tensors);
-            // A function that fails may have launched work that uses the tensors.
-            let waited = self.stream.synchronize();
-            let tensors = returned?;
+            let returned = catch_unwind(AssertUnwindSafe(function));
+            // A function that fails may have launched work that uses the tensors, on any stream.
+            let waited = match self.device().is_emulated() {
+                true => self.device().synchronize(),
+                false => Ok(()),
+            };
+            // The stream's own wait notes that its work has finished, so that tensors are released here.
+            let waited = waited.and(self.stream.synchronize());
+            let tensors = returned.unwrap_or_else(|panic| resume_unwind(panic)).map(R::into_tensors)?;
             waited?;
             Ok(tensors)
         })
@@ -175,7 +185,8 @@ impl Frame {
             DLDevice::CPU => Device::emulated(0)?.default_stream(),
             _ => adopted(device.device_id, current()?)?,
         };
-        self.call = Some(Call { stream: stream.clone(), device, allocator: allocator()? });
+        let (stream_of_call, allocator) = (stream.clone(), allocator()?);
+        self.call = Some(Call { stream: stream_of_call, device, allocator, thread: PhantomData });
         Ok(stream)
     }
 

@@ -79,6 +79,9 @@ pub enum Error {
     /// Error of a function of TVM FFI.
     #[error("TVM FFI: `{0}` failed")]
     Tvm(&'static str),
+    /// The framework of the first tensor could not allocate a result.
+    #[error("the framework cannot allocate the result: {0}")]
+    Allocation(String),
     /// Panic in the operator's code.
     #[error("the operator panicked: {0}")]
     Panic(String),

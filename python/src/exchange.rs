@@ -14,7 +14,7 @@ use warpsmith_interop::dlpack::{
     DLDataType, DLDevice, DLManagedTensor, DLManagedTensorVersioned, DLPACK_MAJOR_VERSION,
     DLPACK_MINOR_VERSION, DLPackExchangeAPI, DLPackSetError, DLTensor, Export, Imported, stream_argument,
 };
-use warpsmith_runtime::{Device, Stream};
+use warpsmith_runtime::{Device, DevicePtr, Stream};
 
 use crate::call::{Allocator, Call, Frame};
 use crate::error::{Error, Result, fetch};
@@ -29,6 +29,8 @@ const USED_UNVERSIONED: &CStr = c"used_dltensor";
 /// DLPack C exchange API of a Python type. It has all functions that conversions need.
 pub(crate) struct Table {
     api: &'static DLPackExchangeAPI,
+    /// True if the type has PyTorch's lazy conjugation and negation, which DLPack cannot express.
+    is_lazy: bool,
 }
 
 impl Table {
@@ -69,7 +71,21 @@ impl Table {
             && api.managed_tensor_from_py_object_no_sync.is_some()
             && api.managed_tensor_to_py_object_no_sync.is_some()
             && api.current_work_stream.is_some();
-        Ok(is_complete.then_some(Self { api }))
+        let is_lazy =
+            kind.hasattr(intern!(kind.py(), "is_neg"))? && kind.hasattr(intern!(kind.py(), "is_conj"))?;
+        Ok(is_complete.then_some(Self { api, is_lazy }))
+    }
+
+    /// Returns an error for a tensor whose memory does not contain its values.
+    fn check(&self, object: &Bound<'_, PyAny>) -> Result<()> {
+        let py = object.py();
+        let is_set = |name| object.call_method0(name)?.is_truthy();
+        if self.is_lazy && (is_set(intern!(py, "is_neg"))? || is_set(intern!(py, "is_conj"))?) {
+            return Err(Error::value(
+                "the tensor is a lazy conjugate or negative; pass `x.resolve_conj().resolve_neg()`",
+            ));
+        }
+        Ok(())
     }
 
     /// Imports an object of the type without synchronization. Work on the tensor must run on the current stream.
@@ -163,7 +179,7 @@ pub(crate) unsafe fn allocate(
     match status {
         0 => Ok(managed),
         _ if text.is_empty() => Err(Python::attach(fetch)),
-        _ => Err(Error::Value(text)),
+        _ => Err(Error::Allocation(text)),
     }
 }
 
@@ -173,11 +189,19 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, frame: &mut Frame) -> Result<(Im
     if let Some(table) = Table::of(object)? {
         let imported = table.import(py, object.as_ptr())?;
         let device = imported.device();
-        let current = || match device.device_type {
-            DLDevice::CUDA => table.current_stream(py, device).map(Some),
-            _ => Ok(None),
+        let current = match device.device_type {
+            DLDevice::CUDA => Some(table.current_stream(py, device)?),
+            _ => None,
         };
-        let stream = frame.stream(device, current, || Ok(Allocator::Exchange(table)))?;
+        table.check(object)?;
+        let stream = frame.stream(device, || Ok(current), || Ok(Allocator::Exchange(table)))?;
+        // The null handle is the legacy default stream, which also has the handle 1.
+        if current.is_some_and(|current| current.addr().max(1) as u64 != stream.handle().0) {
+            // The call runs on the stream of another framework's tensor, which `__dlpack__` makes wait.
+            drop(imported);
+            let function = object.getattr(intern!(py, "__dlpack__"))?;
+            return Ok((from_capsule(&function, &stream)?, stream));
+        }
         return Ok((imported, stream));
     }
     let namespace = || -> Result<Allocator> {
@@ -192,7 +216,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, frame: &mut Frame) -> Result<(Im
     }
     if let Some(interface) = object.getattr_opt(intern!(py, "__cuda_array_interface__"))? {
         let interface = cuda_array(&interface)?;
-        let device_id = Device::current()?.id().ordinal() as i32;
+        let device_id = ordinal(interface.address)?;
         let device = DLDevice { device_type: DLDevice::CUDA, device_id };
         let stream = frame.stream(device, || Ok(None), namespace)?;
         // SAFETY: the protocol guarantees that the object keeps the memory alive and describes it correctly.
@@ -201,6 +225,18 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, frame: &mut Frame) -> Result<(Im
     }
     let found = object.get_type().name()?.to_string();
     Err(Error::NoTensor { argument: frame.argument(), found })
+}
+
+/// Returns the ordinal of the CUDA device that has the memory at an address.
+fn ordinal(address: u64) -> Result<i32> {
+    let device = Device::current()?;
+    // SAFETY: the driver only looks the address up.
+    let (driver, context) = unsafe { device.driver() };
+    let found = match address {
+        0 => None,
+        _ => driver.memory_device(context, DevicePtr(address)).map_err(warpsmith_runtime::Error::from)?,
+    };
+    Ok(found.unwrap_or(device.id().ordinal()) as i32)
 }
 
 /// Calls `__dlpack__` and takes the tensor out of the capsule.
@@ -315,9 +351,10 @@ impl Exported {
                 "the tensor can only be exported without a copy, on its own device; copy it after the import";
             return Err(pyo3::exceptions::PyBufferError::new_err(text).into());
         }
-        let mut export = self.export.take().ok_or_else(taken)?;
+        let export = self.export.as_mut().ok_or_else(taken)?;
         // SAFETY: the protocol requires that the consumer keeps its stream alive until it has deleted the tensor.
-        py.detach(|| unsafe { export.ready_for(stream) })?;
+        unsafe { export.ready_for(stream) }?;
+        let export = self.export.take().ok_or_else(taken)?;
         let is_versioned = max_version.is_some_and(|(major, _)| major >= DLPACK_MAJOR_VERSION);
         let (pointer, name, destructor): (*mut c_void, _, ffi::PyCapsule_Destructor) = match is_versioned {
             true => (export.into_raw().as_ptr().cast(), VERSIONED, delete_versioned),

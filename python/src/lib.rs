@@ -56,6 +56,7 @@ pub use warpsmith_interop::dlpack;
 pub mod expansion {
     pub use pyo3::ffi::PyObject;
 
+    pub use crate::library::ContextGuard;
     pub use crate::module::{Extend, initialize};
     pub use crate::torch::{call as call_torch, throw};
     pub use crate::tvm::{Any, call as call_tvm};

@@ -14,7 +14,7 @@ use warpsmith_interop::dlpack;
 use crate::call::Frame;
 use crate::error::{Error, Result};
 use crate::exchange::arguments;
-use crate::library::this_process;
+use crate::library::{ContextGuard, this_process};
 use crate::operator::Operator;
 use crate::torch;
 
@@ -122,6 +122,7 @@ fn function<'py>(py: Python<'py>, operator: &'static Operator) -> Result<Bound<'
     };
     let closure =
         move |positional: &Bound<'_, PyTuple>, named: Option<&Bound<'_, PyDict>>| -> PyResult<Py<PyAny>> {
+            let _context = ContextGuard::new();
             let arguments = arguments(name, names, &values, positional, named)?;
             Ok(call(&arguments, Frame::new(names))?)
         };

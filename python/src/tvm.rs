@@ -14,7 +14,7 @@ use warpsmith_runtime::Stream;
 use crate::call::{Allocator, Call, Frame};
 use crate::error::{Error, Result, panic_text};
 use crate::exchange::{Allocate, allocate};
-use crate::library::loaded;
+use crate::library::{ContextGuard, loaded};
 use crate::operator::Function;
 use crate::tensor::{Origin, TensorMut};
 
@@ -117,6 +117,13 @@ const LIBRARY: &str = match () {
     () => "libtvm_ffi.so",
 };
 
+/// `TVMFFIByteArray`.
+#[repr(C)]
+struct Bytes {
+    data: *const u8,
+    len: usize,
+}
+
 impl Api {
     fn get() -> Result<&'static Self> {
         static API: OnceLock<Option<Api>> = OnceLock::new();
@@ -129,11 +136,13 @@ impl Api {
         // SAFETY: the types match the declarations in TVM FFI's headers `c_api.h` and `c_env_api.h`. The name has 9
         // bytes.
         unsafe {
-            let get_global = library.get::<unsafe extern "C" fn(*const (*const u8, usize), *mut Raw) -> i32>(
-                "TVMFFIFunctionGetGlobal",
-            );
+            let get_global =
+                library.get::<unsafe extern "C" fn(*const Bytes, *mut Raw) -> i32>("TVMFFIFunctionGetGlobal");
             let mut array = null_mut();
-            get_global.ok()?(&(b"ffi.Array".as_ptr(), 9), &mut array);
+            let status = get_global.ok()?(&Bytes { data: b"ffi.Array".as_ptr(), len: 9 }, &mut array);
+            if status != 0 || array.is_null() {
+                return None;
+            }
             Some(Self {
                 retain: *library.get("TVMFFIObjectIncRef").ok()?,
                 release: *library.get("TVMFFIObjectDecRef").ok()?,
@@ -289,6 +298,7 @@ pub unsafe fn call<A, F: Function<A>>(
     count: i32,
     result: *mut Any,
 ) -> i32 {
+    let _context = ContextGuard::new();
     let called = catch_unwind(AssertUnwindSafe(|| {
         let given = match count {
             // The pointer may be null.

@@ -16,6 +16,7 @@ use warpsmith_runtime::Stream;
 use self::api::{Api, Raw};
 use crate::call::{Allocator, Frame};
 use crate::error::{Error, Result};
+use crate::library::ContextGuard;
 use crate::operator::{Function, Operator};
 use crate::tensor::{Origin, TensorMut};
 
@@ -191,6 +192,7 @@ pub unsafe fn call<A, F: Function<A>>(
     arguments: u64,
     results: u64,
 ) {
+    let context = ContextGuard::new();
     let called = catch_unwind(AssertUnwindSafe(|| {
         if arguments != F::ARGUMENTS.len() as u64 {
             return Err(Error::Torch(format!(
@@ -218,6 +220,7 @@ pub unsafe fn call<A, F: Function<A>>(
         }
         Ok(())
     }));
+    drop(context);
     let text = match called {
         Ok(Ok(())) => return,
         Ok(Err(error)) => error.to_string(),

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use warpsmith::profiler::{FileProfiler, Profiler};
 use warpsmith::{Device, Stream, nvtx};
+use warpsmith_python::expansion::ContextGuard;
 use warpsmith_python::{Error, Result};
 
 /// Adds the functions to the module.
@@ -33,6 +34,7 @@ fn open(device: Option<&Bound<'_, PyAny>>) -> Result<Device> {
 /// (in bytes), `multiprocessors` and `is_emulated`.
 #[pyfunction]
 fn devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    let _context = ContextGuard::new();
     let dictionary = |info: warpsmith::device::DeviceInfo| {
         let dictionary = PyDict::new(py);
         dictionary.set_item("id", info.id.to_string())?;
@@ -50,6 +52,7 @@ fn devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
 #[pyfunction]
 #[pyo3(signature = (device = None))]
 fn current_stream(device: Option<&Bound<'_, PyAny>>) -> Result<u64> {
+    let _context = ContextGuard::new();
     Ok(Stream::current(&open(device)?).handle().0)
 }
 
@@ -57,6 +60,7 @@ fn current_stream(device: Option<&Bound<'_, PyAny>>) -> Result<u64> {
 #[pyfunction]
 #[pyo3(signature = (device = None))]
 fn synchronize(py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> Result<()> {
+    let _context = ContextGuard::new();
     let device = open(device)?;
     Ok(py.detach(|| device.synchronize())?)
 }
@@ -65,6 +69,7 @@ fn synchronize(py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> Result<()> 
 #[pyfunction]
 #[pyo3(signature = (device = None))]
 fn memory_stats<'py>(py: Python<'py>, device: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyDict>> {
+    let _context = ContextGuard::new();
     let dictionary = PyDict::new(py);
     for (name, value) in open(device)?.memory().statistics().to_map() {
         dictionary.set_item(name, value)?;
@@ -76,6 +81,7 @@ fn memory_stats<'py>(py: Python<'py>, device: Option<&Bound<'py, PyAny>>) -> PyR
 #[pyfunction]
 #[pyo3(signature = (device = None))]
 fn memory_snapshot<'py>(py: Python<'py>, device: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
+    let _context = ContextGuard::new();
     let text = open(device)?.memory().snapshot().to_json();
     py.import("json")?.call_method1("loads", (text,))
 }
@@ -84,6 +90,7 @@ fn memory_snapshot<'py>(py: Python<'py>, device: Option<&Bound<'py, PyAny>>) -> 
 #[pyfunction]
 #[pyo3(signature = (device = None))]
 fn empty_cache(py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> Result<u64> {
+    let _context = ContextGuard::new();
     let device = open(device)?;
     Ok(py.detach(|| device.memory().empty_cache())?)
 }
@@ -94,6 +101,7 @@ static PROFILER: Mutex<Option<FileProfiler>> = Mutex::new(None);
 /// Starts a profiler that records the devices and the host, and writes the trace to a file.
 #[pyfunction]
 fn start_profiler(py: Python<'_>, path: PathBuf) -> Result<()> {
+    let _context = ContextGuard::new();
     let profiler = py.detach(|| Profiler::to_file(path))?;
     *PROFILER.lock().unwrap_or_else(PoisonError::into_inner) = Some(profiler);
     Ok(())
@@ -102,6 +110,7 @@ fn start_profiler(py: Python<'_>, path: PathBuf) -> Result<()> {
 /// Stops the profiler, completes the trace file, and returns the number of records.
 #[pyfunction]
 fn stop_profiler(py: Python<'_>) -> Result<u64> {
+    let _context = ContextGuard::new();
     let profiler = PROFILER.lock().unwrap_or_else(PoisonError::into_inner).take();
     let profiler =
         profiler.ok_or_else(|| Error::value("no profiler is running; call start_profiler(path) first"))?;

@@ -2,6 +2,8 @@
 
 import threading
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -190,3 +192,15 @@ def test_threads():
         thread.join(60)
         assert not thread.is_alive()
     assert not failed
+
+
+def test_an_operator_that_fails_releases_its_arguments():
+    x = np.ones((4, 8), dtype=np.float32)
+    references = sys.getrefcount(x)
+    for _ in range(10):
+        with pytest.raises(ValueError):
+            ops.softmax(x.astype(np.int32))
+        with pytest.raises(ValueError):
+            ops.add(x, x[:2])
+        ops.exp(x)
+    assert sys.getrefcount(x) == references

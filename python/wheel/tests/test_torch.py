@@ -83,3 +83,11 @@ def test_wrong_arguments():
         operators.exp(x.t())
     with pytest.raises(RuntimeError, match="complex64"):
         operators.exp(x.to(torch.complex64))
+
+
+def test_lazy_conjugates_are_rejected():
+    z = torch.complex(torch.ones(4), torch.ones(4))
+    with pytest.raises(ValueError, match="resolve_neg"):
+        ops.exp(z.conj().imag)
+    # PyTorch resolves the argument of an operator.
+    torch.testing.assert_close(torch.ops.warpsmith.exp(z.conj().imag), torch.exp(-torch.ones(4)))

@@ -67,9 +67,9 @@ def test_errors(device):
     x = given(device, X)
     with pytest.raises(ValueError, match="shape"):
         MODULE.add(x, x[:, :7])
-    with pytest.raises(TypeError, match="`y` is None, not a tensor"):
+    with pytest.raises(TypeError, match="`y` must be a tensor, not None"):
         MODULE.add(x, None)
-    with pytest.raises(TypeError, match="`k` is a float, not of type int"):
+    with pytest.raises(TypeError, match="`k` must be of type int, not a float"):
         MODULE.top_k(x, 2.5)
     with pytest.raises(TypeError, match=r"1 arguments for \(x, k\)"):
         MODULE.top_k(x)

@@ -47,9 +47,14 @@ def enable():
     torch.cuda.memory.change_current_allocator(pluggable_allocator())
 
 
+@functools.cache
+def _segment_allocator():
+    return torch.cuda.memory.CUDAPluggableAllocator(_native.__file__, "warpsmith_allocate_segment", "warpsmith_free")
+
+
 def mem_pool(**options):
     """Returns a ``torch.cuda.MemPool`` whose segments come from Warpsmith's allocator.
 
     ``options`` are passed to ``torch.cuda.MemPool``.
     """
-    return torch.cuda.MemPool(pluggable_allocator().allocator(), **options)
+    return torch.cuda.MemPool(_segment_allocator().allocator(), **options)

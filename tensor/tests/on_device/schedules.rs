@@ -110,7 +110,7 @@ fn schedules_that_there_are_not_are_named() {
         assert!(matches!(error.downcast_ref(), Some(TensorError::Schedule { .. })), "{error}");
         error.to_string()
     };
-    assert!(refused([64, 64], 1, 1, false).contains("tiles of 64 x 64: there are"));
+    assert!(refused([64, 64], 1, 1, false).contains("tiles of 64 x 64: tiles must have"));
     assert!(refused(LARGE, 3, 1, false).contains("clusters of 3 blocks"));
     assert!(refused([64, 128], 2, 8, false).contains("split_k 8 with clusters of 2 tiles"));
     assert!(refused(LARGE, 1, 0, false).contains("split_k 0 with"));
