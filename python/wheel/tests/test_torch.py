@@ -5,6 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import warpsmith.torch  # noqa: E402
+from warpsmith import ops  # noqa: E402
 
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 operators = torch.ops.warpsmith
