@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-FORMS = ("native", "expandable", "warpsmith", "mem_pool")
+FORMS = ("native", "expandable", "warpsmith", "warpsmith expandable", "mem_pool")
 STEPS = 40
 
 
@@ -119,19 +119,21 @@ def side_stream(torch):
 def run(form):
     if form == "expandable":
         os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+    elif form == "warpsmith expandable":
+        os.environ["WARPSMITH_ALLOC_CONF"] = "expandable_segments:True"
     import torch
 
     torch.backends.cudnn.deterministic = True
     result = {"torch": torch.__version__}
     pool = None
-    if form in ("warpsmith", "mem_pool"):
+    if form not in ("native", "expandable"):
         import warpsmith
         import warpsmith.allocator
 
-        if form == "warpsmith":
-            warpsmith.allocator.enable()
-        else:
+        if form == "mem_pool":
             pool = warpsmith.allocator.mem_pool()
+        else:
+            warpsmith.allocator.enable()
 
     def all_work():
         result["side stream"] = side_stream(torch)
@@ -144,7 +146,7 @@ def run(form):
             all_work()
     else:
         all_work()
-    if form == "warpsmith":
+    if form.startswith("warpsmith"):
         statistics = warpsmith.memory_stats()
         result["peak MiB"] = statistics["reserved_bytes.all.peak"] / 2**20
         result["retries"] = statistics["num_alloc_retries"]
