@@ -24,7 +24,7 @@ use super::{DLDataType, DlpackError, Element};
 /// // SAFETY: the tensor was just exported, and all work on it is on `stream`.
 /// let mut tensor = unsafe { Imported::from_raw(raw.as_ptr()) }?.into_tensor(&stream)?;
 /// assert_eq!((tensor.shape(), tensor.strides()), (&[2, 2][..], &[3, 1][..]));
-/// let mut rows = DeviceBuffer::zeros(&stream, 4)?;
+/// let mut rows = DeviceBuffer::<u8>::zeros(&stream, 4)?;
 /// stream.copy_rows(tensor.as_2d()?, rows.as_2d_mut(2, 2)?)?;
 /// assert_eq!(rows.to_host()?, [2, 3, 5, 6]);
 /// stream.copy_rows(rows.as_2d(2, 2)?, tensor.as_2d_mut()?)?;
