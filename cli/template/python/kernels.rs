@@ -33,8 +33,10 @@ pub fn rms_norm<T: Float<Accumulator = f32>, const VECTORS: usize>(
     assert!(columns <= threads * VECTORS * WIDTH, "a row has too many columns for a block");
     let (x, residual, weight) = (x.as_ptr().wrapping_add(first), residual.as_ptr().wrapping_add(first), weight.as_ptr());
     let (sum, out) = (sum.as_mut_ptr().wrapping_add(first), out.as_mut_ptr().wrapping_add(first));
-    let starts = [x, residual, weight, sum.cast_const(), out.cast_const()];
-    let is_aligned = columns.is_multiple_of(WIDTH) & starts.into_iter().all(aligned::<T, WIDTH>);
+    // A loop over an array of these pointers would put the array into local memory.
+    let are_inputs_aligned = aligned::<T, WIDTH>(x) & aligned::<T, WIDTH>(residual) & aligned::<T, WIDTH>(weight);
+    let are_outputs_aligned = aligned::<T, WIDTH>(sum) & aligned::<T, WIDTH>(out);
+    let is_aligned = columns.is_multiple_of(WIDTH) & are_inputs_aligned & are_outputs_aligned;
     assert!(is_aligned, "a row does not consist of aligned vectors");
 
     // Adjacent threads process adjacent vectors.

@@ -20,7 +20,7 @@ fn caching_off() -> bool {
 }
 
 /// Returns the device under test with a separate allocator.
-fn device_with(options: &str) -> Device {
+pub fn device_with(options: &str) -> Device {
     let device = device();
     let options: AllocatorOptions = options.parse().unwrap();
     let caching = options.caching && !caching_off();

@@ -4,11 +4,12 @@
 use std::collections::HashSet;
 use std::sync::mpsc;
 
+use crate::allocator::device_with;
 use crate::alone::only_alone;
 use crate::turn;
 use crate::under_test::{device, shared_device};
 use warpsmith_runtime::driver::CaptureMode;
-use warpsmith_runtime::{Device, DeviceBuffer, Error, GraphError, Pending, PinnedBuffer, Stream};
+use warpsmith_runtime::{Device, DeviceBuffer, Error, GraphError, MemoryPool, Pending, PinnedBuffer, Stream};
 
 #[test]
 fn pools_give_streams_of_each_priority() {
@@ -101,6 +102,43 @@ fn a_stream_that_its_owner_captures() {
     unsafe {
         driver.memory_free(context, bytes).unwrap();
         driver.stream_destroy(context, raw);
+    }
+}
+
+/// Memory for such a graph comes from a pool, as in PyTorch's graphs.
+#[test]
+fn a_pool_grows_while_its_owner_captures_the_stream() {
+    const MIB: usize = 1 << 20;
+    let _turn = turn();
+    for options in ["", "expandable_segments:True"] {
+        let device = device_with(options);
+        // SAFETY: its methods receive only live handles of this device.
+        let (driver, context) = unsafe { device.driver() };
+        let raw = driver.stream_create(context, 0).unwrap();
+        // SAFETY: the stream belongs to this context and lives until everything on it is dropped.
+        let stream = unsafe { Stream::adopt_unchecked(&device, raw) }.unwrap();
+        let pool = MemoryPool::new(&device).unwrap();
+        let guard = pool.enter().unwrap();
+        drop(DeviceBuffer::<u8>::zeros(&stream, 40 * MIB).unwrap());
+        driver.capture_begin(context, raw, CaptureMode::Global).unwrap();
+        // The free block does not suffice, and the stream must not be asked whether it is idle.
+        let mut buffer = DeviceBuffer::<u8>::uninit(&stream, 60 * MIB).unwrap();
+        stream.memset(&mut buffer, 3).unwrap();
+        pool.empty_cache().unwrap();
+        device.memory().empty_cache().unwrap();
+        let graph = driver.capture_end(context, raw).unwrap();
+        let exec = driver.graph_instantiate(context, graph).unwrap();
+        // SAFETY: the graph's memory is alive, and the handles are not used again.
+        unsafe {
+            driver.graph_launch(context, exec, raw).unwrap();
+            stream.synchronize().unwrap();
+            driver.graph_exec_destroy(context, exec);
+            driver.graph_destroy(context, graph);
+        }
+        assert!(buffer.to_host().unwrap().iter().all(|byte| *byte == 3), "{options}");
+        drop((guard, buffer, stream));
+        // SAFETY: the stream is no longer used.
+        unsafe { driver.stream_destroy(context, raw) };
     }
 }
 

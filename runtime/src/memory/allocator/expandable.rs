@@ -327,7 +327,8 @@ fn spare_pages(
         return Ok(());
     }
     let Order::Stream(stream) = state.home().order else { return Ok(()) };
-    if !device.call(|driver, context| driver.stream_query(context, stream))? {
+    // Other code, such as PyTorch, may be capturing a stream that the runtime has adopted.
+    if state.is_captured(device)? || !device.call(|driver, context| driver.stream_query(context, stream))? {
         return Ok(());
     }
     // The smallest blocks are used first, because they are least likely to serve a request.
@@ -452,6 +453,9 @@ pub(super) fn release(memory: &CachingAllocator, device: &Device, state: &mut Ar
     let Some(_outside) = memory.outside_captures() else { return Ok(0) };
     let free = [Kind::Small, Kind::Large].map(|kind| expandable_blocks(state, kind)).concat();
     if !free.is_empty() {
+        if state.is_captured(device)? {
+            return Ok(0);
+        }
         state.wait_until_idle(device)?;
     }
     let mut released = 0;

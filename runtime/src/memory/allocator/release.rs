@@ -33,6 +33,9 @@ impl CachingAllocator {
             return Ok(0);
         }
         let Some(_outside) = self.outside_captures() else { return Ok(0) };
+        if state.is_captured(device)? {
+            return Ok(0);
+        }
         state.wait_until_idle(device)?;
         let mut bytes = 0;
         for &block in blocks {

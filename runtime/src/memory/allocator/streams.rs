@@ -15,7 +15,7 @@ use super::lock::{Guard, Lock};
 use super::policy::Policy;
 use super::{Allocation, CachingAllocator, Registry};
 use crate::device::Device;
-use crate::driver::{Context, Driver, EventHandle, StreamHandle};
+use crate::driver::{CaptureStatus, Context, Driver, EventHandle, StreamHandle};
 use crate::error::Result;
 use crate::memory::statistics::PoolId;
 use crate::stream::Stream;
@@ -107,6 +107,14 @@ impl ArenaGuard<'_> {
             // SAFETY: nothing waits for the event, and its handle is discarded here.
             unsafe { driver.event_destroy(context, event) };
         }
+    }
+
+    /// Returns true if the runtime or other code is capturing the arena's stream. Waiting for the stream, or asking
+    /// whether its work has finished, would invalidate the capture.
+    pub fn is_captured(&self, device: &Device) -> Result<bool> {
+        let Order::Stream(stream) = self.0.home.order else { return Ok(false) };
+        let status = device.call(|driver, context| driver.capture_status(context, stream))?;
+        Ok(status != CaptureStatus::None)
     }
 
     /// Waits for all work that may still use the free blocks.
