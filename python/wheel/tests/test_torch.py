@@ -8,6 +8,7 @@ import warpsmith.torch  # noqa: E402
 from warpsmith import ops  # noqa: E402
 
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
+NO_FLOAT64 = {"matmul", "attention"}
 operators = torch.ops.warpsmith
 
 
@@ -49,6 +50,13 @@ def test_operator(name, device):
     torch.testing.assert_close(result, warpsmith.torch.EQUAL[name](*values), rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(result, getattr(warpsmith.ops, name)(*values), rtol=0, atol=0)
     torch.library.opcheck(operator.default, differentiable(values), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", sorted(set(warpsmith.ops.__all__) - {"argmin", "argmax", "argsort"} - NO_FLOAT64))
+def test_gradcheck(name, device):
+    values = [value.double() if isinstance(value, torch.Tensor) else value for value in arguments(name, device)]
+    assert torch.autograd.gradcheck(getattr(operators, name), differentiable(values))
 
 
 @pytest.mark.parametrize("device", DEVICES)
