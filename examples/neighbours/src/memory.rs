@@ -21,7 +21,7 @@ pub fn adopt(theirs: &Arc<CudaStream>) -> Result<Stream, Error> {
     }
     let device = Device::cuda(context.ordinal() as u32)?;
     // SAFETY: the stream belongs to the primary context, and the owner keeps it alive.
-    unsafe { Stream::adopt_with_owner(&device, StreamHandle(theirs.cu_stream() as u64), theirs.clone()) }
+    unsafe { Stream::adopt(&device, StreamHandle(theirs.cu_stream() as u64), theirs.clone()) }
 }
 
 /// Converts memory of cudarc to a buffer on the same stream, without a copy. When the buffer is dropped, cudarc frees

@@ -57,7 +57,7 @@ pub(crate) unsafe fn adopt(device: &Device, stream: Option<i64>) -> Result<Optio
         Some(stream) => return Err(DlpackError::Stream { stream }.into()),
     };
     // SAFETY: guaranteed by the caller for a handle; the legacy default stream is never destroyed.
-    unsafe { Stream::adopt(device, StreamHandle(handle as u64)) }.map(Some)
+    unsafe { Stream::adopt(device, StreamHandle(handle as u64), ()) }.map(Some)
 }
 
 /// A buffer that is being exported to a DLPack consumer. Set the shape, make the consumer's stream wait, and then take

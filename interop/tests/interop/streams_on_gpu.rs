@@ -13,7 +13,7 @@ fn each_stream_argument_waits_for_the_producer() {
     let device = under_test::gpu();
     let [home, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
     // SAFETY: the legacy default stream is never destroyed.
-    let legacy = unsafe { Stream::adopt(&device, StreamHandle(1)) }.unwrap();
+    let legacy = unsafe { Stream::adopt(&device, StreamHandle(1), ()) }.unwrap();
     assert_eq!(stream_argument(&legacy), Some(1));
     for (argument, consumer) in
         [(None, &legacy), (Some(1), &legacy), (Some(2), &legacy), (stream_argument(&other), &other)]

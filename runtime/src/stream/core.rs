@@ -156,14 +156,14 @@ impl Shared {
         &self.device
     }
 
-    /// Keeps `owner` until the last handle is dropped. Returns it if the stream already has an owner.
-    pub(super) fn keep(&self, owner: Option<StreamOwner>) -> Option<StreamOwner> {
+    /// Keeps `owner` until the last handle is dropped. Returns `owner` if the stream already has an owner other than
+    /// `()`, and otherwise the replaced owner.
+    pub(super) fn keep(&self, owner: StreamOwner) -> Option<StreamOwner> {
         let mut kept = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.is_some() {
-            return owner;
+        if kept.as_ref().is_some_and(|kept| !kept.is::<()>()) {
+            return Some(owner);
         }
-        *kept = owner;
-        None
+        kept.replace(owner)
     }
 
     /// Returns a handle of a stream that `device` owns.

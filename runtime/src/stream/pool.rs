@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::Stream;
 use super::captures::Captures;
-use super::core::{Ownership, Shared, StreamCore, StreamOwner};
+use super::core::{Ownership, Shared, StreamCore};
 use super::round_robin::RoundRobin;
 use crate::device::{Device, EventPool, Part};
 use crate::driver::{Context, Driver, StreamHandle};
@@ -146,30 +146,17 @@ impl Stream {
         Ok(Self(shared.first_handle(device)))
     }
 
-    /// Adopts a stream that other code, for example `cudarc`, `cust` or a C++ library, created. The stream is
-    /// identified by the driver's ID, so a second adoption returns the same stream. A different stream that happens to
-    /// reuse the same handle is not mistaken for it.
+    /// Adopts a stream that other code, for example `cudarc`, `cust` or a C++ library, created, and keeps `owner` until
+    /// the last handle to the stream and the last buffer that was used on it are dropped. The owner can be an `Arc` of
+    /// the other library's stream. Pass `()` for a stream that outlives every use.
     ///
-    /// If the owner destroys the stream too early, in violation of the safety requirements below, later calls fail with
+    /// The stream is identified by the driver's ID, so a second adoption returns the same stream. A different stream
+    /// that happens to reuse the same handle is not mistaken for it. The owner is dropped immediately if the call
+    /// fails, or if an earlier adoption of the stream already has an owner.
+    ///
+    /// If the stream is destroyed too early, in violation of the safety requirements below, later calls fail with
     /// [`Error::StreamDestroyed`] if the handle now belongs to another stream or if the driver reports that it is
     /// invalid. CUDA may also crash.
-    ///
-    /// # Errors
-    /// Returns [`Error::StreamDestroyed`] for a handle that is unknown to the driver, [`Error::PerThreadStream`] for
-    /// CUDA's per-thread default stream, or any other driver error.
-    ///
-    /// # Safety
-    /// The stream must belong to this device's primary context. It must not be destroyed before every handle to it and
-    /// every buffer that was used on it is dropped. The stream must not be in a capture at the time of the call.
-    pub unsafe fn adopt(device: &Device, handle: StreamHandle) -> Result<Self> {
-        // SAFETY: guaranteed by the caller.
-        unsafe { Self::adopt_kept(device, handle, None) }
-    }
-
-    /// Like [`Self::adopt`], but for a stream that `owner` keeps alive. The owner can be an `Arc` of the other
-    /// library's stream. It is dropped after the last handle to the stream and the last buffer that was used on it are
-    /// dropped. It is dropped immediately if the call fails, or if an earlier adoption of the stream already has an
-    /// owner.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -179,7 +166,7 @@ impl Stream {
     /// let device = Device::emulated(0)?;
     /// let theirs = Arc::new(Stream::new(&device)?);
     /// // SAFETY: the owner keeps the stream alive.
-    /// let ours = unsafe { Stream::adopt_with_owner(&device, theirs.handle(), theirs.clone()) }?;
+    /// let ours = unsafe { Stream::adopt(&device, theirs.handle(), theirs.clone()) }?;
     /// let buffer = DeviceBuffer::from_host(&ours, &[1.0f32])?;
     /// drop(ours);
     /// assert_eq!(Arc::strong_count(&theirs), 2);
@@ -190,23 +177,14 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// Returns the same errors as [`Self::adopt`].
+    /// Returns [`Error::StreamDestroyed`] for a handle that is unknown to the driver, [`Error::PerThreadStream`] for
+    /// CUDA's per-thread default stream, or any other driver error.
     ///
     /// # Safety
-    /// The stream must belong to this device's primary context, and must exist until the owner is dropped. The stream
-    /// must not be in a capture at the time of the call.
-    pub unsafe fn adopt_with_owner(
-        device: &Device,
-        handle: StreamHandle,
-        owner: impl Any + Send,
-    ) -> Result<Self> {
-        // SAFETY: the owner keeps the stream alive; the caller guarantees the other conditions.
-        unsafe { Self::adopt_kept(device, handle, Some(Box::new(owner))) }
-    }
-
-    /// # Safety
-    /// Unless there is an owner, the requirements of [`Self::adopt`] apply.
-    unsafe fn adopt_kept(device: &Device, handle: StreamHandle, owner: Option<StreamOwner>) -> Result<Self> {
+    /// The stream must belong to this device's primary context, and must exist until the owner is dropped; with `()`,
+    /// until every handle to it and every buffer that was used on it is dropped. The stream must not be in a capture at
+    /// the time of the call.
+    pub unsafe fn adopt(device: &Device, handle: StreamHandle, owner: impl Any + Send) -> Result<Self> {
         if handle == PER_THREAD && !device.is_emulated() {
             return Err(Error::PerThreadStream);
         }
@@ -228,7 +206,7 @@ impl Stream {
                 let found = Self(*entry);
                 drop(adopted);
                 // An owner that is not needed is dropped here, without the lock.
-                drop(found.shared().keep(owner));
+                drop(found.shared().keep(Box::new(owner)));
                 return Ok(found);
             }
         }
@@ -237,7 +215,7 @@ impl Stream {
         adopted.push((number, Entry(shared)));
         drop(adopted);
         let stream = Self(shared);
-        stream.shared().keep(owner);
+        stream.shared().keep(Box::new(owner));
         Ok(stream)
     }
 

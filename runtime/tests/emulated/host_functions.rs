@@ -134,7 +134,7 @@ fn a_lost_devices_adopted_stream_is_awaited() {
     // SAFETY: its methods receive only live handles and memory of this device.
     let handle = driver.stream_create(unsafe { device.driver() }.1, 0).unwrap();
     // SAFETY: the stream lives as long as the driver.
-    let stream = unsafe { Stream::adopt(&device, handle) }.unwrap();
+    let stream = unsafe { Stream::adopt(&device, handle, ()) }.unwrap();
     let running = Arc::new(AtomicBool::new(false));
     let (go, wait) = mpsc::channel::<()>();
     let (started, begins) = mpsc::channel();

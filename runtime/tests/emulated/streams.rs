@@ -169,7 +169,7 @@ fn a_destroyed_adopted_stream_is_an_error() {
     let raw = driver.stream_create(context, 0).unwrap();
     // SAFETY: the stream belongs to this context; its early destruction is the subject of the test, on the emulated
     // device.
-    let stream = unsafe { Stream::adopt(&device, raw) }.unwrap();
+    let stream = unsafe { Stream::adopt(&device, raw, ()) }.unwrap();
     let mut buffer = DeviceBuffer::<u32>::zeros(&stream, 3).unwrap();
     // SAFETY: as above.
     unsafe { driver.stream_destroy(context, raw) };
@@ -184,9 +184,9 @@ fn a_destroyed_adopted_stream_is_an_error() {
     is_told(stream.query().unwrap_err());
     is_told(device.default_stream().wait_stream(&stream).unwrap_err());
     // SAFETY: the call fails, so the handle is not used.
-    is_told(unsafe { Stream::adopt(&device, raw) }.unwrap_err());
+    is_told(unsafe { Stream::adopt(&device, raw, ()) }.unwrap_err());
     // SAFETY: as above.
-    is_told(unsafe { Stream::adopt(&device, StreamHandle(u64::MAX)) }.unwrap_err());
+    is_told(unsafe { Stream::adopt(&device, StreamHandle(u64::MAX), ()) }.unwrap_err());
     drop((buffer, stream));
     assert!(!device.is_lost());
     let other = DeviceBuffer::from_host(&device.default_stream(), &[1u8]).unwrap();
@@ -198,11 +198,9 @@ fn an_adopted_streams_owner_is_dropped_after_its_last_use() {
     let (_, device) = device();
     let theirs = Arc::new(Stream::new(&device).unwrap());
     // SAFETY: the owner keeps the stream, or the call fails.
-    let adopt = |handle, owner: &Arc<Arc<Stream>>| unsafe {
-        Stream::adopt_with_owner(&device, handle, owner.clone())
-    };
+    let adopt = |handle, owner: &Arc<Arc<Stream>>| unsafe { Stream::adopt(&device, handle, owner.clone()) };
     // SAFETY: `theirs` outlives the handle.
-    let without = unsafe { Stream::adopt(&device, theirs.handle()) }.unwrap();
+    let without = unsafe { Stream::adopt(&device, theirs.handle(), ()) }.unwrap();
     let owners = [(); 3].map(|()| theirs.clone()).map(Arc::new);
     let ours = adopt(theirs.handle(), &owners[0]).unwrap();
     assert_eq!(ours, without);

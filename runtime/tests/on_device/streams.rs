@@ -53,9 +53,9 @@ fn a_foreign_stream_works_until_destroyed() {
     let (driver, context) = unsafe { device.driver() };
     let raw = driver.stream_create(context, -1).unwrap();
     // SAFETY: the stream belongs to this context and lives until everything on it is dropped.
-    let stream = unsafe { Stream::adopt(&device, raw) }.unwrap();
+    let stream = unsafe { Stream::adopt(&device, raw, ()) }.unwrap();
     // SAFETY: as above.
-    assert_eq!(unsafe { Stream::adopt(&device, raw) }.unwrap(), stream);
+    assert_eq!(unsafe { Stream::adopt(&device, raw, ()) }.unwrap(), stream);
     let buffer = DeviceBuffer::from_host(&stream, &[7u32; 1000]).unwrap();
     let copy = buffer.clone_on(&device.default_stream()).unwrap();
     assert_eq!(copy.to_host().unwrap(), [7; 1000]);
@@ -151,7 +151,7 @@ fn a_stream_that_its_owner_destroyed_is_told() {
     let (driver, context) = unsafe { device.driver() };
     let raw = driver.stream_create(context, 0).unwrap();
     // SAFETY: the stream belongs to this context, and its early destruction is the subject of the test.
-    let stream = unsafe { Stream::adopt(&device, raw) }.unwrap();
+    let stream = unsafe { Stream::adopt(&device, raw, ()) }.unwrap();
     stream.synchronize().unwrap();
     // SAFETY: as above.
     unsafe { driver.stream_destroy(context, raw) };
