@@ -75,11 +75,12 @@ usage: cargo xtask COMMAND
   licenses     fail on dependencies whose license deny.toml does not allow
   neighbours   test the example that exchanges memory with candle and cudarc, on the emulated device
   minimal      check the workspace with the lowest versions of dependencies that the manifests allow
-  package      make the packages as they are published, with their GPU image, and verify them
+  package      make the packages as they are published, with their GPU image; verify them, install the command from
+               them, and build, test and run a project of `warpsmith new` with the packages alone
+  docs-rs      build the documentation of the published packages as docs.rs does
   python [--torch]
                build, install and test the Python wheel and a package of `warpsmith new --python`, with NumPy; with
                --torch, PyTorch too, which is some 3 GB
-  scaffold     build and run a project of `warpsmith new` with the packages alone
   bundle [NAME…]
                pack tests, benches and the command into target/bundle/ for a GPU machine without Rust; only those
                of the packages NAME, such as ops, tensor, runtime
@@ -112,10 +113,7 @@ fn main() -> ExitCode {
         ["minimal"] => minimal::check(&root),
         ["neighbours"] => neighbours::check(&root),
         ["package"] => package::package(&root),
-        ["scaffold"] => {
-            let build = ["test", "--workspace", "--no-run"];
-            process::step("project of a user", || package::scaffold(&root, &build, |command| command))
-        }
+        ["docs-rs"] => documentation::docs_rs(&root),
         ["python"] => python::python(&root, false),
         ["python", "--torch"] => python::python(&root, true),
         ["bundle", names @ ..] => bundle::bundle(&root, names),
