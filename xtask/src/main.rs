@@ -140,3 +140,31 @@ fn root() -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     package.parent().unwrap_or(package).to_path_buf()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workflows_pin_actions_and_use_the_msrv() {
+        let read = |file: &str| std::fs::read_to_string(root().join(file)).unwrap();
+        let manifest = read("Cargo.toml");
+        let msrv =
+            manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap().trim_matches('"');
+        let image = format!("rust:{msrv}-bookworm");
+        assert!(read(".devcontainer/devcontainer.json").contains(&image), "{image}");
+        for file in [".github/workflows/ci.yml", ".github/workflows/release.yml"] {
+            let text = read(file);
+            assert!(text.contains(&image), "{file}: {image}");
+            let actions: Vec<&str> =
+                text.lines().filter_map(|line| line.trim().strip_prefix("- uses: ")).collect();
+            assert!(!actions.is_empty(), "{file}");
+            for action in actions {
+                let commit =
+                    action.split_once('@').map_or("", |(_, rest)| rest.split(' ').next().unwrap_or(rest));
+                let is_pinned = commit.len() == 40 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+                assert!(is_pinned, "{file}: {action} is not pinned by a commit hash");
+            }
+        }
+    }
+}

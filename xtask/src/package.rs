@@ -43,7 +43,7 @@ fn project(root: &Path, archives: &[PathBuf], lint: fn(&mut Command) -> &mut Com
 }
 
 /// Maximum size of a package on crates.io, in bytes.
-const LIMIT: u64 = 10 << 20;
+const LIMIT: u64 = 10_000_000;
 
 /// Creates all published packages, and returns their archives.
 fn pack(root: &Path, options: &[&str]) -> Result<Vec<PathBuf>> {
@@ -60,10 +60,10 @@ fn pack(root: &Path, options: &[&str]) -> Result<Vec<PathBuf>> {
     }
     let (bytes, file) = largest;
     let name = file.file_name().unwrap_or_default().to_string_lossy();
-    let text = format!("{name} has {:.1} MiB", bytes as f64 / f64::from(1 << 20));
+    let text = format!("{name} has {:.1} MB", bytes as f64 / 1e6);
     if bytes > LIMIT {
         return Err(Error::Unexpected(format!(
-            "{text}, and crates.io accepts 10 MiB: exclude files or split the package"
+            "{text}, and crates.io accepts 10 MB: exclude files or split the package"
         )));
     }
     println!("    {} packages; the largest, {text}", archives.len());
