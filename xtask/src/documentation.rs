@@ -45,7 +45,7 @@ pub fn docs_rs(root: &Path) -> Result<()> {
         }
     }
     doc.env("DOCS_RS", "1").env("CARGO_NET_OFFLINE", "true").env("RUSTC_BOOTSTRAP", "1");
-    doc.env("RUSTFLAGS", "--cfg=docsrs").env("RUSTDOCFLAGS", "--cfg=docsrs -Dwarnings");
+    doc.env("RUSTDOCFLAGS", "--cfg=docsrs -Dwarnings");
     doc.env("WARPSMITH_DEVICE_RUSTC", "/no/such/rustc").env("CARGO_TARGET_DIR", &folder);
     run(&mut doc)?;
     let page = folder.join("doc/warpsmith/index.html");
