@@ -59,6 +59,7 @@
     allow(internal_features)
 )]
 #![deny(missing_docs)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 extern crate self as gpu_std;
 

@@ -31,6 +31,7 @@
 //! thread that captures may itself use a library for the first time.
 
 #![deny(missing_docs)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // If no library is enabled, only `Vendor` is in use.
 #![cfg_attr(
     not(any(feature = "blas", feature = "dnn", feature = "fft", feature = "rand", feature = "sparse")),

@@ -53,7 +53,6 @@ pub mod transfer;
 
 pub use warpsmith_driver as driver;
 #[cfg(feature = "emulated")]
-#[cfg_attr(docsrs, doc(cfg(feature = "emulated")))]
 pub use warpsmith_emulated as emulated;
 
 pub use self::device::{Device, DeviceGuard, DeviceId, DeviceInfo, Uuid};

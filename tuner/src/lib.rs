@@ -23,6 +23,7 @@
 //! The crate contains no kernels. `warpsmith::bench` describes the kernels of `warpsmith::ops` and re-exports this
 //! crate. A program with its own kernels describes them with [`benchmark::Benchmark`].
 #![deny(missing_docs)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod benchmark;
 pub mod case;

@@ -75,11 +75,12 @@ usage: cargo xtask COMMAND
   licenses     fail on dependencies whose license deny.toml does not allow
   neighbours   test the example that exchanges memory with candle and cudarc, on the emulated device
   minimal      check the workspace with the lowest versions of dependencies that the manifests allow
-  package      make the packages as they are published, with their GPU image, and verify them
+  package      make the packages as they are published, with their GPU image; verify them, install the command from
+               them, and build, test and run a project of `warpsmith new` with the packages alone
+  docs-rs      build the documentation of the published packages as docs.rs does
   python [--torch]
                build, install and test the Python wheel and a package of `warpsmith new --python`, with NumPy; with
                --torch, PyTorch too, which is some 3 GB
-  scaffold     build and run a project of `warpsmith new` with the packages alone
   bundle [NAME…]
                pack tests, benches and the command into target/bundle/ for a GPU machine without Rust; only those
                of the packages NAME, such as ops, tensor, runtime
@@ -112,10 +113,7 @@ fn main() -> ExitCode {
         ["minimal"] => minimal::check(&root),
         ["neighbours"] => neighbours::check(&root),
         ["package"] => package::package(&root),
-        ["scaffold"] => {
-            let build = ["test", "--workspace", "--no-run"];
-            process::step("project of a user", || package::scaffold(&root, &build, |command| command))
-        }
+        ["docs-rs"] => documentation::docs_rs(&root),
         ["python"] => python::python(&root, false),
         ["python", "--torch"] => python::python(&root, true),
         ["bundle", names @ ..] => bundle::bundle(&root, names),
@@ -141,4 +139,32 @@ fn main() -> ExitCode {
 fn root() -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     package.parent().unwrap_or(package).to_path_buf()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workflows_pin_actions_and_use_the_msrv() {
+        let read = |file: &str| std::fs::read_to_string(root().join(file)).unwrap();
+        let manifest = read("Cargo.toml");
+        let msrv =
+            manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap().trim_matches('"');
+        let image = format!("rust:{msrv}-bookworm");
+        assert!(read(".devcontainer/devcontainer.json").contains(&image), "{image}");
+        for file in [".github/workflows/ci.yml", ".github/workflows/release.yml"] {
+            let text = read(file);
+            assert!(text.contains(&image), "{file}: {image}");
+            let actions: Vec<&str> =
+                text.lines().filter_map(|line| line.trim().strip_prefix("- uses: ")).collect();
+            assert!(!actions.is_empty(), "{file}");
+            for action in actions {
+                let commit =
+                    action.split_once('@').map_or("", |(_, rest)| rest.split(' ').next().unwrap_or(rest));
+                let is_pinned = commit.len() == 40 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+                assert!(is_pinned, "{file}: {action} is not pinned by a commit hash");
+            }
+        }
+    }
 }

@@ -1,9 +1,10 @@
 //! Tests the packages as published, and a new user's project that depends on them. Runs as `cargo xtask package` and as
 //! a step of the check.
 //!
-//! [`registry`] creates a local registry that replaces crates.io and contains the packages and a project's other
-//! dependencies. [`scaffold`] makes the `warpsmith` command write a project outside the repository. It builds, tests
-//! and runs the project with only that registry and without network access, and then again without a device toolchain.
+//! [`registry`] creates a local registry that replaces crates.io and contains the packages and all dependencies.
+//! [`prove`] installs the `warpsmith` command from that registry, and makes the command write a project outside the
+//! repository. It builds, tests and runs the project with only that registry and without network access, and then again
+//! without a device toolchain.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,31 +17,74 @@ use crate::check::{OWN_KERNELS, target_dir};
 use crate::error::{Error, Result};
 use crate::process::{ask, cargo, metadata, run, run_lines, step};
 
-/// Creates the packages with their GPU images, as published, and verifies each package by making Cargo unpack and build
-/// it.
+/// Creates the packages with their GPU images, as published. Makes Cargo unpack and build each package, and tests a
+/// user's project.
 pub fn package(root: &Path) -> Result<()> {
     step("GPU image", || {
         image(root, &mut cargo(root, ["build", "--release", "--package", "warpsmith", "--features", "full"]))
     })?;
-    step("packages", || {
-        let mut package = cargo(root, ["package", "--allow-dirty"]);
-        run(package.args(published(root)?).env("CARGO_TARGET_DIR", target_dir(root)))
-    })
+    let archives = step("packages", || pack(root, &[]))?;
+    step("project of a user", || project(root, &archives, |command| command))
 }
 
-/// Returns the Cargo arguments that select the workspace's published packages.
-fn published(root: &Path) -> Result<Vec<String>> {
+/// Checks that a project created by `warpsmith new` builds, tests and runs with only the published packages. `build` is
+/// the Cargo command that builds the facade in the test profile. `lint` makes Cargo lint the project while compiling it.
+pub fn scaffold(root: &Path, build: &[&str], lint: fn(&mut Command) -> &mut Command) -> Result<()> {
+    image(root, lint(&mut cargo(root, build)))?;
+    project(root, &pack(root, &["--no-verify", "--quiet"])?, lint)
+}
+
+fn project(root: &Path, archives: &[PathBuf], lint: fn(&mut Command) -> &mut Command) -> Result<()> {
+    let registry = registry(root, archives)?;
+    let outside = std::env::temp_dir().join(format!("warpsmith-scaffold-{}", std::process::id()));
+    let result = prove(root, &registry, &outside, lint);
+    let _ = fs::remove_dir_all(&outside);
+    result
+}
+
+/// Maximum size of a package on crates.io, in bytes.
+const LIMIT: u64 = 10_000_000;
+
+/// Creates all published packages, and returns their archives.
+fn pack(root: &Path, options: &[&str]) -> Result<Vec<PathBuf>> {
+    let target = target_dir(root);
+    let published = published(root)?;
+    let mut package = cargo(root, ["package", "--allow-dirty"]);
+    package.args(options).args(published.iter().flat_map(|(name, _)| ["--package", name]));
+    run(package.env("CARGO_TARGET_DIR", &target))?;
+    let archive = |(name, version)| target.join(format!("package/{name}-{version}.crate"));
+    let archives: Vec<PathBuf> = published.into_iter().map(archive).collect();
+    let mut largest = (0, Path::new(""));
+    for file in &archives {
+        largest = largest.max((fs::metadata(file).map_err(Error::file(file))?.len(), file));
+    }
+    let (bytes, file) = largest;
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let text = format!("{name} has {:.1} MB", bytes as f64 / 1e6);
+    if bytes > LIMIT {
+        return Err(Error::Unexpected(format!(
+            "{text}, and crates.io accepts 10 MB: exclude files or split the package"
+        )));
+    }
+    println!("    {} packages; the largest, {text}", archives.len());
+    Ok(archives)
+}
+
+/// Returns names and versions of the workspace's published packages.
+fn published(root: &Path) -> Result<Vec<(String, String)>> {
     let metadata = metadata(root, &["--no-deps"])?;
     let packages = metadata["packages"].as_array().map_or(&[][..], Vec::as_slice);
     // Cargo represents `publish = false` as an empty list of registries.
     let published = packages.iter().filter(|package| package["publish"].is_null());
-    let names: Vec<&str> = published.filter_map(|package| package["name"].as_str()).collect();
-    if let Some(name) = names.iter().find(|name| !is_ours(name)) {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let names: Vec<_> =
+        published.map(|package| (text(&package["name"]), text(&package["version"]))).collect();
+    if let Some((name, _)) = names.iter().find(|(name, _)| !is_ours(name)) {
         return Err(Error::Unexpected(format!(
             "the package `{name}` lacks the prefix `{PREFIX}`, so anybody may publish that name first: rename it, and keep the library's name with `[lib] name`"
         )));
     }
-    Ok(names.into_iter().flat_map(|name| ["--package".to_owned(), name.to_owned()]).collect())
+    Ok(names)
 }
 
 /// Prefix of published package names.
@@ -83,24 +127,16 @@ fn image(root: &Path, build: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Creates the local registry that replaces crates.io. It contains the packages and a project's dependencies.
-fn registry(root: &Path) -> Result<PathBuf> {
-    let target = target_dir(root);
-    let folder = target.join("registry");
-    let mut package = cargo(root, ["package", "--no-verify", "--allow-dirty", "--quiet"]);
-    run(package.args(published(root)?).env("CARGO_TARGET_DIR", &target))?;
-    let mut vendor = cargo(root, ["vendor", "--quiet", "--versioned-dirs", "--manifest-path", OWN_KERNELS]);
+/// Creates the local registry that replaces crates.io. It contains the packages and all dependencies.
+fn registry(root: &Path, archives: &[PathBuf]) -> Result<PathBuf> {
+    let folder = target_dir(root).join("registry");
+    let mut vendor = cargo(root, ["vendor", "--quiet", "--versioned-dirs", "--sync", OWN_KERNELS]);
     // The device toolchain compiles core from its sources, and resolves the dependencies of the rest of the standard
     // library.
     vendor.arg("--sync").arg(standard_library()?).arg(&folder);
     vendor.env("RUSTC_BOOTSTRAP", "1").stdout(std::process::Stdio::null());
     run(&mut vendor)?;
-    let made = target.join("package");
-    for entry in fs::read_dir(&made).map_err(Error::file(&made))?.filter_map(std::result::Result::ok) {
-        if entry.path().extension().is_some_and(|extension| extension == "crate") {
-            unpack(&entry.path(), &folder)?;
-        }
-    }
+    archives.iter().try_for_each(|archive| unpack(archive, &folder))?;
     Ok(folder)
 }
 
@@ -155,18 +191,6 @@ fn sum(folder: &Path) -> Result<u64> {
     Ok(hash)
 }
 
-/// Checks that a project created by `warpsmith new` builds, tests and runs with only the published packages. `build` is
-/// the Cargo command that builds the facade and the `warpsmith` command in the test profile. `lint` makes Cargo lint
-/// the project while compiling it.
-pub fn scaffold(root: &Path, build: &[&str], lint: fn(&mut Command) -> &mut Command) -> Result<()> {
-    image(root, lint(&mut cargo(root, build)))?;
-    let registry = registry(root)?;
-    let outside = std::env::temp_dir().join(format!("warpsmith-scaffold-{}", std::process::id()));
-    let result = prove(root, &registry, &outside, lint);
-    let _ = fs::remove_dir_all(&outside);
-    result
-}
-
 /// Test that is added to the project. It checks that the facade contains its image without a device toolchain.
 const IMAGE_TEST: &str = "\
 #[test]
@@ -174,6 +198,15 @@ fn the_packaged_facade_has_its_image() {
     assert_eq!(warpsmith::IMAGE.missing(), None);
 }
 ";
+
+/// Profile of the command, which is that of the project, so that both share their dependencies.
+const PROFILE: [&str; 5] = [
+    "profile.dev.debug='line-tables-only'",
+    "profile.dev.package.'*'.debug=false",
+    "profile.dev.package.warpsmith-gpu-std.opt-level=3",
+    "profile.dev.package.warpsmith-emulator.opt-level=3",
+    "profile.dev.package.corosensei.opt-level=3",
+];
 
 fn prove(root: &Path, registry: &Path, outside: &Path, lint: fn(&mut Command) -> &mut Command) -> Result<()> {
     let write = |file: PathBuf, text: &str| {
@@ -184,11 +217,17 @@ fn prove(root: &Path, registry: &Path, outside: &Path, lint: fn(&mut Command) ->
         "[source.crates-io]\nreplace-with = \"packages\"\n[source.packages]\ndirectory = {:?}\n[net]\noffline = true\n",
         registry.to_string_lossy()
     );
-    write(outside.join(".cargo/config.toml"), &config)?;
-    let project = outside.join("own-kernels");
-    run(Command::new(target_dir(root).join("debug/warpsmith")).args(["new", "--registry"]).arg(&project))?;
-    write(project.join("tests/image.rs"), IMAGE_TEST)?;
+    let file = outside.join(".cargo/config.toml");
+    write(file.clone(), &config)?;
     let target = target_dir(root).join("scaffold");
+    let mut install = cargo(outside, ["install", "--debug", "warpsmith-cli", "--root"]);
+    // Cargo ignores the folder's own configuration when it installs a package.
+    install.arg(outside).arg("--config").arg(file).args(PROFILE.iter().flat_map(|of| ["--config", of]));
+    run(install.env("CARGO_TARGET_DIR", &target).env("CARGO_INCREMENTAL", "0"))?;
+    let warpsmith = outside.join("bin/warpsmith");
+    let project = outside.join("own-kernels");
+    run(Command::new(&warpsmith).args(["new", "--registry"]).arg(&project))?;
+    write(project.join("tests/image.rs"), IMAGE_TEST)?;
     let command = |arguments: &[&str]| {
         let mut command = cargo(&project, arguments);
         command.env("CARGO_TARGET_DIR", &target).env("CARGO_INCREMENTAL", "0");
@@ -234,7 +273,7 @@ fn prove(root: &Path, registry: &Path, outside: &Path, lint: fn(&mut Command) ->
     let mut without = command(&["test", "--features", "tune", "--tests"]);
     without.env("WARPSMITH_DEVICE_RUSTC", "/no/such/rustc").env_remove("WARPSMITH_REQUIRE_GPU_IMAGE");
     run(lint(&mut without))?;
-    find_fault(root, &project, &target)
+    find_fault(&warpsmith, &project, &target)
 }
 
 /// Uses items that require features that the project has not enabled. The compiler's errors must name these features.
@@ -284,13 +323,13 @@ fn neighbors_are_read() -> Result<(), Error> {
 ";
 
 /// Adds a faulty kernel to the project; `warpsmith check test` must find the fault.
-fn find_fault(root: &Path, project: &Path, target: &Path) -> Result<()> {
+fn find_fault(warpsmith: &Path, project: &Path, target: &Path) -> Result<()> {
     let kernels = project.join("kernels/src/lib.rs");
     let source = fs::read_to_string(&kernels).map_err(Error::file(&kernels))? + FAULT;
     fs::write(&kernels, &source).map_err(Error::file(&kernels))?;
     let test = project.join("tests/seeded.rs");
     fs::write(&test, FAULT_TEST).map_err(Error::file(&test))?;
-    let mut check = Command::new(target_dir(root).join("debug/warpsmith"));
+    let mut check = Command::new(warpsmith);
     check.args(["check", "test", "--test", "seeded"]).current_dir(project);
     check.env("CARGO_TARGET_DIR", target).env("CARGO_INCREMENTAL", "0").env("WARPSMITH_SKIP_GPU_IMAGE", "1");
     println!("    $ warpsmith check test --test seeded");
@@ -313,7 +352,7 @@ mod tests {
     fn published_packages_have_our_prefix() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let packages = published(root).unwrap();
-        assert!(packages.iter().any(|name| name == "warpsmith-gpu-std"), "{packages:?}");
+        assert!(packages.iter().any(|(name, _)| name == "warpsmith-gpu-std"), "{packages:?}");
         assert!(is_ours("warpsmith") && !is_ours("gpu-std") && !is_ours("warpsmithy"));
     }
 
