@@ -70,9 +70,10 @@ fn test(root: &Path, arguments: &[&str]) -> Result<()> {
         tests.arg("--");
     }
     LEFT_OUT.iter().for_each(|name| _ = tests.args(["--skip", name]));
-    let of_target = |name: &str| format!("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_{name}");
-    tests.env("RUSTC", &toolchain.rustc).env(of_target("LINKER"), LINKER);
-    tests.env(of_target("RUSTFLAGS"), flags.join(" ")).env(of_target("RUSTDOCFLAGS"), flags.join(" "));
+    tests.env("RUSTC", &toolchain.rustc).env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER);
+    ["CARGO_ENCODED_RUSTFLAGS", "CARGO_ENCODED_RUSTDOCFLAGS"]
+        .into_iter()
+        .for_each(|flag| _ = tests.env(flag, flags.join("\u{1f}")));
     tests.env("CARGO_TARGET_DIR", target_dir(root).join("aarch64")).env("CARGO_INCREMENTAL", "0");
     tests.env("WARPSMITH_GPU_ARCHS", "none").env_remove("WARPSMITH_REQUIRE_GPU_IMAGE");
     run(&mut tests)
@@ -131,7 +132,7 @@ fn sysroot(toolchain: &DeviceToolchain) -> Result<Option<PathBuf>> {
     let data = data_folder().ok_or(Error::Setup(warpsmith_builder::setup::SetupError::NoDataFolder))?;
     let folder = data.join("aarch64").join(&version);
     if !folder.exists() {
-        let temporary = folder.with_extension("part");
+        let temporary = data.join("aarch64/part");
         download(&format!("{package}:arm64={version}"), &temporary)
             .map_err(|error| missing(format!("{package} {version} for arm64 cannot be had: {error}")))?;
         fs::rename(temporary.join("unpacked"), &folder).map_err(Error::file(&folder))?;
