@@ -28,7 +28,23 @@ const BINFMT: &str = "/proc/sys/fs/binfmt_misc";
 const REGISTRATION: &str = "/usr/lib/binfmt.d/qemu-aarch64.conf";
 
 /// Test programs of the complete check. They take less than two minutes.
-const QUICK: [&str; 0] = [];
+const QUICK: [&str; 15] = [
+    "--package",
+    "warpsmith-emulator",
+    "--package",
+    "warpsmith-emulated",
+    "--package",
+    "warpsmith-driver",
+    "--package",
+    "warpsmith-runtime",
+    "--lib",
+    "--test",
+    "emulator",
+    "--test",
+    "driver",
+    "--test",
+    "store",
+];
 /// Packages whose tests are not built for aarch64.
 const EXCLUDED: [&str; 0] = [];
 /// Tests that are not run under QEMU, because they would fail for reasons that do not concern aarch64.
