@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::process::{ask, find};
 
 /// Kernels with one seeded bug each. The tests compare the findings with the seeded bug.
-pub const SEEDED: &[&str] = &["test", "--package", "seeded-bugs-gpu", "--test", "corpus"];
+const SEEDED: &[&str] = &["test", "--package", "seeded-bugs-gpu", "--test", "corpus"];
 const SEEDED_RELEASE: &[&str] = &["test", "--release", "--package", "seeded-bugs-gpu", "--test", "corpus"];
 /// Seeded bugs in programs with buffers and streams.
 const SEEDED_PROGRAM: &[&str] = &["test", "--package", "warpsmith-emulated", "--test", "checked"];
@@ -144,8 +144,7 @@ fn start(root: &Path, arguments: &[&str], rustc: Option<PathBuf>) -> Result<Outc
     run(&options).map_err(|error| Error::Unexpected(error.to_string()))
 }
 
-/// Runs cargo with instrumented kernels, which must have no findings.
-pub fn check(root: &Path, arguments: &[&str], rustc: Option<PathBuf>) -> Result<()> {
+fn check(root: &Path, arguments: &[&str], rustc: Option<PathBuf>) -> Result<()> {
     let outcome = start(root, arguments, rustc)?;
     for finding in &outcome.findings {
         println!("kernel `{}`: {}\n", finding.kernel, finding.text);
