@@ -234,7 +234,8 @@ fn ordinal(address: u64) -> Result<i32> {
     let (driver, context) = unsafe { device.driver() };
     let found = match address {
         0 => None,
-        _ => driver.memory_device(context, DevicePtr(address)).map_err(warpsmith_runtime::Error::from)?,
+        // The import reports an address that the driver does not know and the device cannot access.
+        _ => driver.memory_device(context, DevicePtr(address)).unwrap_or(None),
     };
     Ok(found.unwrap_or(device.id().ordinal()) as i32)
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
+use crate::aarch64;
 use crate::book;
 use crate::browser;
 use crate::check_kernels::check_device_library;
@@ -108,7 +109,8 @@ pub fn check(root: &Path) -> Result<()> {
         book::build_if_possible(root)
     };
     let checked_kernels = || check_device_library(root).map(drop);
-    let steps: [(&str, &dyn Fn() -> Result<()>); 15] = [
+    let aarch64 = || aarch64::quick(root);
+    let steps: [(&str, &dyn Fn() -> Result<()>); 16] = [
         ("format", &format),
         ("layers", &layers),
         ("licenses", &licenses),
@@ -124,6 +126,7 @@ pub fn check(root: &Path) -> Result<()> {
         ("examples", &examples),
         ("project of a user", &scaffold),
         ("Python", &python),
+        ("aarch64", &aarch64),
     ];
 
     let start = Instant::now();

@@ -14,6 +14,7 @@
 //! | [`book`], [`markdown`] | checks the pages of the guide, and builds the book |
 //! | [`benchmarks`] | checks that measurements are on separate pages and state their provenance |
 //! | [`fuzz`] | runs the fuzz targets |
+//! | [`aarch64`] | builds the tests for aarch64 Linux and runs them under QEMU |
 //! | [`tsan`] | runs the host side under ThreadSanitizer |
 //! | [`words`] | checks that doc comments begin with a noun or a verb, that names and texts use standard terms, and that sentences are short |
 //! | [`browser`] | finds or installs the browser in which the page tests run |
@@ -28,6 +29,7 @@
 //! Exit codes: 0 for success, 1 for a failure, and 2 for incorrect usage or for a missing tool that you must install
 //! yourself.
 
+mod aarch64;
 mod benchmarks;
 mod book;
 mod browser;
@@ -72,6 +74,8 @@ usage: cargo xtask COMMAND
   book         check the guide in docs/ and make the book in target/book/
   fuzz [S]     run every fuzz target for S seconds, 60 by default
   tsan         run the host's ordering and allocator tests under ThreadSanitizer
+  aarch64 [ARGUMENTS]
+               build the tests for aarch64 Linux and run them under QEMU: all, or those of `cargo test ARGUMENTS`
   licenses     fail on dependencies whose license deny.toml does not allow
   neighbours   test the example that exchanges memory with candle and cudarc, on the emulated device
   minimal      check the workspace with the lowest versions of dependencies that the manifests allow
@@ -108,6 +112,7 @@ fn main() -> ExitCode {
         ["book"] => book::book(&root),
         ["fuzz"] => fuzz::fuzz(&root, None),
         ["fuzz", seconds] => fuzz::fuzz(&root, Some(seconds)),
+        ["aarch64", arguments @ ..] => aarch64::aarch64(&root, arguments),
         ["tsan"] => tsan::tsan(&root),
         ["licenses"] => licenses::check(&root),
         ["minimal"] => minimal::check(&root),

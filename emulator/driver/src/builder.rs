@@ -33,6 +33,7 @@ pub struct EmulatedDriverBuilder {
     unbacked: bool,
     maps: bool,
     peers: bool,
+    accesses_pageable: bool,
     idle: bool,
     schedule: Option<(Schedule, Testing)>,
     races: bool,
@@ -89,6 +90,13 @@ impl EmulatedDriverBuilder {
     /// Disables peer access between the devices. Copies between the devices still work.
     pub fn without_peer_access(mut self) -> Self {
         self.peers = false;
+        self
+    }
+
+    /// Makes the driver accept addresses of all host memory of the process, like a GPU with address translation services
+    /// (ATS).
+    pub fn pageable_access(mut self) -> Self {
+        self.accesses_pageable = true;
         self
     }
 
@@ -204,6 +212,7 @@ impl EmulatedDriverBuilder {
             backing,
             maps: self.maps,
             peers: self.peers,
+            accesses_pageable: self.accesses_pageable,
             idle: self.idle,
             control: Arc::new(Control::new()),
             time,
@@ -242,6 +251,7 @@ impl EmulatedDriver {
             unbacked: false,
             maps: true,
             peers: true,
+            accesses_pageable: false,
             idle: false,
             schedule: None,
             races: false,

@@ -48,6 +48,7 @@ calls! {
     HostConceal = "host_conceal",
     HostAddress = "host_address",
     MemoryDevice = "memory_device",
+    AccessesPageable = "accesses_pageable",
     VirtualGranularity = "virtual_granularity",
     VirtualReserve = "virtual_reserve",
     VirtualRelease = "virtual_release",

@@ -144,6 +144,7 @@ pub struct EmulatedDriver {
     backing: Backing,
     maps: bool,
     peers: bool,
+    accesses_pageable: bool,
     idle: bool,
     control: Arc<Control>,
     /// Time model; `None` if the machine's clock is used.

@@ -123,6 +123,11 @@ unsafe impl MemoryDriver for EmulatedDriver {
         }
     }
 
+    fn accesses_pageable(&self, context: Context) -> Result<bool> {
+        self.enter(Call::AccessesPageable, context)?;
+        Ok(self.accesses_pageable)
+    }
+
     fn virtual_granularity(&self, context: Context) -> Result<Option<usize>> {
         let context = self.enter(Call::VirtualGranularity, context)?;
         Ok(context.space.granularity().filter(|_| self.maps))

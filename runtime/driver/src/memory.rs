@@ -58,7 +58,7 @@ pub unsafe trait MemoryDriver {
     unsafe fn host_unregister(&self, context: Context, ptr: *mut c_void) -> Result<()>;
     /// Makes process memory that other code owns usable as device memory, in place and without page-locking it. Ranges
     /// may overlap. `bytes` must not be zero. Returns `CUDA_ERROR_NOT_SUPPORTED` unless the devices share the memory of
-    /// the process, as emulated devices do.
+    /// the process, as emulated devices and GPUs with [`Self::accesses_pageable`] do.
     ///
     /// # Safety
     /// The `bytes` bytes at `ptr` must be memory of the process that stays allocated until [`Self::host_conceal`] is
@@ -73,8 +73,11 @@ pub unsafe trait MemoryDriver {
     /// registered. Returns an error for other memory.
     fn host_address(&self, context: Context, ptr: *mut c_void) -> Result<DevicePtr>;
     /// Returns the ordinal of the device that owns the memory at an address; `None` for host memory and managed memory.
-    /// Returns an error for an address that is unknown to the driver.
+    /// Returns an error for an address that is unknown to the driver, such as one of pageable memory.
     fn memory_device(&self, context: Context, ptr: DevicePtr) -> Result<Option<u32>>;
+    /// Returns true if kernels of the context can access all memory of the process by its host address, pageable memory
+    /// included: with address translation services (ATS, as on GH200 and GB10) or heterogeneous memory management (HMM).
+    fn accesses_pageable(&self, context: Context) -> Result<bool>;
 
     /// Returns the granularity of mapped memory in bytes; `None` if the device cannot map memory to reserved addresses.
     fn virtual_granularity(&self, context: Context) -> Result<Option<usize>>;

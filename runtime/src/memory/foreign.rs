@@ -145,12 +145,13 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Self::of_owner(stream, ptr, len, Owner::stream_ordered(owner))
     }
 
-    /// Like [`Self::from_raw`], but creates a buffer on an emulated device from `len` elements of host memory that is
-    /// not page-locked. Several buffers can refer to the same memory. A GPU cannot access such memory in place:
-    /// page-lock it with [`MappedBuffer::register_raw`](crate::MappedBuffer::register_raw).
+    /// Like [`Self::from_raw`], but creates a buffer from `len` elements of host memory that is not page-locked, on an
+    /// emulated device or on a GPU that can access pageable memory (ATS or HMM). Several buffers can refer to the same
+    /// memory. For other GPUs, page-lock it with [`MappedBuffer::register_raw`](crate::MappedBuffer::register_raw).
     ///
     /// # Errors
-    /// Returns the same errors as [`Self::from_raw`], or a [driver error](crate::Error::Driver) for a GPU.
+    /// Returns the same errors as [`Self::from_raw`], or a [driver error](crate::Error::Driver) for a GPU that cannot access
+    /// pageable memory.
     ///
     /// # Safety
     /// The requirements are the same as for [`Self::from_raw`].
@@ -201,15 +202,16 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
                 let storage = Storage::foreign(stream, ptr, bytes, Usage::new(stream), owner);
                 return Ok(Self { storage, len, elements: PhantomData });
             }
-            let known =
-                device.call(|driver, context| driver.memory_device(context, ptr)).map_err(|error| {
-                    if error.is_device_lost() {
-                        return error;
-                    }
-                    refused(format!(
+            let known = match device.call(|driver, context| driver.memory_device(context, ptr)) {
+                Ok(known) => known,
+                Err(error) if error.is_device_lost() => return Err(error),
+                Err(_) if device.call(|driver, context| driver.accesses_pageable(context))? => None,
+                Err(error) => {
+                    return Err(refused(format!(
                         "the driver knows no memory there; host memory has to be registered ({error})"
-                    ))
-                })?;
+                    )));
+                }
+            };
             if known.is_some_and(|ordinal| ordinal != device.id().ordinal()) {
                 return Err(Error::DifferentDevices {
                     operation: "making a buffer of foreign memory".to_owned(),

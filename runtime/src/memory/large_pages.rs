@@ -12,7 +12,8 @@ pub(super) fn advise(start: *mut u8, bytes: usize) {
     if bytes < WORTH_BYTES {
         return;
     }
-    let page = 4096;
+    // A multiple of the page sizes of x86-64 (4 KiB) and aarch64 (4, 16 or 64 KiB).
+    let page = 64 << 10;
     let skipped = start.addr().next_multiple_of(page) - start.addr();
     // SAFETY: the range is within the allocation, and the call does not change its content. A failure has no effect.
     let _ = unsafe {

@@ -302,6 +302,32 @@ fn addresses_that_cannot_be_used_are_refused() {
     unsafe { DeviceBuffer::<u32>::from_raw(&stream, ptr, 1, ()) }.unwrap_err();
 }
 
+/// With ATS, kernels can access host memory that the driver does not know.
+#[test]
+fn pageable_memory_is_used_where_the_device_can_access_it() {
+    let fixture = Fixture::new(EmulatedDriver::builder().pageable_access().build());
+    let stream = Stream::new(&fixture.device).unwrap();
+    let kernel = module(&fixture.device).kernel::<Mix>().unwrap();
+    let mut host = [1u32, 2, 3];
+    let source = DeviceBuffer::from_host(&stream, &[10u32, 20, 30]).unwrap();
+    let mut expected = DeviceBuffer::from_host(&stream, &host).unwrap();
+    let ptr = DevicePtr(host.as_mut_ptr().expose_provenance() as u64);
+    // SAFETY: the elements live until the buffer has been dropped and the stream has finished.
+    let mut buffer = unsafe { DeviceBuffer::<u32>::from_raw(&stream, ptr, 3, ()) }.unwrap();
+    for target in [&mut buffer, &mut expected] {
+        kernel.launch(&stream, Launch::auto(3), (1u32, &source, target)).unwrap();
+    }
+    let expected = expected.to_host().unwrap();
+    drop(buffer);
+    stream.synchronize().unwrap();
+    assert_eq!(host[..], expected);
+    assert_ne!(host, [1, 2, 3]);
+
+    fixture.driver.fail_call(Call::AccessesPageable, 0);
+    // SAFETY: the call fails without accessing the memory.
+    unsafe { DeviceBuffer::<u32>::from_raw(&stream, ptr, 3, ()) }.unwrap_err();
+}
+
 #[test]
 fn a_failed_adoption_drops_the_owner() {
     let (_, device) = device();

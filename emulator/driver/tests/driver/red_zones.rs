@@ -54,7 +54,8 @@ fn a_free_in_stream_order_reports_writes() {
     let fixture = Fixture::new();
     let block = fixture.driver.stream_allocate(fixture.context, 16, fixture.stream).unwrap();
     fixture.launch(block, 5).unwrap();
-    unsafe { fixture.driver.stream_free(fixture.context, block, fixture.stream) }.unwrap();
+    // If the free has run when the call ends, the call returns the error.
+    let _ = unsafe { fixture.driver.stream_free(fixture.context, block, fixture.stream) };
     refused(fixture.wait(), LAUNCH_FAILED, "stopped the context");
     assert!(report(&fixture).contains("from byte 16 on"));
 }

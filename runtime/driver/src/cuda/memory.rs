@@ -134,13 +134,16 @@ unsafe impl MemoryDriver for CudaDriver {
         unsafe { check("cuMemHostUnregister", sys::cuMemHostUnregister(ptr)) }
     }
 
-    unsafe fn host_expose(&self, _: Context, ptr: *mut c_void, _: usize) -> Result<()> {
+    unsafe fn host_expose(&self, context: Context, ptr: *mut c_void, _: usize) -> Result<()> {
+        if self.accesses_pageable(context)? {
+            return Ok(());
+        }
         let text = format!("{ptr:p} is host memory; page-lock it, or copy it to the device");
         Err(not_supported("host_expose", text))
     }
 
-    unsafe fn host_conceal(&self, _: Context, ptr: *mut c_void, _: usize) -> Result<()> {
-        Err(not_supported("host_conceal", format!("{ptr:p} was not exposed")))
+    unsafe fn host_conceal(&self, _: Context, _: *mut c_void, _: usize) -> Result<()> {
+        Ok(())
     }
 
     fn host_address(&self, context: Context, ptr: *mut c_void) -> Result<DevicePtr> {
@@ -158,6 +161,11 @@ unsafe impl MemoryDriver for CudaDriver {
         }
         let ordinal = pointer_attribute(PointerAttribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ptr)?;
         Ok(u32::try_from(ordinal).ok())
+    }
+
+    fn accesses_pageable(&self, context: Context) -> Result<bool> {
+        let device = call::device(self.contexts.ordinal(context)?)?;
+        Ok(read_attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS)? != 0)
     }
 
     fn virtual_granularity(&self, context: Context) -> Result<Option<usize>> {
