@@ -358,7 +358,7 @@ mod tests {
         std::fs::write(folder.join("Cargo.toml"), "[package]\nname = \"program\"\n").unwrap();
         let error = library(&Manifest::of(&folder).unwrap(), "program").unwrap_err().to_string();
         std::fs::remove_dir_all(&folder).unwrap();
-        assert!(error.contains("`program`") && error.contains("src/lib.rs"), "{error}");
+        assert!(error.contains("`program`") && error.replace('\\', "/").contains("src/lib.rs"), "{error}");
     }
 
     #[test]
@@ -380,6 +380,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(unix)]
     fn dependency_files() {
         assert_eq!(
             dep_info_files("/t:\\ s/libk.rlib: /a/lib.rs /a/with\\ \\ space.rs b:\\ c/d.rs\n\n/a/lib.rs:\n"),
@@ -417,7 +418,7 @@ mod tests {
         let folder = env::temp_dir().join(format!("warpsmith-messages-{}", std::process::id())).join(TARGET);
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("libk.d"), "libk.rlib: /k/src/lib.rs\n").unwrap();
-        let at = folder.display();
+        let at = folder.display().to_string().replace('\\', "/");
         let stdout = format!(
             "{{\"reason\":\"compiler-artifact\",\"package_id\":\"registry+x#syn\",\"manifest_path\":\"/s/Cargo.toml\",\"filenames\":[\"/t/release/deps/libsyn.rlib\"]}}\n\
              {{\"reason\":\"compiler-artifact\",\"package_id\":\"registry+x#half\",\"manifest_path\":\"/h/Cargo.toml\",\"filenames\":[\"{at}/libhalf.rlib\"]}}\n\

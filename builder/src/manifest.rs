@@ -310,7 +310,10 @@ mod tests {
             });
         }
         let error = Manifest::of(Path::new("/no/such/../crate")).unwrap_err().to_string();
-        assert!(error.contains("/no/crate") && error.contains("there is no Cargo.toml"), "{error}");
+        assert!(
+            error.replace('\\', "/").contains("/no/crate") && error.contains("there is no Cargo.toml"),
+            "{error}"
+        );
     }
 
     #[test]

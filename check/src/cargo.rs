@@ -180,6 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg(target_os = "linux")]
     fn this_compiler_instruments() {
         probe(&Options::default(), &std::env::temp_dir(), "test").unwrap();
     }
@@ -223,6 +224,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(target_os = "linux")]
     fn a_folder_without_package_is_an_error() {
         let folder = Some(PathBuf::from("/"));
         let error =

@@ -23,6 +23,7 @@
 //! | [`neighbours`] | tests the example that exchanges memory with candle and cudarc |
 //! | [`minimal`] | checks that the minimum versions in the manifests are not too low |
 //! | [`package`] | tests the packages as published, and a user's project that depends on them |
+//! | [`platforms`] | runs the tests for Windows under Wine; type-checks for Windows and macOS |
 //! | [`process`] | runs other programs and prints each command |
 //!
 //! Exit codes: 0 for success, 1 for a failure, and 2 for incorrect usage or for a missing tool that you must install
@@ -45,6 +46,7 @@ mod markdown;
 mod minimal;
 mod neighbours;
 mod package;
+mod platforms;
 mod process;
 mod python;
 mod quick;
@@ -75,6 +77,10 @@ usage: cargo xtask COMMAND
   licenses     fail on dependencies whose license deny.toml does not allow
   neighbours   test the example that exchanges memory with candle and cudarc, on the emulated device
   minimal      check the workspace with the lowest versions of dependencies that the manifests allow
+  windows [ARGUMENT…]
+               run the tests for Windows under Wine, or `cargo test` with these arguments
+  types [ARGUMENT…]
+               type-check the workspace for Windows (MSVC) and macOS, or `cargo check` with these arguments
   package      make the packages as they are published, with their GPU image, and verify them
   python [--torch]
                build, install and test the Python wheel and a package of `warpsmith new --python`, with NumPy; with
@@ -111,6 +117,8 @@ fn main() -> ExitCode {
         ["licenses"] => licenses::check(&root),
         ["minimal"] => minimal::check(&root),
         ["neighbours"] => neighbours::check(&root),
+        ["windows", arguments @ ..] => platforms::windows(&root, arguments),
+        ["types", arguments @ ..] => platforms::types(&root, arguments),
         ["package"] => package::package(&root),
         ["scaffold"] => {
             let build = ["test", "--workspace", "--no-run"];

@@ -2,10 +2,9 @@
 
 use crate::alone::only_alone;
 use crate::common::{ORDERS, launch_as, launch_at_once};
-use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use warpsmith_emulator::collective::{barrier, spin_hint, warp_exchange};
-use warpsmith_emulator::{Fault, output, thread};
+use warpsmith_emulator::{Fault, output};
 
 /// Returns the thread and the text of a time limit fault.
 #[track_caller]
@@ -62,6 +61,11 @@ fn endless_operations_fail_their_launch() {
 /// Kernels in loops that never call the emulator. Only Linux interrupts them.
 #[cfg(target_os = "linux")]
 mod interrupted {
+    use std::hint::black_box;
+    use std::sync::atomic::AtomicU32;
+
+    use warpsmith_emulator::thread;
+
     use super::*;
 
     static DROPPED: AtomicU32 = AtomicU32::new(0);

@@ -135,12 +135,11 @@ pub fn inside(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
 
     #[test]
-    #[cfg(unix)]
     fn only_absolute_folders_are_searched() {
         let of = |set: &[(&str, &str)]| {
             LibraryPaths::of(|name| {
@@ -163,7 +162,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(unix)]
     fn packages_of_python_are_searched() {
         let folder = std::env::temp_dir().join(format!("warpsmith-paths-{}", std::process::id()));
         let package = folder.join("lib/python3.12/site-packages/nvidia/cu13/lib");
