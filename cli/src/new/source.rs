@@ -53,7 +53,10 @@ impl Source {
                 }
                 // A forward slash separates folders on every system.
                 let place = place.to_string_lossy();
-                format!("path = {:?}", if cfg!(windows) { place.replace('\\', "/") } else { place.into_owned() })
+                format!(
+                    "path = {:?}",
+                    if cfg!(windows) { place.replace('\\', "/") } else { place.into_owned() }
+                )
             }
         }
     }

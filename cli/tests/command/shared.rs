@@ -36,10 +36,7 @@ pub fn binary() -> PathBuf {
 pub fn command(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(binary());
     command.args(args).current_dir(folder);
-    command
-        .env(CACHES, folder.join("cache"))
-        .env_remove("WARPSMITH_CACHE_DIR")
-        .env_remove("NO_COLOR");
+    command.env(CACHES, folder.join("cache")).env_remove("WARPSMITH_CACHE_DIR").env_remove("NO_COLOR");
     command
 }
 
