@@ -617,7 +617,7 @@ fn is_of_others(folders: &Folders) -> bool {
 /// Returns true if cargo fetched the package in `folder` from a registry or a git repository.
 fn is_of_a_dependency(folder: &Path) -> bool {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
-    let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")));
+    let home = home.or_else(|| Some(env::home_dir()?.join(".cargo")));
     home.is_some_and(|home| folder.starts_with(home.join("registry")) || folder.starts_with(home.join("git")))
 }
 

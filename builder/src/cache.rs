@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::codegen::Facts;
 use crate::fingerprint::Fingerprint;
+use crate::toolchain::{self, Files};
 
 /// Environment variable that names the cache folder, or disables the cache if set to `off`.
 pub const VARIABLE: &str = "WARPSMITH_IMAGE_CACHE";
@@ -57,16 +58,10 @@ impl Cache {
     }
 
     fn of(read: impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<Cache> {
-        let set = |name| read(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let folder = match set(VARIABLE) {
-            Some(off) if off.as_os_str() == "off" => return None,
-            Some(folder) => folder,
-            None => {
-                // The XDG specification requires relative paths to be ignored.
-                let shared = set("XDG_CACHE_HOME").filter(|folder| folder.is_absolute());
-                let shared = shared.or_else(|| set("HOME").map(|home| home.join(".cache")))?;
-                shared.join("warpsmith/images")
-            }
+        let folder = match read(VARIABLE).filter(|value| !value.is_empty()) {
+            Some(off) if off == "off" => return None,
+            Some(folder) => PathBuf::from(folder),
+            None => toolchain::user_folder(Files::Cache, read)?.join("warpsmith/images"),
         };
         folder.is_absolute().then_some(Cache { folder })
     }
@@ -234,6 +229,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(all(unix, not(target_os = "macos")))]
     fn variables_choose_the_folder_or_none() {
         let of = |all: &[(&str, &str)]| {
             let read =

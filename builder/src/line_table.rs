@@ -121,7 +121,7 @@ impl<'a> LineTable<'a> {
 
     fn is_user_scope(&self, scope: &str) -> bool {
         let file = self.0.get(scope).and_then(|scope| self.0.get(field(scope, "file")?));
-        let part = |name| file.and_then(|file| string(file, name)).unwrap_or_default();
+        let part = |name| file.and_then(|file| string(file, name)).unwrap_or_default().replace('\\', "/");
         // The name is relative to the folder of the workspace, or to the package's folder if the package belongs to
         // another workspace.
         let (folder, name) = (part("directory"), part("filename"));

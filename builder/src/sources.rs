@@ -178,6 +178,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(unix)]
     fn a_link_is_the_folder_that_it_leads_to() {
         let base = std::env::temp_dir().join(format!("warpsmith-link-{}", std::process::id()));
         let there = package(&base, "there", "kernels");

@@ -52,6 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg(unix)]
     fn a_failure_has_the_tools_words_and_name() {
         let error =
             run(Command::new("sh").args(["-c", "echo 'bad input' >&2; exit 3"]), "x.ll").err().unwrap();

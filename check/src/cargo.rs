@@ -1,7 +1,6 @@
 //! Runs cargo with the wrapper of rustc and reads the findings.
 
 use std::io::{self, Write};
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
@@ -114,8 +113,7 @@ fn start(
         command.env("WARPSMITH_EMULATOR_SEED", seed.to_string());
     }
     if options.output_to_stderr {
-        let stderr = io::stderr().as_fd().try_clone_to_owned();
-        command.stdout(stderr.map_or_else(|_| Stdio::null(), Stdio::from));
+        command.stdout(io::stderr());
     }
     command.status().map_err(|source| Error::Start { program: "cargo".to_owned(), source })
 }
@@ -182,11 +180,13 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg(target_os = "linux")]
     fn this_compiler_instruments() {
         probe(&Options::default(), &std::env::temp_dir(), "test").unwrap();
     }
 
     /// Creates options whose compiler is a shell script.
+    #[cfg(unix)]
     fn with_compiler(name: &str, script: &str) -> (PathBuf, Options) {
         use std::os::unix::fs::PermissionsExt;
         let folder = std::env::temp_dir().join(format!("warpsmith-check-{name}-{}", std::process::id()));
@@ -198,6 +198,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(unix)]
     fn a_compiler_without_the_pass_is_an_error() {
         let version = r#"[ "$1" = --version ] && { echo "rustc 1.99.0 (other)"; exit; }; cat > /dev/null"#;
         let refuses = format!("{version}; echo \"error: unknown pass name 'tsan'\" >&2; exit 1");
@@ -223,6 +224,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(target_os = "linux")]
     fn a_folder_without_package_is_an_error() {
         let folder = Some(PathBuf::from("/"));
         let error =

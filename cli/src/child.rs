@@ -50,6 +50,18 @@ pub fn end_with_this_process(command: &mut Command) {
 #[cfg(not(target_os = "linux"))]
 pub fn end_with_this_process(_: &mut Command) {}
 
+/// Returns true if the parent of this process has this ID.
+#[cfg(all(unix, feature = "collective"))]
+pub fn is_child_of(process: u32) -> bool {
+    std::os::unix::process::parent_id() == process
+}
+
+/// Returns true, because only Unix assigns a new parent to a process.
+#[cfg(all(not(unix), feature = "collective"))]
+pub fn is_child_of(_: u32) -> bool {
+    true
+}
+
 /// Returns the exit code of a program as a shell does, which is 128 plus the signal number if a signal ended the
 /// program.
 pub fn code(status: ExitStatus) -> u8 {

@@ -229,10 +229,7 @@ impl Ranks {
 
     /// Returns true if the first process of the command has ended.
     fn is_orphan(&self) -> bool {
-        #[cfg(unix)]
-        return self.first.is_some_and(|first| std::os::unix::process::parent_id() != first);
-        #[cfg(not(unix))]
-        return false;
+        self.first.is_some_and(|first| !child::is_child_of(first))
     }
 
     fn running(&mut self) -> impl Iterator<Item = &mut Rank> {

@@ -38,6 +38,7 @@
 //! | `panics` | suppresses the output of panics in kernels and records their locations |
 //! | `order` | sequential and seeded orders |
 //! | [`settings`] | stack size, limits and the seed |
+//! | [`machine`] | memory of this machine |
 #![deny(missing_docs)]
 
 mod arrays;
@@ -53,6 +54,7 @@ pub mod fault;
 mod fiber;
 mod in_flight;
 pub mod launch;
+pub mod machine;
 mod order;
 pub mod output;
 mod panics;

@@ -284,6 +284,7 @@ impl<'g> BlockSet<'g> {
     }
 
     /// Abandons the calling thread, which never continues. Called in code that cannot be unwound.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux interrupts threads"))]
     pub fn abandon(&self, registers: &Registers, at: Interrupted) -> ! {
         registers.interrupted.set(Box::into_raw(at));
         // SAFETY: as for `suspend`.

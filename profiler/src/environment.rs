@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Once};
 
 use warpsmith_runtime::driver::Driver;
-use warpsmith_runtime::driver::library_paths::is_privileged;
+use warpsmith_runtime::driver::process::{at_exit, is_privileged};
 use warpsmith_runtime::extension::DRIVER_HOOKS;
 
 use crate::counters::{CounterOptions, Counters};
@@ -104,19 +104,12 @@ fn start() {
     }
 }
 
-#[cfg(unix)]
 fn finish_at_exit() -> bool {
-    extern "C" fn at_exit() {
+    extern "C" fn finish_quietly() {
         // A panic must not unwind out of this function.
         let _ = std::panic::catch_unwind(finish);
     }
-    // SAFETY: the function has no parameters and exists until the end of the program.
-    unsafe { libc::atexit(at_exit) == 0 }
-}
-
-#[cfg(not(unix))]
-fn finish_at_exit() -> bool {
-    false
+    at_exit(finish_quietly)
 }
 
 fn finish() {

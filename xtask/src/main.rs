@@ -24,6 +24,7 @@
 //! | [`neighbours`] | tests the example that exchanges memory with candle and cudarc |
 //! | [`minimal`] | checks that the minimum versions in the manifests are not too low |
 //! | [`package`] | tests the packages as published, and a user's project that depends on them |
+//! | [`platforms`] | runs the tests for Windows under Wine; type-checks for Windows and macOS |
 //! | [`process`] | runs other programs and prints each command |
 //!
 //! Exit codes: 0 for success, 1 for a failure, and 2 for incorrect usage or for a missing tool that you must install
@@ -47,6 +48,7 @@ mod markdown;
 mod minimal;
 mod neighbours;
 mod package;
+mod platforms;
 mod process;
 mod python;
 mod quick;
@@ -82,6 +84,10 @@ usage: cargo xtask COMMAND
   package      make the packages as they are published, with their GPU image; verify them, install the command from
                them, and build, test and run a project of `warpsmith new` with the packages alone
   docs-rs      build the documentation of the published packages as docs.rs does
+  windows [ARGUMENT…]
+               run the tests for Windows under Wine, or `cargo test` with these arguments
+  types [ARGUMENT…]
+               type-check the workspace for Windows (MSVC) and macOS, or `cargo check` with these arguments
   python [--torch]
                build, install and test the Python wheel and a package of `warpsmith new --python`, with NumPy; with
                --torch, PyTorch too, which is some 3 GB
@@ -117,6 +123,8 @@ fn main() -> ExitCode {
         ["licenses"] => licenses::check(&root),
         ["minimal"] => minimal::check(&root),
         ["neighbours"] => neighbours::check(&root),
+        ["windows", arguments @ ..] => platforms::windows(&root, arguments),
+        ["types", arguments @ ..] => platforms::types(&root, arguments),
         ["package"] => package::package(&root),
         ["docs-rs"] => documentation::docs_rs(&root),
         ["python"] => python::python(&root, false),

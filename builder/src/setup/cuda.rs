@@ -15,6 +15,7 @@ use crate::toolchain::{CudaTools, cuda_tools_in};
 
 /// Wheels, with their hashes.
 pub const WHEELS: &str = include_str!("cuda-tools.txt");
+const PYTHON: &str = if cfg!(windows) { "python" } else { "python3" };
 /// Name prefix for temporary folders.
 const TEMPORARY: &str = ".cuda-tools-";
 
@@ -38,7 +39,7 @@ pub fn install(say: &mut dyn FnMut(&str), data: &Path, wheels: &str) -> Result<(
                 let reason = format!("{} has neither pip nor venv", python.display());
                 return Err(SetupError::NoPip { reason });
             }
-            environment.join("bin/python")
+            environment.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" })
         }
     };
     let output = pip(&python, &empty, &requirements, &downloads).output();
@@ -114,15 +115,15 @@ fn python(say: &mut dyn FnMut(&str), empty: &Path) -> Result<Python, SetupError>
         let _ = install_debian_packages(&["python3-venv"], true);
     }
     find_python(empty).ok_or_else(|| SetupError::NoPip {
-        reason: match find("python3") {
+        reason: match find(PYTHON) {
             Some(python) => format!("{} has neither pip nor venv", python.display()),
-            None => "there is no python3".to_owned(),
+            None => format!("there is no {PYTHON}"),
         },
     })
 }
 
 fn find_python(empty: &Path) -> Option<Python> {
-    let python = find("python3")?;
+    let python = find(PYTHON)?;
     let has = |module: &str| ask(isolated(&python, empty).args(["-m", module, "--help"])).is_some();
     if has("pip") {
         return Some(Python::WithPip(python));
@@ -257,9 +258,9 @@ mod tests {
     }
 
     #[test]
-    fn every_wheel_has_a_version_and_a_hash_for_each_architecture() {
+    fn every_wheel_has_a_version_and_a_hash_for_each_platform() {
         for (name, hashes) in requirements(WHEELS) {
-            assert!(name.contains("==") && hashes.len() == 2, "{name}: {hashes:?}");
+            assert!(name.contains("==") && hashes.len() == 3, "{name}: {hashes:?}");
             for hash in hashes {
                 let is_digit = |digit: u8| digit.is_ascii_digit() || (b'a'..=b'f').contains(&digit);
                 assert!(hash.len() == 64 && hash.bytes().all(is_digit), "{hash}");

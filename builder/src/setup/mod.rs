@@ -16,7 +16,7 @@ mod cuda;
 mod error;
 mod process;
 mod rust;
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests;
 mod wheel;
 

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::toolchain::search_path;
+use crate::toolchain::{self, search_path};
 
 /// Finds `program` on the search path, ignoring relative folders.
 pub fn find(program: &str) -> Option<PathBuf> {
-    search_path().into_iter().map(|folder| folder.join(program)).find(|file| file.is_file())
+    let file = toolchain::program(program);
+    search_path().into_iter().map(|folder| folder.join(&file)).find(|file| file.is_file())
 }
 
 /// Creates a command for `program`, to be run in `folder`, with a search path without relative folders.

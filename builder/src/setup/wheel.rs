@@ -2,7 +2,6 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path};
 
 /// A member of an archive: its name and its stored bytes.
@@ -40,11 +39,22 @@ pub fn unpack(bytes: &[u8], folder: &Path) -> io::Result<()> {
             member.bytes
         };
         fs::create_dir_all(path.parent().unwrap_or(folder))?;
-        let mode = if member.is_program { 0o755 } else { 0o644 };
-        OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?.write_all(contents)?;
+        let mut options = OpenOptions::new();
+        set_mode(&mut options, member.is_program);
+        options.write(true).create_new(true).open(path)?.write_all(contents)?;
     }
     Ok(())
 }
+
+/// Sets the permissions of a new file.
+#[cfg(unix)]
+fn set_mode(options: &mut OpenOptions, is_program: bool) {
+    std::os::unix::fs::OpenOptionsExt::mode(options, if is_program { 0o755 } else { 0o644 });
+}
+
+/// Does nothing, because this system recognizes programs by their names.
+#[cfg(not(unix))]
+fn set_mode(_: &mut OpenOptions, _: bool) {}
 
 /// Returns the members listed in the directory at the end of an archive.
 fn members(bytes: &[u8]) -> Option<Vec<Member<'_>>> {
@@ -180,8 +190,6 @@ pub fn archive(files: &[(&str, &[u8], bool)]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[test]
@@ -204,7 +212,9 @@ mod tests {
         unpack(&wheel, &folder).unwrap();
         assert_eq!(fs::read(folder.join("a/text")).unwrap(), text);
         let program = fs::metadata(folder.join("a/bin/ptxas")).unwrap();
-        assert_eq!((program.len(), program.permissions().mode() & 0o777), (4, 0o755));
+        assert_eq!(program.len(), 4);
+        #[cfg(unix)]
+        assert_eq!(std::os::unix::fs::PermissionsExt::mode(&program.permissions()) & 0o777, 0o755);
 
         let error = |wheel: &[u8]| unpack(wheel, &folder.join("other")).unwrap_err().to_string();
         for bytes in [&b""[..], b"PK\x05\x06", &[0; 100], &wheel[..wheel.len() - 1], &wheel[10..]] {

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Rejected, Version};
+use super::{Rejected, Version, program};
 
 /// NVIDIA's tools that were found; all are optional, and may come from different places.
 #[derive(Debug, Clone, Default)]
@@ -90,7 +90,8 @@ fn search(places: Vec<(String, PathBuf)>) -> CudaTools {
         }
         let roots = roots_of(place);
         if tools.ptxas.is_none() {
-            match roots.iter().map(|root| root.join("bin/ptxas")).find(|path| path.is_file()) {
+            match roots.iter().map(|root| root.join("bin").join(program("ptxas"))).find(|path| path.is_file())
+            {
                 Some(path) => match ptxas_version(&path) {
                     Ok(version) => tools.ptxas = Some(Ptxas { path, version }),
                     Err(reason) => reject(reason, &mut tools.rejected),

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Rejected, Search, TESTED_LLVM, TESTED_RUST, Version};
+use super::{Rejected, Search, TESTED_LLVM, TESTED_RUST, Version, program};
 
 /// A complete, tested device toolchain.
 #[derive(Debug, Clone)]
@@ -52,7 +52,7 @@ pub fn host_compiler() -> Option<String> {
 impl LlvmTools {
     /// Returns the path of `tool`, for example `opt`.
     pub fn tool(&self, tool: &str) -> PathBuf {
-        self.folder.join(tool)
+        self.folder.join(program(tool))
     }
 
     /// Creates a command that runs `opt` or `llc` without LLVM's limit of 1024 bytes for names in its input: inlining
@@ -119,17 +119,19 @@ fn candidates(rejected: &mut Vec<Rejected>) -> Vec<(PathBuf, Origin)> {
                     .file_name()
                     .is_some_and(|name| name.to_string_lossy().starts_with(super::RUST_TO_INSTALL))
             });
-            found.extend(toolchains.into_iter().map(|path| (path.join("bin/rustc"), Origin::Rustup)));
+            found.extend(
+                toolchains.into_iter().map(|path| (path.join("bin").join(program("rustc")), Origin::Rustup)),
+            );
         }
         None => rejected.push(Rejected {
             candidate: "rustup".to_owned(),
-            reason: "neither RUSTUP_HOME nor HOME is set to an absolute path".to_owned(),
+            reason: "neither RUSTUP_HOME nor the home folder is an absolute path".to_owned(),
         }),
     }
     let system =
         super::search_path().into_iter().chain([PathBuf::from("/usr/bin"), PathBuf::from("/usr/local/bin")]);
     for folder in system {
-        let rustc = folder.join("rustc");
+        let rustc = folder.join(program("rustc"));
         // rustup's proxies live in cargo's folder; the toolchains behind them are already in the list.
         if rustc.is_file() && !is_rustup_proxy(&rustc) && !found.iter().any(|(other, _)| *other == rustc) {
             found.push((rustc, Origin::System));
@@ -139,13 +141,14 @@ fn candidates(rejected: &mut Vec<Rejected>) -> Vec<(PathBuf, Origin)> {
 }
 
 pub(crate) fn rustup_home() -> Option<PathBuf> {
-    let home = super::path_in("RUSTUP_HOME").or_else(|| Some(super::path_in("HOME")?.join(".rustup")));
+    let home = super::path_in("RUSTUP_HOME").or_else(|| Some(env::home_dir()?.join(".rustup")));
     home.filter(|home| home.is_absolute())
 }
 
 fn is_rustup_proxy(rustc: &Path) -> bool {
     let real = std::fs::canonicalize(rustc).unwrap_or_else(|_| rustc.to_path_buf());
-    real.file_name().is_some_and(|name| name == "rustup") || rustc.with_file_name("rustup").exists()
+    let rustup = program("rustup");
+    real.file_name().is_some_and(|name| name == &*rustup) || rustc.with_file_name(rustup).exists()
 }
 
 fn examine(rustc: &Path, origin: Origin) -> Result<DeviceToolchain, String> {
@@ -175,7 +178,7 @@ fn examine(rustc: &Path, origin: Origin) -> Result<DeviceToolchain, String> {
     if !library.is_file() {
         return Err(format!("core's sources are missing ({}): install rust-src", library.display()));
     }
-    let cargo = rustc.with_file_name("cargo");
+    let cargo = rustc.with_file_name(program("cargo"));
     if !cargo.is_file() {
         return Err(format!("there is no cargo beside it ({})", cargo.display()));
     }
@@ -199,7 +202,7 @@ fn llvm_tools(sysroot: &Path, host: &str) -> Result<LlvmTools, String> {
     ];
     folders.extend(super::search_path());
     let mut reasons = Vec::new();
-    for folder in folders.iter().filter(|folder| folder.join("opt").is_file()) {
+    for folder in folders.iter().filter(|folder| folder.join(program("opt")).is_file()) {
         match examine_llvm(folder) {
             Ok(tools) => return Ok(tools),
             Err(reason) => reasons.push(reason),
@@ -217,11 +220,11 @@ fn examine_llvm(folder: &Path) -> Result<LlvmTools, String> {
         return Err(format!("{} is a relative path; set it to an absolute one", folder.display()));
     }
     for tool in TOOLS {
-        if !folder.join(tool).is_file() {
+        if !folder.join(program(tool)).is_file() {
             return Err(format!("{} has no {tool}", folder.display()));
         }
     }
-    let text = run(&folder.join("opt"), &["--version"])?;
+    let text = run(&folder.join(program("opt")), &["--version"])?;
     let version = text
         .lines()
         .find_map(|line| line.split_once("LLVM version ").and_then(|(_, rest)| Version::find_in(rest)))
@@ -267,8 +270,13 @@ mod tests {
         for (tool, arguments) in
             [("opt", ["-S", "-passes=verify"]), ("llc", ["-mtriple=nvptx64", "-mcpu=sm_80"])]
         {
-            let read =
-                llvm.passes(tool).args(arguments).arg(&text).args(["-o", "/dev/null"]).output().unwrap();
+            let read = llvm
+                .passes(tool)
+                .args(arguments)
+                .arg(&text)
+                .args(["-o", if cfg!(windows) { "NUL" } else { "/dev/null" }])
+                .output()
+                .unwrap();
             assert!(read.status.success(), "{tool}: {}", String::from_utf8_lossy(&read.stderr));
         }
         std::fs::remove_file(text).unwrap();
@@ -276,11 +284,12 @@ mod tests {
 
     #[test]
     fn a_missing_compiler_is_refused_with_a_reason() {
-        let error = examine(Path::new("/no/such/rustc"), Origin::Environment).unwrap_err();
+        let error = examine(&env::temp_dir().join("no-such-rustc"), Origin::Environment).unwrap_err();
         assert_eq!(error, "no such file");
     }
 
     #[test]
+    #[cfg(unix)]
     fn a_program_that_is_no_compiler_is_refused() {
         let error = examine(Path::new("/bin/true"), Origin::Environment).unwrap_err();
         assert_eq!(error, "it does not say its version");

@@ -117,21 +117,46 @@ pub(crate) fn search_path() -> Vec<PathBuf> {
     env::split_paths(&path).filter(|folder| folder.is_absolute()).collect()
 }
 
+/// Returns the file name of a program on this system.
+pub(crate) fn program(name: &str) -> String {
+    format!("{name}{}", env::consts::EXE_SUFFIX)
+}
+
+/// Kind of a user's files, which determines their folder.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Files {
+    Data,
+    Cache,
+}
+
+/// Returns the folder in which programs keep the user's files, if the environment names it by an absolute path.
+pub(crate) fn user_folder(files: Files, read: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    // The XDG specification requires relative paths to be ignored.
+    let set = |name| read(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
+    if cfg!(windows) {
+        return set("LOCALAPPDATA");
+    }
+    let (variable, folder) = match (files, cfg!(target_os = "macos")) {
+        (Files::Data, true) => (None, "Library/Application Support"),
+        (Files::Cache, true) => (None, "Library/Caches"),
+        (Files::Data, false) => (set("XDG_DATA_HOME"), ".local/share"),
+        (Files::Cache, false) => (set("XDG_CACHE_HOME"), ".cache"),
+    };
+    variable.or_else(|| Some(set("HOME")?.join(folder)))
+}
+
 /// Returns the user's data folder: `WARPSMITH_DATA_DIR`, otherwise `warpsmith` in `XDG_DATA_HOME` or in
-/// `~/.local/share`. `None` if none of these variables is set to an absolute path.
+/// `~/.local/share`; on Windows in `LOCALAPPDATA`, and on macOS in `~/Library/Application Support`. `None` if none of
+/// these variables is set to an absolute path.
 pub fn data_folder() -> Option<PathBuf> {
     data_folder_by(|name| env::var_os(name))
 }
 
 fn data_folder_by(read: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    let set = |name| read(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    if let Some(folder) = set("WARPSMITH_DATA_DIR") {
-        return Some(folder).filter(|folder| folder.is_absolute());
+    match read("WARPSMITH_DATA_DIR").filter(|value| !value.is_empty()) {
+        Some(folder) => Some(PathBuf::from(folder)).filter(|folder| folder.is_absolute()),
+        None => Some(user_folder(Files::Data, read)?.join("warpsmith")),
     }
-    // The XDG specification requires relative paths to be ignored.
-    let shared = set("XDG_DATA_HOME").filter(|folder| folder.is_absolute());
-    let shared = shared.or_else(|| set("HOME").map(|home| home.join(".local/share")));
-    shared.filter(|folder| folder.is_absolute()).map(|folder| folder.join("warpsmith"))
 }
 
 /// Returns the folder into which [`setup`](crate::setup) installs ptxas, libdevice and libcudadevrt.
@@ -185,12 +210,11 @@ pub(crate) fn installation_signs() -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
     use crate::alone::only_alone;
 
     #[test]
+    #[cfg(all(unix, not(target_os = "macos")))]
     fn variables_choose_the_data_folder_in_order() {
         let of = |set: &[(&str, &str)]| {
             data_folder_by(|name| set.iter().find(|(set, _)| *set == name).map(|(_, value)| value.into()))
@@ -218,13 +242,15 @@ mod tests {
                 let error = check_variables().unwrap_err().to_string();
                 assert!(error.starts_with(variable) && error.contains(path), "{error}");
             }
-            set(variable, "/no/such/tools");
+            set(variable, if cfg!(windows) { "C:/no/such/tools" } else { "/no/such/tools" });
             assert_eq!(check_variables(), Ok(()));
         }
     }
 
     #[test]
+    #[cfg(unix)]
     fn tools_in_relative_folders_are_not_run() {
+        use std::os::unix::fs::PermissionsExt;
         only_alone!();
         // This folder becomes the current folder. Its programs record that they ran.
         let folder = env::temp_dir().join(format!("warpsmith-relative-{}", std::process::id()));

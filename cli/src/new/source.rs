@@ -51,7 +51,12 @@ impl Source {
                 if !package.is_empty() {
                     place.push(package);
                 }
-                format!("path = {:?}", place.to_string_lossy())
+                // A forward slash separates folders on every system.
+                let place = place.to_string_lossy();
+                format!(
+                    "path = {:?}",
+                    if cfg!(windows) { place.replace('\\', "/") } else { place.into_owned() }
+                )
             }
         }
     }

@@ -198,7 +198,7 @@ fn unwritable_results_are_found_before_measuring() {
     assert_eq!(std::fs::read_to_string(folder.join("file")).unwrap(), "kept");
     // Without --out the results are still printed.
     let mut blocked = command(&folder, &args[..7]);
-    let output = blocked.env("XDG_CACHE_HOME", folder.join("file")).output().unwrap();
+    let output = blocked.env(crate::shared::CACHES, folder.join("file")).output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert!(String::from_utf8(output.stderr).unwrap().contains("no results file"));
     assert!(String::from_utf8(output.stdout).unwrap().contains("copy"));

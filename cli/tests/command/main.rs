@@ -7,6 +7,7 @@ mod commands;
 mod launch;
 mod new;
 mod package;
+#[cfg(unix)]
 mod profile;
 #[cfg(unix)]
 mod sanitize;

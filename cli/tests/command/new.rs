@@ -1,7 +1,6 @@
 //! `warpsmith new` and `warpsmith setup`.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::shared::{command, folder, run};
@@ -105,14 +104,19 @@ fn new_refuses_without_leaving_anything() {
     }
     assert_eq!(fs::read_dir(&folder).unwrap().count(), before);
 
-    let locked = folder.join("locked");
-    fs::set_permissions(&locked, fs::Permissions::from_mode(0o555)).unwrap();
-    // Root can write everywhere.
-    if fs::write(locked.join("probe"), "").is_err() {
-        let output = command(&folder, &["new", "locked/heat"]).output().unwrap();
-        assert!(String::from_utf8(output.stderr).unwrap().contains("choose a folder that you may write to"));
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let locked = folder.join("locked");
+        fs::set_permissions(&locked, fs::Permissions::from_mode(0o555)).unwrap();
+        // Root can write everywhere.
+        if fs::write(locked.join("probe"), "").is_err() {
+            let output = command(&folder, &["new", "locked/heat"]).output().unwrap();
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert!(said.contains("choose a folder that you may write to"));
+        }
+        fs::set_permissions(&locked, fs::Permissions::from_mode(0o755)).unwrap();
     }
-    fs::set_permissions(&locked, fs::Permissions::from_mode(0o755)).unwrap();
     fs::remove_dir_all(folder).unwrap();
 }
 
@@ -120,7 +124,7 @@ fn new_refuses_without_leaving_anything() {
 fn setup_names_a_toolchain_that_was_chosen_and_does_not_do() {
     let folder = folder();
     let mut setup = command(&folder, &["setup"]);
-    let output = setup.env("WARPSMITH_DEVICE_RUSTC", "/no/such/rustc").output().unwrap();
+    let output = setup.env("WARPSMITH_DEVICE_RUSTC", folder.join("no-such-rustc")).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(said.contains("WARPSMITH_DEVICE_RUSTC is set") && said.contains("no such file"), "{said}");

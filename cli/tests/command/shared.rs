@@ -7,6 +7,9 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+/// Variable that names the folder of the user's caches.
+pub const CACHES: &str = if cfg!(windows) { "LOCALAPPDATA" } else { "XDG_CACHE_HOME" };
+
 /// A run of the command in its own folder, so that no results land in the source tree.
 pub struct Run {
     /// Folder in which it ran.
@@ -33,10 +36,7 @@ pub fn binary() -> PathBuf {
 pub fn command(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(binary());
     command.args(args).current_dir(folder);
-    command
-        .env("XDG_CACHE_HOME", folder.join("cache"))
-        .env_remove("WARPSMITH_CACHE_DIR")
-        .env_remove("NO_COLOR");
+    command.env(CACHES, folder.join("cache")).env_remove("WARPSMITH_CACHE_DIR").env_remove("NO_COLOR");
     command
 }
 

@@ -220,14 +220,18 @@ fn check_folder(_: &Path) -> io::Result<()> {
 }
 
 /// Returns options for creating files that only this user can read. A link is an error.
+#[cfg(unix)]
 fn own_files() -> OpenOptions {
+    use std::os::unix::fs::OpenOptionsExt;
     let mut options = OpenOptions::new();
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::custom_flags(
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600),
-        libc::O_NOFOLLOW,
-    );
+    options.mode(0o600).custom_flags(libc::O_NOFOLLOW);
     options
+}
+
+/// Returns options for creating files. Their folder determines who can read them.
+#[cfg(not(unix))]
+fn own_files() -> OpenOptions {
+    OpenOptions::new()
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {

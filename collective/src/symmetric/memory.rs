@@ -16,7 +16,9 @@ use warpsmith_runtime::{Device, DevicePtr, Stream};
 use super::agree::Agreement;
 #[cfg(target_os = "linux")]
 use super::descriptors::{Door, TOKEN, call, receive, send};
-use crate::error::{CollectiveError, Error, Result};
+use crate::error::Result;
+#[cfg(target_os = "linux")]
+use crate::error::{CollectiveError, Error};
 
 /// Memory on each rank that all ranks map. See the [module documentation](self).
 #[derive(Debug)]

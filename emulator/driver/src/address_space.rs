@@ -124,11 +124,6 @@ impl AddressSpace {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the granularity of mapped memory, if addresses can be reserved.
-    pub(super) fn granularity(&self) -> Option<usize> {
-        self.backing.can_reserve().then_some(GRANULARITY)
-    }
-
     /// Returns the number of reservations.
     pub(super) fn reservations(&self) -> usize {
         self.state().reservations.len()
@@ -141,10 +136,6 @@ impl AddressSpace {
 
     pub(super) fn reserve(&self, bytes: usize) -> Result<DevicePtr> {
         let call = Call::VirtualReserve;
-        if !self.backing.can_reserve() {
-            let text = "this system cannot reserve addresses";
-            return Err(driver_error(call.name(), code::NOT_SUPPORTED, text));
-        }
         whole_units(call, bytes)?;
         let reserved = self.backing.reserve(bytes).ok_or_else(|| {
             driver_error(call.name(), code::OUT_OF_MEMORY, format!("no {bytes} bytes of addresses are free"))

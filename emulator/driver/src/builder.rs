@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use gpu_spec::KernelSpec;
-use warpsmith_emulator::Order;
+use warpsmith_emulator::{Order, machine};
 
 use super::capture::Captures;
 use super::control::Control;
@@ -243,7 +243,7 @@ impl EmulatedDriverBuilder {
 impl EmulatedDriver {
     /// Returns a builder for one device with 8 GiB of memory, or with half of the machine's memory if that is less.
     pub fn builder() -> EmulatedDriverBuilder {
-        let memory = machine_memory().map_or(DEFAULT_MEMORY, |bytes| DEFAULT_MEMORY.min(bytes / 2));
+        let memory = machine::memory().map_or(DEFAULT_MEMORY, |memory| DEFAULT_MEMORY.min(memory.total / 2));
         EmulatedDriverBuilder {
             devices: 1,
             memory,
@@ -259,11 +259,4 @@ impl EmulatedDriver {
             code: Vec::new(),
         }
     }
-}
-
-/// Returns the memory of the machine in bytes, if the system reports it.
-fn machine_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
 }

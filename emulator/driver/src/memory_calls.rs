@@ -7,7 +7,7 @@ use warpsmith_emulator::check;
 use super::EmulatedDriver;
 use super::control::{Call, driver_error};
 use super::graph::{Home, NO_POOL};
-use super::pages::Backing;
+use super::pages::{Backing, GRANULARITY};
 use super::stream::Work;
 use super::touched::Access;
 use warpsmith_driver::error::{Result, code};
@@ -129,8 +129,8 @@ unsafe impl MemoryDriver for EmulatedDriver {
     }
 
     fn virtual_granularity(&self, context: Context) -> Result<Option<usize>> {
-        let context = self.enter(Call::VirtualGranularity, context)?;
-        Ok(context.space.granularity().filter(|_| self.maps))
+        self.enter(Call::VirtualGranularity, context)?;
+        Ok(self.maps.then_some(GRANULARITY))
     }
 
     fn virtual_reserve(&self, context: Context, bytes: usize) -> Result<DevicePtr> {

@@ -26,14 +26,6 @@ pub(super) enum Backing {
 }
 
 impl Backing {
-    /// Returns true if addresses can be reserved.
-    pub(super) fn can_reserve(&self) -> bool {
-        match self {
-            Backing::Host => host::SUPPORTED,
-            Backing::Numbers(_) => true,
-        }
-    }
-
     /// Reserves `bytes` addresses that are aligned to the granularity; `bytes` must be a multiple of the granularity.
     /// Returns `None` if the system cannot reserve them.
     pub(super) fn reserve(&self, bytes: usize) -> Option<Reserved> {
@@ -133,8 +125,6 @@ mod host {
 
     use super::GRANULARITY;
 
-    pub(super) const SUPPORTED: bool = true;
-
     /// Mapping flag that makes memory count against limits only after it was written, on systems that support this.
     #[cfg(target_os = "linux")]
     const NO_RESERVE: i32 = libc::MAP_NORESERVE;
@@ -200,29 +190,61 @@ mod host {
     }
 }
 
-#[cfg(not(unix))]
+#[cfg(windows)]
 mod host {
-    pub(super) const SUPPORTED: bool = false;
+    use std::ffi::c_void;
 
-    pub(super) fn reserve(_bytes: usize) -> Option<u64> {
-        None
+    use windows_sys::Win32::System::Memory::{
+        MEM_COMMIT, MEM_DECOMMIT, MEM_RELEASE, MEM_RESERVE, MEMORY_BASIC_INFORMATION, PAGE_NOACCESS,
+        PAGE_READWRITE, VirtualAlloc, VirtualFree, VirtualQuery,
+    };
+
+    use super::GRANULARITY;
+
+    fn pointer(address: u64) -> *mut c_void {
+        std::ptr::with_exposed_provenance_mut(address as usize)
+    }
+
+    pub(super) fn reserve(bytes: usize) -> Option<u64> {
+        // The system aligns to 64 KiB only. A reservation cannot be split, so the excess stays reserved.
+        let wanted = bytes.checked_add(GRANULARITY)?;
+        // SAFETY: the system chooses new addresses, so existing memory is unaffected.
+        let raw = unsafe { VirtualAlloc(std::ptr::null(), wanted, MEM_RESERVE, PAGE_NOACCESS) };
+        (!raw.is_null()).then(|| (raw.expose_provenance() as u64).next_multiple_of(GRANULARITY as u64))
     }
 
     /// # Safety
-    /// There are no requirements, because there are no reservations on this system.
-    pub(super) unsafe fn commit(_address: u64, _bytes: usize) -> bool {
-        false
+    /// The range must be reserved, and no code may use it.
+    pub(super) unsafe fn commit(address: u64, bytes: usize) -> bool {
+        // SAFETY: the range belongs to this reservation, and is made writable before it is written.
+        unsafe {
+            if VirtualAlloc(pointer(address), bytes, MEM_COMMIT, PAGE_READWRITE).is_null() {
+                return false;
+            }
+            pointer(address).cast::<u8>().write_bytes(0xFF, bytes);
+        }
+        true
     }
 
     /// # Safety
-    /// There are no requirements, because there are no reservations on this system.
-    pub(super) unsafe fn decommit(_address: u64, _bytes: usize) -> bool {
-        false
+    /// The range must be reserved, and no code may use it.
+    pub(super) unsafe fn decommit(address: u64, bytes: usize) -> bool {
+        // SAFETY: guaranteed by the caller.
+        unsafe { VirtualFree(pointer(address), bytes, MEM_DECOMMIT) != 0 }
     }
 
     /// # Safety
-    /// There are no requirements, because there are no reservations on this system.
-    pub(super) unsafe fn release(_address: u64, _bytes: usize) {}
+    /// The range must be reserved, and no code may use it now or later.
+    pub(super) unsafe fn release(address: u64, _bytes: usize) {
+        let mut about = MEMORY_BASIC_INFORMATION::default();
+        // SAFETY: the first call fills a local variable with the start of the reservation, which the second call
+        // releases. If a call fails, the addresses stay reserved.
+        unsafe {
+            if VirtualQuery(pointer(address), &mut about, size_of_val(&about)) != 0 {
+                VirtualFree(about.AllocationBase, 0, MEM_RELEASE);
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -97,36 +97,64 @@ macro_rules! accesses {
     };
 }
 
+/// Instructions that call `{function}` with the return address after this number of arguments.
+#[cfg(all(target_arch = "x86_64", not(windows)))]
+macro_rules! call_with_return_address {
+    (1) => {
+        "mov rsi, [rsp]\njmp {function}"
+    };
+    (3) => {
+        "mov rcx, [rsp]\njmp {function}"
+    };
+}
+#[cfg(all(target_arch = "x86_64", windows))]
+macro_rules! call_with_return_address {
+    (1) => {
+        "mov rdx, [rsp]\njmp {function}"
+    };
+    (3) => {
+        "mov r9, [rsp]\njmp {function}"
+    };
+}
+#[cfg(target_arch = "aarch64")]
+macro_rules! call_with_return_address {
+    (1) => {
+        "mov x1, x30\nb {function}"
+    };
+    (3) => {
+        "mov x3, x30\nb {function}"
+    };
+}
+
 /// Defines a symbol that calls `$function` with the return address as an additional argument.
 macro_rules! forward {
     ($symbol:literal, $arguments:tt, $function:ident) => {
-        #[cfg(all(target_arch = "x86_64", not(target_vendor = "apple"), not(windows)))]
+        #[cfg(not(any(windows, target_vendor = "apple")))]
         global_asm!(
             concat!(".pushsection .text.", $symbol, ",\"ax\",@progbits"),
             concat!(".weak ", $symbol),
             concat!(".type ", $symbol, ",@function"),
             concat!($symbol, ":"),
-            concat!("mov ", forward!(x86 $arguments), ", [rsp]"),
-            "jmp {function}",
+            call_with_return_address!($arguments),
             concat!(".size ", $symbol, ", . - ", $symbol),
             ".popsection",
             function = sym $function,
         );
-        #[cfg(all(target_arch = "aarch64", not(target_vendor = "apple"), not(windows)))]
+        #[cfg(windows)]
         global_asm!(
-            concat!(".pushsection .text.", $symbol, ",\"ax\",@progbits"),
-            concat!(".weak ", $symbol),
-            concat!(".type ", $symbol, ",@function"),
+            concat!(".globl ", $symbol),
             concat!($symbol, ":"),
-            concat!("mov x", $arguments, ", x30"),
-            "b {function}",
-            concat!(".size ", $symbol, ", . - ", $symbol),
-            ".popsection",
+            call_with_return_address!($arguments),
+            function = sym $function,
+        );
+        #[cfg(target_vendor = "apple")]
+        global_asm!(
+            concat!(".globl _", $symbol),
+            concat!("_", $symbol, ":"),
+            call_with_return_address!($arguments),
             function = sym $function,
         );
     };
-    (x86 1) => { "rsi" };
-    (x86 3) => { "rcx" };
 }
 
 accesses! {
@@ -217,7 +245,6 @@ fn check_atomic<const BYTES: usize>(address: usize, packed: u32, pc: usize) {
 }
 forward!("__warpsmith_check_atomic", 3, atomic);
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 unsafe extern "C" {
     fn __warpsmith_check_atomic(address: usize, bytes: usize, packed: u32);
 }
@@ -227,12 +254,7 @@ unsafe extern "C" {
 pub fn atomic_access<T>(address: *mut T, operation: Operation, order: Memory, scope: Scope) {
     let packed = operation as u32 | order_bits(order) << 2 | (scope as u32) << 4;
     // SAFETY: the arguments are numbers.
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    unsafe {
-        __warpsmith_check_atomic(address as usize, size_of::<T>(), packed);
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    let _ = (address, packed);
+    unsafe { __warpsmith_check_atomic(address as usize, size_of::<T>(), packed) };
 }
 
 /// Copies the value of a launch's kernel parameter to `to`.

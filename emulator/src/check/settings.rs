@@ -51,18 +51,11 @@ fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Settings>, S
         limit: number("WARPSMITH_CHECK_LIMIT")?.unwrap_or(100).max(1) as usize,
         memory: match number("WARPSMITH_CHECK_MEMORY")? {
             Some(mib) => usize::try_from(mib).unwrap_or(usize::MAX).saturating_mul(1 << 20),
-            None => available().map_or(usize::MAX, |bytes| bytes / 4 * 3),
+            None => crate::machine::memory().map_or(usize::MAX, |memory| (memory.available / 4 * 3) as usize),
         },
         report: variable("WARPSMITH_CHECK_REPORT").map(PathBuf::from),
         root: variable("WARPSMITH_CHECK_ROOT").map(PathBuf::from).unwrap_or_default(),
     }))
-}
-
-/// Returns the number of bytes that programs can still allocate, according to the operating system's estimate.
-fn available() -> Option<usize> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    Some(line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()? * 1024)
 }
 
 #[cfg(test)]

@@ -2,10 +2,9 @@
 
 use crate::alone::only_alone;
 use crate::common::{ORDERS, launch_as, launch_at_once};
-use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use warpsmith_emulator::collective::{barrier, spin_hint, warp_exchange};
-use warpsmith_emulator::{Fault, output, thread};
+use warpsmith_emulator::{Fault, output};
 
 /// Returns the thread and the text of a time limit fault.
 #[track_caller]
@@ -59,54 +58,64 @@ fn endless_operations_fail_their_launch() {
     launch_as(&SHORT, [2, 1, 1], [64, 1, 1], 0, ORDERS[0], &[]).unwrap();
 }
 
-static DROPPED: AtomicU32 = AtomicU32::new(0);
+/// Kernels in loops that never call the emulator. Only Linux interrupts them.
+#[cfg(target_os = "linux")]
+mod interrupted {
+    use std::hint::black_box;
+    use std::sync::atomic::AtomicU32;
 
-struct Counted;
+    use warpsmith_emulator::thread;
 
-impl Drop for Counted {
-    fn drop(&mut self) {
-        DROPPED.fetch_add(1, Ordering::Relaxed);
-    }
-}
+    use super::*;
 
-kernel!(static COMPUTES = "computes"(block: usize) {
-    let _counted = Counted;
-    if thread::block_index()[0] as usize == block && thread::linear_index() == 5 {
-        let mut step = 1u64;
-        while black_box(step) != 0 {
-            step = black_box(step).wrapping_mul(3) | 1;
+    static DROPPED: AtomicU32 = AtomicU32::new(0);
+
+    struct Counted;
+
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            DROPPED.fetch_add(1, Ordering::Relaxed);
         }
     }
-    barrier(true);
-});
 
-#[test]
-#[cfg(target_os = "linux")]
-fn an_endless_loop_is_interrupted() {
-    only_alone!("WARPSMITH_EMULATOR_TIME_LIMIT" => "1");
-    for (round, order) in [ORDERS[0], ORDERS[2]].into_iter().enumerate() {
-        DROPPED.store(0, Ordering::Relaxed);
-        let (thread, text) = endless(launch_as(&COMPUTES, [2, 1, 1], [64, 1, 1], 0, order, &[1]));
-        assert_eq!(thread, Some([5, 0, 0]), "{text}");
-        assert!(text.contains("thread [5,0,0] runs: ") && text.contains("endless.rs:"), "{text}");
-        let dropped = DROPPED.load(Ordering::Relaxed);
-        assert!((64..128).contains(&dropped), "round {round}: all but the interrupted thread: {dropped}");
-        launch_as(&COMPUTES, [2, 1, 1], [64, 1, 1], 0, order, &[2]).unwrap();
-    }
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-fn an_endless_loop_on_a_helper_is_interrupted() {
-    only_alone!("WARPSMITH_EMULATOR_TIME_LIMIT" => "1");
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
-    pool.install(|| {
-        for block in [0, 7] {
-            let (thread, _) = endless(launch_as(&COMPUTES, [8, 1, 1], [1024, 1, 1], 0, ORDERS[0], &[block]));
-            assert_eq!(thread, Some([5, 0, 0]));
+    kernel!(static COMPUTES = "computes"(block: usize) {
+        let _counted = Counted;
+        if thread::block_index()[0] as usize == block && thread::linear_index() == 5 {
+            let mut step = 1u64;
+            while black_box(step) != 0 {
+                step = black_box(step).wrapping_mul(3) | 1;
+            }
         }
-        launch_as(&COMPUTES, [8, 1, 1], [1024, 1, 1], 0, ORDERS[0], &[8]).unwrap();
+        barrier(true);
     });
+
+    #[test]
+    fn an_endless_loop_is_interrupted() {
+        only_alone!("WARPSMITH_EMULATOR_TIME_LIMIT" => "1");
+        for (round, order) in [ORDERS[0], ORDERS[2]].into_iter().enumerate() {
+            DROPPED.store(0, Ordering::Relaxed);
+            let (thread, text) = endless(launch_as(&COMPUTES, [2, 1, 1], [64, 1, 1], 0, order, &[1]));
+            assert_eq!(thread, Some([5, 0, 0]), "{text}");
+            assert!(text.contains("thread [5,0,0] runs: ") && text.contains("endless.rs:"), "{text}");
+            let dropped = DROPPED.load(Ordering::Relaxed);
+            assert!((64..128).contains(&dropped), "round {round}: all but the interrupted thread: {dropped}");
+            launch_as(&COMPUTES, [2, 1, 1], [64, 1, 1], 0, order, &[2]).unwrap();
+        }
+    }
+
+    #[test]
+    fn an_endless_loop_on_a_helper_is_interrupted() {
+        only_alone!("WARPSMITH_EMULATOR_TIME_LIMIT" => "1");
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+        pool.install(|| {
+            for block in [0, 7] {
+                let (thread, _) =
+                    endless(launch_as(&COMPUTES, [8, 1, 1], [1024, 1, 1], 0, ORDERS[0], &[block]));
+                assert_eq!(thread, Some([5, 0, 0]));
+            }
+            launch_as(&COMPUTES, [8, 1, 1], [1024, 1, 1], 0, ORDERS[0], &[8]).unwrap();
+        });
+    }
 }
 
 kernel!(static WAITS = "waits"(flag: &'static AtomicBool) {

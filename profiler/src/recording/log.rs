@@ -314,19 +314,21 @@ mod tests {
         alive.join().unwrap();
     }
 
-    /// Adds a record while the thread exits, as the main thread does at process exit.
-    struct RecordsWhenDropped(Arc<Recording>);
-
-    impl Drop for RecordsWhenDropped {
-        fn drop(&mut self) {
-            assert!(LOCAL.try_with(|_| ()).is_err(), "the thread has its state still");
-            record(&self.0);
-            record(&self.0);
-        }
-    }
-
+    // Windows drops the values of a thread in another order.
     #[test]
+    #[cfg(not(windows))]
     fn ending_threads_record() {
+        /// Adds a record while the thread exits, as the main thread does at process exit.
+        struct RecordsWhenDropped(Arc<Recording>);
+
+        impl Drop for RecordsWhenDropped {
+            fn drop(&mut self) {
+                assert!(LOCAL.try_with(|_| ()).is_err(), "the thread has its state still");
+                record(&self.0);
+                record(&self.0);
+            }
+        }
+
         thread_local!(static LAST: RefCell<Option<RecordsWhenDropped>> = const { RefCell::new(None) });
         let recording = recording();
         let of_thread = Arc::clone(&recording);

@@ -191,16 +191,19 @@ impl Trace {
 /// # Errors
 /// Returns [`TraceError`] if the file does not exist or contains no readable trace, or if the sink fails.
 pub fn read_into(path: impl AsRef<Path>, sink: &mut dyn Sink) -> Result<Option<Damage>> {
+    // Windows refuses to open a folder.
+    const FOLDER: &str = "is a folder; give the path of a file in it";
     let path = path.as_ref();
     let failure = |reason| TraceError::of(Some(path), reason);
     let file = File::open(path).map_err(|error| {
         failure(match error.kind() {
+            _ if path.is_dir() => FOLDER.to_owned(),
             ErrorKind::NotFound => "is not there; give the path of a file that holds one".to_owned(),
             _ => format!("cannot be read: {error}"),
         })
     })?;
     if file.metadata().is_ok_and(|about| about.is_dir()) {
-        return Err(failure("is a folder; give the path of a file in it".to_owned()));
+        return Err(failure(FOLDER.to_owned()));
     }
     read_from(BufReader::with_capacity(1 << 16, file), sink).map_err(failure)
 }

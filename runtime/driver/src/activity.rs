@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::{Context, DriverError, GraphExecHandle, NodeHandle, StreamHandle};
+use crate::{Context, DriverError, GraphExecHandle, NodeHandle, StreamHandle, process};
 
 /// Converts a time to nanoseconds since the Unix epoch, the clock of records in real time.
 pub fn nanoseconds(time: SystemTime) -> u64 {
@@ -36,7 +36,7 @@ pub fn thread_number() -> u64 {
         (number, of) if number != 0 && of == forks => number,
         _ => {
             count_forks();
-            let number = system_thread();
+            let number = process::thread_id();
             KNOWN.set((number, forks));
             number
         }
@@ -48,30 +48,14 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// Starts counting forks, unless they are already being counted.
 fn count_forks() {
-    #[cfg(unix)]
-    {
-        static ONCE: std::sync::Once = std::sync::Once::new();
-        extern "C" fn in_child() {
-            FORKS.fetch_add(1, Ordering::Relaxed);
-        }
-        ONCE.call_once(|| {
-            // SAFETY: the function may run in a forked child, because it only changes one atomic value.
-            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-        });
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    extern "C" fn in_child() {
+        FORKS.fetch_add(1, Ordering::Relaxed);
     }
-}
-
-#[cfg(target_os = "linux")]
-fn system_thread() -> u64 {
-    // SAFETY: the call takes no arguments and cannot fail.
-    unsafe { libc::gettid() as u64 }
-}
-
-/// Numbers the threads, on systems whose thread IDs profilers do not show.
-#[cfg(not(target_os = "linux"))]
-fn system_thread() -> u64 {
-    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
+    ONCE.call_once(|| {
+        // SAFETY: the function may run in a forked child, because it only changes one atomic value.
+        unsafe { process::after_fork(in_child) };
+    });
 }
 
 /// Result of a call that concerns activity recording.

@@ -31,6 +31,7 @@ mod graph;
 pub mod host_function;
 pub mod library_paths;
 mod memory;
+pub mod process;
 mod stream;
 mod telemetry;
 

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use crate::process::is_privileged;
+
 /// Directories outside of the system's search path, in search order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LibraryPaths {
@@ -125,27 +127,6 @@ fn versions_of_toolkits() -> Vec<PathBuf> {
     toolkits.into_iter().rev().map(|(_, path)| path).collect()
 }
 
-/// Returns true if the program has privileges that its user does not have, for example because its file is set-user-ID.
-/// In that case, the environment must not determine which code the program loads or which files it writes.
-#[cfg(target_os = "linux")]
-pub fn is_privileged() -> bool {
-    // SAFETY: the call reads a number that the operating system passed to the process.
-    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
-}
-
-/// Returns true if the program has privileges that its user does not have, as on Linux.
-#[cfg(all(unix, not(target_os = "linux")))]
-pub fn is_privileged() -> bool {
-    // SAFETY: these calls only read the process's IDs and cannot fail.
-    unsafe { libc::getuid() != libc::geteuid() || libc::getgid() != libc::getegid() }
-}
-
-/// Returns false, because this system does not have set-user-ID programs.
-#[cfg(not(unix))]
-pub fn is_privileged() -> bool {
-    false
-}
-
 /// Returns the contents of a directory, sorted; empty if it cannot be read.
 pub fn inside(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
@@ -154,12 +135,11 @@ pub fn inside(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
 
     #[test]
-    #[cfg(unix)]
     fn only_absolute_folders_are_searched() {
         let of = |set: &[(&str, &str)]| {
             LibraryPaths::of(|name| {
@@ -182,7 +162,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(unix)]
     fn packages_of_python_are_searched() {
         let folder = std::env::temp_dir().join(format!("warpsmith-paths-{}", std::process::id()));
         let package = folder.join("lib/python3.12/site-packages/nvidia/cu13/lib");

@@ -13,7 +13,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use super::{Device, DeviceId, flags, observe};
-use crate::driver::host_function;
+use crate::driver::{host_function, process};
 use crate::error::{Error, Result};
 
 /// Bit set of device kinds that this process uses.
@@ -90,23 +90,15 @@ pub(super) fn end_use(kind: DeviceId) {
 
 /// Counts the fork. The system calls this function in the forked child while the child has one thread, so it may do
 /// only what a signal handler may do.
-#[cfg(unix)]
-unsafe extern "C" fn in_the_copy() {
+extern "C" fn in_the_copy() {
     flags::count_fork();
     BARRED.fetch_or(USED.load(Ordering::Relaxed), Ordering::Relaxed);
 }
 
-/// Registers the handler; returns true on success. Registration fails only if the system is out of memory; the next
-/// call that opens a device retries it.
-#[cfg(unix)]
+/// Registers the handler; returns true on success. After a failure, the next call that opens a device retries it.
 fn register() -> bool {
     // SAFETY: the handler only accesses atomics, which a forked child may do in any state.
-    unsafe { libc::pthread_atfork(None, None, Some(in_the_copy)) == 0 }
-}
-
-#[cfg(not(unix))]
-fn register() -> bool {
-    true
+    unsafe { process::after_fork(in_the_copy) }
 }
 
 impl Device {

@@ -3,13 +3,11 @@
 //! The first write to each page of new memory causes a page fault. With 4 KiB pages, this takes several times as long
 //! as copying the data. The system may ignore the request.
 
-/// Minimum size of an allocation for which large pages are requested, in bytes. Smaller allocations benefit little.
-const WORTH_BYTES: usize = 8 << 20;
-
 /// Requests large pages for memory that was just allocated and has not been written yet.
 #[cfg(target_os = "linux")]
 pub(super) fn advise(start: *mut u8, bytes: usize) {
-    if bytes < WORTH_BYTES {
+    // Smaller allocations benefit little.
+    if bytes < 8 << 20 {
         return;
     }
     // A multiple of the page sizes of x86-64 (4 KiB) and aarch64 (4, 16 or 64 KiB).

@@ -7,6 +7,8 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
+use crate::driver::process;
+
 /// Bit that is set if a listener is registered.
 pub(crate) const LISTENERS: u32 = 1;
 /// Bit that is set if a tool is attached through NVTX.
@@ -49,29 +51,17 @@ pub(crate) fn watch_forks() {
     if !REGISTERED.load(Ordering::Acquire) {
         // Two threads may both reach this line, which is harmless, because a fork that is counted twice still changes
         // the count.
-        REGISTERED.store(register(), Ordering::Release);
+        // If registration fails, the next call retries it.
+        // SAFETY: the handler accesses only atomic values, which a forked child may do in any state.
+        REGISTERED.store(unsafe { process::after_fork(in_the_copy) }, Ordering::Release);
     }
 }
 
 /// Called by the system in a forked child, while the child has one thread. It may perform only async-signal-safe
 /// operations.
-#[cfg(unix)]
-unsafe extern "C" fn in_the_copy() {
+extern "C" fn in_the_copy() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     STATE.store(if SOUGHT.load(Ordering::Relaxed) { 0 } else { UNKNOWN }, Ordering::Relaxed);
-}
-
-/// Registers the handler. Returns true on success. Registration fails only if the system is out of memory; the next
-/// call tries it again.
-#[cfg(unix)]
-fn register() -> bool {
-    // SAFETY: the handler accesses only atomic values, which a forked child may do in any state.
-    unsafe { libc::pthread_atfork(None, None, Some(in_the_copy)) == 0 }
-}
-
-#[cfg(not(unix))]
-fn register() -> bool {
-    true
 }
 
 /// Returns the number of forks from the first process to this one.
@@ -123,19 +113,7 @@ pub(crate) fn thread() -> u64 {
     if known != 0 && made == forks() {
         return known;
     }
-    let number = thread_number();
+    let number = process::thread_id();
     NUMBER.set((number, forks()));
     number
-}
-
-#[cfg(target_os = "linux")]
-fn thread_number() -> u64 {
-    // SAFETY: the call takes no arguments and cannot fail.
-    unsafe { libc::gettid() as u64 }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn thread_number() -> u64 {
-    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
 }

@@ -193,9 +193,10 @@ fn a_future_is_woken_before_its_likely_end() {
     block_on(completed).unwrap();
 }
 
-/// Returns the number of threads that wake futures.
+/// Returns the number of threads that wake futures, according to Linux.
+#[cfg(target_os = "linux")]
 fn waking_threads() -> usize {
-    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return 1 };
+    let tasks = std::fs::read_dir("/proc/self/task").expect("the threads of this process");
     let names = tasks.flatten().filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
     names.filter(|name| name.trim() == "warpsmith-await").count()
 }
@@ -228,6 +229,7 @@ fn thousands_of_futures_need_one_thread() {
     std::thread::sleep(Duration::from_millis(20));
     let asked = driver.calls(Call::EventQuery);
     assert!(asked < 8 * 2000, "one event of each stream is asked for: {asked}");
+    #[cfg(target_os = "linux")]
     assert_eq!(waking_threads(), 1);
     assert_eq!(done.load(Ordering::Relaxed), 0);
     drop(hold);

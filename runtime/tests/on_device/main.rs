@@ -3,6 +3,7 @@
 
 mod activity_on_gpu;
 mod allocator;
+#[cfg(unix)]
 #[path = "../common/alone.rs"]
 mod alone;
 mod captured_uses;

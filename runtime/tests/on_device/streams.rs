@@ -5,11 +5,10 @@ use std::collections::HashSet;
 use std::sync::mpsc;
 
 use crate::allocator::device_with;
-use crate::alone::only_alone;
 use crate::turn;
-use crate::under_test::{device, shared_device};
+use crate::under_test::device;
 use warpsmith_runtime::driver::CaptureMode;
-use warpsmith_runtime::{Device, DeviceBuffer, Error, GraphError, MemoryPool, Pending, PinnedBuffer, Stream};
+use warpsmith_runtime::{DeviceBuffer, Error, GraphError, MemoryPool, Pending, PinnedBuffer, Stream};
 
 #[test]
 fn pools_give_streams_of_each_priority() {
@@ -269,8 +268,8 @@ fn random_programs_of_copies_equal_sequential_ones() {
 #[cfg(unix)]
 #[test]
 fn a_forked_process_is_told() {
-    only_alone!();
-    let device = shared_device();
+    crate::alone::only_alone!();
+    let device = crate::under_test::shared_device();
     let stream = device.default_stream();
     let buffer = DeviceBuffer::from_host(&stream, &[1u8]).unwrap();
     // SAFETY: the copy calls only the tested functions, and exits without running the exit handlers of this process.
@@ -279,7 +278,7 @@ fn a_forked_process_is_told() {
         let told = [
             buffer.to_host().err(),
             stream.synchronize().err(),
-            Device::open(&device.id().to_string()).err(),
+            warpsmith_runtime::Device::open(&device.id().to_string()).err(),
         ];
         drop((buffer, stream));
         let right = told.iter().all(|error| matches!(error, Some(Error::Forked)));

@@ -210,6 +210,7 @@ fn listeners_that_panic_are_removed() {
 }
 
 #[test]
+#[cfg(unix)]
 fn forked_processes_have_no_listeners() {
     only_alone!();
     let (recorder, _listening) = recorder();

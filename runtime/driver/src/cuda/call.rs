@@ -112,6 +112,7 @@ const GRAPH_SYMBOLS: &[&str] = &[
 pub(super) enum Feature {
     VirtualMemory,
     /// Mapped memory shared between processes.
+    #[cfg_attr(not(unix), allow(dead_code, reason = "memory is shared as file descriptors"))]
     SharedMemory,
     /// Events shared between processes.
     SharedEvents,
@@ -269,8 +270,13 @@ fn elapsed_time() -> Result<ElapsedTime> {
     found.ok_or(DriverError::LacksFunction { symbol: "cuEventElapsedTime" })
 }
 
-/// File names of the driver library. cuda-gdb recognizes the driver only by the first one.
-const DRIVER: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] };
+/// File names of the driver library. cuda-gdb recognizes the driver only by the name `libcuda.so.1`. The directory of
+/// WSL, which only WSL has, comes first: a driver that a Linux package installs there cannot reach the GPU.
+const DRIVER: &[&str] = if cfg!(windows) {
+    &["nvcuda.dll"]
+} else {
+    &["/usr/lib/wsl/lib/libcuda.so.1", "libcuda.so.1", "libcuda.so"]
+};
 
 /// Loads the driver library, unless it is already loaded.
 pub(super) fn load_library() -> Result<()> {

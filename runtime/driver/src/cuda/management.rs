@@ -12,10 +12,9 @@ use nvml_wrapper_sys::bindings as nvml;
 
 use super::{call, properties};
 
-#[cfg(windows)]
-const LIBRARY: &str = "nvml.dll";
-#[cfg(not(windows))]
-const LIBRARY: &str = "libnvidia-ml.so.1";
+/// File names of the library, starting with the directory of WSL.
+const LIBRARY: &[&str] =
+    if cfg!(windows) { &["nvml.dll"] } else { &["/usr/lib/wsl/lib/libnvidia-ml.so.1", "libnvidia-ml.so.1"] };
 
 /// Buffer size, in bytes, that is sufficient for any text of the library.
 const TEXT_BYTES: usize = 96;
@@ -38,7 +37,7 @@ impl Library {
     /// Loads and initializes the library.
     pub(super) fn open() -> Option<Self> {
         // SAFETY: loading the driver's library runs no code of this program.
-        let library = unsafe { nvml::NvmlLib::new(LIBRARY) }.ok()?;
+        let library = LIBRARY.iter().find_map(|file| unsafe { nvml::NvmlLib::new(file) }.ok())?;
         called!(library, nvmlInit_v2())?;
         Some(Self(library))
     }

@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use crate::Device;
-use crate::driver::library_paths::is_privileged;
+use crate::driver::process::is_privileged;
 use crate::launch::policy::LaunchPolicy;
 
 pub use self::lines::{DamagedLine, DamagedLines};

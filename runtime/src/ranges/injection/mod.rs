@@ -18,6 +18,7 @@ use self::abi::{
     CORE, CORE2, CUDA, DomainCreate, EventAttributes, Handle, Initialize, MarkEx, NameCategory, NameCuStream,
     NameOsThread, RangeEnd, RangePop, RangePushEx, RangeStartEx, RegisterString,
 };
+use crate::driver::process::is_privileged;
 use crate::ranges::label::{Label, Payload};
 use crate::ranges::state::{self, PerProcess, TOOL, UNKNOWN};
 
@@ -134,25 +135,6 @@ fn load(path: &OsString) -> Result<Tool, Failure> {
     // SAFETY: the argument is a NUL-terminated text.
     let domain = create.map_or(0, |create| unsafe { create(DOMAIN.as_ptr()) }.expose_provenance());
     Ok(Tool { path: path.to_owned(), domain, names: Mutex::default() })
-}
-
-/// Returns true if the program has privileges that the user who started it does not have, for example because its file
-/// is set-user-ID.
-#[cfg(target_os = "linux")]
-fn is_privileged() -> bool {
-    // SAFETY: the call reads a number that the operating system passed to the process.
-    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
-}
-
-#[cfg(all(unix, not(target_os = "linux")))]
-fn is_privileged() -> bool {
-    // SAFETY: these calls only read the process's IDs and cannot fail.
-    unsafe { libc::getuid() != libc::geteuid() || libc::getgid() != libc::getegid() }
-}
-
-#[cfg(not(unix))]
-fn is_privileged() -> bool {
-    false
 }
 
 /// Returns true if a library is libcupti, judging by its file name or the name of its link target.

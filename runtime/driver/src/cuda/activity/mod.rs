@@ -28,6 +28,7 @@ use crate::activity::{
     ActivityDriver, ActivityError, ActivityLoss, ActivityOptions, ActivityResult, ActivitySink,
     ActivityStarted, now,
 };
+use crate::process;
 use crate::{Context, GraphExecHandle, NodeHandle, StreamHandle};
 
 /// Recording of the process.
@@ -62,14 +63,11 @@ fn current() -> Option<&'static Cupti> {
 fn stop_in_children() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        #[cfg(unix)]
-        {
-            extern "C" fn in_child() {
-                CURRENT.store(std::ptr::null_mut(), Ordering::Release);
-            }
-            // SAFETY: the function is safe to call in a forked child, because it writes only one word.
-            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        extern "C" fn in_child() {
+            CURRENT.store(std::ptr::null_mut(), Ordering::Release);
         }
+        // SAFETY: the function is safe to call in a forked child, because it writes only one word.
+        unsafe { process::after_fork(in_child) };
     });
 }
 

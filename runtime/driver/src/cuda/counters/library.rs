@@ -113,13 +113,12 @@ fn load_metrics(candidates: &[PathBuf], cuda: i32) -> CounterResult<()> {
     })
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
     use crate::cuda::activity::fake;
 
     #[test]
-    #[cfg(target_os = "linux")]
     fn a_missing_companion_names_paths_and_package() {
         let paths = LibraryPaths { named: vec!["/no/such/folder".into()], installed: Vec::new() };
         let tried = candidates(Path::new("/opt/none/libcupti.so.13"), &paths);
@@ -132,7 +131,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(target_os = "linux")]
     fn a_companion_that_is_no_library_is_named() {
         let folder = std::env::temp_dir().join(format!("warpsmith-nvperf-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
@@ -143,7 +141,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(target_os = "linux")]
     fn a_cupti_without_the_range_profiler_is_too_old() {
         // SAFETY: this is the C library, which is already loaded.
         let library = unsafe { Library::new("libc.so.6") }.unwrap();
