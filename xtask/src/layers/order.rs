@@ -5,6 +5,7 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
     (
         "runtime/driver",
         &[
+            "process",
             "error",
             "library_paths",
             "check",
