@@ -50,7 +50,7 @@ pub fn docs_rs(root: &Path) -> Result<()> {
     run(&mut doc)?;
     let page = folder.join("doc/warpsmith/index.html");
     let text = std::fs::read_to_string(&page).map_err(Error::file(&page))?;
-    if text.contains("Available on crate feature <code>") {
+    if text.contains("Available on crate feature `") {
         return Ok(());
     }
     Err(Error::Unexpected(format!("{} does not name the features of its items", page.display())))
