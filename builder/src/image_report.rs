@@ -124,12 +124,12 @@ impl ImageReport {
         }
         let bytes = fs::read(path).map_err(Error::io("cannot read", path))?;
         let problem = |problem| Error::Report { path: path.to_owned(), problem };
-        let damaged = |error| problem(format!("is damaged ({error}): remove it, and build again"));
+        let damaged = |error| problem(format!("is damaged ({error}): remove the file and build again"));
         match serde_json::from_slice(&bytes).map_err(damaged)? {
             Version { schema: SCHEMA } => serde_json::from_slice(&bytes).map_err(damaged),
             Version { schema } => Err(problem(format!(
-                "has format {schema}, and this is a reader of format {SCHEMA}: use the `warpsmith` command of the version \
-                 that the package builds with, or remove it and build again"
+                "has format {schema}, but this version reads format {SCHEMA}: use the `warpsmith` command of the \
+                 version that the package builds with, or remove the file and build again"
             ))),
         }
     }

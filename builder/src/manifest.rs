@@ -34,7 +34,7 @@ impl Manifest {
         let manifest = Manifest { folder, table };
         match manifest.package().and_then(|package| package.get("name")).and_then(Value::as_str) {
             Some(_) => Ok(manifest),
-            None => Err(wrong("it has no package with a name".to_owned())),
+            None => Err(wrong("it has no `[package]` with a name".to_owned())),
         }
     }
 

@@ -81,7 +81,7 @@ fn driver() -> Check {
             Check::new("CUDA driver", Status::Note, error.to_string(), &[])
         }
         Err(error) => {
-            let fix = ["update or reinstall the NVIDIA driver, and see that `nvidia-smi` works".to_string()];
+            let fix = ["update or reinstall the NVIDIA driver until `nvidia-smi` works".to_string()];
             Check::new("CUDA driver", Status::Broken, error.to_string(), &fix)
         }
     }
@@ -177,7 +177,7 @@ fn generated_code() -> Check {
     let Some(cache) = Cache::of_user() else {
         return Check::ok(
             "generated code",
-            "none is kept: WARPSMITH_IMAGE_CACHE is off, or there is no folder for caches",
+            "no images are cached: WARPSMITH_IMAGE_CACHE is off, or there is no cache folder",
         );
     };
     let (entries, bytes) = cache.size();
@@ -187,8 +187,12 @@ fn generated_code() -> Check {
 
 /// Checks the tools for building kernels. The embedded kernels run without these tools.
 fn build_tools() -> Vec<Check> {
-    let only_to_build =
-        |detail: String| format!("{detail}; needed to build kernels, not to run those embedded here");
+    let only_to_build = |detail: String| {
+        format!(
+            "{detail}; needed to build kernels, but not to run the kernels embedded in this \
+                                  command"
+        )
+    };
     let search = toolchain::find_device_toolchain();
     let fix = [toolchain::SETUP_COMMAND.to_string()];
     let compiler = match &search.found {
@@ -203,7 +207,7 @@ fn build_tools() -> Vec<Check> {
             ),
         ),
         None => {
-            let detail = only_to_build(format!("not found; looked at:\n{}\n", search.explain()));
+            let detail = only_to_build(format!("not found; searched:\n{}\n", search.explain()));
             Check::new("device toolchain", Status::Note, detail, &fix)
         }
     };
@@ -216,7 +220,7 @@ fn build_tools() -> Vec<Check> {
     let ptxas = tools.ptxas.as_ref().map(|ptxas| format!("{} at {}", ptxas.version, found(&ptxas.path)));
     let ptxas = check("ptxas", ptxas, "no machine code and no register counts in images");
     let libdevice = tools.libdevice.as_deref().map(found);
-    let libdevice = check("libdevice", libdevice, "no exp, sin, erf and their kin in kernels");
+    let libdevice = check("libdevice", libdevice, "no exp, sin, erf and similar functions in kernels");
     let cudadevrt = tools.cudadevrt.as_deref().map(found);
     let cudadevrt = check("libcudadevrt", cudadevrt, "no kernels that launch kernels");
     let mut checks = vec![compiler, ptxas, libdevice, cudadevrt, generated_code()];

@@ -95,8 +95,9 @@ fn refused(error: &clap::Error) -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         Some(command @ ("bench" | "tune")) if ["-p", "--package"].contains(&argument) => {
             complain(&format!(
-                "warpsmith: `{command}` has only the kernels of this program; a package measures its own: run `cargo bench \
-                 --bench tune --features tune -- {command} KERNEL` in its folder; see warpsmith {command} --help"
+                "warpsmith: `{command}` knows only the kernels of this program; to measure your package's kernels, \
+                 run `cargo bench --bench tune --features tune -- {command} KERNEL` in its folder; see warpsmith \
+                 {command} --help"
             ));
             ExitCode::from(2)
         }
@@ -107,5 +108,7 @@ fn refused(error: &clap::Error) -> ExitCode {
 /// Returns the error for a command that this program was compiled without.
 #[cfg(not(all(feature = "collective", feature = "profiler")))]
 fn left_out<T>(command: &str) -> Result<T, Failure> {
-    Err(Failure::Use(format!("`{command}` is left out of this program: install it with `--features full`")))
+    Err(Failure::Use(format!(
+        "this program was built without `{command}`: install it with `--features full`"
+    )))
 }

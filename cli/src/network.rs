@@ -27,7 +27,7 @@ fn describe(interfaces: &[Interface], chosen: Option<&str>) -> Check {
         return Check::ok(what, detail);
     }
     let fix = [format!("unset {VARIABLE}, or set it to one of these names")];
-    Check::new(what, Status::Note, format!("{detail} chooses none of them, so NCCL fails"), &fix)
+    Check::new(what, Status::Note, format!("{detail} selects none of them, so NCCL fails"), &fix)
 }
 
 /// Returns true if NCCL uses an interface. The list contains name prefixes, or whole names if it starts with `=`; a

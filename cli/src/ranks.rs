@@ -85,7 +85,7 @@ fn mapped_check(devices: &[Device], mapped: Result<(), String>) -> Check {
             )
         }
         Err(reason) => {
-            let detail = format!("{reason}: no symmetric buffers, and no Peer backend");
+            let detail = format!("{reason}: symmetric buffers and the Peer backend are not available");
             Check::new(what, Status::Note, detail, &[])
         }
     }
@@ -97,16 +97,15 @@ fn peer(devices: &[Device]) -> Check {
     let what = "Peer backend";
     let devices: Vec<_> = devices.iter().cycle().take(devices.len().clamp(2, MAX_RANKS)).cloned().collect();
     match sums(&devices) {
-        Ok(true) => Check::ok(
-            what,
-            format!("ranks on {} add their elements and have the correct sums", names(&devices)),
-        ),
+        Ok(true) => {
+            Check::ok(what, format!("an all-reduce between ranks on {} gives correct sums", names(&devices)))
+        }
         Ok(false) => {
             let fix = ["report this with the output of `warpsmith doctor --json`".to_owned()];
             Check::new(
                 what,
                 Status::Broken,
-                format!("ranks on {} have incorrect sums", names(&devices)),
+                format!("an all-reduce between ranks on {} gives incorrect sums", names(&devices)),
                 &fix,
             )
         }
@@ -136,11 +135,12 @@ fn sums(devices: &[Device]) -> warpsmith::Result<bool> {
 
 /// NCCL's ranks on one host use a few megabytes for each pair without a direct link.
 fn shared_memory(bytes: u64) -> Check {
-    let detail = format!("{} of memory shared by processes", format_bytes(bytes));
+    let detail = format!("{} of shared memory for processes", format_bytes(bytes));
     if bytes >= 1 << 30 {
         return Check::ok("/dev/shm", detail);
     }
-    let detail = format!("{detail}: little for NCCL, which fails with a system error when it is full");
+    let detail =
+        format!("{detail}: may be too small for NCCL, which fails with a system error when it is full");
     let fix = ["docker run --shm-size=1g ..., or --ipc=host".to_string()];
     Check::new("/dev/shm", Status::Note, detail, &fix)
 }

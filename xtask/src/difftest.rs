@@ -75,7 +75,7 @@ fn reduce(root: &Path, seed: u64, index: usize, step: Option<usize>, taken: &[us
         let candidates = reduction.candidates();
         let Some(chosen) = candidates.get(*choice) else {
             return Err(Error::Unexpected(format!(
-                "there is no candidate {choice}, but {}",
+                "candidate {choice} does not exist; the number of candidates is {}",
                 candidates.len()
             )));
         };
@@ -100,10 +100,8 @@ fn reduce(root: &Path, seed: u64, index: usize, step: Option<usize>, taken: &[us
     }
     if !differs_here {
         let program = program(&reduction.candidates(), None)?;
-        println!("Nothing smaller differs here. On a GPU run {} cuda:0", program.display());
-        println!(
-            "and for the smallest `kNNNN_I` that differs ask for `--reduce {seed}:{index}:{last}` with `.I` after it."
-        );
+        println!("No smaller kernel differs here. On a GPU, run {} cuda:0", program.display());
+        println!("For the smallest `kNNNN_I` that differs there, run `--reduce {seed}:{index}:{last}.I`.");
     }
     Ok(())
 }

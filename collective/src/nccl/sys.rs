@@ -75,16 +75,22 @@ pub(super) fn unsupported(
     let name = reduction.element.name();
     if version < 22_400 {
         let version = super::version_text(version);
-        return Some(format!("NCCL {version} does not reduce {name}; install 2.24 or newer, or reduce bf16"));
+        return Some(format!(
+            "NCCL {version} cannot reduce {name}; install 2.24 or newer, or convert to bf16"
+        ));
     }
     // NCCL selects this kernel by the architecture macro of the compilation, and this macro is not defined in host code
     // (`onerank.cu`).
     if world == 1 && reduction.operator == Operator::PreMulSum {
-        return Some(format!("NCCL does not multiply {name} in a communicator of one rank; multiply bf16"));
+        return Some(format!(
+            "NCCL does not support pre-multiplied sums of {name} in a communicator of one rank; \
+                             convert to bf16"
+        ));
     }
     let (major, minor) = capability.filter(|capability| *capability < (9, 0))?;
     Some(format!(
-        "NCCL reduces {name} on GPUs of compute capability 9.0 or newer, and this one has {major}.{minor}; reduce bf16"
+        "NCCL reduces {name} only on GPUs of compute capability 9.0 or higher, but this GPU has {major}.{minor}; \
+         convert to bf16"
     ))
 }
 

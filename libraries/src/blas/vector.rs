@@ -32,7 +32,7 @@ fn check_lengths(operation: &'static str, x: usize, y: usize) -> Result<()> {
     }
     Err(LibraryError::shape(
         operation,
-        format!("x has {x} elements and y {y}: they must have the same number"),
+        format!("x has {x} elements, but y has {y}: the lengths must be equal"),
     ))
 }
 
@@ -41,7 +41,7 @@ fn check_result<T: DeviceCopy>(operation: &'static str, result: &DeviceSliceMut<
     if result.len() == 1 {
         return Ok(());
     }
-    let problem = format!("the result is one element, but there are {} for it", result.len());
+    let problem = format!("the result is a single element, but the output has {} elements", result.len());
     Err(LibraryError::shape(operation, problem))
 }
 

@@ -158,7 +158,8 @@ fn reactor() -> &'static Reactor {
                 let new: &'static Reactor = unsafe { &*new };
                 let thread = std::thread::Builder::new().name("warpsmith-await".to_owned());
                 if let Err(error) = thread.spawn(|| new.run()) {
-                    tracing::warn!(%error, "the system has no thread to wake futures: executors poll them all the time");
+                    tracing::warn!(%error, "the thread that wakes futures could not be started: executors poll the \
+                                            futures continuously");
                     new.is_broken.store(true, Ordering::Release);
                     let waiting = std::mem::take(&mut new.lock().waiting);
                     waiting.into_values().for_each(wake);

@@ -258,7 +258,7 @@ fn form(bytes: &[u8]) -> std::result::Result<ModuleSource<'_>, String> {
     }
     let whole = |len: Option<u64>| match len {
         Some(len) if len <= bytes.len() as u64 => Ok(ModuleSource::Cubin(bytes)),
-        _ => Err(format!("it is cut off after {} bytes", bytes.len())),
+        _ => Err(format!("it is truncated after {} bytes", bytes.len())),
     };
     if bytes.starts_with(ELF) {
         return match word(bytes, 18, 2) {
@@ -281,7 +281,7 @@ fn form(bytes: &[u8]) -> std::result::Result<ModuleSource<'_>, String> {
         return Ok(ModuleSource::Ptx(bytes));
     }
     let start = String::from_utf8_lossy(&bytes[..bytes.len().min(16)]).into_owned();
-    Err(format!("it begins with \"{}\", and has no `.version` as PTX has", start.escape_debug()))
+    Err(format!("it starts with \"{}\" and has no `.version` line, which PTX requires", start.escape_debug()))
 }
 
 /// Returns the length of a 64-bit ELF file, which is computed from its tables.

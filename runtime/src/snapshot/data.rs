@@ -63,7 +63,7 @@ impl Budget {
         };
         let left = self.left.get().checked_sub(VALUE_BYTES + text);
         let too_many =
-            || Error::custom(format_args!("shared values unfold to more than {} MiB", self.all >> 20));
+            || Error::custom(format_args!("shared values expand to more than {} MiB", self.all >> 20));
         self.left.set(left.ok_or_else(too_many)?);
         Ok(())
     }

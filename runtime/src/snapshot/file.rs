@@ -56,9 +56,7 @@ impl Snapshot {
     pub fn read(path: impl AsRef<Path>) -> Result<Snapshot> {
         let path = path.as_ref();
         let bytes = bounded(path).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => {
-                failure(Some(path), "is not there; give the path of a file that holds one")
-            }
+            ErrorKind::NotFound => failure(Some(path), "does not exist; give the path of a snapshot file"),
             _ => failure(Some(path), format!("cannot be read: {error}")),
         })?;
         Self::of_content(&bytes).map_err(|reason| failure(Some(path), reason))
@@ -90,8 +88,7 @@ impl Snapshot {
             (Some(b'(' | b'}' | b']' | b'c'), _) => from_pickle(bytes, in_file),
             (_, Some(b'{' | b'[')) => from_json(bytes),
             (_, None) => Err("is empty; write it again".to_owned()),
-            _ => Err("is not a snapshot: it starts neither like a pickle nor like JSON; \
-                      use a file that `write_pickle` or `write_json` wrote"
+            _ => Err("is neither a pickle nor JSON; use a file written by `write_pickle` or `write_json`"
                 .to_owned()),
         }
     }
@@ -143,13 +140,11 @@ fn unpacked(file: &[u8]) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     MultiGzDecoder::new(file).take(most + 1).read_to_end(&mut bytes).map_err(|error| match error.kind() {
         ErrorKind::UnexpectedEof => too_short(file),
-        _ => format!("cannot be unpacked: {error}; copy or write it again"),
+        _ => format!("cannot be decompressed: {error}; copy or write it again"),
     })?;
     if bytes.len() as u64 > most {
         let mib = most >> 20;
-        return Err(format!(
-            "unpacks to more than {mib} MiB, which a snapshot does not; unpack it and read that"
-        ));
+        return Err(format!("decompresses to more than {mib} MiB; decompress it and read the result"));
     }
     Ok(bytes)
 }
@@ -161,10 +156,7 @@ fn to_file(path: &Path, content: impl FnOnce(&mut BufWriter<File>) -> io::Result
         file.flush()
     });
     written.map_err(|error| {
-        failure(
-            Some(path),
-            format!("cannot be written: {error}; give a path in a folder that can be written to"),
-        )
+        failure(Some(path), format!("cannot be written: {error}; give a path in a writable folder"))
     })
 }
 
@@ -179,15 +171,15 @@ fn from_json(bytes: &[u8]) -> Result<Snapshot, String> {
 
 fn from_pickle(bytes: &[u8], in_file: usize) -> Result<Snapshot, String> {
     data::read(bytes, in_file).map_err(|problem| match problem {
-        Problem::TooMany => no_snapshot("a pickle", &"it holds more values than a file of its size does"),
+        Problem::TooMany => no_snapshot("a pickle", &"it contains more values than a file of its size can"),
         Problem::CutOff => too_short(bytes),
-        Problem::At(at) => no_snapshot("a pickle", &format_args!("byte {at} is no part of plain data")),
+        Problem::At(at) => no_snapshot("a pickle", &format_args!("byte {at} is not an opcode of plain data")),
         Problem::Content(error) => no_snapshot("a pickle", &error),
     })
 }
 
 fn too_short(bytes: &[u8]) -> String {
-    format!("is cut off after {} bytes; copy or write it again", bytes.len())
+    format!("is truncated after {} bytes; copy or write it again", bytes.len())
 }
 
 fn no_snapshot(kind: &str, reason: &dyn Display) -> String {
@@ -195,5 +187,5 @@ fn no_snapshot(kind: &str, reason: &dyn Display) -> String {
     let reason = reason.to_string();
     let words = reason.split_whitespace().collect::<Vec<_>>().join(" ");
     let shown: String = words.chars().take(LONGEST).collect();
-    format!("is {kind}, but not that of a snapshot: {shown}; give another file, or write it again")
+    format!("is {kind}, but not a snapshot: {shown}; give another file, or write it again")
 }

@@ -106,7 +106,7 @@ impl<W: Write> Pickle<'_, W> {
         if let Some(&memo) = self.strings.get(text) {
             return self.memo(opcode::BINGET, opcode::LONG_BINGET, memo);
         }
-        let length = u32::try_from(text.len()).map_err(|_| Error::other("a text has over 4 GiB"))?;
+        let length = u32::try_from(text.len()).map_err(|_| Error::other("a string is larger than 4 GiB"))?;
         self.put(&[opcode::BINUNICODE])?;
         self.put(&length.to_le_bytes())?;
         self.put(text.as_bytes())?;

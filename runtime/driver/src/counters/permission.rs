@@ -52,9 +52,9 @@ impl CounterPermission {
 impl fmt::Display for CounterPermission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.is_restricted {
-            Some(true) => "the NVIDIA module lets administrators alone count: RmProfilingAdminOnly is 1",
-            Some(false) => "the NVIDIA module lets all users count: RmProfilingAdminOnly is 0",
-            None => "/proc/driver/nvidia/params does not say who may count",
+            Some(true) => "the NVIDIA module restricts counters to administrators: RmProfilingAdminOnly is 1",
+            Some(false) => "the NVIDIA module allows counters for all users: RmProfilingAdminOnly is 0",
+            None => "/proc/driver/nvidia/params does not state who may use counters",
         })?;
         f.write_str(match self.is_administrator {
             Some(true) => "; this process has CAP_SYS_ADMIN",

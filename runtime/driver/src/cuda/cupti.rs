@@ -232,7 +232,7 @@ fn attached_tool(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
     }
     let injected = ["CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"];
     let injected = injected.into_iter().find_map(|name| set(name).map(|path| (name, path)));
-    injected.map(|(name, path)| format!("the tool that {name}={path} injects"))
+    injected.map(|(name, path)| format!("the tool injected by {name}={path}"))
 }
 
 /// Formats a CUDA version, for example 13000 as `13.0`.

@@ -47,8 +47,8 @@ impl Record<'_> {
         match self {
             Record::Launch { subject, block, median_us, .. } => match () {
                 () if !subject.is_possible() => wrong("there is no such bucket"),
-                () if *block == 0 => wrong("block 0 is no launch"),
-                () if !(median_us.is_finite() && *median_us >= 0.0) => wrong("the time is none"),
+                () if *block == 0 => wrong("a block of 0 threads cannot be launched"),
+                () if !(median_us.is_finite() && *median_us >= 0.0) => wrong("the time is invalid"),
                 () => Ok(()),
             },
             Record::Tuned { subject, .. } if !subject.is_possible() => {
@@ -115,7 +115,7 @@ pub fn from_line(line: &[u8]) -> Result<Record<'static>, Unusable> {
 pub fn check_line(line: &[u8]) -> Result<(), String> {
     match from_line(line) {
         Ok(_) => Ok(()),
-        Err(Unusable::OtherVersion) => Err(format!("it is not of version {VERSION}")),
+        Err(Unusable::OtherVersion) => Err(format!("its version is not {VERSION}")),
         Err(Unusable::Damaged(what)) => Err(what),
     }
 }

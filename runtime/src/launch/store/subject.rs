@@ -165,7 +165,8 @@ fn to_hex<S: Serializer>(image: &u64, serializer: S) -> Result<S::Ok, S::Error> 
 
 fn from_hex<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     let text = Cow::<str>::deserialize(deserializer)?;
-    u64::from_str_radix(&text, 16).map_err(|_| serde::de::Error::custom("the image is no number of base 16"))
+    u64::from_str_radix(&text, 16)
+        .map_err(|_| serde::de::Error::custom("the image is not a hexadecimal number"))
 }
 
 #[cfg(test)]

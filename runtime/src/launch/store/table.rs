@@ -124,7 +124,7 @@ impl LaunchStore {
         if let Some(problem) = &problem {
             tracing::warn!(
                 problem,
-                "the launch store keeps nothing: what is measured is forgotten when the program ends"
+                "the launch store cannot save anything: measurements are lost when the program ends"
             );
         }
         Self(Arc::new(Inner {
@@ -218,7 +218,7 @@ impl LaunchStore {
     ) -> crate::Result<()> {
         configuration.check()?;
         let subject = TunedSubject::of(subject).ok_or_else(|| StoreProblem::Configuration {
-            what: format!("the alignment {} is no power of two", subject.alignment),
+            what: format!("the alignment {} is not a power of two", subject.alignment),
         })?;
         let configuration = Cow::Owned(configuration);
         Ok(self.0.take(&Record::Tuned { subject, configuration }, Source::Tuned, true)?)
@@ -291,7 +291,7 @@ impl Inner {
         if let (None, Some(file)) = (&*problem, &self.file) {
             *problem = append(file, record).err();
             if let Some(problem) = &*problem {
-                tracing::warn!(problem, "the launch store keeps nothing from now on");
+                tracing::warn!(problem, "the launch store saves nothing from now on");
             }
         }
         match &*problem {

@@ -225,8 +225,8 @@ impl AllocatorOptions {
                 return fail(
                     "expandable_segments_reserve",
                     format!(
-                        "a fraction of the device's memory must be above 0 and at most {MAX_RESERVE}; \
-                         write bytes with a unit, such as `40G`"
+                        "a fraction of the device's memory must be above 0 and at most {MAX_RESERVE}; to give bytes, \
+                         write a unit, for example `40G`"
                     ),
                 );
             }

@@ -185,7 +185,10 @@ fn warn(option: usize) {
     static WARNED: [AtomicBool; WITHOUT_EFFECT.len()] =
         [const { AtomicBool::new(false) }; WITHOUT_EFFECT.len()];
     if !WARNED[option].swap(true, Ordering::Relaxed) {
-        tracing::warn!("allocator option `{}` is PyTorch's and has no effect here", WITHOUT_EFFECT[option]);
+        tracing::warn!(
+            "allocator option `{}` is a PyTorch option without effect in Warpsmith",
+            WITHOUT_EFFECT[option]
+        );
     }
 }
 
