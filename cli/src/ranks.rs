@@ -212,7 +212,10 @@ mod tests {
             let devices = devices(&driver, 2);
             let check = mapped_check(&devices, mapped(&devices));
             assert_eq!(check.status, Status::Note);
-            assert!(check.detail.contains(reason) && check.detail.contains("no Peer backend"), "{check:?}");
+            assert!(
+                check.detail.contains(reason) && check.detail.contains("the Peer backend are not available"),
+                "{check:?}"
+            );
         }
     }
 

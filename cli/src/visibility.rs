@@ -86,8 +86,8 @@ mod tests {
         let [fix] = fix.as_slice() else { panic!("{fix:?}") };
         assert!(
             fix.starts_with(
-                "correct or unset CUDA_VISIBLE_DEVICES: entry 2, `7`, ends the list; entries are"
-            ) && fix.contains("indices below 3"),
+                "correct or unset CUDA_VISIBLE_DEVICES: the invalid entry 2, `7`, ends the list; an entry is"
+            ) && fix.contains("an index below 3"),
             "{fix}"
         );
         assert!(found("GPU-a", &MACHINE).2[0].contains("entry 1, `GPU-a`"));

@@ -573,10 +573,10 @@ pub(crate) mod tests {
         fs::create_dir_all(&folder).unwrap();
         let path = folder.join("file.json");
         for (text, words) in [
-            ("{", "no document"),
+            ("{", "is not a results file"),
             ("{}", "no schema"),
             (r#"{"schema":1}"#, "schema is 1"),
-            (r#"{"schema":2}"#, "no document"),
+            (r#"{"schema":2}"#, "is not a results file"),
         ] {
             fs::write(&path, text).unwrap();
             let message = Document::read(&path).unwrap_err().to_string();

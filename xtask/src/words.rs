@@ -165,7 +165,7 @@ mod tests {
     fn replaced_words_are_found_in_any_spelling() {
         let found = |text: &str| replaced(text).into_iter().map(|(_, problem)| problem).collect::<Vec<_>>();
         for text in ["launch_few_rows(x)", "struct FewRows;", "const FEW_ROWS: u32 = 8;"] {
-            assert_eq!(found(text), ["`few_rows`: the field's term is skinny"], "{text}");
+            assert_eq!(found(text), ["`few_rows`: the standard term is skinny"], "{text}");
         }
         assert_eq!(found("/// Sums parts of K.\nlet twist = 1;").len(), 2);
         for text in ["a few rows", "the origin", "a sub-warp group", "seamless", "teamed"] {

@@ -98,14 +98,14 @@ mod tests {
             |path: &str| Name::of(Path::new(path), None, false).map(|name| (name.library(), name.package));
         assert_eq!(of("work/heat-2d"), Ok(("heat_2d".to_owned(), "heat-2d".to_owned())));
         assert_eq!(of("a/b/"), Ok(("b".to_owned(), "b".to_owned())));
-        assert!(of("..").is_err_and(|error| error.contains("has no name at its end")));
+        assert!(of("..").is_err_and(|error| error.contains("does not end in a name")));
         assert_eq!(Name::of(Path::new("2d"), Some("two-d"), false).unwrap().kernels(), "two-d-kernels");
     }
 
     #[test]
     fn bad_names_are_refused_with_the_reason() {
         for (name, reason) in [
-            ("2d", "begin with a letter"),
+            ("2d", "start with a letter"),
             ("hëat", "'ë'"),
             ("a b", "' '"),
             ("fn", "keyword"),

@@ -356,9 +356,7 @@ fn memory_as_json_has_the_same_numbers() {
 #[test]
 fn memory_refuses_other_files_in_one_line() {
     let cut = &SNAPSHOT.as_bytes()[..200];
-    for (content, words) in
-        [(cut, "cut off"), (b"hello", "neither like a pickle nor like JSON"), (b"", "empty")]
-    {
+    for (content, words) in [(cut, "cut off"), (b"hello", "is neither a pickle nor JSON"), (b"", "empty")] {
         let run = memory(content, &["--json"]);
         assert_eq!((run.code(), run.stdout()), (Some(2), String::new()));
         assert!(run.stderr().contains(words) && run.stderr().lines().count() == 1, "{}", run.stderr());

@@ -121,7 +121,7 @@ fn the_kernels_of_a_package_are_shown_like_those_of_the_command() {
     assert_eq!(cells(&text, "worst")[1..], ["1", "16x8", "255", "1024+", "48", "96", "1", "13", "%"]);
     for words in [
         "  worst: stack 48, spills 96\n",
-        "  worst: asks for none: #[kernel(stack = BYTES)]\n",
+        "  worst: declares none: #[kernel(stack = BYTES)]\n",
         "  worst: elements of 4 bytes\n",
         "    kernels/src/lib.rs:7:5: index out of bounds\n      called at kernels/src/lib.rs:20:9\n",
     ] {
@@ -200,13 +200,13 @@ fn all_images_of_a_package_are_shown_and_the_newest_build_of_each() {
 fn input_that_cannot_be_used_is_refused_with_advice() {
     let place = folder();
     for (folder, words) in [
-        ("nowhere", &["nowhere is no folder with a Cargo.toml", "`-p .`"][..]),
-        ("empty", &["empty is no folder with a Cargo.toml"]),
+        ("nowhere", &["nowhere is not a folder with a Cargo.toml", "`-p .`"][..]),
+        ("empty", &["empty is not a folder with a Cargo.toml"]),
         ("broken", &["cargo cannot read the package in broken"]),
         ("plain", &["`plain` has no kernels", "warpsmith new"]),
         ("unbuilt", &["no build of `unbuilt`", "run `cargo build` in unbuilt"]),
         ("workspace", &["workspace without a package", "-p ", "workspace/member"]),
-        ("hosts", &["none of its packages has kernels"]),
+        ("hosts", &["whose packages have no kernels"]),
     ] {
         let at = place.join(folder);
         match folder {
@@ -239,7 +239,7 @@ fn input_that_cannot_be_used_is_refused_with_advice() {
 
     let target = place.join("target");
     let mut without = report(&place, "heat-kernels", &[]);
-    without["reason"] = json!("no compiler for the GPU side was found; install one with: warpsmith setup");
+    without["reason"] = json!("no compiler for GPU code was found; install one with: warpsmith setup");
     save(&target, "heat_kernels-1", &without);
     let text = refused(&place, &["kernels", "-p", "."]);
     assert!(

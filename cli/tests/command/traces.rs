@@ -146,7 +146,7 @@ fn kernels_get_their_counters() {
     std::fs::write(folder.join("counters.json"), counted("another")).unwrap();
     let (code, of_another) = said(&[&counters[..], &["--html", "page.html"]].concat());
     assert!(
-        code == Some(2) && of_another.contains("no kernel of which the report has counters"),
+        code == Some(2) && of_another.contains("has none of the kernels in the counter report"),
         "{of_another}"
     );
     assert!(!folder.join("page.html").exists());

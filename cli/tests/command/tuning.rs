@@ -46,13 +46,13 @@ fn winners_are_kept_in_the_launch_store() {
     assert!(kept().contains("copy") && kept().lines().all(|line| line.contains(toolchain)), "{}", kept());
 
     let second = text(&within(&folder, &args).stdout);
-    assert!(second.contains("; 1 winner is kept in ") && second.contains("launches.jsonl"), "{second}");
+    assert!(second.contains("; 1 winner was saved in ") && second.contains("launches.jsonl"), "{second}");
     fs::write(&store, kept() + "{torn").unwrap();
     let errors = text(&within(&folder, &args).stderr);
     assert!(errors.contains("launches.jsonl: a damaged line was skipped, line"), "{errors}");
     let hot = [&["tune", "axpy", "--trials", "2", "--mode", "hot"][..], &QUICK].concat();
     let hot = text(&within(&folder, &hot).stdout);
-    assert!(hot.contains("; no winner is kept\n"), "{hot}");
+    assert!(hot.contains("; no winner was saved\n"), "{hot}");
     let nothing = text(&within(&folder, &[&args[..], &["--no-store"]].concat()).stdout);
     assert!(nothing.contains("nothing is kept"), "{nothing}");
     fs::remove_dir_all(folder).unwrap();

@@ -252,7 +252,7 @@ mod tests {
         for version in [2_708, 21_405] {
             let nccl = Nccl { version, ..fake::table() };
             let error = nccl.new_enough().expect_err("too old").to_string();
-            for part in ["is too old", "at least 2.18", "nvidia-nccl-cu13", "libnccl2"] {
+            for part in ["is too old", "version 2.18 or later is required", "nvidia-nccl-cu13", "libnccl2"] {
                 assert!(error.contains(part), "{error}");
             }
         }

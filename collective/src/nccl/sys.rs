@@ -237,14 +237,14 @@ mod tests {
         assert_eq!(of(ElementType::Bf16, 21_800, Some((8, 0))), None);
         assert_eq!(
             of(ElementType::F8E5M2, 22_105, Some((9, 0))).as_deref(),
-            Some("NCCL 2.21.5 does not reduce F8E5M2; install 2.24 or newer, or reduce bf16")
+            Some("NCCL 2.21.5 cannot reduce F8E5M2; install 2.24 or newer, or convert to bf16")
         );
-        let old = "NCCL reduces F8E4M3 on GPUs of compute capability 9.0 or newer, and this one has 8.9; reduce bf16";
+        let old = "NCCL reduces F8E4M3 only on GPUs of compute capability 9.0 or higher, but this GPU has 8.9; convert to bf16";
         assert_eq!(of(ElementType::F8E4M3, 22_809, Some((8, 9))).as_deref(), Some(old));
         let multiplied =
             Reduction { element: ElementType::F8E4M3, operator: Operator::PreMulSum, factor: [0; 8] };
         assert_eq!(unsupported(&multiplied, 2, 22_809, Some((9, 0))), None);
-        let alone = "NCCL does not multiply F8E4M3 in a communicator of one rank; multiply bf16";
+        let alone = "NCCL does not support pre-multiplied sums of F8E4M3 in a communicator of one rank; convert to bf16";
         assert_eq!(unsupported(&multiplied, 1, 22_809, Some((9, 0))).as_deref(), Some(alone));
     }
 }

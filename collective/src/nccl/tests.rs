@@ -253,7 +253,7 @@ fn emulated_devices_are_refused() {
     let mut options = CommunicatorOptions::new();
     options.backend = crate::BackendChoice::Nccl;
     let text = Communicator::init_all(&streams, &options).expect_err("no GPU").to_string();
-    assert!(text.contains("NCCL is for GPUs; rank 0 uses cpu:0"), "{text}");
+    assert!(text.contains("NCCL supports only GPUs, but rank 0 uses cpu:0"), "{text}");
 }
 
 #[test]
@@ -455,7 +455,7 @@ fn captures_need_a_process_for_each_device() {
     let capture = Capture::begin(&streams[0], CaptureMode::ThreadLocal).expect("a capture");
     let refused = ranks[0].all_reduce_in_place(ReduceOp::Sum, &mut x).expect_err("refused").to_string();
     assert!(
-        refused.contains("all_reduce on rank 0") && refused.contains("a process for each device"),
+        refused.contains("all_reduce on rank 0") && refused.contains("one process per device"),
         "{refused}"
     );
     drop(capture.end());
@@ -497,7 +497,7 @@ fn a_communicator_outlives_its_graphs() {
         assert_eq!(x.to_host().expect("x"), [1.5 * 2f32.powi(launches); 4]);
     }
     let refused = ranks.finish().expect_err("the graph needs it").to_string();
-    assert!(refused.contains("drop them first"), "{refused}");
+    assert!(refused.contains("drop these graphs first"), "{refused}");
     graph.launch(&stream).expect("launched");
     assert_eq!(x.to_host().expect("x"), [12.0; 4]);
     assert!(!script.calls(0).contains(&"ncclCommAbort".to_owned()));

@@ -271,7 +271,7 @@ fn different_parts_of_symmetric_buffers_are_refused() {
         let part = x.slice_mut(start..start + 4000);
         text(ranks.all_reduce_in_place(ReduceOp::Sum, part))
     }) {
-        assert!(text.contains("another part of a SymmetricBuffer"), "{text}");
+        assert!(text.contains("a different part of a SymmetricBuffer"), "{text}");
     }
 }
 
@@ -351,5 +351,5 @@ fn an_abort_ends_kernels_that_wait() {
 #[test]
 fn nine_ranks_are_too_many() {
     let error = Communicator::init_all(&streams(9), &peer()).expect_err("too many").to_string();
-    assert!(error.contains("for 8 ranks at most, these are 9"), "{error}");
+    assert!(error.contains("supports at most 8 ranks, but the communicator has 9"), "{error}");
 }

@@ -35,7 +35,7 @@ fn init(this: &Rank) -> Communicator {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn threads_have_the_bits_of_host() {
     // Some of these lengths are larger than half of a segment.
     compare_on::<f32>(&streams(), &options(), &[0, 1, 3, 257, 5003, 300_001, 9_000_001]);
@@ -43,7 +43,7 @@ fn threads_have_the_bits_of_host() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn symmetric_buffers_are_reduced_where_they_are() {
     for len in [9001, 3_000_001] {
         let by_host = on_ranks(2, &timeout(60_000), |mut ranks| symmetric_sums(&mut ranks, len));
@@ -53,7 +53,7 @@ fn symmetric_buffers_are_reduced_where_they_are() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn symmetric_buffers_are_reduced_to_parts() {
     for len in [4000, 3001, 2_000_000] {
         let by_host = on_ranks(2, &timeout(60_000), |mut ranks| symmetric_parts(&mut ranks, len));
@@ -63,21 +63,21 @@ fn symmetric_buffers_are_reduced_to_parts() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn captured_operations_run_at_each_launch() {
     on_streams(&streams(), &options(), |ranks| replays(ranks, 1000));
     on_streams(&streams(), &options(), |ranks| peer_exchange::replays(ranks, 1000));
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn a_missing_rank_is_named_and_the_stream_goes_on() {
     let time = Duration::from_secs(1);
     on_streams(&streams(), &options().timeout(time), |ranks| a_rank_is_missing(ranks, time));
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn processes_have_the_bits_of_host() {
     if let Some(this) = Rank::this() {
         let mut ranks = init(&this);
@@ -92,7 +92,7 @@ fn processes_have_the_bits_of_host() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn processes_read_each_others_elements() {
     if let Some(this) = Rank::this() {
         let mut ranks = init(&this);
@@ -113,7 +113,7 @@ fn processes_read_each_others_elements() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn events_pass_between_processes() {
     if let Some(this) = Rank::this() {
         return events_pass(&this, &gpu(0));
@@ -122,7 +122,7 @@ fn events_pass_between_processes() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn a_hundred_communicators_leave_nothing() {
     let streams = streams();
     let free = || streams[0].device().memory_info().expect("the memory").free;

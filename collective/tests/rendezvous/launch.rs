@@ -158,10 +158,10 @@ fn malformed_values_are_named() {
         ("LOCAL_WORLD_SIZE=9", "at most WORLD_SIZE=8"),
         ("MASTER_PORT=65536", "whole number"),
         ("MASTER_PORT=0", "from 1 to 65535"),
-        ("MASTER_ADDR=", "name or address of a host"),
+        ("MASTER_ADDR=", "host name or address"),
         ("TORCHELASTIC_USE_AGENT_STORE=yes", "True or False"),
         ("TORCHELASTIC_RESTART_COUNT=-1", "whole number"),
-        ("TORCHELASTIC_RUN_ID=", "not empty"),
+        ("TORCHELASTIC_RUN_ID=", "must not be empty"),
         ("WARPSMITH_STORE=gpu01", "HOST:PORT"),
         ("WARPSMITH_STORE=:1", "HOST:PORT"),
         ("WARPSMITH_STORE=a:0", "HOST:PORT"),
@@ -179,8 +179,8 @@ fn malformed_values_are_named() {
     for (variable, problem) in [
         ("SLURM_STEP_NODELIST=gpu[1-", "SLURM_STEP_NODELIST=gpu[1-: this is no list of hosts"),
         ("SLURM_STEP_TASKS_PER_NODE=4(y)", "SLURM_STEP_TASKS_PER_NODE=4(y): this is no list of counts"),
-        ("SLURM_JOB_ID=abc", "SLURM_JOB_ID=abc: this must be a whole number"),
-        ("SLURM_STEP_ID=abc", "SLURM_STEP_ID=abc: this must be a whole number"),
+        ("SLURM_JOB_ID=abc", "SLURM_JOB_ID=abc: this must be a non-negative integer"),
+        ("SLURM_STEP_ID=abc", "SLURM_STEP_ID=abc: this must be a non-negative integer"),
     ] {
         let error = launch(&[SLURM, variable]).unwrap_err();
         assert!(error.contains(problem), "{variable}: {error}");
@@ -188,7 +188,7 @@ fn malformed_values_are_named() {
     let error = launch(&[BY_HAND, "WARPSMITH_STORE_SERVER=me"]).unwrap_err();
     assert!(error.contains("WARPSMITH_STORE_SERVER=me: this must be rank0 or launcher"), "{error}");
     let error = launch(&["WARPSMITH_TOKEN="]).unwrap_err();
-    assert!(error.contains("WARPSMITH_TOKEN=…: a token has 1 to 256 bytes"), "{error}");
+    assert!(error.contains("WARPSMITH_TOKEN=…: a token must have 1 to 256 bytes"), "{error}");
 }
 
 #[test]

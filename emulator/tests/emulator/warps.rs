@@ -151,7 +151,7 @@ fn lanes_that_disagree_are_named() {
         assert!(text_of.contains("whose thread has exited"), "{text_of}");
     }
     let text_of = text(&NOT_NAMED);
-    assert!(text_of.contains("called by lane 0, which the mask does not name"), "{text_of}");
+    assert!(text_of.contains("was called by lane 0, which is not in the mask"), "{text_of}");
 }
 
 kernel!(static SPLIT = "split"() {

@@ -98,7 +98,7 @@ fn no_two_blocks_or_tiles_have_the_same_element() {
 fn a_block_that_has_no_whole_tiles_is_an_error() {
     let mut out = [0_u32; 8];
     let fault = launch_shared::<per_tile_4>([1; 3], [6, 1, 1], 0, &Args::new().view(&mut out)).unwrap_err();
-    assert!(fault.to_string().contains("a block is divided into tiles of equal size"), "{fault}");
+    assert!(fault.to_string().contains("the block size must be a multiple of the tile size"), "{fault}");
     assert_eq!(out, [0; 8]);
 }
 

@@ -37,7 +37,7 @@ fn malformed_tensors() {
     };
     all(|foreign| foreign.with(|foreign| foreign.tensor.ndim = -1), "-1 dimensions");
     all(|foreign| foreign.with(|foreign| foreign.tensor.ndim = i32::MAX), "2147483647 dimensions");
-    all(|foreign| foreign.with(|foreign| foreign.tensor.shape = null_mut()), "no shape");
+    all(|foreign| foreign.with(|foreign| foreign.tensor.shape = null_mut()), "a null shape");
     all(|foreign| foreign.with_layout(&[2, -3], None), "dimension 1 has -3 elements");
     all(|foreign| foreign.with_layout(&[2, 3], Some(&[-3, 1])), "dimension 0 has stride -3");
     all(|foreign| foreign.with_layout(&[2, 3], Some(&[0, 1])), "repeats one element 2 times");
@@ -46,7 +46,7 @@ fn malformed_tensors() {
     all(|foreign| foreign.with_layout(&[2, 2], Some(&[i64::MAX, 1])), "larger than the address space");
     all(
         |foreign| foreign.with(|foreign| foreign.tensor.data = null_mut()),
-        "6 elements and its data is null",
+        "6 elements but a null data pointer",
     );
 }
 
@@ -98,7 +98,7 @@ fn tensors_that_do_not_fit_the_request() {
     refused(
         matrix,
         |foreign| as_tensor(foreign)?.as_3d::<f32>().map(|_| ()),
-        "a 3-D view of a tensor with 2",
+        "a 3-D view was requested of a tensor with 2",
     );
 
     let transposed = |foreign: Foreign| foreign.with_layout(&[3, 2], Some(&[1, 3]));
@@ -117,7 +117,7 @@ fn tensors_that_do_not_fit_the_request() {
         refused(on, as_tensor, &format!("DLPack device {device_type}:0"));
     }
     let beyond = |foreign: Foreign| foreign.with(|foreign| foreign.tensor.byte_offset = u64::MAX - 3);
-    refused(beyond, as_buffer, "beyond the last address");
+    refused(beyond, as_buffer, "beyond the address space");
     let odd =
         |foreign: Foreign| foreign.with_layout(&[5], None).with(|foreign| foreign.tensor.byte_offset = 2);
     refused(odd, as_buffer, "not a multiple of 4");

@@ -230,11 +230,11 @@ mod tests {
         assert_eq!(check(&[0, 1, 3], &[2, 0, 1]), "fine");
         assert_eq!(check(&[0, 0, 0], &[]), "fine");
         for (offsets, columns, part) in [
-            ([1, 1, 3], [0, 1, 2], "first offset"),
-            ([0, 2, 1], [0, 1, 2], "they increase"),
+            ([1, 1, 3], [0, 1, 2], "the first row offset must be 0"),
+            ([0, 2, 1], [0, 1, 2], "must not decrease"),
             ([0, 4, 3], [0, 1, 2], "offset 1 is 4"),
             ([0, -1, 3], [0, 1, 2], "offset 1 is negative"),
-            ([0, 1, 2], [0, 1, 2], "last offset is 2"),
+            ([0, 1, 2], [0, 1, 2], "last row offset is 2"),
             ([0, 1, 3], [0, 3, 2], "element 1"),
             ([0, 1, 3], [0, 1, -1], "element 2"),
         ] {

@@ -378,7 +378,7 @@ fn matrices_copy_and_check_device_indices() -> Result<()> {
     let make = |offsets: &DeviceBuffer<i32>| Csr::new(&stream, [2, 2], offsets, &columns, values());
     assert_refused(make(&offsets), "offset 1 is 100, but there are 2 elements");
     offsets.copy_from_host(&[0, 1, 2])?;
-    assert_refused(make(&offsets), "element 0 is in no column of the 2");
+    assert_refused(make(&offsets), "the column index of element 0 is not below 2");
     Ok(())
 }
 
@@ -404,10 +404,10 @@ fn what_does_not_fit_is_refused() -> Result<()> {
     let make = |offsets: &[i32], columns: &[i32], values: usize, text| {
         assert_refused(Csr::from_host(&stream, [2, 3], offsets, columns, &vec![1f32; values]), text);
     };
-    make(&[0, 4, 7], &[0; 7], 7, "7 elements are more than a 2 x 3 matrix has");
+    make(&[0, 4, 7], &[0; 7], 7, "7 elements exceed the size of a 2 x 3 matrix");
     make(&[0, 3], &[0; 3], 3, "2 rows have 3");
     make(&[0, 1, 3], &[0; 3], 2, "3 columns and 2 values");
-    make(&[0, 1, 3], &[0, 1, 3], 3, "element 2 is in no column");
+    make(&[0, 1, 3], &[0, 1, 3], 3, "the column index of element 2");
     make(&[0, 2, 1], &[0], 1, "offset 1 is 2");
     let elsewhere = Device::with_driver(EmulatedDriver::builder().memory(1 << 20).build(), 0)?;
     let other = Stream::new(&elsewhere)?;

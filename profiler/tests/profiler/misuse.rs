@@ -92,7 +92,7 @@ fn a_starved_buffer_is_counted() {
     assert!(loss.dropped > 0 && loss.recorded > 0, "{loss:?}");
     assert_eq!(loss.unaccounted(), 0, "{loss:?}");
     assert_eq!(trace.transfers.len() as u64, loss.recorded);
-    assert!(trace.definitions.about["host records dropped"].contains("allow more"));
+    assert!(trace.definitions.about["host records dropped"].contains("raise the limit"));
 }
 
 #[cfg(target_os = "linux")]
@@ -167,7 +167,7 @@ fn ranges_ended_in_wrong_order_are_kept() {
 fn a_file_in_no_folder_is_an_error() {
     only_alone!();
     let error = Profiler::to_file("/no such folder/trace.json.gz").unwrap_err().to_string();
-    assert!(error.contains("make the folder first"), "{error}");
+    assert!(error.contains("create the folder first"), "{error}");
     start().stop().unwrap();
 }
 

@@ -362,14 +362,14 @@ mod tests {
             (vec![], "empty"),
             (b"#include <x>\n".to_vec(), "begins with \"#include <x>\\n\""),
             (vec![0x1b, 0xff], "begins with \"\\u{1b}\u{fffd}\""),
-            (b".version 7.0\n\0.target".to_vec(), "begins with"),
-            (cubin(129), "cut off after 128 bytes"),
+            (b".version 7.0\n\0.target".to_vec(), "starts with"),
+            (cubin(129), "truncated after 128 bytes"),
             (cubin(u64::MAX), "cut off"),
-            (cubin(128)[..100].to_vec(), "cut off after 100 bytes"),
-            (b"\x7fELF".to_vec(), "cut off after 4 bytes"),
-            (fatbin(9), "cut off after 24 bytes"),
+            (cubin(128)[..100].to_vec(), "truncated after 100 bytes"),
+            (b"\x7fELF".to_vec(), "truncated after 4 bytes"),
+            (fatbin(9), "truncated after 24 bytes"),
             (fatbin(u64::MAX), "cut off"),
-            (fatbin(8)[..10].to_vec(), "cut off after 10 bytes"),
+            (fatbin(8)[..10].to_vec(), "truncated after 10 bytes"),
         ] {
             let found = reason(&bytes);
             assert!(found.contains(expected), "{found}");

@@ -233,7 +233,9 @@ fn chunk_lengths_that_do_not_fit_are_refused() {
     }
     let error = scatter(&source, &fixture.streams, Some(&[5, 4])).unwrap_err().to_string();
     assert!(
-        error.contains("2 chunk lengths of 9 elements in all, for 2 streams and a source of 10"),
+        error.contains(
+            "2 chunk lengths with a sum of 9 elements were passed for 2 streams and a source of 10"
+        ),
         "{error}"
     );
     assert_eq!(copies(&fixture.driver), 0);

@@ -355,7 +355,7 @@ fn a_file_that_is_cut_off_says_so() {
     for whole in [pickle(&sample()), sample().to_json().into_bytes(), from_python()] {
         for length in 1..whole.len() {
             let message = read(&whole[..length]).unwrap_err();
-            assert!(message.contains(&format!("is cut off after {length} bytes")), "{length}: {message}");
+            assert!(message.contains(&format!("is truncated after {length} bytes")), "{length}: {message}");
         }
     }
     assert!(read(b"").unwrap_err().contains("is empty"));
@@ -367,17 +367,17 @@ fn what_is_no_snapshot_is_refused_in_one_line() {
     let python_list_of_numbers = b"\x80\x04]\x94(K\x01K\x02e.";
     let names_a_function = b"\x80\x02cposix\nsystem\nX\x04\x00\x00\x00exit\x85R.";
     for (content, words) in [
-        (&b"hello"[..], "neither like a pickle nor like JSON"),
-        (b"\x00\x01", "neither like a pickle nor like JSON"),
+        (&b"hello"[..], "is neither a pickle nor JSON"),
+        (b"\x00\x01", "is neither a pickle nor JSON"),
         (b"{}", "missing field `segments`"),
         (br#"{"segments": 3}"#, "expected a sequence"),
         (br#"{"segments": [{"total_size": -1}]}"#, "expected u64"),
         (br#"{"segments": []} trailing"#, "trailing characters"),
         (br#"{"segments": [1]}"#, "expected a segment"),
         (python_list_of_numbers, "expected a segment"),
-        (names_a_function, "is a pickle, but not that of a snapshot"),
+        (names_a_function, "is a pickle, but not a snapshot"),
         (b"\x80\x04K\x01.", "expected a snapshot"),
-        (b"\x80\x04\xff.", "byte 2 is no part of plain data"),
+        (b"\x80\x04\xff.", "byte 2 is not an opcode of plain data"),
     ] {
         let message = read(content).unwrap_err();
         assert!(message.contains(words), "{message}");
@@ -450,7 +450,7 @@ fn shared_values_unfold_to_a_limit() {
     let content = bomb(1000);
     assert!(content.len() < 7000);
     let error = read(&content).unwrap_err();
-    assert!(error.contains("shared values unfold to more than 16 MiB"), "{error}");
+    assert!(error.contains("shared values expand to more than 16 MiB"), "{error}");
     // A long shared text counts every time it is used.
     let long = text(&"x".repeat(64 << 10));
     let keys = [text("segments"), text("device_traces"), text("frames")];
@@ -462,7 +462,7 @@ fn shared_values_unfold_to_a_limit() {
     let entry = [b"}\x8c\x06action\x8c\x05allocs", &keys[2][..], &frames, b"s"].concat();
     let content = [b"\x80\x04}", &keys[0][..], b"]s", &keys[1], b"]]", &entry, b"aas."].concat();
     let error = read(&content).unwrap_err();
-    assert!(error.contains("shared values unfold to more than"), "{error}");
+    assert!(error.contains("shared values expand to more than"), "{error}");
 }
 
 #[test]

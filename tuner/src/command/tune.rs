@@ -125,12 +125,12 @@ mod tests {
         let path = directory.join("launches.jsonl");
         assert_eq!(of(&store, 0), "3 trials in 2.0 s; no winner was saved\n");
         assert_eq!(of(&store, 1), format!("3 trials in 2.0 s; 1 winner is kept in {}\n", path.display()));
-        assert!(of(&store, 2).contains("; 2 winners are kept in "));
+        assert!(of(&store, 2).contains("; 2 winners were saved in "));
         let emulated = on(&store, true, 1);
         assert!(
             emulated.ends_with("launches.jsonl (launches on the emulated device do not read it)\n"),
             "{emulated}"
         );
-        assert!(of(&LaunchStore::in_memory(), 2).ends_with("; nothing is kept\n"));
+        assert!(of(&LaunchStore::in_memory(), 2).ends_with("; no winner was saved\n"));
     }
 }

@@ -87,16 +87,22 @@ fn uncapturable_calls_invalidate_the_capture_by_name() {
     let exec = m.instantiate(m.graph());
     type Attempt<'a> = (Box<dyn FnMut() -> Result<()> + 'a>, &'static str);
     let attempts: [Attempt<'_>; 6] = [
-        (Box::new(|| driver.host_function(context, stream, Box::new(|| ()))), "called once"),
-        (Box::new(|| driver.stream_allocate(context, 64, stream).map(|_| ())), "own pool"),
-        (Box::new(|| unsafe { driver.stream_free(context, pooled, stream) }), "own pool"),
+        (Box::new(|| driver.host_function(context, stream, Box::new(|| ()))), "can be called only once"),
+        (
+            Box::new(|| driver.stream_allocate(context, 64, stream).map(|_| ())),
+            "memory pool cannot allocate or free",
+        ),
+        (
+            Box::new(|| unsafe { driver.stream_free(context, pooled, stream) }),
+            "memory pool cannot allocate or free",
+        ),
         (
             Box::new(|| unsafe { driver.copy_to_host(context, pageable, block, 16, stream) }),
-            "need page-locked memory",
+            "require page-locked host memory",
         ),
         (
             Box::new(|| unsafe { driver.copy_to_device(context, block, pageable, 16, stream) }),
-            "need page-locked memory",
+            "require page-locked host memory",
         ),
         (Box::new(|| driver.graph_upload(context, exec, stream)), "before the capture"),
     ];
@@ -241,7 +247,7 @@ fn a_launch_whose_memory_was_freed_is_refused() {
     m.start(exec, 0).unwrap();
     m.sync(0);
     m.free(block).unwrap();
-    refused(m.start(exec, 0), INVALID_VALUE, "freed since");
+    refused(m.start(exec, 0), INVALID_VALUE, "has been freed");
 }
 
 #[test]

@@ -380,7 +380,7 @@ fn empty_batches_cannot_train() {
             let x = Tensor::new(&none, shape, layout).unwrap();
             let y = &mut TensorMut::new(&mut nothing, shape, layout).unwrap();
             let refused = batch_norm_training(&stream, &norm, &x, (one, one), None, &mut saved, y);
-            assert_refused(refused, "no elements for each channel");
+            assert_refused(refused, "no elements per channel");
         }
         // Without channels there is nothing to compute.
         let mut saved =

@@ -206,11 +206,11 @@ fn bad_files_name_what_is_wrong() {
     for (content, words) in [
         (&b""[..], "is empty"),
         (b" \n ", "is empty"),
-        (b"hello", "is not a trace: it does not start like JSON"),
-        (b"\x80\x04K\x01.", "is not a trace: it does not start like JSON"),
+        (b"hello", "is not a trace, because it does not start like JSON"),
+        (b"\x80\x04K\x01.", "is not a trace, because it does not start like JSON"),
         (b"{\"a\": 1}", "has no `traceEvents`"),
         (b"{\"traceEvents\": 5}", "JSON is damaged"),
-        (b"\x1f\x8b\x08\0damaged", "cannot be unpacked"),
+        (b"\x1f\x8b\x08\0damaged", "cannot be decompressed"),
         (b"\n\x02\x50\x01", "does not start like JSON"),
         (b"\n\xff\xff\xff\xff\xff\xff\xff\xff", "is not a trace"),
     ] {

@@ -383,7 +383,7 @@ fn texts_are_read_as_far_as_they_are_text() {
 #[test]
 fn a_file_may_lack_its_end() {
     let event = kernel("k", "5", "1");
-    let note = "end of the file: it is missing; all events that stand in the file are read";
+    let note = "end of the file: the end is missing; all events in the file were read";
     for text in [
         format!("[{event}"),
         format!("[{event},\n"),

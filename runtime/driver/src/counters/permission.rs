@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(CounterPermission::of(params, root).is_granted(), Some(true));
         let open = CounterPermission::of("RmProfilingAdminOnly: 0", user);
         assert!(
-            open.to_string().contains("lets all users count") && open.is_granted() == Some(true),
+            open.to_string().contains("allows counters for all users") && open.is_granted() == Some(true),
             "{open}"
         );
         let unknown = CounterPermission::of("", "CapEff: none");

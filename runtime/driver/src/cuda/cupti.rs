@@ -426,7 +426,7 @@ mod tests {
         let of = |version, cuda| fitting(Cupti { version, ..fake::table() }, cuda);
         assert!(of(130_001, 13_000).is_ok() && of(28, 13_000).is_ok() && of(130_500, 13_000).is_ok());
         let text = of(130_000, 12_090).unwrap_err().to_string();
-        assert!(text.contains("CUPTI 13.0 does not start with an NVIDIA driver for CUDA 12.9"), "{text}");
+        assert!(text.contains("CUPTI 13.0 requires an NVIDIA driver for the same or a newer CUDA version, but the driver is for CUDA 12.9"), "{text}");
         let text = of(17, 12_000).unwrap_err().to_string();
         assert!(text.contains("API version 17") && text.contains("too old"), "{text}");
     }

@@ -219,7 +219,7 @@ mod tests {
     /// Asserts that each text is rejected for the given option, value and reason.
     fn assert_refused(option: &str, cases: &[(&str, &str)]) {
         for (value, reason) in cases {
-            let expected = format!("allocator option `{option}`: bad value `{value}`: {reason}");
+            let expected = format!("allocator option `{option}`: invalid value `{value}`: {reason}");
             assert_eq!(refusal(&format!("{option}:{value}")), expected);
         }
     }
@@ -270,7 +270,7 @@ mod tests {
         let changed = base.with("max_split_size_mb:30,max_split_size_mb:40").unwrap();
         assert_eq!(changed.to_string(), "max_split_size_mb:40,expandable_segments:True");
         assert_eq!(base.with("").unwrap(), base);
-        assert!(refusal("max_split_size_mb:5,max_split_size_mb:06").contains("bad value `06`"));
+        assert!(refusal("max_split_size_mb:5,max_split_size_mb:06").contains("invalid value `06`"));
     }
 
     #[test]
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn malformed_text_is_named() {
-        let start = "allocator option `expandable_segments`: bad value";
+        let start = "allocator option `expandable_segments`: invalid value";
         let missing = "a value is missing; write `expandable_segments:value`";
         assert_eq!(refusal("expandable_segments"), format!("{start} ``: {missing}"));
         assert_eq!(refusal("expandable_segments:,caching:True"), format!("{start} ``: {missing}"));

@@ -213,7 +213,7 @@ mod tests {
     fn failed_instantiation_appends_its_cause() {
         let error = || invalid("cuGraphInstantiate", "invalid argument".to_owned());
         let text = with_reason(error(), instantiate_reason(5)).to_string();
-        assert!(text.contains("invalid argument; a condition was made that no node uses"), "{text}");
+        assert!(text.contains("invalid argument; a condition was created that no node uses"), "{text}");
         assert_eq!(with_reason(error(), instantiate_reason(0)).to_string(), error().to_string());
     }
 
