@@ -182,7 +182,7 @@ mod tests {
         {
             fs::write(&path, text).unwrap();
             let error = ImageReport::all(&target).unwrap_err().to_string();
-            let named = [path.to_str().unwrap(), words, "remove it"];
+            let named = [path.to_str().unwrap(), words, "remove the file"];
             assert!(named.iter().all(|words| error.contains(words)), "{error}");
         }
         fs::remove_dir_all(target).unwrap();

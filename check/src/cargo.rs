@@ -209,7 +209,7 @@ mod tests {
             let error = probe(&options, &folder, "test --lib").unwrap_err().to_string();
             std::fs::remove_dir_all(&folder).unwrap();
             for part in
-                ["rustc 1.99.0 (other) cannot instrument", said, "`cargo test --lib` runs them unchecked"]
+                ["rustc 1.99.0 (other) cannot instrument", said, "`cargo test --lib` runs the kernels unchecked"]
             {
                 assert!(error.contains(part), "{error}");
             }
