@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(recorder.progress().to_string(), "runs barrier #0, has completed no operation");
         recorder.ended(first, &barrier(0), None);
         recorder.enqueued(&barrier(0));
-        let text = "has not begun its next, barrier: its stream has earlier work, has done barrier #0 last";
+        let text = "has not started its next operation, barrier: its stream still runs earlier work, last completed barrier #0";
         assert_eq!(recorder.progress().to_string(), text);
     }
 

@@ -64,7 +64,7 @@ pub enum Error {
     },
     /// No configuration remains to be measured.
     #[error(
-        "none of the {before} configurations of {kernel} remains: {} were rejected; widen an axis with --axis",
+        "none of the {before} configurations of {kernel} remains; rejected: {}; widen an axis with --axis",
         refused.join(", ")
     )]
     EmptySpace {

@@ -129,7 +129,7 @@ fn wrong_use_exits_with_2() {
         (&["bench", "axpy", "--dtypes", "u32"], &["unknown type \"u32\"", "axpy"]),
         (&["bench", "copy", "--sizes", "2^"], &["\"2^\"", "exponent", "2^16"]),
         (&["bench", "copy", "--sizes", "-1"], &["\"-1\"", "negative"]),
-        (&["bench", "copy", "--sizes", "1e30"], &["\"1e30\"", "whole number"]),
+        (&["bench", "copy", "--sizes", "1e30"], &["\"1e30\"", "neither a number nor a block"]),
         (&["bench", "copy", "--sizes", "0"], &["\"0\"", "at least 1"]),
         (&["bench", "copy", "--sizes", "2^64"], &["\"2^64\"", "64 bits"]),
         (&["bench", "copy", "--sizes", "2^10,,2^12"], &["\"\"", "missing"]),
@@ -139,7 +139,7 @@ fn wrong_use_exits_with_2() {
         (&["bench", "copy", "--axis", "block=2048"], &["block", "2048", "1024"]),
         (&["bench", "copy", "--axis", "block=33"], &["block", "33", "multiple of 32"]),
         (&["bench", "copy", "--axis", "block=0"], &["block", "0"]),
-        (&["bench", "copy", "--axis", "block=x"], &["block", "\"x\"", "whole number"]),
+        (&["bench", "copy", "--axis", "block=x"], &["block", "\"x\"", "neither a number nor a block"]),
         (&["bench", "copy", "--axis", "block"], &["\"block\"", "NAME=VALUE"]),
         (&["bench", "copy", "--axis", "blocks=64"], &["blocks", "block, grid, items, vector"]),
         (&["bench", "copy", "--axis", "items=3"], &["items", "3", "1, 2, 4, 8"]),
@@ -356,12 +356,12 @@ fn memory_as_json_has_the_same_numbers() {
 #[test]
 fn memory_refuses_other_files_in_one_line() {
     let cut = &SNAPSHOT.as_bytes()[..200];
-    for (content, words) in [(cut, "cut off"), (b"hello", "is neither a pickle nor JSON"), (b"", "empty")] {
+    for (content, words) in [(cut, "truncated"), (b"hello", "is neither a pickle nor JSON"), (b"", "empty")] {
         let run = memory(content, &["--json"]);
         assert_eq!((run.code(), run.stdout()), (Some(2), String::new()));
         assert!(run.stderr().contains(words) && run.stderr().lines().count() == 1, "{}", run.stderr());
     }
     let missing = run(&["memory", "no-such-file"]);
     assert_eq!((missing.code(), missing.stdout()), (Some(2), String::new()));
-    assert!(missing.stderr().contains("no-such-file is not there"), "{}", missing.stderr());
+    assert!(missing.stderr().contains("no-such-file does not exist"), "{}", missing.stderr());
 }

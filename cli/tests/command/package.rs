@@ -107,7 +107,7 @@ fn the_kernels_of_a_package_are_shown_like_those_of_the_command() {
     let place = heat();
     let text = run_in(&place, &["kernels", "-p", "."]).stdout();
     assert!(
-        text.starts_with("heat-kernels 0.1.0: sm_80, sm_90; 4 kernel instances; figures for sm_90"),
+        text.starts_with("heat-kernels 0.1.0: sm_80, sm_90; 4 kernel instances; resource usage on sm_90"),
         "{text}"
     );
     assert!(!text.contains("Stale"), "{text}");
@@ -186,7 +186,10 @@ fn all_images_of_a_package_are_shown_and_the_newest_build_of_each() {
     save(&target, "other_kernels-1", &nothing);
 
     let text = run_in(&place, &["kernels", "-p", "."]).stdout();
-    assert!(text.contains("\nmore-kernels 0.1.0: sm_80; 1 kernel instance; figures for sm_80"), "{text}");
+    assert!(
+        text.contains("\nmore-kernels 0.1.0: sm_80; 1 kernel instance; resource usage on sm_80"),
+        "{text}"
+    );
     assert!(text.contains("\nother-kernels 0.1.0: no GPU code: the image was skipped\n"), "{text}");
     assert_eq!((cells(&text, "saxpy").len(), cells(&text, "more").len()), (10, 10));
     assert!(!text.contains("old"), "{text}");
@@ -233,7 +236,8 @@ fn input_that_cannot_be_used_is_refused_with_advice() {
     assert!(text.contains("unknown kernel \"saxpi\"") && text.contains("saxpy"), "{text}");
     let text = refused(&place, &["kernels", "-p", ".", "--arch", "sm_75"]);
     assert!(
-        text.contains("figures for sm_80, sm_90;") && text.contains("WARPSMITH_GPU_ARCHS=all cargo build"),
+        text.contains("resource usage only for sm_80, sm_90;")
+            && text.contains("WARPSMITH_GPU_ARCHS=all cargo build"),
         "{text}"
     );
 

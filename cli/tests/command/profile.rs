@@ -237,7 +237,7 @@ fn counters_of_nothing_name_the_reason() {
     let run = count(&[], none, "count 7");
     assert_eq!(run.code(), Some(1));
     assert!(
-        run.stderr().contains("nothing was counted: cuptiRangeProfilerEnable is not permitted"),
+        run.stderr().contains("no kernel was counted: cuptiRangeProfilerEnable is not permitted"),
         "{}",
         run.stderr()
     );
@@ -264,7 +264,7 @@ fn counters_of_the_emulated_device_are_refused() {
     let run = Run { folder, output };
     assert_eq!(run.code(), Some(1), "{}", run.stderr());
     let said = run.stderr();
-    assert!(said.contains("nothing was counted: the emulated devices have no hardware counters"), "{said}");
+    assert!(said.contains("no kernel was counted: emulated devices have no hardware counters"), "{said}");
     assert!(said.contains("use a CUDA device, for example `cuda:0`") && !said.contains("panicked"), "{said}");
 }
 

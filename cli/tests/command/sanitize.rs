@@ -142,7 +142,7 @@ fn a_missing_sanitizer_or_program_is_named() {
         ("none", "`none` was not found in PATH: give the path"),
         ("data", "write `./data`"),
         ("./data", "it is not executable"),
-        ("./bin", "the path is a folder"),
+        ("./bin", "it is a folder"),
     ] {
         let said = said(&[program], "toolkit");
         assert!(said.contains(words), "{words}: {said}");

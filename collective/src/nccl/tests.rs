@@ -156,7 +156,7 @@ fn f8_is_reduced_by_new_libraries_alone() {
         let mut x = DeviceBuffer::from_host(ranks.stream(), &x).expect("x");
         let error = ranks.all_reduce_in_place(ReduceOp::Sum, &mut x).expect_err("the library is too old");
         let (said, rank) = (error.to_string(), ranks.rank());
-        let begin = format!("all_reduce on rank {rank}: NCCL 2.18.5 does not reduce F8E4M3; install");
+        let begin = format!("all_reduce on rank {rank}: NCCL 2.18.5 cannot reduce F8E4M3; install");
         assert!(said.starts_with(&begin), "{said}");
         // NCCL can still copy elements of this type.
         ranks.broadcast(0, &mut x).expect("enqueued").wait(LONG).expect("done");
@@ -243,7 +243,7 @@ fn different_versions_are_named() {
     let newer = Nccl { version: 22_907, ..table() };
     for result in connect(&streams, &[options(name, table()), options(name, newer)]) {
         let text = result.expect_err("two versions").to_string();
-        assert!(text.contains("rank 0 has NCCL 2.28.9, rank 1 NCCL 2.29.7"), "{text}");
+        assert!(text.contains("rank 0 has NCCL 2.28.9, but rank 1 has NCCL 2.29.7"), "{text}");
     }
 }
 

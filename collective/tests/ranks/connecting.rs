@@ -117,12 +117,12 @@ fn another_world_size_is_named() {
     let store = memory();
     let met = connect(&streams(2), &[launch(0, 2), launch(1, 3)], &store, &short());
     for text in met.iter().map(text) {
-        assert!(text.contains(" is one of 3") && text.contains(" is one of 2"), "{text}");
+        assert!(text.contains(" has world size 3") && text.contains(" has 2:"), "{text}");
     }
     // A rank that arrives later must also receive the error, immediately.
     let start = Instant::now();
     let later = connect(&streams(1), &[launch(2, 3)], &store, &CommunicatorOptions::new().name("short"));
-    assert!(text(&later[0]).contains(" is one of 3"), "{later:?}");
+    assert!(text(&later[0]).contains(" has world size 3"), "{later:?}");
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
 }
 
@@ -145,7 +145,10 @@ fn impossible_ranks_are_refused() {
     let counted = "the rank must be at least 0 and less than the world size";
     met.iter().map(text).for_each(|text| assert!(text.ends_with(counted), "{text}"));
     let none = Communicator::init_all(&[], &CommunicatorOptions::new()).expect_err("no streams");
-    assert_eq!(none.to_string(), "Communicator::init_all: the list of streams is empty; pass at least one");
+    assert_eq!(
+        none.to_string(),
+        "Communicator::init_all: the list of streams is empty; pass at least one element"
+    );
 }
 
 #[test]

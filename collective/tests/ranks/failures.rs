@@ -46,7 +46,7 @@ fn a_timeout_names_the_ranks_that_did_not_come() {
         assert!(text.starts_with(&begin), "{text}");
         assert!(text.contains(" ms for all_reduce #1 (sum, f32, 8 elements): "), "{text}");
         assert!(text.contains("rank 1 (process "), "{text}");
-        assert!(text.contains(") has not called the operation, has done barrier #0 last"), "{text}");
+        assert!(text.contains(") has not called the operation, last completed barrier #0"), "{text}");
     }
 }
 
@@ -183,7 +183,7 @@ fn crossed_communicators_time_out_by_name() {
         let threads: Vec<_> = pairs.into_iter().map(cross).collect();
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     });
-    let said = "has not begun its next, barrier: its stream has earlier work";
+    let said = "has not started its next operation, barrier: its stream still runs earlier work";
     for (rank, text) in texts.iter().enumerate() {
         assert!(text.contains(said), "{text}");
         assert!(
@@ -236,7 +236,10 @@ fn shrink_refuses_lists_that_cannot_be() {
             }
         };
         assert_eq!(reason(&[5]), "rank 5 cannot be excluded: the ranks are 0 to 1");
-        assert_eq!(reason(&[ranks.rank()]), "the list of excluded ranks contains this rank");
+        assert_eq!(
+            reason(&[ranks.rank()]),
+            "the list of excluded ranks contains this rank; only the remaining ranks may call it"
+        );
     });
 }
 

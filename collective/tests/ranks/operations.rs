@@ -386,9 +386,9 @@ fn arguments_that_do_not_fit_are_named() {
             text(ranks.all_reduce(&x, ReduceOp::Sum, &mut odd)),
             format!("all_reduce on rank {rank}: {equal}")
         );
-        let blocks = "the target has 4 elements, the source 4; with 2 ranks the target must have 2 times those of the source";
+        let blocks = "the target has 4 elements and the source has 4; with 2 ranks, the target must have 2 times the elements of the source";
         assert_eq!(text(ranks.all_gather(&x, &mut y)), format!("all_gather on rank {rank}: {blocks}"));
-        let blocks = "the source has 4 elements, the target 3; with 2 ranks the source must have 2 times those of the target";
+        let blocks = "the source has 4 elements and the target has 3; with 2 ranks, the source must have 2 times the elements of the target";
         let scattered = text(ranks.reduce_scatter(&x, ReduceOp::Sum, &mut odd));
         assert_eq!(scattered, format!("reduce_scatter on rank {rank}: {blocks}"));
         let three = on_device(&ranks, &[0.0f32; 3]);

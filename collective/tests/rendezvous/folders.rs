@@ -31,7 +31,7 @@ fn a_folder_that_others_may_enter_is_refused() {
     for mode in [0o777, 0o755, 0o1777, 0o750, 0o710, 0o701, 0o704, 0o720, 0o702, 0o2770] {
         set_mode(&folder.0, mode);
         let text = refused(&folder.0);
-        let expected = format!("its mode is {:o}", mode & 0o777);
+        let expected = format!("the folder's mode {:o}", mode & 0o777);
         assert!(text.contains(&expected) && text.contains("`chmod 700 "), "{text}");
     }
     // The remedy in the error must work.

@@ -219,7 +219,7 @@ fn an_unreachable_server_is_named_at_the_deadline() {
     }
     for address in ["host", "host:", "host:port", ":1", "host:65536"] {
         let error = TcpStore::connect(address, None, soon()).unwrap_err().to_string();
-        assert!(error.contains(&format!("`{address}` is no HOST:PORT")), "{error}");
+        assert!(error.contains(&format!("`{address}` is not HOST:PORT")), "{error}");
     }
 }
 

@@ -218,7 +218,7 @@ fn bad_files_name_what_is_wrong() {
         assert!(error.contains(words) && !error.contains('\n'), "{words}: {error}");
     }
     let missing = Trace::read("no-such-file").unwrap_err().to_string();
-    assert!(missing.starts_with("the trace no-such-file is not there"), "{missing}");
+    assert!(missing.starts_with("the trace no-such-file does not exist"), "{missing}");
     assert!(Trace::read(".").unwrap_err().to_string().contains("is a folder"));
     let unwritable = step().write_chrome("no-such-folder/trace").unwrap_err().to_string();
     assert!(unwritable.contains("cannot be written"), "{unwritable}");

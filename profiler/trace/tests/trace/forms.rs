@@ -401,7 +401,7 @@ fn a_file_may_lack_its_end() {
         format!("[{event},{{"),
         format!("[{event},{}", &event[..event.len() - 1]),
     ] {
-        assert!(open(&text).damage.unwrap().reason.contains("cut off"), "{text}");
+        assert!(open(&text).damage.unwrap().reason.contains("truncated"), "{text}");
     }
     let mut ours = Trace::default();
     ours.push(Record::Kernel(Kernel { start: 1, end: 2, ..Kernel::default() }));
