@@ -121,7 +121,7 @@ mod tests {
         let text = WrongLength::Differ(length("x", [100, 1, 1]), launch).to_string();
         assert_eq!(
             text,
-            "`x` has 100 elements, but the launch is for 64 x 32 threads, and the kernel requires that they agree \
+            "`x` has 100 elements, but the launch is for 64 x 32 threads; the kernel requires equal lengths \
              (`same_len`): launch the kernel for the same number of threads"
         );
         let length = length("g", [2, 1, 3]);

@@ -359,7 +359,7 @@ mod tests {
     #[test]
     fn impossible_values_are_refused_with_possible_ones() {
         for (axis, value, words) in [
-            ("block", "0", "multiple of 32 from 32 to 1024"),
+            ("block", "0", "multiple of 32 up to 1024"),
             ("block", "33", "multiple of 32"),
             ("block", "2048", "1024"),
             ("block", "wide", "whole number"),

@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(launch("block=64 grid=waves:2 shared=512"), Launch::linear(1000, 64).waves(2).shared(512));
         assert_eq!(launch("block=64 grid=blocks:7"), Launch::grid_block(7, 64));
         let error = "block=16x16".parse::<Configuration>().unwrap().launch(1000).unwrap_err().to_string();
-        assert!(error.contains("16x16") && error.contains("several dimensions"), "{error}");
+        assert!(error.contains("16x16") && error.contains("multidimensional"), "{error}");
     }
 
     #[test]

@@ -287,7 +287,7 @@ kernel!(static WRONG = "wrong"(how: u64) {
 #[test]
 fn misuse_is_reported() {
     for (how, part) in [
-        "cluster::wait by a thread that has not arrived",
+        "cluster::wait was called by a thread that has not arrived",
         "cluster::arrive was called by a thread that has already arrived",
         "map_shared was called for block 2 of a cluster of 2 blocks",
         "map_shared was called with an address outside the shared memory of the calling block",
@@ -354,7 +354,7 @@ fn impossible_launches_are_refused() {
             [100_000, 1, 1],
             ONE,
             true,
-            "a cooperative grid of 100000 blocks of 64 threads, which run at once: at most 448 blocks",
+            "a cooperative grid of 100000 blocks of 64 threads exceeds the maximum of 448 concurrent blocks",
         ),
     ] {
         let fault = launch_at_once(&NOTHING, grid, [64, 1, 1], cluster, cooperative, Order::Sequential, &[])

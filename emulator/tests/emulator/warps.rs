@@ -141,7 +141,7 @@ kernel!(static NOT_NAMED = "not_named"() {
 #[test]
 fn lanes_that_disagree_are_named() {
     let text_of = text(&OPERATIONS);
-    assert!(text_of.contains("the lanes of warp 1 disagree"), "{text_of}");
+    assert!(text_of.contains("the lanes of warp 1 diverge"), "{text_of}");
     assert!(text_of.contains("calls ballot") && text_of.contains("calls shuffle_down"), "{text_of}");
     let text_of = text(&MASKS);
     assert!(text_of.contains("lane 7 calls shuffle with mask 0x000000ff"), "{text_of}");

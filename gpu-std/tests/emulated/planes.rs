@@ -152,7 +152,7 @@ fn an_index_outside_names_place_and_sides() {
     let data = floats(42);
     let args = Args::new().value(data.as_ptr()).value(extents2(5, 7, 7));
     let fault = launch_shared::<outside>([1, 1, 1], [1, 1, 1], 0, &args).unwrap_err();
-    assert!(fault.message().contains("element [5, 7] is outside a view of 5 rows of 7"), "{fault}");
+    assert!(fault.message().contains("element [5, 7] is out of range: the view has 5 rows of 7"), "{fault}");
 }
 
 #[kernel]
@@ -310,7 +310,7 @@ fn the_emulator_enforces_block_and_cluster() {
     let args = Args::new().value(1u8);
     let fault = launch_shared::<shaped_by_parameters<u8, 4>>([2, 1, 1], [4, 2, 1], 0, &args).unwrap_err();
     assert!(
-        fault.message().contains("clusters of [1, 1, 1] blocks: the kernel requires [2, 1, 1]"),
+        fault.message().contains("clusters of [1, 1, 1] blocks, but the kernel requires [2, 1, 1]"),
         "{fault}"
     );
     crate::common::launch_clusters::<shaped_by_parameters<u8, 4>>([2, 1, 1], [4, 2, 1], [2, 1, 1], &args)

@@ -167,7 +167,7 @@ fn too_little_shared_memory_is_a_fault() {
     let mut out = vec![0; 64];
     let args = Args::new().slice(&data).value(64usize).view(&mut out);
     let fault = launch_shared::<reverse_blocks>([1, 1, 1], [64, 1, 1], 255, &args).unwrap_err();
-    assert!(fault.message().contains("need 256 bytes"), "{fault}");
+    assert!(fault.message().contains("need at least 256 bytes"), "{fault}");
     assert!(fault.message().contains("requested 255"), "{fault}");
 }
 

@@ -152,10 +152,10 @@ fn misused_barriers_and_copies_are_faults() {
             text(copied::<OTHER_BOX>([0, 0])),
             "the box of the tensor map has 8192 bytes, but the tile has 1024",
         ),
-        (text(copied::<COUNTS_DISAGREE>([0, 0])), "the threads at barrier 1 disagree"),
+        (text(copied::<COUNTS_DISAGREE>([0, 0])), "the threads at barrier 1 diverge"),
     ] {
         // Faults about operations that are still pending at the end of a block have no source location.
         let has_place = fault.contains("tensor.rs");
-        assert!(fault.contains(part) && has_place != part.contains("of tiles"), "{fault}");
+        assert!(fault.contains(part) && has_place != part.contains("not awaited"), "{fault}");
     }
 }

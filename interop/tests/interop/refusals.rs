@@ -39,7 +39,7 @@ fn malformed_tensors() {
     all(|foreign| foreign.with(|foreign| foreign.tensor.ndim = i32::MAX), "2147483647 dimensions");
     all(|foreign| foreign.with(|foreign| foreign.tensor.shape = null_mut()), "a null shape");
     all(|foreign| foreign.with_layout(&[2, -3], None), "dimension 1 has -3 elements");
-    all(|foreign| foreign.with_layout(&[2, 3], Some(&[-3, 1])), "dimension 0 has stride -3");
+    all(|foreign| foreign.with_layout(&[2, 3], Some(&[-3, 1])), "dimension 0 has the negative stride -3");
     all(|foreign| foreign.with_layout(&[2, 3], Some(&[0, 1])), "repeats one element 2 times");
     all(|foreign| foreign.with_layout(&[2, 3], Some(&[2, 1])), "overlap");
     all(|foreign| foreign.with_layout(&[i64::MAX, 3], None), "larger than the address space");
@@ -117,7 +117,7 @@ fn tensors_that_do_not_fit_the_request() {
         refused(on, as_tensor, &format!("DLPack device {device_type}:0"));
     }
     let beyond = |foreign: Foreign| foreign.with(|foreign| foreign.tensor.byte_offset = u64::MAX - 3);
-    refused(beyond, as_buffer, "beyond the address space");
+    refused(beyond, as_buffer, "beyond the last address");
     let odd =
         |foreign: Foreign| foreign.with_layout(&[5], None).with(|foreign| foreign.tensor.byte_offset = 2);
     refused(odd, as_buffer, "not a multiple of 4");

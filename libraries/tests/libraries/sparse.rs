@@ -376,7 +376,7 @@ fn matrices_copy_and_check_device_indices() -> Result<()> {
     sparse::spmv(&stream, Product::default(), &matrix, &x, &mut y)?;
     assert_eq!(y.to_host()?, [20.0, 3.0]);
     let make = |offsets: &DeviceBuffer<i32>| Csr::new(&stream, [2, 2], offsets, &columns, values());
-    assert_refused(make(&offsets), "offset 1 is 100, but there are 2 elements");
+    assert_refused(make(&offsets), "row offset 1 is 100, but there are only 2 elements");
     offsets.copy_from_host(&[0, 1, 2])?;
     assert_refused(make(&offsets), "the column index of element 0 is not below 2");
     Ok(())
@@ -393,8 +393,8 @@ fn what_does_not_fit_is_refused() -> Result<()> {
     let spmv = |x: DeviceSlice<'_, f32>, y: &mut DeviceBuffer<f32>, product, text| {
         assert_refused(sparse::spmv(&stream, product, &matrix, x, y), text);
     };
-    spmv(x.slice(1..), &mut y, Product::default(), "2 x 3, wants 3 and 2");
-    spmv(x.as_slice(), &mut y, transposed, "3 x 2 when transposed, wants 2 and 3");
+    spmv(x.slice(1..), &mut y, Product::default(), "2 x 3, requires 3 and 2");
+    spmv(x.as_slice(), &mut y, transposed, "3 x 2 when transposed, requires 2 and 3");
     spmv(x.as_slice(), &mut y, both, "wants 2 and 3");
     let (wide, mut narrow) = (DeviceBuffer::zeros(&stream, 2)?, DeviceBuffer::zeros(&stream, 3)?);
     spmv(wide.as_slice(), &mut narrow, both, "deterministic");

@@ -92,7 +92,7 @@ fn a_starved_buffer_is_counted() {
     assert!(loss.dropped > 0 && loss.recorded > 0, "{loss:?}");
     assert_eq!(loss.unaccounted(), 0, "{loss:?}");
     assert_eq!(trace.transfers.len() as u64, loss.recorded);
-    assert!(trace.definitions.about["host records dropped"].contains("raise the limit"));
+    assert!(trace.definitions.about["host records dropped"].contains("allow more"));
 }
 
 #[cfg(target_os = "linux")]

@@ -360,15 +360,15 @@ mod tests {
     fn what_is_no_code_is_said() {
         for (bytes, expected) in [
             (vec![], "empty"),
-            (b"#include <x>\n".to_vec(), "begins with \"#include <x>\\n\""),
-            (vec![0x1b, 0xff], "begins with \"\\u{1b}\u{fffd}\""),
+            (b"#include <x>\n".to_vec(), "starts with \"#include <x>\\n\""),
+            (vec![0x1b, 0xff], "starts with \"\\u{1b}\u{fffd}\""),
             (b".version 7.0\n\0.target".to_vec(), "starts with"),
             (cubin(129), "truncated after 128 bytes"),
-            (cubin(u64::MAX), "cut off"),
+            (cubin(u64::MAX), "truncated"),
             (cubin(128)[..100].to_vec(), "truncated after 100 bytes"),
             (b"\x7fELF".to_vec(), "truncated after 4 bytes"),
             (fatbin(9), "truncated after 24 bytes"),
-            (fatbin(u64::MAX), "cut off"),
+            (fatbin(u64::MAX), "truncated"),
             (fatbin(8)[..10].to_vec(), "truncated after 10 bytes"),
         ] {
             let found = reason(&bytes);

@@ -205,7 +205,10 @@ mod tests {
         };
         assert_eq!(of("ours::of_f32"), Ok(()));
         let error = of("ours::of_f64").unwrap_err();
-        assert!(error.contains("one of the module ours::of_f32, not of ours::of_f64"), "{error}");
+        assert!(
+            error.contains("a kernel of this name in module ours::of_f32, not in ours::of_f64"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -279,7 +282,7 @@ mod tests {
             );
             let error = found("0.1.0", 9).unwrap_err();
             assert!(
-                error.contains("`scale` of another package named ours")
+                error.contains("`scale` from two different packages named ours")
                     && error.contains("cargo clean -p ours"),
                 "{error}"
             );

@@ -504,7 +504,7 @@ fn columns_that_do_not_fit_are_refused() {
     let error = gather_columns([matrix(4), matrix(3)], &fixture.streams[0]).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "gather_columns: 3 rows of 4 elements and 4 rows of 3 elements; both must be equal"
+        "gather_columns: the shapes are 3 rows of 4 elements and 4 rows of 3 elements; they must be equal"
     );
     let error = gather_columns::<u8>([], &fixture.streams[0]).unwrap_err();
     assert!(matches!(error, Error::EmptyList { .. }), "{error}");

@@ -82,7 +82,7 @@ fn things_of_another_device_name_the_remedy() {
     let check = |found: Result<()>, expected: &str| assert_eq!(found.unwrap_err().to_string(), expected);
     check(
         kernel.launch(&elsewhere, launch, (1.0, &x, &mut y)),
-        "launching kernel `axpy__f32`: the loaded kernel is on cpu:0, the stream is on cpu:1; load it there",
+        "launching kernel `axpy__f32`: the loaded kernel is on cpu:0, but the stream is on cpu:1; load it there",
     );
     check(
         kernel.launch(&stream, launch, (1.0, &theirs, &mut y)),

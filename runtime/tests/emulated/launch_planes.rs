@@ -274,7 +274,7 @@ fn a_required_block_is_filled_in_or_named() {
     for launch in [Launch::cover((10, 10)).block((2, 4)), Launch::grid_block((2, 2), (2, 4))] {
         let error = configured::<AddBlocks>(&device, launch).unwrap_err();
         assert!(
-            error.contains("requires blocks of 4 x 2 threads, and the launch has blocks of 2 x 4"),
+            error.contains("requires blocks of 4 x 2 threads, but the launch has blocks of 2 x 4"),
             "{error}"
         );
         assert!(error.contains("Launch::cover"), "{error}");

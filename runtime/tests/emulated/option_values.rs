@@ -62,8 +62,8 @@ fn a_reserve_is_a_fraction_or_bytes_with_a_unit() {
 
 #[test]
 fn a_reserve_of_nothing_or_of_too_much_is_refused() {
-    let fraction = "a fraction of the device's memory must be above 0 and at most 1.125; write bytes \
-        with a unit, such as `40G`";
+    let fraction = "a fraction of the device's memory must be above 0 and at most 1.125; to give bytes, \
+        write a unit, for example `40G`";
     let malformed = "must be a fraction such as `0.5`, or bytes such as `40G` (units B, K, M, G, T)";
     let large = "exceeds the address space";
     assert_refused(

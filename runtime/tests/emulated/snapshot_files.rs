@@ -277,8 +277,8 @@ fn depth_cycles_and_claimed_lengths_do_no_harm() {
         (&deep[..], "invalid type: sequence"),
         (cycle, "invalid type: sequence"),
         (cyclic_history, "invalid type: sequence"),
-        (b"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xff.", "cut off"),
-        (b"\x80\x04\x8b\xff\xff\xff\xff.", "cut off"),
+        (b"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xff.", "truncated"),
+        (b"\x80\x04\x8b\xff\xff\xff\xff.", "truncated"),
         (b"\x80\x04(0t.", "byte 3"),
         (b"\x80\x04j\x00\x00\x00\x00.", "byte 2"),
     ] {
@@ -384,7 +384,7 @@ fn what_is_no_snapshot_is_refused_in_one_line() {
         assert!(!message.contains('\n') && message.len() < 400, "{message}");
     }
     let missing = Snapshot::read("/no/such/file").unwrap_err().to_string();
-    assert!(missing.contains("/no/such/file is not there"), "{missing}");
+    assert!(missing.contains("/no/such/file does not exist"), "{missing}");
     let folder = Snapshot::read(std::env::temp_dir()).unwrap_err().to_string();
     assert!(folder.contains("cannot be read"), "{folder}");
     let nowhere = sample().write_json("/no/such/folder/file").unwrap_err().to_string();

@@ -269,9 +269,9 @@ mod tests {
         }
         for width in [Some(60), None] {
             let best = text(&sample, false, width);
-            assert!(best.contains("note: 1 row was measured by a throttled device"), "{best}");
+            assert!(best.contains("note: 1 row was measured on a throttled device"), "{best}");
             let all = text(&sample, true, width);
-            assert!(all.contains("note: 2 rows were measured by a throttled device"), "{all}");
+            assert!(all.contains("note: 2 rows were measured on a throttled device"), "{all}");
         }
         let wide = text(&sample, true, None);
         assert_eq!(

@@ -124,7 +124,7 @@ mod tests {
         let store = warpsmith_runtime::store::open(&directory).store;
         let path = directory.join("launches.jsonl");
         assert_eq!(of(&store, 0), "3 trials in 2.0 s; no winner was saved\n");
-        assert_eq!(of(&store, 1), format!("3 trials in 2.0 s; 1 winner is kept in {}\n", path.display()));
+        assert_eq!(of(&store, 1), format!("3 trials in 2.0 s; 1 winner was saved in {}\n", path.display()));
         assert!(of(&store, 2).contains("; 2 winners were saved in "));
         let emulated = on(&store, true, 1);
         assert!(

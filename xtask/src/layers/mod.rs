@@ -451,7 +451,10 @@ mod tests {
 
     #[test]
     fn a_module_without_a_place_is_named() {
-        assert_eq!(problems(&[("new.rs", "")]), ["new: the module is missing in the order"]);
+        assert_eq!(
+            problems(&[("new.rs", "")]),
+            ["new: the module is missing in the order in xtask/src/layers/order.rs"]
+        );
     }
 
     #[test]

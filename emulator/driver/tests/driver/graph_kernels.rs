@@ -369,7 +369,7 @@ fn a_cooperative_grid_fits_or_is_refused() {
         cooperative,
         ..LaunchConfig::new([blocks, 1, 1], [threads, 1, 1], 0)
     };
-    let text = format!("{most} of them fit");
+    let text = format!("only {most} can be resident");
     refused(fixture.enqueue(numbers, config(most + 1, true)), COOPERATIVE_LAUNCH_TOO_LARGE, &text);
     let graph = fixture.graph();
     let added = fixture.add_adder(graph, &[], numbers, config(most + 1, true));

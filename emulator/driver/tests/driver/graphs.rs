@@ -327,8 +327,8 @@ fn nodes_of_a_graph_that_nothing_orders_race() {
     assert!(ordered.is_empty(), "{ordered:#?}");
     let races = races_of(&m, || use_both(true));
     let expected = format!(
-        "memset in node 0 (writes {:#x}..{:#x}) and copy_device in node 1 (reads {:#x}..{:#x}) of one graph have \
-         bytes from {:#x} in common and are not ordered",
+        "memset in node 0 (writes {:#x}..{:#x}) and copy_device in node 1 (reads {:#x}..{:#x}) in one graph access \
+         the same bytes from {:#x} on, without an order",
         a.0,
         a.0 + 64,
         a.0 + 16,

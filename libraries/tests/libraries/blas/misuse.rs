@@ -25,7 +25,7 @@ fn what_does_not_fit_is_refused() {
         Matrix::with_layout(&x, Layout::new(2, 3).with_row_stride(2)).map(drop),
         "smaller than a row of 3",
     );
-    assert_shape(Matrix::with_layout(&x, Layout::new(3, 3).with_row_stride(5)).map(drop), "takes 13");
+    assert_shape(Matrix::with_layout(&x, Layout::new(3, 3).with_row_stride(5)).map(drop), "needs 13");
     assert_shape(Matrix::with_layout(&x, Layout::new(usize::MAX, 2)).map(drop), "more than can be");
     let overlapping = Layout::new(2, 2).with_batch(3, 3);
     assert_shape(MatrixMut::with_layout(&mut y, overlapping).map(drop), "overlap");

@@ -84,7 +84,7 @@ mod tests {
         );
         let unknown = CounterPermission::of("", "CapEff: none");
         let text = unknown.to_string();
-        assert!(text.contains("does not say") && text.contains("is unknown"), "{text}");
+        assert!(text.contains("does not state") && text.contains("is unknown"), "{text}");
         assert_eq!((unknown.is_granted(), CounterPermission::of(params, "").is_granted()), (None, None));
     }
 }

@@ -126,7 +126,7 @@ pub(crate) mod tests {
         let text = |configuration: TunedConfiguration| configuration.check().unwrap_err().to_string();
         for median_us in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             let text = text(TunedConfiguration { median_us, ..tuned(&[]) });
-            assert!(text.contains("above 0"), "{text}");
+            assert!(text.contains("positive"), "{text}");
         }
         let found = text(tuned(&[("block", "1"), ("block", "2")]));
         assert!(found.contains("`block` has two values"), "{found}");

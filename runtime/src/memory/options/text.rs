@@ -291,7 +291,9 @@ mod tests {
         for text in
             ["max_split_size_mb:30,large_segment_size_mb:40", "large_segment_size_mb:40,max_split_size_mb:30"]
         {
-            assert!(refusal(text).ends_with("bad value `30`: must be at least large_segment_size_mb (40)"));
+            assert!(
+                refusal(text).ends_with("invalid value `30`: must be at least large_segment_size_mb (40)")
+            );
         }
     }
 
@@ -336,7 +338,7 @@ mod tests {
         assert_eq!(refusal("expandable_segments:True]"), format!("{start} `True]`: a `]` without its `[`"));
         assert_eq!(
             refusal("roundup_power2_divisions:[256:1,caching:True"),
-            "allocator option `roundup_power2_divisions`: bad value `[256:1,caching:True`: the `]` of the \
+            "allocator option `roundup_power2_divisions`: invalid value `[256:1,caching:True`: the `]` of the \
              list is missing"
         );
         assert!(refusal("roundup_power2_divisions:[[256:1]]").ends_with("`[[`: a list within a list"));

@@ -120,7 +120,7 @@ fn missing_passes_are_an_error() {
     let mut session = open().unwrap();
     fake::with(|fake| fake.is_complete = false);
     let error = count(&mut session, &[1]).unwrap_err().to_string();
-    assert!(error.contains("for each pass"), "{error}");
+    assert!(error.contains("once per pass"), "{error}");
     assert_eq!(count(&mut session, &[]).unwrap().kernels.len(), 0);
 }
 
