@@ -218,6 +218,5 @@ fn source_text(source: Source) -> &'static str {
         Source::Given => "configuration given",
         Source::Heuristic => "configuration chosen from the properties of the device and the kernel",
         Source::Tuned => "tuned configuration from the launch store",
-        Source::Measured => "fastest configuration in the adaptive launcher's measurement",
     }
 }

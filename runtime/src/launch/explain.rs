@@ -93,7 +93,6 @@ impl fmt::Display for Source {
             Source::Given => "given",
             Source::Heuristic => "chosen from the properties of the device and the kernel",
             Source::Tuned => "the fastest in an earlier measurement, from the launch store",
-            Source::Measured => "the fastest in the adaptive launcher's measurement",
         })
     }
 }

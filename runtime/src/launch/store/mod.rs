@@ -1,7 +1,7 @@
 //! The user's file of tuned launches.
 //!
-//! A program opens the file when it first launches on a CUDA device, and its [`LaunchStore`] stores measurements in
-//! that file. The file is `launches.jsonl` in the directory `WARPSMITH_CACHE_DIR`. If the variable is not set, the
+//! A program opens the file when it first launches on a CUDA device, and its [`LaunchStore`] stores tuned
+//! configurations in that file. The file is `launches.jsonl` in the directory `WARPSMITH_CACHE_DIR`. If the variable is not set, the
 //! directory is `warpsmith` in the user's cache directory (`XDG_CACHE_HOME` or `~/.cache`, `~/Library/Caches`,
 //! `%LOCALAPPDATA%`).
 //!

@@ -62,8 +62,8 @@ pub struct Code<'a> {
     pub runtime: Cow<'a, str>,
 }
 
-/// Subject of a record that stores a block and a grid for launches that do not specify them.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// Subject of a block and grid size for launches that do not specify them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LaunchSubject<'a> {
     pub device: DeviceClass<'a>,
     pub code: Code<'a>,
@@ -122,10 +122,6 @@ impl<'a> LaunchSubject<'a> {
 
     pub fn key(&self) -> u64 {
         key(self)
-    }
-
-    pub fn is_possible(&self) -> bool {
-        self.bucket <= MAX_BUCKET
     }
 }
 
