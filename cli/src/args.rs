@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::sanitize::Tool;
 
-/// Tools for GPU kernels written in Rust: list devices, check the machine, list and measure kernels, inspect memory.
+/// Tools for GPU kernels written in Rust: list devices, check the machine, list and measure kernels.
 #[derive(Debug, Parser)]
 #[command(
     name = "warpsmith",
@@ -45,8 +45,6 @@ pub enum Command {
     Setup,
     /// Create a project with its own kernels that builds, tests and runs immediately
     New(NewArgs),
-    /// Show the content of a memory snapshot: totals, segments, call sites, history
-    Memory(MemoryArgs),
     /// Run a program several times on this host, each with its own rank
     Launch(LaunchArgs),
     /// Run a program with its profiler enabled, and show where the time went
@@ -192,33 +190,6 @@ pub struct KernelsArgs {
     /// Threads per block for which occupancy is computed
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub block: u32,
-    /// Print one JSON document instead of text
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `warpsmith memory`.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "A segment is memory that was reserved from the device in one piece. Each column of its bar \
-                  represents the same number of bytes. PyTorch snapshots can be read too, pickled or as JSON."
-)]
-pub struct MemoryArgs {
-    /// Snapshot file
-    #[arg(value_name = "SNAPSHOT")]
-    pub snapshot: PathBuf,
-    /// Show every segment on its own line
-    #[arg(long)]
-    pub all: bool,
-    /// Number of call sites to show, starting with the most live bytes
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    pub top: usize,
-    /// Show the last N events of the history
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    pub trace: usize,
-    /// Number of columns to fill [default: the terminal's width, or 100]
-    #[arg(long, value_name = "COLUMNS")]
-    pub width: Option<u16>,
     /// Print one JSON document instead of text
     #[arg(long)]
     pub json: bool,

@@ -19,10 +19,6 @@ mod image;
 mod kernels;
 #[cfg(feature = "collective")]
 mod launch;
-mod memory;
-mod memory_bar;
-mod memory_report;
-mod memory_view;
 #[cfg(feature = "collective")]
 mod network;
 mod new;
@@ -71,7 +67,6 @@ pub fn main() -> ExitCode {
         #[cfg(not(feature = "collective"))]
         Command::Launch(_) => left_out("launch"),
         Command::Measure(command) => command.run(&program),
-        Command::Memory(args) => memory::run(&args),
         Command::New(args) => new::run(&args),
         #[cfg(feature = "profiler")]
         Command::Profile(args) => profile::run(&args),

@@ -1,4 +1,4 @@
-//! The built `warpsmith` command, run on the emulated device: `bench`, `devices`, `doctor`, `kernels`, `memory`.
+//! The built `warpsmith` command, run on the emulated device: `bench`, `devices`, `doctor` and `kernels`.
 
 use std::process::Stdio;
 
@@ -309,59 +309,4 @@ fn a_closed_pipe_ends_nothing_with_a_panic() {
         assert_eq!(output.status.code(), Some(0), "{args:?}: {text}");
     }
     std::fs::remove_dir_all(folder).unwrap();
-}
-
-/// A snapshot with a segment of 2 MiB, half of it in use, and two events.
-const SNAPSHOT: &str = r#"{
-    "segments": [{"device": 0, "address": 4096, "total_size": 2097152, "allocated_size": 1048576,
-        "active_size": 1048576, "requested_size": 1000000, "stream": 0, "segment_type": "small",
-        "blocks": [{"address": 4096, "size": 1048576, "requested_size": 1000000, "state": "active_allocated",
-                    "frames": [{"filename": "src/model.rs", "line": 12, "name": "forward"}]},
-                   {"address": 1052672, "size": 1048576, "state": "inactive"}]}],
-    "device_traces": [[{"action": "segment_alloc", "addr": 4096, "size": 2097152, "time_us": 1},
-                       {"action": "oom", "device_free": 1024, "size": 4194304, "time_us": 1500001}]]
-}"#;
-
-fn memory(content: &[u8], args: &[&str]) -> Run {
-    let folder = folder();
-    std::fs::write(folder.join("snapshot"), content).unwrap();
-    let output = command(&folder, &["memory", "snapshot"]).args(args).output().unwrap();
-    Run { folder, output }
-}
-
-#[test]
-fn memory_shows_segments_and_call_sites() {
-    let run = memory(SNAPSHOT.as_bytes(), &["--trace", "1", "--width", "80"]);
-    assert_eq!((run.code(), run.stderr()), (Some(0), String::new()));
-    let text = run.stdout();
-    for words in
-        ["2 MiB", "50 %", "#####", ".....", "src/model.rs:12 forward", "the last 1 of 2 events", "1 KiB free"]
-    {
-        assert!(text.contains(words), "{words}: {text}");
-    }
-    assert!(text.lines().all(|line| line.chars().count() <= 82), "{text}");
-}
-
-#[test]
-fn memory_as_json_has_the_same_numbers() {
-    let document = memory(SNAPSHOT.as_bytes(), &["--json", "--trace", "9"]).json();
-    assert_eq!(document["schema"], 1);
-    assert_eq!(document["total"]["reserved"], 2 << 20);
-    assert_eq!(document["segments"][0]["largest_free"], 1 << 20);
-    assert_eq!(document["call_sites"][0]["site"]["line"], 12);
-    assert_eq!(document["last_events"][1]["device_free"], 1024);
-    assert_eq!(document["last_events"][0]["us_before_end"], 1_500_000);
-}
-
-#[test]
-fn memory_refuses_other_files_in_one_line() {
-    let cut = &SNAPSHOT.as_bytes()[..200];
-    for (content, words) in [(cut, "truncated"), (b"hello", "is neither a pickle nor JSON"), (b"", "empty")] {
-        let run = memory(content, &["--json"]);
-        assert_eq!((run.code(), run.stdout()), (Some(2), String::new()));
-        assert!(run.stderr().contains(words) && run.stderr().lines().count() == 1, "{}", run.stderr());
-    }
-    let missing = run(&["memory", "no-such-file"]);
-    assert_eq!((missing.code(), missing.stdout()), (Some(2), String::new()));
-    assert!(missing.stderr().contains("no-such-file does not exist"), "{}", missing.stderr());
 }

@@ -271,20 +271,12 @@ fn names_in_files_control_no_terminal() {
     document["results"][0]["kernel"] = EVIL.into();
     document["results"][0]["timing"]["samples_us"][0] = Value::from(-1.0);
     fs::write(folder.join("wrong.json"), document.to_string()).unwrap();
-    let frames = serde_json::json!([{ "filename": EVIL, "name": EVIL, "line": 1 }]);
-    let block = serde_json::json!({ "address": 4096, "size": 512, "requested_size": 512, "state": "active_allocated", "frames": frames });
-    let segment = |kind: &str| serde_json::json!({ "segments": [{ "device": 0, "address": 4096, "total_size": 512, "allocated_size": 512, "active_size": 512, "requested_size": 512, "stream": 0, "segment_type": kind, "blocks": [block] }] });
-    fs::write(folder.join("frames.json"), segment("small").to_string()).unwrap();
-    fs::write(folder.join("kind.json"), segment(EVIL).to_string()).unwrap();
     for (args, code) in [
         (&["compare", "evil.json", "evil.json"][..], 0),
         (&["compare", "evil.json", "evil.json", "--json"], 0),
         (&["compare", "evil.json", "a.json"], 2),
         (&["compare", "evil.json", "a.json", "--force"], 2),
         (&["report", "wrong.json"], 2),
-        (&["memory", "frames.json"], 0),
-        (&["memory", "frames.json", "--json"], 0),
-        (&["memory", "kind.json"], 0),
         (&["bench", EVIL], 2),
     ] {
         let output = within(&folder, args);

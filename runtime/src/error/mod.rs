@@ -432,7 +432,7 @@ pub enum Error {
         known: String,
     },
 
-    /// A memory snapshot could not be written or read.
+    /// A memory snapshot could not be written.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
 

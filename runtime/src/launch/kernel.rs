@@ -279,7 +279,7 @@ impl Function {
         });
         let enqueued = storage::enqueue(uses, stream, Kind::Launch, |driver, context| {
             // SAFETY: guaranteed by the caller.
-            Ok(unsafe { driver.launch(context, self.inner.handle, config, args, stream.handle()) }?)
+            unsafe { driver.launch(context, self.inner.handle, config, args, stream.handle()) }
         });
         watch.ended(enqueued.is_ok());
         drop(watch);

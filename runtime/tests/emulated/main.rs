@@ -65,7 +65,6 @@ mod reentry;
 mod reopen;
 mod simulated_time;
 mod snapshot_files;
-mod snapshot_forms;
 mod stack_limit;
 mod streams;
 mod support;
