@@ -15,8 +15,6 @@ use warpsmith_libraries::Vendor;
 use crate::args::DoctorArgs;
 use crate::image;
 use crate::kernels::package;
-#[cfg(feature = "collective")]
-use crate::ranks;
 use crate::visibility;
 use warpsmith::bench::command::failure::Failure;
 use warpsmith::bench::command::output::{bad, good, note, plain, print_form, table};
@@ -56,8 +54,6 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     checks.extend(Device::list().into_iter().map(|info| device(&info)));
     checks.extend(libraries());
     checks.extend(hardware_counters());
-    #[cfg(feature = "collective")]
-    checks.extend(ranks::checks());
     checks.push(gpu_image());
     checks.extend(args.package.iter().flat_map(|folder| images_of(folder)));
     checks.extend(build_tools());
@@ -126,7 +122,13 @@ fn libraries() -> Vec<Check> {
         Ok(version) => Check::ok(vendor.name(), version.to_string()),
         Err(error) => Check::new(vendor.name(), Status::Note, error.to_string(), &[]),
     };
-    Vendor::ALL.iter().copied().map(check).collect()
+    let checks = Vendor::ALL.iter().copied().map(check);
+    #[cfg(feature = "collective")]
+    let checks = checks.chain([match warpsmith::collective::nccl_library() {
+        Ok(library) => Check::ok("NCCL", library.to_string()),
+        Err(error) => Check::new("NCCL", Status::Note, error.to_string(), &[]),
+    }]);
+    checks.collect()
 }
 
 /// Checks the permission to read hardware counters. The check is omitted on a machine without a CUDA device.

@@ -19,16 +19,12 @@ mod image;
 mod kernels;
 #[cfg(feature = "collective")]
 mod launch;
-#[cfg(feature = "collective")]
-mod network;
 mod new;
 mod occupancy;
 #[cfg(feature = "profiler")]
 mod outputs;
 #[cfg(feature = "profiler")]
 mod profile;
-#[cfg(feature = "collective")]
-mod ranks;
 mod sanitize;
 mod setup;
 #[cfg(feature = "profiler")]

@@ -254,12 +254,6 @@ fn doctor_reports_and_its_exit_code_agrees() {
     for check in checks.iter().filter(|c| c["status"] == "broken" && c["what"] == "GPU image") {
         assert!(!check["fix"].as_array().unwrap().is_empty(), "{check}");
     }
-    if cfg!(target_os = "linux") {
-        let of_ranks = [status("memory of ranks"), status("Peer backend")];
-        // Ranks on GPUs may have requirements that this machine does not meet.
-        assert!(of_ranks == ["ok", "ok"] || status("CUDA driver") == "ok", "{document}");
-        assert!(["ok", "note"].contains(&status("network")));
-    }
     let text = self::run(&["doctor"]).stdout();
     assert!(text.contains("device cpu:0") && text.contains("correct results"), "{text}");
 }
