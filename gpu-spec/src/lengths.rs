@@ -126,6 +126,9 @@ mod tests {
         );
         let length = length("g", [2, 1, 3]);
         let text = WrongLength::Planes { length, planes: 19 }.to_string();
-        assert_eq!(text, "`g` has 3 x 1 x 2 elements, which are not 19 planes of equal length");
+        assert_eq!(
+            text,
+            "`g` has 3 x 1 x 2 elements, which cannot be divided into 19 planes of equal length: pass a multiple of 19"
+        );
     }
 }

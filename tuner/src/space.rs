@@ -362,7 +362,7 @@ mod tests {
             ("block", "0", "multiple of 32 up to 1024"),
             ("block", "33", "multiple of 32"),
             ("block", "2048", "1024"),
-            ("block", "wide", "whole number"),
+            ("block", "wide", "neither a number nor a block"),
             ("block", "16x", "16x16"),
             ("block", "5x5", "multiple of 32"),
             ("block", "64x32", "1024"),

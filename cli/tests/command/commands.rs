@@ -129,7 +129,7 @@ fn wrong_use_exits_with_2() {
         (&["bench", "axpy", "--dtypes", "u32"], &["unknown type \"u32\"", "axpy"]),
         (&["bench", "copy", "--sizes", "2^"], &["\"2^\"", "exponent", "2^16"]),
         (&["bench", "copy", "--sizes", "-1"], &["\"-1\"", "negative"]),
-        (&["bench", "copy", "--sizes", "1e30"], &["\"1e30\"", "neither a number nor a block"]),
+        (&["bench", "copy", "--sizes", "1e30"], &["\"1e30\"", "not a whole number"]),
         (&["bench", "copy", "--sizes", "0"], &["\"0\"", "at least 1"]),
         (&["bench", "copy", "--sizes", "2^64"], &["\"2^64\"", "64 bits"]),
         (&["bench", "copy", "--sizes", "2^10,,2^12"], &["\"\"", "missing"]),

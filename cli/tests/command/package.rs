@@ -130,7 +130,7 @@ fn the_kernels_of_a_package_are_shown_like_those_of_the_command() {
 
     let text = run_in(&place, &["kernels", "--package=.", "axpy", "--arch", "80", "--all", "--block", "128"])
         .stdout();
-    assert!(text.contains("figures for sm_80, occupancy at 128 threads"), "{text}");
+    assert!(text.contains("resource usage on sm_80, occupancy at 128 threads"), "{text}");
     assert_eq!(cells(&text, "axpy__f32_8")[2..5], ["1", "const1=8", "256"]);
     assert!(!text.contains("saxpy"), "{text}");
 

@@ -147,7 +147,7 @@ fn lanes_that_disagree_are_named() {
     assert!(text_of.contains("lane 7 calls shuffle with mask 0x000000ff"), "{text_of}");
     for kernel in [&EXITED_FIRST, &EXITED_LAST] {
         let text_of = text(kernel);
-        assert!(text_of.contains("shuffle_xor with mask 0xffffffff names lane 3"), "{text_of}");
+        assert!(text_of.contains("shuffle_xor with mask 0xffffffff includes lane 3"), "{text_of}");
         assert!(text_of.contains("whose thread has exited"), "{text_of}");
     }
     let text_of = text(&NOT_NAMED);

@@ -395,12 +395,15 @@ fn what_does_not_fit_is_refused() -> Result<()> {
     };
     spmv(x.slice(1..), &mut y, Product::default(), "2 x 3, requires 3 and 2");
     spmv(x.as_slice(), &mut y, transposed, "3 x 2 when transposed, requires 2 and 3");
-    spmv(x.as_slice(), &mut y, both, "wants 2 and 3");
+    spmv(x.as_slice(), &mut y, both, "requires 2 and 3");
     let (wide, mut narrow) = (DeviceBuffer::zeros(&stream, 2)?, DeviceBuffer::zeros(&stream, 3)?);
     spmv(wide.as_slice(), &mut narrow, both, "deterministic");
     let mut square = DeviceBuffer::zeros(&stream, 4)?;
     let (rows, output) = (x.as_2d(x.len(), 1)?, square.as_2d_mut(2, 2)?);
-    assert_refused(sparse::spmm(&stream, Product::default(), &matrix, rows, output), "wants 3 x n and 2 x n");
+    assert_refused(
+        sparse::spmm(&stream, Product::default(), &matrix, rows, output),
+        "requires 3 x n and 2 x n",
+    );
     let make = |offsets: &[i32], columns: &[i32], values: usize, text| {
         assert_refused(Csr::from_host(&stream, [2, 3], offsets, columns, &vec![1f32; values]), text);
     };

@@ -213,7 +213,7 @@ fn wrong_matrices_are_named() {
     let (error, text) = refused::<i8>([16, 16], [16, 16], 0, false);
     assert!(matches!(error, TensorError::Layout { matrix: "b", .. }), "{text}");
     assert!(
-        text.contains("for i8, the kernels need") && text.contains("and b as the transposed view"),
+        text.contains("for i8, the kernels need") && text.contains("contiguous along k, and b is not"),
         "{text}"
     );
 }

@@ -147,5 +147,5 @@ fn offsets_and_states_that_cannot_be_are_refused() {
     let mut x = DeviceBuffer::<f32>::zeros(&stream(), 4).unwrap();
     random::uniform(&stream(), &g, &mut x).unwrap();
     let text = random::uniform(&stream(), &g, &mut x).unwrap_err().to_string();
-    assert!(text.contains("used up") && text.contains("manual_seed"), "{text}");
+    assert!(text.contains("exhausted") && text.contains("manual_seed"), "{text}");
 }

@@ -131,6 +131,6 @@ mod tests {
             emulated.ends_with("launches.jsonl (launches on the emulated device do not read it)\n"),
             "{emulated}"
         );
-        assert!(of(&LaunchStore::in_memory(), 2).ends_with("; no winner was saved\n"));
+        assert!(of(&LaunchStore::in_memory(), 2).ends_with("; nothing is kept\n"));
     }
 }

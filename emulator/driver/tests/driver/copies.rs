@@ -97,8 +97,8 @@ fn what_is_no_copy_of_rows_is_refused() {
     let (dst, src) = (fixture.block(&[0; 13]), fixture.block(&[0; 11]));
     let good = three_rows(Place::Device(dst), 5, Place::Device(src), 4);
     let bad = |rows: RowsCopy, text| refused(fixture.copy_rows(rows), INVALID_VALUE, text);
-    bad(RowsCopy { rows: 0, ..good }, "must have at least 1 byte");
-    bad(RowsCopy { row_bytes: 0, ..good }, "must have at least 1 byte");
+    bad(RowsCopy { rows: 0, ..good }, "0 rows of 3 bytes have no bytes to copy");
+    bad(RowsCopy { row_bytes: 0, ..good }, "3 rows of 0 bytes have no bytes to copy");
     bad(RowsCopy { dst_pitch: 2, ..good }, "a pitch of 2 bytes is less than a row of 3");
     bad(RowsCopy { src_pitch: 0, ..good }, "a pitch of 0 bytes is less than a row of 3");
     bad(RowsCopy { dst_pitch: 6, ..good }, "15 bytes");

@@ -226,8 +226,8 @@ fn conditional_nodes_are_where_they_can_be_only() {
         "belongs neither to this graph",
     );
     let (node, bodies) = fixture.conditional(graph, &[], condition, kind).unwrap();
-    refused(fixture.conditional(graph, &[node], condition, kind), INVALID_VALUE, "one for each");
-    refused(fixture.conditional(bodies[0], &[], condition, kind), INVALID_VALUE, "one for each");
+    refused(fixture.conditional(graph, &[node], condition, kind), INVALID_VALUE, "one condition per node");
+    refused(fixture.conditional(bodies[0], &[], condition, kind), INVALID_VALUE, "one condition per node");
     refused(driver.graph_clone(context, graph), NOT_SUPPORTED, "cannot be copied");
     refused(fixture.add(other, &[], NodeWork::Child(graph)), NOT_SUPPORTED, "cannot be a child");
 
