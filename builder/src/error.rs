@@ -56,12 +56,12 @@ pub enum Error {
     },
 
     /// `WARPSMITH_GPU_DEBUG` has an invalid value.
-    #[error("WARPSMITH_GPU_DEBUG is {0:?}: write none, lines or full")]
+    #[error("invalid value {0:?} for WARPSMITH_GPU_DEBUG: use none, lines or full")]
     UnknownDebugInfo(String),
 
     /// `WARPSMITH_GPU_ARCHS` has an invalid value.
     #[error(
-        "WARPSMITH_GPU_ARCHS is {value:?}, and {word:?} is not an architecture: write all, native, none, or a list such as sm_80,sm_90a"
+        "WARPSMITH_GPU_ARCHS is {value:?}, and {word:?} is not an architecture: use all, native, none, or a list such as sm_80,sm_90a"
     )]
     BadArchs {
         /// Value of the variable.

@@ -173,19 +173,19 @@ fn take_part(mesh: &Mesh, receive: &mut Message, mut part: Part) -> Result<(), F
             }
             if receive.has_begun || *total != receive.bytes.len as u64 {
                 return Err(garbage(format!(
-                    "it sends {total} bytes instead of {} for {theirs}",
+                    "it sent {total} bytes instead of {} for {theirs}",
                     receive.bytes.len
                 )));
             }
         }
         None if !receive.has_begun => {
-            return Err(garbage("it sends data that belongs to no operation".to_owned()));
+            return Err(garbage("it sent data that belongs to no operation".to_owned()));
         }
         None => {}
     }
     let target = receive.bytes.part(receive.passed, part.data.len());
     if target.len != part.data.len() {
-        return Err(garbage(format!("it sends more than the announced {} bytes", receive.bytes.len)));
+        return Err(garbage(format!("it sent more than the announced {} bytes", receive.bytes.len)));
     }
     Bytes::of(&mut part.data).copy_to(target);
     receive.has_begun = true;

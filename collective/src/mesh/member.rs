@@ -123,7 +123,7 @@ impl Member {
             match frame {
                 Frame::Part(lane, part) => {
                     if peer.parts[lane as usize].len() == WINDOW {
-                        return Err("it sends more than the receive window allows");
+                        return Err("it sent more than the receive window allows");
                     }
                     peer.parts[lane as usize].push_back(part);
                 }

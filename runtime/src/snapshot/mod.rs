@@ -5,7 +5,7 @@
 //!
 //! - The blocks of a segment are in address order and fill it: their sizes add up to `total_size`, and no block is
 //!   larger than its `size`.
-//! - `device_traces` contains one list per device, in the order of ordinals, oldest entry first. Missing lists of
+//! - `device_traces` contains one list per device, in ordinal order, each oldest entry first. Missing lists of
 //!   devices with segments are written as empty lists.
 //! - A `free_requested` is followed by the `free_completed` of the same address, unless the block is still
 //!   [`BlockState::ActivePendingFree`].

@@ -59,7 +59,7 @@ enum Failure {
     Load(String),
     #[error("it exports no `InitializeInjectionNvtx2`, so it is not an NVTX tool: {0}")]
     Symbol(String),
-    #[error("its `InitializeInjectionNvtx2` failed")]
+    #[error("the library's `InitializeInjectionNvtx2` failed")]
     Initialize,
     #[error(
         "it is libcupti, which would replace the active profiler; that profiler's trace contains the ranges"
