@@ -1,0 +1,199 @@
+//! [`MatrixTile`]: a matrix of 16-bit elements in shared memory, which `cp.async` writes and `ldmatrix` reads.
+
+use core::marker::PhantomData;
+
+use super::barrier::PipelineState;
+use super::shared::SharedAddress;
+use crate::KernelType;
+
+/// A matrix with `ROWS` rows of `COLUMNS` 16-bit elements in shared memory. Copies write 16-byte chunks of its rows,
+/// and warps load operands of [`mma`](super::mma::mma) from it (`ldmatrix`).
+///
+/// The chunks of each row are permuted (swizzled), so that neither the chunks of a row nor the same chunk of eight
+/// consecutive rows have bank conflicts. A row has 32 columns or a multiple of 64.
+#[derive(Debug)]
+pub struct MatrixTile<T, const ROWS: usize, const COLUMNS: usize> {
+    address: SharedAddress,
+    element: PhantomData<T>,
+}
+
+impl<T, const ROWS: usize, const COLUMNS: usize> Clone for MatrixTile<T, ROWS, COLUMNS> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, const ROWS: usize, const COLUMNS: usize> Copy for MatrixTile<T, ROWS, COLUMNS> {}
+
+impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS, COLUMNS> {
+    /// Number of 16-byte chunks per row.
+    pub const CHUNKS: u32 = {
+        assert!(size_of::<T>() == 2, "elements of matrix tiles have 16 bits");
+        assert!(COLUMNS == 32 || COLUMNS.is_multiple_of(64), "a row has 32 columns or a multiple of 64");
+        (COLUMNS / 8) as u32
+    };
+    /// Size of the tile in bytes.
+    pub const BYTES: u32 = {
+        assert!((ROWS * COLUMNS * 2).is_multiple_of(1024), "a tile has a multiple of 1024 bytes");
+        (ROWS * COLUMNS * 2) as u32
+    };
+
+    #[inline(always)]
+    pub(super) fn at(address: SharedAddress) -> Self {
+        Self { address, element: PhantomData }
+    }
+
+    /// Returns the same memory as a tile of `COLUMNS` rows of `ROWS` columns.
+    #[inline(always)]
+    pub fn reshaped(self) -> MatrixTile<T, COLUMNS, ROWS> {
+        MatrixTile::at(self.address)
+    }
+
+    /// Returns the address of 16-byte chunk `chunk` in row `row`.
+    #[inline(always)]
+    fn chunk(self, row: u32, chunk: u32) -> SharedAddress {
+        // Two rows of 64 bytes share the banks of one row of 128 bytes.
+        let key = if Self::CHUNKS == 4 { row >> 1 & 3 } else { row & 7 };
+        self.address.add(row * (Self::CHUNKS * 16) + ((chunk ^ key) * 16))
+    }
+
+    /// Starts a copy of 16 bytes from `from` in global memory to chunk `chunk` of row `row` (`cp.async`), or fills the
+    /// chunk with zeros if `is_there` is false. [`commit_copies`](crate::shared::commit_copies) and
+    /// [`wait_copies_leaving`](crate::shared::wait_copies_leaving) complete the copy. On the emulated device, the copy
+    /// is complete when the function returns.
+    ///
+    /// # Safety
+    ///
+    /// If `is_there` is true, `from` must be valid for reads of 16 bytes and aligned to 16 bytes. The tile must contain
+    /// the chunk, and nothing else may access it until the copy is complete.
+    #[inline(always)]
+    pub unsafe fn copy_chunk(self, row: u32, chunk: u32, from: *const T, is_there: bool) {
+        let to = self.chunk(row, chunk);
+        #[cfg(target_arch = "nvptx64")]
+        // SAFETY: guaranteed by the caller. With a size of 0, the instruction reads nothing.
+        unsafe {
+            core::arch::asm!(
+                "{{ .reg .u64 f; .reg .pred p; .reg .b32 s; cvta.to.global.u64 f, {f}; setp.ne.b32 p, {t}, 0; ",
+                "selp.b32 s, 16, 0, p; cp.async.cg.shared.global.L2::128B [{p}], [f], 16, s; }}",
+                p = in(reg32) to.0, f = in(reg64) from, t = in(reg32) u32::from(is_there), options(nostack)
+            );
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            to.0.cast::<[u32; 4]>().write(if is_there { from.cast::<[u32; 4]>().read() } else { [0; 4] });
+        }
+    }
+
+    /// Stores the 16-byte chunk `chunk` of row `row`.
+    ///
+    /// # Safety
+    ///
+    /// The tile must contain the chunk, and no other thread may access it concurrently.
+    #[inline(always)]
+    pub unsafe fn store_chunk(self, row: u32, chunk: u32, chunks: [u32; 4]) {
+        let to = self.chunk(row, chunk);
+        #[cfg(target_arch = "nvptx64")]
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let [a, b, c, d] = chunks;
+            core::arch::asm!(
+                "st.shared.v4.b32 [{p}], {{{a}, {b}, {c}, {d}}};",
+                p = in(reg32) to.0, a = in(reg32) a, b = in(reg32) b, c = in(reg32) c, d = in(reg32) d,
+                options(nostack)
+            );
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        // SAFETY: guaranteed by the caller; the address is a multiple of 16.
+        unsafe {
+            to.0.cast::<[u32; 4]>().write(chunks);
+        }
+    }
+
+    /// Loads the 16 x 16 matrix whose first row is `row` and whose first column is `8 * chunk` (`ldmatrix`). With
+    /// `line` = lane / 4 and `pair` = 2 * (lane % 4), the registers contain columns `pair` and `pair + 1` of rows
+    /// `line` and `line + 8`, and then columns `pair + 8` and `pair + 9` of the same rows.
+    ///
+    /// # Safety
+    ///
+    /// All 32 lanes of the warp must call it together, with the same arguments. The tile must contain the matrix, `row`
+    /// must be a multiple of 16, and nothing may write the matrix concurrently.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn load(self, row: u32, chunk: u32) -> [u32; 4] {
+        let lane = crate::warp::lane_id();
+        #[cfg(target_arch = "nvptx64")]
+        {
+            let at = self.chunk(row + lane % 16, chunk + lane / 16);
+            let (a, b, c, d): (u32, u32, u32, u32);
+            // SAFETY: guaranteed by the caller.
+            unsafe {
+                core::arch::asm!(
+                    "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{{a}, {b}, {c}, {d}}}, [{p}];",
+                    p = in(reg32) at.0, a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d,
+                    options(nostack)
+                );
+            }
+            [a, b, c, d]
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        core::array::from_fn(|i| {
+            let at = self.chunk(row + i as u32 % 2 * 8 + lane / 4, chunk + i as u32 / 2).add(lane % 4 * 4);
+            // SAFETY: guaranteed by the caller; the address is a multiple of 4.
+            unsafe { at.0.cast::<u32>().read() }
+        })
+    }
+
+    /// Loads the transpose of a 16 x 16 matrix (`ldmatrix.trans`): the registers contain the elements of which
+    /// [`Self::load`] would return those of the transposed matrix. `row` and `chunk` refer to the tile in memory.
+    ///
+    /// # Safety
+    ///
+    /// The conditions of [`Self::load`] apply.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn load_transposed(self, row: u32, chunk: u32) -> [u32; 4] {
+        let lane = crate::warp::lane_id();
+        #[cfg(target_arch = "nvptx64")]
+        {
+            let at = self.chunk(row + lane / 16 * 8 + lane % 8, chunk + lane / 8 % 2);
+            let (a, b, c, d): (u32, u32, u32, u32);
+            // SAFETY: guaranteed by the caller.
+            unsafe {
+                core::arch::asm!(
+                    "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {{{a}, {b}, {c}, {d}}}, [{p}];",
+                    p = in(reg32) at.0, a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d,
+                    options(nostack)
+                );
+            }
+            [a, b, c, d]
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        core::array::from_fn(|i| {
+            let number = |row: u32| {
+                let at = self.chunk(row, chunk + i as u32 % 2).add(lane / 4 * 2);
+                // SAFETY: guaranteed by the caller; the address is a multiple of 2.
+                u32::from(unsafe { at.0.cast::<u16>().read() })
+            };
+            let row = row + i as u32 / 2 * 8 + lane % 4 * 2;
+            number(row) | number(row + 1) << 16
+        })
+    }
+}
+
+/// The tiles of one operand in a multistage pipeline of `COUNT` stages.
+#[derive(Debug, Clone, Copy)]
+pub struct MatrixTiles<T, const ROWS: usize, const COLUMNS: usize, const COUNT: usize> {
+    pub(super) first: MatrixTile<T, ROWS, COLUMNS>,
+}
+
+impl<T: KernelType, const ROWS: usize, const COLUMNS: usize, const COUNT: usize>
+    MatrixTiles<T, ROWS, COLUMNS, COUNT>
+{
+    /// Returns the tile of a pipeline slot.
+    #[inline(always)]
+    pub fn at(&self, slot: PipelineState<COUNT>) -> MatrixTile<T, ROWS, COLUMNS> {
+        MatrixTile::at(self.first.address.add(slot.index() * MatrixTile::<T, ROWS, COLUMNS>::BYTES))
+    }
+}
