@@ -18,7 +18,7 @@ use crate::epilogue::Epilogue;
 use crate::error::TensorError;
 use crate::matrix::{Matrix, MatrixMut, Stored, check_rows, check_sides};
 use crate::schedule::{CLUSTER, LARGE, SHARED, Schedule, Work, multiprocessors};
-use crate::{IMAGE, skinny};
+use crate::{IMAGE, mma, skinny};
 
 const OPERATION: &str = "matmul";
 /// Threads per block of the kernel that handles k = 0.
@@ -46,6 +46,20 @@ pub trait GemmElement: kernels::GemmOperand<Output: DeviceCopy> + DeviceCopy {
     /// Enqueues a skinny GEMM. `None` if no such kernel exists for the type.
     #[doc(hidden)]
     const SKINNY: Option<skinny::Enqueue<Self, Self::Output>>;
+    /// Enqueues the GEMM with `mma.sync`. `None` if no such kernel exists for the type.
+    #[doc(hidden)]
+    const MMA: Option<skinny::Enqueue<Self, Self::Output>>;
+}
+
+/// Implementation of a GEMM.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Path {
+    /// The fastest implementation that supports the device and the matrices.
+    Default,
+    /// `wgmma`, with this schedule.
+    Schedule(Schedule),
+    /// `mma.sync`.
+    Mma,
 }
 
 /// GEMM: `c = a * b`, with `a` m×k, `b` k×n and `c` m×n, for each matrix of a batch. Each sum is rounded once. An
@@ -82,7 +96,7 @@ pub fn matmul<'a, 'b, 'c, T: GemmElement>(
     c: impl Into<MatrixMut<'c, T::Output>>,
 ) -> Result<()> {
     let _site = site();
-    run(stream, None, &Epilogue::default(), a.into(), b.into(), c.into())
+    run(stream, Path::Default, &Epilogue::default(), a.into(), b.into(), c.into())
 }
 
 /// Like [`matmul()`], but with a fused [`Epilogue`], which avoids a separate pass over `c`. With k = 0 the sums are
@@ -116,7 +130,7 @@ pub fn matmul_fused<'a, 'b, 'c, T: GemmElement<Sum = f32>>(
     c: impl Into<MatrixMut<'c, T::Output>>,
 ) -> Result<()> {
     let _site = site();
-    run(stream, None, epilogue, a.into(), b.into(), c.into())
+    run(stream, Path::Default, epilogue, a.into(), b.into(), c.into())
 }
 
 /// Like [`matmul_fused()`], but with an explicit schedule. `None` selects the default schedule.
@@ -151,12 +165,27 @@ pub fn matmul_with<'a, 'b, 'c, T: GemmElement<Sum = f32>>(
     c: impl Into<MatrixMut<'c, T::Output>>,
 ) -> Result<()> {
     let _site = site();
-    run(stream, schedule.into(), epilogue, a.into(), b.into(), c.into())
+    let path = schedule.into().map_or(Path::Default, Path::Schedule);
+    run(stream, path, epilogue, a.into(), b.into(), c.into())
+}
+
+/// Like [`matmul_fused()`], but always with `mma.sync`, for tests and benchmarks.
+#[doc(hidden)]
+#[track_caller]
+pub fn matmul_mma<'a, 'b, 'c, T: GemmElement<Sum = f32>>(
+    stream: &Stream,
+    epilogue: &Epilogue<'_, T::Output>,
+    a: impl Into<Matrix<'a, T>>,
+    b: impl Into<Matrix<'b, T>>,
+    c: impl Into<MatrixMut<'c, T::Output>>,
+) -> Result<()> {
+    let _site = site();
+    run(stream, Path::Mma, epilogue, a.into(), b.into(), c.into())
 }
 
 fn run<T: GemmElement>(
     stream: &Stream,
-    schedule: Option<Schedule>,
+    path: Path,
     epilogue: &Epilogue<'_, T::Output>,
     a: Matrix<'_, T>,
     b: Matrix<'_, T>,
@@ -165,10 +194,17 @@ fn run<T: GemmElement>(
     let (m, n, k, batches) = (c.rows(), c.columns(), a.columns(), c.planes());
     check_sides(OPERATION, &a, &b, &c)?;
     epilogue.check_bias(OPERATION, n)?;
-    let skinny = T::SKINNY.filter(|_| schedule.is_none() && skinny::is_product(&a, &b));
-    match skinny {
+    let device = check_device(OPERATION, stream.device());
+    let rows = check_rows(OPERATION, "a", a.elements, a.stored)
+        .and_then(|()| check_rows(OPERATION, "b", b.elements, b.stored));
+    let c_rows = check_rows(OPERATION, "c", c.elements.as_slice(), c.stored);
+    let is_default = path == Path::Default;
+    let skinny = T::SKINNY.filter(|_| is_default && rows.is_ok() && skinny::is_product(&a, &b));
+    let has_tma = device.is_ok() && rows.is_ok() && (c_rows.is_ok() || !a.is_transposed);
+    let mma = T::MMA.filter(|_| path == Path::Mma || is_default && !has_tma);
+    match skinny.or(mma) {
         Some(_) => skinny::check_device(OPERATION, stream.device())?,
-        None => check_device(OPERATION, stream.device())?,
+        None => device?,
     }
     if m == 0 || n == 0 || batches == 0 {
         return Ok(());
@@ -185,15 +221,13 @@ fn run<T: GemmElement>(
             }
         }
     }
-    check_rows(OPERATION, "a", a.elements, a.stored)?;
-    check_rows(OPERATION, "b", b.elements, b.stored)?;
-    if let Some(skinny) = skinny {
-        return skinny(skinny::Product { operation: OPERATION, stream, epilogue: *epilogue, a, b, c });
+    if let Some(enqueue) = skinny.or(mma) {
+        return enqueue(skinny::Product { operation: OPERATION, stream, epilogue: *epilogue, a, b, c });
     }
-    let c_is_aligned = check_rows(OPERATION, "c", c.elements.as_slice(), c.stored);
+    rows?;
     let has_clusters = !a.is_transposed && T::BY_CLUSTERS.is_some();
     if !has_clusters {
-        c_is_aligned.as_ref().map_err(Clone::clone)?;
+        c_rows.as_ref().map_err(Clone::clone)?;
     }
     let tile_k = ROW_BYTES as usize / size_of::<T>();
     let work = Work {
@@ -204,16 +238,16 @@ fn run<T: GemmElement>(
         multiprocessors: multiprocessors(stream.device()),
         tiles: if has_clusters { &Schedule::TILES } else { &[LARGE] },
         has_clusters,
-        is_persistent: c_is_aligned.is_ok(),
+        is_persistent: c_rows.is_ok(),
         slower: 1.0,
         shared: SHARED,
     };
-    let schedule = match schedule {
-        Some(schedule) => match schedule.missing(work.tiles, has_clusters) {
+    let schedule = match path {
+        Path::Schedule(schedule) => match schedule.missing(work.tiles, has_clusters) {
             Some(what) => return Err(TensorError::Schedule { operation: OPERATION, what }.into()),
             None => schedule,
         },
-        None => Schedule::of(work),
+        _ => Schedule::of(work),
     };
     let product = Product { stream, a, b, c, epilogue: *epilogue, work, schedule };
     match (T::BY_CLUSTERS, T::OF_NOTHING) {
@@ -255,7 +289,7 @@ pub struct Product<'a, 'c, T: GemmElement> {
 }
 
 macro_rules! elements {
-    ($($ty:ty: $product:ident => $select:ident, $skinny:expr;)*) => { $(
+    ($($ty:ty: $product:ident => $select:ident, $skinny:expr, $mma:expr;)*) => { $(
         impl GemmElement for $ty {
             fn launch($product: Product<'_, '_, Self>) -> Result<()> {
                 $select!($product, $ty)
@@ -265,6 +299,7 @@ macro_rules! elements {
             const OF_NOTHING: Option<fn(Product<'_, '_, Self>) -> Result<()>> =
                 Some(|product| product.of_nothing::<finish_nothing<<Self as kernels::GemmOperand>::Output>>());
             const SKINNY: Option<skinny::Enqueue<Self, Self::Output>> = $skinny;
+            const MMA: Option<skinny::Enqueue<Self, Self::Output>> = $mma;
         }
     )* };
 }
@@ -318,10 +353,10 @@ macro_rules! k_major {
 }
 
 elements! {
-    bf16: product => by_layout, Some(skinny::product);
-    f16: product => by_layout, Some(skinny::product);
-    f32: product => k_major, None;
-    F8E4M3: product => k_major, None;
+    bf16: product => by_layout, Some(skinny::product), Some(mma::product);
+    f16: product => by_layout, Some(skinny::product), Some(mma::product);
+    f32: product => k_major, None, None;
+    F8E4M3: product => k_major, None, None;
 }
 
 impl GemmElement for i8 {
@@ -334,6 +369,7 @@ impl GemmElement for i8 {
     const BY_CLUSTERS: Option<fn(Product<'_, '_, Self>) -> Result<()>> = None;
     const OF_NOTHING: Option<fn(Product<'_, '_, Self>) -> Result<()>> = None;
     const SKINNY: Option<skinny::Enqueue<Self, Self::Output>> = None;
+    const MMA: Option<skinny::Enqueue<Self, Self::Output>> = None;
 }
 
 /// Parameters of kernels with an epilogue.

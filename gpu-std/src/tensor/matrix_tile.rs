@@ -111,73 +111,118 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
         }
     }
 
-    /// Loads the 16 x 16 matrix whose first row is `row` and whose first column is `8 * chunk` (`ldmatrix`). With
-    /// `line` = lane / 4 and `pair` = 2 * (lane % 4), the registers contain columns `pair` and `pair + 1` of rows
-    /// `line` and `line + 8`, and then columns `pair + 8` and `pair + 9` of the same rows.
+    /// Loads rows `row..row + 16` of A and columns `8 * chunk..8 * chunk + 16`, where the rows of the tile are rows of A
+    /// (`ldmatrix`). The result is operand `a` of [`mma`](super::mma::mma).
     ///
     /// # Safety
     ///
-    /// All 32 lanes of the warp must call it together, with the same arguments. The tile must contain the matrix, `row`
-    /// must be a multiple of 16, and nothing may write the matrix concurrently.
+    /// All 32 lanes of the warp must call it together, with the same arguments. The tile must contain the elements,
+    /// `row` must be a multiple of 16, and nothing may write the elements concurrently.
     #[inline(always)]
     #[must_use]
-    pub unsafe fn load(self, row: u32, chunk: u32) -> [u32; 4] {
-        let lane = crate::warp::lane_id();
-        #[cfg(target_arch = "nvptx64")]
-        {
-            let at = self.chunk(row + lane % 16, chunk + lane / 16);
-            let (a, b, c, d): (u32, u32, u32, u32);
-            // SAFETY: guaranteed by the caller.
-            unsafe {
-                core::arch::asm!(
-                    "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{{a}, {b}, {c}, {d}}}, [{p}];",
-                    p = in(reg32) at.0, a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d,
-                    options(nostack)
-                );
-            }
-            [a, b, c, d]
-        }
-        #[cfg(not(target_arch = "nvptx64"))]
-        core::array::from_fn(|i| {
-            let at = self.chunk(row + i as u32 % 2 * 8 + lane / 4, chunk + i as u32 / 2).add(lane % 4 * 4);
-            // SAFETY: guaranteed by the caller; the address is a multiple of 4.
-            unsafe { at.0.cast::<u32>().read() }
-        })
+    pub unsafe fn load_a(self, row: u32, chunk: u32) -> [u32; 4] {
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.matrices::<false>(row, chunk, [[8, 0], [0, 1]]) }
     }
 
-    /// Loads the transpose of a 16 x 16 matrix (`ldmatrix.trans`): the registers contain the elements of which
-    /// [`Self::load`] would return those of the transposed matrix. `row` and `chunk` refer to the tile in memory.
+    /// Like [`Self::load_a`], but the columns of the tile are rows of A (`ldmatrix.trans`): loads columns
+    /// `row..row + 16` of A and rows `8 * chunk..8 * chunk + 16`.
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::load`] apply.
+    /// The conditions of [`Self::load_a`] apply.
     #[inline(always)]
     #[must_use]
-    pub unsafe fn load_transposed(self, row: u32, chunk: u32) -> [u32; 4] {
+    pub unsafe fn load_a_transposed(self, row: u32, chunk: u32) -> [u32; 4] {
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.matrices::<true>(row, chunk, [[0, 1], [8, 0]]) }
+    }
+
+    /// Loads columns `row..row + 16` of B and rows `8 * chunk..8 * chunk + 16`, where the rows of the tile are columns
+    /// of B (`ldmatrix`). Each half of the result is operand `b` of [`mma`](super::mma::mma) for 8 of the columns.
+    ///
+    /// # Safety
+    ///
+    /// The conditions of [`Self::load_a`] apply.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn load_b(self, row: u32, chunk: u32) -> [[u32; 2]; 2] {
+        // SAFETY: guaranteed by the caller.
+        let [a, b, c, d] = unsafe { self.matrices::<false>(row, chunk, [[0, 1], [8, 0]]) };
+        [[a, b], [c, d]]
+    }
+
+    /// Like [`Self::load_b`], but the columns of the tile are columns of B (`ldmatrix.trans`): loads rows
+    /// `row..row + 16` of B and columns `8 * chunk..8 * chunk + 16`.
+    ///
+    /// # Safety
+    ///
+    /// The conditions of [`Self::load_a`] apply.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn load_b_transposed(self, row: u32, chunk: u32) -> [[u32; 2]; 2] {
+        // SAFETY: guaranteed by the caller.
+        let [a, b, c, d] = unsafe { self.matrices::<true>(row, chunk, [[8, 0], [0, 1]]) };
+        [[a, b], [c, d]]
+    }
+
+    /// Loads four matrices of 8 x 8 elements (`ldmatrix`), one per register. Register `i` belongs to the matrix that
+    /// starts `i % 2` times the first offset and `i / 2` times the second offset (rows and chunks) from `row` and
+    /// `chunk`. A lane receives elements `2 * (lane % 4)` and the next of row `lane / 4`, or column if `TRANSPOSED`.
+    ///
+    /// # Safety
+    ///
+    /// The conditions of [`Self::load_a`] apply.
+    #[inline(always)]
+    unsafe fn matrices<const TRANSPOSED: bool>(
+        self,
+        row: u32,
+        chunk: u32,
+        [[rows, chunks], [more_rows, more_chunks]]: [[u32; 2]; 2],
+    ) -> [u32; 4] {
         let lane = crate::warp::lane_id();
         #[cfg(target_arch = "nvptx64")]
         {
-            let at = self.chunk(row + lane / 16 * 8 + lane % 8, chunk + lane / 8 % 2);
+            let (low, high) = (lane / 8 % 2, lane / 16);
+            let at = self.chunk(
+                row + lane % 8 + low * rows + high * more_rows,
+                chunk + low * chunks + high * more_chunks,
+            );
             let (a, b, c, d): (u32, u32, u32, u32);
+            macro_rules! load {
+                ($instruction:literal) => {
+                    core::arch::asm!(
+                        concat!($instruction, " {{{a}, {b}, {c}, {d}}}, [{p}];"),
+                        p = in(reg32) at.0, a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d,
+                        options(nostack)
+                    )
+                };
+            }
             // SAFETY: guaranteed by the caller.
             unsafe {
-                core::arch::asm!(
-                    "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {{{a}, {b}, {c}, {d}}}, [{p}];",
-                    p = in(reg32) at.0, a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d,
-                    options(nostack)
-                );
+                if TRANSPOSED {
+                    load!("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16");
+                } else {
+                    load!("ldmatrix.sync.aligned.m8n8.x4.shared.b16");
+                }
             }
             [a, b, c, d]
         }
         #[cfg(not(target_arch = "nvptx64"))]
         core::array::from_fn(|i| {
-            let number = |row: u32| {
-                let at = self.chunk(row, chunk + i as u32 % 2).add(lane / 4 * 2);
+            let (low, high) = (i as u32 % 2, i as u32 / 2);
+            let (row, chunk) =
+                (row + low * rows + high * more_rows, chunk + low * chunks + high * more_chunks);
+            let element = |row: u32, column: u32| {
                 // SAFETY: guaranteed by the caller; the address is a multiple of 2.
-                u32::from(unsafe { at.0.cast::<u16>().read() })
+                u32::from(unsafe { self.chunk(row, chunk).add(2 * column).0.cast::<u16>().read() })
             };
-            let row = row + i as u32 / 2 * 8 + lane % 4 * 2;
-            number(row) | number(row + 1) << 16
+            let (line, pair) = (lane / 4, lane % 4 * 2);
+            if TRANSPOSED {
+                element(row + pair, line) | element(row + pair + 1, line) << 16
+            } else {
+                element(row + line, pair) | element(row + line, pair + 1) << 16
+            }
         })
     }
 }

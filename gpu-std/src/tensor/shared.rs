@@ -327,9 +327,8 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
             }
             return;
         }
-        let (row, in_chunk) = (row + lane / 4, 4 * (lane % 4));
-        for (register, (down, right)) in [(a, (0, 0)), (b, (8, 0)), (c, (0, 1)), (d, (8, 1))] {
-            let at = self.chunk(row + down, chunk + right).add(in_chunk);
+        let put = |register: u32, down: u32, right: u32| {
+            let at = self.chunk(row + down + lane / 4, chunk + right).add(4 * (lane % 4));
             #[cfg(target_arch = "nvptx64")]
             // SAFETY: guaranteed by the caller.
             unsafe {
@@ -340,7 +339,8 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
             unsafe {
                 at.0.cast::<u32>().write(register);
             }
-        }
+        };
+        (put(a, 0, 0), put(b, 8, 0), put(c, 0, 1), put(d, 8, 1));
         gpu_or_host!((), crate::warp::sync_warp(!0));
     }
 }

@@ -1,6 +1,6 @@
 //! GEMM for compute capability 8.0 and later, `C = A * B`, with `mma.sync`.
 //!
-//! A block computes a tile of `64 * WARPS_M` x `64 * WARPS_N` elements of C, and each of its warps 64 x 64 of them.
+//! A block computes a tile of [`ROWS`] x 128 or [`ROWS`] x 256 elements of C, and each of its warps 64 x 64 of them.
 //! All threads copy tiles of A and B into a circular buffer with `cp.async`, [`STAGES`] - 1 stages ahead (multistage).
 //! Warps load 16 columns of A and 16 rows of B at a time to registers (`ldmatrix`), one group ahead of the products.
 //!
@@ -14,6 +14,7 @@ use gpu_std::prelude::*;
 use gpu_std::shared::{commit_copies, wait_copies, wait_copies_leaving};
 use gpu_std::tensor::mma::{WarpOperand, mma};
 use gpu_std::tensor::{KMajor, Major, MatrixTiles, MnMajor, Output, PipelineState, SharedMemory, warpgroup};
+use gpu_std::vectorized::load_or;
 
 use crate::epilogue::EpilogueParams;
 use crate::matmul::Sizes;
@@ -34,8 +35,14 @@ macro_rules! unroll {
 
 /// Number of rows and columns of C per warp.
 pub const WARP_TILE: u32 = 64;
+/// Number of rows of C per block.
+pub const ROWS: usize = 128;
+/// Number of columns of A per stage.
+pub const STEP: usize = 16 * GROUPS;
 /// Number of pipeline stages.
-pub const STAGES: usize = 3;
+pub const STAGES: usize = 4;
+/// Number of groups per stage.
+const GROUPS: usize = 2;
 /// Number of 16 x 16 matrices of A per warp and group.
 const MATRICES: usize = WARP_TILE as usize / 16;
 /// Number of 8-column matrices of B per warp and group.
@@ -46,14 +53,14 @@ pub const fn threads(rows: usize, columns: usize) -> u32 {
     (rows * columns) as u32 / (WARP_TILE * WARP_TILE) * 32
 }
 
-/// Returns the bytes of dynamic shared memory per block for tiles of `rows` x `columns` and stages of `step` columns of
-/// A.
-pub const fn shared_bytes(rows: usize, columns: usize, step: usize) -> u32 {
-    SharedMemory::bytes((STAGES * 2 * step * (rows + columns)) as u32, 0)
+/// Returns the bytes of dynamic shared memory per block for tiles of `rows` x `columns`, and `stages` stages of `step`
+/// columns of A.
+pub const fn shared_bytes(rows: usize, columns: usize, step: usize, stages: usize) -> u32 {
+    SharedMemory::bytes((stages * 2 * step * (rows + columns)) as u32, 0)
 }
 
 /// Returns the number of resident blocks per SM, which limits the registers per thread.
-const fn resident(rows: usize, columns: usize) -> u32 {
+pub const fn resident(rows: usize, columns: usize) -> u32 {
     256 / threads(rows, columns)
 }
 
@@ -64,16 +71,17 @@ const fn resident(rows: usize, columns: usize) -> u32 {
 ///
 /// The slices must contain the matrices that `sizes` and `strides` describe. `bias` must have n elements, and `c` must
 /// overlap neither `a` nor `b`. The grid must be one-dimensional, with one block per tile of each matrix of the batch,
-/// and the launch must have [`shared_bytes`] of dynamic shared memory.
+/// and the launch must have [`shared_bytes`] of dynamic shared memory. In memory, rows of A and B must start on 16-byte
+/// boundaries, and their lengths must be multiples of 16 bytes.
 #[kernel(
     types(T = bf16, f16; A = KMajor, MnMajor; B = KMajor, MnMajor),
-    consts(ROWS = 128; WIDTH = 128, 256),
+    consts(WIDTH = 128, 256),
     arch = 80,
     block(threads(ROWS, WIDTH)),
     launch_bounds(threads(ROWS, WIDTH), resident(ROWS, WIDTH)),
     no_panic
 )]
-pub unsafe fn matmul_mma<T, A: Major, B: Major, const ROWS: usize, const WIDTH: usize>(
+pub unsafe fn matmul_mma<T, A: Major, B: Major, const WIDTH: usize>(
     a: &[T],
     b: &[T],
     mut c: DisjointMut<T>,
@@ -84,6 +92,73 @@ pub unsafe fn matmul_mma<T, A: Major, B: Major, const ROWS: usize, const WIDTH: 
 ) where
     T: WarpOperand + Output<f32> + Into<f32>,
 {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        product::<T, A, B, ROWS, WIDTH, STEP, GROUPS, STAGES, true>(
+            a, b, &mut c, bias, sizes, strides, finish,
+        )
+    }
+}
+
+/// Like [`matmul_mma()`], but with operands of any alignment, and tiles of [`ROWS`] x 128. Threads copy the elements
+/// one by one, through registers.
+///
+/// # Safety
+///
+/// The requirements of [`matmul_mma()`] apply, except those for the alignment of A and B.
+#[kernel(
+    types(T = bf16, f16; A = KMajor, MnMajor; B = KMajor, MnMajor),
+    arch = 80,
+    block(threads(ROWS, 128)),
+    launch_bounds(threads(ROWS, 128), resident(ROWS, 128)),
+    no_panic
+)]
+pub unsafe fn matmul_mma_unaligned<T, A: Major, B: Major>(
+    a: &[T],
+    b: &[T],
+    mut c: DisjointMut<T>,
+    bias: Option<&[T]>,
+    sizes: Sizes,
+    strides: Strides,
+    finish: EpilogueParams,
+) where
+    T: WarpOperand + Output<f32> + Into<f32>,
+{
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        product::<T, A, B, ROWS, 128, STEP, GROUPS, STAGES, false>(a, b, &mut c, bias, sizes, strides, finish)
+    }
+}
+
+/// Computes the tile of C of the calling block. A stage covers `STEP` columns of A in `GROUPS` groups of 16.
+///
+/// # Safety
+///
+/// The requirements of [`matmul_mma()`] apply, for tiles of `ROWS` x `WIDTH` and [`shared_bytes`] of dynamic shared
+/// memory.
+#[inline(always)]
+pub unsafe fn product<
+    T,
+    A: Major,
+    B: Major,
+    const ROWS: usize,
+    const WIDTH: usize,
+    const STEP: usize,
+    const GROUPS: usize,
+    const STAGES: usize,
+    const ALIGNED: bool,
+>(
+    a: &[T],
+    b: &[T],
+    c: &mut DisjointMut<T>,
+    bias: Option<&[T]>,
+    sizes: Sizes,
+    strides: Strides,
+    finish: EpilogueParams,
+) where
+    T: WarpOperand + Output<f32> + Into<f32>,
+{
+    const { assert!(STEP == 16 * GROUPS && GROUPS.is_multiple_of(2), "a stage has an even number of groups") };
     let tile = Tiles::new(&sizes, ROWS as u32, WIDTH as u32).at(thread::block_idx_x());
     let (row, column) = (tile.row * ROWS as u32, tile.column * WIDTH as u32);
     let a = Operand::new::<A>(a, strides.a, tile.batch, row, (sizes.m, sizes.k));
@@ -99,42 +174,17 @@ pub unsafe fn matmul_mma<T, A: Major, B: Major, const ROWS: usize, const WIDTH: 
         bias,
         finish,
     };
-    // SAFETY: guaranteed by the caller.
-    unsafe { product::<T, A, B, ROWS, WIDTH, 32, 2>(a, b, sizes.k, target) }
-}
-
-/// Computes a tile of C. A stage covers `STEP` columns of A in `GROUPS` groups of 16.
-///
-/// # Safety
-///
-/// The requirements of [`matmul_mma()`] apply. `a` and `b` must be the operands of the tile `target`.
-#[inline(always)]
-unsafe fn product<
-    T,
-    A: Major,
-    B: Major,
-    const ROWS: usize,
-    const WIDTH: usize,
-    const STEP: usize,
-    const GROUPS: usize,
->(
-    a: Operand<T>,
-    b: Operand<T>,
-    k: u32,
-    target: OutputTile<'_, T>,
-) where
-    T: WarpOperand + Output<f32> + Into<f32>,
-{
-    const { assert!(STEP == 16 * GROUPS && GROUPS.is_multiple_of(2), "a stage has an even number of groups") };
     let (thread, warp) = (thread::thread_idx_x(), warpgroup::warp_index());
     let (warp_m, warp_n) = (warp % (ROWS as u32 / WARP_TILE), warp / (ROWS as u32 / WARP_TILE));
     // SAFETY: the caller guarantees that the launch has this dynamic shared memory.
     let mut memory = unsafe { SharedMemory::new() };
     // SAFETY: the memory is reused after the last product.
     let mut staged = unsafe { memory.again() };
-    let a_tiles = SharedOperand::<T, A, ROWS, STEP>::new(&mut memory);
-    let b_tiles = SharedOperand::<T, B, WIDTH, STEP>::new(&mut memory);
-    let (mut a, mut b) = (a.of_thread::<A, ROWS, STEP>(thread, threads(ROWS, WIDTH)), b.of_thread::<B, WIDTH, STEP>(thread, threads(ROWS, WIDTH)));
+    let a_tiles = SharedOperand::<T, A, ROWS, STEP, STAGES>::new(&mut memory);
+    let b_tiles = SharedOperand::<T, B, WIDTH, STEP, STAGES>::new(&mut memory);
+    let threads = threads(ROWS, WIDTH);
+    let mut a = a.of_thread::<A, ROWS, STEP>(thread, threads);
+    let mut b = b.of_thread::<B, WIDTH, STEP>(thread, threads);
     let (mut write, mut read) = (PipelineState::<STAGES>::new(), PipelineState::<STAGES>::new());
 
     let mut sums = [[[0.0f32; 4]; COLUMNS]; MATRICES];
@@ -144,28 +194,28 @@ unsafe fn product<
     unsafe {
         let mut i = 0;
         while i < STAGES - 1 {
-            a_tiles.copy(&mut a, write);
-            b_tiles.copy(&mut b, write);
+            a_tiles.copy::<ALIGNED>(&mut a, write);
+            b_tiles.copy::<ALIGNED>(&mut b, write);
             commit_copies();
             write.advance();
             i += 1;
         }
-        wait_copies_leaving::<{ STAGES - 2 }>();
+        wait_stage::<STAGES>();
         thread::sync_threads();
         current.load(&a_tiles, &b_tiles, read, [warp_m, warp_n], 0);
         let mut step = 0;
-        while step < k {
+        while step < sizes.k {
             unroll!(GROUPS, |group: 0 1 2 3| {
                 if group + 1 == GROUPS as u32 {
-                    wait_copies_leaving::<{ STAGES - 2 }>();
+                    wait_stage::<STAGES>();
                     thread::sync_threads();
                     read.advance();
                 }
                 let mut next = current;
                 next.load(&a_tiles, &b_tiles, read, [warp_m, warp_n], (group + 1) % GROUPS as u32);
                 if group == 0 {
-                    a_tiles.copy(&mut a, write);
-                    b_tiles.copy(&mut b, write);
+                    a_tiles.copy::<ALIGNED>(&mut a, write);
+                    b_tiles.copy::<ALIGNED>(&mut b, write);
                     commit_copies();
                     write.advance();
                 }
@@ -194,6 +244,18 @@ unsafe fn product<
     }
 }
 
+/// Waits until the oldest of the stages in flight is complete.
+#[inline(always)]
+fn wait_stage<const STAGES: usize>() {
+    const { assert!(STAGES >= 2 && STAGES <= 5, "there are 2 to 5 stages") };
+    match STAGES {
+        2 => wait_copies_leaving::<0>(),
+        3 => wait_copies_leaving::<1>(),
+        4 => wait_copies_leaving::<2>(),
+        _ => wait_copies_leaving::<3>(),
+    }
+}
+
 /// Operands of a warp's products in one group of 16 columns of A.
 #[derive(Clone, Copy)]
 struct Fragments {
@@ -208,21 +270,30 @@ impl Fragments {
     ///
     /// The slot must be complete.
     #[inline(always)]
-    unsafe fn load<T: WarpOperand, A: Major, B: Major, const ROWS: usize, const WIDTH: usize, const STEP: usize>(
+    unsafe fn load<
+        T: WarpOperand,
+        A: Major,
+        B: Major,
+        const ROWS: usize,
+        const WIDTH: usize,
+        const STEP: usize,
+        const STAGES: usize,
+    >(
         &mut self,
-        a: &SharedOperand<T, A, ROWS, STEP>,
-        b: &SharedOperand<T, B, WIDTH, STEP>,
+        a: &SharedOperand<T, A, ROWS, STEP, STAGES>,
+        b: &SharedOperand<T, B, WIDTH, STEP, STAGES>,
         slot: PipelineState<STAGES>,
         warp: [u32; 2],
         group: u32,
     ) {
         // SAFETY: guaranteed by the caller.
         unsafe {
-            unroll!(MATRICES, |i: 0 1 2 3| self.a[i as usize] = a.load(slot, warp[0] * WARP_TILE + 16 * i, group));
+            unroll!(MATRICES, |i: 0 1 2 3| {
+                self.a[i as usize] = a.load_a(slot, warp[0] * WARP_TILE + 16 * i, group);
+            });
             unroll!(COLUMNS / 2, |i: 0 1 2 3| {
-                let [first, second, third, fourth] = b.load(slot, warp[1] * WARP_TILE + 16 * i, group);
-                self.b[2 * i as usize] = [first, third];
-                self.b[2 * i as usize + 1] = [second, fourth];
+                let i = i as usize;
+                [self.b[2 * i], self.b[2 * i + 1]] = b.load_b(slot, warp[1] * WARP_TILE + 16 * i as u32, group);
             });
         }
     }
@@ -271,7 +342,11 @@ impl<T: Copy> Operand<T> {
 
     /// Returns the chunks that a thread copies.
     #[inline(always)]
-    fn of_thread<M: Major, const SIDE: usize, const STEP: usize>(self, thread: u32, threads: u32) -> Chunks<T> {
+    fn of_thread<M: Major, const SIDE: usize, const STEP: usize>(
+        self,
+        thread: u32,
+        threads: u32,
+    ) -> Chunks<T> {
         let in_row = if M::IS_TRANSPOSED { SIDE } else { STEP } as u32 / 8;
         let (row, chunk) = (thread / in_row, thread % in_row);
         let rows = threads / in_row;
@@ -279,13 +354,27 @@ impl<T: Copy> Operand<T> {
         let stride = u64::from(rows) * self.pitch;
         let next = if M::IS_TRANSPOSED { STEP as u64 * self.pitch } else { STEP as u64 };
         let (side, k) = (self.side as i32, self.k as i32);
-        let left = if M::IS_TRANSPOSED {
-            (if 8 * chunk as i32 >= side { 0 } else { k - row as i32 }, 0)
-        } else {
-            (side - row as i32, k - 8 * chunk as i32)
-        };
+        let (height, width) = if M::IS_TRANSPOSED { (k, side) } else { (side, k) };
+        let left = (height - row as i32, width - 8 * chunk as i32);
         Chunks { from, stride: stride as usize, next: next as usize, row, rows, chunk, left }
     }
+}
+
+/// Loads eight elements, of which those from `count` on are zero.
+///
+/// # Safety
+///
+/// The first `count` elements must exist, and nothing may write them during the launch.
+#[inline(always)]
+unsafe fn eight<T>(from: *const T, count: i32) -> [u32; 4] {
+    let from = from.cast::<u16>();
+    let mut all = [0; 4];
+    unroll!(8, |i: 0 1 2 3 4 5 6 7| {
+        // SAFETY: guaranteed by the caller.
+        let [element] = unsafe { load_or::<u16, 1, true>(from.wrapping_add(i as usize), (i as i32) < count, [0]) };
+        all[i as usize / 2] |= u32::from(element) << (i % 2 * 16);
+    });
+    all
 }
 
 /// Chunks that a thread copies per stage: chunk `chunk` of every `rows`th row from `row` on.
@@ -316,12 +405,14 @@ impl<T> Chunks<T> {
 }
 
 /// Tiles of an operand in shared memory.
-struct SharedOperand<T, M, const SIDE: usize, const STEP: usize> {
+struct SharedOperand<T, M, const SIDE: usize, const STEP: usize, const STAGES: usize> {
     tiles: MatrixTiles<T, SIDE, STEP, STAGES>,
     major: PhantomData<M>,
 }
 
-impl<T: WarpOperand, M: Major, const SIDE: usize, const STEP: usize> SharedOperand<T, M, SIDE, STEP> {
+impl<T: WarpOperand, M: Major, const SIDE: usize, const STEP: usize, const STAGES: usize>
+    SharedOperand<T, M, SIDE, STEP, STAGES>
+{
     #[inline(always)]
     fn new(memory: &mut SharedMemory) -> Self {
         Self { tiles: memory.matrix_tiles(), major: PhantomData }
@@ -333,18 +424,28 @@ impl<T: WarpOperand, M: Major, const SIDE: usize, const STEP: usize> SharedOpera
     ///
     /// Nothing else may use the slot.
     #[inline(always)]
-    unsafe fn copy(&self, chunks: &mut Chunks<T>, slot: PipelineState<STAGES>) {
+    unsafe fn copy<const ALIGNED: bool>(&self, chunks: &mut Chunks<T>, slot: PipelineState<STAGES>) {
         let height = if M::IS_TRANSPOSED { STEP } else { SIDE } as u32;
-        let left = if M::IS_TRANSPOSED || chunks.left.1 > 0 { chunks.left.0 } else { 0 };
+        let (rows, columns) = chunks.left;
         let (mut down, mut from) = (0, chunks.from);
         while down < height {
-            let (row, is_there) = (chunks.row + down, left > down as i32);
-            // SAFETY: guaranteed by the caller; the chunk is inside the matrix.
+            let (row, is_there) = (chunks.row + down, columns > 0 && rows > down as i32);
+            let tile = self.tiles.at(slot);
+            // SAFETY: guaranteed by the caller; the elements are inside the matrix.
             unsafe {
-                if M::IS_TRANSPOSED {
-                    self.tiles.at(slot).reshaped().copy_chunk(row, chunks.chunk, from, is_there);
+                if ALIGNED {
+                    if M::IS_TRANSPOSED {
+                        tile.reshaped().copy_chunk(row, chunks.chunk, from, is_there);
+                    } else {
+                        tile.copy_chunk(row, chunks.chunk, from, is_there);
+                    }
                 } else {
-                    self.tiles.at(slot).copy_chunk(row, chunks.chunk, from, is_there);
+                    let eight = eight(from, if is_there { columns } else { 0 });
+                    if M::IS_TRANSPOSED {
+                        tile.reshaped().store_chunk(row, chunks.chunk, eight);
+                    } else {
+                        tile.store_chunk(row, chunks.chunk, eight);
+                    }
                 }
             }
             from = from.wrapping_add(chunks.stride);
@@ -353,19 +454,38 @@ impl<T: WarpOperand, M: Major, const SIDE: usize, const STEP: usize> SharedOpera
         chunks.advance::<M, STEP>();
     }
 
-    /// Loads 16 rows of A, or columns of B, from `side` on, in group `group` of a slot.
+    /// Loads 16 rows of A from `row` on, in group `group` of a slot.
     ///
     /// # Safety
     ///
     /// The slot must be complete.
     #[inline(always)]
-    unsafe fn load(&self, slot: PipelineState<STAGES>, side: u32, group: u32) -> [u32; 4] {
+    unsafe fn load_a(&self, slot: PipelineState<STAGES>, row: u32, group: u32) -> [u32; 4] {
+        let tile = self.tiles.at(slot);
         // SAFETY: guaranteed by the caller.
         unsafe {
             if M::IS_TRANSPOSED {
-                self.tiles.at(slot).reshaped().load_transposed(16 * group, side / 8)
+                tile.reshaped().load_a_transposed(16 * group, row / 8)
             } else {
-                self.tiles.at(slot).load(side, 2 * group)
+                tile.load_a(row, 2 * group)
+            }
+        }
+    }
+
+    /// Loads 16 columns of B from `column` on, in group `group` of a slot.
+    ///
+    /// # Safety
+    ///
+    /// The slot must be complete.
+    #[inline(always)]
+    unsafe fn load_b(&self, slot: PipelineState<STAGES>, column: u32, group: u32) -> [[u32; 2]; 2] {
+        let tile = self.tiles.at(slot);
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            if M::IS_TRANSPOSED {
+                tile.reshaped().load_b_transposed(16 * group, column / 8)
+            } else {
+                tile.load_b(column, 2 * group)
             }
         }
     }
