@@ -14,7 +14,7 @@ use gpu_std::prelude::*;
 use gpu_std::shared::{commit_copies, wait_copies, wait_copies_leaving};
 use gpu_std::tensor::mma::{WarpOperand, mma};
 use gpu_std::tensor::{KMajor, Major, MatrixTiles, MnMajor, Output, PipelineState, SharedMemory, warpgroup};
-use gpu_std::vectorized::load_or;
+use gpu_std::vectorized::{load_or, opaque};
 
 use crate::epilogue::EpilogueParams;
 use crate::matmul::Sizes;
@@ -427,6 +427,8 @@ impl<T: WarpOperand, M: Major, const SIDE: usize, const STEP: usize, const STAGE
     unsafe fn copy<const ALIGNED: bool>(&self, chunks: &mut Chunks<T>, slot: PipelineState<STAGES>) {
         let height = if M::IS_TRANSPOSED { STEP } else { SIDE } as u32;
         let (rows, columns) = chunks.left;
+        // Unrolled, the loads of single elements would need more registers than there are.
+        let every = if ALIGNED { chunks.rows } else { opaque(chunks.rows) };
         let (mut down, mut from) = (0, chunks.from);
         while down < height {
             let (row, is_there) = (chunks.row + down, columns > 0 && rows > down as i32);
@@ -449,7 +451,7 @@ impl<T: WarpOperand, M: Major, const SIDE: usize, const STEP: usize, const STAGE
                 }
             }
             from = from.wrapping_add(chunks.stride);
-            down += chunks.rows;
+            down += every;
         }
         chunks.advance::<M, STEP>();
     }
