@@ -45,7 +45,6 @@ pub trait MatrixNumber: GemmElement {
 
 /// The operands of a GEMM.
 #[doc(hidden)]
-#[cfg_attr(not(feature = "blas"), expect(dead_code, reason = "cuBLAS alone takes it"))]
 pub struct Product<'a, 'c, T: GemmElement> {
     stream: &'a Stream,
     epilogue: Epilogue<'a, T::Output>,
@@ -108,11 +107,8 @@ pub fn matmul<'a, 'b, 'c, T: MatrixNumber>(
     c: impl Into<MatrixMut<'c, T::Output>>,
 ) -> Result<()> {
     let _site = site();
-    let (a, b, mut c) = (a.into(), b.into(), c.into());
-    let result = warpsmith_tensor::matmul(stream, a, b, c.reborrow());
-    or_by_library(result, |error| {
-        T::by_library(Product { stream, epilogue: Epilogue::default(), a, b, c }, error)
-    })
+    let epilogue = Epilogue::default();
+    Product { stream, epilogue, a: a.into(), b: b.into(), c: c.into() }.run(T::by_library)
 }
 
 /// Computes `c = activation(scale * a * b + bias)`. The [`Epilogue`] is fused into the GEMM, so there is no separate
@@ -146,9 +142,7 @@ pub fn matmul_fused<'a, 'b, 'c, T: MatrixNumber<Sum = f32>>(
     c: impl Into<MatrixMut<'c, T::Output>>,
 ) -> Result<()> {
     let _site = site();
-    let (a, b, mut c) = (a.into(), b.into(), c.into());
-    let result = warpsmith_tensor::matmul_fused(stream, epilogue, a, b, c.reborrow());
-    or_by_library(result, |error| T::by_library(Product { stream, epilogue: *epilogue, a, b, c }, error))
+    Product { stream, epilogue: *epilogue, a: a.into(), b: b.into(), c: c.into() }.run(T::by_library)
 }
 
 /// Like [`matmul_fused()`], but for `f32` operands in TF32. Only their upper 19 bits (sign, 8 exponent bits, 10
@@ -180,30 +174,34 @@ pub fn matmul_tf32<'a, 'b, 'c>(
     c: impl Into<MatrixMut<'c, f32>>,
 ) -> Result<()> {
     let _site = site();
-    let (a, b, mut c) = (a.into(), b.into(), c.into());
-    let result = warpsmith_tensor::matmul_fused(stream, epilogue, a, b, c.reborrow());
-    or_by_library(result, |error| {
+    Product { stream, epilogue: *epilogue, a: a.into(), b: b.into(), c: c.into() }.run(|product, error| {
         #[cfg(feature = "blas")]
         {
             let _ = error;
-            library::tf32(Product { stream, epilogue: *epilogue, a, b, c })
+            library::tf32(product)
         }
         #[cfg(not(feature = "blas"))]
         {
-            let _ = (a, b, c);
+            let _ = product;
             Err(error)
         }
     })
 }
 
-/// Calls `library` as a fallback if our kernels do not support the operands.
-fn or_by_library(result: Result<()>, library: impl FnOnce(Error) -> Result<()>) -> Result<()> {
-    let Err(error) = result else { return Ok(()) };
-    match error.downcast_ref() {
-        Some(TensorError::Alignment { .. } | TensorError::Layout { .. } | TensorError::Device { .. }) => {
-            library(error)
+impl<T: GemmElement> Product<'_, '_, T> {
+    /// Runs the GEMM with our kernels, or with `library` if they do not support the operands or the device. Where
+    /// cuBLAS is available, it also multiplies unaligned matrices, for which our kernels are slow.
+    fn run(mut self, library: impl FnOnce(Self, Error) -> Result<()>) -> Result<()> {
+        let has_blas = cfg!(feature = "blas") && !self.stream.device().is_emulated();
+        let Self { stream, ref epilogue, a, b, ref mut c } = self;
+        let result = warpsmith_tensor::matmul_or_library(stream, has_blas, epilogue, a, b, c.reborrow());
+        let Err(error) = result else { return Ok(()) };
+        match error.downcast_ref() {
+            Some(TensorError::Alignment { .. } | TensorError::Layout { .. } | TensorError::Device { .. }) => {
+                library(self, error)
+            }
+            _ => Err(error),
         }
-        _ => Err(error),
     }
 }
 

@@ -16,8 +16,8 @@
 //!
 //! Layouts are `ab` (both row-major), and `abt`, `atb` and `atbt` with transposed operands. `+gelu` adds a bias and
 //! applies GELU; `+schedules` also times each available `Schedule`; `+mma` uses the `mma.sync` kernels, and prints the
-//! rate of `mma.sync` with operands in registers. A shape `8*1024` is a batch of eight. Skinny GEMMs
-//! are memory-bound, so their `b` should be larger than the L2 cache, as in `bf16:abt:4x28672x8192`.
+//! rate of `mma.sync` with operands in registers. A shape `8*1024` is a batch of eight. Skinny GEMMs are memory-bound,
+//! so their `b` should be larger than the L2 cache, as in `bf16:abt:4x28672x8192`.
 //!
 //! Inputs are normally distributed, because the power draw of a GEMM depends on them. Each figure is the median of the
 //! rounds. Each round is timed by events around several GEMMs, after the clock has settled; power and clock are read
@@ -220,18 +220,21 @@ fn fused<T: GemmElement<Sum = f32>>(
     Ours { a, b, c }: Ours<'_, T>,
 ) -> Result<()> {
     if case.is_mma {
-        return warpsmith_tensor::matmul_mma(stream, epilogue, a, b, c);
+        return warpsmith_tensor::matmul_mma(stream, case.schedule, epilogue, a, b, c);
     }
     warpsmith_tensor::matmul_with(stream, case.schedule, epilogue, a, b, c)
 }
 
-/// Returns every available schedule.
-fn schedules() -> impl Iterator<Item = Schedule> {
+/// Returns every available schedule. The `mma.sync` kernels have no clusters, and split-K for few tiles only.
+fn schedules(case: &Case) -> impl Iterator<Item = Schedule> {
+    let [m, n, _] = case.shape;
+    let (is_mma, is_small) = (case.is_mma, case.batches * m * n <= 1 << 24);
     Schedule::TILES
         .into_iter()
         .flat_map(|tile| [1, 2].map(|cluster| (tile, cluster)))
         .flat_map(|(tile, cluster)| Schedule::SPLIT_K.map(|split_k| Schedule { tile, cluster, split_k }))
         .filter(Schedule::exists)
+        .filter(move |of| !is_mma || of.cluster == 1 && of.tile[1] != 192 && (of.split_k == 1 || is_small))
 }
 
 thread_local! {
@@ -359,7 +362,7 @@ fn compare<T: TestNumber>(stream: &Stream, case: &Case) -> Result<()> {
         let bytes = batches * (m * k + n * k) * size_of::<T>();
         measure(stream, case, [bytes, bytes], &mut calls)?;
         drop(calls);
-        for schedule in schedules().filter(|_| case.is_swept) {
+        for schedule in schedules(case).filter(|_| case.is_swept) {
             let with = Case {
                 schedule: Some(schedule),
                 name: String::new(),

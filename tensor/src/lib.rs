@@ -60,7 +60,7 @@ pub use error::TensorError;
 pub use gpu_std::tensor::{F8E4M3, F8E5M2};
 pub use grouped::{GroupedElement, matmul_grouped};
 pub use heads::{Heads, HeadsMut};
-pub use matmul::{GemmElement, matmul, matmul_fused, matmul_mma, matmul_with};
+pub use matmul::{GemmElement, matmul, matmul_fused, matmul_mma, matmul_or_library, matmul_with};
 pub use matrix::{Matrix, MatrixMut};
 pub use scaled::{BlockScales, matmul_scaled};
 pub use schedule::Schedule;

@@ -51,28 +51,65 @@ pub trait GemmElement: kernels::GemmOperand<Output: DeviceCopy> + DeviceCopy {
     const MMA: Option<skinny::Enqueue<Self, Self::Output>>;
 }
 
-/// Implementation of a GEMM.
+/// Selection of the kernels that compute a GEMM.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Path {
-    /// The fastest implementation that supports the device and the matrices.
+    /// The fastest kernels that support the device and the matrices.
     Default,
+    /// Like [`Self::Default`], but without kernels for unaligned matrices.
+    Aligned,
     /// `wgmma`, with this schedule.
     Schedule(Schedule),
-    /// `mma.sync`.
-    Mma,
+    /// `mma.sync`, with this schedule or the default schedule.
+    Mma(Option<Schedule>),
+}
+
+/// Properties of a GEMM that determine the kernels.
+#[derive(Clone, Copy)]
+struct Needs {
+    /// True if the device supports `wgmma`.
+    has_wgmma: bool,
+    /// True if the rows of `a` and `b` start on 16-byte boundaries.
+    is_aligned: bool,
+    /// True if the rows of `c` start on 16-byte boundaries.
+    is_c_aligned: bool,
+    /// True if `a` is transposed.
+    is_a_transposed: bool,
+    /// True if the matrices have the shapes and layouts of skinny GEMM.
+    is_skinny: bool,
+}
+
+impl Path {
+    /// Returns the kernels for compute capability 8.0 and later that compute the GEMM. `None` selects `wgmma`.
+    fn warp_kernels<T: GemmElement>(self, needs: Needs) -> Option<skinny::Enqueue<T, T::Output>> {
+        match self {
+            Self::Schedule(_) => None,
+            Self::Mma(_) => T::MMA,
+            Self::Default | Self::Aligned => {
+                let has_tma = needs.is_aligned && (needs.is_c_aligned || !needs.is_a_transposed);
+                let is_mma = !(needs.has_wgmma && has_tma) && (needs.is_aligned || self == Self::Default);
+                let skinny = T::SKINNY.filter(|_| needs.is_skinny && needs.is_aligned);
+                skinny.or(T::MMA.filter(|_| is_mma))
+            }
+        }
+    }
 }
 
 /// GEMM: `c = a * b`, with `a` m×k, `b` k×n and `c` m×n, for each matrix of a batch. Each sum is rounded once. An
 /// unbatched `a` or `b` is broadcast over the batch. The order of the additions depends on the sizes, the device, and
 /// whether `c` starts on a 16-byte boundary. With k = 0, `c` is set to zero.
 ///
-/// # Errors
-/// Returns [`TensorError::Shape`]; [`TensorError::Alignment`] for a matrix whose address or row stride is not a
-/// multiple of 16 bytes; [`TensorError::Layout`] for a layout that the type does not support; [`TensorError::Device`]
-/// if the compute capability is not 9.0; [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
+/// `bf16` and `f16` have kernels for compute capability 8.0 and later (`mma.sync`), which also multiply matrices of any
+/// alignment, and faster kernels for 9.0 (`wgmma`). If `a` or `b` is not aligned to 16 bytes, its elements are loaded
+/// one by one, which is several times slower. The other types require compute capability 9.0.
 ///
-/// There are two exceptions. `c` does not have to be aligned if `a` is not transposed and the type is not i8. Skinny
-/// GEMM, with up to 16 rows of 16-bit elements and a transposed `b`, requires only compute capability 8.0.
+/// # Errors
+/// Returns [`TensorError::Shape`]; [`TensorError::Device`] if the compute capability is below 8.0, or for other types
+/// than `bf16` and `f16`, is not 9.0; [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
+///
+/// For other types than `bf16` and `f16`, also returns [`TensorError::Alignment`] for a matrix whose address or row
+/// stride is not a multiple of 16 bytes, and [`TensorError::Layout`] for a layout that the type does not support. `c`
+/// does not have to be aligned unless the type is i8.
 ///
 /// ```
 /// use half::bf16;
@@ -169,18 +206,41 @@ pub fn matmul_with<'a, 'b, 'c, T: GemmElement<Sum = f32>>(
     run(stream, path, epilogue, a.into(), b.into(), c.into())
 }
 
-/// Like [`matmul_fused()`], but always with `mma.sync`, for tests and benchmarks.
+/// Like [`matmul_fused()`], for all types. If the caller can use a library instead, 16-bit matrices that are not aligned
+/// are an error, because the library is faster.
+///
+/// # Errors
+/// Returns the same errors as [`matmul_fused()`]. If `has_library` is true, returns [`TensorError::Alignment`] or
+/// [`TensorError::Device`] for unaligned matrices of all types.
+#[doc(hidden)]
+#[track_caller]
+pub fn matmul_or_library<T: GemmElement>(
+    stream: &Stream,
+    has_library: bool,
+    epilogue: &Epilogue<'_, T::Output>,
+    a: Matrix<'_, T>,
+    b: Matrix<'_, T>,
+    c: MatrixMut<'_, T::Output>,
+) -> Result<()> {
+    run(stream, if has_library { Path::Aligned } else { Path::Default }, epilogue, a, b, c)
+}
+
+/// Like [`matmul_with()`], but with `mma.sync`, for tests and benchmarks.
+///
+/// # Errors
+/// Returns the same errors as [`matmul_with()`].
 #[doc(hidden)]
 #[track_caller]
 pub fn matmul_mma<'a, 'b, 'c, T: GemmElement<Sum = f32>>(
     stream: &Stream,
+    schedule: Option<Schedule>,
     epilogue: &Epilogue<'_, T::Output>,
     a: impl Into<Matrix<'a, T>>,
     b: impl Into<Matrix<'b, T>>,
     c: impl Into<MatrixMut<'c, T::Output>>,
 ) -> Result<()> {
     let _site = site();
-    run(stream, Path::Mma, epilogue, a.into(), b.into(), c.into())
+    run(stream, Path::Mma(schedule), epilogue, a.into(), b.into(), c.into())
 }
 
 fn run<T: GemmElement>(
@@ -198,11 +258,14 @@ fn run<T: GemmElement>(
     let rows = check_rows(OPERATION, "a", a.elements, a.stored)
         .and_then(|()| check_rows(OPERATION, "b", b.elements, b.stored));
     let c_rows = check_rows(OPERATION, "c", c.elements.as_slice(), c.stored);
-    let is_default = path == Path::Default;
-    let skinny = T::SKINNY.filter(|_| is_default && rows.is_ok() && skinny::is_product(&a, &b));
-    let has_tma = device.is_ok() && rows.is_ok() && (c_rows.is_ok() || !a.is_transposed);
-    let mma = T::MMA.filter(|_| path == Path::Mma || is_default && !has_tma);
-    match skinny.or(mma) {
+    let warp_kernels = path.warp_kernels::<T>(Needs {
+        has_wgmma: device.is_ok(),
+        is_aligned: rows.is_ok(),
+        is_c_aligned: c_rows.is_ok(),
+        is_a_transposed: a.is_transposed,
+        is_skinny: skinny::is_product(&a, &b),
+    });
+    match warp_kernels {
         Some(_) => skinny::check_device(OPERATION, stream.device())?,
         None => device?,
     }
@@ -221,8 +284,17 @@ fn run<T: GemmElement>(
             }
         }
     }
-    if let Some(enqueue) = skinny.or(mma) {
-        return enqueue(skinny::Product { operation: OPERATION, stream, epilogue: *epilogue, a, b, c });
+    if let Some(enqueue) = warp_kernels {
+        let schedule = if let Path::Mma(schedule) = path { schedule } else { None };
+        return enqueue(skinny::Product {
+            operation: OPERATION,
+            stream,
+            schedule,
+            epilogue: *epilogue,
+            a,
+            b,
+            c,
+        });
     }
     rows?;
     let has_clusters = !a.is_transposed && T::BY_CLUSTERS.is_some();
@@ -555,5 +627,55 @@ fn layout<T>(stored: Stored, [width, height]: [u32; 2]) -> TensorLayout<3> {
         strides: [1, stride(stored.row_stride), stride(stored.plane_stride)],
         tile: [width, height, 1],
         swizzle: Swizzle::Bytes128,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns `wgmma`, `mma`, `skinny`, or `nothing` if there are no kernels for the matrices.
+    fn kernels<T: GemmElement>(path: Path, needs: Needs) -> &'static str {
+        match path.warp_kernels::<T>(needs) {
+            Some(of) if T::SKINNY.is_some_and(|skinny| std::ptr::fn_addr_eq(skinny, of)) => "skinny",
+            Some(_) => "mma",
+            None if needs.has_wgmma && needs.is_aligned => "wgmma",
+            None => "nothing",
+        }
+    }
+
+    #[test]
+    fn kernels_are_selected_by_device_and_alignment() {
+        let (aligned, c) = (true, false);
+        let needs = |has_wgmma, is_aligned| Needs {
+            has_wgmma,
+            is_aligned,
+            is_c_aligned: c,
+            is_a_transposed: false,
+            is_skinny: false,
+        };
+        for (path, unaligned) in [(Path::Default, "mma"), (Path::Aligned, "nothing")] {
+            assert_eq!(kernels::<bf16>(path, needs(true, aligned)), "wgmma");
+            assert_eq!(kernels::<bf16>(path, needs(false, aligned)), "mma");
+            assert_eq!(kernels::<bf16>(path, needs(true, !aligned)), unaligned);
+            assert_eq!(kernels::<bf16>(path, needs(false, !aligned)), unaligned);
+            // TMA stores the transposed product, so `c` must be aligned.
+            let transposed = Needs { is_a_transposed: true, ..needs(true, aligned) };
+            assert_eq!(kernels::<f16>(path, transposed), "mma");
+            assert_eq!(kernels::<f16>(path, Needs { is_c_aligned: true, ..transposed }), "wgmma");
+            let skinny = Needs { is_skinny: true, ..needs(false, aligned) };
+            assert_eq!(kernels::<f16>(path, skinny), "skinny");
+            assert_eq!(kernels::<f16>(path, Needs { is_aligned: false, ..skinny }), unaligned);
+            // Other types need `wgmma`.
+            for has_wgmma in [true, false] {
+                let expected = if has_wgmma { "wgmma" } else { "nothing" };
+                assert_eq!(kernels::<f32>(path, needs(has_wgmma, aligned)), expected);
+                assert_eq!(kernels::<i8>(path, needs(has_wgmma, aligned)), expected);
+                assert_eq!(kernels::<F8E4M3>(path, needs(has_wgmma, !aligned)), "nothing");
+            }
+        }
+        assert_eq!(kernels::<bf16>(Path::Mma(None), needs(true, aligned)), "mma");
+        let schedule = Schedule { tile: LARGE, cluster: 1, split_k: 1 };
+        assert_eq!(kernels::<bf16>(Path::Schedule(schedule), needs(true, aligned)), "wgmma");
     }
 }

@@ -1,4 +1,4 @@
-//! TMA copies and tensor-core products for compute capability 9.0: `TensorMap`, `mbarrier`, `wgmma`.
+//! Tensor-core products: `mma` for compute capability 8.0 and later; `TensorMap`, `mbarrier` and `wgmma` for 9.0.
 //!
 //! | type | meaning |
 //! | --- | --- |
@@ -12,10 +12,10 @@
 //! | [`mma`](mod@mma) | warp-level products |
 //! | [`warpgroup`] | operations of a warpgroup (128 threads): registers and barriers |
 //!
-//! For [`mma`](mod@mma) and [`MatrixTile`], `arch = 80` is sufficient. For all other items, a kernel must declare `arch = "90a"` and a
-//! fixed block size, such as `block(384)`. The kernel must not call functions that are not inlined, and must not panic.
-//! A single such call makes every `wgmma` of the kernel wait for the preceding one, which the builder reports as an
-//! error.
+//! For [`mma`](mod@mma) and [`MatrixTile`], `arch = 80` is sufficient. For all other items, a kernel must declare
+//! `arch = "90a"` and a fixed block size, such as `block(384)`. The kernel must not call functions that are not
+//! inlined, and must not panic. A single such call makes every `wgmma` of the kernel wait for the preceding one, which
+//! the builder reports as an error.
 //!
 //! On the emulated device, a copy takes effect only when a thread waits for its barrier. Until then, the destination is
 //! poisoned. The emulated device computes the products of a batch when a thread waits for the batch, and supports at

@@ -1,26 +1,31 @@
 //! GEMM for compute capability 8.0 and later, `C = A * B`, with `mma.sync`.
 //!
-//! A block computes a tile of [`ROWS`] x 128 or [`ROWS`] x 256 elements of C, and each of its warps 64 x 64 of them.
-//! All threads copy tiles of A and B into a circular buffer with `cp.async`, [`STAGES`] - 1 stages ahead (multistage).
-//! Warps load 16 columns of A and 16 rows of B at a time to registers (`ldmatrix`), one group ahead of the products.
+//! Each warp of a block computes 64 x 64 elements of the block's tile of C. All threads copy tiles of A and B into a
+//! circular buffer with `cp.async`, [`STAGES`] - 1 stages ahead (multistage). Warps load 16 columns of A and 16 rows of
+//! B at a time to registers (`ldmatrix`), one group ahead of the products.
 //!
 //! Where the rows of an operand do not start on 16-byte boundaries, threads copy its elements one by one.
 //!
+//! With split-K, several blocks compute parts of a tile's sums, and store them in a workspace. The block that arrives
+//! last adds the parts in order.
+//!
 //! Design: CUTLASS's multistage kernels (`cutlass/gemm/threadblock/mma_multistage.h`).
 
+use core::array::from_fn;
 use core::marker::PhantomData;
 
+use gpu_std::atomic::{Atomic, Ordering, scope::Device};
 use gpu_std::prelude::*;
 use gpu_std::shared::{commit_copies, wait_copies, wait_copies_leaving};
 use gpu_std::tensor::mma::{WarpOperand, mma};
 use gpu_std::tensor::{KMajor, Major, MatrixTiles, MnMajor, Output, PipelineState, SharedMemory, warpgroup};
-use gpu_std::vectorized::{load_or, opaque};
+use gpu_std::vectorized::{load, load_or, opaque, store};
 
 use crate::epilogue::EpilogueParams;
 use crate::matmul::Sizes;
 use crate::simt::Strides;
 use crate::tile_epilogue::{OutputTile, store_own};
-use crate::tiles::Tiles;
+use crate::tiles::{Tiles, divide};
 
 /// Repeats the body without a loop, for each of the literals below `count`, so that arrays stay in registers.
 macro_rules! unroll {
@@ -34,9 +39,7 @@ macro_rules! unroll {
 }
 
 /// Number of rows and columns of C per warp.
-pub const WARP_TILE: u32 = 64;
-/// Number of rows of C per block.
-pub const ROWS: usize = 128;
+const WARP_TILE: u32 = 64;
 /// Number of columns of A per stage.
 pub const STEP: usize = 16 * GROUPS;
 /// Number of pipeline stages.
@@ -47,20 +50,29 @@ const GROUPS: usize = 2;
 const MATRICES: usize = WARP_TILE as usize / 16;
 /// Number of 8-column matrices of B per warp and group.
 const COLUMNS: usize = WARP_TILE as usize / 8;
+/// Maximum number of tiles of a launch with split-K: the number of 32-bit counters at the start of the workspace.
+pub const COUNTERS: usize = 4096;
+
+/// Sums of a thread.
+type Sums = [[[f32; 4]; COLUMNS]; MATRICES];
 
 /// Returns the number of threads per block for tiles of `rows` x `columns`.
 pub const fn threads(rows: usize, columns: usize) -> u32 {
     (rows * columns) as u32 / (WARP_TILE * WARP_TILE) * 32
 }
 
-/// Returns the bytes of dynamic shared memory per block for tiles of `rows` x `columns`, and `stages` stages of `step`
-/// columns of A.
-pub const fn shared_bytes(rows: usize, columns: usize, step: usize, stages: usize) -> u32 {
-    SharedMemory::bytes((stages * 2 * step * (rows + columns)) as u32, 0)
+/// Returns the bytes of dynamic shared memory per block for tiles of `rows` x `columns`.
+pub const fn shared_bytes(rows: usize, columns: usize) -> u32 {
+    SharedMemory::bytes((STAGES * 2 * STEP * (rows + columns)) as u32, 0)
+}
+
+/// Returns the bytes of the workspace for split-K with `parts` parts of tiles of `rows` x `columns`.
+pub const fn workspace_bytes(rows: usize, columns: usize, parts: usize) -> usize {
+    size_of::<u32>() * COUNTERS + size_of::<f32>() * rows * columns * parts
 }
 
 /// Returns the number of resident blocks per SM, which limits the registers per thread.
-pub const fn resident(rows: usize, columns: usize) -> u32 {
+const fn resident(rows: usize, columns: usize) -> u32 {
     256 / threads(rows, columns)
 }
 
@@ -70,22 +82,27 @@ pub const fn resident(rows: usize, columns: usize) -> u32 {
 /// # Safety
 ///
 /// The slices must contain the matrices that `sizes` and `strides` describe. `bias` must have n elements, and `c` must
-/// overlap neither `a` nor `b`. The grid must be one-dimensional, with one block per tile of each matrix of the batch,
-/// and the launch must have [`shared_bytes`] of dynamic shared memory. In memory, rows of A and B must start on 16-byte
-/// boundaries, and their lengths must be multiples of 16 bytes.
+/// overlap neither `a` nor `b`. The launch must have [`shared_bytes`] of dynamic shared memory. In memory, rows of A
+/// and B must start on 16-byte boundaries.
+///
+/// The grid must be one-dimensional, with one block per tile of each matrix of the batch and per part of
+/// `sizes.split_stages` * [`STEP`] columns of A. If there are several parts, there must be at most [`COUNTERS`] tiles,
+/// and `workspace` must have [`workspace_bytes`] and be aligned to 16 bytes. Its first [`COUNTERS`] words must be zero,
+/// and they are zero again after the launch. Nothing else may use the workspace during the launch.
 #[kernel(
     types(T = bf16, f16; A = KMajor, MnMajor; B = KMajor, MnMajor),
-    consts(WIDTH = 128, 256),
+    consts(ROWS = 64, 128; WIDTH = 128, 256),
     arch = 80,
     block(threads(ROWS, WIDTH)),
     launch_bounds(threads(ROWS, WIDTH), resident(ROWS, WIDTH)),
     no_panic
 )]
-pub unsafe fn matmul_mma<T, A: Major, B: Major, const WIDTH: usize>(
+pub unsafe fn matmul_mma<T, A: Major, B: Major, const ROWS: usize, const WIDTH: usize>(
     a: &[T],
     b: &[T],
     mut c: DisjointMut<T>,
     bias: Option<&[T]>,
+    workspace: *mut u32,
     sizes: Sizes,
     strides: Strides,
     finish: EpilogueParams,
@@ -93,15 +110,11 @@ pub unsafe fn matmul_mma<T, A: Major, B: Major, const WIDTH: usize>(
     T: WarpOperand + Output<f32> + Into<f32>,
 {
     // SAFETY: guaranteed by the caller.
-    unsafe {
-        product::<T, A, B, ROWS, WIDTH, STEP, GROUPS, STAGES, true>(
-            a, b, &mut c, bias, sizes, strides, finish,
-        )
-    }
+    unsafe { product::<T, A, B, ROWS, WIDTH, true>(a, b, &mut c, bias, workspace, sizes, strides, finish) }
 }
 
-/// Like [`matmul_mma()`], but with operands of any alignment, and tiles of [`ROWS`] x 128. Threads copy the elements
-/// one by one, through registers.
+/// Like [`matmul_mma()`], but with operands of any alignment, and tiles of 128 x 128. Threads copy the elements one by
+/// one, through registers.
 ///
 /// # Safety
 ///
@@ -109,8 +122,8 @@ pub unsafe fn matmul_mma<T, A: Major, B: Major, const WIDTH: usize>(
 #[kernel(
     types(T = bf16, f16; A = KMajor, MnMajor; B = KMajor, MnMajor),
     arch = 80,
-    block(threads(ROWS, 128)),
-    launch_bounds(threads(ROWS, 128), resident(ROWS, 128)),
+    block(threads(128, 128)),
+    launch_bounds(threads(128, 128), resident(128, 128)),
     no_panic
 )]
 pub unsafe fn matmul_mma_unaligned<T, A: Major, B: Major>(
@@ -118,6 +131,7 @@ pub unsafe fn matmul_mma_unaligned<T, A: Major, B: Major>(
     b: &[T],
     mut c: DisjointMut<T>,
     bias: Option<&[T]>,
+    workspace: *mut u32,
     sizes: Sizes,
     strides: Strides,
     finish: EpilogueParams,
@@ -125,44 +139,38 @@ pub unsafe fn matmul_mma_unaligned<T, A: Major, B: Major>(
     T: WarpOperand + Output<f32> + Into<f32>,
 {
     // SAFETY: guaranteed by the caller.
-    unsafe {
-        product::<T, A, B, ROWS, 128, STEP, GROUPS, STAGES, false>(a, b, &mut c, bias, sizes, strides, finish)
-    }
+    unsafe { product::<T, A, B, 128, 128, false>(a, b, &mut c, bias, workspace, sizes, strides, finish) }
 }
 
-/// Computes the tile of C of the calling block. A stage covers `STEP` columns of A in `GROUPS` groups of 16.
+/// Computes the tile of C of the calling block, or a part of its sums.
 ///
 /// # Safety
 ///
-/// The requirements of [`matmul_mma()`] apply, for tiles of `ROWS` x `WIDTH` and [`shared_bytes`] of dynamic shared
-/// memory.
+/// The requirements of [`matmul_mma()`] apply, except that A and B need no alignment unless `ALIGNED` is true.
 #[inline(always)]
-pub unsafe fn product<
-    T,
-    A: Major,
-    B: Major,
-    const ROWS: usize,
-    const WIDTH: usize,
-    const STEP: usize,
-    const GROUPS: usize,
-    const STAGES: usize,
-    const ALIGNED: bool,
->(
+#[expect(clippy::too_many_arguments, reason = "they are the parameters of the kernels")]
+unsafe fn product<T, A: Major, B: Major, const ROWS: usize, const WIDTH: usize, const ALIGNED: bool>(
     a: &[T],
     b: &[T],
     c: &mut DisjointMut<T>,
     bias: Option<&[T]>,
+    workspace: *mut u32,
     sizes: Sizes,
     strides: Strides,
     finish: EpilogueParams,
 ) where
     T: WarpOperand + Output<f32> + Into<f32>,
 {
-    const { assert!(STEP == 16 * GROUPS && GROUPS.is_multiple_of(2), "a stage has an even number of groups") };
-    let tile = Tiles::new(&sizes, ROWS as u32, WIDTH as u32).at(thread::block_idx_x());
+    let tiles = Tiles::new(&sizes, ROWS as u32, WIDTH as u32);
+    let (part, index) = divide(thread::block_idx_x(), tiles.count());
+    let tile = tiles.at(index);
     let (row, column) = (tile.row * ROWS as u32, tile.column * WIDTH as u32);
-    let a = Operand::new::<A>(a, strides.a, tile.batch, row, (sizes.m, sizes.k));
-    let b = Operand::new::<B>(b, strides.b, tile.batch, column, (sizes.n, sizes.k));
+    let part_k = sizes.split_stages * STEP as u32;
+    let is_split = part_k < sizes.k;
+    let first_k = part * part_k;
+    let k = (sizes.k - first_k).min(part_k);
+    let a = Operand::new::<A>(a, strides.a, tile.batch, [row, first_k], [sizes.m, k]);
+    let b = Operand::new::<B>(b, strides.b, tile.batch, [column, first_k], [sizes.n, k]);
     let [pitch, plane] = strides.c;
     let first = u64::from(tile.batch) * plane + u64::from(row) * pitch;
     let target = OutputTile {
@@ -180,14 +188,14 @@ pub unsafe fn product<
     let mut memory = unsafe { SharedMemory::new() };
     // SAFETY: the memory is reused after the last product.
     let mut staged = unsafe { memory.again() };
-    let a_tiles = SharedOperand::<T, A, ROWS, STEP, STAGES>::new(&mut memory);
-    let b_tiles = SharedOperand::<T, B, WIDTH, STEP, STAGES>::new(&mut memory);
+    let a_tiles = SharedOperand::<T, A, ROWS>::new(&mut memory);
+    let b_tiles = SharedOperand::<T, B, WIDTH>::new(&mut memory);
     let threads = threads(ROWS, WIDTH);
-    let mut a = a.of_thread::<A, ROWS, STEP>(thread, threads);
-    let mut b = b.of_thread::<B, WIDTH, STEP>(thread, threads);
+    let mut a = a.of_thread::<A, ROWS>(thread, threads);
+    let mut b = b.of_thread::<B, WIDTH>(thread, threads);
     let (mut write, mut read) = (PipelineState::<STAGES>::new(), PipelineState::<STAGES>::new());
 
-    let mut sums = [[[0.0f32; 4]; COLUMNS]; MATRICES];
+    let mut sums: Sums = [[[0.0; 4]; COLUMNS]; MATRICES];
     let mut current = Fragments { a: [[0; 4]; MATRICES], b: [[0; 2]; COLUMNS] };
     // SAFETY: a slot is written only after all threads have read its previous contents, and read only after all threads
     // have waited for its copies.
@@ -200,14 +208,14 @@ pub unsafe fn product<
             write.advance();
             i += 1;
         }
-        wait_stage::<STAGES>();
+        wait_copies_leaving::<{ STAGES - 2 }>();
         thread::sync_threads();
         current.load(&a_tiles, &b_tiles, read, [warp_m, warp_n], 0);
         let mut step = 0;
-        while step < sizes.k {
-            unroll!(GROUPS, |group: 0 1 2 3| {
+        while step < k {
+            unroll!(GROUPS, |group: 0 1| {
                 if group + 1 == GROUPS as u32 {
-                    wait_stage::<STAGES>();
+                    wait_copies_leaving::<{ STAGES - 2 }>();
                     thread::sync_threads();
                     read.advance();
                 }
@@ -226,6 +234,13 @@ pub unsafe fn product<
         }
         wait_copies();
         thread::sync_threads();
+        if is_split {
+            let (parts, _) = divide(thread::grid_dim_x(), tiles.count());
+            let partial = Partial { workspace, tile: index, tiles: tiles.count(), part, parts, threads };
+            if !partial.add(&mut sums) {
+                return;
+            }
+        }
         // Each warp stages 16 rows at a time in its own rows of shared memory.
         let staged = staged.tiles::<T, 128, 8>();
         let own = warp * 16;
@@ -244,15 +259,78 @@ pub unsafe fn product<
     }
 }
 
-/// Waits until the oldest of the stages in flight is complete.
-#[inline(always)]
-fn wait_stage<const STAGES: usize>() {
-    const { assert!(STAGES >= 2 && STAGES <= 5, "there are 2 to 5 stages") };
-    match STAGES {
-        2 => wait_copies_leaving::<0>(),
-        3 => wait_copies_leaving::<1>(),
-        4 => wait_copies_leaving::<2>(),
-        _ => wait_copies_leaving::<3>(),
+/// Sums of the calling block, as one of several parts of a tile's sums.
+struct Partial {
+    workspace: *mut u32,
+    /// Index of the tile.
+    tile: u32,
+    /// Number of tiles.
+    tiles: u32,
+    /// Index of the part.
+    part: u32,
+    /// Number of parts.
+    parts: u32,
+    /// Number of threads per block.
+    threads: u32,
+}
+
+impl Partial {
+    /// Split-K reduction: stores the sums in the workspace. If the other parts of the tile are there, the function
+    /// replaces the sums by the totals of all parts, and returns true.
+    ///
+    /// # Safety
+    ///
+    /// The requirements of [`matmul_mma()`] for the workspace apply, and all threads of the block must call it.
+    #[inline(always)]
+    unsafe fn add(&self, sums: &mut Sums) -> bool {
+        unroll!(MATRICES, |i: 0 1 2 3| unroll!(COLUMNS, |j: 0 1 2 3 4 5 6 7| {
+            // SAFETY: the caller guarantees that the workspace has room for these sums, which are the thread's own.
+            unsafe { store(self.sums(self.part, i, j), sums[i as usize][j as usize]) };
+        }));
+        if !self.is_last() {
+            return false;
+        }
+        *sums = [[[0.0; 4]; COLUMNS]; MATRICES];
+        let mut part = 0;
+        while part < self.parts {
+            unroll!(MATRICES, |i: 0 1 2 3| unroll!(COLUMNS, |j: 0 1 2 3 4 5 6 7| {
+                // SAFETY: the corresponding thread of that block has written the sums.
+                let more = unsafe { load::<f32, 4>(self.sums(part, i, j)) };
+                let sum = &mut sums[i as usize][j as usize];
+                *sum = from_fn(|lane| sum[lane] + more[lane]);
+            }));
+            part += 1;
+        }
+        true
+    }
+
+    /// Returns the address of the calling thread's sums of matrices `i` and `j`, in a part of the tile. Consecutive
+    /// threads use consecutive addresses.
+    #[inline(always)]
+    fn sums(&self, part: u32, i: u32, j: u32) -> *mut f32 {
+        let block = u64::from(part) * u64::from(self.tiles) + u64::from(self.tile);
+        let four = block * (MATRICES * COLUMNS) as u64 + u64::from(i * COLUMNS as u32 + j);
+        let four = four * u64::from(self.threads) + u64::from(thread::thread_idx_x());
+        self.workspace.wrapping_add(COUNTERS + 4 * four as usize).cast()
+    }
+
+    /// Returns true in the last block of the tile to call it, which can then read the sums of all parts.
+    #[inline(always)]
+    fn is_last(&self) -> bool {
+        // All threads have written their sums before this barrier.
+        thread::sync_threads();
+        let mut last = false;
+        if thread::thread_idx_x() == 0 {
+            // SAFETY: by the contract of `add`, this is a counter, and the launch accesses it only in this way.
+            let arrived =
+                unsafe { Atomic::<u32, Device>::from_ptr(self.workspace.wrapping_add(self.tile as usize)) };
+            // Releases the sums of this block, and acquires those of the blocks that arrived earlier.
+            last = arrived.fetch_add(1, Ordering::AcqRel) == self.parts - 1;
+            if last {
+                arrived.store(0, Ordering::Relaxed);
+            }
+        }
+        thread::sync_threads_or(last)
     }
 }
 
@@ -270,18 +348,10 @@ impl Fragments {
     ///
     /// The slot must be complete.
     #[inline(always)]
-    unsafe fn load<
-        T: WarpOperand,
-        A: Major,
-        B: Major,
-        const ROWS: usize,
-        const WIDTH: usize,
-        const STEP: usize,
-        const STAGES: usize,
-    >(
+    unsafe fn load<T: WarpOperand, A: Major, B: Major, const ROWS: usize, const WIDTH: usize>(
         &mut self,
-        a: &SharedOperand<T, A, ROWS, STEP, STAGES>,
-        b: &SharedOperand<T, B, WIDTH, STEP, STAGES>,
+        a: &SharedOperand<T, A, ROWS>,
+        b: &SharedOperand<T, B, WIDTH>,
         slot: PipelineState<STAGES>,
         warp: [u32; 2],
         group: u32,
@@ -326,27 +396,23 @@ struct Operand<T> {
 }
 
 impl<T: Copy> Operand<T> {
+    /// Returns the rows or columns from `first` on; `k` columns of A, or rows of B, from `first_k` on.
     #[inline(always)]
     fn new<M: Major>(
         elements: &[T],
         [pitch, plane]: [u64; 2],
         batch: u32,
-        first: u32,
-        (side, k): (u32, u32),
+        [first, first_k]: [u32; 2],
+        [side, k]: [u32; 2],
     ) -> Self {
-        let along = if M::IS_TRANSPOSED { 1 } else { pitch };
-        let from =
-            elements.as_ptr().wrapping_add((u64::from(batch) * plane + u64::from(first) * along) as usize);
-        Self { from, pitch, side: side - first, k }
+        let (row, column) = if M::IS_TRANSPOSED { (first_k, first) } else { (first, first_k) };
+        let at = u64::from(batch) * plane + u64::from(row) * pitch + u64::from(column);
+        Self { from: elements.as_ptr().wrapping_add(at as usize), pitch, side: side - first, k }
     }
 
     /// Returns the chunks that a thread copies.
     #[inline(always)]
-    fn of_thread<M: Major, const SIDE: usize, const STEP: usize>(
-        self,
-        thread: u32,
-        threads: u32,
-    ) -> Chunks<T> {
+    fn of_thread<M: Major, const SIDE: usize>(self, thread: u32, threads: u32) -> Chunks<T> {
         let in_row = if M::IS_TRANSPOSED { SIDE } else { STEP } as u32 / 8;
         let (row, chunk) = (thread / in_row, thread % in_row);
         let rows = threads / in_row;
@@ -366,12 +432,12 @@ impl<T: Copy> Operand<T> {
 ///
 /// The first `count` elements must exist, and nothing may write them during the launch.
 #[inline(always)]
-unsafe fn eight<T>(from: *const T, count: i32) -> [u32; 4] {
+unsafe fn eight<T>(from: *const T, count: u32) -> [u32; 4] {
     let from = from.cast::<u16>();
     let mut all = [0; 4];
     unroll!(8, |i: 0 1 2 3 4 5 6 7| {
         // SAFETY: guaranteed by the caller.
-        let [element] = unsafe { load_or::<u16, 1, true>(from.wrapping_add(i as usize), (i as i32) < count, [0]) };
+        let [element] = unsafe { load_or::<u16, 1, true>(from.wrapping_add(i as usize), i < count, [0]) };
         all[i as usize / 2] |= u32::from(element) << (i % 2 * 16);
     });
     all
@@ -394,7 +460,7 @@ struct Chunks<T> {
 
 impl<T> Chunks<T> {
     #[inline(always)]
-    fn advance<M: Major, const STEP: usize>(&mut self) {
+    fn advance<M: Major>(&mut self) {
         self.from = self.from.wrapping_add(self.next);
         if M::IS_TRANSPOSED {
             self.left.0 -= STEP as i32;
@@ -405,14 +471,12 @@ impl<T> Chunks<T> {
 }
 
 /// Tiles of an operand in shared memory.
-struct SharedOperand<T, M, const SIDE: usize, const STEP: usize, const STAGES: usize> {
+struct SharedOperand<T, M, const SIDE: usize> {
     tiles: MatrixTiles<T, SIDE, STEP, STAGES>,
     major: PhantomData<M>,
 }
 
-impl<T: WarpOperand, M: Major, const SIDE: usize, const STEP: usize, const STAGES: usize>
-    SharedOperand<T, M, SIDE, STEP, STAGES>
-{
+impl<T: WarpOperand, M: Major, const SIDE: usize> SharedOperand<T, M, SIDE> {
     #[inline(always)]
     fn new(memory: &mut SharedMemory) -> Self {
         Self { tiles: memory.matrix_tiles(), major: PhantomData }
@@ -427,22 +491,23 @@ impl<T: WarpOperand, M: Major, const SIDE: usize, const STEP: usize, const STAGE
     unsafe fn copy<const ALIGNED: bool>(&self, chunks: &mut Chunks<T>, slot: PipelineState<STAGES>) {
         let height = if M::IS_TRANSPOSED { STEP } else { SIDE } as u32;
         let (rows, columns) = chunks.left;
+        let columns = columns.clamp(0, 8) as u32;
         // Unrolled, the loads of single elements would need more registers than there are.
         let every = if ALIGNED { chunks.rows } else { opaque(chunks.rows) };
         let (mut down, mut from) = (0, chunks.from);
         while down < height {
-            let (row, is_there) = (chunks.row + down, columns > 0 && rows > down as i32);
+            let (row, count) = (chunks.row + down, if rows > down as i32 { columns } else { 0 });
             let tile = self.tiles.at(slot);
             // SAFETY: guaranteed by the caller; the elements are inside the matrix.
             unsafe {
                 if ALIGNED {
                     if M::IS_TRANSPOSED {
-                        tile.reshaped().copy_chunk(row, chunks.chunk, from, is_there);
+                        tile.reshaped().copy_chunk(row, chunks.chunk, from, count);
                     } else {
-                        tile.copy_chunk(row, chunks.chunk, from, is_there);
+                        tile.copy_chunk(row, chunks.chunk, from, count);
                     }
                 } else {
-                    let eight = eight(from, if is_there { columns } else { 0 });
+                    let eight = eight(from, count);
                     if M::IS_TRANSPOSED {
                         tile.reshaped().store_chunk(row, chunks.chunk, eight);
                     } else {
@@ -453,7 +518,7 @@ impl<T: WarpOperand, M: Major, const SIDE: usize, const STEP: usize, const STAGE
             from = from.wrapping_add(chunks.stride);
             down += every;
         }
-        chunks.advance::<M, STEP>();
+        chunks.advance::<M>();
     }
 
     /// Loads 16 rows of A from `row` on, in group `group` of a slot.
