@@ -73,13 +73,13 @@ by_library!(bf16, f16, i8);
 /// batch. Sums are accumulated in `f32` (for `i8`, in `i32`) and rounded once. For [`F8E4M3`], the tensor cores add
 /// products with about 14 mantissa bits.
 ///
-/// Rust kernels run on GPUs with compute capability 9.0 and on the emulated device. The kernels require the address,
-/// row stride and plane stride of each matrix to be multiples of 16 bytes. For 8-bit types, `a` must not be transposed,
-/// and `b` must be transposed. If `a` is not transposed and the type is not `i8`, `c` can have any alignment.
+/// For `bf16` and `f16`, Rust kernels run on GPUs with compute capability 8.0 or later and on the emulated device, for
+/// all layouts and alignments. They are slow if the address, row stride or plane stride of `a` or `b` is not a multiple
+/// of 16 bytes; with the feature `blas`, cuBLAS multiplies such matrices.
 ///
-/// Skinny GEMM: if `a` has up to 16 rows of 16-bit elements and `b` is transposed, Rust kernels run on GPUs with
-/// compute capability 8.0 or later. Unsupported layouts, alignments and devices fall back to cuBLAS (feature `blas`),
-/// except for [`F8E4M3`]. Without that feature, such calls return an error.
+/// For 8-bit types, Rust kernels require compute capability 9.0, a row-major `a`, a transposed `b`, and the alignment
+/// above; for `i8`, also that of `c`. Other layouts, alignments and devices fall back to cuBLAS (feature `blas`), except
+/// for [`F8E4M3`]. Without that feature, such calls return an error.
 ///
 /// # Errors
 /// Returns [`TensorError::Shape`], the [enqueue errors](crate::Error#enqueue-errors) and cuBLAS errors. Without cuBLAS,

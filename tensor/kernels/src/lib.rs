@@ -10,7 +10,7 @@
 //! | [`mod@skinny`] | skinny GEMM with 16-bit or packed int4 weights; requires compute capability 8.0 |
 //! | [`grouped`] | grouped GEMM |
 //! | [`mod@matmul`] | persistent GEMM; `product` is the body for kernels with other epilogues |
-//! | [`mod@mma`] | GEMM with `mma.sync`; requires compute capability 8.0 |
+//! | [`mod@mma`] | GEMM of 16-bit elements with `mma.sync`; requires compute capability 8.0 |
 //! | [`number4`] | no kernel: converts 4-bit codes to 16-bit numbers |
 //! | [`non_persistent`] | non-persistent GEMM with split-K, for few or partial tiles; `product` is the body for kernels with other accumulators |
 //! | [`scaled`] | block-scaled FP8 GEMM |
