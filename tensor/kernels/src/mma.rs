@@ -24,7 +24,7 @@ use gpu_std::vectorized::{load, load_or, opaque, store};
 use crate::epilogue::EpilogueParams;
 use crate::matmul::Sizes;
 use crate::simt::Strides;
-use crate::tile_epilogue::{OutputTile, store_own};
+use crate::tile_epilogue::{OutputTile, stage, store_staged};
 use crate::tiles::{Tiles, divide};
 
 /// Repeats the body without a loop, for each of the literals below `count`, so that arrays stay in registers.
@@ -162,26 +162,12 @@ unsafe fn product<T, A: Major, B: Major, const ROWS: usize, const WIDTH: usize, 
     T: WarpOperand + Output<f32> + Into<f32>,
 {
     let tiles = Tiles::new(&sizes, ROWS as u32, WIDTH as u32);
-    let (part, index) = divide(thread::block_idx_x(), tiles.count());
-    let tile = tiles.at(index);
-    let (row, column) = (tile.row * ROWS as u32, tile.column * WIDTH as u32);
+    let place = Place::of::<ROWS, WIDTH>(tiles, thread::block_idx_x());
     let part_k = sizes.split_stages * STEP as u32;
-    let is_split = part_k < sizes.k;
-    let first_k = part * part_k;
+    let first_k = place.part * part_k;
     let k = (sizes.k - first_k).min(part_k);
-    let a = Operand::new::<A>(a, strides.a, tile.batch, [row, first_k], [sizes.m, k]);
-    let b = Operand::new::<B>(b, strides.b, tile.batch, [column, first_k], [sizes.n, k]);
-    let [pitch, plane] = strides.c;
-    let first = u64::from(tile.batch) * plane + u64::from(row) * pitch;
-    let target = OutputTile {
-        to: c.as_mut_ptr().wrapping_add(first as usize),
-        pitch,
-        rows: sizes.m - row,
-        column,
-        n: sizes.n,
-        bias,
-        finish,
-    };
+    let a = Operand::new::<A>(a, strides.a, place.batch, [place.row, first_k], [sizes.m, k]);
+    let b = Operand::new::<B>(b, strides.b, place.batch, [place.column, first_k], [sizes.n, k]);
     let (thread, warp) = (thread::thread_idx_x(), warpgroup::warp_index());
     let (warp_m, warp_n) = (warp % (ROWS as u32 / WARP_TILE), warp / (ROWS as u32 / WARP_TILE));
     // SAFETY: the caller guarantees that the launch has this dynamic shared memory.
@@ -234,28 +220,62 @@ unsafe fn product<T, A: Major, B: Major, const ROWS: usize, const WIDTH: usize, 
         }
         wait_copies();
         thread::sync_threads();
-        if is_split {
-            let (parts, _) = divide(thread::grid_dim_x(), tiles.count());
-            let partial = Partial { workspace, tile: index, tiles: tiles.count(), part, parts, threads };
-            if !partial.add(&mut sums) {
+        // The place is computed again, because it would occupy registers during the products.
+        let place = Place::of::<ROWS, WIDTH>(tiles, opaque(thread::block_idx_x()));
+        if part_k < sizes.k {
+            let (tile, part, tiles) = (place.tile, place.part, tiles.count());
+            let (parts, _) = divide(thread::grid_dim_x(), tiles);
+            if !(Partial { workspace, tile, tiles, part, parts, threads }).add(&mut sums) {
                 return;
             }
         }
-        // Each warp stages 16 rows at a time in its own rows of shared memory.
-        let staged = staged.tiles::<T, 128, 8>();
-        let own = warp * 16;
+        let (row, column) = (place.row + warp_m * WARP_TILE, place.column + warp_n * WARP_TILE);
+        let [pitch, plane] = strides.c;
+        // The rows of a warp in shared memory start at `own`.
+        let own = warp * WARP_TILE;
+        let first = u64::from(place.batch) * plane + u64::from(row) * pitch;
+        let first = first.wrapping_sub(u64::from(own) * pitch);
+        let target = OutputTile {
+            to: c.as_mut_ptr().wrapping_add(first as usize),
+            pitch,
+            rows: sizes.m.saturating_sub(row) + own,
+            column,
+            n: sizes.n,
+            bias,
+            finish,
+        };
+        let staged = staged.tiles::<T, { WARP_TILE as usize * 8 }, 8>();
         unroll!(MATRICES, |i: 0 1 2 3| {
-            let row = warp_m * WARP_TILE + 16 * i;
-            let first = u64::from(row).wrapping_sub(own.into()).wrapping_mul(target.pitch);
-            let target = OutputTile {
-                to: target.to.wrapping_add(first as usize),
-                rows: target.rows.saturating_sub(row) + own,
-                column: target.column + warp_n * WARP_TILE,
-                ..target
-            };
-            store_own::<T, 128, { WARP_TILE as usize }>(staged, own, sums[i as usize].as_flattened(), &target);
-            warp::sync_warp(!0);
+            let sums = sums[i as usize].as_flattened();
+            stage::<T, { WARP_TILE as usize * 8 }, { WARP_TILE as usize }>(staged, own + 16 * i, sums, &target);
         });
+        // Unrolled, the stores would be half of the code.
+        store_staged(staged, (own, opaque(WARP_TILE)), (0, WARP_TILE), &target);
+    }
+}
+
+/// Place of a block's tile in the batch.
+struct Place {
+    /// Index of the tile.
+    tile: u32,
+    /// Index of the part of K.
+    part: u32,
+    /// Index in the batch.
+    batch: u32,
+    /// First row in C.
+    row: u32,
+    /// First column in C.
+    column: u32,
+}
+
+impl Place {
+    /// Returns the place of a block.
+    #[inline(always)]
+    fn of<const ROWS: usize, const WIDTH: usize>(tiles: Tiles, block: u32) -> Self {
+        let (part, index) = divide(block, tiles.count());
+        let tile = tiles.at(index);
+        let (row, column) = (tile.row * ROWS as u32, tile.column * WIDTH as u32);
+        Self { tile: index, part, batch: tile.batch, row, column }
     }
 }
 
