@@ -192,7 +192,7 @@ impl<T: GemmElement> Product<'_, '_, T> {
     /// Runs the GEMM with our kernels, or with `library` if they do not support the operands or the device. Where
     /// cuBLAS is available, it also multiplies unaligned matrices, for which our kernels are slow.
     fn run(mut self, library: impl FnOnce(Self, Error) -> Result<()>) -> Result<()> {
-        let has_blas = cfg!(feature = "blas") && !self.stream.device().is_emulated();
+        let has_blas = cfg!(feature = "blas");
         let Self { stream, ref epilogue, a, b, ref mut c } = self;
         let result = warpsmith_tensor::matmul_or_library(stream, has_blas, epilogue, a, b, c.reborrow());
         let Err(error) = result else { return Ok(()) };
