@@ -45,7 +45,6 @@ pub trait MatrixNumber: GemmElement {
 
 /// The operands of a GEMM.
 #[doc(hidden)]
-#[cfg_attr(not(feature = "blas"), expect(dead_code, reason = "cuBLAS alone takes it"))]
 pub struct Product<'a, 'c, T: GemmElement> {
     stream: &'a Stream,
     epilogue: Epilogue<'a, T::Output>,
@@ -74,13 +73,13 @@ by_library!(bf16, f16, i8);
 /// batch. Sums are accumulated in `f32` (for `i8`, in `i32`) and rounded once. For [`F8E4M3`], the tensor cores add
 /// products with about 14 mantissa bits.
 ///
-/// Rust kernels run on GPUs with compute capability 9.0 and on the emulated device. The kernels require the address,
-/// row stride and plane stride of each matrix to be multiples of 16 bytes. For 8-bit types, `a` must not be transposed,
-/// and `b` must be transposed. If `a` is not transposed and the type is not `i8`, `c` can have any alignment.
+/// For `bf16` and `f16`, Rust kernels run on GPUs with compute capability 8.0 or later and on the emulated device, for
+/// all layouts and alignments. They are slow if the address, row stride or plane stride of `a` or `b` is not a multiple
+/// of 16 bytes; with the feature `blas`, cuBLAS multiplies such matrices.
 ///
-/// Skinny GEMM: if `a` has up to 16 rows of 16-bit elements and `b` is transposed, Rust kernels run on GPUs with
-/// compute capability 8.0 or later. Unsupported layouts, alignments and devices fall back to cuBLAS (feature `blas`),
-/// except for [`F8E4M3`]. Without that feature, such calls return an error.
+/// For 8-bit types, Rust kernels require compute capability 9.0, a row-major `a`, a transposed `b`, and the alignment
+/// above; for `i8`, also that of `c`. Other layouts, alignments and devices fall back to cuBLAS (feature `blas`), except
+/// for [`F8E4M3`]. Without that feature, such calls return an error.
 ///
 /// # Errors
 /// Returns [`TensorError::Shape`], the [enqueue errors](crate::Error#enqueue-errors) and cuBLAS errors. Without cuBLAS,
@@ -108,11 +107,8 @@ pub fn matmul<'a, 'b, 'c, T: MatrixNumber>(
     c: impl Into<MatrixMut<'c, T::Output>>,
 ) -> Result<()> {
     let _site = site();
-    let (a, b, mut c) = (a.into(), b.into(), c.into());
-    let result = warpsmith_tensor::matmul(stream, a, b, c.reborrow());
-    or_by_library(result, |error| {
-        T::by_library(Product { stream, epilogue: Epilogue::default(), a, b, c }, error)
-    })
+    let epilogue = Epilogue::default();
+    Product { stream, epilogue, a: a.into(), b: b.into(), c: c.into() }.run(T::by_library)
 }
 
 /// Computes `c = activation(scale * a * b + bias)`. The [`Epilogue`] is fused into the GEMM, so there is no separate
@@ -146,9 +142,7 @@ pub fn matmul_fused<'a, 'b, 'c, T: MatrixNumber<Sum = f32>>(
     c: impl Into<MatrixMut<'c, T::Output>>,
 ) -> Result<()> {
     let _site = site();
-    let (a, b, mut c) = (a.into(), b.into(), c.into());
-    let result = warpsmith_tensor::matmul_fused(stream, epilogue, a, b, c.reborrow());
-    or_by_library(result, |error| T::by_library(Product { stream, epilogue: *epilogue, a, b, c }, error))
+    Product { stream, epilogue: *epilogue, a: a.into(), b: b.into(), c: c.into() }.run(T::by_library)
 }
 
 /// Like [`matmul_fused()`], but for `f32` operands in TF32. Only their upper 19 bits (sign, 8 exponent bits, 10
@@ -180,30 +174,34 @@ pub fn matmul_tf32<'a, 'b, 'c>(
     c: impl Into<MatrixMut<'c, f32>>,
 ) -> Result<()> {
     let _site = site();
-    let (a, b, mut c) = (a.into(), b.into(), c.into());
-    let result = warpsmith_tensor::matmul_fused(stream, epilogue, a, b, c.reborrow());
-    or_by_library(result, |error| {
+    Product { stream, epilogue: *epilogue, a: a.into(), b: b.into(), c: c.into() }.run(|product, error| {
         #[cfg(feature = "blas")]
         {
             let _ = error;
-            library::tf32(Product { stream, epilogue: *epilogue, a, b, c })
+            library::tf32(product)
         }
         #[cfg(not(feature = "blas"))]
         {
-            let _ = (a, b, c);
+            let _ = product;
             Err(error)
         }
     })
 }
 
-/// Calls `library` as a fallback if our kernels do not support the operands.
-fn or_by_library(result: Result<()>, library: impl FnOnce(Error) -> Result<()>) -> Result<()> {
-    let Err(error) = result else { return Ok(()) };
-    match error.downcast_ref() {
-        Some(TensorError::Alignment { .. } | TensorError::Layout { .. } | TensorError::Device { .. }) => {
-            library(error)
+impl<T: GemmElement> Product<'_, '_, T> {
+    /// Runs the GEMM with our kernels, or with `library` if they do not support the operands or the device. Where
+    /// cuBLAS is available, it also multiplies unaligned matrices, for which our kernels are slow.
+    fn run(mut self, library: impl FnOnce(Self, Error) -> Result<()>) -> Result<()> {
+        let has_blas = cfg!(feature = "blas");
+        let Self { stream, ref epilogue, a, b, ref mut c } = self;
+        let result = warpsmith_tensor::matmul_or_library(stream, has_blas, epilogue, a, b, c.reborrow());
+        let Err(error) = result else { return Ok(()) };
+        match error.downcast_ref() {
+            Some(TensorError::Alignment { .. } | TensorError::Layout { .. } | TensorError::Device { .. }) => {
+                library(self, error)
+            }
+            _ => Err(error),
         }
-        _ => Err(error),
     }
 }
 

@@ -15,16 +15,18 @@
 //!   a mean of 64 rows.
 //!
 //! Layouts are `ab` (both row-major), and `abt`, `atb` and `atbt` with transposed operands. `+gelu` adds a bias and
-//! applies GELU; `+schedules` also times each available `Schedule`. A shape `8*1024` is a batch of eight. Skinny GEMMs
-//! are memory-bound, so their `b` should be larger than the L2 cache, as in `bf16:abt:4x28672x8192`.
+//! applies GELU; `+schedules` also times each available `Schedule`; `+mma` uses the `mma.sync` kernels, and prints the
+//! rate of `mma.sync` with operands in registers. A shape `8*1024` is a batch of eight. Skinny GEMMs are memory-bound,
+//! so their `b` should be larger than the L2 cache, as in `bf16:abt:4x28672x8192`.
 //!
 //! Inputs are normally distributed, because the power draw of a GEMM depends on them. Each figure is the median of the
 //! rounds. Each round is timed by events around several GEMMs, after the clock has settled; power and clock are read
 //! after each round. `WARPSMITH_BENCH_SECONDS` is the time per case, 6 by default.
 
 use half::{bf16, f16};
+use test_kernels::tensor_cores::{Pair, RATE_FLOPS, RATE_THREADS, mma_rate};
 use warpsmith_libraries::blas::{self, Layout, Math, Matmul, Search};
-use warpsmith_runtime::{Device, DeviceBuffer, DeviceCopy, Result, Stream};
+use warpsmith_runtime::{Device, DeviceBuffer, DeviceCopy, Launch, Result, Stream};
 use warpsmith_tensor::{
     Activation, BlockScales, Epilogue, F8E4M3, GemmElement, Int4Weights, Matrix, MatrixMut, Schedule,
 };
@@ -44,6 +46,7 @@ fn main() -> Result<()> {
         cases = [
             "bf16:abt+schedules:128x256x64",
             "bf16:ab+gelu:2*64x128x64",
+            "bf16:abt+mma:128x136x64",
             "tf32:abt:64",
             "f32:ab:64",
             "e4m3:abt:128",
@@ -61,6 +64,9 @@ fn main() -> Result<()> {
         cases = ["bf16:abt:4096", "bf16:abt:8192"].into_iter().filter_map(Case::of).collect();
     }
     for case in &cases {
+        if case.is_mma {
+            println!("{} mma.sync in registers: {:.1} TFLOP/s", case.name, mma_tflops(&stream)?);
+        }
         match &*case.element {
             "bf16" => compare::<bf16>(&stream, case)?,
             "f16" => compare::<f16>(&stream, case)?,
@@ -83,6 +89,8 @@ struct Case {
     is_fused: bool,
     /// True if every schedule is timed.
     is_swept: bool,
+    /// True if the `mma.sync` kernels are timed instead of the default kernels.
+    is_mma: bool,
     /// Schedule of the GEMM; `None` selects the default schedule.
     schedule: Option<Schedule>,
     batches: usize,
@@ -98,6 +106,7 @@ impl Case {
             None => (layout.to_owned(), false),
         };
         let (layout, is_swept) = without(layout, "+schedules");
+        let (layout, is_mma) = without(&layout, "+mma");
         let (layout, is_fused) = without(&layout, "+gelu");
         let (batches, sides) = shape.split_once('*').unwrap_or(("1", shape));
         let sides: Vec<usize> = sides.split('x').map(|side| side.parse().ok()).collect::<Option<_>>()?;
@@ -114,7 +123,17 @@ impl Case {
             _ => return None,
         };
         let (name, element, batches) = (text.to_owned(), element.to_owned(), batches.parse().ok()?);
-        Some(Self { name, element, are_transposed, is_fused, is_swept, schedule: None, batches, shape })
+        Some(Self {
+            name,
+            element,
+            are_transposed,
+            is_fused,
+            is_swept,
+            is_mma,
+            schedule: None,
+            batches,
+            shape,
+        })
     }
 }
 
@@ -200,16 +219,22 @@ fn fused<T: GemmElement<Sum = f32>>(
     epilogue: &Epilogue<'_, T::Output>,
     Ours { a, b, c }: Ours<'_, T>,
 ) -> Result<()> {
+    if case.is_mma {
+        return warpsmith_tensor::matmul_mma(stream, case.schedule, epilogue, a, b, c);
+    }
     warpsmith_tensor::matmul_with(stream, case.schedule, epilogue, a, b, c)
 }
 
-/// Returns every available schedule.
-fn schedules() -> impl Iterator<Item = Schedule> {
+/// Returns every available schedule. The `mma.sync` kernels have no clusters, and split-K for few tiles only.
+fn schedules(case: &Case) -> impl Iterator<Item = Schedule> {
+    let [m, n, _] = case.shape;
+    let (is_mma, is_small) = (case.is_mma, case.batches * m * n <= 1 << 24);
     Schedule::TILES
         .into_iter()
         .flat_map(|tile| [1, 2].map(|cluster| (tile, cluster)))
         .flat_map(|(tile, cluster)| Schedule::SPLIT_K.map(|split_k| Schedule { tile, cluster, split_k }))
         .filter(Schedule::exists)
+        .filter(move |of| !is_mma || of.cluster == 1 && of.tile[1] != 192 && (of.split_k == 1 || is_small))
 }
 
 thread_local! {
@@ -337,7 +362,7 @@ fn compare<T: TestNumber>(stream: &Stream, case: &Case) -> Result<()> {
         let bytes = batches * (m * k + n * k) * size_of::<T>();
         measure(stream, case, [bytes, bytes], &mut calls)?;
         drop(calls);
-        for schedule in schedules().filter(|_| case.is_swept) {
+        for schedule in schedules(case).filter(|_| case.is_swept) {
             let with = Case {
                 schedule: Some(schedule),
                 name: String::new(),
@@ -475,6 +500,23 @@ fn compare_4bit(stream: &Stream, case: &Case) -> Result<()> {
     ];
     let of_a = 2 * m * k;
     measure(stream, case, [of_a + n * k / 2 + n * k / 64, of_a + 2 * n * k], &mut calls)
+}
+
+/// Returns the rate of `mma.sync` on normally distributed numbers in registers.
+fn mma_tflops(stream: &Stream) -> Result<f64> {
+    let device = stream.device();
+    let (blocks, rounds, count) =
+        if device.is_emulated() { (1, 1, 1) } else { (device.properties().multiprocessors, 20_000u32, 20) };
+    let numbers = normals::<bf16>(4, 64 * RATE_THREADS as usize);
+    let pairs: Vec<Pair> = numbers.chunks_exact(2).map(|pair| Pair([pair[0], pair[1]])).collect();
+    let pairs = DeviceBuffer::from_host(stream, &pairs)?;
+    let mut out = DeviceBuffer::<f32>::zeros(stream, (blocks * RATE_THREADS) as usize)?;
+    let kernel = device.load(&test_kernels::IMAGE)?.kernel::<mma_rate>()?;
+    let launch = Launch::grid_block(blocks, RATE_THREADS);
+    // SAFETY: the kernel gets the pairs that it requires.
+    let call = || unsafe { kernel.launch_unsafe(stream, launch, (&pairs, &mut out, rounds)) };
+    let us = time(stream, &mut (Box::new(call) as Call<'_>), count)?;
+    Ok(f64::from(blocks) * f64::from(rounds) * RATE_FLOPS / us / 1e6)
 }
 
 /// Reinterprets the bytes as another type.

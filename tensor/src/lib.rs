@@ -13,11 +13,11 @@
 //! | [`attention_backward()`] | gradients of attention |
 //!
 //! [`matmul_with()`] accepts a [`Schedule`]. [`GemmElement`] lists the types. The kernels support compute capability
-//! 9.0 and the emulated device. Skinny GEMM (up to 16 rows of 16-bit elements), W4A16 and full-precision `f32` require
-//! only compute capability 8.0.
+//! 9.0 and the emulated device. [`matmul()`] and [`matmul_fused()`] of `bf16` and `f16`, W4A16 and full-precision `f32`
+//! require only compute capability 8.0, and support any alignment, except for W4A16.
 //!
-//! On other devices, and for matrices whose alignment TMA does not support (see [`TensorError`]), the functions fail
-//! before anything is enqueued. Use cuBLAS in these cases.
+//! On other devices, and for matrices whose alignment the kernels do not support (see [`TensorError`]), the functions
+//! fail before anything is enqueued. Use cuBLAS in these cases.
 //!
 //! ```
 //! use half::bf16;
@@ -45,6 +45,7 @@ mod grouped;
 mod heads;
 mod matmul;
 mod matrix;
+mod mma;
 mod non_persistent;
 mod scaled;
 mod schedule;
@@ -59,7 +60,7 @@ pub use error::TensorError;
 pub use gpu_std::tensor::{F8E4M3, F8E5M2};
 pub use grouped::{GroupedElement, matmul_grouped};
 pub use heads::{Heads, HeadsMut};
-pub use matmul::{GemmElement, matmul, matmul_fused, matmul_with};
+pub use matmul::{GemmElement, matmul, matmul_fused, matmul_mma, matmul_or_library, matmul_with};
 pub use matrix::{Matrix, MatrixMut};
 pub use scaled::{BlockScales, matmul_scaled};
 pub use schedule::Schedule;

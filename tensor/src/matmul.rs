@@ -18,7 +18,7 @@ use crate::epilogue::Epilogue;
 use crate::error::TensorError;
 use crate::matrix::{Matrix, MatrixMut, Stored, check_rows, check_sides};
 use crate::schedule::{CLUSTER, LARGE, SHARED, Schedule, Work, multiprocessors};
-use crate::{IMAGE, skinny};
+use crate::{IMAGE, mma, skinny};
 
 const OPERATION: &str = "matmul";
 /// Threads per block of the kernel that handles k = 0.
@@ -46,19 +46,70 @@ pub trait GemmElement: kernels::GemmOperand<Output: DeviceCopy> + DeviceCopy {
     /// Enqueues a skinny GEMM. `None` if no such kernel exists for the type.
     #[doc(hidden)]
     const SKINNY: Option<skinny::Enqueue<Self, Self::Output>>;
+    /// Enqueues the GEMM with `mma.sync`. `None` if no such kernel exists for the type.
+    #[doc(hidden)]
+    const MMA: Option<skinny::Enqueue<Self, Self::Output>>;
+}
+
+/// Selection of the kernels that compute a GEMM.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Path {
+    /// The fastest kernels that support the device and the matrices.
+    Default,
+    /// Like [`Self::Default`], but without kernels for unaligned matrices.
+    Aligned,
+    /// `wgmma`, with this schedule.
+    Schedule(Schedule),
+    /// `mma.sync`, with this schedule or the default schedule.
+    Mma(Option<Schedule>),
+}
+
+/// Properties of a GEMM that determine the kernels.
+#[derive(Clone, Copy)]
+struct Needs {
+    /// True if the device supports `wgmma`.
+    has_wgmma: bool,
+    /// True if the rows of `a` and `b` start on 16-byte boundaries.
+    is_aligned: bool,
+    /// True if the rows of `c` start on 16-byte boundaries.
+    is_c_aligned: bool,
+    /// True if `a` is transposed.
+    is_a_transposed: bool,
+    /// True if the matrices have the shapes and layouts of skinny GEMM.
+    is_skinny: bool,
+}
+
+impl Path {
+    /// Returns the kernels for compute capability 8.0 and later that compute the GEMM. `None` selects `wgmma`.
+    fn warp_kernels<T: GemmElement>(self, needs: Needs) -> Option<skinny::Enqueue<T, T::Output>> {
+        match self {
+            Self::Schedule(_) => None,
+            Self::Mma(_) => T::MMA,
+            Self::Default | Self::Aligned => {
+                let has_tma = needs.is_aligned && (needs.is_c_aligned || !needs.is_a_transposed);
+                let is_mma = !(needs.has_wgmma && has_tma) && (needs.is_aligned || self == Self::Default);
+                let skinny = T::SKINNY.filter(|_| needs.is_skinny && needs.is_aligned);
+                skinny.or(T::MMA.filter(|_| is_mma))
+            }
+        }
+    }
 }
 
 /// GEMM: `c = a * b`, with `a` m×k, `b` k×n and `c` m×n, for each matrix of a batch. Each sum is rounded once. An
 /// unbatched `a` or `b` is broadcast over the batch. The order of the additions depends on the sizes, the device, and
 /// whether `c` starts on a 16-byte boundary. With k = 0, `c` is set to zero.
 ///
-/// # Errors
-/// Returns [`TensorError::Shape`]; [`TensorError::Alignment`] for a matrix whose address or row stride is not a
-/// multiple of 16 bytes; [`TensorError::Layout`] for a layout that the type does not support; [`TensorError::Device`]
-/// if the compute capability is not 9.0; [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
+/// `bf16` and `f16` have kernels for compute capability 8.0 and later (`mma.sync`), which also multiply matrices of any
+/// alignment, and faster kernels for 9.0 (`wgmma`). If `a` or `b` is not aligned to 16 bytes, its elements are loaded
+/// one by one, which is several times slower. The other types require compute capability 9.0.
 ///
-/// There are two exceptions. `c` does not have to be aligned if `a` is not transposed and the type is not i8. Skinny
-/// GEMM, with up to 16 rows of 16-bit elements and a transposed `b`, requires only compute capability 8.0.
+/// # Errors
+/// Returns [`TensorError::Shape`]; [`TensorError::Device`] if the compute capability is below 8.0, or for other types
+/// than `bf16` and `f16`, is not 9.0; [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
+///
+/// For other types than `bf16` and `f16`, also returns [`TensorError::Alignment`] for a matrix whose address or row
+/// stride is not a multiple of 16 bytes, and [`TensorError::Layout`] for a layout that the type does not support. `c`
+/// does not have to be aligned unless the type is i8.
 ///
 /// ```
 /// use half::bf16;
@@ -82,7 +133,7 @@ pub fn matmul<'a, 'b, 'c, T: GemmElement>(
     c: impl Into<MatrixMut<'c, T::Output>>,
 ) -> Result<()> {
     let _site = site();
-    run(stream, None, &Epilogue::default(), a.into(), b.into(), c.into())
+    run(stream, Path::Default, &Epilogue::default(), a.into(), b.into(), c.into())
 }
 
 /// Like [`matmul()`], but with a fused [`Epilogue`], which avoids a separate pass over `c`. With k = 0 the sums are
@@ -116,7 +167,7 @@ pub fn matmul_fused<'a, 'b, 'c, T: GemmElement<Sum = f32>>(
     c: impl Into<MatrixMut<'c, T::Output>>,
 ) -> Result<()> {
     let _site = site();
-    run(stream, None, epilogue, a.into(), b.into(), c.into())
+    run(stream, Path::Default, epilogue, a.into(), b.into(), c.into())
 }
 
 /// Like [`matmul_fused()`], but with an explicit schedule. `None` selects the default schedule.
@@ -151,12 +202,50 @@ pub fn matmul_with<'a, 'b, 'c, T: GemmElement<Sum = f32>>(
     c: impl Into<MatrixMut<'c, T::Output>>,
 ) -> Result<()> {
     let _site = site();
-    run(stream, schedule.into(), epilogue, a.into(), b.into(), c.into())
+    let path = schedule.into().map_or(Path::Default, Path::Schedule);
+    run(stream, path, epilogue, a.into(), b.into(), c.into())
+}
+
+/// Like [`matmul_fused()`], for all types. If the caller can use a library instead, 16-bit matrices that are not aligned
+/// are an error, because the library is faster.
+///
+/// # Errors
+/// Returns the same errors as [`matmul_fused()`]. If `has_library` is true, returns [`TensorError::Alignment`] or
+/// [`TensorError::Device`] for unaligned matrices of all types.
+#[doc(hidden)]
+#[track_caller]
+pub fn matmul_or_library<T: GemmElement>(
+    stream: &Stream,
+    has_library: bool,
+    epilogue: &Epilogue<'_, T::Output>,
+    a: Matrix<'_, T>,
+    b: Matrix<'_, T>,
+    c: MatrixMut<'_, T::Output>,
+) -> Result<()> {
+    run(stream, if has_library { Path::Aligned } else { Path::Default }, epilogue, a, b, c)
+}
+
+/// Like [`matmul_with()`], but with `mma.sync`, for tests and benchmarks.
+///
+/// # Errors
+/// Returns the same errors as [`matmul_with()`].
+#[doc(hidden)]
+#[track_caller]
+pub fn matmul_mma<'a, 'b, 'c, T: GemmElement<Sum = f32>>(
+    stream: &Stream,
+    schedule: Option<Schedule>,
+    epilogue: &Epilogue<'_, T::Output>,
+    a: impl Into<Matrix<'a, T>>,
+    b: impl Into<Matrix<'b, T>>,
+    c: impl Into<MatrixMut<'c, T::Output>>,
+) -> Result<()> {
+    let _site = site();
+    run(stream, Path::Mma(schedule), epilogue, a.into(), b.into(), c.into())
 }
 
 fn run<T: GemmElement>(
     stream: &Stream,
-    schedule: Option<Schedule>,
+    path: Path,
     epilogue: &Epilogue<'_, T::Output>,
     a: Matrix<'_, T>,
     b: Matrix<'_, T>,
@@ -165,10 +254,20 @@ fn run<T: GemmElement>(
     let (m, n, k, batches) = (c.rows(), c.columns(), a.columns(), c.planes());
     check_sides(OPERATION, &a, &b, &c)?;
     epilogue.check_bias(OPERATION, n)?;
-    let skinny = T::SKINNY.filter(|_| schedule.is_none() && skinny::is_product(&a, &b));
-    match skinny {
+    let device = check_device(OPERATION, stream.device());
+    let rows = check_rows(OPERATION, "a", a.elements, a.stored)
+        .and_then(|()| check_rows(OPERATION, "b", b.elements, b.stored));
+    let c_rows = check_rows(OPERATION, "c", c.elements.as_slice(), c.stored);
+    let warp_kernels = path.warp_kernels::<T>(Needs {
+        has_wgmma: device.is_ok(),
+        is_aligned: rows.is_ok(),
+        is_c_aligned: c_rows.is_ok(),
+        is_a_transposed: a.is_transposed,
+        is_skinny: skinny::is_product(&a, &b),
+    });
+    match warp_kernels {
         Some(_) => skinny::check_device(OPERATION, stream.device())?,
-        None => check_device(OPERATION, stream.device())?,
+        None => device?,
     }
     if m == 0 || n == 0 || batches == 0 {
         return Ok(());
@@ -185,15 +284,22 @@ fn run<T: GemmElement>(
             }
         }
     }
-    check_rows(OPERATION, "a", a.elements, a.stored)?;
-    check_rows(OPERATION, "b", b.elements, b.stored)?;
-    if let Some(skinny) = skinny {
-        return skinny(skinny::Product { operation: OPERATION, stream, epilogue: *epilogue, a, b, c });
+    if let Some(enqueue) = warp_kernels {
+        let schedule = if let Path::Mma(schedule) = path { schedule } else { None };
+        return enqueue(skinny::Product {
+            operation: OPERATION,
+            stream,
+            schedule,
+            epilogue: *epilogue,
+            a,
+            b,
+            c,
+        });
     }
-    let c_is_aligned = check_rows(OPERATION, "c", c.elements.as_slice(), c.stored);
+    rows?;
     let has_clusters = !a.is_transposed && T::BY_CLUSTERS.is_some();
     if !has_clusters {
-        c_is_aligned.as_ref().map_err(Clone::clone)?;
+        c_rows.as_ref().map_err(Clone::clone)?;
     }
     let tile_k = ROW_BYTES as usize / size_of::<T>();
     let work = Work {
@@ -204,16 +310,16 @@ fn run<T: GemmElement>(
         multiprocessors: multiprocessors(stream.device()),
         tiles: if has_clusters { &Schedule::TILES } else { &[LARGE] },
         has_clusters,
-        is_persistent: c_is_aligned.is_ok(),
+        is_persistent: c_rows.is_ok(),
         slower: 1.0,
         shared: SHARED,
     };
-    let schedule = match schedule {
-        Some(schedule) => match schedule.missing(work.tiles, has_clusters) {
+    let schedule = match path {
+        Path::Schedule(schedule) => match schedule.missing(work.tiles, has_clusters) {
             Some(what) => return Err(TensorError::Schedule { operation: OPERATION, what }.into()),
             None => schedule,
         },
-        None => Schedule::of(work),
+        _ => Schedule::of(work),
     };
     let product = Product { stream, a, b, c, epilogue: *epilogue, work, schedule };
     match (T::BY_CLUSTERS, T::OF_NOTHING) {
@@ -255,7 +361,7 @@ pub struct Product<'a, 'c, T: GemmElement> {
 }
 
 macro_rules! elements {
-    ($($ty:ty: $product:ident => $select:ident, $skinny:expr;)*) => { $(
+    ($($ty:ty: $product:ident => $select:ident, $skinny:expr, $mma:expr;)*) => { $(
         impl GemmElement for $ty {
             fn launch($product: Product<'_, '_, Self>) -> Result<()> {
                 $select!($product, $ty)
@@ -265,6 +371,7 @@ macro_rules! elements {
             const OF_NOTHING: Option<fn(Product<'_, '_, Self>) -> Result<()>> =
                 Some(|product| product.of_nothing::<finish_nothing<<Self as kernels::GemmOperand>::Output>>());
             const SKINNY: Option<skinny::Enqueue<Self, Self::Output>> = $skinny;
+            const MMA: Option<skinny::Enqueue<Self, Self::Output>> = $mma;
         }
     )* };
 }
@@ -318,10 +425,10 @@ macro_rules! k_major {
 }
 
 elements! {
-    bf16: product => by_layout, Some(skinny::product);
-    f16: product => by_layout, Some(skinny::product);
-    f32: product => k_major, None;
-    F8E4M3: product => k_major, None;
+    bf16: product => by_layout, Some(skinny::product), Some(mma::product);
+    f16: product => by_layout, Some(skinny::product), Some(mma::product);
+    f32: product => k_major, None, None;
+    F8E4M3: product => k_major, None, None;
 }
 
 impl GemmElement for i8 {
@@ -334,6 +441,7 @@ impl GemmElement for i8 {
     const BY_CLUSTERS: Option<fn(Product<'_, '_, Self>) -> Result<()>> = None;
     const OF_NOTHING: Option<fn(Product<'_, '_, Self>) -> Result<()>> = None;
     const SKINNY: Option<skinny::Enqueue<Self, Self::Output>> = None;
+    const MMA: Option<skinny::Enqueue<Self, Self::Output>> = None;
 }
 
 /// Parameters of kernels with an epilogue.
@@ -519,5 +627,55 @@ fn layout<T>(stored: Stored, [width, height]: [u32; 2]) -> TensorLayout<3> {
         strides: [1, stride(stored.row_stride), stride(stored.plane_stride)],
         tile: [width, height, 1],
         swizzle: Swizzle::Bytes128,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns `wgmma`, `mma`, `skinny`, or `nothing` if there are no kernels for the matrices.
+    fn kernels<T: GemmElement>(path: Path, needs: Needs) -> &'static str {
+        match path.warp_kernels::<T>(needs) {
+            Some(of) if T::SKINNY.is_some_and(|skinny| std::ptr::fn_addr_eq(skinny, of)) => "skinny",
+            Some(_) => "mma",
+            None if needs.has_wgmma && needs.is_aligned => "wgmma",
+            None => "nothing",
+        }
+    }
+
+    #[test]
+    fn kernels_are_selected_by_device_and_alignment() {
+        let (aligned, c) = (true, false);
+        let needs = |has_wgmma, is_aligned| Needs {
+            has_wgmma,
+            is_aligned,
+            is_c_aligned: c,
+            is_a_transposed: false,
+            is_skinny: false,
+        };
+        for (path, unaligned) in [(Path::Default, "mma"), (Path::Aligned, "nothing")] {
+            assert_eq!(kernels::<bf16>(path, needs(true, aligned)), "wgmma");
+            assert_eq!(kernels::<bf16>(path, needs(false, aligned)), "mma");
+            assert_eq!(kernels::<bf16>(path, needs(true, !aligned)), unaligned);
+            assert_eq!(kernels::<bf16>(path, needs(false, !aligned)), unaligned);
+            // TMA stores the transposed product, so `c` must be aligned.
+            let transposed = Needs { is_a_transposed: true, ..needs(true, aligned) };
+            assert_eq!(kernels::<f16>(path, transposed), "mma");
+            assert_eq!(kernels::<f16>(path, Needs { is_c_aligned: true, ..transposed }), "wgmma");
+            let skinny = Needs { is_skinny: true, ..needs(false, aligned) };
+            assert_eq!(kernels::<f16>(path, skinny), "skinny");
+            assert_eq!(kernels::<f16>(path, Needs { is_aligned: false, ..skinny }), unaligned);
+            // Other types need `wgmma`.
+            for has_wgmma in [true, false] {
+                let expected = if has_wgmma { "wgmma" } else { "nothing" };
+                assert_eq!(kernels::<f32>(path, needs(has_wgmma, aligned)), expected);
+                assert_eq!(kernels::<i8>(path, needs(has_wgmma, aligned)), expected);
+                assert_eq!(kernels::<F8E4M3>(path, needs(has_wgmma, !aligned)), "nothing");
+            }
+        }
+        assert_eq!(kernels::<bf16>(Path::Mma(None), needs(true, aligned)), "mma");
+        let schedule = Schedule { tile: LARGE, cluster: 1, split_k: 1 };
+        assert_eq!(kernels::<bf16>(Path::Schedule(schedule), needs(true, aligned)), "wgmma");
     }
 }

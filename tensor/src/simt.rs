@@ -3,7 +3,7 @@
 use gpu_std::tensor::{KMajor, MnMajor};
 use gpu_std::{Kernel, param};
 use warpsmith_runtime::extension::site;
-use warpsmith_runtime::{Launch, Result, Stream};
+use warpsmith_runtime::{DeviceCopy, Launch, Result, Stream};
 use warpsmith_tensor_kernels::epilogue::EpilogueParams;
 use warpsmith_tensor_kernels::matmul::Sizes;
 use warpsmith_tensor_kernels::simt::{STEP_K, Strides, THREADS, TILE, matmul_simt};
@@ -97,20 +97,7 @@ type Params = (
 impl Product<'_, '_> {
     fn launch<K: Kernel<Params = Params>>(self) -> Result<()> {
         let Self { stream, epilogue, a, b, c, tiles } = self;
-        let strides = |stored: Stored| {
-            let plane = if stored.planes == 1 { 0 } else { stored.plane_stride };
-            [stored.row_stride as u64, plane as u64]
-        };
-        let sizes = Sizes {
-            m: c.rows() as u32,
-            n: c.columns() as u32,
-            k: a.columns() as u32,
-            batches: c.planes() as u32,
-            a_planes: a.planes() as u32,
-            b_planes: b.planes() as u32,
-            split_stages: (a.columns() as u32).div_ceil(STEP_K),
-        };
-        let strides = Strides { a: strides(a.stored), b: strides(b.stored), c: strides(c.stored) };
+        let (sizes, strides) = problem(&a, &b, &c, STEP_K);
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
         let arguments =
             (a.elements, b.elements, c.elements, epilogue.bias, sizes, strides, epilogue.finish());
@@ -119,4 +106,27 @@ impl Product<'_, '_> {
         // block per tile.
         unsafe { kernel.launch_unsafe(stream, Launch::grid_block(tiles, THREADS), arguments) }
     }
+}
+
+/// Returns the sizes and strides of a GEMM, with `step` columns of `a` per stage.
+pub(crate) fn problem<T: DeviceCopy, C: DeviceCopy>(
+    a: &Matrix<'_, T>,
+    b: &Matrix<'_, T>,
+    c: &MatrixMut<'_, C>,
+    step: u32,
+) -> (Sizes, Strides) {
+    let strides = |stored: Stored| {
+        let plane = if stored.planes == 1 { 0 } else { stored.plane_stride };
+        [stored.row_stride as u64, plane as u64]
+    };
+    let sizes = Sizes {
+        m: c.rows() as u32,
+        n: c.columns() as u32,
+        k: a.columns() as u32,
+        batches: c.planes() as u32,
+        a_planes: a.planes() as u32,
+        b_planes: b.planes() as u32,
+        split_stages: (a.columns() as u32).div_ceil(step),
+    };
+    (sizes, Strides { a: strides(a.stored), b: strides(b.stored), c: strides(c.stored) })
 }

@@ -15,6 +15,7 @@ use crate::IMAGE;
 use crate::epilogue::Epilogue;
 use crate::error::TensorError;
 use crate::matrix::{Matrix, MatrixMut, check_rows};
+use crate::schedule::Schedule;
 
 /// Maximum number of blocks per grid.
 const MAX_BLOCKS: u32 = i32::MAX as u32;
@@ -188,6 +189,8 @@ elements!(bf16, f16);
 pub struct Product<'a, 'c, T: DeviceCopy, C: DeviceCopy> {
     pub(crate) operation: &'static str,
     pub(crate) stream: &'a Stream,
+    /// Schedule of the `mma.sync` kernels; `None` selects the default schedule.
+    pub(crate) schedule: Option<Schedule>,
     pub(crate) epilogue: Epilogue<'a, C>,
     pub(crate) a: Matrix<'a, T>,
     pub(crate) b: Matrix<'a, T>,
@@ -286,7 +289,7 @@ fn launch<K: Kernel<Params = Plain<T>>, T: Element4>(
     sizes: SkinnySizes,
     blocks: Blocks,
 ) -> Result<()> {
-    let Product { operation, stream, epilogue, a, b, c } = product;
+    let Product { operation, stream, epilogue, a, b, c, .. } = product;
     let launch = blocks.launch(operation, &sizes, c.planes(), false)?;
     let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
     let c: DeviceSliceMut<'_, T> = c.elements;

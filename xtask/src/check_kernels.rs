@@ -44,6 +44,7 @@ const FROM_REGISTERS: &[&str] = &[
     "on_device",
     "--",
     "attention::",
+    "mma::",
     "skinny::",
     "simt::",
 ];

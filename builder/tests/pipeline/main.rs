@@ -3,6 +3,7 @@
 
 #[path = "../../../runtime/tests/common/alone.rs"]
 mod alone;
+mod architectures;
 mod build_script;
 mod builds;
 mod common;

@@ -53,10 +53,11 @@ fn registers(line: &str) -> BTreeSet<&str> {
 }
 
 /// The kernels of `warpsmith-tensor`, built once.
-fn tensor_image() -> &'static BuiltImage {
+pub fn tensor_image() -> &'static BuiltImage {
     static IMAGE: OnceLock<BuiltImage> = OnceLock::new();
     IMAGE.get_or_init(|| {
-        build("tensor", &PtxBuilder::new("../../../tensor/kernels").archs([Arch::SM_90A])).unwrap()
+        let archs = [Arch::SM_80, Arch::SM_90A];
+        build("tensor", &PtxBuilder::new("../../../tensor/kernels").archs(archs)).unwrap()
     })
 }
 

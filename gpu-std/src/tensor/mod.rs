@@ -1,4 +1,4 @@
-//! TMA copies and tensor-core products for compute capability 9.0: `TensorMap`, `mbarrier`, `wgmma`.
+//! Tensor-core products: `mma` for compute capability 8.0 and later; `TensorMap`, `mbarrier` and `wgmma` for 9.0.
 //!
 //! | type | meaning |
 //! | --- | --- |
@@ -8,13 +8,14 @@
 //! | [`SharedTile`], [`SharedMemory`] | a box in shared memory, and the allocator of boxes and barriers |
 //! | [`Accumulator`] | the result of `wgmma`, which nothing can read while a product is in flight |
 //! | [`Fragments`] | the left operand of `wgmma`, in registers |
-//! | [`mma`](mod@mma) | warp-level products, available from compute capability 8.0 |
+//! | [`MatrixTile`] | a matrix in shared memory, for `cp.async` and `ldmatrix` |
+//! | [`mma`](mod@mma) | warp-level products |
 //! | [`warpgroup`] | operations of a warpgroup (128 threads): registers and barriers |
 //!
-//! For [`mma`](mod@mma), `arch = 80` is sufficient. For all other items, a kernel must declare `arch = "90a"` and a
-//! fixed block size, such as `block(384)`. The kernel must not call functions that are not inlined, and must not panic.
-//! A single such call makes every `wgmma` of the kernel wait for the preceding one, which the builder reports as an
-//! error.
+//! For [`mma`](mod@mma) and [`MatrixTile`], `arch = 80` is sufficient. For all other items, a kernel must declare
+//! `arch = "90a"` and a fixed block size, such as `block(384)`. The kernel must not call functions that are not
+//! inlined, and must not panic. A single such call makes every `wgmma` of the kernel wait for the preceding one, which
+//! the builder reports as an error.
 //!
 //! On the emulated device, a copy takes effect only when a thread waits for its barrier. Until then, the destination is
 //! poisoned. The emulated device computes the products of a batch when a thread waits for the batch, and supports at
@@ -22,6 +23,7 @@
 
 pub mod barrier;
 pub mod copy;
+pub mod matrix_tile;
 pub mod mma;
 pub mod shared;
 pub mod warpgroup;
@@ -31,6 +33,7 @@ pub use barrier::{Barrier, Barriers, PipelineState};
 pub use copy::TensorMap;
 pub use float8::{F8E4M3, F8E5M2};
 pub use gpu_spec::Swizzle;
+pub use matrix_tile::{MatrixTile, MatrixTiles};
 pub use shared::{SharedMemory, SharedTile, SharedTiles};
 pub use wgmma::{
     Accumulator, Batch, Columns, Fragments, Half, KMajor, Major, MnMajor, Multiply, Operand, Output, Pending,

@@ -3,6 +3,7 @@
 use core::marker::PhantomData;
 
 use super::barrier::{Barrier, Barriers, PipelineState};
+use super::matrix_tile::{MatrixTile, MatrixTiles};
 use crate::{KernelType, shared};
 
 /// An address in the shared memory of the calling block, encoded as the instructions require.
@@ -83,6 +84,16 @@ impl SharedMemory {
     ) -> SharedTiles<T, ROWS, COUNT> {
         let tiles = SharedTiles { first: SharedTile::at(self.base.add(self.used)) };
         self.used += SharedTile::<T, ROWS>::BYTES * COUNT as u32;
+        tiles
+    }
+
+    /// Allocates `COUNT` consecutive matrix tiles.
+    #[inline(always)]
+    pub fn matrix_tiles<T: KernelType, const ROWS: usize, const COLUMNS: usize, const COUNT: usize>(
+        &mut self,
+    ) -> MatrixTiles<T, ROWS, COLUMNS, COUNT> {
+        let tiles = MatrixTiles { first: MatrixTile::at(self.base.add(self.used)) };
+        self.used += MatrixTile::<T, ROWS, COLUMNS>::BYTES * COUNT as u32;
         tiles
     }
 
@@ -290,9 +301,9 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
         }
     }
 
-    /// Stores four 8 x 8 matrices of 16-bit elements (`stmatrix`). Each register of a thread packs two elements of one
-    /// matrix. The matrices cover rows `row..row + 16` and columns `8 * chunk..8 * chunk + 16`, in accumulator order.
-    /// All threads of a warp must call it together.
+    /// Stores four 8 x 8 matrices of 16-bit elements (`stmatrix`, or ordinary stores below compute capability 9.0).
+    /// Each register of a thread packs two elements of one matrix. The matrices cover rows `row..row + 16` and columns
+    /// `8 * chunk..8 * chunk + 16`, in accumulator order. All threads of a warp must call it together.
     ///
     /// # Safety
     ///
@@ -304,7 +315,7 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
         let lane = crate::warp::lane_id();
         let [a, b, c, d] = registers;
         #[cfg(target_arch = "nvptx64")]
-        {
+        if crate::arch() >= 90 {
             let at = self.chunk(row + ((lane >> 3) & 1) * 8 + (lane & 7), chunk + (lane >> 4));
             // SAFETY: guaranteed by the caller.
             unsafe {
@@ -314,16 +325,22 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
                     options(nostack)
                 );
             }
+            return;
         }
-        #[cfg(not(target_arch = "nvptx64"))]
-        {
-            let (row, in_chunk) = (row + lane / 4, 4 * (lane % 4));
-            for (register, (down, right)) in [(a, (0, 0)), (b, (8, 0)), (c, (0, 1)), (d, (8, 1))] {
-                let at = self.chunk(row + down, chunk + right).add(in_chunk);
-                // SAFETY: guaranteed by the caller.
-                unsafe { at.0.cast::<u32>().write(register) };
+        let put = |register: u32, down: u32, right: u32| {
+            let at = self.chunk(row + down + lane / 4, chunk + right).add(4 * (lane % 4));
+            #[cfg(target_arch = "nvptx64")]
+            // SAFETY: guaranteed by the caller.
+            unsafe {
+                core::arch::asm!("st.shared.b32 [{p}], {v};", p = in(reg32) at.0, v = in(reg32) register, options(nostack));
             }
-            crate::warp::sync_warp(!0);
-        }
+            #[cfg(not(target_arch = "nvptx64"))]
+            // SAFETY: guaranteed by the caller.
+            unsafe {
+                at.0.cast::<u32>().write(register);
+            }
+        };
+        (put(a, 0, 0), put(b, 8, 0), put(c, 0, 1), put(d, 8, 1));
+        gpu_or_host!((), crate::warp::sync_warp(!0));
     }
 }

@@ -10,6 +10,7 @@
 //! | [`mod@skinny`] | skinny GEMM with 16-bit or packed int4 weights; requires compute capability 8.0 |
 //! | [`grouped`] | grouped GEMM |
 //! | [`mod@matmul`] | persistent GEMM; `product` is the body for kernels with other epilogues |
+//! | [`mod@mma`] | GEMM of 16-bit elements with `mma.sync`; requires compute capability 8.0 |
 //! | [`number4`] | no kernel: converts 4-bit codes to 16-bit numbers |
 //! | [`non_persistent`] | non-persistent GEMM with split-K, for few or partial tiles; `product` is the body for kernels with other accumulators |
 //! | [`scaled`] | block-scaled FP8 GEMM |
@@ -26,6 +27,7 @@ pub mod attention_backward;
 pub mod epilogue;
 pub mod grouped;
 pub mod matmul;
+pub mod mma;
 pub mod non_persistent;
 pub mod number4;
 pub mod scaled;

@@ -62,6 +62,27 @@ pub(crate) unsafe fn store_own<C, const ROWS: usize, const COLUMNS: usize>(
 ) where
     C: Output<f32> + Into<f32>,
 {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        stage::<C, ROWS, COLUMNS>(tiles, row, sums, target);
+        store_staged::<C, ROWS>(tiles, (row, 16), (0, COLUMNS as u32), target);
+    }
+}
+
+/// Applies the epilogue to a warp's sums, as [`store_own`] does, but leaves them in shared memory.
+///
+/// # Safety
+///
+/// The requirements of [`store_own`] apply.
+#[inline(always)]
+pub(crate) unsafe fn stage<C, const ROWS: usize, const COLUMNS: usize>(
+    tiles: SharedTiles<C, ROWS, SUM_TILES>,
+    row: u32,
+    sums: &[f32],
+    target: &OutputTile<'_, C>,
+) where
+    C: Output<f32> + Into<f32>,
+{
     // The test for the identity epilogue is hoisted out of the loop.
     macro_rules! put_all {
         (|$eight:ident, $column:ident| $finished:expr) => {{
@@ -81,8 +102,6 @@ pub(crate) unsafe fn store_own<C, const ROWS: usize, const COLUMNS: usize>(
     } else {
         put_all!(|eight, column| target.finish(eight, column));
     }
-    // SAFETY: guaranteed by the caller.
-    unsafe { store_staged::<C, ROWS>(tiles, row, (0, COLUMNS as u32), target) };
 }
 
 /// Writes the sums of consumer thread `thread` to shared memory, where the corresponding threads of other blocks read
@@ -195,7 +214,7 @@ pub(crate) unsafe fn add<
     }
     let columns = if is_even { const { (COLUMNS / SPLIT_K) as u32 } } else { 16 * (end - first) };
     // SAFETY: guaranteed by the caller.
-    unsafe { store_staged::<C, ROWS>(staged, row, (16 * first, columns), target) };
+    unsafe { store_staged::<C, ROWS>(staged, (row, 16), (16 * first, columns), target) };
 }
 
 /// Converts and stages the sums of 16 columns, in the 16 rows of a warp from `row` on. `block` is the index of these 16
@@ -216,16 +235,16 @@ unsafe fn put<C: Output<f32>, const ROWS: usize>(
     unsafe { C::store(tiles.at_index(block / in_tile), row, block % in_tile, eight) };
 }
 
-/// Stores the staged columns of the warp; they start at the tile's column `first`, and their number is a multiple of
-/// 16.
+/// Stores the staged columns of `rows` rows of the warp, from `row` on; they start at the tile's column `first`, and
+/// their number is a multiple of 16.
 ///
 /// # Safety
 ///
-/// The requirements of [`store_own`] apply.
+/// The requirements of [`store_own`] apply to all rows.
 #[inline(always)]
-unsafe fn store_staged<C: Output<f32> + Into<f32>, const ROWS: usize>(
+pub(crate) unsafe fn store_staged<C: Output<f32> + Into<f32>, const ROWS: usize>(
     tiles: SharedTiles<C, ROWS, SUM_TILES>,
-    row: u32,
+    (row, rows): (u32, u32),
     (first, columns): (u32, u32),
     target: &OutputTile<'_, C>,
 ) {
@@ -234,12 +253,12 @@ unsafe fn store_staged<C: Output<f32> + Into<f32>, const ROWS: usize>(
     let in_piece = SharedTile::<C, ROWS>::COLUMNS / 8;
     let in_row = columns / in_piece;
     let mut at = warp::lane_id();
-    while at < 16 * in_row {
+    while at < rows * in_row {
         let mut pieces = [[0u32; 4]; PIECES];
         let mut i = 0;
         while i < PIECES {
             let (down, piece) = divide(at + 32 * i as u32, in_row);
-            if at + 32 * (i as u32) < 16 * in_row {
+            if at + 32 * (i as u32) < rows * in_row {
                 // SAFETY: there is one tile per eight pieces of a row, and the warp has written these pieces.
                 pieces[i] = unsafe { tiles.at_index(piece / 8).load_chunk(row + down, piece % 8) };
             }
@@ -249,7 +268,7 @@ unsafe fn store_staged<C: Output<f32> + Into<f32>, const ROWS: usize>(
         while i < PIECES {
             let (down, piece) = divide(at + 32 * i as u32, in_row);
             let (row, column) = (row + down, target.column + first + in_piece * piece);
-            if at + 32 * (i as u32) < 16 * in_row && row < target.rows && column < target.n {
+            if at + 32 * (i as u32) < rows * in_row && row < target.rows && column < target.n {
                 // SAFETY: the elements are inside the row, and no other thread writes them.
                 unsafe { target.store(row, column, pieces[i]) };
             }

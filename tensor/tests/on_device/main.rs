@@ -9,6 +9,7 @@ mod full_precision;
 mod grouped;
 mod matmul;
 mod matmul_on_gpu;
+mod mma;
 mod number;
 mod scaled;
 mod schedules;

@@ -1,8 +1,12 @@
 //! A minimal GEMM on the tensor cores of compute capability 9.0, at some 85 % of the speed of `warpsmith::ops::matmul`.
 //! `docs/tensor-cores.md` explains and extends it.
 
+use core::array::from_fn;
+
 use gpu_std::prelude::*;
+use gpu_std::tensor::mma::mma;
 use gpu_std::tensor::{Accumulator, PipelineState, SharedMemory, TensorMap, barrier, warpgroup};
+use gpu_std::vectorized::each;
 
 /// Block tile: rows and columns of C, and the depth in K of a stage.
 pub const TILE: [u32; 3] = [128, 256, 64];
@@ -107,5 +111,44 @@ pub unsafe fn multiply(
                 unsafe { pairs.add(index as usize).write(Pair(sum.map(bf16::from_f32))) };
             }
         }
+    }
+}
+
+/// Threads per block of [`mma_rate()`].
+pub const RATE_THREADS: u32 = 256;
+/// Number of multiplications and additions per block and round of [`mma_rate()`].
+pub const RATE_FLOPS: f64 = (RATE_THREADS / 32 * 32 * 2 * 16 * 8 * 16) as f64;
+
+/// Multiplies operands in registers with `mma.sync`, as a warp of a GEMM does for 64 x 64 sums, in order to measure the
+/// rate of the tensor cores. `out` receives the sum of each thread.
+///
+/// # Safety
+///
+/// `x` has 32 * [`RATE_THREADS`] pairs of numbers.
+#[kernel(arch = 80, block(RATE_THREADS), launch_bounds(RATE_THREADS, 1), no_panic)]
+pub unsafe fn mma_rate(x: &[Pair], mut out: DisjointMut<f32>, rounds: u32) {
+    let thread = thread::thread_idx_x() as usize;
+    let number = |i: usize| {
+        // SAFETY: guaranteed by the caller.
+        let Pair([low, high]) = unsafe { *x.get_unchecked(i * RATE_THREADS as usize + thread) };
+        u32::from(low.to_bits()) | u32::from(high.to_bits()) << 16
+    };
+    let a: [[u32; 4]; 4] = from_fn(|i| from_fn(|j| number(4 * i + j)));
+    let b: [[u32; 2]; 8] = from_fn(|i| from_fn(|j| number(16 + 2 * i + j)));
+    let mut sums = [[[0.0f32; 4]; 8]; 4];
+    let mut round = 0;
+    while round < rounds {
+        each::<8>(|j| {
+            each::<4>(|i| {
+                // SAFETY: the whole warp executes this call.
+                sums[i][j] = unsafe { mma::<bf16>(sums[i][j], a[i], b[j]) };
+            });
+        });
+        round += 1;
+    }
+    let mut sum = 0.0;
+    each::<4>(|i| each::<8>(|j| sum += sums[i][j][0] + sums[i][j][1] + sums[i][j][2] + sums[i][j][3]));
+    if let Some(out) = out.get_mut(thread::unique_index()) {
+        *out = sum;
     }
 }

@@ -116,6 +116,7 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
             "schedule",
             "skinny",
             "simt",
+            "mma",
             "matmul",
             "non_persistent",
             "grouped",

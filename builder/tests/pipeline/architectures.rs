@@ -1,0 +1,58 @@
+//! Machine code of the GEMM kernels for architectures that load their PTX for `sm_80`.
+
+use std::fmt::Write as _;
+use std::process::Command;
+
+use crate::common::{folders, ptx_of};
+use crate::wgmma::tensor_image;
+use warpsmith_builder::toolchain;
+
+/// Architectures that every supported ptxas knows.
+const ARCHS: [&str; 4] = ["sm_80", "sm_86", "sm_89", "sm_90"];
+/// Architectures that CUDA 12.8 and later know.
+const LATER_ARCHS: [&str; 2] = ["sm_100", "sm_120"];
+
+/// Returns the module with one element type only: the code for the other type differs in a few instructions.
+fn of_one_type(ptx: &str) -> String {
+    let mut entries = ptx.split("\n.visible .entry ");
+    let mut text = entries.next().unwrap_or_default().to_owned();
+    for entry in
+        entries.filter(|entry| entry.split('(').next().is_some_and(|symbol| symbol.contains("__bf16")))
+    {
+        write!(text, "\n.visible .entry {entry}").unwrap();
+    }
+    text
+}
+
+#[test]
+fn products_with_mma_compile_for_all_architectures_without_spills() {
+    let ptxas = toolchain::find_cuda_tools().ptxas.expect("ptxas is installed").path;
+    let input = folders("architectures").out_dir.join("mma.ptx");
+    std::fs::write(&input, of_one_type(&ptx_of(tensor_image(), "sm_80", ".mma."))).unwrap();
+    let help = Command::new(&ptxas).arg("--help").output().unwrap().stdout;
+    let help = String::from_utf8_lossy(&help);
+    let later = LATER_ARCHS.into_iter().filter(|arch| help.contains(&format!("'{arch}'")));
+    let compile = |arch: &str| {
+        let output = input.with_extension(format!("{arch}.cubin"));
+        Command::new(&ptxas).args(["-v", "-arch", arch, "-o"]).arg(output).arg(&input).output().unwrap()
+    };
+    std::thread::scope(|scope| {
+        let archs: Vec<&str> = ARCHS.into_iter().chain(later).collect();
+        let outputs: Vec<_> = archs.iter().map(|&arch| (arch, scope.spawn(move || compile(arch)))).collect();
+        for (arch, output) in outputs {
+            let output = output.join().unwrap();
+            let report = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{arch}: {report}");
+            let of_kernels: Vec<&str> =
+                report.lines().filter(|line| line.contains("bytes stack frame")).collect();
+            assert_eq!(of_kernels.len(), 20, "{arch}: {report}");
+            for line in of_kernels {
+                assert_eq!(
+                    line.trim(),
+                    "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads",
+                    "{arch}"
+                );
+            }
+        }
+    });
+}

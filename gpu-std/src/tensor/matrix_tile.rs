@@ -1,0 +1,249 @@
+//! [`MatrixTile`]: a matrix of 16-bit elements in shared memory, which `cp.async` writes and `ldmatrix` reads.
+
+use core::marker::PhantomData;
+
+use super::barrier::PipelineState;
+use super::shared::SharedAddress;
+use crate::KernelType;
+
+/// A matrix with `ROWS` rows of `COLUMNS` 16-bit elements in shared memory. Copies write 16-byte chunks of its rows,
+/// and warps load operands of [`mma`](super::mma::mma) from it (`ldmatrix`).
+///
+/// The chunks of each row are permuted (swizzled), so that neither the chunks of a row nor the same chunk of eight
+/// consecutive rows have bank conflicts. A row has 32 columns or a multiple of 64.
+#[derive(Debug)]
+pub struct MatrixTile<T, const ROWS: usize, const COLUMNS: usize> {
+    address: SharedAddress,
+    element: PhantomData<T>,
+}
+
+impl<T, const ROWS: usize, const COLUMNS: usize> Clone for MatrixTile<T, ROWS, COLUMNS> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, const ROWS: usize, const COLUMNS: usize> Copy for MatrixTile<T, ROWS, COLUMNS> {}
+
+impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS, COLUMNS> {
+    /// Number of 16-byte chunks per row.
+    pub const CHUNKS: u32 = {
+        assert!(size_of::<T>() == 2, "elements of matrix tiles have 16 bits");
+        assert!(COLUMNS == 32 || COLUMNS.is_multiple_of(64), "a row has 32 columns or a multiple of 64");
+        (COLUMNS / 8) as u32
+    };
+    /// Size of the tile in bytes.
+    pub const BYTES: u32 = {
+        assert!((ROWS * COLUMNS * 2).is_multiple_of(1024), "a tile has a multiple of 1024 bytes");
+        (ROWS * COLUMNS * 2) as u32
+    };
+
+    #[inline(always)]
+    pub(super) fn at(address: SharedAddress) -> Self {
+        Self { address, element: PhantomData }
+    }
+
+    /// Returns the same memory as a tile of `COLUMNS` rows of `ROWS` columns.
+    #[inline(always)]
+    pub fn reshaped(self) -> MatrixTile<T, COLUMNS, ROWS> {
+        MatrixTile::at(self.address)
+    }
+
+    /// Returns the address of 16-byte chunk `chunk` in row `row`.
+    #[inline(always)]
+    fn chunk(self, row: u32, chunk: u32) -> SharedAddress {
+        // Two rows of 64 bytes share the banks of one row of 128 bytes.
+        let key = if Self::CHUNKS == 4 { row >> 1 & 3 } else { row & 7 };
+        self.address.add(row * (Self::CHUNKS * 16) + ((chunk ^ key) * 16))
+    }
+
+    /// Starts a copy of `count` elements, at most eight, from `from` in global memory to chunk `chunk` of row `row`
+    /// (`cp.async`), and fills the rest of the chunk with zeros. [`commit_copies`](crate::shared::commit_copies) and
+    /// [`wait_copies_leaving`](crate::shared::wait_copies_leaving) complete the copy. On the emulated device, the copy
+    /// is complete when the function returns.
+    ///
+    /// # Safety
+    ///
+    /// `from` must be valid for reads of `count` elements, and aligned to 16 bytes if `count` is not 0. The tile must
+    /// contain the chunk, and nothing else may access it until the copy is complete.
+    #[inline(always)]
+    pub unsafe fn copy_chunk(self, row: u32, chunk: u32, from: *const T, count: u32) {
+        let to = self.chunk(row, chunk);
+        #[cfg(target_arch = "nvptx64")]
+        // SAFETY: guaranteed by the caller. The instruction reads only the elements that exist.
+        unsafe {
+            core::arch::asm!(
+                "{{ .reg .u64 f; cvta.to.global.u64 f, {f}; ",
+                "cp.async.cg.shared.global.L2::128B [{p}], [f], 16, {s}; }}",
+                p = in(reg32) to.0, f = in(reg64) from, s = in(reg32) 2 * count, options(nostack)
+            );
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        // SAFETY: guaranteed by the caller; the address of the chunk is a multiple of 16.
+        unsafe {
+            to.0.cast::<[u16; 8]>().write(match count {
+                8 => from.cast::<[u16; 8]>().read(),
+                _ => core::array::from_fn(|i| {
+                    if i < count as usize { from.cast::<u16>().add(i).read() } else { 0 }
+                }),
+            });
+        }
+    }
+
+    /// Stores the 16-byte chunk `chunk` of row `row`.
+    ///
+    /// # Safety
+    ///
+    /// The tile must contain the chunk, and no other thread may access it concurrently.
+    #[inline(always)]
+    pub unsafe fn store_chunk(self, row: u32, chunk: u32, chunks: [u32; 4]) {
+        let to = self.chunk(row, chunk);
+        #[cfg(target_arch = "nvptx64")]
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let [a, b, c, d] = chunks;
+            core::arch::asm!(
+                "st.shared.v4.b32 [{p}], {{{a}, {b}, {c}, {d}}};",
+                p = in(reg32) to.0, a = in(reg32) a, b = in(reg32) b, c = in(reg32) c, d = in(reg32) d,
+                options(nostack)
+            );
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        // SAFETY: guaranteed by the caller; the address is a multiple of 16.
+        unsafe {
+            to.0.cast::<[u32; 4]>().write(chunks);
+        }
+    }
+
+    /// Loads rows `row..row + 16` of A and columns `8 * chunk..8 * chunk + 16`, where the rows of the tile are rows of A
+    /// (`ldmatrix`). The result is operand `a` of [`mma`](super::mma::mma).
+    ///
+    /// # Safety
+    ///
+    /// All 32 lanes of the warp must call it together, with the same arguments. The tile must contain the elements,
+    /// `row` must be a multiple of 16, and nothing may write the elements concurrently.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn load_a(self, row: u32, chunk: u32) -> [u32; 4] {
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.matrices::<false>(row, chunk, [[8, 0], [0, 1]]) }
+    }
+
+    /// Like [`Self::load_a`], but the columns of the tile are rows of A (`ldmatrix.trans`): loads columns
+    /// `row..row + 16` of A and rows `8 * chunk..8 * chunk + 16`.
+    ///
+    /// # Safety
+    ///
+    /// The conditions of [`Self::load_a`] apply.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn load_a_transposed(self, row: u32, chunk: u32) -> [u32; 4] {
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.matrices::<true>(row, chunk, [[0, 1], [8, 0]]) }
+    }
+
+    /// Loads columns `row..row + 16` of B and rows `8 * chunk..8 * chunk + 16`, where the rows of the tile are columns
+    /// of B (`ldmatrix`). Each half of the result is operand `b` of [`mma`](super::mma::mma) for 8 of the columns.
+    ///
+    /// # Safety
+    ///
+    /// The conditions of [`Self::load_a`] apply.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn load_b(self, row: u32, chunk: u32) -> [[u32; 2]; 2] {
+        // SAFETY: guaranteed by the caller.
+        let [a, b, c, d] = unsafe { self.matrices::<false>(row, chunk, [[0, 1], [8, 0]]) };
+        [[a, b], [c, d]]
+    }
+
+    /// Like [`Self::load_b`], but the columns of the tile are columns of B (`ldmatrix.trans`): loads rows
+    /// `row..row + 16` of B and columns `8 * chunk..8 * chunk + 16`.
+    ///
+    /// # Safety
+    ///
+    /// The conditions of [`Self::load_a`] apply.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn load_b_transposed(self, row: u32, chunk: u32) -> [[u32; 2]; 2] {
+        // SAFETY: guaranteed by the caller.
+        let [a, b, c, d] = unsafe { self.matrices::<true>(row, chunk, [[8, 0], [0, 1]]) };
+        [[a, b], [c, d]]
+    }
+
+    /// Loads four matrices of 8 x 8 elements (`ldmatrix`), one per register. Register `i` belongs to the matrix that
+    /// starts `i % 2` times the first offset and `i / 2` times the second offset (rows and chunks) from `row` and
+    /// `chunk`. A lane receives elements `2 * (lane % 4)` and the next of row `lane / 4`, or column if `TRANSPOSED`.
+    ///
+    /// # Safety
+    ///
+    /// The conditions of [`Self::load_a`] apply.
+    #[inline(always)]
+    unsafe fn matrices<const TRANSPOSED: bool>(
+        self,
+        row: u32,
+        chunk: u32,
+        [[rows, chunks], [more_rows, more_chunks]]: [[u32; 2]; 2],
+    ) -> [u32; 4] {
+        let lane = crate::warp::lane_id();
+        #[cfg(target_arch = "nvptx64")]
+        {
+            let (low, high) = (lane / 8 % 2, lane / 16);
+            let at = self.chunk(
+                row + lane % 8 + low * rows + high * more_rows,
+                chunk + low * chunks + high * more_chunks,
+            );
+            let (a, b, c, d): (u32, u32, u32, u32);
+            macro_rules! load {
+                ($instruction:literal) => {
+                    core::arch::asm!(
+                        concat!($instruction, " {{{a}, {b}, {c}, {d}}}, [{p}];"),
+                        p = in(reg32) at.0, a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d,
+                        options(nostack)
+                    )
+                };
+            }
+            // SAFETY: guaranteed by the caller.
+            unsafe {
+                if TRANSPOSED {
+                    load!("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16");
+                } else {
+                    load!("ldmatrix.sync.aligned.m8n8.x4.shared.b16");
+                }
+            }
+            [a, b, c, d]
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        core::array::from_fn(|i| {
+            let (low, high) = (i as u32 % 2, i as u32 / 2);
+            let (row, chunk) =
+                (row + low * rows + high * more_rows, chunk + low * chunks + high * more_chunks);
+            let element = |row: u32, column: u32| {
+                // SAFETY: guaranteed by the caller; the address is a multiple of 2.
+                u32::from(unsafe { self.chunk(row, chunk).add(2 * column).0.cast::<u16>().read() })
+            };
+            let (line, pair) = (lane / 4, lane % 4 * 2);
+            if TRANSPOSED {
+                element(row + pair, line) | element(row + pair + 1, line) << 16
+            } else {
+                element(row + line, pair) | element(row + line, pair + 1) << 16
+            }
+        })
+    }
+}
+
+/// The tiles of one operand in a multistage pipeline of `COUNT` stages.
+#[derive(Debug, Clone, Copy)]
+pub struct MatrixTiles<T, const ROWS: usize, const COLUMNS: usize, const COUNT: usize> {
+    pub(super) first: MatrixTile<T, ROWS, COLUMNS>,
+}
+
+impl<T: KernelType, const ROWS: usize, const COLUMNS: usize, const COUNT: usize>
+    MatrixTiles<T, ROWS, COLUMNS, COUNT>
+{
+    /// Returns the tile of a pipeline slot.
+    #[inline(always)]
+    pub fn at(&self, slot: PipelineState<COUNT>) -> MatrixTile<T, ROWS, COLUMNS> {
+        MatrixTile::at(self.first.address.add(slot.index() * MatrixTile::<T, ROWS, COLUMNS>::BYTES))
+    }
+}

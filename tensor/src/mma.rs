@@ -1,0 +1,248 @@
+//! GEMM with `mma.sync`, for devices without `wgmma` and for matrices that TMA cannot copy.
+
+use gpu_std::tensor::mma::WarpOperand;
+use gpu_std::tensor::{KMajor, MnMajor};
+use gpu_std::{Kernel, param};
+use half::{bf16, f16};
+use warpsmith_runtime::driver::DevicePtr;
+use warpsmith_runtime::{DeviceCopy, Launch, Result};
+use warpsmith_tensor_kernels::epilogue::EpilogueParams;
+use warpsmith_tensor_kernels::matmul::Sizes;
+use warpsmith_tensor_kernels::mma::{
+    self as kernels, COUNTERS, STEP, shared_bytes, threads, workspace_bytes,
+};
+use warpsmith_tensor_kernels::simt::Strides;
+
+use crate::IMAGE;
+use crate::error::TensorError;
+use crate::matrix::check_rows;
+use crate::schedule::{Schedule, multiprocessors};
+use crate::simt::problem;
+use crate::skinny::Product;
+
+/// Maximum number of blocks per launch.
+const MAX_BLOCKS: u64 = i32::MAX as u64;
+/// Tile sizes, each with the duration of a stage in microseconds if an SM has enough blocks. This and the following
+/// constants are estimates for an H100; only their ratios matter.
+const TILES: [([u32; 2], f64); 4] =
+    [([128, 256], 0.63), ([128, 128], 0.33), ([64, 256], 0.35), ([64, 128], 0.185)];
+/// Tile size for matrices that do not start on 16-byte boundaries.
+const UNALIGNED: [u32; 2] = [128, 128];
+/// Duration of a stage if each of the four parts of an SM has at most one warp, in microseconds.
+const WARP_US: f64 = 0.31;
+/// Cost of a block's prologue and epilogue, in microseconds.
+const BLOCK_US: f64 = 2.0;
+/// Fixed cost of split-K in microseconds, and the elements of partial sums that a block adds per microsecond.
+const ADD: (f64, f64) = (1.5, 17e3);
+
+/// Element types with `mma.sync` kernels: `bf16` and `f16`.
+pub(crate) trait MmaElement: WarpOperand + DeviceCopy {
+    fn launch(plan: Plan<'_, '_, Self>) -> Result<()>;
+}
+
+/// Selects the kernel instance for the layouts of `a` and `b`.
+macro_rules! by_layout {
+    ($plan:ident, $kernel:ident<$ty:ty $(, $const:literal)*>) => {
+        match ($plan.product.a.is_transposed, $plan.product.b.is_transposed) {
+            (false, true) => $plan.launch::<kernels::$kernel<$ty, KMajor, KMajor $(, $const)*>>(),
+            (false, false) => $plan.launch::<kernels::$kernel<$ty, KMajor, MnMajor $(, $const)*>>(),
+            (true, true) => $plan.launch::<kernels::$kernel<$ty, MnMajor, KMajor $(, $const)*>>(),
+            (true, false) => $plan.launch::<kernels::$kernel<$ty, MnMajor, MnMajor $(, $const)*>>(),
+        }
+    };
+}
+
+macro_rules! elements {
+    ($($ty:ty),*) => { $(
+        impl MmaElement for $ty {
+            fn launch(plan: Plan<'_, '_, Self>) -> Result<()> {
+                match (plan.is_aligned, plan.schedule.tile) {
+                    (false, _) => by_layout!(plan, matmul_mma_unaligned<$ty>),
+                    (true, [64, 128]) => by_layout!(plan, matmul_mma<$ty, 64, 128>),
+                    (true, [64, _]) => by_layout!(plan, matmul_mma<$ty, 64, 256>),
+                    (true, [_, 128]) => by_layout!(plan, matmul_mma<$ty, 128, 128>),
+                    (true, _) => by_layout!(plan, matmul_mma<$ty, 128, 256>),
+                }
+            }
+        }
+    )* };
+}
+elements!(bf16, f16);
+
+/// GEMM of matrices that have been checked, with its schedule.
+pub(crate) struct Plan<'a, 'c, T: DeviceCopy> {
+    product: Product<'a, 'c, T, T>,
+    is_aligned: bool,
+    schedule: Schedule,
+}
+
+/// Enqueues the GEMM of matrices that have been checked.
+pub(crate) fn product<T: MmaElement>(product: Product<'_, '_, T, T>) -> Result<()> {
+    let Product { operation, stream, schedule, a, b, c, .. } = &product;
+    let is_aligned = check_rows(operation, "a", a.elements, a.stored)
+        .and_then(|()| check_rows(operation, "b", b.elements, b.stored))
+        .is_ok();
+    let work = Work {
+        sides: [c.rows() as u32, c.columns() as u32],
+        batches: c.planes() as u32,
+        stages: a.columns().div_ceil(STEP) as u32,
+        multiprocessors: multiprocessors(stream.device()).max(1),
+        is_aligned,
+    };
+    let schedule = (*schedule).unwrap_or_else(|| work.schedule());
+    if !work.has(&schedule) {
+        let what = format!("mma.sync kernels do not support {schedule:?}");
+        return Err(TensorError::Schedule { operation, what }.into());
+    }
+    T::launch(Plan { product, is_aligned, schedule })
+}
+
+/// GEMM for which a schedule is selected.
+#[derive(Debug, Clone, Copy)]
+struct Work {
+    /// m and n.
+    sides: [u32; 2],
+    batches: u32,
+    /// Number of stages along K.
+    stages: u32,
+    multiprocessors: u32,
+    is_aligned: bool,
+}
+
+impl Work {
+    /// Returns the schedule with the lowest estimated cost.
+    fn schedule(&self) -> Schedule {
+        let all = TILES
+            .iter()
+            .flat_map(|&(tile, _)| Schedule::SPLIT_K.map(|split_k| Schedule { tile, cluster: 1, split_k }));
+        let all =
+            all.filter(|schedule| self.has(schedule) && (schedule.split_k == 1 || self.is_split(schedule)));
+        let best = all.min_by(|x, y| self.cost(x).total_cmp(&self.cost(y)));
+        best.unwrap_or(Schedule { tile: UNALIGNED, cluster: 1, split_k: 1 })
+    }
+
+    /// Returns whether kernels exist for a schedule.
+    fn has(&self, schedule: &Schedule) -> bool {
+        let Schedule { tile, cluster, split_k } = *schedule;
+        let exists = if self.is_aligned { TILES.iter().any(|of| of.0 == tile) } else { tile == UNALIGNED };
+        exists && cluster == 1 && (split_k == 1 || split_k > 1 && self.tiles(tile) <= COUNTERS as u64)
+    }
+
+    /// Returns whether split-K with this schedule can pay off: each part has several stages, and the blocks fit on the
+    /// device at once. This also limits the workspace.
+    fn is_split(&self, schedule: &Schedule) -> bool {
+        let blocks = self.tiles(schedule.tile) * u64::from(schedule.split_k);
+        self.stages >= 4 * schedule.split_k && blocks <= 2 * u64::from(self.multiprocessors)
+    }
+
+    /// Returns the number of tiles of `c`.
+    fn tiles(&self, [height, width]: [u32; 2]) -> u64 {
+        let [m, n] = self.sides;
+        u64::from(m.div_ceil(height)) * u64::from(n.div_ceil(width)) * u64::from(self.batches)
+    }
+
+    /// Returns the estimated duration in microseconds, without the launch.
+    fn cost(&self, schedule: &Schedule) -> f64 {
+        let Schedule { tile, split_k, .. } = *schedule;
+        let stage = TILES.iter().find(|of| of.0 == tile).map_or(0.0, |of| of.1);
+        let blocks = self.tiles(tile) * u64::from(split_k);
+        let per_multiprocessor = blocks.div_ceil(self.multiprocessors.into()) as f64;
+        let stages = f64::from(self.stages.div_ceil(split_k));
+        let sums = f64::from(tile[0] * tile[1] * split_k);
+        let added = if split_k > 1 { ADD.0 + sums / ADD.1 } else { 0.0 };
+        stages * (per_multiprocessor * stage).max(WARP_US) + BLOCK_US * per_multiprocessor.min(2.0) + added
+    }
+}
+
+/// Parameters of the kernels.
+type Params<T> = (
+    param::Slice<T>,
+    param::Slice<T>,
+    param::SliceMut<T>,
+    param::Optional<param::Slice<T>>,
+    param::PointerMut<u32>,
+    param::Value<Sizes>,
+    param::Value<Strides>,
+    param::Value<EpilogueParams>,
+);
+
+impl<T: DeviceCopy> Plan<'_, '_, T> {
+    fn launch<K: Kernel<Params = Params<T>>>(self) -> Result<()> {
+        let Product { operation, stream, epilogue, a, b, c, .. } = self.product;
+        let Schedule { tile, split_k, .. } = self.schedule;
+        let [rows, columns] = tile.map(|side| side as usize);
+        let (sizes, strides) = problem(&a, &b, &c, STEP as u32);
+        let split_stages = sizes.split_stages.div_ceil(split_k).max(1);
+        // Rounding up the number of stages per part may leave fewer parts.
+        let parts = sizes.split_stages.div_ceil(split_stages).max(1) as usize;
+        let sizes = Sizes { split_stages, ..sizes };
+        let tiles = c.rows().div_ceil(rows) as u64 * c.columns().div_ceil(columns) as u64 * c.planes() as u64;
+        let blocks = tiles * parts as u64;
+        if blocks > MAX_BLOCKS {
+            let what = format!("c has {blocks} tiles and parts of tiles, more than {MAX_BLOCKS}");
+            return Err(TensorError::Shape { operation, what }.into());
+        }
+        let launch =
+            Launch::grid_block(blocks as u32, threads(rows, columns)).shared(shared_bytes(rows, columns));
+        let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
+        let enqueue = |workspace: DevicePtr| {
+            let finish = epilogue.finish();
+            let arguments =
+                (a.elements, b.elements, c.elements, epilogue.bias, workspace, sizes, strides, finish);
+            // SAFETY: the sizes and strides describe the matrices, in the layouts of the kernel instance, which
+            // supports their alignment; the views check that the dimensions are below 2^31. `c` is borrowed
+            // exclusively, the bias has n elements, and there is one block per tile and part. The workspace has room
+            // for the parts, if there are several.
+            unsafe { kernel.launch_unsafe(stream, launch, arguments) }
+        };
+        if parts == 1 {
+            return enqueue(DevicePtr::NULL);
+        }
+        // Sizes are powers of two, so that larger launches rarely need a new allocation.
+        let bytes = workspace_bytes(rows, columns, blocks as usize).next_power_of_two();
+        // SAFETY: the memset and the kernel run on this stream, and the kernel leaves the counters zero.
+        unsafe {
+            stream.with_scratch("matmul_mma", bytes, |memory, is_new| {
+                if is_new {
+                    let (driver, context) = stream.device().driver();
+                    driver.memset(context, memory, 0, size_of::<u32>() * COUNTERS, stream.handle())?;
+                }
+                enqueue(memory)
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schedule(sides: [u32; 2], k: u32, is_aligned: bool) -> ([u32; 2], u32) {
+        let stages = k.div_ceil(STEP as u32);
+        let work = Work { sides, batches: 1, stages, multiprocessors: 132, is_aligned };
+        let Schedule { tile, cluster, split_k } = work.schedule();
+        assert_eq!(cluster, 1);
+        (tile, split_k)
+    }
+
+    #[test]
+    fn tiles_fill_the_device() {
+        assert_eq!(schedule([8192, 8192], 8192, true), ([128, 256], 1));
+        // 33 rows of 17 large tiles would need a fifth wave.
+        assert_eq!(schedule([4104, 4104], 4104, true), ([128, 128], 1));
+        let (_, split_k) = schedule([128, 4096], 4096, true);
+        assert!(split_k > 1);
+        // Split-K does not pay off for a small K.
+        assert_eq!(schedule([128, 4096], 64, true).1, 1);
+        assert_eq!(schedule([8192, 8192], 8192, false), (UNALIGNED, 1));
+        assert!(schedule([128, 1024], 8192, false).1 > 1);
+    }
+
+    #[test]
+    fn there_are_counters_for_all_tiles_of_split_products() {
+        let work =
+            |side| Work { sides: [side; 2], batches: 1, stages: 8, multiprocessors: 132, is_aligned: true };
+        let schedule = Schedule { tile: [128, 128], cluster: 1, split_k: 2 };
+        assert!(work(64 * 128).has(&schedule) && !work(65 * 128).has(&schedule));
+    }
+}
