@@ -1,9 +1,9 @@
 //! The user's file of tuned launches.
 //!
 //! A program opens the file when it first launches on a CUDA device, and its [`LaunchStore`] stores tuned
-//! configurations in that file. The file is `launches.jsonl` in the directory `WARPSMITH_CACHE_DIR`. If the variable is not set, the
-//! directory is `warpsmith` in the user's cache directory (`XDG_CACHE_HOME` or `~/.cache`, `~/Library/Caches`,
-//! `%LOCALAPPDATA%`).
+//! configurations in that file. The file is `launches.jsonl` in the directory `WARPSMITH_CACHE_DIR`. If the variable is
+//! not set, the directory is `warpsmith` in the user's cache directory (`XDG_CACHE_HOME` or `~/.cache`,
+//! `~/Library/Caches`, `%LOCALAPPDATA%`).
 //!
 //! The file contains JSON lines and is append-only. It is read once, when the store is opened. Records that another
 //! process appends later are read by the next process that opens the file. An invalid line is skipped and reported by
