@@ -340,7 +340,9 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
                 at.0.cast::<u32>().write(register);
             }
         };
-        (put(a, 0, 0), put(b, 8, 0), put(c, 0, 1), put(d, 8, 1));
+        for (register, down, right) in [(a, 0, 0), (b, 8, 0), (c, 0, 1), (d, 8, 1)] {
+            put(register, down, right);
+        }
         gpu_or_host!((), crate::warp::sync_warp(!0));
     }
 }
