@@ -17,7 +17,7 @@ pub struct CounterPermission {
 }
 
 impl CounterPermission {
-/// Remedy: permit counters for all users, which requires a reboot, or run the program as an administrator.
+    /// Remedy: permit counters for all users, which requires a reboot, or run the program as an administrator.
     pub const REMEDY: &str = "write `options nvidia NVreg_RestrictProfilingToAdminUsers=0` to /etc/modprobe.d/nvidia.conf and \
                               restart; or run as root, or with CAP_SYS_ADMIN";
 
