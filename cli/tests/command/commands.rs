@@ -149,7 +149,7 @@ fn wrong_use_exits_with_2() {
         // On the emulated device, narrow accesses are not in the search space.
         (
             &["bench", "copy", "--axis", "vector=4"],
-            &["no configuration of copy", "accesses of 16 bytes", "--axis"],
+            &["none of the 8 configurations of copy", "accesses of 16 bytes", "--axis"],
         ),
         (&["bench", "copy", "--precision", "0"], &["--precision", "'0'", "0.5%"]),
         (&["bench", "copy", "--budget", "-1"], &["--budget"]),
@@ -162,7 +162,7 @@ fn wrong_use_exits_with_2() {
         (&["bnch"], &["bnch", "--help"]),
         (&[], &["no command", "--help"]),
         (&["kernels", "nope"], &["unknown kernel \"nope\""]),
-        (&["kernels", "--arch", "sm_7"], &["sm_7", "figures"]),
+        (&["kernels", "--arch", "sm_7"], &["sm_7", "resource usage"]),
         (&["kernels", "--block", "0"], &["block 0"]),
     ] {
         let mut args = args.to_vec();

@@ -408,8 +408,8 @@ fn what_does_not_fit_is_refused() -> Result<()> {
         assert_refused(Csr::from_host(&stream, [2, 3], offsets, columns, &vec![1f32; values]), text);
     };
     make(&[0, 4, 7], &[0; 7], 7, "7 elements exceed the size of a 2 x 3 matrix");
-    make(&[0, 3], &[0; 3], 3, "2 rows have 3");
-    make(&[0, 1, 3], &[0; 3], 2, "3 columns and 2 values");
+    make(&[0, 3], &[0; 3], 3, "2 rows need 3");
+    make(&[0, 1, 3], &[0; 3], 2, "3 column indices but 2 values");
     make(&[0, 1, 3], &[0, 1, 3], 3, "the column index of element 2");
     make(&[0, 2, 1], &[0], 1, "offset 1 is 2");
     let elsewhere = Device::with_driver(EmulatedDriver::builder().memory(1 << 20).build(), 0)?;
