@@ -176,7 +176,7 @@ const CHECKS = {
     assert(performance.now() - drawing < 3000, performance.now() - drawing);
     await page.close();
     const less = await TracePage.open(reduced);
-    assert(less.texts(".notice").join().includes("are joined with their neighbors"), less.texts(".notice"));
+    assert(less.texts(".notice").join().includes("are merged with their neighbors"), less.texts(".notice"));
     assert(less.window.document.getElementById("timeline").slices <= facts.most, "as many as a page has");
     assert(less.inked() > 1000, "they are drawn");
     await less.close();
