@@ -312,7 +312,7 @@ impl Communicator {
                     found: other.device().id(),
                     expected: self.device().id(),
                     beside: "the stream",
-                    remedy: "copy the tensor there first",
+                    remedy: "copy it there first",
                 });
             }
         }

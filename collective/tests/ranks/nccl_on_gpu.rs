@@ -10,7 +10,7 @@ use crate::nccl_work::{gpu, replay, streams, work};
 use crate::support::timeout;
 
 #[test]
-#[ignore = "is not supported on the emulated device"]
+#[ignore = "needs a GPU"]
 fn a_world_of_one_works() {
     let streams = streams(1);
     let mut ranks = Communicator::init_all(&streams, &timeout(60_000)).expect("NCCL").remove(0);
@@ -32,7 +32,7 @@ fn a_world_of_one_works() {
 }
 
 #[test]
-#[ignore = "is not supported on the emulated device"]
+#[ignore = "needs a GPU"]
 fn one_gpu_twice_is_refused() {
     let device = gpu(0);
     let streams = [Stream::new(&device).expect("a stream"), Stream::new(&device).expect("a stream")];

@@ -407,7 +407,7 @@ fn arguments_that_do_not_fit_are_named() {
 
         let elsewhere = &streams(1)[0];
         let mut other = DeviceBuffer::from_host(elsewhere, &[0.0f32; 4]).expect("a buffer");
-        let error = ranks.broadcast(0, &mut other).expect_err("belongs to another device");
+        let error = ranks.broadcast(0, &mut other).expect_err("of another device");
         assert!(
             error.to_string().starts_with("broadcast: a buffer is on cpu:0, but the stream is on cpu"),
             "{error}"

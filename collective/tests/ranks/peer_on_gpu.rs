@@ -87,12 +87,12 @@ macro_rules! peer_tests {
 pub(crate) use peer_tests;
 
 peer_tests! {
-    "is not supported on the emulated device",
+    "needs a GPU",
     streams(), options(), init, symmetric: [9001, 3_000_001], launches: [1000, 1000]
 }
 
 #[test]
-#[ignore = "is not supported on the emulated device"]
+#[ignore = "needs a GPU"]
 fn processes_read_each_others_elements() {
     if let Some(this) = Rank::this() {
         let mut ranks = init(&this);
@@ -113,7 +113,7 @@ fn processes_read_each_others_elements() {
 }
 
 #[test]
-#[ignore = "is not supported on the emulated device"]
+#[ignore = "needs a GPU"]
 fn events_pass_between_processes() {
     if let Some(this) = Rank::this() {
         return events_pass(&this, &gpu(0));
@@ -122,7 +122,7 @@ fn events_pass_between_processes() {
 }
 
 #[test]
-#[ignore = "is not supported on the emulated device"]
+#[ignore = "needs a GPU"]
 fn a_hundred_communicators_leave_nothing() {
     let streams = streams();
     let free = || streams[0].device().memory_info().expect("the memory").free;

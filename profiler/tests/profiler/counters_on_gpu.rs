@@ -34,7 +34,7 @@ fn complete(report: &CounterReport) {
 }
 
 #[test]
-#[ignore = "is not supported on the emulated device"]
+#[ignore = "needs a GPU"]
 fn a_kernel_has_its_counters() {
     only_alone!();
     let (device, stream, empty, spin) = fixture();
@@ -56,7 +56,7 @@ fn a_kernel_has_its_counters() {
 }
 
 #[test]
-#[ignore = "is not supported on the emulated device"]
+#[ignore = "needs a GPU"]
 fn graphs_are_left_out_and_run() {
     only_alone!();
     let (device, stream, _, spin) = fixture();
@@ -74,7 +74,7 @@ fn graphs_are_left_out_and_run() {
 }
 
 #[test]
-#[ignore = "is not supported on the emulated device"]
+#[ignore = "needs a GPU"]
 fn counting_disturbs_no_capture() {
     only_alone!();
     let (device, _, _, spin) = fixture();
@@ -96,7 +96,7 @@ fn counting_disturbs_no_capture() {
 }
 
 #[test]
-#[ignore = "is not supported on the emulated device"]
+#[ignore = "needs a GPU"]
 fn threads_and_streams_have_their_own_counters() {
     only_alone!();
     let (device, _, empty, spin) = fixture();
@@ -122,7 +122,7 @@ fn threads_and_streams_have_their_own_counters() {
 }
 
 #[test]
-#[ignore = "is not supported on the emulated device"]
+#[ignore = "needs a GPU"]
 fn profiler_and_counters_take_turns() {
     only_alone!();
     let (device, stream, _, spin) = fixture();
@@ -147,7 +147,7 @@ fn profiler_and_counters_take_turns() {
 }
 
 #[test]
-#[ignore = "is not supported on the emulated device"]
+#[ignore = "needs a GPU"]
 fn a_device_may_close_while_it_is_counted_on() {
     only_alone!();
     let counters = Counters::start(CounterOptions::default()).unwrap();
