@@ -114,37 +114,3 @@ fn host<T: WarpOperand>(mut sums: [f32; 4], a: [u32; 4], b: [u32; 2]) -> [f32; 4
     }
     sums
 }
-
-/// Transposes an 8 x 8 matrix of 16-bit elements (`movmatrix`). Each lane passes and receives elements `2 * (lane % 4)`
-/// and the next of row `lane / 4`, packed with the first in the low half. Sums of [`mma`] that are packed to 16 bits are
-/// such a matrix, and its transpose is a register of operand `b`.
-///
-/// # Safety
-///
-/// All 32 lanes of the warp must call it together, on compute capability 8.0 or later.
-#[inline(always)]
-#[track_caller]
-#[must_use]
-pub unsafe fn transpose(elements: u32) -> u32 {
-    #[cfg(target_arch = "nvptx64")]
-    {
-        let transposed: u32;
-        // SAFETY: guaranteed by the caller; the instruction accesses only registers.
-        unsafe {
-            core::arch::asm!(
-                "movmatrix.sync.aligned.m8n8.trans.b16 {0}, {1};",
-                out(reg32) transposed, in(reg32) elements, options(nomem, nostack)
-            );
-        }
-        transposed
-    }
-    #[cfg(not(target_arch = "nvptx64"))]
-    {
-        let lane = crate::warp::lane_id();
-        let all = crate::host::collective::warp_exchange(!0, "movmatrix", u64::from(elements)).values;
-        let element = |row: u32, column: u32| {
-            (all[(4 * row + column / 2) as usize] >> (16 * (column % 2)) & 0xffff) as u32
-        };
-        element(2 * (lane % 4), lane / 4) | element(2 * (lane % 4) + 1, lane / 4) << 16
-    }
-}

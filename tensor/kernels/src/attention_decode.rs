@@ -17,7 +17,7 @@ use core::array::from_fn;
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
 use gpu_std::shared::{commit_copies, dynamic_aligned, wait_copies, wait_copies_leaving};
-use gpu_std::tensor::mma::{WarpOperand, mma, transpose};
+use gpu_std::tensor::mma::{WarpOperand, mma};
 use gpu_std::tensor::{Half, MatrixTiles, PipelineState, SharedMemory};
 use gpu_std::vectorized::{each, load, load_or, store};
 
@@ -402,8 +402,7 @@ impl<T: WarpOperand + Half> Keys<'_, T> {
             let mut probabilities = [[0; 2]; GROUPS];
             each::<GROUPS>(|group| {
                 let [a, b, c, d] = partial.probabilities(group, scores[group], shape.scale);
-                // SAFETY: all lanes of the warp call it together.
-                probabilities[group] = unsafe { [transpose(T::pack(a, b)), transpose(T::pack(c, d))] };
+                probabilities[group] = [transposed(T::pack(a, b)), transposed(T::pack(c, d))];
             });
             each::<STEPS>(|j| {
                 // SAFETY: as above.
@@ -419,6 +418,16 @@ impl<T: WarpOperand + Half> Keys<'_, T> {
         }
         partial
     }
+}
+
+/// Transposes an 8 x 8 matrix of 16-bit elements, of which each lane has elements `2 * (lane % 4)` and the next of row
+/// `lane / 4`. Packed sums of [`mma`] are such a matrix, and its transpose is a register of an operand.
+#[inline(always)]
+fn transposed(elements: u32) -> u32 {
+    let lane = warp::lane_id();
+    let (row, pair) = (lane / 4, 2 * (lane % 4));
+    let element = |i: u32| warp::shuffle(!0, elements, 4 * i + row / 2) >> (16 * (row % 2)) & 0xffff;
+    element(pair) | element(pair + 1) << 16
 }
 
 /// Queries of a unit, as operands of [`mma`]: 16 elements of eight heads per operand.
