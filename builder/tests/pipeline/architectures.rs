@@ -1,4 +1,4 @@
-//! Machine code of the GEMM kernels for architectures that load their PTX for `sm_80`.
+//! Machine code of the GEMM and attention kernels for architectures that load their PTX for `sm_80`.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -26,9 +26,19 @@ fn of_one_type(ptx: &str) -> String {
 
 #[test]
 fn products_with_mma_compile_for_all_architectures_without_spills() {
+    compiles_without_spills(".mma.", 20);
+}
+
+#[test]
+fn attention_for_decoding_compiles_for_all_architectures_without_spills() {
+    compiles_without_spills(".attention_decode.", 6);
+}
+
+/// Fails if one of the `count` kernels in a module does not compile for an architecture, or spills registers.
+fn compiles_without_spills(module: &str, count: usize) {
     let ptxas = toolchain::find_cuda_tools().ptxas.expect("ptxas is installed").path;
-    let input = folders("architectures").out_dir.join("mma.ptx");
-    std::fs::write(&input, of_one_type(&ptx_of(tensor_image(), "sm_80", ".mma."))).unwrap();
+    let input = folders("architectures").out_dir.join(format!("kernels{module}ptx"));
+    std::fs::write(&input, of_one_type(&ptx_of(tensor_image(), "sm_80", module))).unwrap();
     let help = Command::new(&ptxas).arg("--help").output().unwrap().stdout;
     let help = String::from_utf8_lossy(&help);
     let later = LATER_ARCHS.into_iter().filter(|arch| help.contains(&format!("'{arch}'")));
@@ -45,7 +55,7 @@ fn products_with_mma_compile_for_all_architectures_without_spills() {
             assert!(output.status.success(), "{arch}: {report}");
             let of_kernels: Vec<&str> =
                 report.lines().filter(|line| line.contains("bytes stack frame")).collect();
-            assert_eq!(of_kernels.len(), 20, "{arch}: {report}");
+            assert_eq!(of_kernels.len(), count, "{arch}: {report}");
             for line in of_kernels {
                 assert_eq!(
                     line.trim(),
