@@ -255,7 +255,8 @@ fn sequences_share_pages() {
     let case = Case::new(64, &[64, 50, 64], 64).heads([2, 1]).paged(16);
     let mut data = Data::<bf16>::random(&case);
     data.table.copy_within(0..3, 4);
-    data.table[8..].fill(data.table[0]);
+    let first = data.table[0];
+    data.table[8..].fill(first);
     let data = data.poisoned();
     data.check(&data.attend(&Stream::new(&under_test::device()).unwrap()));
 }
