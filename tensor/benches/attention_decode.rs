@@ -1,7 +1,7 @@
 //! Benchmark of attention for decoding: one query per sequence, 32 heads of `q` that share 8 heads of `k` and `v`, 128
 //! elements per head, `bf16`.
 //!
-//! Each figure is the time per call in a graph of several calls, which use different caches in turns, so that a call
+//! Each figure is the time per call in a graph of several calls, whose caches differ, so that a call
 //! does not find its cache in the L2 cache. The read probe reads the same bytes in the same way. Both alternate, and
 //! each figure is the median of the rounds.
 //!

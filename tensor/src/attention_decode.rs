@@ -79,8 +79,7 @@ macro_rules! elements {
                     (64, _) => call.run::<kernels::attention_decode<$ty, 64, 2>>(),
                     (128, 1) => call.run::<kernels::attention_decode<$ty, 128, 1>>(),
                     (128, _) => call.run::<kernels::attention_decode<$ty, 128, 2>>(),
-                    (_, 1) => call.run::<kernels::attention_decode<$ty, 256, 1>>(),
-                    (_, _) => call.run::<kernels::attention_decode<$ty, 256, 2>>(),
+                    (_, _) => call.run::<kernels::attention_decode_256<$ty>>(),
                 }
             }
         }
@@ -97,7 +96,7 @@ elements!(bf16, f16);
 /// | `cache.k`, `cache.v` | see [`KvCache`] | each is shared by the same number of consecutive heads of `q` | see [`KvCache`] |
 ///
 /// A row has 64, 128 or 256 elements. Each operand can have its own layout. Up to 16 heads of `q` that share a head of
-/// `k` and `v` read it once. The keys of a sequence are split over blocks, whose number depends on the capacity. NaN in
+/// `k` and `v` read it once, or up to 8 heads of 256 elements. The keys of a sequence are split over blocks, whose number depends on the capacity. NaN in
 /// a row of `k` or `v` propagates to the queries of the sequence.
 ///
 /// ```
@@ -240,7 +239,7 @@ impl<T: DecodeElement> Call<'_, '_, T> {
 
     /// Number of column groups per unit.
     fn groups(&self) -> u32 {
-        if self.group() > GROUP { 2 } else { 1 }
+        if self.group() > GROUP && self.q.extents.dim < 256 { 2 } else { 1 }
     }
 
     fn run<K: Kernel<Params = Params<T>>>(self) -> Result<()> {
@@ -248,7 +247,7 @@ impl<T: DecodeElement> Call<'_, '_, T> {
         let Self { stream, scale, q, k, v, lengths, pages, out } = self;
         let (of_q, of_k, dim) = (q.extents, k.extents, q.extents.dim);
         let (pages_of_sequence, table_pitch) =
-            pages.map_or((1, 0), |pages| (pages.columns(), pages.row_stride() as u32));
+            pages.map_or((1, 0), |pages| (pages.columns(), pages.row_stride() as u64));
         let capacity = (pages_of_sequence * of_k.rows) as u32;
         let units = (of_q.planes * of_k.heads) as u64 * u64::from(group.div_ceil(GROUP * groups));
         let work =
@@ -266,8 +265,8 @@ impl<T: DecodeElement> Call<'_, '_, T> {
             capacity,
             planes: of_k.planes as u32,
             plane_tiles: (of_k.rows as u32).div_ceil(TILE),
-            table_pitch,
             scale: factor(scale),
+            table_pitch,
             q: strides(&of_q),
             out: strides(&out.extents),
             k: strides(&of_k),

@@ -80,10 +80,10 @@ pub struct DecodeShape {
     pub planes: u32,
     /// Number of tiles per plane of k and v. The rows of a plane are a multiple of [`TILE`] if there is a block table.
     pub plane_tiles: u32,
-    /// Row stride of the block table.
-    pub table_pitch: u32,
     /// Softmax scale times log2(e); positive.
     pub scale: f32,
+    /// Row stride of the block table.
+    pub table_pitch: u64,
     /// Strides of q.
     pub q: HeadStrides,
     /// Strides of `out`.
@@ -113,7 +113,7 @@ pub struct DecodeShape {
 ///   after the launch. Nothing else may use the workspace during the launch.
 #[kernel(
     types(T = bf16, f16),
-    consts(DIM = 64, 128, 256; GROUPS = 1, 2),
+    consts(DIM = 64, 128; GROUPS = 1, 2),
     arch = 80,
     block(threads(DIM)),
     no_panic
@@ -134,13 +134,35 @@ pub unsafe fn attention_decode<T: WarpOperand + Half, const DIM: usize, const GR
     unsafe {
         match const { DIM } {
             64 => decode::<T, 64, 4, GROUPS, 64>(operands, out),
-            128 => decode::<T, 128, 8, GROUPS, 64>(operands, out),
-            _ => decode::<T, 256, 16, GROUPS, 32>(operands, out),
+            _ => decode::<T, 128, 8, GROUPS, 64>(operands, out),
         }
     }
 }
 
-/// Parameters of the kernel.
+/// Like [`attention_decode()`], but with heads of 256 elements, and one column group. The sums of a second one would not
+/// fit in registers.
+///
+/// # Safety
+///
+/// The requirements of [`attention_decode()`] apply.
+#[kernel(types(T = bf16, f16), arch = 80, block(threads(256)), no_panic)]
+#[allow(clippy::too_many_arguments, reason = "they are a kernel's")]
+pub unsafe fn attention_decode_256<T: WarpOperand + Half>(
+    q: &[T],
+    k: &[T],
+    v: &[T],
+    out: DisjointMut<T>,
+    lengths: &[u32],
+    table: Option<&[u32]>,
+    workspace: *mut u32,
+    shape: DecodeShape,
+) {
+    let operands = Operands { q, k, v, lengths, table, workspace, shape };
+    // SAFETY: guaranteed by the caller.
+    unsafe { decode::<T, 256, 16, 1, 32>(operands, out) }
+}
+
+/// Parameters of the kernels.
 #[derive(Clone, Copy)]
 struct Operands<'a, T> {
     q: &'a [T],
@@ -152,7 +174,7 @@ struct Operands<'a, T> {
     shape: DecodeShape,
 }
 
-/// Body of the kernel for heads of `DIM = 16 * STEPS` elements and blocks of `ROWS / 16` warps.
+/// Body of the kernels for heads of `DIM = 16 * STEPS` elements and blocks of `ROWS / 16` warps.
 ///
 /// # Safety
 ///
@@ -214,7 +236,7 @@ unsafe fn decode<T, const DIM: usize, const STEPS: usize, const GROUPS: usize, c
         return;
     }
     // SAFETY: this is the counter of the unit, and all threads of all its blocks call it.
-    if !unsafe { is_last(operands.workspace.wrapping_add(unit.index as usize), blocks) } {
+    if !unsafe { is_last(|| operands.workspace.wrapping_add(unit.index as usize), blocks) } {
         return;
     }
     let mut i = thread::thread_idx_x();
@@ -287,7 +309,7 @@ impl<T: WarpOperand + Half> Keys<'_, T> {
         let shape = &self.operands.shape;
         let Some(table) = self.operands.table else { return (self.unit.sequence, TILE * tile) };
         let (page, in_page) = divide(tile, shape.plane_tiles);
-        let at = u64::from(self.unit.sequence) * u64::from(shape.table_pitch) + u64::from(page);
+        let at = u64::from(self.unit.sequence) * shape.table_pitch + u64::from(page);
         // SAFETY: the table contains the pages of all tiles, and nothing writes it during the launch.
         let [plane] = unsafe {
             load_or::<u32, 1, true>(table.as_ptr().wrapping_add(at as usize), tile < self.end, [u32::MAX])

@@ -308,7 +308,7 @@ impl Partial {
             unsafe { store(self.sums(self.part, i, j), sums[i as usize][j as usize]) };
         }));
         // SAFETY: this is the counter of the tile, and all threads of all its blocks call it.
-        if !unsafe { is_last(self.workspace.wrapping_add(self.tile as usize), self.parts) } {
+        if !unsafe { is_last(|| self.workspace.wrapping_add(self.tile as usize), self.parts) } {
             return false;
         }
         *sums = [[[0.0; 4]; COLUMNS]; MATRICES];
@@ -341,16 +341,16 @@ impl Partial {
 ///
 /// # Safety
 ///
-/// All threads of the blocks must call it. `arrived` must be a counter in global memory that is 0 and that nothing else
-/// accesses. It is 0 again when all blocks have called it.
+/// All threads of the blocks must call it. `arrived` must return a counter in global memory that is 0 and that nothing
+/// else accesses. It is 0 again when all blocks have called it.
 #[inline(always)]
-pub(crate) unsafe fn is_last(arrived: *mut u32, count: u32) -> bool {
+pub(crate) unsafe fn is_last(arrived: impl FnOnce() -> *mut u32, count: u32) -> bool {
     // All threads have written before this barrier.
     thread::sync_threads();
     let mut last = false;
     if thread::thread_idx_x() == 0 {
         // SAFETY: guaranteed by the caller.
-        let arrived = unsafe { Atomic::<u32, Device>::from_ptr(arrived) };
+        let arrived = unsafe { Atomic::<u32, Device>::from_ptr(arrived()) };
         // Releases the writes of this block, and acquires those of the blocks that arrived earlier.
         last = arrived.fetch_add(1, Ordering::AcqRel) == count - 1;
         if last {
