@@ -1,9 +1,9 @@
 //! Benchmark of attention for decoding: one query per sequence, 32 heads of `q` that share 8 heads of `k` and `v`, 128
 //! elements per head, `bf16`.
 //!
-//! Each figure is the time per call in a graph of several calls, whose caches differ, so that a call
-//! does not find its cache in the L2 cache. The read probe reads the same bytes in the same way. Both alternate, and
-//! each figure is the median of the rounds.
+//! Each figure is the time per call in a graph of several calls, whose caches differ, so that no call finds its cache in
+//! the L2 cache. The read probe reads the same bytes in the same way. Both alternate, and each figure is the median of
+//! the rounds.
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device; the emulated device runs only a short sequence. Arguments are cases of the
 //! form `SEQUENCES:KEYS:CACHE`, where the cache is `contiguous` or `paged` with a page size, such as `16:8192:paged16`.

@@ -158,8 +158,8 @@ pub const READ_THREADS: u32 = 256;
 /// Number of 16-byte loads that each thread of [`read_rate()`] issues at once.
 const READS: usize = 8;
 
-/// Reads all whole chunks of 32 KiB of `x`, in order to measure the rate of the memory. The chunks of the blocks are interleaved.
-/// `out` receives an exclusive or if it is `u32::MAX`, so that the loads are not removed.
+/// Reads all whole chunks of 32 KiB of `x`, in order to measure the rate of the memory. The chunks of the blocks are
+/// interleaved. `out` receives an exclusive or if it is `u32::MAX`, so that the loads are not removed.
 ///
 /// # Safety
 ///
