@@ -10,7 +10,7 @@ use warpsmith_runtime::Error;
 pub enum OpError {
     /// Arrays of one operation have different lengths.
     #[error(
-        "{operation}: {first_name} has {first} elements, but {second_name} has {second}; pass slices of one length"
+        "{operation}: {first_name} has {first} elements, but {second_name} has {second}; pass slices of equal length"
     )]
     LengthMismatch {
         /// The operation.
@@ -69,7 +69,8 @@ pub enum OpError {
 
     /// A scatter contains the same index more than once.
     #[error(
-        "index {index} occurs more than once: two elements would be written to one place; pass each index once"
+        "index {index} occurs more than once, so two elements would be written to the same position; pass each index \
+         once"
     )]
     DuplicateIndex {
         /// The smallest index that occurs more than once.
@@ -77,7 +78,7 @@ pub enum OpError {
     },
 
     /// A minimum, maximum, argmin or argmax over zero elements was requested.
-    #[error("{operation} of zero elements does not exist; pass at least one element")]
+    #[error("{operation} is undefined for zero elements; pass at least one element")]
     Empty {
         /// The operation.
         operation: &'static str,
@@ -103,7 +104,8 @@ pub enum OpError {
 
     /// The configuration names an instance that is not compiled.
     #[error(
-        "{kernel} for {dtype} is not compiled with items={items}, vector={vector}; there are items/vector {}",
+        "{kernel} for {dtype} is not compiled with items={items}, vector={vector}; use one of these items/vector \
+         pairs: {}",
         list(available)
     )]
     NoSuchVariant {
@@ -120,7 +122,9 @@ pub enum OpError {
     },
 
     /// The string is not a valid grid rule.
-    #[error("`{0}` is not a grid rule; use auto, waves:N or blocks:N with N from 1, for example waves:4")]
+    #[error(
+        "`{0}` is not a grid rule; use auto, waves:N or blocks:N with N of at least 1, for example waves:4"
+    )]
     GridRule(String),
 }
 

@@ -288,7 +288,8 @@ impl PtxBuilder {
             let watched = vec![ready_made.join(file.file_name().unwrap_or_default())];
             return Ok(Some(BuiltImage { file, watched, ..BuiltImage::default() }));
         }
-        let reason = "this package was made without its GPU image; `cargo xtask package` of its repository makes one with it";
+        let reason = "this package was packed without its GPU image; run `cargo xtask package` in its repository to \
+                      pack it with the image";
         if is_set(REQUIRE) {
             return Err(Error::ImageRequired { reason: reason.to_owned() });
         }
@@ -332,7 +333,8 @@ impl PtxBuilder {
         let search = toolchain::find_device_toolchain();
         let Some(tools) = &search.found else {
             let reason = format!(
-                "no compiler for the GPU side was found; install one with: {setup} (a command of the package warpsmith-cli)"
+                "no compiler for GPU code was found; install one with: {setup} (a command of the package \
+                 warpsmith-cli)"
             );
             if is_set(REQUIRE) {
                 return Err(Error::ImageRequired {
@@ -511,7 +513,8 @@ impl PtxBuilder {
         warnings.extend(cuda.relative.iter().map(|place| format!("{}: {}", place.candidate, place.reason)));
         if cuda.ptxas.is_none() {
             warnings.push(format!(
-                "ptxas was not found: {package} has PTX only, not assembled and not checked; install it with: {}",
+                "ptxas was not found: {package} contains only PTX, which was neither assembled nor checked; install \
+                 ptxas with: {}",
                 toolchain::SETUP_COMMAND
             ));
         }

@@ -23,7 +23,7 @@ pub enum Error {
     },
 
     /// A manifest is not a package manifest.
-    #[error("{} is not the manifest of a package: {message}", path.display())]
+    #[error("{} is not a package manifest: {message}", path.display())]
     Manifest {
         /// Path of the manifest.
         path: PathBuf,
@@ -56,12 +56,12 @@ pub enum Error {
     },
 
     /// `WARPSMITH_GPU_DEBUG` has an invalid value.
-    #[error("WARPSMITH_GPU_DEBUG is {0:?}: write none, lines or full")]
+    #[error("invalid value {0:?} for WARPSMITH_GPU_DEBUG: use none, lines or full")]
     UnknownDebugInfo(String),
 
     /// `WARPSMITH_GPU_ARCHS` has an invalid value.
     #[error(
-        "WARPSMITH_GPU_ARCHS is {value:?}, and {word:?} is not an architecture: write all, native, none, or a list such as sm_80,sm_90a"
+        "WARPSMITH_GPU_ARCHS is {value:?}, and {word:?} is not an architecture: use all, native, none, or a list such as sm_80,sm_90a"
     )]
     BadArchs {
         /// Value of the variable.
@@ -94,8 +94,8 @@ pub enum Error {
 
     /// Two crates of the graph define the same symbol.
     #[error(
-        "two crates define the symbol `{symbol}`: kernels (and #[no_mangle] functions) of the kernel crate \
-         and its dependencies share one name space; rename one of them"
+        "two crates define the symbol `{symbol}`: kernels (and #[no_mangle] functions) in the kernel crate and its \
+         dependencies share one namespace; rename one of them"
     )]
     DuplicateSymbol {
         /// Duplicate symbol.
@@ -116,8 +116,8 @@ pub enum Error {
     /// A PTX `.param` of an entry differs from the parameter that `#[kernel]` recorded, which is the one that a launch
     /// passes.
     #[error(
-        "kernel `{kernel}`: {parameter} is {recorded} in the source and {found} in the PTX, so that launches would \
-         pass wrong arguments; pass a type whose layout both compilers agree on (`repr(C)`, not of size 0)"
+        "kernel `{kernel}`: {parameter} is {recorded} in the source but {found} in the PTX, so launches would pass \
+         wrong arguments; use a parameter type with the same layout for both compilers (`repr(C)`, not zero-sized)"
     )]
     ParameterMismatch {
         /// Kernel name.
@@ -132,8 +132,8 @@ pub enum Error {
 
     /// A kernel marked `no_panic` can panic.
     #[error(
-        "the compiler cannot rule out {} of a `#[kernel(no_panic)]`:{}\nindex with `get` or use an iterator, compare the \
-         index with the length before, or leave `no_panic` out",
+        "the compiler cannot rule out {} in a `#[kernel(no_panic)]`:{}\nindex with `get`, use an iterator, compare \
+         the index with the length first, or remove `no_panic`",
         if panics.len() == 1 { "a panic" } else { "panics" },
         list(panics)
     )]
@@ -143,7 +143,7 @@ pub enum Error {
     },
 
     /// ptxas would serialize a kernel's `wgmma` instructions, or spills the kernel's registers.
-    #[error("the tensor cores would wait in {}:{}", if kernels.len() == 1 { "a kernel" } else { "kernels" }, list(kernels))]
+    #[error("the tensor cores would stall in {}:{}", if kernels.len() == 1 { "a kernel" } else { "kernels" }, list(kernels))]
     Wgmma {
         /// Affected kernels, one item each: kernel, architecture, cause and remedy.
         kernels: Vec<String>,
@@ -151,7 +151,8 @@ pub enum Error {
 
     /// libdevice is required but missing.
     #[error(
-        "kernel `{kernel}` calls `{function}`{}, which is in NVIDIA's libdevice.10.bc, and that was not found.\n{how}",
+        "kernel `{kernel}` calls `{function}`{}, but NVIDIA's libdevice.10.bc, which defines it, was not \
+         found.\n{how}",
         if function.starts_with("__nv_fmod") { " (for `%` of floats)" } else { "" }
     )]
     NoLibdevice {
@@ -165,7 +166,7 @@ pub enum Error {
 
     /// libcudadevrt is required but missing.
     #[error(
-        "kernel `{kernel}` calls `{function}`, which is in NVIDIA's libcudadevrt.a, and that was not found.\n{how}"
+        "kernel `{kernel}` calls `{function}`, but NVIDIA's libcudadevrt.a, which defines it, was not found.\n{how}"
     )]
     NoDeviceRuntime {
         /// Kernel that reaches the function.
@@ -177,7 +178,8 @@ pub enum Error {
     },
 
     /// libcudadevrt is truncated, or is a different file.
-    #[error("{} is not a complete library: reinstall the CUDA tools, or name other ones in WARPSMITH_CUDA_TOOLS", path.display())]
+    #[error("{} is not a complete library: reinstall the CUDA tools, or set WARPSMITH_CUDA_TOOLS to another \
+             installation", path.display())]
     DamagedDeviceRuntime {
         /// Path of the file.
         path: PathBuf,
@@ -185,7 +187,8 @@ pub enum Error {
 
     /// LLVM cannot generate code for an operation on a GPU.
     #[error(
-        "kernel `{kernel}`: LLVM has no code for {what} on a GPU; use a function of gpu_std::math, or other types{places}"
+        "kernel `{kernel}`: LLVM cannot generate GPU code for {what}; use a function from gpu_std::math, or other \
+         types{places}"
     )]
     NoCode {
         /// Kernel that reaches the operation.
@@ -198,7 +201,7 @@ pub enum Error {
 
     /// Kernels need more stack than a thread can allocate.
     #[error(
-        "{} more stack than a thread can have on a GPU, 512 KiB:{}\nput large arrays into buffers",
+        "{} more stack than the GPU's maximum of 512 KiB per thread:{}\nput large arrays into buffers",
         if kernels.len() == 1 { "a kernel needs" } else { "kernels need" },
         list(kernels)
     )]
@@ -219,7 +222,7 @@ pub enum Error {
     },
 
     /// An image report is damaged, or was written by a different version of the builder.
-    #[error("the report of an image, {}, {problem}", path.display())]
+    #[error("the image report {} {problem}", path.display())]
     Report {
         /// Path of the report.
         path: PathBuf,
@@ -268,7 +271,7 @@ fn remedy(diagnostics: &str) -> &'static str {
     };
     match (is_missing("std"), is_missing("alloc")) {
         (true, _) => "\nkernel crates are no_std: use core, or alloc through PtxBuilder::alloc",
-        (_, true) => "\nalloc is compiled for kernel crates whose build script calls PtxBuilder::alloc",
+        (_, true) => "\nalloc is available only in kernel crates whose build script calls PtxBuilder::alloc",
         _ => "",
     }
 }

@@ -14,7 +14,7 @@ fn is_provided(name: &str) -> bool {
     PROVIDED.contains(&name) || is_device_runtime(name)
 }
 
-/// Checks the text `ptx` of a module made from `linked`.
+/// Returns an error if `ptx`, the PTX compiled from `linked`, calls a function that is not defined.
 pub fn check(ptx: &str, linked: &Linked) -> Result<(), Error> {
     let missing = missing(ptx);
     if missing.is_empty() {

@@ -124,12 +124,12 @@ impl ImageReport {
         }
         let bytes = fs::read(path).map_err(Error::io("cannot read", path))?;
         let problem = |problem| Error::Report { path: path.to_owned(), problem };
-        let damaged = |error| problem(format!("is damaged ({error}): remove it, and build again"));
+        let damaged = |error| problem(format!("is damaged ({error}): remove the file and build again"));
         match serde_json::from_slice(&bytes).map_err(damaged)? {
             Version { schema: SCHEMA } => serde_json::from_slice(&bytes).map_err(damaged),
             Version { schema } => Err(problem(format!(
-                "has format {schema}, and this is a reader of format {SCHEMA}: use the `warpsmith` command of the version \
-                 that the package builds with, or remove it and build again"
+                "has format {schema}, but this version reads format {SCHEMA}: use the `warpsmith` command of the \
+                 version that the package builds with, or remove the file and build again"
             ))),
         }
     }
@@ -182,7 +182,7 @@ mod tests {
         {
             fs::write(&path, text).unwrap();
             let error = ImageReport::all(&target).unwrap_err().to_string();
-            let named = [path.to_str().unwrap(), words, "remove it"];
+            let named = [path.to_str().unwrap(), words, "remove the file"];
             assert!(named.iter().all(|words| error.contains(words)), "{error}");
         }
         fs::remove_dir_all(target).unwrap();

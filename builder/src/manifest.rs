@@ -34,7 +34,7 @@ impl Manifest {
         let manifest = Manifest { folder, table };
         match manifest.package().and_then(|package| package.get("name")).and_then(Value::as_str) {
             Some(_) => Ok(manifest),
-            None => Err(wrong("it has no package with a name".to_owned())),
+            None => Err(wrong("it has no `[package]` with a name".to_owned())),
         }
     }
 
@@ -297,9 +297,9 @@ mod tests {
     #[test]
     fn what_is_no_package_is_named() {
         for (number, (text, words)) in [
-            ("[workspace]\n", "no package with a name"),
+            ("[workspace]\n", "not a package manifest"),
             ("[package\nname = \"k\"", "line 1"),
-            ("package = 3", "no package"),
+            ("package = 3", "not a package manifest"),
         ]
         .into_iter()
         .enumerate()

@@ -80,7 +80,7 @@ mod tests {
         let kernels = [Kernel { symbol: "k".to_owned(), ..Kernel::default() }];
         let error = Error::Tool { tool: "llc".to_owned(), input: "k".to_owned(), message: CRASH.to_owned() };
         let text = explain(error, &kernels, || Ok(ir.to_owned())).to_string();
-        assert!(text.starts_with("kernel `k`: LLVM has no code for `llvm.sin.f32` on a GPU"), "{text}");
+        assert!(text.starts_with("kernel `k`: LLVM cannot generate GPU code for `llvm.sin.f32`"), "{text}");
         assert!(text.contains("src/lib.rs:7:5") && !text.contains("Stack dump"), "{text}");
     }
 

@@ -314,7 +314,7 @@ mod tests {
             (&[(SliceMut, 4, 4), (Value, 12, 4)], "kernel parameter 3 is missing"),
             (
                 &[(SliceMut, 4, 4), (Value, 12, 4), (Value, 1, 1), (Value, 0, 1)],
-                "parameter 3, a value, is 0 bytes aligned to 1 in the source and missing in the PTX",
+                "parameter 3, a value, is 0 bytes aligned to 1 in the source but missing in the PTX",
             ),
         ];
         for (params, text) in wrong {

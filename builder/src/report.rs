@@ -141,12 +141,16 @@ pub fn check_wgmma(modules: &[Vec<Module>]) -> Result<(), Error> {
         for symbol in &module.facts.wgmma {
             let panics = module.facts.panics.iter().filter(|(kernel, _)| kernel == symbol);
             let panics = panics.flat_map(|(_, panics)| panics);
-            kernels.extend(panics.map(|panic| format!("{} can panic, which is a call: {panic}", of(symbol))));
+            kernels.extend(
+                panics.map(|panic| {
+                    format!("{} can panic, and a panic is a function call: {panic}", of(symbol))
+                }),
+            );
             let resources = module.facts.resources.iter().find(|(kernel, _)| kernel == symbol);
             if let Some((_, r)) = resources.filter(|(_, r)| r.spill_bytes > 0 || r.stack_bytes > 0) {
                 kernels.push(format!(
-                    "{} spills {} bytes of registers and has {} bytes of stack: keep fewer accumulators (192 of `f32` a \
-                     thread are the most with three warpgroups), index them by constants, and state the block's size",
+                    "{} spills {} bytes of registers and has {} bytes of stack: use fewer accumulators (at most 192 \
+                     `f32` per thread with three warpgroups), index them with constants, and declare the block size",
                     of(symbol),
                     r.spill_bytes,
                     r.stack_bytes
@@ -168,19 +172,22 @@ pub fn check_wgmma(modules: &[Vec<Module>]) -> Result<(), Error> {
 fn remedy(message: &str) -> &'static str {
     match message {
         m if m.contains("setmaxnreg") => {
-            "state the block's size: `#[kernel(block(384))]` or `launch_bounds(384, 1)`"
+            "declare the block size: `#[kernel(block(384))]` or `launch_bounds(384, 1)`"
         }
         m if m.contains("function boundary") || m.contains("Extern calls") => {
-            "a call is left: mark what the kernel calls #[inline(always)], print nothing, and rule panics out \
-             (index with `get`, divide by a constant or a `NonZero`)"
+            "a function call remains: mark called functions #[inline(always)], do not print, and avoid panics (index \
+             with `get`, divide by a constant or a `NonZero`)"
         }
         m if m.contains("insufficient register") => {
-            "keep fewer accumulators, or more threads: 192 of `f32` a thread are the most with three warpgroups"
+            "use fewer accumulators or more threads: at most 192 `f32` per thread with three warpgroups"
         }
         m if m.contains("divergent") => {
-            "branch on values that are the same in the warp: pass indices of warps through `warp::shuffle`"
+            "branch only on warp-uniform values: pass warp indices through `warp::shuffle`"
         }
-        _ => "touch accumulators and fragments only before the first product of a batch and after its wait",
+        _ => {
+            "access accumulators and fragments only before the first `wgmma` of a batch and after waiting for the \
+              batch"
+        }
     }
 }
 
@@ -208,8 +215,8 @@ pub fn spill_warnings(kernels: &[KernelReport], allowed: &[String]) -> Vec<Strin
         }
         if kernel.stack.is_none() && kernel.requested_stack == 0 {
             warnings.push(format!(
-                "kernel `{}` recurses or calls through a pointer, so that the size of its stack is not known; if the \
-                 default is not enough, say #[kernel(stack = BYTES)]",
+                "kernel `{}` recurses or calls through a pointer, so its stack size is unknown; if the default stack \
+                 limit is too small, write #[kernel(stack = BYTES)]",
                 kernel.symbol
             ));
         }
@@ -269,8 +276,8 @@ mod tests {
             [
                 "kernel `bad` uses local memory, which is slow (sm_80: 0 bytes of spills, 1024 bytes of stack; \
               sm_90a: 4 bytes of spills, 0 bytes of stack)",
-                "kernel `deep` recurses or calls through a pointer, so that the size of its stack is not known; if the \
-              default is not enough, say #[kernel(stack = BYTES)]"
+                "kernel `deep` recurses or calls through a pointer, so its stack size is unknown; if the default \
+                 stack limit is too small, write #[kernel(stack = BYTES)]"
             ]
         );
     }

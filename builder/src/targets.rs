@@ -65,8 +65,8 @@ fn by_rule(
     };
     Ok(match native {
         Devices::None => Targets::Check(format!(
-            "it was built for development on a machine without a CUDA device, where GPU code is not generated; build with \
-             --release, or with {VARIABLE}=all"
+            "a development build on a machine without a CUDA device generates no GPU code; build with --release, or \
+             with {VARIABLE}=all"
         )),
         Devices::Unknown => all(),
         Devices::Of(capabilities) => {

@@ -36,12 +36,12 @@ pub struct Outcome {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// This platform does not support the instrumentation.
-    #[error("kernels can be checked on x86-64 and aarch64 Linux only; `cargo {0}` runs them unchecked")]
+    #[error("kernels can be checked only on x86-64 and aarch64 Linux; `cargo {0}` runs them unchecked")]
     Machine(String),
     /// The compiler does not support the required instrumentation.
     #[error(
-        "{version} cannot instrument kernels, so nothing was checked: it refuses LLVM's `tsan` pass ({message}); \
-         `cargo {command}` runs them unchecked"
+        "{version} cannot instrument kernels because it rejects LLVM's `tsan` pass ({message}); nothing was checked; \
+         `cargo {command}` runs the kernels unchecked"
     )]
     Compiler {
         /// Output of `rustc --version`.

@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::sanitize::Tool;
 
-/// GPU kernels written in Rust: see the devices, check the machine, list kernels, measure them, see memory.
+/// Tools for GPU kernels written in Rust: list devices, check the machine, list and measure kernels.
 #[derive(Debug, Parser)]
 #[command(
     name = "warpsmith",
@@ -15,8 +15,10 @@ use crate::sanitize::Tool;
     propagate_version = true,
     arg_required_else_help = true
 )]
-#[command(after_help = "Exit codes: 0 done; 1 a result failed its check; 2 usage error or unusable input; \
-                        130 ended by Ctrl-C.")]
+#[command(
+    after_help = "Exit codes: 0 success; 1 a result failed its check; 2 usage error or invalid input; 130 \
+                        interrupted by Ctrl-C."
+)]
 pub struct Cli {
     /// The command.
     #[command(subcommand)]
@@ -30,10 +32,10 @@ pub enum Command {
     Check(CheckArgs),
     /// List every device: CUDA devices and the emulated one
     Devices(JsonArg),
-    /// Check driver, devices, GPU image and toolchain, and show how to install what is missing
-    #[command(after_help = "Exit code 1 when something that should work does not.")]
+    /// Check driver, devices, GPU image and toolchain, and show how to install missing parts
+    #[command(after_help = "Exit code: 1 if a component that should work does not work.")]
     Doctor(DoctorArgs),
-    /// List kernels, your package's with `-p .`: registers, shared memory, spills, panics, occupancy
+    /// List kernels (with `-p .`, those of your package): registers, shared memory, spills, panics, occupancy
     Kernels(KernelsArgs),
     /// Measuring commands.
     #[command(flatten)]
@@ -41,28 +43,26 @@ pub enum Command {
     /// Install missing tools for compiling GPU kernels: a Rust toolchain, ptxas, libdevice
     #[command(after_help = SETUP_HELP)]
     Setup,
-    /// Write a project with its own kernels, which builds, tests and runs at once
+    /// Create a project with its own kernels that builds, tests and runs immediately
     New(NewArgs),
-    /// Show the content of a memory snapshot: totals, segments, call sites, history
-    Memory(MemoryArgs),
     /// Run a program several times on this host, each with its own rank
     Launch(LaunchArgs),
-    /// Run a program with its profiler on, and show where the time went
+    /// Run a program with its profiler enabled, and show where the time went
     Profile(ProfileArgs),
-    /// Run a program on a GPU under NVIDIA's compute-sanitizer, and show what it finds in the kernels
+    /// Run a program on a GPU under NVIDIA's compute-sanitizer, and show its findings in the kernels
     Sanitize(SanitizeArgs),
-    /// Show where the time went in a trace, and why devices were idle; write it as a page; or convert it
+    /// Show where the time went in a trace and why devices were idle, or convert the trace to HTML or JSON
     Trace(TraceArgs),
 }
 
 /// `warpsmith check`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Kernels run on the emulated device, built into target/check with a call before every access to memory. \
-                  A finding fails its launch. A comment `// warpsmith-check: allow REASON` on the line of an access, or \
-                  the line before, accepts it.\n\n\
-                  Examples: warpsmith check test; warpsmith check --seeds 8 run --example smooth -- cpu\n\n\
-                  Exit code 1 on a finding."
+    after_help = "Kernels run on the emulated device. They are built into target/check with an instrumentation call \
+                  before every memory access. A finding makes its launch fail. A comment `// warpsmith-check: allow \
+                  REASON` on the line of an access or on the line above suppresses the finding.\n\nExamples: \
+                  warpsmith check test; warpsmith check --seeds 8 run --example smooth -- cpu\n\nExit code: 1 if \
+                  there are findings."
 )]
 pub struct CheckArgs {
     /// Stop each launch at its first finding
@@ -71,13 +71,13 @@ pub struct CheckArgs {
     /// Maximum number of findings to report per launch [default: 100]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: Option<u32>,
-    /// Run N more times, with blocks and threads in another order each time
+    /// Run N more times, each time with a different order of blocks and threads
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub seeds: u32,
     /// Print one JSON document instead of text; the program's output goes to standard error
     #[arg(long)]
     pub json: bool,
-    /// Write the findings to FILE as SARIF, which code hosts read
+    /// Write the findings to FILE as SARIF, which code hosting services read
     #[arg(long, value_name = "FILE")]
     pub sarif: Option<PathBuf>,
     /// The cargo command and its arguments [default: test]
@@ -88,14 +88,14 @@ pub struct CheckArgs {
 /// `warpsmith sanitize`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "compute-sanitizer comes with the CUDA toolkit, or by `pip install nvidia-cuda-sanitizer-api`. The program \
-                  must use a GPU; `warpsmith check` needs none, and finds more. Every buffer is a separate allocation \
-                  (WARPSMITH_NO_MEMORY_CACHING=1).\n\n\
-                  Examples: warpsmith sanitize ./train; warpsmith sanitize --tool racecheck ./train --epochs 1\n\n\
-                  Exit code 1 on a finding, and when the program fails."
+    after_help = "compute-sanitizer is part of the CUDA toolkit and of `pip install nvidia-cuda-sanitizer-api`. The \
+                  program must use a GPU; `warpsmith check` needs no GPU and finds more bugs. Every buffer is a \
+                  separate allocation (WARPSMITH_NO_MEMORY_CACHING=1).\n\nExamples: warpsmith sanitize ./train; \
+                  warpsmith sanitize --tool racecheck ./train --epochs 1\n\nExit code: 1 if there are findings or \
+                  the program fails."
 )]
 pub struct SanitizeArgs {
-    /// Tool of compute-sanitizer
+    /// compute-sanitizer tool to run
     #[arg(long, value_enum, value_name = "TOOL", default_value = "memcheck")]
     pub tool: Tool,
     /// With memcheck: also report memory that the program never frees
@@ -109,10 +109,11 @@ pub struct SanitizeArgs {
     pub program: Vec<std::ffi::OsString>,
 }
 
-const SETUP_HELP: &str = "\
-The Rust toolchain is installed beside yours, by Debian's packages (as root on Debian) or by rustup. NVIDIA's tools go \
-into the folder WARPSMITH_DATA_DIR, else `warpsmith` in XDG_DATA_HOME or ~/.local/share, where builds of all projects \
-find them. What is there already is not installed again; `warpsmith doctor` shows where each comes from.";
+const SETUP_HELP: &str = "The Rust toolchain is installed next to yours, from Debian's packages (as root on Debian) \
+                          or with rustup. NVIDIA's tools are installed into WARPSMITH_DATA_DIR, by default \
+                          `warpsmith` in XDG_DATA_HOME or ~/.local/share, where the builds of all projects find \
+                          them. Installed tools are not installed again; `warpsmith doctor` shows the origin of each \
+                          tool.";
 
 /// `warpsmith new`.
 #[derive(Debug, Args)]
@@ -120,10 +121,10 @@ pub struct NewArgs {
     /// Folder to create; its last component is the package's name
     #[arg(value_name = "PATH")]
     pub path: PathBuf,
-    /// Package name, instead of the folder's
+    /// Package name [default: the name of the folder]
     #[arg(long)]
     pub name: Option<String>,
-    /// Create a library of kernels that others depend on, instead of a program
+    /// Create a library of kernels for other packages instead of a program
     #[arg(long)]
     pub lib: bool,
     /// Create a Python package: kernels as functions on tensors and as PyTorch operators
@@ -140,7 +141,7 @@ pub struct NewArgs {
     /// Take Warpsmith from a copy of its repository
     #[arg(long = "path", value_name = "FOLDER")]
     pub path_to_warpsmith: Option<PathBuf>,
-    /// Take this version from the registry, which has it from the first release on
+    /// Take this version from the registry (available after the first release)
     #[arg(long, conflicts_with = "path_to_warpsmith")]
     pub registry: bool,
 }
@@ -156,7 +157,7 @@ pub struct JsonArg {
 /// `warpsmith doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Show the GPU images of the package in FOLDER too
+    /// Also show the GPU images of the package in FOLDER
     #[arg(short, long, value_name = "FOLDER")]
     pub package: Option<PathBuf>,
     /// Print one JSON document instead of text
@@ -167,14 +168,14 @@ pub struct DoctorArgs {
 /// `warpsmith kernels`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Without --package, the kernels are those of `warpsmith::ops` in this command. With it, the last \
-                        `cargo build` in that folder is shown.\n\n\
-                        Occupancy is the share of an SM's threads that registers, shared memory and block size let run at \
-                        once; the block is the nearest one that the kernel allows.\n\n\
-                        Examples: warpsmith kernels -p .; warpsmith kernels -p . saxpy --arch sm_80 --block 128"
+    after_help = "Without --package, the table lists the kernels of `warpsmith::ops` in this command. With \
+                  --package, it lists the kernels of the last `cargo build` in that folder.\n\nOccupancy is the \
+                  ratio of resident threads to the SM's maximum, given the registers, the shared memory and the \
+                  block size. The block size is the nearest one that the kernel allows.\n\nExamples: warpsmith \
+                  kernels -p .; warpsmith kernels -p . saxpy --arch sm_80 --block 128"
 )]
 pub struct KernelsArgs {
-    /// Show the kernels of the package in FOLDER, as they were built last
+    /// Show the kernels from the last build of the package in FOLDER
     #[arg(short, long, value_name = "FOLDER")]
     pub package: Option<PathBuf>,
     /// Show only these kernels
@@ -194,50 +195,23 @@ pub struct KernelsArgs {
     pub json: bool,
 }
 
-/// `warpsmith memory`.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "A segment is memory that was reserved from the device in one piece. All columns of its bar \
-                        stand for the same number of bytes. PyTorch's snapshots are read too, pickled or as JSON."
-)]
-pub struct MemoryArgs {
-    /// Snapshot file
-    #[arg(value_name = "SNAPSHOT")]
-    pub snapshot: PathBuf,
-    /// Show every segment on its own line
-    #[arg(long)]
-    pub all: bool,
-    /// Number of call sites to show, those with the most live bytes
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    pub top: usize,
-    /// Show the last N events of the history
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    pub trace: usize,
-    /// Number of columns to fill [default: the terminal's, or 100]
-    #[arg(long, value_name = "COLUMNS")]
-    pub width: Option<u16>,
-    /// Print one JSON document instead of text
-    #[arg(long)]
-    pub json: bool,
-}
-
 /// `warpsmith profile`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The program and what it starts find WARPSMITH_PROFILE in their environment; each process that opens a \
-                  device writes a trace when it ends. Where several do, the name of each file has the number of its \
-                  process. The program gets signals as if it ran alone.\n\n\
-                  Hardware counters need a CUDA device, CUPTI and the permission to read them; a refusal names the remedy.\n\n\
-                  Examples: warpsmith profile ./train; warpsmith profile --html train.html cargo run --release --example mlp; \
-                  warpsmith profile --counters ./train\n\n\
-                  Exit code: that of the program; 1 when it succeeded and wrote no trace, a damaged one, or no counters."
+    after_help = "The command sets WARPSMITH_PROFILE for the program and its child processes; each process that \
+                  opens a device writes a trace when it ends. If several processes do, each file name contains the \
+                  process ID. The program receives signals as if it were started directly.\n\nHardware counters \
+                  require a CUDA device, CUPTI and the permission to read them; if one is missing, the error states \
+                  the remedy.\n\nExamples: warpsmith profile ./train; warpsmith profile --html train.html cargo run \
+                  --release --example mlp; warpsmith profile --counters ./train\n\nExit code: that of the program; 1 \
+                  if the program succeeded but wrote no trace, a damaged trace, or no counters."
 )]
 pub struct ProfileArgs {
     /// Show hardware counters of the kernels instead of a trace: DRAM bytes, L2 hits, achieved occupancy, stalls; slow,
-    /// as each kernel runs several times
+    /// because each kernel runs several times
     #[arg(long)]
     pub counters: bool,
-    /// Number of launches to count of each kernel, starting with the first, or `all` [default: 10]
+    /// Number of launches to count per kernel, starting with the first, or `all` [default: 10]
     #[arg(long, value_name = "N", requires = "counters", value_parser = launches)]
     pub launches: Option<String>,
     /// Count only kernels whose names contain NAME; can be given several times
@@ -264,17 +238,17 @@ pub struct ProfileArgs {
 /// `warpsmith launch`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Each process has WARPSMITH_RANK, WARPSMITH_WORLD_SIZE, WARPSMITH_LOCAL_RANK, the address of the rendezvous \
-                  store, and a token for it: `Launch::from_env()` reads them. Rank 0 receives stdin. When a process fails, \
-                  the others are ended.\n\n\
-                  Examples: warpsmith launch -n 4 ./train --epochs 3; warpsmith launch -n 2 cargo run --release\n\n\
-                  The exit code is that of the first process that failed, 128 and the signal for one that a signal ended."
+    after_help = "For each process, the command sets WARPSMITH_RANK, WARPSMITH_WORLD_SIZE, WARPSMITH_LOCAL_RANK, the \
+                  address of the rendezvous store, and its token; `Launch::from_env()` reads them. Rank 0 receives \
+                  stdin. If a process fails, the command terminates the others.\n\nExamples: warpsmith launch -n 4 \
+                  ./train --epochs 3; warpsmith launch -n 2 cargo run --release\n\nExit code: that of the first \
+                  process that failed, or 128 plus the signal number if a signal terminated it."
 )]
 pub struct LaunchArgs {
     /// Number of processes
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub processes: u32,
-    /// Prefix each line of output with the rank that wrote it: on a terminal, always or never
+    /// Prefix each output line with its rank: on a terminal, always or never
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub prefix: When,
     /// The program and its arguments
@@ -299,19 +273,20 @@ fn launches(text: &str) -> Result<String, String> {
     if is_number || text == "all" {
         Ok(text.to_owned())
     } else {
-        Err("give a number from 1 on, or `all`".to_owned())
+        Err("give a number of at least 1, or `all`".to_owned())
     }
 }
 
 /// `warpsmith trace`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Traces of Warpsmith and of PyTorch's profiler are read, compressed or not; the content of the file decides. \
-                  With --html or --chrome the trace is written there, and nothing is printed.\n\n\
-                  Examples: warpsmith trace train.json.gz; warpsmith trace train.json.gz --html train.html; \
-                  warpsmith trace new.json.gz --diff old.json.gz; warpsmith trace torch.json --chrome small.json.gz\n\n\
-                  Exit code 1 when the file is damaged, or events of it are not shown, for example because they have no time; \
-                  standard error and the JSON document say which. What stands before the damage is shown."
+    after_help = "The command reads traces from Warpsmith and from PyTorch's profiler, compressed or uncompressed; \
+                  it detects the format from the file's content. With --html or --chrome, it writes the trace to \
+                  that file and prints nothing.\n\nExamples: warpsmith trace train.json.gz; warpsmith trace \
+                  train.json.gz --html train.html; warpsmith trace new.json.gz --diff old.json.gz; warpsmith trace \
+                  torch.json --chrome small.json.gz\n\nExit code: 1 if the file is damaged, or if some events are \
+                  not shown, for example because they have no timestamp; stderr and the JSON document list them. \
+                  Records before the damage are shown."
 )]
 pub struct TraceArgs {
     /// Trace file
@@ -323,13 +298,13 @@ pub struct TraceArgs {
     /// Rows per table
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub top: usize,
-    /// Write one HTML page with a timeline and the tables, which needs no network
+    /// Write one HTML page with a timeline and the tables, usable offline
     #[arg(long, value_name = "OUT", conflicts_with_all = ["diff", "json"])]
     pub html: Option<PathBuf>,
     /// Write the trace as JSON for Perfetto, Chrome's viewer and PyTorch's tools; compressed if OUT ends in .gz
     #[arg(long, value_name = "OUT", conflicts_with_all = ["diff", "json"])]
     pub chrome: Option<PathBuf>,
-    /// With --html or --chrome: add to each kernel its counters from `warpsmith profile --counters`, as arguments
+    /// With --html or --chrome: add the counters from `warpsmith profile --counters` to each kernel, as arguments
     #[arg(long, value_name = "REPORT", conflicts_with_all = ["diff", "json"])]
     pub counters: Option<PathBuf>,
     /// Print one JSON document instead of text

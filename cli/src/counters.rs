@@ -27,8 +27,8 @@ struct Report {
     report: CounterReport,
 }
 
-const NO_COUNTERS: &str = "wrote no counters: build it with the feature `profiler` of warpsmith; it must open a device and end by returning \
-                           from `main` or by `exit`";
+const NO_COUNTERS: &str = "wrote no counters: build the program with warpsmith's feature `profiler`; it must open a \
+                           device, and must return from `main` or call `exit`";
 
 /// Runs the program, and prints its counters.
 pub fn run(args: &ProfileArgs) -> Result<(), Failure> {
@@ -67,7 +67,7 @@ fn show(args: &ProfileArgs, files: &[Written], code: u8) -> Result<bool, Failure
             } else {
                 reasons.join("; ")
             };
-            complain(&format!("warpsmith: nothing was counted: {why}"));
+            complain(&format!("warpsmith: no kernel was counted: {why}"));
         }
         reports.push(Report { file, report });
     }

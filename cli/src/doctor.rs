@@ -15,8 +15,6 @@ use warpsmith_libraries::Vendor;
 use crate::args::DoctorArgs;
 use crate::image;
 use crate::kernels::package;
-#[cfg(feature = "collective")]
-use crate::ranks;
 use crate::visibility;
 use warpsmith::bench::command::failure::Failure;
 use warpsmith::bench::command::output::{bad, good, note, plain, print_form, table};
@@ -56,8 +54,6 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     checks.extend(Device::list().into_iter().map(|info| device(&info)));
     checks.extend(libraries());
     checks.extend(hardware_counters());
-    #[cfg(feature = "collective")]
-    checks.extend(ranks::checks());
     checks.push(gpu_image());
     checks.extend(args.package.iter().flat_map(|folder| images_of(folder)));
     checks.extend(build_tools());
@@ -81,7 +77,7 @@ fn driver() -> Check {
             Check::new("CUDA driver", Status::Note, error.to_string(), &[])
         }
         Err(error) => {
-            let fix = ["update or reinstall the NVIDIA driver, and see that `nvidia-smi` works".to_string()];
+            let fix = ["update or reinstall the NVIDIA driver until `nvidia-smi` works".to_string()];
             Check::new("CUDA driver", Status::Broken, error.to_string(), &fix)
         }
     }
@@ -126,7 +122,13 @@ fn libraries() -> Vec<Check> {
         Ok(version) => Check::ok(vendor.name(), version.to_string()),
         Err(error) => Check::new(vendor.name(), Status::Note, error.to_string(), &[]),
     };
-    Vendor::ALL.iter().copied().map(check).collect()
+    let checks = Vendor::ALL.iter().copied().map(check);
+    #[cfg(feature = "collective")]
+    let checks = checks.chain([match warpsmith::collective::nccl_library() {
+        Ok(library) => Check::ok("NCCL", library.to_string()),
+        Err(error) => Check::new("NCCL", Status::Note, error.to_string(), &[]),
+    }]);
+    checks.collect()
 }
 
 /// Checks the permission to read hardware counters. The check is omitted on a machine without a CUDA device.
@@ -177,7 +179,7 @@ fn generated_code() -> Check {
     let Some(cache) = Cache::of_user() else {
         return Check::ok(
             "generated code",
-            "none is kept: WARPSMITH_IMAGE_CACHE is off, or there is no folder for caches",
+            "no images are cached: WARPSMITH_IMAGE_CACHE is off, or there is no cache folder",
         );
     };
     let (entries, bytes) = cache.size();
@@ -187,8 +189,12 @@ fn generated_code() -> Check {
 
 /// Checks the tools for building kernels. The embedded kernels run without these tools.
 fn build_tools() -> Vec<Check> {
-    let only_to_build =
-        |detail: String| format!("{detail}; needed to build kernels, not to run those embedded here");
+    let only_to_build = |detail: String| {
+        format!(
+            "{detail}; needed to build kernels, but not to run the kernels embedded in this \
+                                  command"
+        )
+    };
     let search = toolchain::find_device_toolchain();
     let fix = [toolchain::SETUP_COMMAND.to_string()];
     let compiler = match &search.found {
@@ -203,7 +209,7 @@ fn build_tools() -> Vec<Check> {
             ),
         ),
         None => {
-            let detail = only_to_build(format!("not found; looked at:\n{}\n", search.explain()));
+            let detail = only_to_build(format!("not found; searched:\n{}\n", search.explain()));
             Check::new("device toolchain", Status::Note, detail, &fix)
         }
     };
@@ -216,7 +222,7 @@ fn build_tools() -> Vec<Check> {
     let ptxas = tools.ptxas.as_ref().map(|ptxas| format!("{} at {}", ptxas.version, found(&ptxas.path)));
     let ptxas = check("ptxas", ptxas, "no machine code and no register counts in images");
     let libdevice = tools.libdevice.as_deref().map(found);
-    let libdevice = check("libdevice", libdevice, "no exp, sin, erf and their kin in kernels");
+    let libdevice = check("libdevice", libdevice, "no exp, sin, erf and similar functions in kernels");
     let cudadevrt = tools.cudadevrt.as_deref().map(found);
     let cudadevrt = check("libcudadevrt", cudadevrt, "no kernels that launch kernels");
     let mut checks = vec![compiler, ptxas, libdevice, cudadevrt, generated_code()];

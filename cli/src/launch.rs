@@ -51,7 +51,7 @@ pub fn run(args: &LaunchArgs) -> Result<(), Failure> {
     descendants::end();
     if let Some(signal) = child::name_of(status) {
         complain(&format!(
-            "warpsmith: the process that started the ranks was ended by {signal}; so were all ranks"
+            "warpsmith: {signal} terminated the process that started the ranks; all ranks were terminated"
         ));
     }
     if status.success() { Ok(()) } else { Err(Failure::Program(child::code(status))) }
@@ -94,7 +94,7 @@ fn supervised(args: &LaunchArgs, first: Option<u32>) -> Result<(), Failure> {
         Some(signal) => format!("was ended by {signal}"),
         None => format!("ended with exit code {}", child::code(status)),
     };
-    let others = if args.processes > 1 { "; the other ranks were ended" } else { "" };
+    let others = if args.processes > 1 { "; the other ranks were terminated" } else { "" };
     complain(&format!("warpsmith: rank {rank} (process {process}) {how}{others}"));
     Err(Failure::Program(child::code(status)))
 }

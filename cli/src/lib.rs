@@ -19,20 +19,12 @@ mod image;
 mod kernels;
 #[cfg(feature = "collective")]
 mod launch;
-mod memory;
-mod memory_bar;
-mod memory_report;
-mod memory_view;
-#[cfg(feature = "collective")]
-mod network;
 mod new;
 mod occupancy;
 #[cfg(feature = "profiler")]
 mod outputs;
 #[cfg(feature = "profiler")]
 mod profile;
-#[cfg(feature = "collective")]
-mod ranks;
 mod sanitize;
 mod setup;
 #[cfg(feature = "profiler")]
@@ -71,7 +63,6 @@ pub fn main() -> ExitCode {
         #[cfg(not(feature = "collective"))]
         Command::Launch(_) => left_out("launch"),
         Command::Measure(command) => command.run(&program),
-        Command::Memory(args) => memory::run(&args),
         Command::New(args) => new::run(&args),
         #[cfg(feature = "profiler")]
         Command::Profile(args) => profile::run(&args),
@@ -95,8 +86,9 @@ fn refused(error: &clap::Error) -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         Some(command @ ("bench" | "tune")) if ["-p", "--package"].contains(&argument) => {
             complain(&format!(
-                "warpsmith: `{command}` has only the kernels of this program; a package measures its own: run `cargo bench \
-                 --bench tune --features tune -- {command} KERNEL` in its folder; see warpsmith {command} --help"
+                "warpsmith: `{command}` knows only the kernels of this program; to measure your package's kernels, \
+                 run `cargo bench --bench tune --features tune -- {command} KERNEL` in its folder; see warpsmith \
+                 {command} --help"
             ));
             ExitCode::from(2)
         }
@@ -107,5 +99,7 @@ fn refused(error: &clap::Error) -> ExitCode {
 /// Returns the error for a command that this program was compiled without.
 #[cfg(not(all(feature = "collective", feature = "profiler")))]
 fn left_out<T>(command: &str) -> Result<T, Failure> {
-    Err(Failure::Use(format!("`{command}` is left out of this program: install it with `--features full`")))
+    Err(Failure::Use(format!(
+        "this program was built without `{command}`: install it with `--features full`"
+    )))
 }

@@ -41,13 +41,13 @@ impl Outputs {
         let path = std::path::absolute(out).map_err(|error| unusable(&error.to_string()))?;
         let name = path.file_name().and_then(|name| name.to_str());
         let (Some(name), Some(folder)) = (name, path.parent()) else {
-            return Err(unusable("give the path of a file, in UTF-8"));
+            return Err(unusable("give a file path in UTF-8"));
         };
         if !folder.is_dir() {
-            return Err(unusable("there is no such folder; make it, or give another path"));
+            return Err(unusable("the folder does not exist; create it, or give another path"));
         }
         if path.is_dir() {
-            return Err(unusable("it is a folder; give the path of a file in it"));
+            return Err(unusable("the path is a folder; give the path of a file in it"));
         }
         let plain = name.replace("%p", "");
         let (stem, rest) = split(&plain);

@@ -96,8 +96,8 @@ pub fn ended(code: u8, is_wrong: bool) -> Result<(), Failure> {
     }
 }
 
-const NO_TRACE: &str = "wrote no trace: build it with the feature `profiler` of warpsmith; it must open a device and end by returning from \
-                        `main` or by `exit`";
+const NO_TRACE: &str = "wrote no trace: build the program with warpsmith's feature `profiler`; it must open a \
+                        device, and must return from `main` or call `exit`";
 
 /// Prints and writes the content of traces. Returns true if any trace is damaged.
 fn show(args: &ProfileArgs, traces: &[Written], code: u8) -> Result<bool, Failure> {

@@ -44,7 +44,7 @@ pub fn run(args: &TraceArgs) -> Result<(), Failure> {
         return judge(&args.file, converted.damage.as_ref(), &converted.left_out, "written");
     }
     if args.counters.is_some() {
-        let text = "--counters adds to a trace that is written: give --html or --chrome too";
+        let text = "--counters adds to a written trace: also give --html or --chrome";
         return Err(Failure::Use(text.to_owned()));
     }
     let digest = Digest::read(&args.file).map_err(unusable)?;
@@ -85,7 +85,7 @@ pub fn judge(path: &Path, damage: Option<&Damage>, left_out: &[Omission], done: 
         complain(&format!("warpsmith: the trace {path}: {}", what.text));
     }
     if let Some(damage) = damage {
-        complain(&format!("warpsmith: the trace {path} {damage}; what stands before is {done}"));
+        complain(&format!("warpsmith: the trace {path} {damage}; the records before that are {done}"));
     }
     let is_lost = damage.is_some() || left_out.iter().any(|what| what.is_lost);
     if is_lost { Err(Failure::Shown) } else { Ok(()) }

@@ -15,7 +15,7 @@ fn describe(text: &str, machine: Option<&[String]>) -> Check {
     let what = "visible devices";
     let set = format!("{VARIABLE}={text}");
     let Some(machine) = machine else {
-        let detail = format!("{set}; what it hides is not known without the driver's library NVML");
+        let detail = format!("{set}; the hidden GPUs are unknown without the driver's library NVML");
         return Check::new(what, Status::Note, detail, &[]);
     };
     let Visible { devices, mistake } = visible::read(Some(text), machine);
@@ -39,8 +39,8 @@ fn describe(text: &str, machine: Option<&[String]>) -> Check {
     };
     let entry = text.split(',').nth(position).unwrap_or_default();
     let fix = format!(
-        "correct or unset {VARIABLE}: entry {}, `{entry}`, ends the list; entries are indices below {gpus}, or the \
-         beginnings of identities that one device has, each device once",
+        "correct or unset {VARIABLE}: the invalid entry {}, `{entry}`, ends the list; an entry is an index below \
+         {gpus} or an unambiguous UUID prefix, and no device may occur twice",
         position + 1
     );
     Check::new(what, Status::Note, format!("{set}: {shows}{hides}"), &[fix])
@@ -86,8 +86,8 @@ mod tests {
         let [fix] = fix.as_slice() else { panic!("{fix:?}") };
         assert!(
             fix.starts_with(
-                "correct or unset CUDA_VISIBLE_DEVICES: entry 2, `7`, ends the list; entries are"
-            ) && fix.contains("indices below 3"),
+                "correct or unset CUDA_VISIBLE_DEVICES: the invalid entry 2, `7`, ends the list; an entry is"
+            ) && fix.contains("an index below 3"),
             "{fix}"
         );
         assert!(found("GPU-a", &MACHINE).2[0].contains("entry 1, `GPU-a`"));

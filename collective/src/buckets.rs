@@ -140,7 +140,7 @@ impl<T: Reducible> Buckets<T> {
     pub fn ready(&mut self, ranks: &mut Communicator, gradient: usize) -> Result<()> {
         let place = &mut self.places[gradient];
         if std::mem::replace(&mut place.is_ready, true) {
-            let reason = format!("gradient {gradient} was ready before in this step");
+            let reason = format!("gradient {gradient} was already marked ready in this step");
             return Err(CollectiveError::Argument {
                 operation: "Buckets::ready",
                 rank: ranks.rank(),

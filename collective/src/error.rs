@@ -48,7 +48,7 @@ pub enum CollectiveError {
         advice: &'static str,
     },
     /// Two environment variables contradict each other.
-    #[error("{} says {}, but {} says {}: unset the variables of the one that did not start this process", .first.0, .first.1, .second.0, .second.1)]
+    #[error("{} says {}, but {} says {}: unset the variables of the launcher that did not start this process", .first.0, .first.1, .second.0, .second.1)]
     Contradiction {
         /// Name and value of the first variable.
         first: (String, String),
@@ -80,7 +80,7 @@ pub enum CollectiveError {
         reason: String,
     },
     /// The ranks cannot map each other's memory. Nothing was allocated on any rank; the communicator remains usable.
-    #[error("no memory in common, because of rank {rank}: {reason}")]
+    #[error("the ranks cannot share memory because of rank {rank}: {reason}")]
     Symmetric {
         /// The first rank that failed.
         rank: usize,
@@ -90,8 +90,9 @@ pub enum CollectiveError {
     /// An operation on a [`SymmetricBuffer`](crate::SymmetricBuffer) has failed, so other ranks may still be reading or
     /// writing its elements.
     #[error(
-        "an operation on this SymmetricBuffer of {bytes} bytes has failed, and other ranks may still read and write it; drop \
-         it, and make another with a communicator of the ranks that are left (`Communicator::shrink`) or a new one"
+        "an operation on this SymmetricBuffer of {bytes} bytes has failed, and other ranks may still read and write \
+         it; drop it, and create another one with a communicator of the remaining ranks (`Communicator::shrink`) or \
+         with a new communicator"
     )]
     Withdrawn {
         /// Size of a rank's elements, in bytes.
@@ -130,7 +131,8 @@ pub enum CollectiveError {
     },
     /// No server answered before the deadline.
     #[error(
-        "cannot reach the store at {address} within {seconds:.1} s: {source}; is rank 0 running, and is this its host?"
+        "cannot reach the store at {address} within {seconds:.1} s: {source}; check that rank 0 is running and that \
+         the address is its host"
     )]
     StoreUnreachable {
         /// Host and port.
@@ -142,7 +144,8 @@ pub enum CollectiveError {
     },
     /// The server closed the connection.
     #[error(
-        "the store at {address} closed the connection during `{operation}`: the process that serves it has ended, wants a token, or has too many connections"
+        "the store at {address} closed the connection during `{operation}`: the process that serves the store has \
+         ended, requires a token, or has too many connections"
     )]
     StoreClosed {
         /// Host and port.
@@ -177,7 +180,7 @@ pub enum CollectiveError {
         address: String,
     },
     /// The operating system does not provide random numbers.
-    #[error("no random numbers for a token: {source}")]
+    #[error("the system provides no random numbers for a token: {source}")]
     NoRandomness {
         /// Error of the operating system.
         source: io::Error,
@@ -200,7 +203,7 @@ pub enum CollectiveError {
     },
     /// The run has several ranks but no store for their rendezvous.
     #[error(
-        "rank {rank} of {world_size} has no store for the rendezvous: set WARPSMITH_STORE to HOST:PORT of rank 0"
+        "rank {rank} of {world_size} has no rendezvous store: set WARPSMITH_STORE to HOST:PORT of rank 0"
     )]
     NoStore {
         /// This rank.
@@ -210,7 +213,8 @@ pub enum CollectiveError {
     },
     /// A rendezvous key in the store has a value that ranks never write.
     #[error(
-        "`{key}` in the store has a value that no rank of Warpsmith wrote: another program uses the same keys"
+        "`{key}` in the store has a value that was not written by a Warpsmith rank: another program uses the same \
+         keys; use another store"
     )]
     StrangeValue {
         /// The key.

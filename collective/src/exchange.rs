@@ -172,15 +172,20 @@ fn take_part(mesh: &Mesh, receive: &mut Message, mut part: Part) -> Result<(), F
                 return Err(mesh.mismatch(&receive.operation, receive.peer, (**theirs).clone()));
             }
             if receive.has_begun || *total != receive.bytes.len as u64 {
-                return Err(garbage(format!("it sends {total} bytes for {} of {theirs}", receive.bytes.len)));
+                return Err(garbage(format!(
+                    "it sent {total} bytes instead of {} for {theirs}",
+                    receive.bytes.len
+                )));
             }
         }
-        None if !receive.has_begun => return Err(garbage("it sends data of no operation".to_owned())),
+        None if !receive.has_begun => {
+            return Err(garbage("it sent data that belongs to no operation".to_owned()));
+        }
         None => {}
     }
     let target = receive.bytes.part(receive.passed, part.data.len());
     if target.len != part.data.len() {
-        return Err(garbage(format!("it sends more than the {} bytes that it said", receive.bytes.len)));
+        return Err(garbage(format!("it sent more than the announced {} bytes", receive.bytes.len)));
     }
     Bytes::of(&mut part.data).copy_to(target);
     receive.has_begun = true;

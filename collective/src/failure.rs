@@ -21,7 +21,7 @@ pub enum Failure {
         reason: String,
     },
     /// A rank dropped or finished its communicator while another rank, or a graph of the rank itself, still needed it.
-    #[error("rank {rank} has left: it has dropped or finished its communicator, which is still needed")]
+    #[error("rank {rank} dropped or finished its communicator while other ranks still needed it")]
     Left {
         /// The rank.
         rank: usize,

@@ -28,7 +28,9 @@ pub fn watch(socket: &impl std::os::fd::AsFd) {
     // TCP sends no keepalive probes while sent data is unacknowledged, so this case requires a separate timeout.
     let watched = watched.and_then(|()| sockopt::set_tcp_user_timeout(socket, VANISHED.as_millis() as u32));
     if let Err(error) = watched {
-        tracing::debug!("a connection is not watched for the end of its host: {error}");
+        tracing::debug!(
+            "TCP keepalive could not be enabled, so the loss of the other host is not detected: {error}"
+        );
     }
 }
 

@@ -113,13 +113,17 @@ impl fmt::Display for Progress {
         match (self.running.first(), &self.enqueued) {
             (Some(running), _) => write!(f, "runs {running}")?,
             (None, Some(enqueued)) => {
-                write!(f, "has not begun its next, {}: its stream has earlier work", enqueued.operation)?;
+                write!(
+                    f,
+                    "has not started its next operation, {}: its stream still runs earlier work",
+                    enqueued.operation
+                )?;
             }
             (None, None) => f.write_str("has not called the operation")?,
         }
         match &self.done {
-            Some(done) => write!(f, ", has done {done} last"),
-            None => f.write_str(", has done none yet"),
+            Some(done) => write!(f, ", last completed {done}"),
+            None => f.write_str(", has completed no operation"),
         }
     }
 }
@@ -244,13 +248,16 @@ mod tests {
     #[test]
     fn progress_names_what_runs_and_what_was_done() {
         let recorder = Recorder::new(8);
-        assert_eq!(recorder.progress().to_string(), "has not called the operation, has done none yet");
+        assert_eq!(
+            recorder.progress().to_string(),
+            "has not called the operation, has completed no operation"
+        );
         let first = recorder.enqueued(&barrier(0));
         recorder.started(first, &barrier(0));
-        assert_eq!(recorder.progress().to_string(), "runs barrier #0, has done none yet");
+        assert_eq!(recorder.progress().to_string(), "runs barrier #0, has completed no operation");
         recorder.ended(first, &barrier(0), None);
         recorder.enqueued(&barrier(0));
-        let text = "has not begun its next, barrier: its stream has earlier work, has done barrier #0 last";
+        let text = "has not started its next operation, barrier: its stream still runs earlier work, last completed barrier #0";
         assert_eq!(recorder.progress().to_string(), text);
     }
 

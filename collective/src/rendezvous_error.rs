@@ -8,7 +8,8 @@ use std::fmt;
 pub enum RendezvousError {
     /// The ranks expect different world sizes.
     #[error(
-        "{second} is one of {second_size} ranks, but {first} is one of {first_size}: start all with the same number"
+        "{second} has world size {second_size}, but {first} has {first_size}: start all ranks with the same world \
+         size"
     )]
     WorldSizes {
         /// The rank that arrived first.
@@ -22,7 +23,8 @@ pub enum RendezvousError {
     },
     /// The ranks have different versions of Warpsmith.
     #[error(
-        "{second} has Warpsmith {second_version}, but {first} has {first_version}: build all with the same version"
+        "{second} has Warpsmith {second_version}, but {first} has {first_version}: build all ranks with the same \
+         version"
     )]
     Versions {
         /// The rank that arrived first.
@@ -77,7 +79,7 @@ pub enum RendezvousError {
         place: Option<Place>,
     },
     /// Another rank has given up the rendezvous.
-    #[error("another rank gave up: {problem}")]
+    #[error("the rendezvous failed on another rank: {problem}")]
     Refused {
         /// The problem that it detected.
         problem: String,

@@ -35,7 +35,7 @@ impl ArrayBarriers {
     pub fn barrier(&self, number: u32) -> &ArrayBarrier {
         assert!(
             (1..=ARRAY_BARRIERS).contains(&number),
-            "a block has barriers 1 to 15 for arrays, not {number}"
+            "array barrier {number} does not exist: the barriers are 1 to 15"
         );
         &self.0.get_or_init(Box::default)[number as usize - 1]
     }

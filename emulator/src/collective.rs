@@ -56,7 +56,7 @@ pub fn array_barrier(number: u32, operation: &'static str) {
     let location = Location::caller();
     let registers = running(operation);
     let (block, set) = (registers.block(), registers.set());
-    assert!(!set.is_unwinding(), "{operation} in a thread that unwinds");
+    assert!(!set.is_unwinding(), "{operation} was called in a thread that is unwinding");
     let fail = |message: String| -> ! {
         set.fail_here(set.misuse(block, registers.linear.get(), message, location))
     };
@@ -66,7 +66,8 @@ pub fn array_barrier(number: u32, operation: &'static str) {
     let barrier = block.arrays.barrier(number);
     match barrier.arrive(operation, location, registers.linear.get(), set.grid.threads) {
         Err(other) => fail(format!(
-            "the threads of the block disagree: this one is in {operation}, {other}; all must come to the same place"
+            "the threads of the block diverge: this one is in {operation}, {other}; all threads must make the same \
+             call"
         )),
         Ok(true) => {
             registers.with_checker(|checker| checker.block_barrier(block.number));
@@ -157,7 +158,7 @@ pub fn grid_barrier() {
     }
     assert!(
         set.grid.is_one_set(),
-        "grid::sync in a launch of several blocks that is not cooperative: launch it cooperatively"
+        "grid::sync was called in a launch of several blocks that is not cooperative: launch the kernel cooperatively"
     );
     if set.grid_barrier.arrive(set.grid.threads * set.grid.set_blocks, &set.queue) {
         registers.with_checker(check::Checker::grid_barrier);
@@ -204,8 +205,9 @@ fn arrive_at_cluster(operation: &'static str, waits: bool) {
     }
     let thread = registers.linear.get();
     if block.arrival(thread) != 0 {
-        let message =
-            format!("{operation} by a thread that has arrived already: cluster::wait comes between");
+        let message = format!(
+            "{operation} was called by a thread that has already arrived: call cluster::wait in between"
+        );
         set.fail_here(set.misuse(block, thread, message, location));
     }
     set.check_time(operation, location);
@@ -233,7 +235,8 @@ pub fn cluster_wait(operation: &'static str) {
     let thread = registers.linear.get();
     let arrival = block.arrival(thread);
     if arrival == 0 {
-        let message = format!("{operation} by a thread that has not arrived: cluster::arrive comes before");
+        let message =
+            format!("{operation} was called by a thread that has not arrived: call cluster::arrive first");
         set.fail_here(set.misuse(block, thread, message, location));
     }
     let barrier = set.cluster_barrier(block);
@@ -290,9 +293,8 @@ fn exchange<R>(
     }
     if needed & own == 0 {
         let lane = registers.lane();
-        let message = format!(
-            "{operation} with mask {mask:#010x} is called by lane {lane}, which the mask does not name"
-        );
+        let message =
+            format!("{operation} with mask {mask:#010x} was called by lane {lane}, which is not in the mask");
         set.fail_here(set.misuse(block, linear, message, location));
     }
     let exited = needed & block.warps.exited(linear / 32);

@@ -61,13 +61,16 @@ impl Caller {
         barrier: *mut u64,
     ) -> Copy {
         let Some(map) = TensorMapSpec::decode(map) else {
-            self.fail("the tensor map was not made for this device")
+            self.fail("the tensor map was not created for this device")
         };
         if map.rank != at.len() {
-            self.fail(&format!("the tensor map has {} dimensions, the copy {}", map.rank, at.len()));
+            self.fail(&format!("the tensor map has {} dimensions, but the copy has {}", map.rank, at.len()));
         }
         if map.tile_bytes() != bytes {
-            self.fail(&format!("the box of the tensor map has {} bytes, the tile {bytes}", map.tile_bytes()));
+            self.fail(&format!(
+                "the box of the tensor map has {} bytes, but the tile has {bytes}",
+                map.tile_bytes()
+            ));
         }
         if !shared.addr().is_multiple_of(map.swizzle.align()) {
             self.fail(&format!("the tile is not aligned to {} bytes", map.swizzle.align()));
@@ -91,7 +94,9 @@ impl Caller {
 pub unsafe fn init(barrier: *mut u64, arrivals: u32) {
     let caller = Caller::new("Barrier::init");
     if !(1..=MAX_ARRIVALS).contains(&arrivals) {
-        caller.fail(&format!("{arrivals} arrivals: a barrier has 1 to {MAX_ARRIVALS}"));
+        caller.fail(&format!(
+            "the barrier has {arrivals} arrivals per phase, but must have 1 to {MAX_ARRIVALS}"
+        ));
     }
     let state = State { arrivals, missing: arrivals, bytes: 0, parity: 0 };
     // SAFETY: guaranteed by the caller.
@@ -115,11 +120,11 @@ pub unsafe fn arrive(barrier: *mut u64, bytes: u32) {
     let mut state = unsafe { caller.state(barrier) };
     state.bytes += i64::from(bytes);
     if state.bytes > MAX_BYTES {
-        caller.fail(&format!("a phase waits for {} bytes: {MAX_BYTES} are the most", state.bytes));
+        caller.fail(&format!("a phase waits for {} bytes, but the maximum is {MAX_BYTES}", state.bytes));
     }
     let Some(missing) = state.missing.checked_sub(1) else {
         caller.fail(&format!(
-            "more arrivals than the {} of a phase, which still waits for {} bytes",
+            "more than {} threads arrived in a phase, which still waits for {} bytes",
             state.arrivals, state.bytes
         ))
     };

@@ -30,7 +30,8 @@ impl BlockSet<'_> {
             block,
             *thread,
             format!(
-                "the lanes of warp {} disagree: lane {} calls {} with mask {:#010x}, lane {} calls {} with mask {:#010x} at {}",
+                "the lanes of warp {} diverge: lane {} calls {} with mask {:#010x}, lane {} calls {} with mask \
+                 {:#010x} at {}",
                 thread / 32, thread % 32, call.operation, call.mask,
                 other_thread % 32, other.operation, other.mask, other.location,
             ),
@@ -49,7 +50,7 @@ impl BlockSet<'_> {
         location: &Location<'_>,
     ) -> Fault {
         let message =
-            format!("{operation} with mask {mask:#010x} names lane {lane}, whose thread has exited");
+            format!("{operation} with mask {mask:#010x} includes lane {lane}, whose thread has exited");
         self.misuse(block, thread, message, location)
     }
 

@@ -13,7 +13,7 @@ pub enum Fault {
     /// A thread panicked.
     #[error(
         "kernel `{kernel}` panicked in block {}, thread {}: {message} ({})",
-        Index(block), Index(thread), location.as_deref().unwrap_or("at an unknown place")
+        Index(block), Index(thread), location.as_deref().unwrap_or("at an unknown location")
     )]
     Panic {
         /// Name of the kernel.
@@ -69,8 +69,8 @@ pub enum Fault {
 
     /// Threads of a block spin without progress.
     #[error(
-        "kernel `{kernel}` spins without progress in block {} ({spins} reads of atomics; \
-         WARPSMITH_EMULATOR_SPIN_LIMIT sets the limit){}",
+        "kernel `{kernel}` spins without progress in block {} ({spins} atomic reads; WARPSMITH_EMULATOR_SPIN_LIMIT \
+         sets the limit){}",
         Index(block),
         Lines(waiting)
     )]
@@ -87,7 +87,7 @@ pub enum Fault {
 
     /// Blocks exceeded the time limit.
     #[error(
-        "kernel `{kernel}` has run for {seconds} s in block {} and does not end (WARPSMITH_EMULATOR_TIME_LIMIT sets the \
+        "kernel `{kernel}` has not ended after {seconds} s in block {} (WARPSMITH_EMULATOR_TIME_LIMIT sets the \
          limit){}{}",
         Index(block),
         RunsAt(thread, at),
@@ -154,8 +154,8 @@ pub enum Fault {
 
     /// The operating system provided no memory for a thread's stack.
     #[error(
-        "kernel `{kernel}` stopped in block {}: no memory for the stack of another thread: {message} \
-         (a smaller block, a smaller WARPSMITH_EMULATOR_STACK or, on Linux, a larger vm.max_map_count helps)",
+        "kernel `{kernel}` stopped in block {}: out of memory for a thread's stack: {message} (use smaller blocks, \
+         reduce WARPSMITH_EMULATOR_STACK or, on Linux, increase vm.max_map_count)",
         Index(block)
     )]
     OutOfStacks {
@@ -251,11 +251,11 @@ impl Fault {
                 format!("deadlock: every thread waits{}{}", Lines(waiting), Note(note))
             }
             Fault::Livelock { spins, waiting, .. } => {
-                format!("no progress after {spins} reads of atomics{}", Lines(waiting))
+                format!("no progress after {spins} atomic reads{}", Lines(waiting))
             }
             Fault::Check { findings, more, then, .. } => Findings { findings, more: *more, then }.to_string(),
             Fault::OutOfStacks { message, .. } => {
-                format!("no memory for the stack of another thread: {message}")
+                format!("out of memory for a thread's stack: {message}")
             }
             Fault::OutOfShadow { bytes, .. } => NoShadow(*bytes).to_string(),
         }
@@ -269,8 +269,8 @@ impl fmt::Display for NoShadow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the check has no memory left: it needs 8 bytes for each byte that the launches which run touch, and has {} MiB \
-             (less data, fewer tests at a time, or a larger WARPSMITH_CHECK_MEMORY helps)",
+            "the checker ran out of memory: it needs 8 bytes per byte that running launches access, and has {} MiB \
+             (use less data, run fewer tests at a time, or increase WARPSMITH_CHECK_MEMORY)",
             self.0 >> 20
         )
     }
@@ -438,7 +438,7 @@ impl fmt::Display for Findings<'_> {
             write!(f, "{}{finding}", if i == 0 { "" } else { "\n" })?;
         }
         if self.more != 0 {
-            write!(f, "\nand {} more findings, beyond the limit", self.more)?;
+            write!(f, "\nand {} more findings beyond the limit", self.more)?;
         }
         match self.then {
             Some(fault) => write!(f, "\nthen {fault}"),

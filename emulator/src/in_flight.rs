@@ -124,9 +124,9 @@ impl Copies {
         match (loads, stores) {
             (0, 0) => None,
             (0, _) => Some(format!(
-                "{stores} stores of tiles were not waited for: call wait_stores in the thread that began them"
+                "{stores} tile stores were not awaited: call wait_stores in the thread that started them"
             )),
-            (_, _) => Some(format!("{loads} loads of tiles were not waited for: wait for their barriers")),
+            (_, _) => Some(format!("{loads} tile loads were not awaited: wait for their barriers")),
         }
     }
 

@@ -349,7 +349,7 @@ thread_local! {
 /// Checks all properties that do not depend on the device, and returns the number of threads per block.
 fn check(launch: &Launch<'_>) -> Result<u32, String> {
     if registers().in_kernel() {
-        return Err("kernels cannot launch kernels here".to_owned());
+        return Err("a kernel on the emulated device cannot launch kernels in this way".to_owned());
     }
     if std::thread::panicking() {
         return Err("the calling thread is unwinding from a panic".to_owned());
@@ -357,13 +357,15 @@ fn check(launch: &Launch<'_>) -> Result<u32, String> {
     let [x, y, z] = launch.block;
     if launch.grid.contains(&0) || launch.block.contains(&0) {
         return Err(format!(
-            "grid {:?} of blocks {:?}: every dimension has to be at least 1",
+            "grid {:?} of blocks {:?}: every dimension must be at least 1",
             launch.grid, launch.block
         ));
     }
     let threads = u128::from(x) * u128::from(y) * u128::from(z);
     if threads > MAX_BLOCK_THREADS.into() {
-        return Err(format!("a block of {x} x {y} x {z} threads: at most {MAX_BLOCK_THREADS} in all"));
+        return Err(format!(
+            "the block of {x} x {y} x {z} threads exceeds the maximum of {MAX_BLOCK_THREADS} threads"
+        ));
     }
     let threads = threads as u32;
     if let Some(bounds) = launch.kernel.launch_bounds
@@ -371,23 +373,32 @@ fn check(launch: &Launch<'_>) -> Result<u32, String> {
         && threads > bounds.max_threads
     {
         return Err(format!(
-            "a block of {threads} threads: its launch bounds allow {} at most",
+            "the block of {threads} threads exceeds the kernel's launch bounds of {} threads",
             bounds.max_threads
         ));
     }
     if let Some(required) = launch.kernel.block
         && required != launch.block
     {
-        return Err(format!("blocks of {:?} threads: the kernel requires {required:?}", launch.block));
+        return Err(format!(
+            "the launch has blocks of {:?} threads, but the kernel requires {required:?}",
+            launch.block
+        ));
     }
     if let Some(required) = launch.kernel.cluster
         && required != launch.cluster
     {
-        return Err(format!("clusters of {:?} blocks: the kernel requires {required:?}", launch.cluster));
+        return Err(format!(
+            "the launch has clusters of {:?} blocks, but the kernel requires {required:?}",
+            launch.cluster
+        ));
     }
     let params: usize = launch.kernel.params.iter().map(|param| param.kind.ptx_param_count()).sum();
     if launch.args.len() != params {
-        return Err(format!("{} kernel arguments for {params} kernel parameters", launch.args.len()));
+        return Err(format!(
+            "the launch has {} kernel arguments, but the kernel has {params} parameters",
+            launch.args.len()
+        ));
     }
     Ok(threads)
 }
@@ -397,11 +408,11 @@ fn check_cluster(launch: &Launch<'_>) -> Result<u32, String> {
     let (cluster, grid) = (launch.cluster, launch.grid);
     let blocks: u64 = cluster.iter().map(|&n| u64::from(n)).fold(1, u64::saturating_mul);
     if blocks == 0 || blocks > MAX_CLUSTER_BLOCKS.into() {
-        return Err(format!("a cluster of {cluster:?} blocks: there are 1 to {MAX_CLUSTER_BLOCKS} in all"));
+        return Err(format!("the cluster {cluster:?} must have 1 to {MAX_CLUSTER_BLOCKS} blocks"));
     }
     if cluster.iter().zip(grid).any(|(&cluster, grid)| grid % cluster != 0) {
         return Err(format!(
-            "a grid of {grid:?} blocks in clusters of {cluster:?}: every dimension of the grid has to be a multiple of the cluster's"
+            "the grid {grid:?} is not a multiple of the cluster {cluster:?} in every dimension"
         ));
     }
     Ok(blocks as u32)
@@ -415,6 +426,6 @@ fn check_resident(launch: &Launch<'_>, threads: u32, blocks: u64) -> Result<u32,
     }
     let what = if launch.cooperative { "a cooperative grid" } else { "a cluster" };
     Err(format!(
-        "{what} of {blocks} blocks of {threads} threads, which run at once: at most {most} blocks of this size do here"
+        "{what} of {blocks} blocks of {threads} threads exceeds the maximum of {most} concurrent blocks of this size"
     ))
 }

@@ -43,7 +43,7 @@ fn note_seed() {
     if let Some(note) = settings::seed_note()
         && NOTED.try_with(|noted| !noted.replace(true)).unwrap_or(false)
     {
-        eprintln!("note: the emulated device ran kernels in an order drawn at random; {note}");
+        eprintln!("note: the emulated device ran threads in a random order; {note}");
     }
 }
 

@@ -35,10 +35,14 @@ impl PartBarriers {
     /// other threads, and the call returns true. For other arrivals, the call returns false, and the thread must wait.
     pub fn arrive(&self, number: u32, threads: u32, waiter: Waiter, queue: &Queue) -> Result<bool, String> {
         if !(1..BARRIERS).contains(&number) {
-            return Err(format!("a block has barriers 1 to 15 for parts of it, not {number}"));
+            return Err(format!(
+                "barrier {number} does not exist: the barriers for parts of a block are 1 to 15"
+            ));
         }
         if threads == 0 || !threads.is_multiple_of(32) {
-            return Err(format!("{threads} threads at barrier {number}: the count must be a multiple of 32"));
+            return Err(format!(
+                "barrier {number} expects {threads} threads, but the count must be a multiple of 32"
+            ));
         }
         self.arrive_at(number, threads, waiter, queue)
     }
@@ -53,7 +57,7 @@ impl PartBarriers {
         let stated = barrier.threads.get();
         if stated != 0 && stated != threads {
             return Err(format!(
-                "the threads at barrier {number} disagree: this one waits for {threads}, another for {stated}"
+                "the threads at barrier {number} diverge: this one waits for {threads} threads, another for {stated}"
             ));
         }
         barrier.threads.set(threads);

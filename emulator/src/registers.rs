@@ -189,5 +189,5 @@ impl Registers {
 #[cold]
 #[inline(never)]
 fn outside(name: &'static str) -> ! {
-    panic!("{name} called outside a kernel: launch it on a device")
+    panic!("{name} was called outside a kernel: call it from a kernel that is launched on a device")
 }

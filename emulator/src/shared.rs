@@ -58,7 +58,8 @@ pub fn dynamic_array(site: *const u8, offset: u32, bytes: usize, align: usize) -
     let (end, requested) = (bytes.saturating_add(offset as usize), registers.shared_bytes.get());
     assert!(
         end <= requested as usize,
-        "the shared arrays of the kernel need {end} bytes of dynamic shared memory or more, the launch requested {requested}"
+        "the kernel's shared arrays need at least {end} bytes of dynamic shared memory, but the launch requested \
+         {requested}"
     );
     registers.block().shared.site(site, layout_of(bytes, align), Location::caller()).0
 }
@@ -79,16 +80,19 @@ pub fn map_shared(pointer: *const u8, rank: u32) -> *mut u8 {
         set.fail_here(set.misuse(block, registers.linear.get(), message, location))
     };
     let Some(other) = cluster.get(rank as usize) else {
-        fail(format!("map_shared to block {rank} of a cluster of {}", cluster.len()))
+        fail(format!("map_shared was called for block {rank} of a cluster of {} blocks", cluster.len()))
     };
     if other.alive() == 0 {
         fail(format!(
-            "map_shared to block {rank} of the cluster, which has exited: its shared memory is gone"
+            "map_shared was called for block {rank} of the cluster, which has exited, so its shared memory no longer \
+             exists"
         ))
     }
     match block.shared.find(pointer) {
         Some((place, offset)) => other.shared.address(place).wrapping_add(offset),
-        None => fail("map_shared of an address outside the shared memory of the calling block".to_owned()),
+        None => fail(
+            "map_shared was called with an address outside the shared memory of the calling block".to_owned(),
+        ),
     }
 }
 
@@ -111,7 +115,8 @@ pub fn shared_rank(pointer: *const u8) -> u32 {
     match rank(true).or_else(|| rank(false)) {
         Some(rank) => rank as u32,
         None => {
-            let message = "shared_rank of an address outside the shared memory of the cluster".to_owned();
+            let message =
+                "shared_rank was called with an address outside the shared memory of the cluster".to_owned();
             set.fail_here(set.misuse(block, registers.linear.get(), message, location))
         }
     }
@@ -188,7 +193,8 @@ impl Shared {
             self.static_bytes.set(total);
             assert!(
                 total <= STATIC_LIMIT,
-                "the block needs {total} bytes of static shared memory, a GPU has {STATIC_LIMIT}: use dynamic shared memory"
+                "the block needs {total} bytes of static shared memory, but a GPU has {STATIC_LIMIT}: use dynamic \
+                 shared memory"
             );
         }
         address

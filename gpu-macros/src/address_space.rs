@@ -10,13 +10,13 @@ pub(crate) fn expand(space: TokenStream, item: TokenStream) -> Result<TokenStrea
     if space != "shared" {
         return Err(Error::new(
             space.span(),
-            format!("there is no address space `{space}` to place a static in: write `shared`"),
+            format!("a static cannot be in address space `{space}`: write `shared`"),
         ));
     }
     let item: ItemStatic = syn::parse2(item).map_err(|error| {
         Error::new(
             error.span(),
-            "#[address_space(shared)] goes on a static: `static TILE: MaybeUninit<[f32; 256]> = \
+            "#[address_space(shared)] applies only to a static: `static TILE: MaybeUninit<[f32; 256]> = \
              MaybeUninit::uninit();`",
         )
     })?;

@@ -21,8 +21,8 @@ pub(crate) fn element(item: TokenStream) -> Result<TokenStream> {
         return Err(Error::new(
             name.span(),
             format!(
-                "an enum cannot be a `KernelType`, because some bit patterns are not variants: derive \
-                 `KernelValue`, pass it by value, and use `Checked<{name}>` in buffers"
+                "an enum cannot be a `KernelType`, because not every bit pattern is a variant: derive `KernelValue`, \
+                 pass it by value, and use `Checked<{name}>` in buffers"
             ),
         ));
     };
@@ -80,7 +80,7 @@ fn fields<'a>(input: &'a DeriveInput, derive: &str) -> Result<Option<&'a Fields>
         Data::Struct(data) => Ok(Some(&data.fields)),
         Data::Enum(_) => Ok(None),
         Data::Union(_) => {
-            Err(Error::new(input.ident.span(), format!("a union cannot derive `{derive}`: make it a struct")))
+            Err(Error::new(input.ident.span(), format!("a union cannot derive `{derive}`: use a struct")))
         }
     }
 }
@@ -136,8 +136,8 @@ fn layout(input: &DeriveInput, fields: &Fields) -> Result<Layout> {
     Err(Error::new(
         input.ident.span(),
         format!(
-            "add `#[repr(C)]`{or} to `{}`: the host and the GPU are compiled by two compilers, and without it each \
-             may order the fields in its own way",
+            "add `#[repr(C)]`{or} to `{}`: two compilers compile the host and the GPU code, and without it they may \
+             order the fields differently",
             input.ident
         ),
     ))
@@ -226,7 +226,7 @@ fn enumeration(input: &DeriveInput, data: &DataEnum) -> Result<TokenStream> {
     if let Some(variant) = data.variants.iter().find(|variant| !variant.fields.is_empty()) {
         return Err(Error::new_spanned(
             variant,
-            "a kernel takes enums whose variants have no fields: make it a struct with the enum and the fields",
+            "a kernel takes only enums without fields: use a struct that contains the enum and the fields",
         ));
     }
     let names = representation(input)?;
@@ -235,15 +235,15 @@ fn enumeration(input: &DeriveInput, data: &DataEnum) -> Result<TokenStream> {
         return Err(Error::new(
             name.span(),
             format!(
-                "add the type of its numbers to `{name}`, as in `#[repr(u8)]`: the host and the GPU are compiled by two \
-                 compilers, and without it each may choose its own"
+                "add the type of the discriminant to `{name}`, as in `#[repr(u8)]`: two compilers compile the host \
+                 and the GPU code, and without it they may choose different types"
             ),
         ));
     };
     if data.variants.is_empty() {
         return Err(Error::new(
             name.span(),
-            "an enum without variants has no values that a kernel could take",
+            "an enum without variants has no values: add a variant, or remove the parameter",
         ));
     }
     let integer = Ident::new(integer, name.span());

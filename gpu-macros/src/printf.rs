@@ -18,7 +18,7 @@ struct Input {
 impl Parse for Input {
     fn parse(input: ParseStream) -> Result<Self> {
         let format = input.parse().map_err(|error| {
-            Error::new(error.span(), "printf! starts with a format: `printf!(\"i = %d\\n\", i)`")
+            Error::new(error.span(), "printf! must start with a format string: `printf!(\"i = %d\\n\", i)`")
         })?;
         if !input.is_empty() {
             input.parse::<Token![,]>()?;
@@ -134,8 +134,8 @@ fn conversions(format: &str) -> std::result::Result<(String, Vec<Kind>), String>
         }
         let Some(kind) = Kind::of(conversion) else {
             return Err(format!(
-                "unknown conversion `{written}`: there are %d %i %u %o %x %X %c %s %p and %f %e %g %a; write \
-                 `%%` for a percent sign"
+                "unknown conversion `{written}`: the conversions are %d %i %u %o %x %X %c %s %p and %f %e %g %a; \
+                 write `%%` for a percent sign"
             ));
         };
         if matches!(kind, Kind::Signed | Kind::Unsigned) {

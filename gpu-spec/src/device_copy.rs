@@ -16,11 +16,11 @@ use bytemuck::{AnyBitPattern, NoUninit};
 ///
 /// If [`Self::CHECKED`] compiles, the type must not have padding.
 #[diagnostic::on_unimplemented(
-    message = "values of `{Self}` cannot lie in device memory",
-    label = "not plain bits without padding of which every pattern is a value",
-    note = "numbers, `f16` and `bf16`, arrays of those and structs that derive `KernelType` can, `bool` \
-            and enums as `Checked`; references and types that own memory stay on the host",
-    note = "bytes of padding would carry what lay there before: write a field for them"
+    message = "values of `{Self}` cannot be stored in device memory",
+    label = "not a type without padding for which every bit pattern is valid",
+    note = "supported are numbers, `f16`, `bf16`, arrays of them, structs that derive `KernelType`, and `bool` and \
+            enums as `Checked`; references and types that own memory must stay on the host",
+    note = "padding bytes would expose earlier contents of memory: replace the padding with a field"
 )]
 pub unsafe trait DeviceCopy: AnyBitPattern + Send + Sync {
     /// Does not compile for a generic struct that has padding for these type arguments.

@@ -44,7 +44,7 @@ impl FindingKind {
     fn title(self) -> &'static str {
         match self {
             FindingKind::Race => "data race",
-            FindingKind::NarrowScope => "race of atomics whose scope is too narrow",
+            FindingKind::NarrowScope => "race between atomics with too narrow a scope",
             FindingKind::StreamRace => "race between streams",
             FindingKind::OutOfBounds => "access out of bounds",
             FindingKind::Freed => "access to freed memory",
@@ -140,7 +140,7 @@ impl fmt::Display for Finding {
 /// Writes the location first, followed by the enclosing functions up to the kernel.
 fn frames(f: &mut fmt::Formatter<'_>, access: &Access) -> fmt::Result {
     let Some(place) = access.place() else {
-        return write!(f, "\n    at an unknown place: the program has no line information");
+        return write!(f, "\n    at an unknown location: the program has no line information");
     };
     write!(f, "\n    at {place}")?;
     let outer = access.frames.iter().skip_while(|frame| *frame != place).skip(1);
@@ -207,7 +207,7 @@ impl fmt::Display for Findings {
         }
         match self.more {
             0 => Ok(()),
-            more => write!(f, "\nand {more} more findings, beyond the limit"),
+            more => write!(f, "\nand {more} more findings beyond the limit"),
         }
     }
 }

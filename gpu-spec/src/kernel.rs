@@ -379,7 +379,8 @@ impl ParamKind {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an instance of the kernel",
     label = "the kernel does not list these arguments",
-    note = "list them at the kernel, `#[kernel(types(T = f32, f64), consts(N = 1, 2))]`; in generic code, add `where {Self}: Instance`"
+    note = "list them in the kernel's attribute, `#[kernel(types(T = f32, f64), consts(N = 1, 2))]`; in generic \
+            code, add `where {Self}: Instance`"
 )]
 pub unsafe trait Instance: 'static {
     /// Returns the data of the instance.
@@ -421,7 +422,7 @@ pub unsafe trait Kernel: 'static {
 /// Only `#[kernel]` may implement this trait, for functions that are not marked `unsafe`.
 #[diagnostic::on_unimplemented(
     message = "safe code cannot launch `{Self}`",
-    label = "an unsafe kernel, or no instance of one",
+    label = "an unsafe kernel, or not an instance of a kernel",
     note = "launch an unsafe kernel with `launch_unsafe`, in an `unsafe` block that states why its conditions hold",
     note = "a generic kernel lists its instances, `#[kernel(types(T = f32, f64))]`; generic code adds `where {Self}: Instance`"
 )]

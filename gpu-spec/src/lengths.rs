@@ -74,16 +74,17 @@ impl fmt::Display for WrongLength {
         match self {
             Self::Differ(first, second) => {
                 let remedy = match first.name.and(second.name) {
-                    Some(_) => "pass a part of the longer one, as `x.slice(..n)` is",
-                    None => "launch it for as many",
+                    Some(_) => "pass a part of the longer argument, for example `x.slice(..n)`",
+                    None => "launch the kernel for the same number of threads",
                 };
-                write!(
-                    f,
-                    "{first}, but {second}, and the kernel requires that they agree (`same_len`): {remedy}"
-                )
+                write!(f, "{first}, but {second}; the kernel requires equal lengths (`same_len`): {remedy}")
             }
             Self::Planes { length, planes } => {
-                write!(f, "{length}, which are not {planes} planes of equal length")
+                write!(
+                    f,
+                    "{length}, which cannot be divided into {planes} planes of equal length: pass a multiple \
+                           of {planes}"
+                )
             }
         }
     }
@@ -120,11 +121,14 @@ mod tests {
         let text = WrongLength::Differ(length("x", [100, 1, 1]), launch).to_string();
         assert_eq!(
             text,
-            "`x` has 100 elements, but the launch is for 64 x 32 threads, and the kernel requires that they agree (`same_len`): \
-             launch it for as many"
+            "`x` has 100 elements, but the launch is for 64 x 32 threads; the kernel requires equal lengths \
+             (`same_len`): launch the kernel for the same number of threads"
         );
         let length = length("g", [2, 1, 3]);
         let text = WrongLength::Planes { length, planes: 19 }.to_string();
-        assert_eq!(text, "`g` has 3 x 1 x 2 elements, which are not 19 planes of equal length");
+        assert_eq!(
+            text,
+            "`g` has 3 x 1 x 2 elements, which cannot be divided into 19 planes of equal length: pass a multiple of 19"
+        );
     }
 }

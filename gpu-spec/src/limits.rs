@@ -40,19 +40,19 @@ impl LaunchLimits {
         block: [u64; 3],
         cluster: [u64; 3],
     ) -> Self {
-        assert!(!bounded || (max_threads >= 1 && max_threads <= 1024), "a block has 1 to 1024 threads");
-        assert!(min_blocks <= 32, "an SM holds at most 32 blocks");
+        assert!(!bounded || (max_threads >= 1 && max_threads <= 1024), "a block must have 1 to 1024 threads");
+        assert!(min_blocks <= 32, "an SM can hold at most 32 blocks");
         let threads = volume(block);
         let is_open = block[0] == 0 && block[1] == 0 && block[2] == 0;
-        assert!(is_open || (threads >= 1 && threads <= 1024), "a block has 1 to 1024 threads");
-        assert!(is_open || block[2] <= 64, "a block has at most 64 threads along z");
+        assert!(is_open || (threads >= 1 && threads <= 1024), "a block must have 1 to 1024 threads");
+        assert!(is_open || block[2] <= 64, "a block can have at most 64 threads along z");
         assert!(
             is_open || !bounded || threads <= max_threads,
-            "the block has more threads than its launch bounds"
+            "the block has more threads than the kernel's launch bounds allow"
         );
         let blocks = volume(cluster);
         let is_free = cluster[0] == 0 && cluster[1] == 0 && cluster[2] == 0;
-        assert!(is_free || (blocks >= 1 && blocks <= 16), "a cluster has 1 to 16 blocks");
+        assert!(is_free || (blocks >= 1 && blocks <= 16), "a cluster must have 1 to 16 blocks");
         Self {
             max_threads: if is_open { max_threads as u32 } else { threads as u32 },
             min_blocks: min_blocks as u32,
@@ -105,11 +105,12 @@ impl LaunchLimits {
             let is_line = block[1] == 1 && block[2] == 1;
             assert!(
                 is_line || !matches!(claims, Claims::Linear),
-                "the block has several dimensions, but the kernel's views have one: take `DisjointMut2<T>` or `DisjointMut3<T>`"
+                "the block has several dimensions, but the kernel's views have only one: take `DisjointMut2<T>` or \
+                 `DisjointMut3<T>`"
             );
             assert!(
                 block[2] == 1 || !matches!(claims, Claims::Plane),
-                "the block has three dimensions, but a view has two: take `DisjointMut3<T>`"
+                "the block has three dimensions, but a view has only two: take `DisjointMut3<T>`"
             );
         }
     }

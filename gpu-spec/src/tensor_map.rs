@@ -112,33 +112,46 @@ pub enum TensorMapError {
 impl core::fmt::Display for TensorMapError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match *self {
-            Self::Rank(rank) => write!(f, "a tensor map has 1 to {MAX_RANK} dimensions, not {rank}"),
+            Self::Rank(rank) => {
+                write!(f, "the tensor has {rank} dimensions: a tensor map supports 1 to {MAX_RANK}")
+            }
             Self::Element(bytes) => {
-                write!(f, "an element has {bytes} bytes: a tensor map takes 1, 2, 4 or 8")
+                write!(f, "an element has {bytes} bytes: a tensor map supports 1, 2, 4 or 8")
             }
             Self::Address(address) => {
-                write!(f, "the address {address:#x} is not a multiple of 16: start the tensor at one that is")
+                write!(
+                    f,
+                    "the address {address:#x} is not a multiple of 16 bytes: start the tensor on a 16-byte \
+                           boundary"
+                )
             }
             Self::Dim(which, length) => {
-                write!(f, "dimension {which} has {length} elements: a tensor map takes 1 to 4294967296")
+                write!(f, "dimension {which} has {length} elements: a tensor map supports 1 to 4294967296")
             }
             Self::Stride(which, bytes) => write!(
                 f,
-                "the stride of dimension {which} is {bytes} bytes: a tensor map takes multiples of 16 below 2^40; pad the \
-                 rows"
+                "the stride of dimension {which} is {bytes} bytes: a tensor map requires a multiple of 16 below \
+                 2^40; pad the rows"
             ),
             Self::Overlap(which, bytes, minimum) => write!(
                 f,
-                "the stride of dimension {which} is {bytes} bytes, but the elements before it span {minimum}"
+                "the stride of dimension {which} is {bytes} bytes, but one step must span at least {minimum} bytes: \
+                 the dimensions overlap"
             ),
             Self::Tile(which, length) => {
-                write!(f, "the box has {length} elements in dimension {which}: a copy moves 1 to {MAX_BOX}")
+                write!(
+                    f,
+                    "the box has {length} elements in dimension {which}: a copy supports 1 to {MAX_BOX}"
+                )
             }
             Self::RowBytes(bytes) => {
                 write!(f, "a row of the box has {bytes} bytes: make it a multiple of 16 bytes")
             }
             Self::Swizzle(bytes, most) => {
-                write!(f, "a row of the box has {bytes} bytes: the swizzle permutes rows of at most {most}")
+                write!(
+                    f,
+                    "a row of the box has {bytes} bytes: the swizzle supports at most {most} bytes per row"
+                )
             }
         }
     }

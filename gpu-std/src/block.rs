@@ -270,7 +270,7 @@ impl Warp {
 #[inline(always)]
 #[track_caller]
 fn slots<T>() -> *mut u8 {
-    const { assert!(size_of::<T>() <= 256, "the threads of a block exchange values of at most 256 bytes") };
+    const { assert!(size_of::<T>() <= 256, "the threads of a block can exchange values of at most 256 bytes") };
     // A static cannot depend on `T`, so there is one static per size. The kernel contains only the statics that it
     // uses.
     match size_of::<T>() {

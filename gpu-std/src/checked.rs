@@ -13,9 +13,10 @@ use crate::element::{KernelType, KernelValue};
 /// The type must have the same size, alignment and byte representation as `Bits`, and `is_valid` must return true only
 /// for the bits of a valid value.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is neither `bool` nor an enum of kernels",
+    message = "`{Self}` is neither `bool` nor an enum that kernels can use",
     label = "not a `KernelEnum`",
-    note = "an enum without fields is one with `#[derive(Clone, Copy, KernelValue)]` and the type of its numbers, as in `#[repr(u8)]`"
+    note = "derive it for an enum without fields: `#[derive(Clone, Copy, KernelValue)]`, with a discriminant type \
+            such as `#[repr(u8)]`"
 )]
 pub unsafe trait KernelEnum: KernelValue {
     /// Integer type with the same size, alignment and byte representation as the type.

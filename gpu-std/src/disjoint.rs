@@ -124,9 +124,9 @@ impl UniqueIndex {
 
 /// An index type whose values belong only to the calling thread: [`UniqueIndex`].
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not an index that only the calling thread has",
-    label = "every thread could name the same element",
-    note = "take `thread::unique_index()`, or in a loop `thread::grid_stride(len)`"
+    message = "`{Self}` is not an index that is unique to the calling thread",
+    label = "several threads could access the same element",
+    note = "use `thread::unique_index()`, or `thread::grid_stride(len)` in a loop"
 )]
 pub trait OwnIndex: sealed::Index {
     #[doc(hidden)]
@@ -162,9 +162,11 @@ pub fn unique_index() -> UniqueIndex {
 
 /// A mutable view with a specific mapping, as a kernel parameter.
 #[diagnostic::on_unimplemented(
-    message = "a kernel cannot take `{Self}`: the view has no such mapping",
-    label = "not a view of a kernel",
-    note = "there are `DisjointMut` of `Elements`, `Chunks<N>`, `Striped<N>`, `Planes<K>`, `PerTile<N>`, `PerBlock` and `Unclaimed`, `DisjointMut2` of `Elements`, `Rows`, `Tiles<ROWS, COLUMNS>` and `TransposedTiles<ROWS, COLUMNS>`, and `DisjointMut3` of `Elements`"
+    message = "a kernel cannot take `{Self}`: the view does not support this mapping",
+    label = "not a view that kernels can take",
+    note = "`DisjointMut` supports `Elements`, `Chunks<N>`, `Striped<N>`, `Planes<K>`, `PerTile<N>`, `PerBlock` and \
+            `Unclaimed`; `DisjointMut2` supports `Elements`, `Rows`, `Tiles<ROWS, COLUMNS>` and \
+            `TransposedTiles<ROWS, COLUMNS>`; `DisjointMut3` supports `Elements`"
 )]
 pub trait MutableView: sealed::View {
     /// Launch shapes in which no two threads can obtain the same claim.
@@ -221,18 +223,20 @@ macro_rules! views {
 }
 views! {
     [] DisjointMut, Elements => Linear;
-    [N: usize] DisjointMut, Chunks<N> => Linear, if N > 0, "a chunk has at least one element";
-    [N: usize] DisjointMut, Striped<N> => Linear, if N > 0 && N <= 1 << 16, "a thread has 1 to 65536 elements of a tile";
-    [K: usize] DisjointMut, Planes<K> => Linear, if K > 0, "a view has at least one plane", planes K;
-    [N: u32] DisjointMut, PerTile<N> => Any, if N.is_power_of_two() && N <= 32, "a tile has 1, 2, 4, 8, 16 or 32 threads";
+    [N: usize] DisjointMut, Chunks<N> => Linear, if N > 0, "a chunk must have at least one element";
+    [N: usize] DisjointMut, Striped<N> => Linear, if N > 0 && N <= 1 << 16, "a thread must have 1 to 65536 elements \
+                                                                             of a tile";
+    [K: usize] DisjointMut, Planes<K> => Linear, if K > 0, "a view must have at least one plane", planes K;
+    [N: u32] DisjointMut, PerTile<N> => Any, if N.is_power_of_two() && N <= 32, "a tile must have 1, 2, 4, 8, 16 or \
+                                                                                 32 threads";
     [] DisjointMut, PerBlock => Any;
     [] DisjointMut, Unclaimed => Any;
     [] DisjointMut2, Elements => Plane;
     [] DisjointMut2, Rows => Linear;
     [ROWS: usize, COLUMNS: usize] DisjointMut2, Tiles<ROWS, COLUMNS> => Plane,
-        if is_tile(ROWS, COLUMNS), "a tile has 1 to 4096 rows and columns";
+        if is_tile(ROWS, COLUMNS), "a tile must have 1 to 4096 rows and columns";
     [ROWS: usize, COLUMNS: usize] DisjointMut2, TransposedTiles<ROWS, COLUMNS> => Plane,
-        if is_tile(ROWS, COLUMNS), "a tile has 1 to 4096 rows and columns";
+        if is_tile(ROWS, COLUMNS), "a tile must have 1 to 4096 rows and columns";
     [] DisjointMut3, Elements => Volume;
 }
 
@@ -335,10 +339,11 @@ impl<'a, T, M> DisjointMut<'a, T, M> {
 /// Types that can index a mutable view, as in `y[i]`. No type implements this trait, because any thread could use the
 /// same index.
 #[diagnostic::on_unimplemented(
-    message = "a mutable view cannot be indexed with `[…]`: any thread could name the same element",
-    label = "get the element with `get_mut` and a claim that only the calling thread has",
-    note = "`if let Some(element) = y.get_mut(thread::unique_index()) {{ *element = … }}`, or in a loop over \
-            `thread::grid_stride(y.len())`; in rows `thread::unique_2d()`, for results of a block `block::unique_index()`"
+    message = "a mutable view cannot be indexed with `[…]`, because several threads could access the same element",
+    label = "get the element with `get_mut` and a claim that is unique to the calling thread",
+    note = "`if let Some(element) = y.get_mut(thread::unique_index()) {{ *element = … }}`, or loop over \
+            `thread::grid_stride(y.len())`; use `thread::unique_2d()` for rows, and `block::unique_index()` for one \
+            result per block"
 )]
 pub trait ViewIndex: sealed::ViewIndex {
     #[doc(hidden)]

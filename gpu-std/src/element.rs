@@ -80,8 +80,9 @@ use half::{bf16, f16};
 #[diagnostic::on_unimplemented(
     message = "kernels cannot take `{Self}`",
     label = "not a `KernelValue`",
-    note = "numbers, `bool`, f16, bf16, arrays of them and, with gpu-std's feature `glam`, glam types are",
-    note = "a struct is with `#[derive(Clone, Copy, KernelValue)]` and `#[repr(C)]`, an enum without fields with `#[repr(u8)]`"
+    note = "supported are numbers, `bool`, f16, bf16, arrays of them and, with gpu-std's feature `glam`, glam types",
+    note = "add `#[derive(Clone, Copy, KernelValue)]` to your own type, with `#[repr(C)]` for a struct, or with \
+            `#[repr(u8)]` for an enum without fields"
 )]
 pub unsafe trait KernelValue: Copy + Send + Sync + 'static {
     /// Signature of the type, used to compare host and GPU code (see [`gpu_spec::signature`](mod@gpu_spec::signature)).
@@ -105,10 +106,11 @@ pub unsafe trait KernelValue: Copy + Send + Sync + 'static {
 ///
 /// Every bit pattern must be a valid value, as for [`bytemuck::AnyBitPattern`].
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot lie in memory that kernels use",
+    message = "`{Self}` cannot be stored in memory that kernels use",
     label = "not a `KernelType`",
-    note = "numbers, f16, bf16, arrays of them and, with gpu-std's feature `glam`, glam types can; a struct can with `#[derive(Clone, Copy, KernelType)]` and `#[repr(C)]`",
-    note = "some bytes are no `bool` and no variant of an enum: use `Checked<bool>`, `Checked<Enum>`"
+    note = "supported are numbers, f16, bf16, arrays of them and, with gpu-std's feature `glam`, glam types; add \
+            `#[derive(Clone, Copy, KernelType)]` and `#[repr(C)]` to your own struct",
+    note = "not every bit pattern is a valid `bool` or enum: use `Checked<bool>` or `Checked<Enum>`"
 )]
 pub unsafe trait KernelType: KernelValue {
     /// True if a value contains bytes that do not belong to any field. For a struct that derives the trait, evaluating
@@ -213,9 +215,10 @@ unsafe impl<T: Send + Sync + 'static> KernelType for PhantomData<T> {
 /// soundly.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an element of a kernel's slice",
-    label = "neither a `KernelType` nor an `Atomic` of device or system scope",
-    note = "numbers, arrays of them, f16, bf16, `Atomic<T>` and, with gpu-std's feature `glam`, glam types can be; a struct can be with `#[derive(Clone, Copy, KernelType)]` and `#[repr(C)]`",
-    note = "some bytes are no `bool` and no variant of an enum: use `Checked<bool>`, `Checked<Enum>`"
+    label = "neither a `KernelType` nor an `Atomic` with device or system scope",
+    note = "supported are numbers, arrays of them, f16, bf16, `Atomic<T>` and, with gpu-std's feature `glam`, glam \
+            types; add `#[derive(Clone, Copy, KernelType)]` and `#[repr(C)]` to your own struct",
+    note = "not every bit pattern is a valid `bool` or enum: use `Checked<bool>` or `Checked<Enum>`"
 )]
 pub unsafe trait SliceElement: Sync + 'static {
     /// Marker type for a slice whose elements have this type.

@@ -30,9 +30,13 @@ const BUFFER_ALIGN: usize = 256;
 pub const fn check_value<T: KernelValue>() -> u32 {
     assert!(
         size_of::<T>() > 0,
-        "a zero-sized value is no parameter of a GPU kernel: remove it, or make it a generic argument"
+        "a GPU kernel cannot have a zero-sized parameter: remove it, or make it a generic argument"
     );
-    assert!(align_of::<T>() <= 16, "a kernel's values are aligned to at most 16 bytes: pass it in a slice");
+    assert!(
+        align_of::<T>() <= 16,
+        "a value passed to a kernel can be aligned to at most 16 bytes: pass it in a \
+                                    slice"
+    );
     T::SIGNATURE
 }
 
@@ -54,13 +58,17 @@ pub const fn check_view<T: KernelType>() -> u32 {
 pub const fn check_tensor<T: KernelType>() -> u32 {
     assert!(
         matches!(size_of::<T>(), 1 | 2 | 4 | 8),
-        "a tensor map has elements of 1, 2, 4 or 8 bytes: take it of the numbers in this type"
+        "a tensor map supports elements of 1, 2, 4 or 8 bytes: use the type's scalar as the element type"
     );
     T::SIGNATURE
 }
 
 const fn check_alignment<T>() {
-    assert!(align_of::<T>() <= BUFFER_ALIGN, "buffers are aligned to 256 bytes: this element needs more");
+    assert!(
+        align_of::<T>() <= BUFFER_ALIGN,
+        "the element's alignment exceeds 256 bytes, the alignment of buffers: \
+                                              reduce it"
+    );
 }
 
 /// Compiles only if `bytes`, the number of padding bytes, is 0. Otherwise, the error names the padding's `place`.
@@ -81,7 +89,7 @@ impl PaddingText {
     const fn new(place: &str, bytes: usize) -> Self {
         Self { bytes: [0; 512], len: 0 }
             .text(place)
-            .text(", bytes whose content is undefined: add a field `_padding: [u8; ")
+            .text(", whose contents are undefined: add a field `_padding: [u8; ")
             .number(bytes)
             .text("]` there, or order the fields from the largest alignment to the smallest")
     }
@@ -116,7 +124,10 @@ const SHARED_BYTES: usize = 48 << 10;
 /// Compiles only for types that can be the data of a shared array. Shared arrays are internal to the kernel, so they
 /// have no signature.
 pub const fn check_shared<T: SharedData>() -> u32 {
-    assert!(size_of::<T>() > 0, "a shared array has elements, and they have bytes");
+    assert!(
+        size_of::<T>() > 0,
+        "a shared array must have at least one element, which must not be zero-sized"
+    );
     0
 }
 
@@ -125,10 +136,14 @@ pub const fn check_shared_elements<T>() -> u32
 where
     [T]: SharedData,
 {
-    assert!(size_of::<T>() > 0, "a shared array has elements, and they have bytes");
+    assert!(
+        size_of::<T>() > 0,
+        "a shared array must have at least one element, which must not be zero-sized"
+    );
     assert!(
         align_of::<T>() <= SharedLen::ALIGN,
-        "dynamic shared memory is aligned to 16 bytes: this element needs more, take an array of fixed length"
+        "the element's alignment exceeds 16 bytes, the alignment of dynamic shared memory: use an array of fixed \
+         length"
     );
     0
 }
@@ -144,8 +159,8 @@ pub const fn shared_memory(bytes: &[usize]) -> u32 {
     }
     assert!(
         total <= SHARED_BYTES,
-        "the shared arrays of a kernel take at most 49152 bytes (a `DoubleBuffer` takes its array twice); one whose length \
-         comes with the launch, `Shared<[T]>`, can be larger"
+        "the static shared arrays of a kernel can have at most 49152 bytes (a `DoubleBuffer` counts twice): use \
+         dynamic shared memory, `Shared<[T]>`, for larger arrays"
     );
     total as u32
 }
@@ -154,7 +169,7 @@ pub const fn shared_memory(bytes: &[usize]) -> u32 {
 pub const fn check_parameters(params: &[AbiParam]) {
     assert!(
         AbiParam::ptx_param_bytes(params) <= crate::dynamic::MAX_PARAMETER_BYTES,
-        "the parameters of a kernel take at most 4096 bytes: pass large values in a slice"
+        "the parameters of a kernel can have at most 4096 bytes: pass large values in a slice"
     );
 }
 

@@ -132,7 +132,7 @@ pub fn striped_to_blocked<T: KernelType, const ITEMS: usize, const THREADS: usiz
 fn own<const THREADS: usize>() -> usize {
     assert!(
         block::threads() as usize == THREADS,
-        "an exchange takes a block of the array's columns: #[kernel(block(…))]"
+        "an exchange requires as many threads per block as the array has columns: declare #[kernel(block(…))]"
     );
     thread::linear_in_block() as usize
 }
@@ -145,12 +145,7 @@ fn write<'a, T: KernelType, const ITEMS: usize, const THREADS: usize>(
     tile: &'a mut Shared<'_, Padded<T, ITEMS, THREADS>>,
     operation: &'static str,
 ) -> &'a Padded<T, ITEMS, THREADS> {
-    const {
-        assert!(
-            size_of::<T>() == T::ELEMENT_BYTES,
-            "threads exchange items that are no arrays: take a struct"
-        )
-    };
+    const { assert!(size_of::<T>() == T::ELEMENT_BYTES, "the exchanged items cannot be arrays: use a struct") };
     let own = thread::linear_in_block() as usize;
     // SAFETY: in a block of `THREADS` threads, element `i * THREADS + own`, which is in row i, belongs to the calling
     // thread.

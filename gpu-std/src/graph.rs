@@ -49,7 +49,7 @@ pub unsafe fn set_condition(condition: u64, value: u32) {
     {
         use core::sync::atomic::{AtomicU32, Ordering};
 
-        assert!(condition != 0, "0 is no condition of a graph");
+        assert!(condition != 0, "0 is not a condition handle of a graph");
         let number = core::ptr::with_exposed_provenance::<AtomicU32>(condition as usize);
         // SAFETY: the caller promises that the condition belongs to the running graph. On the emulated device, the
         // handle is the exposed address of an atomic number that the graph keeps alive while it runs.

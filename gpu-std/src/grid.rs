@@ -91,7 +91,7 @@ pub fn sync() {
 fn check_cooperative(is_cooperative: bool) {
     assert!(
         is_cooperative,
-        "grid::sync needs a cooperative launch: write #[kernel(cooperative)], or launch with Launch::cooperative"
+        "grid::sync requires a cooperative launch: write #[kernel(cooperative)], or launch with Launch::cooperative"
     );
 }
 

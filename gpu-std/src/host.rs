@@ -188,7 +188,7 @@ mod absent {
 #[cfg(not(feature = "emulated"))]
 #[track_caller]
 fn not_emulated() -> ! {
-    panic!("kernels run on a GPU only: this program was built without the feature `emulated`")
+    panic!("kernels run only on a GPU: this program was built without the feature `emulated`")
 }
 
 /// # Safety

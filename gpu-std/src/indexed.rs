@@ -102,7 +102,7 @@ impl<T: Scalar> Indexed<T> {
 const fn check_key<T>() {
     assert!(
         size_of::<T>() >= 4,
-        "the key of an `Indexed` is a number of 32 or 64 bits: convert smaller ones, such as f16 to f32 and u8 to u32"
+        "the key of an `Indexed` must have 32 or 64 bits: convert smaller types, such as f16 to f32 and u8 to u32"
     );
 }
 

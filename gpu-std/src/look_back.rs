@@ -115,8 +115,8 @@ impl<'a> TileQueue<'a> {
     #[inline(always)]
     #[track_caller]
     pub unsafe fn new(workspace: &'a [Atomic<u64>], tiles: usize) -> Self {
-        check(workspace.len() >= HEADER, "a workspace has workspace_len() words");
-        check(tiles < 1 << 31, "a queue has less than 2^31 tiles");
+        check(workspace.len() >= HEADER, "a workspace must have workspace_len() words");
+        check(tiles < 1 << 31, "a queue must have fewer than 2^31 tiles");
         let mut queue = Self { workspace, tiles: tiles as u32, tag: 0, ahead: NONE };
         queue.tag = queue.header(1).load(Ordering::Relaxed) as u32 + 1;
         queue
@@ -236,7 +236,7 @@ impl<'a, T: KernelType> LookBack<'a, T> {
     pub unsafe fn new(queue: &TileQueue<'a>) -> Self {
         let tiles = queue.tiles;
         let needed = workspace_len(size_of::<T>(), tiles as usize);
-        check(queue.workspace.len() >= needed, "a workspace has workspace_len() words");
+        check(queue.workspace.len() >= needed, "a workspace must have workspace_len() words");
         Self { words: queue.words(), tag: queue.tag, tiles, _value: PhantomData }
     }
 
@@ -298,7 +298,7 @@ impl<'a, T: KernelType> LookBack<'a, T> {
     #[track_caller]
     fn place(&self, tile: usize) -> (usize, u32, u32) {
         let tiles = self.tiles as usize;
-        check(tile < tiles, "the tile is none of the queue's");
+        check(tile < tiles, "the tile is not one of the queue's tiles");
         // All slots below are derived from this tile, so all of them are in range.
         let tile = if tile < tiles { tile } else { 0 };
         (tile, (tile % LEVEL) as u32, (tile / LEVEL % LEVEL) as u32)

@@ -15,7 +15,7 @@ pub use crate::nvvm::vprintf;
 
 /// An integer that a conversion such as `%d` or `%x` prints.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not an integer, which this conversion prints",
+    message = "`{Self}` is not an integer, but this conversion prints integers",
     note = "`%d` and `%i` print signed integers, `%u`, `%x`, `%X` and `%o` unsigned ones; use `%f`, `%e` or `%g` for floats"
 )]
 pub trait CInteger: Sealed {
@@ -44,7 +44,7 @@ integers!(isize as usize, usize as usize, bool as u8);
 
 /// A float that a conversion such as `%f` prints.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a float, which this conversion prints",
+    message = "`{Self}` is not a float, but this conversion prints floats",
     note = "`%f`, `%e`, `%g` and `%a` print f32, f64, f16 and bf16; use `%d` or `%u` for integers"
 )]
 pub trait CFloat: Sealed {
@@ -82,7 +82,7 @@ impl CFloat for bf16 {
 
 /// A character that `%c` prints.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a character, which this conversion prints",
+    message = "`{Self}` is not a character, but this conversion prints characters",
     note = "`%c` prints a `char` or a `u8`"
 )]
 pub trait CChar: Sealed {

@@ -100,11 +100,16 @@ pub fn rank_with<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
     counted: impl FnOnce(u32),
     mut ranked: impl FnMut(usize, u32),
 ) -> (u32, u32) {
-    const { assert!(BINS.is_power_of_two() && BINS >= 2, "the number of digits is a power of two from 2 on") };
-    const { assert!(BINS <= 1 << 10, "a block that ranks digits has a thread for each value of a digit") };
+    const {
+        assert!(
+            BINS.is_power_of_two() && BINS >= 2,
+            "the number of digits must be a power of two of at least 2"
+        )
+    };
+    const { assert!(BINS <= 1 << 10, "a block that ranks digits must have one thread per digit value") };
     let (own, threads) = (thread::linear_in_block(), block::threads() as usize);
-    assert!(threads == WARPS * WARP_SIZE as usize, "counters have a row for each warp of the block");
-    assert!(threads >= BINS, "a block that ranks digits has a thread for each value of a digit");
+    assert!(threads == WARPS * WARP_SIZE as usize, "the counters must have one row per warp of the block");
+    assert!(threads >= BINS, "a block that ranks digits must have one thread per digit value");
     let counters = counters.zeroed();
     let of_warp = &counters[(own / WARP_SIZE) as usize];
     let up_to_own = warp::FULL_MASK >> (WARP_SIZE - 1 - own % WARP_SIZE);

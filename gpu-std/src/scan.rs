@@ -289,8 +289,8 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
     exclusive: bool,
 ) {
     let threads = block::threads();
-    check(threads.is_multiple_of(WARP_SIZE), "a scan takes blocks of a multiple of 32 threads");
-    check(threads as usize <= MAX_THREADS, "a scan takes blocks of up to 256 threads");
+    check(threads.is_multiple_of(WARP_SIZE), "the block size of a scan must be a multiple of 32 threads");
+    check(threads as usize <= MAX_THREADS, "the block size of a scan can be at most 256 threads");
     // SAFETY: guaranteed by this function's contract.
     let look_back = unsafe { LookBack::<O::Value>::new(queue) };
     let (own, lane) = (thread::linear_in_block(), warp::lane_id());

@@ -36,7 +36,7 @@ pub struct Tile<const N: u32> {
 impl<const N: u32> Tile<N> {
     /// Mask of the lanes in the lowest tile.
     const LANES: u32 = {
-        assert!(N.is_power_of_two() && N <= WARP_SIZE, "a tile has 1, 2, 4, 8, 16 or 32 threads");
+        assert!(N.is_power_of_two() && N <= WARP_SIZE, "a tile must have 1, 2, 4, 8, 16 or 32 threads");
         u32::MAX >> (WARP_SIZE - N)
     };
 
@@ -50,7 +50,7 @@ impl<const N: u32> Tile<N> {
     #[track_caller]
     pub fn current() -> Self {
         const { assert!(Self::LANES != 0) };
-        assert!(block::threads().is_multiple_of(N), "a block is divided into tiles of equal size");
+        assert!(block::threads().is_multiple_of(N), "the block size must be a multiple of the tile size");
         Self { _of_this_thread: PhantomData }
     }
 

@@ -75,7 +75,7 @@ pub use crate::__with_lanes as with_lanes;
 /// `f` is large. In contrast, LLVM does not unroll a loop with a large body, so its arrays stay in memory.
 #[inline(always)]
 pub fn each<const N: usize>(mut f: impl FnMut(usize)) {
-    const { assert!(N <= 32, "an unrolled loop has at most 32 rounds") };
+    const { assert!(N <= 32, "an unrolled loop can have at most 32 iterations") };
     macro_rules! calls {
         ($($i:literal)*) => { $(
             if const { $i < N } {
@@ -91,7 +91,7 @@ pub fn each<const N: usize>(mut f: impl FnMut(usize)) {
 /// whose results would occupy registers.
 #[inline(always)]
 pub fn opaque<T: Copy>(value: T) -> T {
-    const { assert!(size_of::<T>() == 4 || size_of::<T>() == 8, "a register has 4 or 8 bytes") };
+    const { assert!(size_of::<T>() == 4 || size_of::<T>() == 8, "a register must have 4 or 8 bytes") };
     #[cfg(target_arch = "nvptx64")]
     // SAFETY: the assembly consists only of a comment, and the register contains the bytes of the value.
     unsafe {

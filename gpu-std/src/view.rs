@@ -216,7 +216,7 @@ impl<T, I: Coordinate> Index<[I; 2]> for Slice2<'_, T> {
         match self.get([row, column]) {
             Some(element) => element,
             None => panic!(
-                "element [{row}, {column}] is outside a view of {} rows of {}",
+                "element [{row}, {column}] is out of range: the view has {} rows of {} elements",
                 self.rows(),
                 self.columns()
             ),
@@ -385,7 +385,8 @@ impl<T, I: Coordinate> Index<[I; 3]> for Slice3<'_, T> {
         match self.get([plane, row, column]) {
             Some(element) => element,
             None => panic!(
-                "element [{plane}, {row}, {column}] is outside a view of {} planes of {} rows of {}",
+                "element [{plane}, {row}, {column}] is out of range: the view has {} planes of {} rows of {} \
+                 elements",
                 self.planes(),
                 self.rows(),
                 self.columns()

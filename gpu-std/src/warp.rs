@@ -103,7 +103,8 @@ macro_rules! shuffles {
         #[inline(always)]
         #[track_caller]
         pub fn $name_width<T: KernelType>(mask: u32, value: T, $operand: u32, width: u32) -> T {
-            assert!(width.is_power_of_two() && width <= WARP_SIZE, "the width of a shuffle is a power of two up to 32");
+            assert!(width.is_power_of_two() && width <= WARP_SIZE, "the width of a shuffle must be a power of two up \
+                                                                    to 32");
             #[cfg(target_arch = "nvptx64")]
             {
                 let control = ((WARP_SIZE - width) << 8) | $clamp;
@@ -290,7 +291,8 @@ fn reduce_named<T: KernelType>(
             return values[0];
         }
         let mut present = (0..WARP_SIZE as usize).filter(|lane| mask >> lane & 1 == 1);
-        let first = values[present.next().expect("the mask of a warp operation names its caller")];
+        let first =
+            values[present.next().expect("the mask of a warp operation must include the calling lane")];
         present.fold(first, |total, lane| combine(total, values[lane]))
     }
 }
@@ -323,7 +325,7 @@ pub fn reduce_first<T: KernelType>(count: u32, value: T, combine: impl Fn(T, T) 
 #[inline(always)]
 #[track_caller]
 pub fn match_bits<const BITS: u32>(mask: u32, value: u32) -> u32 {
-    const { assert!(BITS >= 1 && BITS <= 32, "a value has 1 to 32 bits") };
+    const { assert!(BITS >= 1 && BITS <= 32, "a value must have 1 to 32 bits") };
     #[cfg(target_arch = "nvptx64")]
     {
         let mut same = mask;

@@ -12,8 +12,8 @@ use crate::element::KernelType;
 const fn check<T: KernelType>() {
     assert!(
         !T::HAS_PADDING,
-        "a value with padding cannot be exchanged between threads: derive `KernelType` for your own struct, take Vec3 \
-         or Vec4 for glam's Vec3A"
+        "a value with padding cannot be exchanged between threads: derive `KernelType` for your own struct, and use \
+         Vec3 or Vec4 instead of glam's Vec3A"
     );
 }
 

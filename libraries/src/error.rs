@@ -43,8 +43,8 @@ impl fmt::Display for VendorVersion {
 pub enum LibraryError {
     /// The library could not be loaded.
     #[error(
-        "{library} (lib{file}) was not found or could not be loaded; install it (`pip install {package}`, or the CUDA \
-         toolkit's package) and name its folder in WARPSMITH_LIBRARY_PATH, or use the emulated device `cpu`"
+        "{library} (lib{file}) was not found or could not be loaded; install it (`pip install {package}`, or the \
+         CUDA toolkit's package) and set WARPSMITH_LIBRARY_PATH to its folder, or use the emulated device `cpu`"
     )]
     Missing {
         /// Library name.
@@ -57,7 +57,8 @@ pub enum LibraryError {
 
     /// The library is older than the bindings require.
     #[error(
-        "{library} {version} is too old: install version {minimum} or newer, where the system finds it first (LD_LIBRARY_PATH)"
+        "{library} {version} is too old: install version {minimum} or newer, and put its folder first in \
+         LD_LIBRARY_PATH"
     )]
     TooOld {
         /// Library name.
@@ -103,7 +104,7 @@ pub enum LibraryError {
 
     /// The emulated device does not support the operation.
     #[error(
-        "{operation} needs a GPU: the emulated device does not have it; open a CUDA device, `Device::cuda(0)`"
+        "{operation} is not supported on the emulated device; open a CUDA device, for example with `Device::cuda(0)`"
     )]
     NeedsGpu {
         /// Requested operation.
@@ -112,7 +113,7 @@ pub enum LibraryError {
 
     /// No algorithm works within the workspace limit.
     #[error(
-        "{operation}: no algorithm works with {} of workspace; the smallest requirement is {}",
+        "{operation}: no algorithm works within the workspace limit of {}; raise the limit to at least {}",
         Bytes(*limit), Bytes(*minimum)
     )]
     WorkspaceTooSmall {

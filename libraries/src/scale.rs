@@ -31,8 +31,7 @@ pub(super) unsafe fn enqueue<T: LibraryType>(
     len: usize,
     factor: f64,
 ) -> Result<()> {
-    let mut handle = crate::blas::State::of(stream.device()).handles.acquire(stream)?;
-    handle.set_device_scalars(false)?;
+    let handle = crate::blas::State::of(stream.device()).handles.acquire(stream)?;
     // On an H200, `ScalEx` reaches 2.6 TB/s, and `geam` reaches 4.1 TB/s.
     let columns = if len >= LONG { len / ROWS } else { 0 };
     // SAFETY: there are at least `ROWS * columns` elements of this type.

@@ -57,9 +57,9 @@ fn launches() -> Result<Option<u64>, String> {
         return Ok(Some(u64::MAX));
     }
     let number = value.parse().ok().filter(|number| *number > 0);
-    number
-        .map(Some)
-        .ok_or(format!("{LAUNCHES}={value} is no number of launches; give one from 1 on, or `all`"))
+    number.map(Some).ok_or(format!(
+        "{LAUNCHES}={value} is not a number of launches; give a number of at least 1, or `all`"
+    ))
 }
 
 /// Returns the texts at least one of which the name of a counted kernel must contain.
@@ -72,7 +72,7 @@ fn start() {
     let started = match (file(PROFILE), file(COUNTERS)) {
         (None, None) => return,
         (Some(_), Some(_)) => {
-            let reason = "hardware counters and a profile exclude each other; set one of the two";
+            let reason = "hardware counters and a profile exclude each other; set only one of the two";
             return eprintln!("warpsmith: {PROFILE} and {COUNTERS}: {reason}");
         }
         (Some(path), None) => {
@@ -97,7 +97,10 @@ fn start() {
                 *kept = Some(started);
             }
             if !finish_at_exit() {
-                eprintln!("warpsmith: the end of the program cannot be awaited: the file will lack its end");
+                eprintln!(
+                    "warpsmith: no exit handler could be registered: the last records will be missing in the \
+                           file"
+                );
             }
         }
         Err(error) => eprintln!("warpsmith: {error}"),

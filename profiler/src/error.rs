@@ -32,14 +32,14 @@ pub enum ProfilerError {
     Recording,
     /// The process was forked from one in which a profiler is recording.
     #[error(
-        "this process was forked from one in which a profiler records, and cannot use it; start the profiler in a \
-         program of its own"
+        "this process was forked from a process in which a profiler is recording, and cannot use this profiler; \
+         start the profiler in a separate program"
     )]
     Forked,
     /// Some devices have simulated time and others do not.
     #[error(
-        "devices with simulated time cannot be recorded with others, whose clock is another; choose the devices with \
-         `ProfilerOptions::device`"
+        "devices with simulated time use a different clock and cannot be recorded with other devices; select the \
+         devices with `ProfilerOptions::device`"
     )]
     MixedClocks,
     /// A driver cannot record.
@@ -67,7 +67,7 @@ pub enum ProfilerError {
         reason: String,
     },
     /// The operating system could not create a thread for the profiler.
-    #[error("no thread for the profiler: {reason}")]
+    #[error("the profiler's thread could not be started: {reason}")]
     Thread {
         /// Error of the operating system.
         reason: String,
@@ -89,10 +89,10 @@ impl ProfilerError {
                 "; earlier records can be read; free space, or use a path on another disk"
             }
             io::ErrorKind::FileTooLarge => {
-                "; earlier records can be read; raise the limit of file sizes (`ulimit -f`), or record less"
+                "; earlier records can be read; raise the file size limit (`ulimit -f`), or record less"
             }
-            io::ErrorKind::NotFound => "; make the folder first",
-            _ => "; give a path that can be written to",
+            io::ErrorKind::NotFound => "; create the folder first",
+            _ => "; give a writable path",
         };
         Self::File { path: path.to_path_buf(), reason: format!("{error}{remedy}") }
     }

@@ -383,7 +383,7 @@ impl Parts {
         let mut loss = stop_drivers(&recording);
         for thread in threads {
             if thread.join().is_err() {
-                recording.note("profiler", "a thread of it panicked".to_owned());
+                recording.note("profiler", "one of its threads panicked".to_owned());
             }
         }
         describe(&recording, &joiner, false);
@@ -392,7 +392,7 @@ impl Parts {
         loss.dropped += recording.dropped_work.load(Ordering::Relaxed);
         let others = recording.dropped_others.load(Ordering::Relaxed);
         if others > 0 {
-            let fact = format!("{others}, because the memory for records was used up; allow more");
+            let fact = format!("{others}, because the memory for records was full; allow more");
             recording.note("host records dropped", fact);
         }
         let mut facts = recording.take_facts();

@@ -9,7 +9,7 @@ use crate::raw::Raw;
 use crate::recording::Recording;
 use crate::recording::log::with_local;
 
-/// Returns the values of a device, with their names and units.
+/// Returns the sampled metrics of a device as name, unit and value.
 fn values(telemetry: &Telemetry) -> [(&'static str, &'static str, Option<f64>); 5] {
     [
         ("SM clock", "MHz", telemetry.sm_clock_mhz.map(f64::from)),

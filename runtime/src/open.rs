@@ -194,7 +194,7 @@ impl Device {
             .with(Modules::default())
             .with(pinned)
             .with(CachingAllocator::new(options, properties.total_memory))
-            .with(Launches::from_environment())
+            .with(Launches::default())
             .with(streams)
             .with(Owners::default());
         let device = Self::assemble(driver, id, context, properties, parts);

@@ -73,7 +73,7 @@ pub const OPERATIONS: [Operation; 37] = [
     served("unary", operation("sin", "y = sin(x)", 1, 1, 2, 0)),
     served("unary", operation("tanh", "y = tanh(x)", 1, 1, 2, 0)),
     served("unary", operation("silu", "y = x / (1 + exp(-x))", 1, 1, 2, 0)),
-    served("unary", operation("gelu_tanh", "gelu by its approximation", 1, 1, 2, 0)),
+    served("unary", operation("gelu_tanh", "gelu, tanh approximation", 1, 1, 2, 0)),
     served("unary", operation("floor", "y = ⌊x⌋", 1, 1, 2, 0)),
     served("binary", operation("sub", "z = x - y", 2, 1, 3, 1)),
     served("binary", operation("div", "z = x / y", 2, 1, 3, 1)),
@@ -93,7 +93,7 @@ pub const OPERATIONS: [Operation; 37] = [
     operation("scan_min", "running minimum", 1, 1, 2, 1),
     operation("scan_max", "running maximum", 1, 1, 2, 1),
     operation("compact_compared", "elements above a limit, about half", 1, 1, 2, 0).writes_half(),
-    operation("histogram_even", "counts in 256 even bins", 1, 0, 1, 0),
+    operation("histogram_even", "counts in 256 bins of equal width", 1, 0, 1, 0),
 ];
 
 impl Operation {

@@ -544,7 +544,7 @@ pub fn run_lengths<'x, 'v, 'l, 'c, T: Number>(
     let (x, mut values, lengths, mut count) = (x.into(), values.into(), lengths.into(), count.into());
     same_length("run_lengths", ("x", x.len()), ("lengths", lengths.len()))?;
     let Ok(len) = u32::try_from(x.len()) else {
-        let problem = format!("x has {} elements; pass less than 2^32", x.len());
+        let problem = format!("x has {} elements; pass fewer than 2^32", x.len());
         return Err(OpError::Unsupported { operation: "run_lengths", problem }.into());
     };
     let to = Outputs { selected: values.reborrow(), rejected: None, count: count.reborrow() };

@@ -35,19 +35,20 @@ fn shape(operation: &'static str, len: usize, channels: usize, counts: usize) ->
         return unsupported(
             operation,
             format!(
-                "{counts} counts are not the same number of bins, at least one, for each of {channels} channels"
+                "out has {counts} counts, which cannot be divided into the same number of bins (at least one) per \
+                 channel for {channels} channels"
             ),
         );
     }
     if !len.is_multiple_of(channels) {
         return unsupported(
             operation,
-            format!("{len} elements are not the same number for each of {channels} channels"),
+            format!("x has {len} elements, which is not a multiple of {channels} channels"),
         );
     }
     match (u32::try_from(channels), u32::try_from(counts)) {
         (Ok(channels), Ok(counts)) => Ok([channels, counts / channels]),
-        _ => unsupported(operation, format!("{counts} counts are too many; there can be up to 2^32 - 1")),
+        _ => unsupported(operation, format!("{counts} counts exceed the maximum of 2^32 - 1")),
     }
 }
 
@@ -79,7 +80,7 @@ fn plan<'s, T: Scalar>(
         let blocks = planned.blocks();
         if x.len() / blocks as usize >= 1 << 31 {
             let problem = format!(
-                "{} elements for {blocks} blocks are too many to count in 32 bits; choose more blocks",
+                "{} elements in {blocks} blocks exceed the 32-bit counters; use more blocks",
                 x.len()
             );
             return unsupported(operation, problem);
@@ -211,15 +212,14 @@ pub fn histogram_even_with<'x, 'c, T: Element<Scalar = T> + Binned>(
     let [channels, count] = shape(NAME, x.len(), channels, counts.len())?;
     let is_float = T::ONE.cast::<f64>() / 2.0 == T::from_f64(0.5).cast::<f64>();
     if count as usize > MAX_BINS {
-        return unsupported(
-            NAME,
-            format!("{count} bins are too many; there can be up to 2^20 of equal width"),
-        );
+        return unsupported(NAME, format!("{count} bins exceed the maximum of 2^20 bins of equal width"));
     }
     let Some(bins) = T::bins(count, lower, upper, is_inclusive) else {
         return unsupported(
             NAME,
-            format!("no bins lie from {lower:?} to {upper:?}; pass a finite range that is not empty"),
+            format!(
+                "the range from {lower:?} to {upper:?} is empty or not finite; pass a finite, non-empty range"
+            ),
         );
     };
     let Some(plan) = plan((NAME, NAME), stream, config.into(), &x, &mut counts)? else { return Ok(()) };
@@ -314,7 +314,7 @@ pub fn histogram_edges_with<'x, 'e, 'c, T: Number>(
     if edges.len() < 2 {
         return unsupported(
             NAME,
-            format!("{} edges have nothing between them; pass two or more", edges.len()),
+            format!("{} edges do not define a bin; pass at least two edges", edges.len()),
         );
     }
     let [channels, bins] = shape(NAME, x.len(), channels, counts.len())?;

@@ -145,7 +145,8 @@ impl<'a, I: Index> Indices<'a, I> {
             return Ok(());
         }
         let problem = format!(
-            "the indices were checked to be below {}, but there are {available} {what}; check them with that limit",
+            "the indices were checked against the limit {}, but there are only {available} {what}; check them \
+             against {available}",
             self.limit
         );
         misfit(operation, problem)
@@ -156,7 +157,7 @@ impl<'a, I: Index> Indices<'a, I> {
         if self.is_unique {
             return Ok(());
         }
-        misfit(operation, "the indices may hold one twice; make them with `Indices::unique`".to_owned())
+        misfit(operation, "the indices may contain duplicates; create them with `Indices::unique`".to_owned())
     }
 }
 
@@ -338,5 +339,11 @@ fn same_width(operation: &'static str, from: usize, to: usize) -> Result<()> {
     if from == to {
         return Ok(());
     }
-    misfit(operation, format!("rows of {from} elements do not fit rows of {to}; pass views of one width"))
+    misfit(
+        operation,
+        format!(
+            "the input has rows of {from} elements, but the output has rows of {to}; pass views of \
+                               equal width"
+        ),
+    )
 }

@@ -171,8 +171,8 @@ fn turn<T: DeviceCopy>(
     let [count, rows, columns] = shape;
     if shape != turned {
         let problem = format!(
-            "{count} times {rows} rows of {columns} elements become {count} times {columns} rows of {rows}, but the output has \
-             {} times {} rows of {}",
+            "the transpose of {count} x {rows} x {columns} elements is {count} x {columns} x {rows}, but the output \
+             is {} x {} x {}",
             turned[0], turned[2], turned[1]
         );
         return misfit(operation, problem);
@@ -241,7 +241,7 @@ fn fits(
     (across, of_parts, of_whole): (&str, impl IntoIterator<Item = usize>, usize),
 ) -> Result<()> {
     if sum != whole {
-        return misfit(operation, format!("the parts have {sum} {what} together, but the whole has {whole}"));
+        return misfit(operation, format!("the parts have {sum} {what} in total, but the whole has {whole}"));
     }
     for (index, part) in of_parts.into_iter().enumerate() {
         if part != of_whole {

@@ -140,8 +140,8 @@ impl<'a, T: DeviceCopy> Operand<'a, T> {
         }
         if count == 0 || !len.is_multiple_of(count) {
             let problem = format!(
-                "{name} is a {what} of {count} elements, but the output has {len}, which is not a multiple; pass an output of \
-                 whole rows"
+                "{name} is a {what} of {count} elements, but the output's {len} elements are not a multiple; pass an \
+                 output of whole rows"
             );
             return Err(OpError::Shape { operation, problem }.into());
         }
@@ -181,7 +181,8 @@ pub(super) fn common_width(
             && other != width
         {
             let problem = format!(
-                "one input asks for rows of {other} elements, another for rows of {width}; pass inputs of one shape"
+                "one input requires rows of {other} elements, another input rows of {width}; pass inputs of equal \
+                 shape"
             );
             return Err(OpError::Shape { operation, problem }.into());
         }

@@ -22,7 +22,7 @@ pub(super) fn whole_warps(operation: &'static str, plan: &Plan<'_>) -> Result<()
     if block.is_multiple_of(32) {
         return Ok(());
     }
-    let problem = format!("a block of {block} threads is not of whole warps; choose a multiple of 32");
+    let problem = format!("a block of {block} threads does not consist of whole warps; use a multiple of 32");
     Err(OpError::Unsupported { operation, problem }.into())
 }
 
@@ -248,7 +248,8 @@ fn by_any_key<T: Number, K: Element>(
         4 => of_values!(u32),
         8 => of_values!(u64),
         bytes => {
-            let problem = format!("keys of {bytes} bytes cannot be compared; cast them to a type of 4 or 8");
+            let problem =
+                format!("keys of {bytes} bytes are not supported; cast them to a type of 4 or 8 bytes");
             Err(OpError::Unsupported { operation, problem }.into())
         }
     }

@@ -225,8 +225,10 @@ fn countable(operation: &'static str, len: usize) -> Result<()> {
     if u32::try_from(len).is_ok() {
         return Ok(());
     }
-    let problem =
-        format!("{len} keys are too many for one sort; pass less than 2^32, and merge what was sorted");
+    let problem = format!(
+        "{len} keys exceed the maximum for one sort; sort parts of fewer than 2^32 keys, and merge the \
+                 results"
+    );
     Err(OpError::Unsupported { operation, problem }.into())
 }
 
@@ -375,7 +377,7 @@ pub fn sort_pairs<'k, 'v, 'o, 'p, K: SortKey, V: Element>(
         8 => with_values!(u64),
         bytes => {
             let problem =
-                format!("values of {bytes} bytes cannot go with keys; cast them to a type of 4 or 8");
+                format!("values of {bytes} bytes are not supported; cast them to a type of 4 or 8 bytes");
             Err(OpError::Unsupported { operation: "sort_pairs", problem }.into())
         }
     }
@@ -421,7 +423,7 @@ pub fn sort_segments<'x, 'f, 'o, T: SortKey>(
     same_length("sort_segments", ("x", x.len()), ("the output", out.len()))?;
     countable("sort_segments", x.len())?;
     if offsets.is_empty() {
-        let problem = "no offsets say where segments end; pass one more than there are segments".to_owned();
+        let problem = "offsets is empty; pass one offset more than there are segments".to_owned();
         return Err(OpError::Unsupported { operation: "sort_segments", problem }.into());
     }
     check_offsets(stream, "sort_segments", offsets, x.len())?;
@@ -491,7 +493,7 @@ fn search<T: Number>(
     let of_type =
         |spec: &&'static gpu_std::KernelSpec| spec.types.iter().any(|argument| argument.name == T::NAME);
     let Some(spec) = kernels::search_sorted::<()>::instances().find(of_type) else {
-        let problem = format!("there is no search among {}", T::NAME);
+        let problem = format!("searching in {} is not supported", T::NAME);
         return Err(OpError::Unsupported { operation, problem }.into());
     };
     let launch = Launch::auto(keys.len());

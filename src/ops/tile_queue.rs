@@ -54,8 +54,7 @@ pub(super) unsafe fn with<R>(
     let class = words.saturating_mul(8).max(1 << 16).checked_next_power_of_two();
     let class = class.map_or(usize::MAX, |bytes| bytes.trailing_zeros() as usize - 16);
     let Some(purpose) = PURPOSES.get(class) else {
-        let problem =
-            format!("a workspace of {words} words is more than any device has; pass fewer elements");
+        let problem = format!("the workspace of {words} words exceeds the maximum; pass fewer elements");
         return Err(Error::from(OpError::Unsupported { operation, problem }));
     };
     let bytes = 1 << (16 + class);

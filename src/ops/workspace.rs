@@ -65,8 +65,8 @@ impl Workspace {
         let mut value = T::zeroed();
         if stream.is_capturing() {
             return Err(warpsmith_runtime::Error::Graph(warpsmith_runtime::GraphError::NotCapturable {
-                call: "an operation that gives its result to the host",
-                instead: "use the form that writes it to a buffer, `…_into`",
+                call: "an operation that returns its result to the host",
+                instead: "use the variant that writes the result to a buffer, `…_into`",
             }));
         }
         // SAFETY: the driver calls receive only the stream's own handles, and memory that the stream keeps alive.

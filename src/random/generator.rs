@@ -238,8 +238,8 @@ impl State {
 
     fn check_not_capturing(&self, call: &'static str) -> Result<()> {
         if self.captures.iter().filter_map(Weak::upgrade).any(|replay| replay.is_active()) {
-            let problem = "a graph that takes numbers from this generator is being captured; \
-                call it before the capture begins, or when it has ended";
+            let problem = "a graph that uses this generator is being captured; make the call before the capture \
+                           starts or after it ends";
             return Err(OpError::Random { call, problem: problem.to_owned() }.into());
         }
         Ok(())
@@ -252,7 +252,10 @@ fn seed_and_offset(call: &'static str, state: &[u8]) -> Result<(u64, u64)> {
         ([seed], []) => (*seed, [0; 8]),
         ([seed, offset], []) => (*seed, *offset),
         _ => {
-            let problem = format!("a state has 16 bytes (seed, offset), or 8 (seed); found {}", state.len());
+            let problem = format!(
+                "the state has {} bytes, but must have 16 (seed and offset) or 8 (seed)",
+                state.len()
+            );
             return Err(OpError::Random { call, problem }.into());
         }
     };
@@ -274,7 +277,7 @@ pub(super) fn after(call: &'static str, offset: u64, increment: u64) -> Result<u
     offset.checked_add(increment).filter(|&offset| offset <= MAX_OFFSET).ok_or_else(|| {
         OpError::Random {
             call,
-            problem: "the generator's numbers are used up: set another seed with `manual_seed`".to_owned(),
+            problem: "the generator's sequence is exhausted: set another seed with `manual_seed`".to_owned(),
         }
         .into()
     })
@@ -427,7 +430,11 @@ pub fn states(devices: &[Device]) -> Result<Vec<[u8; 16]>> {
 pub fn set_states(devices: &[Device], states: &[impl AsRef<[u8]>]) -> Result<()> {
     let call = "random::set_states";
     if devices.len() != states.len() {
-        let problem = format!("there are {} states for {} devices", states.len(), devices.len());
+        let problem = format!(
+            "there are {} states for {} devices; pass one state per device",
+            states.len(),
+            devices.len()
+        );
         return Err(OpError::Random { call, problem }.into());
     }
     let parts: Result<Vec<_>> = states.iter().map(|state| seed_and_offset(call, state.as_ref())).collect();

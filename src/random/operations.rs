@@ -128,9 +128,7 @@ pub fn uniform_in<'o, T: Float>(
     if !(low < high && low.is_finite() && high.is_finite() && length.is_finite()) {
         return problem(
             "uniform_in",
-            format!(
-                "the range {low}..{high} must be of finite numbers, the first less than the second, and no longer than a finite number"
-            ),
+            format!("the range {low}..{high} must have finite bounds in ascending order and a finite length"),
         );
     }
     draw("uniform_in", "uniform", lanes::<T>(), stream, None).run(
@@ -242,7 +240,7 @@ pub fn exponential<'o, T: Float>(
         return problem("exponential", format!("the rate must be positive and finite, found {rate}"));
     }
     if !(1.0 / rate).cast::<T::Accumulator>().cast::<f64>().is_finite() {
-        return problem("exponential", format!("{} has no number for the mean, 1 / {rate}", T::NAME));
+        return problem("exponential", format!("{} cannot represent the mean, 1 / {rate}", T::NAME));
     }
     let draw = draw("exponential", "exponential", lanes::<T>(), stream, None);
     draw.run(generator, out.into(), launch!(T; 1.0 / rate => f64))
@@ -406,7 +404,7 @@ pub fn permutation<'o, T: Integer + Number>(
     let Some((a, b)) = sides(n as u64).filter(|_| n as u64 - 1 <= T::MIN_IDENTITY.cast::<u64>()) else {
         return problem(
             "permutation",
-            format!("{n} numbers from 0 on do not fit {}; use a wider type", T::NAME),
+            format!("{n} numbers starting with 0 do not fit into {}; use a wider type", T::NAME),
         );
     };
     generator.with_numbers(

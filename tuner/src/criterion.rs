@@ -55,14 +55,14 @@ impl Measurement for EventTime {
     fn start(&self) -> Event {
         match self.stream.record_timed_event() {
             Ok(event) => event,
-            Err(error) => self.fail("no event before the work", &error),
+            Err(error) => self.fail("no event could be recorded before the work", &error),
         }
     }
 
     fn end(&self, start: Event) -> f64 {
         let end = match self.stream.record_timed_event() {
             Ok(event) => event,
-            Err(error) => self.fail("no event after the work", &error),
+            Err(error) => self.fail("no event could be recorded after the work", &error),
         };
         match end.synchronize().and_then(|()| end.elapsed_us(&start)) {
             Ok(us) => us * 1e3,

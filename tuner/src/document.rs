@@ -340,14 +340,16 @@ impl Document {
     /// # Errors
     /// Returns a message with the cause: malformed JSON, a different schema, or an impossible launch time.
     pub fn from_json(text: &str) -> std::result::Result<Self, String> {
-        let no_document = |error: serde_json::Error| format!("it is no document of results: {error}");
+        let no_document = |error: serde_json::Error| format!("it is not a results file: {error}");
         match serde_json::from_str(text).map_err(no_document)? {
             Schema { schema: Some(SCHEMA) } => {}
             Schema { schema: Some(schema) } => {
-                return Err(format!("its schema is {schema}, this version reads {SCHEMA}; measure again"));
+                return Err(format!(
+                    "its schema is {schema}, but this version reads {SCHEMA}; measure again"
+                ));
             }
             Schema { schema: None } => {
-                return Err("it is no document of results: it has no schema".to_owned());
+                return Err("it is not a results file: it has no schema".to_owned());
             }
         }
         let document: Self = serde_json::from_str(text).map_err(no_document)?;
@@ -571,10 +573,10 @@ pub(crate) mod tests {
         fs::create_dir_all(&folder).unwrap();
         let path = folder.join("file.json");
         for (text, words) in [
-            ("{", "no document"),
+            ("{", "is not a results file"),
             ("{}", "no schema"),
             (r#"{"schema":1}"#, "schema is 1"),
-            (r#"{"schema":2}"#, "no document"),
+            (r#"{"schema":2}"#, "is not a results file"),
         ] {
             fs::write(&path, text).unwrap();
             let message = Document::read(&path).unwrap_err().to_string();

@@ -37,8 +37,8 @@ pub enum Error {
     },
     /// A kernel that was not included when this program was built.
     #[error(
-        "{name} is left out of this program: build it with the feature `{feature}` of warpsmith; for the command, \
-         `cargo install --path cli --features full` in the clone of Warpsmith"
+        "this program was built without {name}: build it with warpsmith's feature `{feature}`; to install the \
+         command with all features, run `cargo install --path cli --features full` in a clone of Warpsmith"
     )]
     LeftOut {
         /// Name as given.
@@ -47,9 +47,7 @@ pub enum Error {
         feature: &'static str,
     },
     /// Two benchmarks in a program have the same name.
-    #[error(
-        "two benchmarks are called {name:?}, and only one of them could be selected; give each a unique name"
-    )]
+    #[error("two benchmarks are called {name:?}; give each benchmark a unique name")]
     SameName {
         /// The shared name.
         name: String,
@@ -66,7 +64,7 @@ pub enum Error {
     },
     /// No configuration remains to be measured.
     #[error(
-        "no configuration of {kernel} is left of {before}: {} are refused; widen an axis with --axis",
+        "none of the {before} configurations of {kernel} remains; rejected: {}; widen an axis with --axis",
         refused.join(", ")
     )]
     EmptySpace {
@@ -82,7 +80,7 @@ pub enum Error {
     NothingSelected,
     /// Buffers that do not fit in the device's memory.
     #[error(
-        "{kernel} {dtype} of {} elements needs {} of device memory and {} are free; give a smaller size",
+        "{kernel} {dtype} with {} elements needs {} of device memory, but {} are free; give a smaller size",
         crate::size::format_size(*n),
         crate::size::format_bytes(*needed),
         crate::size::format_bytes(*free)
@@ -123,7 +121,8 @@ pub enum Error {
     },
     /// A configuration has crashed the device, so nothing else can be measured in this process.
     #[error(
-        "{case} with {configuration} stopped the device: {problem}; leave out one of its values with --axis and start again"
+        "{case} with {configuration} stopped the device: {problem}; exclude one of its values with --axis and start \
+         again"
     )]
     Lost {
         /// Kernel, type and size.

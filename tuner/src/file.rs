@@ -23,7 +23,7 @@ pub fn read_text(path: &Path, most: u64) -> Result<String> {
     let read = File::open(path).and_then(|file| file.take(most + 1).read_to_string(&mut text));
     read.map_err(|error| fail(error.to_string()))?;
     if text.len() as u64 > most {
-        return Err(fail(format!("it has more than {}, which is the most", crate::size::format_bytes(most))));
+        return Err(fail(format!("it is larger than the maximum of {}", crate::size::format_bytes(most))));
     }
     Ok(text)
 }

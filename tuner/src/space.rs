@@ -42,7 +42,7 @@ impl FromStr for Grid {
         rule.ok_or_else(|| Error::Axis {
             axis: "grid".to_owned(),
             text: text.to_owned(),
-            reason: "use auto, waves:N or blocks:N with N from 1, for example waves:4".to_owned(),
+            reason: "use auto, waves:N or blocks:N with N of at least 1, for example waves:4".to_owned(),
         })
     }
 }
@@ -211,8 +211,8 @@ impl Space {
                 axis: axes.join(", "),
                 text: format!("{product} configurations"),
                 reason: format!(
-                    "{kernel} can have {MAX_CONFIGURATIONS} before restrictions at most; give fewer values, for \
-                     example with larger steps of a range"
+                    "{kernel} can have at most {MAX_CONFIGURATIONS} configurations before restrictions; give fewer \
+                     values, for example with larger steps of a range"
                 ),
             });
         }
@@ -289,18 +289,18 @@ fn check(axis: &Axis, value: &Value, max_block: u32) -> std::result::Result<(), 
             match parse_block(&value.to_string()).map(threads) {
                 Some(n) if n.is_multiple_of(32) && n <= u64::from(limit) => Ok(()),
                 None if matches!(value, Value::Text(_)) => {
-                    Err("it is not a whole number, nor several as in 16x16; \
-                     write them with commas between, for example 128,256 or 16x16,32x8"
+                    Err("it is neither a number nor a block such as 16x16; separate values with commas, for example \
+                         128,256 or 16x16,32x8"
                         .to_owned())
                 }
-                _ => Err(format!("use a multiple of 32 from 32 to {limit}, this device's limit")),
+                _ => Err(format!("use a multiple of 32 up to {limit}, the device's maximum")),
             }
         }
         (AxisKind::Shared, Value::Number(n)) if u32::try_from(*n).is_ok() => Ok(()),
         (AxisKind::Cluster, Value::Number(1..=16)) => Ok(()),
         (AxisKind::Cluster, _) => Err("use 1 to 16 blocks".to_owned()),
         (AxisKind::Shared, _) => {
-            Err("it is not a whole number; write numbers with commas between, for example 128,256".to_owned())
+            Err("it is not a whole number; separate values with commas, for example 128,256".to_owned())
         }
     }
 }
@@ -359,10 +359,10 @@ mod tests {
     #[test]
     fn impossible_values_are_refused_with_possible_ones() {
         for (axis, value, words) in [
-            ("block", "0", "multiple of 32 from 32 to 1024"),
+            ("block", "0", "multiple of 32 up to 1024"),
             ("block", "33", "multiple of 32"),
             ("block", "2048", "1024"),
-            ("block", "wide", "whole number"),
+            ("block", "wide", "neither a number nor a block"),
             ("block", "16x", "16x16"),
             ("block", "5x5", "multiple of 32"),
             ("block", "64x32", "1024"),

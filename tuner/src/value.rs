@@ -112,9 +112,9 @@ impl Configuration {
         };
         match self.get(axis) {
             Some(Value::Number(number)) => {
-                u32::try_from(*number).map_err(|_| fail(number.to_string(), "it does not fit 32 bits"))
+                u32::try_from(*number).map_err(|_| fail(number.to_string(), "it does not fit into 32 bits"))
             }
-            Some(Value::Text(text)) => Err(fail(text.to_string(), "it is no number")),
+            Some(Value::Text(text)) => Err(fail(text.to_string(), "it is not a number")),
             None => Err(fail(String::new(), "the configuration has no such axis")),
         }
     }
@@ -170,7 +170,7 @@ impl Configuration {
                 return Err(Error::Axis {
                     axis: "block".to_owned(),
                     text: self.get("block").map(Value::to_string).unwrap_or_default(),
-                    reason: "a block of several dimensions needs an extent: `ArrayKernel::shape`, \
+                    reason: "a multidimensional block needs an extent: use `ArrayKernel::shape` or \
                              `Configuration::cover`"
                         .to_owned(),
                 });
@@ -187,7 +187,7 @@ impl Configuration {
                 return Err(Error::Axis {
                     axis: "grid".to_owned(),
                     text: format!("blocks:{blocks}"),
-                    reason: "it needs a value for block, too".to_owned(),
+                    reason: "it also needs a value for block".to_owned(),
                 });
             }
         };
@@ -239,11 +239,11 @@ impl std::str::FromStr for Configuration {
             let (axis, value) = pair.ok_or_else(|| {
                 fail(
                     "configuration",
-                    "write AXIS=VALUE with commas between, for example block=256,grid=waves:4",
+                    "write AXIS=VALUE pairs separated by commas, for example block=256,grid=waves:4",
                 )
             })?;
             if all.0.insert(axis.to_owned(), value.into()).is_some() {
-                return Err(fail(axis, "the axis is given twice; give one value for each axis"));
+                return Err(fail(axis, "the axis occurs twice; give one value per axis"));
             }
         }
         Ok(all)
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(launch("block=64 grid=waves:2 shared=512"), Launch::linear(1000, 64).waves(2).shared(512));
         assert_eq!(launch("block=64 grid=blocks:7"), Launch::grid_block(7, 64));
         let error = "block=16x16".parse::<Configuration>().unwrap().launch(1000).unwrap_err().to_string();
-        assert!(error.contains("16x16") && error.contains("several dimensions"), "{error}");
+        assert!(error.contains("16x16") && error.contains("multidimensional"), "{error}");
     }
 
     #[test]

@@ -44,7 +44,10 @@ impl Check {
     /// Returns a short description of the first mismatch.
     pub fn problem(&self) -> Option<String> {
         let (index, found, expected) = self.first?;
-        Some(format!("{} incorrect, first element {index}: {found} instead of {expected}", self.incorrect))
+        Some(format!(
+            "{} incorrect elements, first at index {index}: {found} instead of {expected}",
+            self.incorrect
+        ))
     }
 
     const RIGHT: Check = Check { incorrect: 0, max_error: 0.0, first: None };

@@ -37,7 +37,10 @@ pub fn problems(pages: &BTreeMap<PathBuf, String>) -> Vec<String> {
             problems.extend(tables.iter().filter_map(|(line, rows)| {
                 let is_problem = is_measured(rows) && !is_allowed(rows[0]);
                 is_problem.then(|| {
-                    format!("{}:{line}: a table of measurements; move it to {FOLDER}/", path.display())
+                    format!(
+                        "{}:{line}: this page cannot contain a table of measurements; move it to {FOLDER}/",
+                        path.display()
+                    )
                 })
             }));
         }

@@ -112,7 +112,7 @@ pub fn check(root: &Path) -> Result<()> {
             problems.push(format!("{}: is not in docs/SUMMARY.md", path.display()));
         }
         if has_listing && !tests.contains(&format!("\"{}\"", page.display())) {
-            problems.push(format!("{}: has listings and is not in docs/guide.rs", path.display()));
+            problems.push(format!("{}: has listings, but is not in docs/guide.rs", path.display()));
         }
         problems.extend(text.fences().filter_map(|fence| {
             let problem = fence.problem()?;
@@ -132,8 +132,7 @@ pub fn check(root: &Path) -> Result<()> {
     }
     for picture in files_below(&root.join("docs"), &["svg"])? {
         if !read(&root.join("docs").join(&picture))?.contains("<title") {
-            problems
-                .push(format!("docs/{}: has no <title>, which readers without it hear", picture.display()));
+            problems.push(format!("docs/{}: has no <title>, which screen readers need", picture.display()));
         }
     }
     match problems.len() {
@@ -150,7 +149,7 @@ fn misquoted(quote: &Quote<'_>, source: &str) -> Option<(usize, String)> {
     let Some(margin) =
         quote.listing.iter().filter(|line| !is_blank(line)).map(|line| indentation(line)).min()
     else {
-        return Some((quote.line, format!("a quote of {} without a listing below", quote.file)));
+        return Some((quote.line, format!("the quote of {} is not followed by a listing", quote.file)));
     };
     let source: Vec<&str> = source.lines().collect();
     // Number of listing lines that match the file from line `start` on.
@@ -166,7 +165,7 @@ fn misquoted(quote: &Quote<'_>, source: &str) -> Option<(usize, String)> {
         quote.listing.iter().zip(&source[start..]).take_while(is_equal).count()
     };
     let best = (0..source.len()).map(equal).max().unwrap_or(0);
-    let problem = || format!("this is not what {} has; copy its lines again", quote.file);
+    let problem = || format!("the listing differs from {}; copy the lines again", quote.file);
     (best < quote.listing.len()).then(|| (quote.line + 1 + best, problem()))
 }
 

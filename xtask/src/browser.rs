@@ -17,8 +17,8 @@ pub fn ensure() -> Result<()> {
         return Ok(());
     }
     Err(Error::Missing {
-        what: "there is no Chromium, in which pages are tested".to_owned(),
-        advice: "Install it, on Debian with `apt-get install chromium`, then run this again.".to_owned(),
+        what: "Chromium, which the page tests need, was not found".to_owned(),
+        advice: "Install it (on Debian: `apt-get install chromium`), then run this command again.".to_owned(),
     })
 }
 

@@ -135,7 +135,7 @@ fn chosen(metadata: &Value, names: &[&str]) -> Result<Vec<Package>> {
     if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
         let known: Vec<&str> = packages.iter().map(short).chain([DIFFTEST]).collect();
         return Err(Error::Missing {
-            what: format!("no part of the bundle is called `{unknown}`"),
+            what: format!("the bundle has no part named `{unknown}`"),
             advice: format!("There are {}.", known.join(", ")),
         });
     }
@@ -255,7 +255,8 @@ fn compress(folder: &Path, mut programs: Vec<(u64, &str)>) -> Result<u64> {
         mebibytes(programs.iter().map(|program| program.0).sum())
     );
     if largest > DICTIONARY {
-        let problem = format!("the largest program has {}, more than the dictionary", mebibytes(largest));
+        let problem =
+            format!("the largest program has {}, which exceeds the dictionary size", mebibytes(largest));
         return Err(Error::Unexpected(problem));
     }
     let mut tar = Command::new("tar");

@@ -59,7 +59,7 @@ pub fn difftest(root: &Path, arguments: &[&str]) -> Result<()> {
     }
 }
 
-/// Builds the program for the bundle, which contains 500 kernels from a new seed and the handwritten kernels.
+/// Builds the program for the bundle, which contains 500 kernels from a new seed.
 pub fn program(root: &Path) -> Result<PathBuf> {
     let seed = seed_of_now();
     build_all(root, seed, &kernels(seed, COUNT))
@@ -75,7 +75,7 @@ fn reduce(root: &Path, seed: u64, index: usize, step: Option<usize>, taken: &[us
         let candidates = reduction.candidates();
         let Some(chosen) = candidates.get(*choice) else {
             return Err(Error::Unexpected(format!(
-                "there is no candidate {choice}, but {}",
+                "candidate {choice} does not exist; the number of candidates is {}",
                 candidates.len()
             )));
         };
@@ -83,7 +83,7 @@ fn reduce(root: &Path, seed: u64, index: usize, step: Option<usize>, taken: &[us
     }
     let folder = PathBuf::new();
     let program = |kernels: &[Kernel], architectures| {
-        let project = Project { seed, kernels, has_hand_written: false, repository: root, folder: &folder };
+        let project = Project { name: "difftest_reduced", seed, kernels, repository: root, folder: &folder };
         build(root, &project, architectures)
     };
     let mut differs_here = false;
@@ -100,28 +100,22 @@ fn reduce(root: &Path, seed: u64, index: usize, step: Option<usize>, taken: &[us
     }
     if !differs_here {
         let program = program(&reduction.candidates(), None)?;
-        println!("Nothing smaller differs here. On a GPU run {} cuda:0", program.display());
-        println!(
-            "and for the smallest `kNNNN_I` that differs ask for `--reduce {seed}:{index}:{last}` with `.I` after it."
-        );
+        println!("No smaller kernel differs here. On a GPU, run {} cuda:0", program.display());
+        println!("For the smallest `kNNNN_I` that differs there, run `--reduce {seed}:{index}:{last}.I`.");
     }
     Ok(())
 }
 
-/// Writes a project that includes the handwritten kernels, and builds its program.
+/// Writes the project of a run, and builds its program.
 fn build_all(root: &Path, seed: u64, kernels: &[Kernel]) -> Result<PathBuf> {
-    build(
-        root,
-        &Project { seed, kernels, has_hand_written: true, repository: root, folder: &PathBuf::new() },
-        None,
-    )
+    build(root, &Project { name: "difftest", seed, kernels, repository: root, folder: &PathBuf::new() }, None)
 }
 
 /// Writes the project into its own folder and builds its program, for the given architectures or the architectures that
 /// the environment specifies.
 fn build(root: &Path, project: &Project, architectures: Option<&str>) -> Result<PathBuf> {
     let target = target_dir(root).join("difftest");
-    let folder = target.join(project.name());
+    let folder = target.join(project.name);
     Project { folder: &folder, ..*project }.write().map_err(Error::file(&folder))?;
     let lock = folder.join("Cargo.lock");
     if !lock.exists() {
@@ -136,7 +130,7 @@ fn build(root: &Path, project: &Project, architectures: Option<&str>) -> Result<
         None => _ = command.env(variable, ARCHITECTURE).env("WARPSMITH_REQUIRE_GPU_IMAGE", "1"),
     }
     run(&mut command)?;
-    Ok(target.join("debug").join(project.name()))
+    Ok(target.join("debug").join(project.name))
 }
 
 /// Returns the names of the kernels that differ or fail on the emulated device, as `NAME:STEP`.
@@ -225,6 +219,6 @@ mod tests {
     fn names_of_reports_lead_back_to_kernels() {
         assert_eq!(place("k0012:3"), Some((12, Some(3))));
         assert_eq!(place("k0012"), Some((12, None)));
-        assert_eq!(place("by_hand:-"), None);
+        assert_eq!(place("custom:-"), None);
     }
 }

@@ -71,7 +71,7 @@ pub fn stand_in() -> Option<ExitCode> {
             Ok(status) if status.success() => {}
             Ok(status) => return Some(ExitCode::from(status.code().map_or(1, |code| code as u8))),
             Err(error) => {
-                eprintln!("error: {} does not start: {error}", rustdoc.display());
+                eprintln!("error: {} could not be started: {error}", rustdoc.display());
                 return Some(ExitCode::FAILURE);
             }
         }

@@ -28,8 +28,8 @@ pub fn fuzz(root: &Path, seconds: Option<&str>) -> Result<()> {
     };
     if ask(&mut cargo(root, ["fuzz", "--version"])).is_none() {
         return Err(Error::Missing {
-            what: "there is no cargo-fuzz".to_owned(),
-            advice: "Install it with `cargo install cargo-fuzz`, then run this again.".to_owned(),
+            what: "cargo-fuzz was not found".to_owned(),
+            advice: "Install it with `cargo install cargo-fuzz`, then run this command again.".to_owned(),
         });
     }
     let targets = targets(root)?;

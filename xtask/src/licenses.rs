@@ -28,7 +28,7 @@ pub fn check(root: &Path) -> Result<()> {
     }
     let list = refused.join("\n");
     Err(Error::Unexpected(format!(
-        "licenses that deny.toml does not allow:\n{list}\nAdd them there, or use other crates"
+        "deny.toml does not allow these licenses:\n{list}\nAdd them to deny.toml, or use other crates"
     )))
 }
 

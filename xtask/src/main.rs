@@ -64,33 +64,33 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  setup        install what is missing to compile kernels for the GPU
+  setup        install the missing tools that compile GPU kernels
   quickstart   setup, build, and run the main benchmark on the best device
-  test         setup, then format, lint, tests, documentation: what a change must pass
-  test --quick format, lint and tests of what was changed and of what depends on it directly
+  test         the complete check: setup, format, lint, tests, documentation
+  test --quick format, lint and tests of changed packages; lint of their direct dependents
   check-kernels
-               find races and wrong accesses to memory in our own kernels
+               find data races and invalid memory accesses in the repository's kernels
   difftest [--seed S] [--count N] [--reduce SEED:KERNEL[:STEP[.CANDIDATE]…]]
-               generate random kernels, run them as plain Rust and on the emulated device, and make what differs small
-  layers       fail on imports that lead upwards, and on large circles of files
-  book         check the guide in docs/ and make the book in target/book/
+               compare random kernels on the emulated device with plain Rust, and minimize differences
+  layers       fail on imports from a higher layer and on large import cycles
+  book         check the guide in docs/ and build the book in target/book/
   fuzz [S]     run every fuzz target for S seconds, 60 by default
   tsan         run the host's ordering and allocator tests under ThreadSanitizer
   aarch64 [ARGUMENTS]
                build the tests for aarch64 Linux and run them under QEMU: all, or those of `cargo test ARGUMENTS`
   licenses     fail on dependencies whose license deny.toml does not allow
   neighbours   test the example that exchanges memory with candle and cudarc, on the emulated device
-  minimal      check the workspace with the lowest versions of dependencies that the manifests allow
-  package      make the packages as they are published, with their GPU image; verify them, install the command from
-               them, and build, test and run a project of `warpsmith new` with the packages alone
+  minimal      check the workspace with the lowest dependency versions that the manifests allow
+  package      build and verify the published packages with their GPU image, install the command from them, and
+               build, test and run a project from `warpsmith new` with the packages alone
   docs-rs      build the documentation of the published packages as docs.rs does
   windows [ARGUMENT…]
                run the tests for Windows under Wine, or `cargo test` with these arguments
   types [ARGUMENT…]
                type-check the workspace for Windows (MSVC) and macOS, or `cargo check` with these arguments
   python [--torch]
-               build, install and test the Python wheel and a package of `warpsmith new --python`, with NumPy; with
-               --torch, PyTorch too, which is some 3 GB
+               build, install and test the Python wheel and a package from `warpsmith new --python`, with NumPy and,
+               if --torch is given, with PyTorch (downloads about 3 GB)
   bundle [NAME…]
                pack tests, benches and the command into target/bundle/ for a GPU machine without Rust; only those
                of the packages NAME, such as ops, tensor, runtime

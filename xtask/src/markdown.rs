@@ -30,9 +30,9 @@ impl Fence<'_> {
     /// Returns the problem with the listing's language or attributes, if any.
     pub fn problem(&self) -> Option<&'static str> {
         if self.info.is_empty() {
-            Some("a listing without a language; write ```text if it has none")
+            Some("the listing has no language; write ```text for plain text")
         } else if self.info.split(',').any(|word| word.starts_with("ignore")) {
-            Some("a listing that is not compiled; write `no_run` if it cannot run, or `text`")
+            Some("the listing is not compiled; write `no_run` if it cannot run, or `text`")
         } else {
             None
         }

@@ -30,7 +30,7 @@ pub fn quick(root: &Path) -> Result<()> {
     step("words", || words::check(root))?;
     step("guide", || book::check(root).and_then(|()| reference::check(root)))?;
     if changed.is_empty() {
-        println!("Nothing was changed that is compiled.");
+        println!("No compiled file has changed.");
         return Ok(());
     }
     let names = |set: &BTreeSet<&str>| set.iter().copied().collect::<Vec<_>>().join(", ");
@@ -89,7 +89,7 @@ fn changed_files(root: &Path) -> Result<Vec<PathBuf>> {
     match (differ, new) {
         (Some(differ), Some(new)) => Ok(differ.lines().chain(new.lines()).map(PathBuf::from).collect()),
         _ => Err(Error::Missing {
-            what: "git does not say what was changed".to_owned(),
+            what: "git could not list the changed files".to_owned(),
             advice: "Run this in a clone of the repository, or `cargo xtask test` anywhere.".to_owned(),
         }),
     }

@@ -38,12 +38,12 @@ const OPTIONS: &str = "halt_on_error=1 second_deadlock_stack=1";
 /// Builds and runs the tests.
 pub fn tsan(root: &Path) -> Result<()> {
     let toolchain = find_device_toolchain().found.ok_or_else(|| Error::Missing {
-        what: "there is no device toolchain, whose standard library is instrumented".to_owned(),
-        advice: "Run `cargo xtask setup`, then this again.".to_owned(),
+        what: "the device toolchain, whose standard library is instrumented, was not found".to_owned(),
+        advice: "Run `cargo xtask setup`, then run this command again.".to_owned(),
     })?;
     let runtime = runtime().ok_or_else(|| Error::Missing {
-        what: format!("there is no librustc-*_rt.tsan.a for {TARGET}"),
-        advice: "Install a toolchain with rustup; its standard library has one.".to_owned(),
+        what: format!("librustc-*_rt.tsan.a for {TARGET} was not found"),
+        advice: "Install a toolchain with rustup, which contains this file.".to_owned(),
     })?;
     // The entire sanitizer runtime is linked before everything else, as its own toolchain links it.
     let link = format!("-Zpre-link-args=-Wl,--whole-archive {} -Wl,--no-whole-archive", runtime.display());

@@ -70,7 +70,7 @@ pub fn check(root: &Path) -> Result<()> {
     }
     match problems.len() {
         0 => Ok(()),
-        count => Err(Error::Unexpected(format!("{}\n{count} problems of wording", problems.join("\n")))),
+        count => Err(Error::Unexpected(format!("{}\n{count} wording problems", problems.join("\n")))),
     }
 }
 
@@ -80,7 +80,7 @@ fn headless(text: &str) -> Vec<(usize, String)> {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let is_first = |index: usize| is_doc(lines[index]) && (index == 0 || !is_doc(lines[index - 1]));
     let found = (0..lines.len()).filter(|&index| is_first(index) && is_headless(lines[index]));
-    let problem = |line| format!("{line}: begin with what it describes, a noun or a verb");
+    let problem = |line| format!("{line}: start the comment with a noun or a verb");
     found.map(|index| (index + 1, problem(lines[index]))).collect()
 }
 
@@ -102,7 +102,7 @@ fn replaced(text: &str) -> Vec<(usize, String)> {
                 is_apart(text[..at].chars().next_back()) && is_apart(text[at + word.len()..].chars().next())
             };
             if text.match_indices(word).any(is_whole) {
-                found.push((line + 1, format!("`{word}`: the field's term is {term}")));
+                found.push((line + 1, format!("`{word}`: the standard term is {term}")));
             }
         }
     }
@@ -133,7 +133,7 @@ fn long_sentences(text: &str) -> Vec<(usize, String)> {
         for sentence in words.split_inclusive(is_end) {
             let count = sentence.iter().filter(|word| word.contains(char::is_alphanumeric)).count();
             if count > LONGEST_SENTENCE {
-                found.push((line, format!("a sentence of {count} words: divide it")));
+                found.push((line, format!("the sentence has {count} words: split it")));
             }
         }
     }
@@ -165,7 +165,7 @@ mod tests {
     fn replaced_words_are_found_in_any_spelling() {
         let found = |text: &str| replaced(text).into_iter().map(|(_, problem)| problem).collect::<Vec<_>>();
         for text in ["launch_few_rows(x)", "struct FewRows;", "const FEW_ROWS: u32 = 8;"] {
-            assert_eq!(found(text), ["`few_rows`: the field's term is skinny"], "{text}");
+            assert_eq!(found(text), ["`few_rows`: the standard term is skinny"], "{text}");
         }
         assert_eq!(found("/// Sums parts of K.\nlet twist = 1;").len(), 2);
         for text in ["a few rows", "the origin", "a sub-warp group", "seamless", "teamed"] {

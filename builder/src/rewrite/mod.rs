@@ -58,8 +58,8 @@ pub struct Rewritten {
 pub enum RewriteError {
     /// A section that `#[kernel]` does not write.
     #[error(
-        "kernel `{symbol}` has a section that is not `.warpsmith,MAX_THREADS,MIN_BLOCKS,MIN_ARCH,STACK`; is its \
-         gpu-std of the same version as the builder? ({line})"
+        "the section of kernel `{symbol}` is not `.warpsmith,MAX_THREADS,MIN_BLOCKS,MIN_ARCH,STACK`; use gpu-std and \
+         the builder in the same version ({line})"
     )]
     KernelSection {
         /// Symbol of the kernel.
@@ -69,15 +69,15 @@ pub enum RewriteError {
     },
     /// A record of `#[kernel]` that the builder cannot read.
     #[error(
-        "the record of kernel `{symbol}`, of its package and parameters, is incomplete; is its gpu-std of the same \
-         version as the builder?"
+        "the metadata of kernel `{symbol}` (package and parameters) is incomplete; use gpu-std and the builder in \
+         the same version"
     )]
     KernelRecord {
         /// Symbol of the kernel.
         symbol: String,
     },
     /// Two kernels with the same name and module.
-    #[error("two kernels `{kernel}` are in the module `{module}`: rename one")]
+    #[error("the module `{module}` defines two kernels named `{kernel}`: rename one")]
     SameKernels {
         /// Name of both.
         kernel: String,
@@ -85,7 +85,7 @@ pub enum RewriteError {
         module: String,
     },
     /// A shared static whose form is unknown.
-    #[error("shared static `{symbol}` has a form that the builder does not know: {line}")]
+    #[error("shared static `{symbol}` has a form that the builder does not support: {line}")]
     SharedStatic {
         /// Symbol of the static.
         symbol: String,
@@ -94,15 +94,15 @@ pub enum RewriteError {
     },
     /// A shared static with an initial value.
     #[error(
-        "shared static `{symbol}` has an initial value, but shared memory has none on the GPU: use \
-         shared_array!, or MaybeUninit::uninit(), and store before loading"
+        "shared static `{symbol}` has an initial value, but shared memory starts uninitialized on the GPU: use \
+         shared_array! or MaybeUninit::uninit(), and store before loading"
     )]
     SharedValue {
         /// Symbol of the static.
         symbol: String,
     },
     /// A panic entry point of core with unexpected parameters.
-    #[error("core's `{symbol}` has other parameters than in the tested Rust versions: {line}")]
+    #[error("core's `{symbol}` has different parameters than in the tested Rust versions: {line}")]
     PanicEntry {
         /// Symbol of the function.
         symbol: String,

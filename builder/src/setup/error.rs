@@ -10,7 +10,8 @@ use crate::toolchain::INSTALL_COMMANDS;
 pub enum SetupError {
     /// The user's data folder could not be determined.
     #[error(
-        "there is no folder for the tools: neither WARPSMITH_DATA_DIR, XDG_DATA_HOME nor HOME is set to an absolute path; set WARPSMITH_DATA_DIR to a folder that can be written"
+        "there is no folder for the tools: none of WARPSMITH_DATA_DIR, XDG_DATA_HOME and HOME is an absolute path; \
+         set WARPSMITH_DATA_DIR to a writable folder"
     )]
     NoDataFolder,
 
@@ -30,7 +31,8 @@ pub enum SetupError {
     /// `WARPSMITH_DEVICE_RUSTC` or `WARPSMITH_LLVM_BIN` chooses an unsuitable toolchain; an installed one would not be
     /// used.
     #[error(
-        "{variable} is set, but the tools that it names cannot compile kernels:\n{looked}\nUnset it, and run this again"
+        "{variable} is set, but the tools there cannot compile kernels:\n{looked}\nUnset the variable and run this \
+         command again"
     )]
     Overridden {
         /// Name of the variable.
@@ -41,8 +43,8 @@ pub enum SetupError {
 
     /// All attempts to install the device toolchain failed.
     #[error(
-        "there is no toolchain for device code{}\nlooked at:\n{looked}\n\
-         Install one in one of these ways, then run this again:\n{INSTALL_COMMANDS}",
+        "no toolchain for device code was found{}\nsearched:\n{looked}\nInstall one with one of these commands, then \
+         run this command again:\n{INSTALL_COMMANDS}",
         list(tried)
     )]
     NoToolchain {
@@ -54,8 +56,8 @@ pub enum SetupError {
 
     /// No Python with pip was found, which is required to download NVIDIA's wheels.
     #[error(
-        "NVIDIA's ptxas and libdevice are downloaded by pip, and {reason}; install it (Debian and Ubuntu: apt-get install \
-         python3-venv), or set WARPSMITH_CUDA_TOOLS to a CUDA toolkit, then run this again"
+        "ptxas and libdevice cannot be downloaded with pip: {reason}; install pip (Debian and Ubuntu: apt-get \
+         install python3-venv) or set WARPSMITH_CUDA_TOOLS to a CUDA toolkit, then run this command again"
     )]
     NoPip {
         /// Missing component.
@@ -64,8 +66,8 @@ pub enum SetupError {
 
     /// The package index could not be reached.
     #[error(
-        "NVIDIA's wheels could not be downloaded: the package index was not reached ({message}); check the network (pip uses \
-         HTTPS_PROXY, PIP_INDEX_URL and PIP_CERT), then run this again; nothing was changed"
+        "NVIDIA's wheels could not be downloaded: the package index is unreachable ({message}); check the network \
+         (pip uses HTTPS_PROXY, PIP_INDEX_URL and PIP_CERT), then run this command again; nothing was changed"
     )]
     Network {
         /// Output of pip.
@@ -74,8 +76,8 @@ pub enum SetupError {
 
     /// A downloaded file has an unexpected hash.
     #[error(
-        "a download of NVIDIA's wheels is not the file it should be and was deleted ({message}); run this again; if that \
-         does not help, the package index or a proxy changes files: set PIP_INDEX_URL to https://pypi.org/simple"
+        "a downloaded NVIDIA wheel has the wrong hash and was deleted ({message}); run this command again; if it \
+         fails again, the package index or a proxy modifies files: set PIP_INDEX_URL to https://pypi.org/simple"
     )]
     BrokenDownload {
         /// Output of pip.
@@ -91,7 +93,8 @@ pub enum SetupError {
 
     /// The wheels lack expected files.
     #[error(
-        "the downloaded wheels lack something, and were deleted:\n{looked}\nSet WARPSMITH_CUDA_TOOLS to a CUDA toolkit instead"
+        "the downloaded wheels are incomplete and were deleted:\n{looked}\nSet WARPSMITH_CUDA_TOOLS to a CUDA \
+         toolkit instead"
     )]
     Incomplete {
         /// Missing files.

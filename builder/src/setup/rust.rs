@@ -27,9 +27,8 @@ pub fn install(say: &mut dyn FnMut(&str), looked: &str) -> Result<DeviceToolchai
                 let search = find_device_toolchain();
                 match search.found {
                     Some(found) => return Ok(found),
-                    None => {
-                        tried.push(format!("it was installed, but does not serve:\n{}", search.explain()))
-                    }
+                    None => tried
+                        .push(format!("it was installed, but cannot compile kernels:\n{}", search.explain())),
                 }
             }
         }

@@ -125,7 +125,7 @@ fn a_download_that_fails_leaves_nothing() {
     let (wheels, of_part) = (wheel_in(&whole, true), wheel_in(&part, false));
     let (whole, part) = (whole.display(), part.display());
     for (number, (script, wheels, words)) in [
-        ("touch part; echo 'ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.' >&2; exit 1".to_owned(), &wheels, "not the file it should be"),
+        ("touch part; echo 'ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.' >&2; exit 1".to_owned(), &wheels, "has the wrong hash and was deleted"),
         ("touch part; echo 'ERROR: No matching distribution found for nvidia-nvvm==13.0.88' >&2; exit 1".to_owned(), &wheels, "check the network"),
         ("touch part; echo 'No space left on device' >&2; exit 1".to_owned(), &wheels, "No space left"),
         // Cases of unexpected downloads: no file, a different file, and one file too many.

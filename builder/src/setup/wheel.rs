@@ -20,10 +20,10 @@ struct Member<'a> {
 /// An error of kind [`InvalidData`](io::ErrorKind::InvalidData) for a damaged wheel.
 pub fn unpack(bytes: &[u8], folder: &Path) -> io::Result<()> {
     let damaged = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
-    for member in members(bytes).ok_or_else(|| damaged("it is no archive"))? {
+    for member in members(bytes).ok_or_else(|| damaged("it is not a zip archive"))? {
         let name = Path::new(member.name);
         if !name.components().all(|part| matches!(part, Component::Normal(_))) {
-            return Err(damaged(&format!("{} is outside of its folder", member.name)));
+            return Err(damaged(&format!("{} is outside the target folder", member.name)));
         }
         let path = folder.join(name);
         if member.name.ends_with('/') {
@@ -218,7 +218,7 @@ mod tests {
 
         let error = |wheel: &[u8]| unpack(wheel, &folder.join("other")).unwrap_err().to_string();
         for bytes in [&b""[..], b"PK\x05\x06", &[0; 100], &wheel[..wheel.len() - 1], &wheel[10..]] {
-            assert_eq!(error(bytes), "it is no archive");
+            assert_eq!(error(bytes), "it is not a zip archive");
         }
         for name in ["../a", "/a", "a/../../b"] {
             assert!(error(&archive(&[(name, b"code", false)])).contains("outside"), "{name}");

@@ -60,7 +60,7 @@ pub fn find_cuda_tools() -> CudaTools {
     places.extend(super::cuda_tools_folder().map(|folder| ("warpsmith setup".to_owned(), folder)));
     let mut tools = search(places);
     for (variable, path) in relative {
-        let reason = "it is a relative path, which is passed over; set the variable to an absolute one";
+        let reason = "it is a relative path, which is ignored; set the variable to an absolute path";
         let candidate = format!("{} ({variable})", path.display());
         tools.relative.push(Rejected { candidate, reason: reason.to_owned() });
     }
@@ -150,7 +150,7 @@ fn ptxas_version(path: &Path) -> Result<Version, String> {
     let text = String::from_utf8_lossy(&output.stdout);
     text.lines()
         .find_map(|line| line.split_once("release ").and_then(|(_, rest)| Version::find_in(rest)))
-        .ok_or_else(|| format!("{} does not say its version", path.display()))
+        .ok_or_else(|| format!("{} does not print its version", path.display()))
 }
 
 #[cfg(test)]

@@ -153,34 +153,34 @@ fn is_rustup_proxy(rustc: &Path) -> bool {
 
 fn examine(rustc: &Path, origin: Origin) -> Result<DeviceToolchain, String> {
     if rustc.is_relative() {
-        return Err("it is a relative path; set WARPSMITH_DEVICE_RUSTC to an absolute one".to_owned());
+        return Err("it is a relative path; set WARPSMITH_DEVICE_RUSTC to an absolute path".to_owned());
     }
     if !rustc.is_file() {
         return Err("no such file".to_owned());
     }
     let about = run(rustc, &["-vV"])?;
     let field = |name: &str| about.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-    let rust_version = field("release:").and_then(Version::find_in).ok_or("it does not say its version")?;
+    let rust_version = field("release:").and_then(Version::find_in).ok_or("it does not print its version")?;
     if rust_version.major != 1 || !TESTED_RUST.contains(&rust_version.minor) {
         return Err(format!(
-            "it is Rust {rust_version}, but kernels are compiled only with the versions that were tested: {}",
+            "it is Rust {rust_version}, but kernels are compiled only with the tested versions: {}",
             tested_rust()
         ));
     }
     let rust_llvm =
-        field("LLVM version:").and_then(Version::find_in).ok_or("it does not say its LLVM version")?;
+        field("LLVM version:").and_then(Version::find_in).ok_or("it does not print its LLVM version")?;
     if rust_llvm.major != TESTED_LLVM {
         return Err(format!("it uses LLVM {rust_llvm}, but only LLVM {TESTED_LLVM} was tested"));
     }
-    let host = field("host:").ok_or("it does not say its host")?;
+    let host = field("host:").ok_or("it does not print its host triple")?;
     let sysroot = PathBuf::from(run(rustc, &["--print", "sysroot"])?.trim());
     let library = sysroot.join("lib/rustlib/src/rust/library/core/src/lib.rs");
     if !library.is_file() {
-        return Err(format!("core's sources are missing ({}): install rust-src", library.display()));
+        return Err(format!("the sources of `core` are missing ({}): install rust-src", library.display()));
     }
     let cargo = rustc.with_file_name(program("cargo"));
     if !cargo.is_file() {
-        return Err(format!("there is no cargo beside it ({})", cargo.display()));
+        return Err(format!("cargo is missing in the same folder ({})", cargo.display()));
     }
     let llvm = llvm_tools(&sysroot, host)?;
     let rust_description = about.lines().next().unwrap_or_default().to_owned();
@@ -192,7 +192,7 @@ fn examine(rustc: &Path, origin: Origin) -> Result<DeviceToolchain, String> {
 fn llvm_tools(sysroot: &Path, host: &str) -> Result<LlvmTools, String> {
     if let Some(folder) = super::path_in("WARPSMITH_LLVM_BIN") {
         return examine_llvm(&folder)
-            .map_err(|reason| format!("the LLVM tools of WARPSMITH_LLVM_BIN do not do: {reason}"));
+            .map_err(|reason| format!("the LLVM tools in WARPSMITH_LLVM_BIN cannot be used: {reason}"));
     }
     let mut folders = vec![
         sysroot.join("lib/rustlib").join(host).join("bin"),
@@ -217,7 +217,7 @@ fn llvm_tools(sysroot: &Path, host: &str) -> Result<LlvmTools, String> {
 
 fn examine_llvm(folder: &Path) -> Result<LlvmTools, String> {
     if folder.is_relative() {
-        return Err(format!("{} is a relative path; set it to an absolute one", folder.display()));
+        return Err(format!("{} is a relative path; set it to an absolute path", folder.display()));
     }
     for tool in TOOLS {
         if !folder.join(program(tool)).is_file() {
@@ -228,7 +228,7 @@ fn examine_llvm(folder: &Path) -> Result<LlvmTools, String> {
     let version = text
         .lines()
         .find_map(|line| line.split_once("LLVM version ").and_then(|(_, rest)| Version::find_in(rest)))
-        .ok_or_else(|| format!("{}/opt does not say its version", folder.display()))?;
+        .ok_or_else(|| format!("{}/opt does not print its version", folder.display()))?;
     if version.major != TESTED_LLVM {
         return Err(format!("{} has LLVM {version}, not {TESTED_LLVM}", folder.display()));
     }
@@ -292,7 +292,7 @@ mod tests {
     #[cfg(unix)]
     fn a_program_that_is_no_compiler_is_refused() {
         let error = examine(Path::new("/bin/true"), Origin::Environment).unwrap_err();
-        assert_eq!(error, "it does not say its version");
+        assert_eq!(error, "it does not print its version");
     }
 
     #[cfg(unix)]
@@ -308,9 +308,6 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         let error = examine(&path, Origin::Environment).unwrap_err();
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(
-            error,
-            "it is Rust 1.63.0, but kernels are compiled only with the versions that were tested: 1.96"
-        );
+        assert_eq!(error, "it is Rust 1.63.0, but kernels are compiled only with the tested versions: 1.96");
     }
 }

@@ -65,7 +65,7 @@ impl<T> Search<T> {
     /// Lists the rejected candidates, one per line, or states that no candidates were found.
     pub fn explain(&self) -> String {
         if self.rejected.is_empty() {
-            return "nothing was found to look at".to_owned();
+            return "no candidate was found".to_owned();
         }
         let lines: Vec<String> =
             self.rejected.iter().map(|r| format!("{}: {}", r.candidate, r.reason)).collect();
@@ -80,7 +80,8 @@ pub const SETUP_COMMAND: &str = "warpsmith setup";
 /// runs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{variable} is the relative path {path:?}, which is another one in every folder; set it to an absolute path, or unset it"
+    "{variable} is the relative path {path:?}, which depends on the current folder; set it to an absolute path, or \
+     unset it"
 )]
 pub struct RelativePath {
     /// Name of the variable.

@@ -274,7 +274,7 @@ fn an_operation_without_code_is_named_with_its_line() {
            #[unsafe(no_mangle)] pub unsafe extern \"ptx-kernel\" fn k(y: *mut f32) { unsafe { *y = wave(*y) } }\n";
     let folder = scratch_crate("no-code", &source);
     let error = build("no-code", &PtxBuilder::new(folder).archs([Arch::SM_80])).unwrap_err().to_string();
-    assert!(error.starts_with("kernel `k`: LLVM has no code for `llvm.sin.f32`"), "{error}");
+    assert!(error.starts_with("kernel `k`: LLVM cannot generate GPU code for `llvm.sin.f32`"), "{error}");
     assert!(error.contains("src/lib.rs:5:5") && error.lines().count() < 5, "{error}");
 }
 

@@ -25,8 +25,8 @@ fn a_panic_beside_wgmma_is_named() {
 #[test]
 fn serialized_wgmma_has_cause_and_remedy() {
     for (feature, kernel, cause, remedy) in [
-        ("wgmma-touches", "`wgmma_touches` for sm_90a", "(C75", "touch accumulators"),
-        ("wgmma-diverges", "`wgmma_diverges` for sm_90a", "(C7520)", "the same in the warp"),
+        ("wgmma-touches", "`wgmma_touches` for sm_90a", "(C75", "access accumulators"),
+        ("wgmma-diverges", "`wgmma_diverges` for sm_90a", "(C7520)", "warp-uniform values"),
     ] {
         let error = refused(feature);
         for part in [kernel, cause, remedy] {

@@ -51,7 +51,10 @@ fn own_text(args: &KernelsArgs) -> Result<String, Failure> {
     let head = match (arch, IMAGE.missing()) {
         (Some(arch), _) => format!("{}; {}", image::describe(), figures(arch, args.block)),
         (None, Some(reason)) => {
-            format!("No GPU image ({reason}): instances for the emulated device, without figures")
+            format!(
+                "No GPU image ({reason}): the table lists the emulated device's instances, without resource \
+                     usage"
+            )
         }
         (None, None) => format!("{}; {NO_FIGURES}", image::describe()),
     };
@@ -59,11 +62,11 @@ fn own_text(args: &KernelsArgs) -> Result<String, Failure> {
 }
 
 /// Describes an image that contains no resource data.
-const NO_FIGURES: &str = "no figures: ptxas was not there when it was built";
+const NO_FIGURES: &str = "resource usage is unknown: ptxas was not available during the build";
 
 /// Describes which resource data a table shows.
 fn figures(arch: u32, block: u32) -> String {
-    format!("figures for sm_{arch}, occupancy at {block} threads per block")
+    format!("resource usage on sm_{arch}, occupancy at {block} threads per block")
 }
 
 /// Returns the architecture that a user named, which must be one of `archs`.
@@ -72,7 +75,7 @@ fn chosen_arch(text: &str, archs: &[u32]) -> Result<u32, Failure> {
     digits.parse().ok().filter(|arch| archs.contains(arch)).ok_or_else(|| {
         let known: Vec<String> = archs.iter().map(|arch| format!("sm_{arch}")).collect();
         let known = if known.is_empty() { "none".to_string() } else { known.join(", ") };
-        Failure::Use(format!("architecture {text:?}: the GPU image has figures for {known}"))
+        Failure::Use(format!("architecture {text:?}: the GPU image has resource usage only for {known}"))
     })
 }
 

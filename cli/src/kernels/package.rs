@@ -71,8 +71,8 @@ pub fn text(folder: &Path, args: &KernelsArgs) -> Result<String, Failure> {
         Some(text) => Some(chosen_arch(text, &known).map_err(|failure| {
             let line = failure.line().unwrap_or_default();
             Failure::Use(format!(
-                "{line}; `WARPSMITH_GPU_ARCHS=all cargo build` in {} compiles for all that build.rs names, or set it to a \
-                 list such as sm_80,sm_90a",
+                "{line}; `WARPSMITH_GPU_ARCHS=all cargo build` in {} compiles for all architectures in build.rs; a \
+                 list such as sm_80,sm_90a selects some",
                 folder.display()
             ))
         })?),
@@ -126,7 +126,7 @@ fn describe(build: &ImageReport) -> String {
 fn stale(build: &ImageReport) -> Option<(String, String)> {
     let changed = build.changed_source()?.display().to_string();
     let release = if build.is_release { " --release" } else { "" };
-    Some((format!("{changed} changed after this build"), format!("cargo build{release}")))
+    Some((format!("{changed} changed after the last build"), format!("cargo build{release}")))
 }
 
 /// Returns the architectures for which resource data exists, in ascending order, with their names.
@@ -259,7 +259,7 @@ pub fn images(folder: &Path) -> Result<Vec<Image>, Failure> {
             members.map(|member| format!("-p {}", member.folder().display())).collect();
         let shown = folder.display();
         return Err(Failure::Use(match members.is_empty() {
-            true => format!("{shown} is a workspace, and none of its packages has kernels"),
+            true => format!("{shown} is a workspace whose packages have no kernels"),
             false => format!("{shown} is a workspace without a package: use {}", members.join(" or ")),
         }));
     };
@@ -289,8 +289,8 @@ fn nothing(package: &Package, folder: &Path, metadata: &Metadata) -> String {
             metadata.target_directory.display()
         ),
         (false, true) => format!(
-            "there is no build of the kernel crate `{name}` in {}: name the folder of the package whose build.rs compiles \
-             it, and run `cargo build` there",
+            "there is no build of the kernel crate `{name}` in {}: pass the folder of the package whose build.rs \
+             compiles it, after `cargo build` there",
             metadata.target_directory.display()
         ),
         (false, false) => format!(
@@ -305,7 +305,7 @@ fn metadata(folder: &Path) -> Result<Metadata, Failure> {
     let shown = folder.display();
     if !folder.join("Cargo.toml").is_file() {
         return Err(Failure::Use(format!(
-            "{shown} is no folder with a Cargo.toml: name the folder of a package, for example `-p .`"
+            "{shown} is not a folder with a Cargo.toml: pass the folder of a package, for example `-p .`"
         )));
     }
     // Cargo runs in this folder because its `.cargo/config.toml` may select a different target folder.

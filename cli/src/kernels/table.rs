@@ -169,7 +169,7 @@ pub fn as_text(instances: &[Instance], arch: Option<u32>, block: u32, one_by_one
         for i in unknown {
             let asked = match i.code.as_ref().map_or(0, |code| code.requested_stack) {
                 bytes if bytes > 0 => format!("asks for {bytes} bytes"),
-                _ => "asks for none: #[kernel(stack = BYTES)]".to_string(),
+                _ => "declares none: #[kernel(stack = BYTES)]".to_string(),
             };
             text.push_str(&format!("  {}: {asked}\n", i.symbol));
         }
@@ -191,7 +191,7 @@ fn dynamic_shared(instances: &[Instance], one_by_one: bool) -> String {
     match lines.len() {
         0 => String::new(),
         _ => format!(
-            "\nWith shared arrays whose lengths come with the launch (+; occupancy without them):\n{}",
+            "\nWith dynamic shared memory (+; not included in the occupancy):\n{}",
             lines.into_iter().collect::<String>()
         ),
     }

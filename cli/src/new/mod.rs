@@ -76,9 +76,7 @@ fn write(
 ) -> Result<(), Failure> {
     if fs::symlink_metadata(folder).is_ok() {
         let place = folder.display();
-        return Err(Failure::Use(format!(
-            "{place} is there already; choose another name, or remove it first"
-        )));
+        return Err(Failure::Use(format!("{place} already exists; choose another name, or remove it first")));
     }
     let parent = match folder.parent() {
         Some(parent) if parent != Path::new("") => parent,
@@ -86,10 +84,8 @@ fn write(
     };
     let cannot = |error: std::io::Error| {
         let advice = match error.kind() {
-            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-                "; choose a folder that you may write to"
-            }
-            ErrorKind::NotFound | ErrorKind::NotADirectory => "; make that folder first",
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => "; choose a writable folder",
+            ErrorKind::NotFound | ErrorKind::NotADirectory => "; create that folder first",
             _ => "",
         };
         Failure::Use(format!("cannot write to {}: {error}{advice}", parent.display()))

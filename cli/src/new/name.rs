@@ -37,14 +37,17 @@ impl Name {
     pub fn of(path: &Path, given: Option<&str>, is_python: bool) -> Result<Name, String> {
         let last = path.file_name().map(|name| name.to_string_lossy().into_owned());
         let Some(package) = given.map(str::to_owned).or(last) else {
-            return Err(format!("{} has no name at its end; write the folder to make", path.display()));
+            return Err(format!(
+                "the path {} does not end in a name; give the folder to create",
+                path.display()
+            ));
         };
         let advice =
             if given.is_some() { "choose another --name" } else { "choose another, or give one with --name" };
         let of_python =
             || (is_python && PYTHON.contains(&package.as_str())).then(|| "Python uses it".to_owned());
         match problem(&package).or_else(of_python) {
-            Some(problem) => Err(format!("{package:?} cannot be the name of a package: {problem}; {advice}")),
+            Some(problem) => Err(format!("{package:?} cannot be a package name: {problem}; {advice}")),
             None => Ok(Name { package }),
         }
     }
@@ -67,13 +70,13 @@ fn problem(name: &str) -> Option<String> {
         return Some("it is empty".to_owned());
     }
     if let Some(bad) = name.chars().find(|c| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))) {
-        return Some(format!("it contains {bad:?}, but only letters of ASCII, digits, - and _ may be in it"));
+        return Some(format!("it contains {bad:?}, but only ASCII letters, digits, - and _ are allowed"));
     }
     if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
-        return Some("it does not begin with a letter".to_owned());
+        return Some("it does not start with a letter".to_owned());
     }
     if KEYWORDS.contains(&library.as_str()) {
-        return Some("it is a keyword of Rust".to_owned());
+        return Some("it is a Rust keyword".to_owned());
     }
     if RESERVED.contains(&library.as_str()) {
         return Some("it is reserved by Rust or cargo".to_owned());
@@ -95,14 +98,14 @@ mod tests {
             |path: &str| Name::of(Path::new(path), None, false).map(|name| (name.library(), name.package));
         assert_eq!(of("work/heat-2d"), Ok(("heat_2d".to_owned(), "heat-2d".to_owned())));
         assert_eq!(of("a/b/"), Ok(("b".to_owned(), "b".to_owned())));
-        assert!(of("..").is_err_and(|error| error.contains("has no name at its end")));
+        assert!(of("..").is_err_and(|error| error.contains("does not end in a name")));
         assert_eq!(Name::of(Path::new("2d"), Some("two-d"), false).unwrap().kernels(), "two-d-kernels");
     }
 
     #[test]
     fn bad_names_are_refused_with_the_reason() {
         for (name, reason) in [
-            ("2d", "begin with a letter"),
+            ("2d", "start with a letter"),
             ("hëat", "'ë'"),
             ("a b", "' '"),
             ("fn", "keyword"),

@@ -32,7 +32,7 @@ impl Source {
                     return Ok(Source::Path(path.clone()));
                 }
                 Err(format!(
-                    "{} is no copy of Warpsmith's repository; give its top folder to --path",
+                    "{} is not a copy of Warpsmith's repository; pass the repository's root folder to --path",
                     path.display()
                 ))
             }

@@ -39,11 +39,14 @@ impl Kind {
                 "compare the index with the length before the access, or use a slice or a view"
             }
             Kind::Misaligned => "the address must be a multiple of the access size",
-            Kind::Uninitialized => "write the memory first, or create the buffer by DeviceBuffer::zeros",
+            Kind::Uninitialized => "write the memory first, or create the buffer with DeviceBuffer::zeros",
             Kind::Race => {
-                "threads of a warp do not run in step: call warp::sync_warp or thread::sync_threads between the accesses"
+                "the threads of a warp do not run in lockstep: call warp::sync_warp or thread::sync_threads between \
+                 the accesses"
             }
-            Kind::Barrier => "all threads that the barrier or the mask names must reach it",
+            Kind::Barrier => {
+                "every thread that takes part in the barrier or is in the mask must reach the call"
+            }
             Kind::Leak => "drop the buffer, or leak it on purpose",
             Kind::DeviceHeap => "free each allocation once",
             Kind::ApiError | Kind::Other => return None,

@@ -82,12 +82,13 @@ pub fn run(args: &SanitizeArgs) -> Result<(), Failure> {
 fn unreadable(report: &Report, program: &str, code: u8) -> String {
     if report.used_no_gpu {
         return format!(
-            "compute-sanitizer saw no CUDA call of `{program}` (exit code {code}), and checked nothing: run it on a machine \
-             with a GPU and a driver, on a device such as cuda:0; `warpsmith check` needs no GPU"
+            "compute-sanitizer checked nothing because `{program}` (exit code {code}) made no CUDA call: run it on a \
+             machine with a GPU and a driver, on a device such as cuda:0; `warpsmith check` needs no GPU"
         );
     }
     format!(
-        "the report of compute-sanitizer (exit code {code}) could not be read, or not all of it; it is shown above as it is"
+        "the report of compute-sanitizer (exit code {code}) could not be parsed completely; it is shown above \
+         unchanged"
     )
 }
 

@@ -18,8 +18,8 @@ pub fn sanitizer() -> Result<PathBuf, Failure> {
         .or_else(|| folders.map(|folder| folder.join(SANITIZER)).find(|path| is_executable(path)))
         .ok_or_else(|| {
             Failure::Use(
-                "compute-sanitizer is neither in PATH nor in a CUDA toolkit (CUDA_PATH, CUDA_HOME, /usr/local/cuda): install \
-                 the toolkit, or run `pip install nvidia-cuda-sanitizer-api` and add the folder \
+                "compute-sanitizer was not found in PATH or a CUDA toolkit (CUDA_PATH, CUDA_HOME, /usr/local/cuda): \
+                 install the toolkit, or run `pip install nvidia-cuda-sanitizer-api` and add the folder \
                  `nvidia/cu13/compute-sanitizer` of site-packages to PATH; `warpsmith check` does not need it"
                     .to_owned(),
             )
@@ -33,7 +33,7 @@ pub fn executable(name: &OsStr) -> Result<PathBuf, Failure> {
     if path.components().count() == 1 && !shown.starts_with('.') {
         return in_path(name).ok_or_else(|| {
             let advice = if path.exists() { format!("write `./{shown}` for") } else { "give".to_owned() };
-            Failure::Use(format!("there is no program `{shown}` in PATH: {advice} the path of a program"))
+            Failure::Use(format!("`{shown}` was not found in PATH: {advice} the path of a program"))
         });
     }
     match fs::metadata(path) {
@@ -42,7 +42,9 @@ pub fn executable(name: &OsStr) -> Result<PathBuf, Failure> {
             Err(Failure::Use(format!("cannot run `{shown}`: it is a folder; give the path of a program")))
         }
         Ok(_) if is_executable(path) => Ok(path.to_owned()),
-        Ok(_) => Err(Failure::Use(format!("cannot run `{shown}`: it is not executable; see `chmod +x`"))),
+        Ok(_) => {
+            Err(Failure::Use(format!("cannot run `{shown}`: it is not executable; run `chmod +x` on it")))
+        }
     }
 }
 

@@ -88,7 +88,7 @@ impl Report {
             count => format!("warpsmith sanitize: {count} findings of {tool}\n"),
         };
         if self.more > 0 {
-            text += &format!("and {} more reports, beyond the limit\n", self.more);
+            text += &format!("and {} more reports beyond the limit\n", self.more);
         }
         text
     }

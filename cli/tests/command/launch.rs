@@ -110,7 +110,7 @@ fn a_rank_that_fails_is_named_and_ends_the_others() {
         let said = run.stderr();
         assert!(said.starts_with("warpsmith: rank 2 (process "), "{said}");
         assert!(
-            said.contains(&format!(") {how}; the other ranks were ended")) && said.lines().count() == 1,
+            said.contains(&format!(") {how}; the other ranks were terminated")) && said.lines().count() == 1,
             "{said}"
         );
     }

@@ -92,10 +92,10 @@ fn new_refuses_without_leaving_anything() {
     fs::create_dir(folder.join("locked")).unwrap();
     let before = fs::read_dir(&folder).unwrap().count();
     for (args, words) in [
-        (&["new", "there"][..], "is there already"),
-        (&["new", "2d"], "does not begin with a letter"),
-        (&["new", "no/such/folder"], "make that folder first"),
-        (&["new", "heat", "--path", "there"], "no copy of Warpsmith's repository"),
+        (&["new", "there"][..], "already exists"),
+        (&["new", "2d"], "does not start with a letter"),
+        (&["new", "no/such/folder"], "create that folder first"),
+        (&["new", "heat", "--path", "there"], "is not a copy of Warpsmith's repository"),
     ] {
         let output = command(&folder, args).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
@@ -113,7 +113,7 @@ fn new_refuses_without_leaving_anything() {
         if fs::write(locked.join("probe"), "").is_err() {
             let output = command(&folder, &["new", "locked/heat"]).output().unwrap();
             let said = String::from_utf8(output.stderr).unwrap();
-            assert!(said.contains("choose a folder that you may write to"));
+            assert!(said.contains("choose a writable folder"));
         }
         fs::set_permissions(&locked, fs::Permissions::from_mode(0o755)).unwrap();
     }

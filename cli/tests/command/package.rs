@@ -107,7 +107,7 @@ fn the_kernels_of_a_package_are_shown_like_those_of_the_command() {
     let place = heat();
     let text = run_in(&place, &["kernels", "-p", "."]).stdout();
     assert!(
-        text.starts_with("heat-kernels 0.1.0: sm_80, sm_90; 4 kernel instances; figures for sm_90"),
+        text.starts_with("heat-kernels 0.1.0: sm_80, sm_90; 4 kernel instances; resource usage on sm_90"),
         "{text}"
     );
     assert!(!text.contains("Stale"), "{text}");
@@ -121,7 +121,7 @@ fn the_kernels_of_a_package_are_shown_like_those_of_the_command() {
     assert_eq!(cells(&text, "worst")[1..], ["1", "16x8", "255", "1024+", "48", "96", "1", "13", "%"]);
     for words in [
         "  worst: stack 48, spills 96\n",
-        "  worst: asks for none: #[kernel(stack = BYTES)]\n",
+        "  worst: declares none: #[kernel(stack = BYTES)]\n",
         "  worst: elements of 4 bytes\n",
         "    kernels/src/lib.rs:7:5: index out of bounds\n      called at kernels/src/lib.rs:20:9\n",
     ] {
@@ -130,7 +130,7 @@ fn the_kernels_of_a_package_are_shown_like_those_of_the_command() {
 
     let text = run_in(&place, &["kernels", "--package=.", "axpy", "--arch", "80", "--all", "--block", "128"])
         .stdout();
-    assert!(text.contains("figures for sm_80, occupancy at 128 threads"), "{text}");
+    assert!(text.contains("resource usage on sm_80, occupancy at 128 threads"), "{text}");
     assert_eq!(cells(&text, "axpy__f32_8")[2..5], ["1", "const1=8", "256"]);
     assert!(!text.contains("saxpy"), "{text}");
 
@@ -186,7 +186,10 @@ fn all_images_of_a_package_are_shown_and_the_newest_build_of_each() {
     save(&target, "other_kernels-1", &nothing);
 
     let text = run_in(&place, &["kernels", "-p", "."]).stdout();
-    assert!(text.contains("\nmore-kernels 0.1.0: sm_80; 1 kernel instance; figures for sm_80"), "{text}");
+    assert!(
+        text.contains("\nmore-kernels 0.1.0: sm_80; 1 kernel instance; resource usage on sm_80"),
+        "{text}"
+    );
     assert!(text.contains("\nother-kernels 0.1.0: no GPU code: the image was skipped\n"), "{text}");
     assert_eq!((cells(&text, "saxpy").len(), cells(&text, "more").len()), (10, 10));
     assert!(!text.contains("old"), "{text}");
@@ -200,13 +203,13 @@ fn all_images_of_a_package_are_shown_and_the_newest_build_of_each() {
 fn input_that_cannot_be_used_is_refused_with_advice() {
     let place = folder();
     for (folder, words) in [
-        ("nowhere", &["nowhere is no folder with a Cargo.toml", "`-p .`"][..]),
-        ("empty", &["empty is no folder with a Cargo.toml"]),
+        ("nowhere", &["nowhere is not a folder with a Cargo.toml", "`-p .`"][..]),
+        ("empty", &["empty is not a folder with a Cargo.toml"]),
         ("broken", &["cargo cannot read the package in broken"]),
         ("plain", &["`plain` has no kernels", "warpsmith new"]),
         ("unbuilt", &["no build of `unbuilt`", "run `cargo build` in unbuilt"]),
         ("workspace", &["workspace without a package", "-p ", "workspace/member"]),
-        ("hosts", &["none of its packages has kernels"]),
+        ("hosts", &["whose packages have no kernels"]),
     ] {
         let at = place.join(folder);
         match folder {
@@ -233,13 +236,14 @@ fn input_that_cannot_be_used_is_refused_with_advice() {
     assert!(text.contains("unknown kernel \"saxpi\"") && text.contains("saxpy"), "{text}");
     let text = refused(&place, &["kernels", "-p", ".", "--arch", "sm_75"]);
     assert!(
-        text.contains("figures for sm_80, sm_90;") && text.contains("WARPSMITH_GPU_ARCHS=all cargo build"),
+        text.contains("resource usage only for sm_80, sm_90;")
+            && text.contains("WARPSMITH_GPU_ARCHS=all cargo build"),
         "{text}"
     );
 
     let target = place.join("target");
     let mut without = report(&place, "heat-kernels", &[]);
-    without["reason"] = json!("no compiler for the GPU side was found; install one with: warpsmith setup");
+    without["reason"] = json!("no compiler for GPU code was found; install one with: warpsmith setup");
     save(&target, "heat_kernels-1", &without);
     let text = refused(&place, &["kernels", "-p", "."]);
     assert!(

@@ -81,7 +81,8 @@ fn a_program_without_a_trace_is_named() {
         assert_eq!((run.code(), run.stdout()), (Some(code), String::new()));
         let said = run.stderr();
         assert!(
-            said.contains("`sh`") && said.contains("wrote no trace: build it with the feature `profiler`"),
+            said.contains("`sh`")
+                && said.contains("wrote no trace: build the program with warpsmith's feature `profiler`"),
             "{said}"
         );
         assert_eq!(said.lines().count(), 1);
@@ -102,13 +103,13 @@ fn unusable_programs_and_files_are_named() {
     let folder = folder();
     for (args, words) in [
         (&["profile", "./no-such-program"][..], "cannot run `./no-such-program`"),
-        (&["profile", "--out", "none/trace", "true"], "there is no such folder"),
-        (&["profile", "--out", ".", "true"], "it is a folder"),
+        (&["profile", "--out", "none/trace", "true"], "the folder does not exist"),
+        (&["profile", "--out", ".", "true"], "the path is a folder"),
         (&["profile", "--out", "trace.pftrace", "true"], "give a name that ends in .json or .json.gz"),
         (&["profile"], "<PROGRAM>"),
         (&["profile", "--counters", "--html", "page.html", "true"], "--html"),
         (&["profile", "--launches", "3", "true"], "--counters"),
-        (&["profile", "--counters", "--launches", "0", "true"], "give a number from 1 on, or `all`"),
+        (&["profile", "--counters", "--launches", "0", "true"], "give a number of at least 1, or `all`"),
         (&["profile", "--counters", "--out", "none/report", "true"], "cannot write the report none/report"),
     ] {
         let output = command(&folder, args).output().unwrap();
@@ -236,20 +237,22 @@ fn counters_of_nothing_name_the_reason() {
     let run = count(&[], none, "count 7");
     assert_eq!(run.code(), Some(1));
     assert!(
-        run.stderr().contains("nothing was counted: cuptiRangeProfilerEnable is not permitted"),
+        run.stderr().contains("no kernel was counted: cuptiRangeProfilerEnable is not permitted"),
         "{}",
         run.stderr()
     );
     let run = count(&[], COUNTED, "true");
     assert_eq!(run.code(), Some(1));
     assert!(
-        run.stderr().contains("`sh` (exit code 0) wrote no counters: build it with the feature `profiler`"),
+        run.stderr().contains(
+            "`sh` (exit code 0) wrote no counters: build the program with warpsmith's feature `profiler`"
+        ),
         "{}",
         run.stderr()
     );
     let run = count(&[], "{}", "count 7");
     assert_eq!(run.code(), Some(1));
-    assert!(run.stderr().contains("is no report of hardware counters"), "{}", run.stderr());
+    assert!(run.stderr().contains("is not a report of hardware counters"), "{}", run.stderr());
 }
 
 #[test]
@@ -261,8 +264,8 @@ fn counters_of_the_emulated_device_are_refused() {
     let run = Run { folder, output };
     assert_eq!(run.code(), Some(1), "{}", run.stderr());
     let said = run.stderr();
-    assert!(said.contains("nothing was counted: the emulated devices have no hardware counters"), "{said}");
-    assert!(said.contains("count on a CUDA device, `cuda:0`") && !said.contains("panicked"), "{said}");
+    assert!(said.contains("no kernel was counted: emulated devices have no hardware counters"), "{said}");
+    assert!(said.contains("use a CUDA device, for example `cuda:0`") && !said.contains("panicked"), "{said}");
 }
 
 #[test]
@@ -271,11 +274,11 @@ fn unusable_variables_are_named() {
     for (variables, words) in [
         (
             [("WARPSMITH_COUNTERS", "a.json"), ("WARPSMITH_PROFILE", "b.json")],
-            "exclude each other; set one of the two",
+            "exclude each other; set only one of the two",
         ),
         (
             [("WARPSMITH_COUNTERS", "a.json"), ("WARPSMITH_COUNTERS_LAUNCHES", "few")],
-            "WARPSMITH_COUNTERS_LAUNCHES=few is no number of launches; give one from 1 on, or `all`",
+            "WARPSMITH_COUNTERS_LAUNCHES=few is not a number of launches; give a number of at least 1, or `all`",
         ),
     ] {
         let folder = folder();

@@ -107,14 +107,14 @@ fn an_unreadable_report_is_shown_as_it_is() {
     let strange = run(strange, &[], "true");
     assert_eq!(strange.code(), Some(1));
     assert!(strange.stderr().contains("\n========= a format of the future\n"), "{}", strange.stderr());
-    assert!(strange.stderr().ends_with("could not be read, or not all of it; it is shown above as it is\n"));
+    assert!(strange.stderr().ends_with("could not be parsed completely; it is shown above unchanged\n"));
 
     let no_gpu = "========= COMPUTE-SANITIZER\n========= Error: Target application terminated before first instrumented \
                   API call\n";
     let no_gpu = run(no_gpu, &[], "exit 255");
     assert_eq!(no_gpu.code(), Some(1));
     let said = no_gpu.stderr();
-    assert!(said.contains("saw no CUDA call of `sh` (exit code 255), and checked nothing"), "{said}");
+    assert!(said.contains("checked nothing because `sh` (exit code 255) made no CUDA call"), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
 }
 
@@ -139,7 +139,7 @@ fn a_missing_sanitizer_or_program_is_named() {
     write(&folder.join("data"), "no program", 0o644);
     for (program, words) in [
         ("./none", "cannot run `./none`"),
-        ("none", "there is no program `none` in PATH: give the path"),
+        ("none", "`none` was not found in PATH: give the path"),
         ("data", "write `./data`"),
         ("./data", "it is not executable"),
         ("./bin", "it is a folder"),

@@ -84,7 +84,7 @@ fn a_damaged_trace_shows_what_it_holds() {
     assert_eq!(run.code(), Some(1));
     assert!(run.stdout().contains("cudaLaunchKernel"), "{}", run.stdout());
     assert!(
-        run.stderr().contains("trace.json is damaged at byte 3000: it is cut off there"),
+        run.stderr().contains("trace.json is damaged at byte 3000: it is truncated there"),
         "{}",
         run.stderr()
     );
@@ -107,7 +107,7 @@ fn trace_refuses_other_files_in_one_line() {
     }
     let missing = run(&["trace", "no-such-file"]);
     assert_eq!(missing.code(), Some(2));
-    assert!(missing.stderr().contains("no-such-file is not there"), "{}", missing.stderr());
+    assert!(missing.stderr().contains("no-such-file does not exist"), "{}", missing.stderr());
     let same = trace(KINETO.as_bytes(), &[&["trace.json", "--chrome", "./trace.json"]]);
     assert!(same.stderr().contains("into itself"), "{}", same.stderr());
     assert_eq!(std::fs::read_to_string(same.folder.join("trace.json")).unwrap(), KINETO);
@@ -146,7 +146,7 @@ fn kernels_get_their_counters() {
     std::fs::write(folder.join("counters.json"), counted("another")).unwrap();
     let (code, of_another) = said(&[&counters[..], &["--html", "page.html"]].concat());
     assert!(
-        code == Some(2) && of_another.contains("no kernel of which the report has counters"),
+        code == Some(2) && of_another.contains("has none of the kernels in the counter report"),
         "{of_another}"
     );
     assert!(!folder.join("page.html").exists());
@@ -167,7 +167,7 @@ fn what_is_left_out_is_said() {
     let no_end = format!("{{\"traceEvents\":[{a},{b},");
     for (text, code, words) in [
         (lost.as_str(), 1, "events without a time: 1 (kernel 1)"),
-        (no_end.as_str(), 0, "end of the file: it is missing"),
+        (no_end.as_str(), 0, "end of the file: the end is missing"),
     ] {
         for args in [&["trace.json"][..], &["trace.json", "--json"], &["trace.json", "--chrome", "out.json"]]
         {

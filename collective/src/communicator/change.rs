@@ -64,12 +64,15 @@ impl Communicator {
         excluded.dedup();
         if let Some(unknown) = excluded.iter().find(|rank| **rank >= self.world_size()) {
             return Err(argument(format!(
-                "there is no rank {unknown} to exclude, but 0 to {}",
+                "rank {unknown} cannot be excluded: the ranks are 0 to {}",
                 self.world_size() - 1
             )));
         }
         if excluded.contains(&self.rank()) {
-            return Err(argument("a rank that is excluded does not call it".to_owned()));
+            return Err(argument(
+                "the list of excluded ranks contains this rank; only the remaining ranks may call it"
+                    .to_owned(),
+            ));
         }
         if let Some(Failure::Lost { rank, reason }) = self.mesh.member.failure()
             && !excluded.contains(&rank)
@@ -111,7 +114,8 @@ impl Communicator {
     /// Collects the colors and keys of all ranks. Rank 0 gathers them. If every rank read them directly, the number of
     /// store operations would be quadratic in the number of ranks.
     fn gather_colors(&self, prefix: &str, deadline: Instant) -> Result<Vec<(Option<u32>, i64)>> {
-        let garbage = |rank: usize| self.split_error(format!("rank {rank} has put garbage into the store"));
+        let garbage =
+            |rank: usize| self.split_error(format!("rank {rank} wrote an invalid value into the store"));
         if self.rank() > 0 {
             let text = self.read(&format!("{prefix}/{ALL}"), prefix, deadline)?;
             let all: Vec<_> = serde_json::from_slice(&text).map_err(|_| garbage(0))?;
@@ -144,7 +148,7 @@ impl Communicator {
                 };
                 let rank = (0..self.world_size()).find(is_missing).unwrap_or(0);
                 let waited = self.options.init_timeout;
-                return Err(self.split_error(format!("rank {rank} did not call it within {waited:?}")));
+                return Err(self.split_error(format!("rank {rank} did not call `split` within {waited:?}")));
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(20));

@@ -26,7 +26,7 @@ impl Choosing<'_> {
     pub fn backend(&self) -> Result<Box<dyn Backend>> {
         let is_emulated = self.devices.iter().all(|device| device.is_emulated && device.nccl.is_none());
         if self.options.shares_gpu && !is_emulated && self.options.backend != BackendChoice::Peer {
-            let reason = "ranks share a GPU with the Peer backend alone: leave `shared_gpu` out, or add \
+            let reason = "only the Peer backend lets ranks share a GPU: remove `shared_gpu`, or add \
                           `backend(BackendChoice::Peer)`";
             return Err(self.refused(reason.to_owned()));
         }
@@ -45,7 +45,12 @@ impl Choosing<'_> {
                     Err(error) => match error.downcast_ref() {
                         Some(CollectiveError::Symmetric { rank, reason }) => {
                             let name = &self.options.name;
-                            tracing::warn!(communicator = name, rank, "NCCL alone is used: {reason}");
+                            tracing::warn!(
+                                communicator = name,
+                                rank,
+                                "the Peer backend is not used, only NCCL: \
+                                                                       {reason}"
+                            );
                             Ok(nccl)
                         }
                         _ => Err(error),
@@ -90,7 +95,7 @@ impl Choosing<'_> {
     fn why_no_peers(&self) -> Option<String> {
         if self.devices.len() > peer::MAX_RANKS {
             return Some(format!(
-                "it is for {} ranks at most, these are {}",
+                "it supports at most {} ranks, but the communicator has {}",
                 peer::MAX_RANKS,
                 self.devices.len()
             ));
@@ -98,7 +103,7 @@ impl Choosing<'_> {
         let mut first = None;
         for (rank, device) in self.devices.iter().enumerate() {
             match &device.shares {
-                None => return Some(format!("rank {rank} has asked for another backend")),
+                None => return Some(format!("rank {rank} requested another backend")),
                 Some(Err(reason)) => return Some(format!("rank {rank}: {reason}")),
                 Some(Ok(host)) => {
                     if host != *first.get_or_insert(host) {
@@ -115,7 +120,7 @@ impl Choosing<'_> {
     fn host(&self) -> Result<Box<dyn Backend>> {
         if let Some(device) = self.devices.iter().find(|device| !device.is_emulated) {
             let name = &device.name;
-            return Err(self.refused(format!("the Host backend is for emulated devices, not for {name}")));
+            return Err(self.refused(format!("the Host backend supports only emulated devices, not {name}")));
         }
         Ok(Box::new(HostBackend::new(Arc::clone(self.mesh), self.options.is_checked)))
     }
@@ -127,14 +132,14 @@ impl Choosing<'_> {
                 Some(Ok(version)) => versions.push((rank, *version)),
                 Some(Err(reason)) => return Err(self.refused(format!("rank {rank}: {reason}"))),
                 None => {
-                    let reason = format!("NCCL is for GPUs; rank {rank} uses {}", device.name);
+                    let reason = format!("NCCL supports only GPUs, but rank {rank} uses {}", device.name);
                     return Err(self.refused(reason));
                 }
             }
         }
         if let Some((other, theirs)) = versions.iter().find(|(_, version)| *version != versions[0].1) {
             return Err(self.refused(format!(
-                "rank 0 has NCCL {}, rank {other} NCCL {}; all ranks need the same",
+                "rank 0 has NCCL {}, but rank {other} has NCCL {}; install the same version on all ranks",
                 nccl::version_text(versions[0].1),
                 nccl::version_text(*theirs)
             )));

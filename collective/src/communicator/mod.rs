@@ -258,7 +258,7 @@ impl Communicator {
     /// while graphs that contain operations of the communicator exist.
     pub fn finish(mut self) -> Result<()> {
         if self.stream.is_capturing() {
-            let reason = "its stream is being captured; end the capture first".to_owned();
+            let reason = "the communicator's stream is being captured; end the capture first".to_owned();
             return Err(CollectiveError::Argument { operation: "finish", rank: self.rank(), reason }.into());
         }
         self.backend.may_finish()?;
@@ -312,7 +312,7 @@ impl Communicator {
                     found: other.device().id(),
                     expected: self.device().id(),
                     beside: "the stream",
-                    remedy: "copy it there first",
+                    remedy: "copy the tensor there first",
                 });
             }
         }

@@ -69,8 +69,10 @@ impl Place {
         if rank < self.world {
             return Ok(());
         }
-        Err(self
-            .error(operation, format!("the {what} is rank {rank}, but ranks are 0 to {}", self.world - 1)))
+        Err(self.error(
+            operation,
+            format!("the {what} is rank {rank}, but the ranks are 0 to {}", self.world - 1),
+        ))
     }
 
     /// Fails unless the two lengths are equal.
@@ -78,7 +80,13 @@ impl Place {
         if x == y {
             return Ok(());
         }
-        Err(self.error(operation, format!("the source has {x} elements, the target {y}; they must be equal")))
+        Err(self.error(
+            operation,
+            format!(
+                "the source has {x} elements, but the target has {y}; the lengths must be \
+                                           equal"
+            ),
+        ))
     }
 
     /// Fails unless `whole` consists of one block of `part` elements per rank.
@@ -94,8 +102,8 @@ impl Place {
         Err(self.error(
             operation,
             format!(
-                "the {whole_name} has {whole} elements, the {part_name} {part}; with {} ranks the {whole_name} must have \
-                 {} times those of the {part_name}",
+                "the {whole_name} has {whole} elements and the {part_name} has {part}; with {} ranks, the \
+                 {whole_name} must have {} times the elements of the {part_name}",
                 self.world, self.world
             ),
         ))
@@ -107,7 +115,7 @@ impl Place {
             return Ok(len / self.world);
         }
         let world = self.world;
-        Err(self.error(operation, format!("{len} elements cannot be divided among {world} ranks")))
+        Err(self.error(operation, format!("{len} elements cannot be divided evenly among {world} ranks")))
     }
 
     /// Returns this rank's block of a buffer that has one block per rank.
@@ -138,7 +146,8 @@ impl Place {
         }
         Err(self.error(
             operation,
-            "a rank sends to itself only in a group that has both the send and the recv".to_owned(),
+            "a rank can send to itself only in a group that contains both the `send` and the `recv`"
+                .to_owned(),
         ))
     }
 }

@@ -135,7 +135,7 @@ impl Drop for Task {
         let unknown = || Failure::NotRun {
             rank: mesh.rank(),
             operation: Box::new(operation.clone()),
-            reason: format!("its device {} did not take it", self.device),
+            reason: format!("its device {} rejected it", self.device),
         };
         let failure = mesh.member.failure().unwrap_or_else(unknown);
         let text = failure.to_string();

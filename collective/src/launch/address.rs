@@ -80,9 +80,10 @@ impl Variables {
                 "MASTER_ADDR",
                 "set it to the host of rank 0, and MASTER_PORT to a free port there",
             )),
-            Launcher::Warpsmith | Launcher::Alone => {
-                Err(missing("WARPSMITH_STORE", "set it to HOST:PORT, of rank 0's host and a free port there"))
-            }
+            Launcher::Warpsmith | Launcher::Alone => Err(missing(
+                "WARPSMITH_STORE",
+                "set it to HOST:PORT, with the host of rank 0 and a free port there",
+            )),
         }
     }
 
@@ -125,7 +126,7 @@ impl Variables {
             return Err(self.wrong("MASTER_PORT", "this must be a port, from 1 to 65535"));
         }
         if host.is_empty() || host.contains(char::is_whitespace) {
-            return Err(self.wrong("MASTER_ADDR", "this must be the name or address of a host"));
+            return Err(self.wrong("MASTER_ADDR", "this must be a host name or address"));
         }
         let agent = "TORCHELASTIC_USE_AGENT_STORE";
         let served_by = match self.text(agent) {
@@ -146,14 +147,14 @@ impl Variables {
         };
         let name = "SLURM_STEP_NODELIST";
         let list = self.text(name).ok_or_else(|| missing(name))?;
-        let host = nodes::first_host(list).ok_or_else(|| self.wrong(name, "this is no list of hosts"))?;
+        let host = nodes::first_host(list).ok_or_else(|| self.wrong(name, "this is not a list of hosts"))?;
         let job: Read<u64> = self.number("SLURM_JOB_ID")?.ok_or_else(|| missing("SLURM_JOB_ID"))?;
         Ok(at(host, port(job.value)))
     }
 }
 
-const OF_MPI: &str = "mpirun does not say which host rank 0 has; set it to HOST:PORT of rank 0, with a free port, for all \
-                      processes: mpirun -x WARPSMITH_STORE=HOST:PORT, mpiexec -genv WARPSMITH_STORE HOST:PORT";
+const OF_MPI: &str = "mpirun does not provide the host of rank 0; set the variable for all processes to that host \
+                      and a free port: mpirun -x WARPSMITH_STORE=HOST:PORT, mpiexec -genv WARPSMITH_STORE HOST:PORT";
 
 fn at(host: String, port: u16) -> StoreAddress {
     StoreAddress::Tcp { host, port, served_by: StoreHost::Rank0 }

@@ -36,7 +36,7 @@ impl Variables {
                     Launcher::Torchrun => "LOCAL_RANK",
                     _ => "WARPSMITH_LOCAL_RANK",
                 };
-                let advice = "set it to the number of this process among those of its host, from 0";
+                let advice = "set it to the index of this process on its host, starting with 0";
                 return Err(CollectiveError::MissingVariable {
                     missing,
                     present: self.shown(identity.rank.name),
@@ -170,7 +170,8 @@ impl Variables {
         let node: Option<Read<usize>> = self.number("SLURM_NODEID")?;
         let local_world_size = match (self.text(counts), node) {
             (Some(list), Some(node)) => {
-                let problem = || format!("this is no list of counts with one for {}", self.shown(node.name));
+                let problem =
+                    || format!("this is not a list of counts with an entry for {}", self.shown(node.name));
                 let value =
                     nodes::count_of_node(list, node.value).ok_or_else(|| self.wrong(counts, problem()))?;
                 Some(Read { name: counts, value })
@@ -194,9 +195,9 @@ impl Variables {
             _ => "",
         };
         match (self.text(name), launcher) {
-            (Some(""), _) => Err(self.wrong(name, "the name of a run is not empty")),
+            (Some(""), _) => Err(self.wrong(name, "the name of a run must not be empty")),
             (Some(id), _) if id.len() > LONGEST_RUN_ID => {
-                Err(self.wrong(name, format!("the name of a run has at most {LONGEST_RUN_ID} bytes")))
+                Err(self.wrong(name, format!("the name of a run can have at most {LONGEST_RUN_ID} bytes")))
             }
             (Some(id), _) => Ok(id.to_owned()),
             (None, Launcher::Slurm) => {
@@ -218,7 +219,7 @@ impl Variables {
             Error::from(CollectiveError::Variable {
                 name: name.to_owned(),
                 value: "…".to_owned(),
-                problem: "a token has 1 to 256 bytes".to_owned(),
+                problem: "a token must have 1 to 256 bytes".to_owned(),
             })
         };
         self.text(name).map(|text| Token::new(text).ok_or_else(secret)).transpose()

@@ -83,7 +83,9 @@ impl Variables {
         let Some(text) = self.text(name) else { return Ok(None) };
         match text.trim().parse() {
             Ok(value) => Ok(Some(Read { name, value })),
-            Err(_) => Err(self.wrong(name, "this must be a whole number, not negative and not too large")),
+            Err(_) => {
+                Err(self.wrong(name, "this must be a non-negative integer within the range of its type"))
+            }
         }
     }
 

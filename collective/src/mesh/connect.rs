@@ -90,7 +90,7 @@ pub(crate) fn connect(bootstrap: &Bootstrap<'_>) -> Result<(Arc<Mesh>, Vec<Devic
     let Bootstrap { name, launch, store, .. } = *bootstrap;
     let (rank, world) = (launch.rank, launch.world_size);
     if rank >= world {
-        return Err(bootstrap.error("ranks are counted from 0, and each is less than the world size"));
+        return Err(bootstrap.error("the rank must be at least 0 and less than the world size"));
     }
     let (this, member) = (Process::this()?, Member::new(rank, world, Recorder::new(bootstrap.recorded)));
     if world == 1 {
@@ -232,7 +232,8 @@ impl Joining<'_> {
             }
             None => match Member::find(cards[other].member) {
                 Some(member) => Ok(Wire::Memory(member)),
-                None => Err(bootstrap.error(format!("rank {other}, a thread of this process, has given up"))),
+                None => Err(bootstrap
+                    .error(format!("rank {other}, a thread of this process, failed during the setup"))),
             },
         })?;
         for (other, socket) in readers {
@@ -286,7 +287,7 @@ impl Joining<'_> {
             Stop::Deadline => late(what),
         };
         let init = Fingerprint::init();
-        let unread = |stop| failed(stop, "a rank has not read that this one is ready".to_owned());
+        let unread = |stop| failed(stop, "another rank did not confirm that this rank is ready".to_owned());
         mesh.announce(&init, self.deadline).map_err(unread)?;
         for rank in mesh.others() {
             loop {
@@ -330,7 +331,7 @@ impl Joining<'_> {
             let socket = dialled.map_err(|error| {
                 let advice = match self.shares_host(other) {
                     true => "it has ended or was killed",
-                    false => "`address` in the options must be one that the other hosts reach",
+                    false => "set `address` in the options to an address that the other hosts can reach",
                 };
                 let address = card.address.map_or_else(String::new, |address| address.to_string());
                 bootstrap.error(format!(
@@ -357,7 +358,7 @@ impl Joining<'_> {
                     }
                     if Instant::now() >= self.deadline {
                         return Err(bootstrap.error(format!(
-                            "{} did not connect to {} within {:?}; {} other connections were refused",
+                            "{} did not connect to {} within {:?}; {} other connections were rejected",
                             ranks(&awaited),
                             cards[rank].address.map_or_else(String::new, |address| address.to_string()),
                             bootstrap.timeout,
@@ -406,7 +407,9 @@ impl Joining<'_> {
                 let missing: Vec<usize> = (0..world).filter(is_missing).collect();
                 let missing = if missing.is_empty() { vec![0] } else { missing };
                 let (missing, timeout) = (ranks(&missing), bootstrap.timeout);
-                return Err(bootstrap.error(format!("{missing} did not go on within {timeout:?}")));
+                return Err(
+                    bootstrap.error(format!("{missing} did not continue the setup within {timeout:?}"))
+                );
             }
         }
         let last = deadline::with_last_word(self.deadline);
@@ -448,9 +451,8 @@ impl Joining<'_> {
         let last = deadline::with_last_word(self.deadline);
         if store.contains(&[BROKEN], last)? {
             let text = store.get(BROKEN, last)?;
-            return Err(
-                bootstrap.error(format!("another rank has given up: {}", String::from_utf8_lossy(&text)))
-            );
+            return Err(bootstrap
+                .error(format!("the setup failed on another rank: {}", String::from_utf8_lossy(&text))));
         }
         let ended = |rank: usize, who: String| {
             bootstrap.error(format!("rank {rank} failed: {who} has ended or was killed"))
@@ -494,7 +496,7 @@ fn parsed(bootstrap: &Bootstrap<'_>, rank: usize, text: &[u8]) -> Result<Card> {
 }
 
 fn unreadable(bootstrap: &Bootstrap<'_>, rank: usize) -> Error {
-    bootstrap.error(format!("what rank {rank} has put into the store cannot be read"))
+    bootstrap.error(format!("the value that rank {rank} wrote into the store is invalid"))
 }
 
 /// Returns the card of another rank if it is consistent with the known cards.
@@ -510,13 +512,15 @@ fn checked<'c>(
     for (other, known) in known {
         if known.device.is_emulated != card.device.is_emulated {
             return Err(bootstrap.error(format!(
-                "rank {other} uses {}, rank {rank} {}; emulated devices and GPUs do not work together",
+                "rank {other} uses {}, but rank {rank} uses {}; emulated devices and GPUs cannot be in one \
+                 communicator",
                 known.device.name, card.device.name
             )));
         }
         if known.process == card.process && known.device.stream == card.device.stream {
             return Err(bootstrap.error(format!(
-                "ranks {other} and {rank} are on one stream, where each would wait for the other; make a stream for each"
+                "ranks {other} and {rank} use the same stream and would wait for each other; create a separate \
+                 stream for each rank"
             )));
         }
     }

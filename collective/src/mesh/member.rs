@@ -123,19 +123,19 @@ impl Member {
             match frame {
                 Frame::Part(lane, part) => {
                     if peer.parts[lane as usize].len() == WINDOW {
-                        return Err("it sends more than there is room for");
+                        return Err("it sent more than the receive window allows");
                     }
                     peer.parts[lane as usize].push_back(part);
                 }
                 Frame::Credit(lane) => {
                     if peer.credits[lane as usize] == WINDOW {
-                        return Err("it has taken more than was sent");
+                        return Err("it acknowledges more than was sent");
                     }
                     peer.credits[lane as usize] += 1;
                 }
                 Frame::Announce(fingerprint) => {
                     if peer.announced.len() == MAX_ANNOUNCED {
-                        return Err("it announces more than can be");
+                        return Err("it announces too many operations");
                     }
                     peer.announced.push_back(fingerprint);
                 }

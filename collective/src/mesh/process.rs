@@ -81,7 +81,8 @@ mod tests {
     fn an_ended_process_is_known_before_its_parent_waits() {
         let this = Process::this().expect("random numbers");
         assert!(!this.has_ended(&this));
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("a process");
+        let mut child =
+            std::process::Command::new("sleep").arg("60").spawn().expect("one process per device");
         let started = stat(&child.id().to_string()).expect("it lives").1;
         let process = Process { pid: child.id(), started, ..this.clone() };
         assert!(!process.has_ended(&this));

@@ -124,11 +124,11 @@ impl RawComm {
             Ok(_) => match ended.recv_timeout(END_TIME) {
                 Ok(status::SUCCESS | status::IN_PROGRESS) => return,
                 Ok(status) => format!("failed with {status}"),
-                Err(_) => format!("has not returned within {END_TIME:?}, which is not waited for any longer"),
+                Err(_) => format!("has not returned within {END_TIME:?} and is abandoned"),
             },
         };
         tracing::warn!(
-            "{call} {said}; the communicator's device memory may not be freed until the process ends"
+            "{call} {said}; the communicator's device memory may stay allocated until the process ends"
         );
     }
 }

@@ -17,9 +17,9 @@ const FILE: &str = "libnccl.so.2";
 /// Oldest version that can end a communicator without blocking while operations of the communicator hang.
 const MIN: i32 = 21_800;
 /// Installation advice.
-const REMEDY: &str = "install NVIDIA's package libnccl2, or the wheel nvidia-nccl-cu13 (nvidia-nccl-cu12 for drivers of \
-                      CUDA 12) into the active Python environment, or name the folder of libnccl.so.2 in \
-                      WARPSMITH_LIBRARY_PATH";
+const REMEDY: &str = "install NVIDIA's package libnccl2, install the wheel nvidia-nccl-cu13 (nvidia-nccl-cu12 for \
+                      CUDA 12 drivers) in the active Python environment, or set WARPSMITH_LIBRARY_PATH to the folder \
+                      that contains libnccl.so.2";
 
 /// NCCL library that this process uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl fmt::Display for NcclLibrary {
 pub enum NcclError {
     /// NCCL was not found, or cannot be loaded.
     #[error(
-        "NCCL was not found: {reason}; looked for {FILE} in the system's search path and in {searched}; {REMEDY}"
+        "NCCL was not found: {reason}; searched for {FILE} in the system's search path and in {searched}; {REMEDY}"
     )]
     Missing {
         /// Error of the dynamic loader.
@@ -57,7 +57,7 @@ pub enum NcclError {
         searched: String,
     },
     /// NCCL lacks required functions.
-    #[error("{found} is too old: {lacks}; at least 2.18 is needed: {REMEDY}")]
+    #[error("{found} is too old: {lacks}; version 2.18 or later is required: {REMEDY}")]
     TooOld {
         /// The library, with its version.
         found: String,
@@ -193,14 +193,16 @@ impl Nccl {
             status::SYSTEM => {
                 "a call of the operating system failed: sockets, files, or shared memory (is /dev/shm too small?)"
             }
-            status::INTERNAL => "NCCL found its own state broken: memory was overwritten, or it has a bug",
-            status::INVALID_ARGUMENT => "NCCL refused an argument",
-            status::INVALID_USAGE => {
-                "NCCL refused the call: its settings differ between ranks, or do not go together"
+            status::INTERNAL => {
+                "NCCL found its internal state corrupted: memory was overwritten, or NCCL has a bug"
             }
-            status::REMOTE => "another rank, or the way to it, failed",
-            status::TIMEOUT => "NCCL's own timeout passed",
-            _ => "unknown to this version of Warpsmith",
+            status::INVALID_ARGUMENT => "NCCL rejected an argument",
+            status::INVALID_USAGE => {
+                "NCCL rejected the call: its settings differ between ranks or are incompatible"
+            }
+            status::REMOTE => "another rank or the connection to it failed",
+            status::TIMEOUT => "NCCL's own timeout expired",
+            _ => "the error code is unknown to this version of Warpsmith",
         };
         let mut explained = format!("{call} failed with {code} ({text}): {meaning}");
         if !last.is_empty() {
@@ -250,7 +252,7 @@ mod tests {
         for version in [2_708, 21_405] {
             let nccl = Nccl { version, ..fake::table() };
             let error = nccl.new_enough().expect_err("too old").to_string();
-            for part in ["is too old", "at least 2.18", "nvidia-nccl-cu13", "libnccl2"] {
+            for part in ["is too old", "version 2.18 or later is required", "nvidia-nccl-cu13", "libnccl2"] {
                 assert!(error.contains(part), "{error}");
             }
         }

@@ -112,7 +112,9 @@ fn exchange_id(making: Making<'_>, deadline: Instant) -> Result<UniqueId, Failur
     let Making { nccl, mesh, timeout, .. } = making;
     let stopped = |stop| match stop {
         Stop::Failed(failure) => failure,
-        Stop::Deadline => init_failed(mesh, &format!("rank 0 has sent no id of NCCL within {timeout:?}")),
+        Stop::Deadline => {
+            init_failed(mesh, &format!("rank 0 did not send NCCL's unique ID within {timeout:?}"))
+        }
     };
     let mut id = UniqueId([0; 128]);
     if mesh.rank() == 0 {
@@ -131,7 +133,13 @@ fn exchange_id(making: Making<'_>, deadline: Instant) -> Result<UniqueId, Failur
         let version = mesh.member.version();
         if let Some(part) = mesh.member.take_part(0, Lane::Collective) {
             id.0 = part.data.try_into().map_err(|part: Vec<u8>| {
-                init_failed(mesh, &format!("rank 0 has sent {} bytes as NCCL's id", part.len()))
+                init_failed(
+                    mesh,
+                    &format!(
+                        "rank 0 sent {} bytes as NCCL's unique ID, which has a different length",
+                        part.len()
+                    ),
+                )
             })?;
             return Ok(id);
         }
@@ -157,7 +165,8 @@ fn connect(making: Making<'_>, id: UniqueId, deadline: Instant) -> Result<RawCom
                 NotReady::Failed(failure) => failure,
                 NotReady::Deadline => {
                     let text = "NCCL has not connected the ranks";
-                    let advice = "see NCCL_DEBUG=INFO, and NCCL_SOCKET_IFNAME for the network's interface";
+                    let advice = "set NCCL_DEBUG=INFO to see why, and NCCL_SOCKET_IFNAME to select the network \
+                                  interface";
                     mesh.failure_within(Duration::ZERO)
                         .unwrap_or_else(|| init_failed(mesh, &format!("{text} within {timeout:?}; {advice}")))
                 }
@@ -186,9 +195,10 @@ impl Backend for NcclBackend {
         }
         if batch.is_captured {
             if rank.mesh.shares_process() {
-                let reason = "NCCL can hang when graphs with its operations are launched for several devices of one process; \
-                              use a process for each device to capture them"
-                    .to_owned();
+                let reason =
+                    "NCCL can hang when one process launches graphs with NCCL operations on several \
+                              devices; to capture them, use one process per device"
+                        .to_owned();
                 let operation = batch.calls[0].kind.method();
                 return Err(CollectiveError::Argument { operation, rank: rank.mesh.rank(), reason }.into());
             }
@@ -220,7 +230,7 @@ impl Backend for NcclBackend {
 
     fn may_finish(&self) -> Result<()> {
         if Arc::strong_count(&self.0.graphs) > 1 {
-            let reason = "graphs have operations of the communicator; drop them first".to_owned();
+            let reason = "graphs contain operations of the communicator; drop these graphs first".to_owned();
             return Err(
                 CollectiveError::Argument { operation: "finish", rank: self.0.mesh.rank(), reason }.into()
             );

@@ -106,8 +106,8 @@ fn abort(rank: &Rank) {
         Some(raw) => raw.abort(),
         None => tracing::warn!(
             communicator = rank.mesh.name,
-            "a call of NCCL has not returned, so its communicator cannot be aborted; what it holds on the device stays until \
-             the process ends"
+            "an NCCL call has not returned, so its communicator cannot be aborted; its device resources stay \
+             allocated until the process ends"
         ),
     }
 }
@@ -122,7 +122,7 @@ fn finish(rank: &Rank, time: Duration) {
             NotReady::Refused(refused) => rank.failure_of(refused, comm, None),
             NotReady::Deadline => Failure::Library {
                 rank: rank.mesh.rank(),
-                reason: format!("ncclCommFinalize was not done within {time:?}"),
+                reason: format!("ncclCommFinalize did not complete within {time:?}"),
             },
         };
         rank.mesh.fail(failure);

@@ -75,16 +75,22 @@ pub(super) fn unsupported(
     let name = reduction.element.name();
     if version < 22_400 {
         let version = super::version_text(version);
-        return Some(format!("NCCL {version} does not reduce {name}; install 2.24 or newer, or reduce bf16"));
+        return Some(format!(
+            "NCCL {version} cannot reduce {name}; install 2.24 or newer, or convert to bf16"
+        ));
     }
     // NCCL selects this kernel by the architecture macro of the compilation, and this macro is not defined in host code
     // (`onerank.cu`).
     if world == 1 && reduction.operator == Operator::PreMulSum {
-        return Some(format!("NCCL does not multiply {name} in a communicator of one rank; multiply bf16"));
+        return Some(format!(
+            "NCCL does not support pre-multiplied sums of {name} in a communicator of one rank; \
+                             convert to bf16"
+        ));
     }
     let (major, minor) = capability.filter(|capability| *capability < (9, 0))?;
     Some(format!(
-        "NCCL reduces {name} on GPUs of compute capability 9.0 or newer, and this one has {major}.{minor}; reduce bf16"
+        "NCCL reduces {name} only on GPUs of compute capability 9.0 or higher, but this GPU has {major}.{minor}; \
+         convert to bf16"
     ))
 }
 
@@ -231,14 +237,14 @@ mod tests {
         assert_eq!(of(ElementType::Bf16, 21_800, Some((8, 0))), None);
         assert_eq!(
             of(ElementType::F8E5M2, 22_105, Some((9, 0))).as_deref(),
-            Some("NCCL 2.21.5 does not reduce F8E5M2; install 2.24 or newer, or reduce bf16")
+            Some("NCCL 2.21.5 cannot reduce F8E5M2; install 2.24 or newer, or convert to bf16")
         );
-        let old = "NCCL reduces F8E4M3 on GPUs of compute capability 9.0 or newer, and this one has 8.9; reduce bf16";
+        let old = "NCCL reduces F8E4M3 only on GPUs of compute capability 9.0 or higher, but this GPU has 8.9; convert to bf16";
         assert_eq!(of(ElementType::F8E4M3, 22_809, Some((8, 9))).as_deref(), Some(old));
         let multiplied =
             Reduction { element: ElementType::F8E4M3, operator: Operator::PreMulSum, factor: [0; 8] };
         assert_eq!(unsupported(&multiplied, 2, 22_809, Some((9, 0))), None);
-        let alone = "NCCL does not multiply F8E4M3 in a communicator of one rank; multiply bf16";
+        let alone = "NCCL does not support pre-multiplied sums of F8E4M3 in a communicator of one rank; convert to bf16";
         assert_eq!(unsupported(&multiplied, 1, 22_809, Some((9, 0))).as_deref(), Some(alone));
     }
 }

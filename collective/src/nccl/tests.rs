@@ -156,7 +156,7 @@ fn f8_is_reduced_by_new_libraries_alone() {
         let mut x = DeviceBuffer::from_host(ranks.stream(), &x).expect("x");
         let error = ranks.all_reduce_in_place(ReduceOp::Sum, &mut x).expect_err("the library is too old");
         let (said, rank) = (error.to_string(), ranks.rank());
-        let begin = format!("all_reduce on rank {rank}: NCCL 2.18.5 does not reduce F8E4M3; install");
+        let begin = format!("all_reduce on rank {rank}: NCCL 2.18.5 cannot reduce F8E4M3; install");
         assert!(said.starts_with(&begin), "{said}");
         // NCCL can still copy elements of this type.
         ranks.broadcast(0, &mut x).expect("enqueued").wait(LONG).expect("done");
@@ -243,7 +243,7 @@ fn different_versions_are_named() {
     let newer = Nccl { version: 22_907, ..table() };
     for result in connect(&streams, &[options(name, table()), options(name, newer)]) {
         let text = result.expect_err("two versions").to_string();
-        assert!(text.contains("rank 0 has NCCL 2.28.9, rank 1 NCCL 2.29.7"), "{text}");
+        assert!(text.contains("rank 0 has NCCL 2.28.9, but rank 1 has NCCL 2.29.7"), "{text}");
     }
 }
 
@@ -253,7 +253,7 @@ fn emulated_devices_are_refused() {
     let mut options = CommunicatorOptions::new();
     options.backend = crate::BackendChoice::Nccl;
     let text = Communicator::init_all(&streams, &options).expect_err("no GPU").to_string();
-    assert!(text.contains("NCCL is for GPUs; rank 0 uses cpu:0"), "{text}");
+    assert!(text.contains("NCCL supports only GPUs, but rank 0 uses cpu:0"), "{text}");
 }
 
 #[test]
@@ -455,7 +455,7 @@ fn captures_need_a_process_for_each_device() {
     let capture = Capture::begin(&streams[0], CaptureMode::ThreadLocal).expect("a capture");
     let refused = ranks[0].all_reduce_in_place(ReduceOp::Sum, &mut x).expect_err("refused").to_string();
     assert!(
-        refused.contains("all_reduce on rank 0") && refused.contains("a process for each device"),
+        refused.contains("all_reduce on rank 0") && refused.contains("one process per device"),
         "{refused}"
     );
     drop(capture.end());
@@ -497,7 +497,7 @@ fn a_communicator_outlives_its_graphs() {
         assert_eq!(x.to_host().expect("x"), [1.5 * 2f32.powi(launches); 4]);
     }
     let refused = ranks.finish().expect_err("the graph needs it").to_string();
-    assert!(refused.contains("drop them first"), "{refused}");
+    assert!(refused.contains("drop these graphs first"), "{refused}");
     graph.launch(&stream).expect("launched");
     assert_eq!(x.to_host().expect("x"), [12.0; 4]);
     assert!(!script.calls(0).contains(&"ncclCommAbort".to_owned()));

@@ -112,7 +112,7 @@ impl Backend for PeerBackend {
 
     fn may_finish(&self) -> Result<()> {
         if self.rank.has_graphs() {
-            let reason = "graphs have operations of the communicator; drop them first".to_owned();
+            let reason = "graphs contain operations of the communicator; drop these graphs first".to_owned();
             return Err(CollectiveError::Argument {
                 operation: "finish",
                 rank: self.rank.mesh.rank(),

@@ -397,8 +397,8 @@ impl Rank {
                     }
                 }
                 let reason = format!(
-                    "while this rank calls {ours}, rank {rank} calls another operation, or passes another part of a \
-                     SymmetricBuffer, or other memory for the results"
+                    "this rank calls {ours}, but rank {rank} calls a different operation, or passes a different part \
+                     of a SymmetricBuffer or a different output"
                 );
                 Failure::Library { rank: self.mesh.rank(), reason }
             }

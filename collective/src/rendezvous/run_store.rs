@@ -198,7 +198,7 @@ fn serve(address: &str, host: &str, options: ServerOptions, deadline: Instant) -
             Err(error) if is_elsewhere(&error) => {
                 let here = machine::name();
                 let why = format!(
-                    "{target} is not an address of this host, {here}: run rank 0 on the host that is named"
+                    "{target} is not an address of this host ({here}): run rank 0 on the host with that address"
                 );
                 last = io::Error::new(io::ErrorKind::AddrNotAvailable, why);
             }

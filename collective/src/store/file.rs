@@ -200,14 +200,15 @@ fn check_folder(folder: &Path) -> io::Result<()> {
     let user = unsafe { libc::geteuid() };
     let refused = |why: String| Err(io::Error::new(ErrorKind::PermissionDenied, why));
     let advice =
-        "the store keeps secrets of the run there; give another folder, or one that is not there yet";
+        "the store keeps the run's secrets there; give another folder, or one that does not exist yet";
     match about.mode() & 0o777 {
-        _ if !about.is_dir() => refused(format!("this is no folder, but a link or a file; {advice}")),
-        _ if about.uid() != user => {
-            refused(format!("the folder is of user {}, this process of user {user}; {advice}", about.uid()))
-        }
+        _ if !about.is_dir() => refused(format!("the path is a link or a file, not a folder; {advice}")),
+        _ if about.uid() != user => refused(format!(
+            "the folder belongs to user {}, but this process to user {user}; {advice}",
+            about.uid()
+        )),
         mode if mode & 0o077 != 0 => refused(format!(
-            "other users may enter the folder, its mode is {mode:o}; {advice}, or run `chmod 700 {}`",
+            "the folder's mode {mode:o} gives other users access; {advice}, or run `chmod 700 {}`",
             folder.display()
         )),
         _ => Ok(()),
@@ -271,13 +272,13 @@ fn read(path: &Path, key: &str) -> io::Result<Vec<u8>> {
     let limit = head + LONGEST_KEY + LONGEST_VALUE;
     let mut bytes = Vec::new();
     file.take(limit as u64 + 1).read_to_end(&mut bytes)?;
-    let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| strange("this is no file of a store"))?;
+    let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| strange("this is not a store file"))?;
     let text = |bytes: &[u8]| -> Option<(Vec<u8>, usize)> {
         let (length, rest) = bytes.split_first_chunk::<8>()?;
         let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
         Some((rest.get(..length)?.to_vec(), 8 + length))
     };
-    let damaged = || strange("this file of a store is damaged");
+    let damaged = || strange("this store file is damaged");
     let (found, used) = text(rest).ok_or_else(damaged)?;
     let (value, more) = text(&rest[used..]).ok_or_else(damaged)?;
     match found == key.as_bytes() && used + more == rest.len() && value.len() <= LONGEST_VALUE {

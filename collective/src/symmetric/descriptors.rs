@@ -99,7 +99,7 @@ fn admitted(socket: &UnixStream, token: &[u8; TOKEN], deadline: Instant) -> Resu
     let mut hello = [0; HELLO];
     read(socket, &mut hello, deadline)?;
     if &hello[..TOKEN] != token {
-        return Err(refused("it shows another token"));
+        return Err(refused("it sent a different token"));
     }
     let rank = u32::from_le_bytes([hello[TOKEN], hello[TOKEN + 1], hello[TOKEN + 2], hello[TOKEN + 3]]);
     Ok((rank as usize, receive(socket, deadline)?))
@@ -153,7 +153,7 @@ fn check_user(socket: &UnixStream) -> Result<()> {
     let (theirs, ours) = unsafe { (credentials.assume_init().uid, libc::geteuid()) };
     match theirs == ours {
         true => Ok(()),
-        false => Err(refused(format!("the other end is a process of user {theirs}, not {ours}"))),
+        false => Err(refused(format!("the peer process belongs to user {theirs}, not {ours}"))),
     }
 }
 

@@ -182,7 +182,8 @@ impl Own {
         for (rank, address) in addresses.iter().enumerate() {
             if number(address, 8) != self.memory.bytes() as u64 {
                 return Err(format!(
-                    "its memory has {} bytes, that of rank {rank} {}: their devices have pages of other sizes",
+                    "its memory has {} bytes, but the memory of rank {rank} has {}: their devices have different \
+                     page sizes",
                     self.memory.bytes(),
                     number(address, 8)
                 ));
@@ -191,7 +192,7 @@ impl Own {
                 of_ranks[rank] = Some(Arc::clone(&self.memory));
             } else if mesh.is_of_process(rank) {
                 let offered = Offer::find(number(address, 0));
-                let theirs = offered.ok_or_else(|| format!("the memory of rank {rank} is gone"))?;
+                let theirs = offered.ok_or_else(|| format!("rank {rank} has freed its memory"))?;
                 of_ranks[rank] = Some(reached(device, theirs).map_err(|error| error.to_string())?);
             }
         }
@@ -209,7 +210,10 @@ impl Own {
     ) -> Result<(), String> {
         match of_ranks.iter().position(Option::is_none) {
             None => Ok(()),
-            Some(rank) => Err(format!("rank {rank} is another process, and this system shares no memory")),
+            Some(rank) => Err(format!(
+                "rank {rank} is another process, and this system cannot share device memory \
+                                       between processes"
+            )),
         }
     }
 
@@ -240,7 +244,7 @@ impl Own {
         let mut called = Vec::new();
         for &rank in missing.iter().filter(|rank| **rank < mesh.rank()) {
             let Some((token, path)) = addresses[rank][16..].split_at_checked(TOKEN) else {
-                return Err(format!("rank {rank} has said nowhere to get its memory"));
+                return Err(format!("rank {rank} did not say where to get its memory"));
             };
             let token = token.try_into().unwrap_or_default();
             let path = std::path::Path::new(std::ffi::OsStr::from_bytes(path));
@@ -256,7 +260,7 @@ impl Own {
             };
             let (rank, descriptor, socket) = door
                 .accept(&self.token, deadline, may_wait)
-                .map_err(system("no file descriptor came from another process"))?;
+                .map_err(system("no file descriptor was received from another process"))?;
             if !behind.contains(&rank) || of_ranks[rank].is_some() {
                 continue;
             }
@@ -264,8 +268,8 @@ impl Own {
             of_ranks[rank] = Some(import(descriptor)?);
         }
         for (rank, socket) in called {
-            let descriptor =
-                receive(&socket, deadline).map_err(system("no file descriptor came from another process"))?;
+            let descriptor = receive(&socket, deadline)
+                .map_err(system("no file descriptor was received from another process"))?;
             of_ranks[rank] = Some(import(descriptor)?);
         }
         Ok(())

@@ -351,7 +351,7 @@ impl<T: DeviceCopy + fmt::Debug> fmt::Debug for SymmetricBuffer<T> {
 pub(crate) fn host_of(device: &Device) -> Result<String, String> {
     match warpsmith_runtime::memory::SharedMemory::is_supported(device) {
         Ok(true) => Ok(crate::machine::identity().to_owned()),
-        Ok(false) => Err(format!("{} has no memory that other ranks can map", device.id())),
+        Ok(false) => Err(format!("{} does not support memory that other ranks can map", device.id())),
         Err(error) => Err(error.to_string()),
     }
 }

@@ -80,7 +80,7 @@ fn a_gradient_is_ready_once_in_a_step() {
         gradients.ready(&mut ranks, 1).expect("counted");
         let error = gradients.ready(&mut ranks, 1).expect_err("twice");
         assert!(matches!(error.downcast_ref(), Some(CollectiveError::Argument { .. })), "{error}");
-        assert!(error.to_string().contains("gradient 1 was ready before in this step"), "{error}");
+        assert!(error.to_string().contains("gradient 1 was already marked ready in this step"), "{error}");
         gradients.ready(&mut ranks, 0).expect("enqueued");
         gradients.ready(&mut ranks, 1).expect("the next step");
     });

@@ -117,12 +117,12 @@ fn another_world_size_is_named() {
     let store = memory();
     let met = connect(&streams(2), &[launch(0, 2), launch(1, 3)], &store, &short());
     for text in met.iter().map(text) {
-        assert!(text.contains(" is one of 3") && text.contains(" is one of 2"), "{text}");
+        assert!(text.contains(" has world size 3") && text.contains(" has 2:"), "{text}");
     }
     // A rank that arrives later must also receive the error, immediately.
     let start = Instant::now();
     let later = connect(&streams(1), &[launch(2, 3)], &store, &CommunicatorOptions::new().name("short"));
-    assert!(text(&later[0]).contains(" is one of 3"), "{later:?}");
+    assert!(text(&later[0]).contains(" has world size 3"), "{later:?}");
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
 }
 
@@ -132,7 +132,9 @@ fn two_ranks_on_one_stream_are_refused() {
     let error = Communicator::init_all(&[stream.clone(), stream.clone()], &CommunicatorOptions::new());
     let text = error.expect_err("they would wait for each other").to_string();
     assert!(
-        text.contains("are on one stream, where each would wait for the other; make a stream for each"),
+        text.contains(
+            "use the same stream and would wait for each other; create a separate stream for each rank"
+        ),
         "{text}"
     );
 }
@@ -140,10 +142,13 @@ fn two_ranks_on_one_stream_are_refused() {
 #[test]
 fn impossible_ranks_are_refused() {
     let met = connect(&streams(2), &[launch(3, 3), launch(0, 0)], &memory(), &short());
-    let counted = "ranks are counted from 0, and each is less than the world size";
+    let counted = "the rank must be at least 0 and less than the world size";
     met.iter().map(text).for_each(|text| assert!(text.ends_with(counted), "{text}"));
     let none = Communicator::init_all(&[], &CommunicatorOptions::new()).expect_err("no streams");
-    assert_eq!(none.to_string(), "Communicator::init_all: the list of streams is empty; pass at least one");
+    assert_eq!(
+        none.to_string(),
+        "Communicator::init_all: the list of streams is empty; pass at least one element"
+    );
 }
 
 #[test]
@@ -156,10 +161,10 @@ fn garbage_in_the_store_is_named() {
         text(&connect(&streams(2), launches, &store, &short())[0])
     };
     let rank = garbage("rank/1", &launches[..1]);
-    assert!(rank.contains("has a value that no rank of Warpsmith wrote"), "{rank}");
+    assert!(rank.contains("has a value that was not written by a Warpsmith rank"), "{rank}");
     let card = garbage("card/1", &launches);
     // Rank 1 also detects the problem.
-    let is_named = ["what rank 1 has put into the store cannot be read", "have rank 1"];
+    let is_named = ["the value that rank 1 wrote into the store is invalid", "have rank 1"];
     assert!(is_named.iter().any(|text| card.contains(text)), "{card}");
 }
 
@@ -174,7 +179,7 @@ fn a_rank_that_does_not_go_on_is_named() {
         connect(&streams(1), &[launch(0, 2)], &store, &short())
     });
     let text = text(&met[0]);
-    assert!(text.ends_with("rank 1 did not go on within 400ms"), "{text}");
+    assert!(text.ends_with("rank 1 did not continue the setup within 400ms"), "{text}");
 }
 
 #[test]
@@ -184,7 +189,7 @@ fn a_rank_that_does_not_split_is_named() {
     let mut met = connect(&streams(2), &[launch(0, 2), launch(1, 2)], &store, &options);
     let stays = met.pop();
     let error = met.remove(0).expect("ranks connect").split(Some(0), 0).expect_err("rank 1 does not split");
-    let said = "split: rank 1 did not call it within 2s";
+    let said = "split: rank 1 did not call `split` within 2s";
     assert!(error.to_string().ends_with(said), "{error}");
     drop(stays);
 }

@@ -10,6 +10,7 @@ use warpsmith_collective::{
 use warpsmith_runtime::emulated::EmulatedDriver;
 use warpsmith_runtime::{DeviceBuffer, Result};
 
+use crate::peer::peer;
 use crate::support::{LONG, failure, fault, on_ranks, streams, streams_of, timeout};
 
 /// Returns the error of an operation that was enqueued or rejected.
@@ -46,22 +47,22 @@ fn a_timeout_names_the_ranks_that_did_not_come() {
         assert!(text.starts_with(&begin), "{text}");
         assert!(text.contains(" ms for all_reduce #1 (sum, f32, 8 elements): "), "{text}");
         assert!(text.contains("rank 1 (process "), "{text}");
-        assert!(text.contains(") has not called the operation, has done barrier #0 last"), "{text}");
+        assert!(text.contains(") has not called the operation, last completed barrier #0"), "{text}");
     }
 }
 
-/// Runs different operations on two ranks, with and without checked mode. The errors of both ranks must name both
-/// calls.
+/// Runs different operations on two ranks of each backend; for Host, with and without checked mode. The errors of both
+/// ranks must name both calls.
 fn mismatch(calls: [&str; 2], call: impl Fn(&mut Communicator) -> Result<Work> + Sync) {
-    for is_checked in [true, false] {
-        let texts = on_ranks(2, &timeout(400).checked(is_checked), |mut ranks| {
+    for options in [timeout(400).checked(true), timeout(400), peer()] {
+        let texts = on_ranks(2, &options, |mut ranks| {
             let first = call(&mut ranks).and_then(|work| work.wait(LONG));
             // A root that has sent its data is done, so it receives the mismatch only in a later call.
             text(first.and_then(|()| ranks.barrier()))
         });
         for text in texts {
             let named = format!("rank 0 calls {}, rank 1 calls {}; all ranks must call", calls[0], calls[1]);
-            assert!(text.contains(&named), "checked: {is_checked}\n{text}\n{named}");
+            assert!(text.contains(&named), "{options:?}\n{text}\n{named}");
         }
     }
 }
@@ -75,6 +76,13 @@ fn different_operations_are_named() {
             _ => ranks.broadcast(0, &mut x),
         }
     });
+    mismatch(["all_gather #0 (f32, 50 elements)", "reduce_scatter #0 (sum, f32, 50 elements)"], |ranks| {
+        let mut x = DeviceBuffer::<f32>::zeros(ranks.stream(), 100)?;
+        match ranks.rank() {
+            0 => ranks.all_gather_in_place(&mut x),
+            _ => ranks.reduce_scatter_in_place(ReduceOp::Sum, &mut x),
+        }
+    });
 }
 
 #[test]
@@ -82,6 +90,10 @@ fn different_lengths_are_named() {
     mismatch(["all_reduce #0 (sum, f32, 4 elements)", "all_reduce #0 (sum, f32, 5 elements)"], |ranks| {
         let mut x = DeviceBuffer::from_host(ranks.stream(), &vec![1.0f32; 4 + ranks.rank()]).expect("x");
         ranks.all_reduce_in_place(ReduceOp::Sum, &mut x)
+    });
+    mismatch(["all_gather #0 (u16, 100 elements)", "all_gather #0 (u16, 101 elements)"], |ranks| {
+        let mut y = DeviceBuffer::<u16>::zeros(ranks.stream(), 200 + 2 * ranks.rank())?;
+        ranks.all_gather_in_place(&mut y)
     });
 }
 
@@ -100,6 +112,14 @@ fn different_types_are_named() {
             ),
         }
     });
+    mismatch(["all_to_all #0 (u32, 100 elements)", "all_to_all #0 (f32, 100 elements)"], |ranks| {
+        if ranks.rank() == 0 {
+            let x = DeviceBuffer::<u32>::zeros(ranks.stream(), 200)?;
+            return ranks.all_to_all(&x, &mut DeviceBuffer::<u32>::zeros(ranks.stream(), 200)?);
+        }
+        let x = DeviceBuffer::<f32>::zeros(ranks.stream(), 200)?;
+        ranks.all_to_all(&x, &mut DeviceBuffer::<f32>::zeros(ranks.stream(), 200)?)
+    });
 }
 
 #[test]
@@ -112,18 +132,19 @@ fn different_operators_are_named() {
 
 #[test]
 fn different_roots_are_named() {
-    for is_checked in [true, false] {
-        let texts = on_ranks(2, &timeout(400).checked(is_checked), |mut ranks| {
-            let mut x = DeviceBuffer::from_host(ranks.stream(), &[1u8; 4]).expect("x");
-            // Each rank names the other one as the root.
-            text(ranks.broadcast(1 - ranks.rank(), &mut x))
-        });
-        let called = [
-            "rank 0 calls broadcast #0 (u8, 4 elements, root 1)",
-            "rank 1 calls broadcast #0 (u8, 4 elements, root 0)",
-        ];
-        texts.iter().for_each(|text| assert!(called.iter().all(|call| text.contains(call)), "{text}"));
-    }
+    // Each rank names the other one as the root.
+    mismatch(["broadcast #0 (u8, 4 elements, root 1)", "broadcast #0 (u8, 4 elements, root 0)"], |ranks| {
+        let mut x = DeviceBuffer::from_host(ranks.stream(), &[1u8; 4]).expect("x");
+        ranks.broadcast(1 - ranks.rank(), &mut x)
+    });
+    mismatch(
+        ["reduce #0 (sum, f32, 100 elements, root 0)", "reduce #0 (sum, f32, 100 elements, root 1)"],
+        |ranks| {
+            let x = DeviceBuffer::<f32>::zeros(ranks.stream(), 100)?;
+            let mut y = DeviceBuffer::<f32>::zeros(ranks.stream(), 100)?;
+            ranks.reduce(&x, ReduceOp::Sum, ranks.rank(), Some(y.as_mut_slice()))
+        },
+    );
 }
 
 #[test]
@@ -183,7 +204,7 @@ fn crossed_communicators_time_out_by_name() {
         let threads: Vec<_> = pairs.into_iter().map(cross).collect();
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     });
-    let said = "has not begun its next, barrier: its stream has earlier work";
+    let said = "has not started its next operation, barrier: its stream still runs earlier work";
     for (rank, text) in texts.iter().enumerate() {
         assert!(text.contains(said), "{text}");
         assert!(
@@ -235,8 +256,11 @@ fn shrink_refuses_lists_that_cannot_be() {
                 _ => panic!("another error: {error}"),
             }
         };
-        assert_eq!(reason(&[5]), "there is no rank 5 to exclude, but 0 to 1");
-        assert_eq!(reason(&[ranks.rank()]), "a rank that is excluded does not call it");
+        assert_eq!(reason(&[5]), "rank 5 cannot be excluded: the ranks are 0 to 1");
+        assert_eq!(
+            reason(&[ranks.rank()]),
+            "the list of excluded ranks contains this rank; only the remaining ranks may call it"
+        );
     });
 }
 

@@ -123,7 +123,7 @@ fn an_error_in_a_group_aborts_all_ranks() {
             let error = ranks.group(|group| group.recv(7, &mut x)).expect_err("no such rank");
             assert!(matches!(error.downcast_ref(), Some(CollectiveError::Group(_))), "{error}");
             let text = "the closure of a group failed, which aborted the communicator: recv on rank 1: the sender is rank 7, \
-                        but ranks are 0 to 1";
+                        but the ranks are 0 to 1";
             assert_eq!(error.to_string(), text);
             return;
         }

@@ -65,7 +65,7 @@ fn captures_of_threads_are_refused() {
         let mut x = DeviceBuffer::<f32>::zeros(&stream, 4).expect("x");
         let capture = Capture::begin(&stream, CaptureMode::ThreadLocal).expect("a capture");
         let refused = ranks.all_reduce_in_place(ReduceOp::Sum, &mut x).expect_err("refused").to_string();
-        assert!(refused.contains("a process for each device"), "{refused}");
+        assert!(refused.contains("one process per device"), "{refused}");
         drop(capture);
         ranks.finish().expect("the end in common");
     });

@@ -381,35 +381,35 @@ fn arguments_that_do_not_fit_are_named() {
             }
             other => panic!("{other:?}"),
         };
-        let equal = "the source has 4 elements, the target 3; they must be equal";
+        let equal = "the source has 4 elements, but the target has 3; the lengths must be equal";
         assert_eq!(
             text(ranks.all_reduce(&x, ReduceOp::Sum, &mut odd)),
             format!("all_reduce on rank {rank}: {equal}")
         );
-        let blocks = "the target has 4 elements, the source 4; with 2 ranks the target must have 2 times those of the source";
+        let blocks = "the target has 4 elements and the source has 4; with 2 ranks, the target must have 2 times the elements of the source";
         assert_eq!(text(ranks.all_gather(&x, &mut y)), format!("all_gather on rank {rank}: {blocks}"));
-        let blocks = "the source has 4 elements, the target 3; with 2 ranks the source must have 2 times those of the target";
+        let blocks = "the source has 4 elements and the target has 3; with 2 ranks, the source must have 2 times the elements of the target";
         let scattered = text(ranks.reduce_scatter(&x, ReduceOp::Sum, &mut odd));
         assert_eq!(scattered, format!("reduce_scatter on rank {rank}: {blocks}"));
         let three = on_device(&ranks, &[0.0f32; 3]);
-        let divided = "3 elements cannot be divided among 2 ranks";
+        let divided = "3 elements cannot be divided evenly among 2 ranks";
         assert_eq!(text(ranks.all_to_all(&three, &mut odd)), format!("all_to_all on rank {rank}: {divided}"));
         let gathered = text(ranks.all_gather_in_place(&mut odd));
         assert_eq!(gathered, format!("all_gather on rank {rank}: {divided}"));
         let scattered = text(ranks.reduce_scatter_in_place(ReduceOp::Sum, &mut odd));
         assert_eq!(scattered, format!("reduce_scatter on rank {rank}: {divided}"));
-        let root = "the root is rank 2, but ranks are 0 to 1";
+        let root = "the root is rank 2, but the ranks are 0 to 1";
         assert_eq!(text(ranks.broadcast(2, &mut y)), format!("broadcast on rank {rank}: {root}"));
         let given = "this rank is the root, so it must pass a target, not `None`";
         assert_eq!(text(ranks.gather(&x, rank, None)), format!("gather on rank {rank}: {given}"));
-        let itself = "a rank sends to itself only in a group that has both the send and the recv";
+        let itself = "a rank can send to itself only in a group that contains both the `send` and the `recv`";
         assert_eq!(text(ranks.send(&x, rank)), format!("send on rank {rank}: {itself}"));
 
         let elsewhere = &streams(1)[0];
         let mut other = DeviceBuffer::from_host(elsewhere, &[0.0f32; 4]).expect("a buffer");
-        let error = ranks.broadcast(0, &mut other).expect_err("of another device");
+        let error = ranks.broadcast(0, &mut other).expect_err("belongs to another device");
         assert!(
-            error.to_string().starts_with("broadcast: a buffer is on cpu:0, the stream is on cpu"),
+            error.to_string().starts_with("broadcast: a buffer is on cpu:0, but the stream is on cpu"),
             "{error}"
         );
 

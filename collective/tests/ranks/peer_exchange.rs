@@ -3,15 +3,15 @@
 use std::time::{Duration, Instant};
 
 use half::bf16;
-use warpsmith_collective::{Communicator, CommunicatorOptions, Failure, ReduceOp};
+use warpsmith_collective::{Communicator, Failure, ReduceOp};
 use warpsmith_runtime::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::graph::{Capture, CaptureMode};
 use warpsmith_runtime::memory::DeviceCopy;
 use warpsmith_runtime::{DeviceBuffer, Stream};
 
 use crate::nccl_work::{self, operators};
-use crate::peer::{Numbers, peer};
-use crate::support::{LONG, failure, on_ranks, on_streams, streams, streams_of, timeout};
+use crate::peer::{Numbers, compare, peer};
+use crate::support::{LONG, failure, on_ranks, on_streams, streams, streams_of};
 
 /// Lengths for no elements, less than a vector, several vectors, and several launches.
 pub const LENGTHS: [usize; 6] = [0, 1, 3, 257, 1024, 33_001];
@@ -123,23 +123,12 @@ pub fn exchanged(ranks: &mut Communicator, lengths: &[usize]) -> Vec<u64> {
     results.bits
 }
 
-/// Compares the results of the Peer backend on these streams, bit by bit, with those of the Host backend, on each rank.
-pub fn compare_on(streams: &[Stream], options: &CommunicatorOptions, lengths: &[usize]) {
-    let world = streams.len();
-    let by_host = on_ranks(world, &timeout(60_000), |mut ranks| exchanged(&mut ranks, lengths));
-    let by_peer = on_streams(streams, options, |mut ranks| exchanged(&mut ranks, lengths));
-    for (rank, (found, expected)) in by_peer.iter().zip(&by_host).enumerate() {
-        let first = found.iter().zip(expected).position(|(found, expected)| found != expected);
-        assert!(found.len() == expected.len() && first.is_none(), "{first:?} on rank {rank} of {world}");
-    }
-}
-
 #[test]
 fn all_operations_have_the_bits_of_host() {
     for world in [1, 2, 4, 7] {
-        compare_on(&streams(world), &peer(), &LENGTHS[..5]);
+        compare(&streams(world), &peer(), |ranks| exchanged(ranks, &LENGTHS[..5]));
     }
-    compare_on(&streams(3), &peer(), &LENGTHS);
+    compare(&streams(3), &peer(), |ranks| exchanged(ranks, &LENGTHS));
 }
 
 #[test]
@@ -210,9 +199,7 @@ pub fn symmetric_parts(ranks: &mut Communicator, len: usize) -> Vec<u32> {
 fn symmetric_buffers_are_reduced_where_they_are() {
     // Blocks start at multiples of 16 bytes, and at other addresses. The last blocks are larger than half of a segment.
     for (world, len) in [(2, 4000), (3, 3001), (2, 80_000)] {
-        let by_host = on_ranks(world, &timeout(60_000), |mut ranks| symmetric_parts(&mut ranks, len));
-        let by_peer = on_ranks(world, &peer(), |mut ranks| symmetric_parts(&mut ranks, len));
-        assert!(by_peer == by_host, "{world} ranks, {len} elements");
+        compare(&streams(world), &peer(), |ranks| symmetric_parts(ranks, len));
     }
 }
 
@@ -269,67 +256,6 @@ fn captured_operations_run_at_each_launch() {
     for world in [2, 3] {
         on_ranks(world, &peer(), |ranks| replays(ranks, 60));
     }
-}
-
-/// Runs mismatched calls on two ranks, and checks the names in both errors.
-fn mismatched<R>(named: [&str; 2], call: impl Fn(&mut Communicator) -> warpsmith_runtime::Result<R> + Sync)
-where
-    R: Into<Option<warpsmith_collective::Work>>,
-{
-    let begun = Instant::now();
-    for text in on_ranks(2, &peer(), |mut ranks| {
-        let called = call(&mut ranks).and_then(|work| work.into().map_or(Ok(()), |work| work.wait(LONG)));
-        failure(called).to_string()
-    }) {
-        assert!(named.iter().all(|named| text.contains(named)), "{text}");
-    }
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
-}
-
-#[test]
-fn different_roots_are_named() {
-    mismatched(
-        ["broadcast #0 (f32, 100 elements, root 0)", "broadcast #0 (f32, 100 elements, root 1)"],
-        |ranks| {
-            let mut x = DeviceBuffer::<f32>::zeros(ranks.stream(), 100)?;
-            let root = ranks.rank();
-            ranks.broadcast(root, &mut x)
-        },
-    );
-    mismatched(["reduce #0 (sum, f32, 100 elements, root 0)", "(sum, f32, 100 elements, root 1)"], |ranks| {
-        let x = DeviceBuffer::<f32>::zeros(ranks.stream(), 100)?;
-        let mut y = DeviceBuffer::<f32>::zeros(ranks.stream(), 100)?;
-        let root = ranks.rank();
-        ranks.reduce(&x, ReduceOp::Sum, root, Some(y.as_mut_slice()))
-    });
-}
-
-#[test]
-fn different_lengths_and_types_are_named() {
-    mismatched(["all_gather #0 (u16, 100 elements)", "all_gather #0 (u16, 101 elements)"], |ranks| {
-        let len = 100 + ranks.rank();
-        let mut y = DeviceBuffer::<u16>::zeros(ranks.stream(), 2 * len)?;
-        ranks.all_gather_in_place(&mut y)
-    });
-    mismatched(["all_to_all #0 (u32, 100 elements)", "all_to_all #0 (f32, 100 elements)"], |ranks| {
-        if ranks.rank() == 0 {
-            let x = DeviceBuffer::<u32>::zeros(ranks.stream(), 200)?;
-            return ranks.all_to_all(&x, &mut DeviceBuffer::<u32>::zeros(ranks.stream(), 200)?);
-        }
-        let x = DeviceBuffer::<f32>::zeros(ranks.stream(), 200)?;
-        ranks.all_to_all(&x, &mut DeviceBuffer::<f32>::zeros(ranks.stream(), 200)?)
-    });
-}
-
-#[test]
-fn different_operations_are_named() {
-    mismatched(["all_gather #0 (f32, 50 elements)", "reduce_scatter #0 (sum, f32, 50 elements)"], |ranks| {
-        let mut x = DeviceBuffer::<f32>::zeros(ranks.stream(), 100)?;
-        match ranks.rank() {
-            0 => ranks.all_gather_in_place(&mut x),
-            _ => ranks.reduce_scatter_in_place(ReduceOp::Sum, &mut x),
-        }
-    });
 }
 
 #[test]

@@ -12,12 +12,13 @@ use warpsmith_runtime::{DeviceBuffer, Stream};
 use crate::alone::this_test;
 use crate::nccl_work::gpu;
 use crate::peer::{
-    LENGTHS, a_rank_is_missing, compare_all_types, compare_on, peer, reduced, replays, symmetric_sums,
+    LENGTHS, a_rank_is_missing, compare, compare_all_types, compare_on, peer, reduced, replays,
+    symmetric_sums,
 };
 use crate::peer_exchange::{self, symmetric_parts};
-use crate::peer_processes::{bits_of, events_pass};
-use crate::processes::{Rank, digest, processes};
-use crate::support::{LONG, on_ranks, on_streams, timeout};
+use crate::peer_processes::{compare_processes, events_pass};
+use crate::processes::{Rank, processes};
+use crate::support::{LONG, on_streams};
 
 fn options() -> CommunicatorOptions {
     peer().shared_gpu(true)
@@ -34,65 +35,64 @@ fn init(this: &Rank) -> Communicator {
     Communicator::init(&stream, &this.launch(), this.store(), &options()).expect("ranks connect")
 }
 
-#[test]
-#[ignore = "needs a GPU"]
-fn threads_have_the_bits_of_host() {
-    // Some of these lengths are larger than half of a segment.
-    compare_on::<f32>(&streams(), &options(), &[0, 1, 3, 257, 5003, 300_001, 9_000_001]);
-    compare_all_types(&streams(), &options(), &[1, 257, 1_000_003]);
+/// Tests that hold with one GPU and with several, ignored for a reason.
+macro_rules! peer_tests {
+    ($reason:literal, $streams:expr, $options:expr, $init:expr, symmetric: $symmetric:expr, launches: $launches:expr) => {
+        #[test]
+        #[ignore = $reason]
+        fn threads_have_the_bits_of_host() {
+            // Some of these lengths are larger than half of a segment.
+            compare_on::<f32>(&$streams, &$options, &[0, 1, 3, 257, 5003, 300_001, 9_000_001]);
+            compare_all_types(&$streams, &$options, &[1, 257, 1_000_003]);
+        }
+
+        #[test]
+        #[ignore = $reason]
+        fn symmetric_buffers_are_reduced_where_they_are() {
+            for len in $symmetric {
+                compare(&$streams, &$options, |ranks| symmetric_sums(ranks, len));
+            }
+        }
+
+        #[test]
+        #[ignore = $reason]
+        fn symmetric_buffers_are_reduced_to_parts() {
+            for len in [4000, 3001, 2_000_000] {
+                compare(&$streams, &$options, |ranks| symmetric_parts(ranks, len));
+            }
+        }
+
+        #[test]
+        #[ignore = $reason]
+        fn captured_operations_of_threads_run_at_each_launch() {
+            let [sums, all] = $launches;
+            on_streams(&$streams, &$options, |ranks| replays(ranks, sums));
+            on_streams(&$streams, &$options, |ranks| peer_exchange::replays(ranks, all));
+        }
+
+        #[test]
+        #[ignore = $reason]
+        fn a_missing_rank_is_named_and_the_stream_goes_on() {
+            let time = Duration::from_secs(1);
+            on_streams(&$streams, &$options.timeout(time), |ranks| a_rank_is_missing(ranks, time));
+        }
+
+        #[test]
+        #[ignore = $reason]
+        fn processes_have_the_bits_of_host() {
+            compare_processes(this_test!(), $streams.len(), $init, |ranks| reduced::<f32>(ranks, &LENGTHS));
+        }
+    };
+}
+pub(crate) use peer_tests;
+
+peer_tests! {
+    "is not supported on the emulated device",
+    streams(), options(), init, symmetric: [9001, 3_000_001], launches: [1000, 1000]
 }
 
 #[test]
-#[ignore = "needs a GPU"]
-fn symmetric_buffers_are_reduced_where_they_are() {
-    for len in [9001, 3_000_001] {
-        let by_host = on_ranks(2, &timeout(60_000), |mut ranks| symmetric_sums(&mut ranks, len));
-        let by_peer = on_streams(&streams(), &options(), |mut ranks| symmetric_sums(&mut ranks, len));
-        assert!(by_peer == by_host, "{len} elements");
-    }
-}
-
-#[test]
-#[ignore = "needs a GPU"]
-fn symmetric_buffers_are_reduced_to_parts() {
-    for len in [4000, 3001, 2_000_000] {
-        let by_host = on_ranks(2, &timeout(60_000), |mut ranks| symmetric_parts(&mut ranks, len));
-        let by_peer = on_streams(&streams(), &options(), |mut ranks| symmetric_parts(&mut ranks, len));
-        assert!(by_peer == by_host, "{len} elements");
-    }
-}
-
-#[test]
-#[ignore = "needs a GPU"]
-fn captured_operations_run_at_each_launch() {
-    on_streams(&streams(), &options(), |ranks| replays(ranks, 1000));
-    on_streams(&streams(), &options(), |ranks| peer_exchange::replays(ranks, 1000));
-}
-
-#[test]
-#[ignore = "needs a GPU"]
-fn a_missing_rank_is_named_and_the_stream_goes_on() {
-    let time = Duration::from_secs(1);
-    on_streams(&streams(), &options().timeout(time), |ranks| a_rank_is_missing(ranks, time));
-}
-
-#[test]
-#[ignore = "needs a GPU"]
-fn processes_have_the_bits_of_host() {
-    if let Some(this) = Rank::this() {
-        let mut ranks = init(&this);
-        println!("{}", digest(&bits_of(reduced::<f32>(&mut ranks, &LENGTHS))));
-        return ranks.finish().expect("the end in common");
-    }
-    let by_host =
-        on_ranks(2, &timeout(60_000), |mut ranks| digest(&bits_of(reduced::<f32>(&mut ranks, &LENGTHS))));
-    for text in processes(this_test!(), 2, None) {
-        assert!(text.contains(&by_host[0]), "{} is not in\n{text}", by_host[0]);
-    }
-}
-
-#[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn processes_read_each_others_elements() {
     if let Some(this) = Rank::this() {
         let mut ranks = init(&this);
@@ -113,7 +113,7 @@ fn processes_read_each_others_elements() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn events_pass_between_processes() {
     if let Some(this) = Rank::this() {
         return events_pass(&this, &gpu(0));
@@ -122,7 +122,7 @@ fn events_pass_between_processes() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn a_hundred_communicators_leave_nothing() {
     let streams = streams();
     let free = || streams[0].device().memory_info().expect("the memory").free;

@@ -17,37 +17,41 @@ use crate::pool::any_order;
 use crate::processes::{Rank, digest, processes};
 use crate::support::{LONG, failure, on_ranks, streams, timeout};
 
-pub fn bits_of(bits: Vec<u64>) -> Vec<u32> {
-    bits.into_iter().flat_map(|bits| [bits as u32, (bits >> 32) as u32]).collect()
+/// Compares the results of ranks as processes with those of the Host backend in threads.
+#[track_caller]
+pub fn compare_processes(
+    test: &str,
+    world: usize,
+    init: impl Fn(&Rank) -> Communicator,
+    results: impl Fn(&mut Communicator) -> Vec<u64> + Sync,
+) {
+    let digest_of = |ranks: &mut Communicator| {
+        let halves = |bits: u64| [bits as u32, (bits >> 32) as u32];
+        digest(&results(ranks).into_iter().flat_map(halves).collect::<Vec<_>>())
+    };
+    if let Some(this) = Rank::this() {
+        let mut ranks = init(&this);
+        println!("{}", digest_of(&mut ranks));
+        return ranks.finish().expect("the end in common");
+    }
+    let by_host = on_ranks(world, &timeout(60_000), |mut ranks| digest_of(&mut ranks));
+    for (text, expected) in processes(test, world, None).iter().zip(&by_host) {
+        assert!(text.contains(expected), "{expected} is not in\n{text}");
+    }
+}
+
+fn init(this: &Rank) -> Communicator {
+    this.init(&peer()).expect("ranks connect")
 }
 
 #[test]
 fn processes_have_the_bits_of_threads_by_host() {
-    if let Some(this) = Rank::this() {
-        let mut ranks = this.init(&peer()).expect("ranks connect");
-        println!("{}", digest(&bits_of(reduced::<f32>(&mut ranks, &LENGTHS))));
-        return ranks.finish().expect("the end in common");
-    }
-    let by_host =
-        on_ranks(3, &timeout(60_000), |mut ranks| digest(&bits_of(reduced::<f32>(&mut ranks, &LENGTHS))));
-    for text in processes(this_test!(), 3, None) {
-        assert!(text.contains(&by_host[0]), "{} is not in\n{text}", by_host[0]);
-    }
+    compare_processes(this_test!(), 3, init, |ranks| reduced::<f32>(ranks, &LENGTHS));
 }
 
 #[test]
 fn all_operations_of_processes_have_the_bits_of_host() {
-    let lengths = [3, 1024, 9001];
-    let digest_of = |ranks: &mut Communicator| digest(&bits_of(exchanged(ranks, &lengths)));
-    if let Some(this) = Rank::this() {
-        let mut ranks = this.init(&peer()).expect("ranks connect");
-        println!("{}", digest_of(&mut ranks));
-        return ranks.finish().expect("the end in common");
-    }
-    let by_host = on_ranks(3, &timeout(60_000), |mut ranks| digest_of(&mut ranks));
-    for (text, expected) in processes(this_test!(), 3, None).iter().zip(&by_host) {
-        assert!(text.contains(expected), "{expected} is not in\n{text}");
-    }
+    compare_processes(this_test!(), 3, init, |ranks| exchanged(ranks, &[3, 1024, 9001]));
 }
 
 #[test]
@@ -79,7 +83,7 @@ fn processes_read_each_others_elements() {
 #[test]
 fn a_killed_rank_is_named_and_the_others_go_on() {
     if let Some(this) = Rank::this() {
-        let mut ranks = this.init(&peer()).expect("ranks connect");
+        let mut ranks = init(&this);
         let stream = ranks.stream().clone();
         let mut x = DeviceBuffer::from_host(&stream, &[1.0f32; 20_000]).expect("x");
         let own = ranks.symmetric_buffer::<f32>(1000).expect("memory in common");
@@ -111,7 +115,7 @@ fn a_killed_rank_is_named_and_the_others_go_on() {
 #[test]
 fn a_rank_killed_during_replays_ends_the_graphs() {
     if let Some(this) = Rank::this() {
-        let mut ranks = this.init(&peer()).expect("ranks connect");
+        let mut ranks = init(&this);
         let stream = ranks.stream().clone();
         let mut x = DeviceBuffer::from_host(&stream, &[1.0f32; 1000]).expect("x");
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
@@ -140,7 +144,7 @@ fn a_rank_killed_during_replays_ends_the_graphs() {
 fn communicators_of_processes_leave_no_files() {
     if let Some(this) = Rank::this() {
         let live = || {
-            let mut ranks = this.init(&peer()).expect("ranks connect");
+            let mut ranks = init(&this);
             let own = ranks.symmetric_buffer::<f32>(1000).expect("memory in common");
             ranks.barrier().expect("enqueued").wait(LONG).expect("done");
             drop(own);

@@ -40,7 +40,7 @@ impl Rank {
     }
 
     pub fn store(&self) -> Arc<dyn Store> {
-        let address = std::env::var(STORE).expect("the address of the store");
+        let address = std::env::var(STORE).expect("give the address of one interface");
         Arc::new(TcpStore::connect(&address, None, Instant::now() + LONG).expect("a store"))
     }
 

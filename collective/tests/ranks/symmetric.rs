@@ -169,7 +169,7 @@ fn kernels_wait_for_each_others_signals() {
     static IMAGE: GpuImage = GpuImage::without_code(
         env!("CARGO_PKG_NAME"),
         env!("CARGO_PKG_VERSION"),
-        "it is for emulated devices",
+        "supports only emulated devices",
     );
     on_ranks(3, &timeout(60_000), |mut ranks| {
         let (rank, stream) = (ranks.rank() as u32, ranks.stream().clone());

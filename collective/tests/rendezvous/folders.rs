@@ -31,7 +31,7 @@ fn a_folder_that_others_may_enter_is_refused() {
     for mode in [0o777, 0o755, 0o1777, 0o750, 0o710, 0o701, 0o704, 0o720, 0o702, 0o2770] {
         set_mode(&folder.0, mode);
         let text = refused(&folder.0);
-        let expected = format!("its mode is {:o}", mode & 0o777);
+        let expected = format!("the folder's mode {:o}", mode & 0o777);
         assert!(text.contains(&expected) && text.contains("`chmod 700 "), "{text}");
     }
     // The remedy in the error must work.
@@ -61,11 +61,11 @@ fn a_folder_of_another_user_is_refused() {
     // SAFETY: the call has no preconditions.
     if unsafe { libc::geteuid() } == 0 {
         std::os::unix::fs::chown(&folder.0, Some(1000), None).unwrap();
-        assert!(refused(&folder.0).contains("the folder is of user 1000, this process of user 0"));
+        assert!(refused(&folder.0).contains("the folder belongs to user 1000, but this process to user 0"));
     } else {
         assert!(of_root, "{} is of root alone", root.display());
         let text = FileStore::open(root).unwrap_err().to_string();
-        assert!(text.contains("the folder is of user 0"), "{text}");
+        assert!(text.contains("the folder belongs to user 0"), "{text}");
     }
 }
 

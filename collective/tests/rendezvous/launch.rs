@@ -148,26 +148,26 @@ fn contradictions_name_both_variables() {
 #[test]
 fn malformed_values_are_named() {
     for (variable, problem) in [
-        ("RANK=x", "whole number"),
-        ("RANK=-1", "whole number"),
-        ("RANK=", "whole number"),
+        ("RANK=x", "non-negative integer"),
+        ("RANK=-1", "non-negative integer"),
+        ("RANK=", "non-negative integer"),
         ("RANK=8", "less than WORLD_SIZE=8"),
         ("WORLD_SIZE=0", "RANK=5"),
-        ("WORLD_SIZE=99999999999999999999999", "whole number"),
+        ("WORLD_SIZE=99999999999999999999999", "non-negative integer"),
         ("LOCAL_RANK=4", "less than LOCAL_WORLD_SIZE=4"),
         ("LOCAL_WORLD_SIZE=9", "at most WORLD_SIZE=8"),
-        ("MASTER_PORT=65536", "whole number"),
+        ("MASTER_PORT=65536", "non-negative integer"),
         ("MASTER_PORT=0", "from 1 to 65535"),
-        ("MASTER_ADDR=", "name or address of a host"),
+        ("MASTER_ADDR=", "host name or address"),
         ("TORCHELASTIC_USE_AGENT_STORE=yes", "True or False"),
-        ("TORCHELASTIC_RESTART_COUNT=-1", "whole number"),
-        ("TORCHELASTIC_RUN_ID=", "not empty"),
+        ("TORCHELASTIC_RESTART_COUNT=-1", "non-negative integer"),
+        ("TORCHELASTIC_RUN_ID=", "must not be empty"),
         ("WARPSMITH_STORE=gpu01", "HOST:PORT"),
         ("WARPSMITH_STORE=:1", "HOST:PORT"),
         ("WARPSMITH_STORE=a:0", "HOST:PORT"),
         ("WARPSMITH_STORE=a:b", "HOST:PORT"),
         ("WARPSMITH_STORE=file:run", "absolute path"),
-        ("WARPSMITH_RANK=1 WARPSMITH_WORLD_SIZE=x", "whole number"),
+        ("WARPSMITH_RANK=1 WARPSMITH_WORLD_SIZE=x", "non-negative integer"),
     ] {
         let error = launch(&[TORCHRUN, variable]).unwrap_err();
         assert!(
@@ -177,10 +177,10 @@ fn malformed_values_are_named() {
         assert!(error.contains(problem), "{variable}: {error}");
     }
     for (variable, problem) in [
-        ("SLURM_STEP_NODELIST=gpu[1-", "SLURM_STEP_NODELIST=gpu[1-: this is no list of hosts"),
-        ("SLURM_STEP_TASKS_PER_NODE=4(y)", "SLURM_STEP_TASKS_PER_NODE=4(y): this is no list of counts"),
-        ("SLURM_JOB_ID=abc", "SLURM_JOB_ID=abc: this must be a whole number"),
-        ("SLURM_STEP_ID=abc", "SLURM_STEP_ID=abc: this must be a whole number"),
+        ("SLURM_STEP_NODELIST=gpu[1-", "SLURM_STEP_NODELIST=gpu[1-: this is not a list of hosts"),
+        ("SLURM_STEP_TASKS_PER_NODE=4(y)", "SLURM_STEP_TASKS_PER_NODE=4(y): this is not a list of counts"),
+        ("SLURM_JOB_ID=abc", "SLURM_JOB_ID=abc: this must be a non-negative integer"),
+        ("SLURM_STEP_ID=abc", "SLURM_STEP_ID=abc: this must be a non-negative integer"),
     ] {
         let error = launch(&[SLURM, variable]).unwrap_err();
         assert!(error.contains(problem), "{variable}: {error}");
@@ -188,7 +188,7 @@ fn malformed_values_are_named() {
     let error = launch(&[BY_HAND, "WARPSMITH_STORE_SERVER=me"]).unwrap_err();
     assert!(error.contains("WARPSMITH_STORE_SERVER=me: this must be rank0 or launcher"), "{error}");
     let error = launch(&["WARPSMITH_TOKEN="]).unwrap_err();
-    assert!(error.contains("WARPSMITH_TOKEN=…: a token has 1 to 256 bytes"), "{error}");
+    assert!(error.contains("WARPSMITH_TOKEN=…: a token must have 1 to 256 bytes"), "{error}");
 }
 
 #[test]

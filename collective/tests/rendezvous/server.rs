@@ -49,12 +49,15 @@ fn garbage_closes_its_connection_only() {
         ("a key of all memory", long(1, u64::MAX)),
         ("a value of all memory", [long(1, 1), vec![b'k'], u64::MAX.to_le_bytes().to_vec()].concat()),
         (
-            "a value that is too long",
+            "an append that makes the value too long",
             [long(9, 1), vec![b'k'], (1u64 << 20 | 1).to_le_bytes().to_vec()].concat(),
         ),
         ("too many keys", long(5, 16385)),
         ("keys of all memory", long(6, u64::MAX)),
-        ("an addition to no number", [long(4, 4), b"/key".to_vec(), vec![1, 0, 0, 0, 0, 0, 0, 0]].concat()),
+        (
+            "an addition to a value that is not a number",
+            [long(4, 4), b"/key".to_vec(), vec![1, 0, 0, 0, 0, 0, 0, 0]].concat(),
+        ),
         ("a nonce without a token", [GREETING.to_vec(), vec![160], vec![0; 32]].concat()),
         ("a request during a wait", [long(6, 1), 1u64.to_le_bytes().to_vec(), vec![b'w', 7]].concat()),
     ] {
@@ -142,7 +145,7 @@ fn both_ends_must_have_the_token() {
     let error = TcpStore::connect(&address, Some(&token("secret of the rum")), soon()).unwrap_err();
     assert!(matches!(error.downcast_ref(), Some(CollectiveError::WrongToken { .. })), "{error}");
     let error = TcpStore::connect(&address, None, within(300)).unwrap_err();
-    assert!(error.to_string().contains("wants a token"), "{error}");
+    assert!(error.to_string().contains("requires a token"), "{error}");
     let without = server(None);
     let error = TcpStore::connect(&without.address().to_string(), Some(&token("a")), soon()).unwrap_err();
     assert!(matches!(error.downcast_ref(), Some(CollectiveError::WrongToken { .. })), "{error}");
@@ -216,7 +219,7 @@ fn an_unreachable_server_is_named_at_the_deadline() {
     }
     for address in ["host", "host:", "host:port", ":1", "host:65536"] {
         let error = TcpStore::connect(address, None, soon()).unwrap_err().to_string();
-        assert!(error.contains(&format!("`{address}` is no HOST:PORT")), "{error}");
+        assert!(error.contains(&format!("`{address}` is not HOST:PORT")), "{error}");
     }
 }
 

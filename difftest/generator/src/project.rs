@@ -12,6 +12,9 @@ const MODULE: usize = 24;
 /// A project of random kernels.
 #[derive(Clone, Copy)]
 pub struct Project<'a> {
+    /// Name of the package and of its program. Cargo treats two packages with the same name in a target folder as the
+    /// same.
+    pub name: &'a str,
     /// Folder of the project.
     pub folder: &'a Path,
     /// Root of the repository.
@@ -20,8 +23,6 @@ pub struct Project<'a> {
     pub seed: u64,
     /// Kernels of the project.
     pub kernels: &'a [Kernel],
-    /// True if the hand-written kernels are part of the program.
-    pub has_hand_written: bool,
 }
 
 /// Source text of a module of kernels.
@@ -82,36 +83,22 @@ impl Project<'_> {
         update(&kernels.join("lib.rs"), &root)?;
         update(&self.folder.join("kernels/Cargo.toml"), &self.kernels_manifest())?;
         update(&self.folder.join("Cargo.toml"), &self.manifest())?;
-        update(&self.folder.join("build.rs"), &self.build_script())?;
-        let name = self.name();
+        update(&self.folder.join("build.rs"), BUILD_SCRIPT)?;
+        let name = self.name;
         let cases = cases_of(self.kernels, |index| format!("{name}_kernels::m{:02}", index / MODULE));
-        let hand = if self.has_hand_written { "    cases.extend(difftest_hand::cases());\n" } else { "" };
-        let image = if self.has_hand_written { "Some(&HAND)" } else { "None" };
-        let hand_image = if self.has_hand_written {
-            "static HAND: GpuImage = include_image!(\"difftest_hand\");\n"
-        } else {
-            ""
-        };
         let main = format!(
-            "{ALLOW}use difftest_runner::{{Case, GpuImage, Images, Step, include_image}};
+            "{ALLOW}use difftest_runner::{{GpuImage, Step, include_image}};
 use difftest_support::collective::model;
 
 static KERNELS: GpuImage = include_image!(\"{name}_kernels\");
-{hand_image}
+
 fn main() -> std::process::ExitCode {{
-    let mut cases: Vec<Case> = Vec::from({cases});
-{hand}    difftest_runner::main({}, &Images {{ generated: &KERNELS, by_hand: {image} }}, &cases)
+    difftest_runner::main({}, &KERNELS, &{cases})
 }}
 ",
             self.seed
         );
         update(&self.folder.join("src/main.rs"), &main)
-    }
-
-    /// Name of the package and of its program. Cargo treats two packages with the same name in a target folder as the
-    /// same.
-    pub fn name(&self) -> &'static str {
-        if self.has_hand_written { "difftest" } else { "difftest_reduced" }
     }
 
     fn path(&self, inside: &str) -> PathBuf {
@@ -122,21 +109,16 @@ fn main() -> std::process::ExitCode {{
         format!(
             "[package]\nname = \"{}_kernels\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[lib]\ntest = false\ndoctest = false\n\n\
              [dependencies]\ndifftest-support = {{ path = {:?} }}\nwarpsmith-gpu-std = {{ path = {:?} }}\n",
-            self.name(),
+            self.name,
             self.path("support"),
             self.repository.join("gpu-std"),
         )
     }
 
     fn manifest(&self) -> String {
-        let hand = if self.has_hand_written {
-            format!("difftest-hand = {{ path = {:?} }}\n", self.path("hand"))
-        } else {
-            String::new()
-        };
         format!(
             "[workspace]\nmembers = [\"kernels\"]\n\n[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n\
-             [dependencies]\n{name}_kernels = {{ path = \"kernels\" }}\n{hand}difftest-runner = {{ path = {:?} }}\n\
+             [dependencies]\n{name}_kernels = {{ path = \"kernels\" }}\ndifftest-runner = {{ path = {:?} }}\n\
              difftest-support = {{ path = {:?} }}\n\n\
              [build-dependencies]\nwarpsmith-builder = {{ path = {:?} }}\n\n\
              [profile.dev]\nopt-level = 1\ndebug = \"line-tables-only\"\ndebug-assertions = false\noverflow-checks = false\n\
@@ -144,25 +126,17 @@ fn main() -> std::process::ExitCode {{
             self.path("runner"),
             self.path("support"),
             self.repository.join("builder"),
-            name = self.name(),
-        )
-    }
-
-    fn build_script(&self) -> String {
-        let hand = if self.has_hand_written {
-            format!(
-                "    warpsmith_builder::PtxBuilder::new({:?}).allow_spills(\"\").build()?;\n",
-                self.path("hand")
-            )
-        } else {
-            String::new()
-        };
-        format!(
-            "fn main() -> Result<(), warpsmith_builder::Error> {{\n    \
-             warpsmith_builder::PtxBuilder::new(\"kernels\").allow_spills(\"\").build()?;\n{hand}    Ok(())\n}}\n"
+            name = self.name,
         )
     }
 }
+
+/// Build script of a project.
+const BUILD_SCRIPT: &str = "fn main() -> Result<(), warpsmith_builder::Error> {
+    warpsmith_builder::PtxBuilder::new(\"kernels\").allow_spills(\"\").build()?;
+    Ok(())
+}
+";
 
 /// Writes a file if its contents change.
 fn update(file: &Path, text: &str) -> io::Result<()> {

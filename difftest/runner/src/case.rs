@@ -15,20 +15,11 @@ pub enum Step {
     Collective(fn(&Input, &mut State) -> u64, fn(&[u64], u32) -> Vec<u64>, u32),
 }
 
-/// Images of a program.
-pub struct Images {
-    /// Image of the generated kernels.
-    pub generated: &'static GpuImage,
-    /// Image of the hand-written kernels.
-    pub by_hand: Option<&'static GpuImage>,
-}
-
 /// A device with the data that the cases share.
 pub struct Session {
     device: Device,
     stream: Stream,
-    generated: &'static GpuImage,
-    by_hand: Option<&'static GpuImage>,
+    image: &'static GpuImage,
     data: DeviceBuffer<u64>,
 }
 
@@ -38,8 +29,8 @@ impl Session {
     /// # Errors
     ///
     /// If the device cannot be opened.
-    pub fn open(name: &str, images: &Images) -> Result<Self, Error> {
-        Self::new(Device::open(name)?, images)
+    pub fn open(name: &str, image: &'static GpuImage) -> Result<Self, Error> {
+        Self::new(Device::open(name)?, image)
     }
 
     /// Creates a session on a device.
@@ -47,10 +38,10 @@ impl Session {
     /// # Errors
     ///
     /// If the device is out of memory.
-    pub fn new(device: Device, images: &Images) -> Result<Self, Error> {
+    pub fn new(device: Device, image: &'static GpuImage) -> Result<Self, Error> {
         let stream = device.default_stream();
         let data = DeviceBuffer::from_host(&stream, &crate::data())?;
-        Ok(Session { device, stream, generated: images.generated, by_hand: images.by_hand, data })
+        Ok(Session { device, stream, image, data })
     }
 
     /// Stream on which all work runs.
@@ -63,17 +54,8 @@ impl Session {
     /// # Errors
     ///
     /// If the device cannot load their code.
-    pub fn generated(&self) -> Result<Module, Error> {
-        self.device.load(self.generated)
-    }
-
-    /// Module of the hand-written kernels.
-    ///
-    /// # Errors
-    ///
-    /// If the device cannot load their code.
-    pub fn by_hand(&self) -> Result<Module, Error> {
-        self.device.load(self.by_hand.unwrap_or(self.generated))
+    pub fn module(&self) -> Result<Module, Error> {
+        self.device.load(self.image)
     }
 
     /// Input words that every case reads.
@@ -96,14 +78,14 @@ type Run = fn(&Session, Launch, &mut Arguments) -> Result<(), Error>;
 
 enum Code {
     Generated { threads: u32, grid: u32, steps: Vec<Step>, run: Run },
-    ByHand { expected: fn() -> Vec<u64>, run: fn(&Session) -> Result<Vec<u64>, Error> },
+    Custom { expected: fn() -> Vec<u64>, run: fn(&Session) -> Result<Vec<u64>, Error> },
 }
 
 /// A kernel with its equivalent host function.
 pub struct Case {
     /// Name of the kernel.
     pub name: &'static str,
-    /// Source text of the kernel, or its location.
+    /// Source text of the kernel.
     pub source: &'static str,
     code: Code,
 }
@@ -120,14 +102,14 @@ impl Case {
         Case { name, source, code: Code::Generated { threads, grid, steps, run } }
     }
 
-    /// Creates the case of a hand-written kernel: its expected output, and a launch.
-    pub fn by_hand(
+    /// Creates a case from its expected output and a function that computes the output on a device.
+    pub fn custom(
         name: &'static str,
         source: &'static str,
         expected: fn() -> Vec<u64>,
         run: fn(&Session) -> Result<Vec<u64>, Error>,
     ) -> Self {
-        Case { name, source, code: Code::ByHand { expected, run } }
+        Case { name, source, code: Code::Custom { expected, run } }
     }
 
     /// Expected output words, computed in plain Rust.
@@ -136,7 +118,7 @@ impl Case {
             Code::Generated { threads, grid, steps, .. } => {
                 plain::run(*threads as usize, *grid as usize, steps)
             }
-            Code::ByHand { expected, .. } => expected(),
+            Code::Custom { expected, .. } => expected(),
         }
     }
 
@@ -148,7 +130,7 @@ impl Case {
     pub fn found(&self, session: &Session) -> Result<Vec<u64>, Error> {
         let (threads, grid, run) = match &self.code {
             Code::Generated { threads, grid, run, .. } => (*threads, *grid, run),
-            Code::ByHand { run, .. } => return run(session),
+            Code::Custom { run, .. } => return run(session),
         };
         let words = vec![0xBAD; (threads * grid) as usize * WORDS];
         let mut arguments = Arguments {
@@ -182,30 +164,13 @@ impl Case {
 #[macro_export]
 macro_rules! generated {
     ($($module:ident)::+, $name:ident, $threads:literal, $grid:literal, $source:expr, $steps:expr) => {
-        $crate::case!(generated, $($module)::+::$name, stringify!($name), $threads, $grid, $source, $steps)
-    };
-}
-
-/// Creates a [`Case`] of a hand-written kernel with the arguments of a generated one: the kernel, the case's name,
-/// threads per block, blocks, text, and steps.
-#[macro_export]
-macro_rules! by_hand {
-    ($kernel:ident, $name:expr, $threads:literal, $grid:literal, $source:expr, $steps:expr) => {
-        $crate::case!(by_hand, $kernel, $name, $threads, $grid, $source, $steps)
-    };
-}
-
-#[doc(hidden)]
-#[macro_export]
-macro_rules! case {
-    ($image:ident, $kernel:path, $name:expr, $threads:literal, $grid:literal, $source:expr, $steps:expr) => {
         $crate::Case::generated(
-            $name,
+            stringify!($name),
             $source,
             [$threads, $grid],
             Vec::from($steps),
             |session, launch, arguments| {
-                let kernel = session.$image()?.kernel::<$kernel>()?;
+                let kernel = session.module()?.kernel::<$($module)::+::$name>()?;
                 kernel.launch(
                     session.stream(),
                     launch,

@@ -7,7 +7,7 @@ use crate::case::Case;
 pub struct Difference {
     /// Index of the first differing word.
     pub index: usize,
-    /// Step that wrote it; `None` for atomics and hand-written kernels.
+    /// Step that wrote it; `None` for atomics and custom cases.
     pub step: Option<usize>,
     /// Description of the word, with its value on both sides.
     pub text: String,

@@ -9,11 +9,9 @@ mod compare;
 mod plain;
 mod processes;
 
-pub use warpsmith_runtime::{
-    Device, DeviceBuffer, Error, GpuImage, Launch, SharedLen, Stream, include_image, module,
-};
+pub use warpsmith_runtime::{Device, GpuImage, include_image};
 
-pub use self::case::{Arguments, Case, Images, Session, Step};
+pub use self::case::{Arguments, Case, Session, Step};
 pub use self::compare::{Difference, compare};
 pub use self::processes::main;
 

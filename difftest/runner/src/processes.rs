@@ -6,7 +6,9 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::case::{Case, Images, Session};
+use warpsmith_runtime::GpuImage;
+
+use crate::case::{Case, Session};
 use crate::compare::compare;
 
 const USAGE: &str = "\
@@ -29,13 +31,13 @@ enum Outcome {
 }
 
 /// Runs the cases selected by the command line. The seed is for reports.
-pub fn main(seed: u64, images: &Images, cases: &[Case]) -> ExitCode {
+pub fn main(seed: u64, image: &'static GpuImage, cases: &[Case]) -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
         ["--help" | "-h"] => print!("{USAGE}"),
         ["--list"] => cases.iter().for_each(|case| println!("{}", case.name)),
-        ["--child", device, indices @ ..] => return child(device, images, cases, indices),
+        ["--child", device, indices @ ..] => return child(device, image, cases, indices),
         [] => return parent(seed, "cpu", cases, &[]),
         [device, names @ ..] => return parent(seed, device, cases, names),
     }
@@ -43,8 +45,8 @@ pub fn main(seed: u64, images: &Images, cases: &[Case]) -> ExitCode {
 }
 
 /// Runs some cases, and prints a line before and after each.
-fn child(device: &str, images: &Images, cases: &[Case], indices: &[&str]) -> ExitCode {
-    let session = match Session::open(device, images) {
+fn child(device: &str, image: &'static GpuImage, cases: &[Case], indices: &[&str]) -> ExitCode {
+    let session = match Session::open(device, image) {
         Ok(session) => session,
         Err(error) => {
             say(&format!("none {}", one_line(&error.to_string())));

@@ -77,14 +77,15 @@ impl Action {
                 }
                 None => context.poison(fault(
                     FaultKind::Other,
-                    "a graph was to call a function that is no longer there; keep it until no executable can run",
+                    "a graph called a host function that was already dropped; keep the function until no executable \
+                     graph can run",
                 )),
             },
             Self::HostWork(work) => {
                 let result = work.run();
                 check::all_written();
                 if let Err(text) = result {
-                    let text = format!("work on the host in place of a library panicked: {text}");
+                    let text = format!("the emulation of a library call panicked: {text}");
                     context.poison(fault(FaultKind::Panic, text));
                 }
             }

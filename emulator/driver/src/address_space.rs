@@ -138,7 +138,11 @@ impl AddressSpace {
         let call = Call::VirtualReserve;
         whole_units(call, bytes)?;
         let reserved = self.backing.reserve(bytes).ok_or_else(|| {
-            driver_error(call.name(), code::OUT_OF_MEMORY, format!("no {bytes} bytes of addresses are free"))
+            driver_error(
+                call.name(),
+                code::OUT_OF_MEMORY,
+                format!("no range of {bytes} bytes of addresses is free"),
+            )
         })?;
         let address = reserved.address();
         self.state().reservations.insert(address, reserved);
@@ -168,7 +172,7 @@ impl AddressSpace {
         let call = Call::PhysicalCreateShareable;
         whole_units(call, bytes)?;
         if matches!(self.backing, Backing::Numbers(_)) {
-            let text = "this driver was built without memory behind its addresses (`unbacked`)";
+            let text = "this driver was built without backing memory (`unbacked`)";
             return Err(driver_error(call.name(), code::NOT_SUPPORTED, text));
         }
         heap.take(call, bytes)?;
@@ -227,7 +231,7 @@ impl AddressSpace {
         let physical = state.physical.get(&handle.0).filter(|physical| physical.held);
         let physical = physical.ok_or_else(|| unknown(call, handle))?;
         if physical.mapped {
-            return Err(invalid(call, format!("the memory of handle {} is mapped already", handle.0)));
+            return Err(invalid(call, format!("the memory of handle {} is already mapped", handle.0)));
         }
         if physical.bytes != bytes {
             let text = format!("handle {} has {} bytes, not {bytes}", handle.0, physical.bytes);
@@ -237,11 +241,11 @@ impl AddressSpace {
         let reserved =
             state.reservation(ptr, bytes).ok_or_else(|| refused("are not within a reservation"))?;
         if !ptr.0.is_multiple_of(GRANULARITY as u64) {
-            return Err(refused("do not start at a multiple of the granularity"));
+            return Err(refused("do not start on a multiple of the granularity"));
         }
         let end = ptr.0 + bytes as u64;
         if state.mapping(ptr.0).is_some() || state.mappings.range(ptr.0..end).next().is_some() {
-            return Err(refused("have memory mapped already"));
+            return Err(refused("already have memory mapped"));
         }
         // SAFETY: nothing is mapped in the range, and the caller guarantees that it is not in use.
         let is_there = unsafe {
@@ -251,7 +255,7 @@ impl AddressSpace {
             }
         };
         if !is_there {
-            return Err(driver_error(call.name(), code::OUT_OF_MEMORY, "the system gives no more memory"));
+            return Err(driver_error(call.name(), code::OUT_OF_MEMORY, "the system provides no more memory"));
         }
         state.mappings.insert(ptr.0, Mapping { bytes, handle: handle.0, ordinals: BTreeSet::new() });
         if let Some(physical) = state.physical.get_mut(&handle.0) {
@@ -281,7 +285,7 @@ impl AddressSpace {
         // SAFETY: the caller guarantees that the range is not in use.
         let gone = state.reservation(ptr, bytes).is_some_and(|r| unsafe { r.decommit(ptr.0, bytes) });
         if !gone {
-            return Err(driver_error(call.name(), code::UNKNOWN, "the system does not take the memory back"));
+            return Err(driver_error(call.name(), code::UNKNOWN, "the system failed to unmap the memory"));
         }
         for start in starts {
             if let Some(mapping) = state.mappings.remove(&start) {

@@ -130,7 +130,7 @@ unsafe impl Driver for EmulatedDriver {
         let call = Call::PeerEnable;
         let (context, peer) = (self.enter(call, context)?, self.contexts.get(call, peer.0)?);
         if Arc::ptr_eq(&context, &peer) {
-            let text = "a context is no peer of itself";
+            let text = "a context cannot be its own peer";
             return Err(driver_error(call.name(), code::INVALID_VALUE, text));
         }
         self.reaches(call, context.ordinal, peer.ordinal)?;
@@ -211,7 +211,8 @@ unsafe impl Driver for EmulatedDriver {
         let call = Call::CopyPeer;
         let here = self.enter(call, context)?;
         if context != dst.0 && context != src.0 {
-            let text = "the copy is neither to nor from the device of its stream";
+            let text = "neither side of the copy is on the stream's device; copy on a stream of one of the two \
+                        devices";
             return Err(driver_error(call.name(), code::INVALID_VALUE, text));
         }
         self.stream_of(call, &here, stream)?;

@@ -133,7 +133,7 @@ impl Captures {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         self.change(|state| {
             if state.members.contains_key(&stream) {
-                let text = format!("stream {stream} is being captured already; end that capture first");
+                let text = format!("stream {stream} is already being captured; end that capture first");
                 return Err(driver_error(Call::CaptureBegin.name(), code::ILLEGAL_STATE, text));
             }
             let capture = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -174,7 +174,8 @@ impl Captures {
             };
             if capture.mode != CaptureMode::Relaxed && capture.thread != std::thread::current().id() {
                 state.invalidate(call, id);
-                let text = "another thread began the capture; end it there, or capture in the relaxed mode";
+                let text = "another thread started the capture; end it on that thread, or capture in the relaxed \
+                            mode";
                 return Err(driver_error(call.name(), code::STREAM_CAPTURE_WRONG_THREAD, text));
             }
             let Some((capture, members)) = state.remove(id) else { return Err(not_captured(call, stream)) };
@@ -182,7 +183,7 @@ impl Captures {
                 return Err(invalidated(call, by));
             }
             if capture.origin != stream {
-                let text = format!("the capture began on stream {}; end it there", capture.origin);
+                let text = format!("the capture started on stream {}; end it on that stream", capture.origin);
                 return Err(driver_error(call.name(), code::STREAM_CAPTURE_UNMATCHED, text));
             }
             let graph = capture.graph;
@@ -240,8 +241,7 @@ impl Captures {
             return invalidated;
         }
         state.invalidate(call, event.capture);
-        let text =
-            "the event was last recorded in a capture, which runs nothing; record it again outside of it";
+        let text = "the event was last recorded in a capture, which does not run work; record it again outside the capture";
         driver_error(call.name(), code::CAPTURED_EVENT, text)
     }
 
@@ -291,7 +291,7 @@ impl Captures {
                 (Some(own), Newest::Never | Newest::Mark(_)) => {
                     state.invalidate(call, own);
                     let text = "a stream that is being captured cannot wait for an event that was not recorded in \
-                                the capture; let the stream wait before the capture begins";
+                                the capture; let the stream wait before the capture starts";
                     return Err(driver_error(call.name(), code::STREAM_CAPTURE_ISOLATION, text));
                 }
                 (_, Newest::Captured(event)) => event,
@@ -308,7 +308,8 @@ impl Captures {
             if let Some(own) = own.filter(|own| *own != event.capture) {
                 state.invalidate(call, own);
                 state.invalidate(call, event.capture);
-                let text = "the event was recorded in another capture; two captures cannot become one";
+                let text = "the event was recorded in another capture, and captures cannot be joined; record it in \
+                            this capture";
                 return Err(driver_error(call.name(), code::STREAM_CAPTURE_MERGE, text));
             }
             let member = state.members.entry(stream).or_insert_with(|| Member {
@@ -353,7 +354,7 @@ impl Captures {
 
 /// Reason why captured work cannot be queried.
 pub(super) const NOTHING_RUNS: &str =
-    "its work does not run, so nothing can be known or waited for; end the capture first";
+    "captured work does not run, so it cannot be queried or awaited; end the capture first";
 
 impl EmulatedDriver {
     /// Returns the last recording of an event. Returns an error if it belongs to a capture.
@@ -391,7 +392,7 @@ fn joined(capture: Capture, members: HashMap<u64, Member>) -> Result<Plan> {
         Some(stream) => {
             let text = format!(
                 "stream {} did not wait for the work of stream {stream}, which joined the capture; record an event \
-                 there and wait for it before the end",
+                 on that stream and wait for it before the capture ends",
                 capture.origin
             );
             Err(driver_error(Call::CaptureEnd.name(), code::STREAM_CAPTURE_UNJOINED, text))

@@ -90,7 +90,7 @@ unsafe impl CodeDriver for EmulatedDriver {
         let _called = self.called_aside(Call::FunctionAllowShared);
         self.enter(Call::FunctionAllowShared, context)?;
         if bytes > MAX_SHARED_BYTES {
-            let text = format!("{bytes} bytes of shared memory are over {MAX_SHARED_BYTES}");
+            let text = format!("{bytes} bytes of shared memory exceed the limit of {MAX_SHARED_BYTES}");
             return Err(driver_error("function_allow_shared", code::INVALID_VALUE, text));
         }
         Ok(())

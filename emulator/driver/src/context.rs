@@ -73,7 +73,7 @@ impl EmulatedContext {
 
     pub(super) fn set_stack_limit(&self, call: Call, bytes: usize) -> Result<()> {
         if bytes > MAX_STACK_LIMIT {
-            let text = format!("a thread can have at most {MAX_STACK_LIMIT} bytes of stack");
+            let text = format!("the stack limit exceeds the maximum of {MAX_STACK_LIMIT} bytes per thread");
             return Err(driver_error(call.name(), code::INVALID_VALUE, text));
         }
         self.stack_limit.store(bytes, Ordering::Relaxed);
@@ -86,7 +86,7 @@ impl EmulatedContext {
             ContextLimit::PrintBuffer => Ok(&self.print_limit),
             ContextLimit::Heap => Ok(&self.heap_limit),
             _ => {
-                let text = format!("the emulated device has no limit {limit:?}");
+                let text = format!("the emulated device does not support the limit {limit:?}");
                 Err(driver_error(call.name(), code::UNSUPPORTED_LIMIT, text))
             }
         }
@@ -159,7 +159,7 @@ impl EmulatedContext {
         let names = ran.iter().map(|kernel| format!("`{kernel}`")).collect::<Vec<_>>().join(", ");
         let ran =
             if ran.is_empty() { "no kernel has run".to_owned() } else { format!("kernels since: {names}") };
-        let message = format!("{damage}, after it was last checked; {ran}; `warpsmith check` names the line");
+        let message = format!("{damage} since the last check; {ran}; `warpsmith check` names the line");
         self.stop(fault(FaultKind::Other, message), true);
     }
 

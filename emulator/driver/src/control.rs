@@ -201,7 +201,7 @@ impl Control {
                 let order = orders.remove(index);
                 self.any_orders.store(!orders.is_empty(), Ordering::Relaxed);
                 self.failed.lock().unwrap_or_else(PoisonError::into_inner).push(call);
-                Err(driver_error(call.name(), order.code, "this failure was ordered by the test"))
+                Err(driver_error(call.name(), order.code, "the test injected this failure"))
             }
             None => Ok(()),
         }

@@ -74,7 +74,7 @@ fn out_of_memory(call: Call) -> DriverError {
 }
 
 fn not_live(call: Call, ptr: DevicePtr) -> DriverError {
-    let text = format!("{:#x} is not a live block: freed twice, or not of this device", ptr.0);
+    let text = format!("{:#x} is not a live block: it was freed twice, or belongs to another device", ptr.0);
     driver_error(call.name(), code::INVALID_VALUE, text)
 }
 

@@ -359,7 +359,7 @@ impl EmulatedDriver {
         if Arc::ptr_eq(queue.context(), context) {
             return Ok(queue);
         }
-        let text = format!("stream {} is of device {}", stream.0, queue.context().ordinal);
+        let text = format!("stream {} belongs to device {}", stream.0, queue.context().ordinal);
         Err(driver_error(call.name(), code::INVALID_HANDLE, text))
     }
 

@@ -112,13 +112,11 @@ impl EmulatedDriver {
         let (blocks, most) = (product(config.cluster), self.largest_cluster(function));
         let refused = |text| Err(driver_error(call.name(), code::INVALID_CLUSTER_SIZE, text));
         if blocks == 0 || blocks > u64::from(most) {
-            return refused(format!("a cluster of {blocks} blocks: there can be 1 to {most}"));
+            return refused(format!("the cluster has {blocks} blocks, but must have 1 to {most}"));
         }
         if config.grid.iter().zip(config.cluster).any(|(grid, cluster)| !grid.is_multiple_of(cluster)) {
             let LaunchConfig { grid, cluster, .. } = config;
-            return refused(format!(
-                "the grid {grid:?} does not consist of whole clusters of {cluster:?} blocks"
-            ));
+            return refused(format!("the grid {grid:?} is not a multiple of the cluster {cluster:?}"));
         }
         Ok(())
     }
@@ -136,8 +134,9 @@ impl EmulatedDriver {
         self.check_cluster(call, function, config)?;
         let (blocks, most) = (product(config.grid), self.resident(config));
         if config.cooperative && blocks > most {
-            let text =
-                format!("a cooperative grid of {blocks} blocks: {most} of them fit on the device at once");
+            let text = format!(
+                "the cooperative grid has {blocks} blocks, but only {most} can be resident on the device"
+            );
             return Err(driver_error(call.name(), code::COOPERATIVE_LAUNCH_TOO_LARGE, text));
         }
         Ok(())

@@ -41,7 +41,7 @@ impl LoadedCode {
 
     fn takes_code(&self, call: Call) -> Result<()> {
         if self.kernels.is_empty() {
-            let text = "the emulated device runs host entries only";
+            let text = "the emulated device runs only host entries";
             return Err(driver_error(call.name(), code::NOT_SUPPORTED, text));
         }
         Ok(())

@@ -107,7 +107,7 @@ unsafe impl MemoryDriver for EmulatedDriver {
         if self.is_page_locked(address, 1) {
             return Ok(address);
         }
-        let text = format!("{:#x} is not in page-locked memory, allocated or registered", address.0);
+        let text = format!("{:#x} is not in allocated or registered page-locked memory", address.0);
         Err(driver_error(Call::HostAddress.name(), code::INVALID_VALUE, text))
     }
 
@@ -117,7 +117,7 @@ unsafe impl MemoryDriver for EmulatedDriver {
             Home::Device(ordinal) => Ok(Some(ordinal)),
             Home::PageLocked => Ok(None),
             Home::Elsewhere => {
-                let text = format!("no memory of a device or page-locked memory is at {:#x}", ptr.0);
+                let text = format!("{:#x} is neither in device memory nor in page-locked memory", ptr.0);
                 Err(driver_error(Call::MemoryDevice.name(), code::INVALID_VALUE, text))
             }
         }

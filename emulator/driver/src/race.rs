@@ -103,7 +103,7 @@ impl State {
                 if !told.contains(&(old.slot, old.tick)) {
                     told.push((old.slot, old.tick));
                     found.push(format!(
-                        "{old} and {new} have bytes from {at:#x} in common and are not ordered"
+                        "{old} and {new} access the same bytes from {at:#x} on, without an order"
                     ));
                 }
             });
@@ -173,7 +173,8 @@ impl State {
                 told.push((used.slot, used.tick));
                 let (call, Range { start, end }) = (call.name(), &range);
                 self.found.push(format!(
-                    "{used} and {call} of {start:#x}..{end:#x} by the host: the host did not wait for that work"
+                    "{used} conflicts with {call} of {start:#x}..{end:#x} on the host: the host did not wait for \
+                     that work"
                 ));
             }
         }

@@ -115,7 +115,7 @@ impl EmulatedDriver {
             return Ok(());
         };
         let text = format!(
-            "{bytes} bytes at {:#x} are memory of device {}, which device {} was not let into",
+            "{bytes} bytes at {:#x} belong to device {}, but peer access from device {} is not enabled",
             ptr.0, holder.ordinal, context.ordinal
         );
         Err(driver_error(called.name(), code::INVALID_VALUE, text))
@@ -157,7 +157,7 @@ impl EmulatedDriver {
         if self.peers || ordinal == peer {
             return Ok(());
         }
-        let text = format!("device {ordinal} cannot reach the memory of device {peer}");
+        let text = format!("device {ordinal} cannot access the memory of device {peer}");
         Err(driver_error(call.name(), code::PEER_ACCESS_UNSUPPORTED, text))
     }
 
@@ -171,7 +171,7 @@ impl EmulatedDriver {
 }
 
 fn nothing_behind(call: Call) -> DriverError {
-    let text = "this driver was built without memory behind its addresses (`unbacked`): memory can be allocated, \
-                mapped and freed, but not used";
+    let text = "this driver was built without backing memory (`unbacked`): memory can be allocated, mapped and \
+                freed, but not accessed";
     driver_error(call.name(), code::NOT_SUPPORTED, text)
 }

@@ -34,7 +34,7 @@ impl Registered {
         let mut ranges = self.ranges();
         let before = ranges.range(..end).next_back();
         if before.is_some_and(|(start, bytes)| start + *bytes as u64 > address) {
-            let text = format!("a part of the {bytes} bytes at {address:#x} is registered already");
+            let text = format!("part of the {bytes} bytes at {address:#x} is already registered");
             return Err(driver_error(call, code::HOST_MEMORY_ALREADY_REGISTERED, text));
         }
         ranges.insert(address, bytes);
@@ -46,7 +46,7 @@ impl Registered {
         let call = Call::HostUnregister.name();
         let mut ranges = self.ranges();
         let Some(bytes) = ranges.get(&address).copied() else {
-            let text = format!("no registered memory begins at {address:#x}");
+            let text = format!("no registered memory starts at {address:#x}");
             return Err(driver_error(call, code::HOST_MEMORY_NOT_REGISTERED, text));
         };
         if busy(address, address + bytes as u64) {
@@ -82,7 +82,7 @@ impl Exposed {
     pub(super) fn add(&self, address: u64, bytes: usize) -> Result<()> {
         let end = address.checked_add(bytes as u64).filter(|end| address != 0 && *end > address);
         let Some(end) = end else {
-            let text = format!("{bytes} bytes at {address:#x} are no memory");
+            let text = format!("{bytes} bytes at {address:#x} are not valid memory");
             return Err(driver_error(Call::HostExpose.name(), code::INVALID_VALUE, text));
         };
         self.ranges().push(address..end);

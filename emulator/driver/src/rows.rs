@@ -47,7 +47,7 @@ impl Side {
         let span = self.pitch.checked_mul(rows - 1).and_then(|gaps| gaps.checked_add(row_bytes));
         let fits = span.filter(|span| self.address.checked_add(*span as u64).is_some());
         fits.ok_or_else(|| {
-            invalid(format!("{rows} rows {} bytes apart reach beyond all addresses", self.pitch))
+            invalid(format!("{rows} rows with a pitch of {} bytes exceed the address space", self.pitch))
         })
     }
 }
@@ -60,7 +60,7 @@ impl Rows {
     ) -> Result<Self> {
         let RowsCopy { dst, dst_pitch, src, src_pitch, row_bytes, rows } = copy;
         if row_bytes == 0 || rows == 0 {
-            return Err(invalid(format!("{rows} rows of {row_bytes} bytes are nothing to copy")));
+            return Err(invalid(format!("{rows} rows of {row_bytes} bytes have no bytes to copy")));
         }
         if let Some(text) = copy.overlap() {
             return Err(invalid(text));

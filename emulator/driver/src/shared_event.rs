@@ -95,7 +95,7 @@ mod system {
 
         /// Opens the event that a handle identifies, if the event belongs to this user.
         pub fn open(handle: &[u8; HANDLE]) -> Result<Self> {
-            let unknown = || Error::other("the handle is of no event of an emulated device");
+            let unknown = || Error::other("the handle does not identify an event of an emulated device");
             let len = handle.iter().position(|byte| *byte == 0).unwrap_or(HANDLE);
             let name = std::str::from_utf8(&handle[..len]).map_err(|_| unknown())?;
             if name.len() != 32 || !name.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -104,7 +104,9 @@ mod system {
             let mut options = OpenOptions::new();
             let options = options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
             let file = options.open(path(name)).map_err(|error| {
-                Error::other(format!("the event is not there, its process may have ended: {error}"))
+                Error::other(format!(
+                    "the event does not exist; the process that created it may have ended: {error}"
+                ))
             })?;
             let metadata = file.metadata()?;
             // SAFETY: the call has no preconditions.
@@ -184,7 +186,7 @@ mod system {
     pub(crate) struct Reaching;
 
     fn unsupported<T>() -> Result<T> {
-        let text = "emulated devices share events between processes on Linux alone";
+        let text = "emulated devices share events between processes only on Linux";
         Err(Error::new(ErrorKind::Unsupported, text))
     }
 

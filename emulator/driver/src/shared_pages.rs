@@ -60,7 +60,9 @@ mod system {
             // SAFETY: this is a call on an open file.
             let seals = unsafe { libc::fcntl(descriptor, libc::F_GET_SEALS) };
             if seals < 0 || seals & SEALS != SEALS {
-                return refused("the file descriptor is not of an emulated device's memory".to_owned());
+                return refused(
+                    "the file descriptor does not refer to an emulated device's memory".to_owned(),
+                );
             }
             // SAFETY: zeros are a valid value, which the call overwrites.
             let mut status: libc::stat = unsafe { std::mem::zeroed() };
@@ -98,7 +100,7 @@ mod system {
     pub(crate) enum SharedPages {}
 
     fn unsupported<T>() -> Result<T> {
-        let text = "emulated devices share memory between processes on Linux alone";
+        let text = "emulated devices share memory between processes only on Linux";
         Err(Error::new(ErrorKind::Unsupported, text))
     }
 

@@ -22,7 +22,7 @@ const LEAST_URGENT: i32 = 0;
 const MOST_URGENT: i32 = -5;
 
 /// Reason why an interprocess event cannot be captured.
-const OF_PROCESSES: &str = "the event is one of several processes, which no graph records or waits for";
+const OF_PROCESSES: &str = "an interprocess event cannot be recorded or awaited in a graph";
 
 impl EmulatedDriver {
     /// Registers an interprocess event. A stepped driver does not support such events, because it cannot wait for other
@@ -30,9 +30,10 @@ impl EmulatedDriver {
     fn shared_event(&self, call: Call, event: std::io::Result<SharedEvent>) -> Result<EventHandle> {
         let refused = |code, text: String| Err(driver_error(call.name(), code, text));
         match event {
-            Ok(_) if self.stepper.is_some() => {
-                refused(code::NOT_SUPPORTED, "a stepped driver has no events of several processes".to_owned())
-            }
+            Ok(_) if self.stepper.is_some() => refused(
+                code::NOT_SUPPORTED,
+                "a stepped driver does not support interprocess events".to_owned(),
+            ),
             Ok(event) => Ok(EventHandle(self.events.insert(Arc::new(EventState::of_processes(event))))),
             Err(error) if error.kind() == std::io::ErrorKind::Unsupported => {
                 refused(code::NOT_SUPPORTED, error.to_string())
@@ -241,7 +242,7 @@ unsafe impl StreamDriver for EmulatedDriver {
         let _called = self.called_aside(Call::EventExport);
         self.enter(Call::EventExport, context)?;
         let event = self.events.get(Call::EventExport, event.0)?;
-        let text = "the event was not made for several processes";
+        let text = "the event was not created as an interprocess event";
         let refused = || driver_error(Call::EventExport.name(), code::INVALID_VALUE, text);
         Ok(event.shared().ok_or_else(refused)?.handle())
     }
@@ -256,7 +257,7 @@ unsafe impl StreamDriver for EmulatedDriver {
         let _called = self.called_aside(Call::EventElapsed);
         self.enter(Call::EventElapsed, context)?;
         let time = |event: EventHandle| {
-            let missing = || driver_error("event_elapsed", code::NOT_READY, "an event is not complete");
+            let missing = || driver_error("event_elapsed", code::NOT_READY, "an event has not completed");
             let newest = self.newest_mark(Call::EventElapsed, event)?;
             newest.and_then(|mark| mark.time()).ok_or_else(missing)
         };

@@ -304,7 +304,7 @@ impl Checker {
             Of::Shared => format!("a shared array of {size} bytes"),
             Of::Freed => format!("a freed buffer of {size} bytes"),
             Of::Buffer => format!("a buffer of {size} bytes"),
-            Of::Unused => "memory that is no buffer's".to_owned(),
+            Of::Unused => "memory that belongs to no buffer".to_owned(),
         };
         let pointer =
             self.arguments.iter().find(|argument| (region.start..region.end).contains(&argument.start));
@@ -342,34 +342,42 @@ fn advice(kind: FindingKind, now: &Record, old: Option<&Record>, same_line: bool
     match kind {
         FindingKind::Race => match old {
             Some(_) if atomics => {
-                "one access is atomic, the other is not: make both atomic, or order them with a barrier, or with release and acquire"
+                "one access is atomic and the other is not: make both atomic, or order them with a barrier or with \
+                 release and acquire"
             }
             _ if same_line => {
-                "several threads use the same element at this place: use an atomic operation, or give each thread elements of its own"
+                "several threads access the same element: use an atomic operation, or give each thread its own \
+                 elements"
             }
             Some(old) if old.block() != now.block() => {
-                "blocks run in any order: use an atomic operation on the memory; or order the accesses with an atomic operation with release \
-                 and acquire, by a fence on both sides of a relaxed one, by cluster::sync, or by grid::sync in a cooperative launch"
+                "blocks run in any order: use an atomic operation on the memory, or order the accesses with a \
+                 release and an acquire operation, with fences around a relaxed operation, with cluster::sync, or \
+                 with grid::sync in a cooperative launch"
             }
             Some(old) if old.thread() / 32 == now.thread() / 32 => {
-                "threads of a warp do not run in step: call warp::sync_warp or thread::sync_threads between the accesses"
+                "the threads of a warp do not run in lockstep: call warp::sync_warp or thread::sync_threads between \
+                 the accesses"
             }
             _ => "call thread::sync_threads between the accesses",
         },
         FindingKind::StreamRace => STREAM_ADVICE,
-        FindingKind::NarrowScope => "the threads are of different blocks, so the atomic needs scope::Device",
+        FindingKind::NarrowScope => {
+            "the threads belong to different blocks: use an atomic with scope::Device"
+        }
         FindingKind::OutOfBounds => {
             "compare the index with the length before the access, or use a slice or a view"
         }
-        FindingKind::Freed => "keep the buffer until the launch is done",
+        FindingKind::Freed => "keep the buffer until the launch has completed",
         FindingKind::Uninitialized => {
-            "write the memory before it is read; if another thread writes it, a barrier between the two is missing"
+            "write the memory before reading it; if another thread writes it, add a barrier between the write and \
+             the read"
         }
         FindingKind::Misaligned => {
-            "a GPU stops at such an access: use an address that is a multiple of the size, or `read_unaligned`"
+            "a misaligned access is a fault on a GPU: use an address that is a multiple of the access size, or \
+             `read_unaligned`"
         }
         FindingKind::NotInstrumented => {
-            "run the program under `warpsmith check`; the crate has to depend on gpu-std or warpsmith by that name"
+            "run the program under `warpsmith check`; the crate must depend on gpu-std or warpsmith under this name"
         }
     }
 }

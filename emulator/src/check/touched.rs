@@ -168,5 +168,5 @@ pub fn stream_race(address: usize, later: &Side<'_>, earlier: &Side<'_>) -> Opti
 }
 
 /// Remedy for a race between streams.
-pub(super) const STREAM_ADVICE: &str = "nothing orders the streams: let one wait for the other by Stream::wait_stream or \
-     Stream::wait_event, or use one stream";
+pub(super) const STREAM_ADVICE: &str = "the streams are not ordered: let one wait for the other with \
+                                        Stream::wait_stream or Stream::wait_event, or use one stream";

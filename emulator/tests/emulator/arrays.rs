@@ -58,6 +58,6 @@ fn an_exited_thread_is_a_fault_in_every_order() {
 fn only_array_barriers_have_numbers() {
     for number in [0, u64::from(ARRAY_BARRIERS) + 1] {
         let fault = launch(&EXITS, [1, 1, 1], [1, 1, 1], &[0, number]).unwrap_err();
-        assert!(fault.message().contains("barriers 1 to 15"), "{fault}");
+        assert!(fault.message().contains("the barriers are 1 to 15"), "{fault}");
     }
 }

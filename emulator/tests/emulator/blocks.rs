@@ -135,7 +135,7 @@ kernel!(static GREEDY = "greedy"() {
 #[test]
 fn too_much_static_shared_memory_is_a_fault() {
     let text = launch(&GREEDY, [1, 1, 1], [1, 1, 1], &[]).unwrap_err().to_string();
-    assert!(text.contains("needs 49153 bytes of static shared memory, a GPU has 49152"), "{text}");
+    assert!(text.contains("needs 49153 bytes of static shared memory, but a GPU has 49152"), "{text}");
 }
 
 kernel!(static NOTE_ORDER = "note_order"(log: Elements<u64>) {
@@ -176,13 +176,18 @@ fn impossible_launches_say_what_is_wrong() {
     };
     assert!(launch(&LIMITED, [1; 3], [64, 1, 1], &[1, 2]).is_ok());
     for (grid, block) in [([0, 1, 1], [1, 1, 1]), ([1, 1, 0], [1; 3]), ([1; 3], [32, 0, 1])] {
-        assert!(failure(grid, block, &[1, 2]).contains("has to be at least 1"));
+        assert!(failure(grid, block, &[1, 2]).contains("must be at least 1"));
     }
-    assert!(failure([1; 3], [32, 33, 1], &[1, 2]).contains("32 x 33 x 1 threads: at most 1024"));
-    assert!(failure([1; 3], [u32::MAX; 3], &[1, 2]).contains("at most 1024"));
+    assert!(
+        failure([1; 3], [32, 33, 1], &[1, 2]).contains("32 x 33 x 1 threads exceeds the maximum of 1024")
+    );
+    assert!(failure([1; 3], [u32::MAX; 3], &[1, 2]).contains("maximum of 1024"));
     assert!(failure([u32::MAX; 3], [1; 3], &[1, 2]).contains("too many blocks"));
-    assert!(failure([1; 3], [65, 1, 1], &[1, 2]).contains("launch bounds allow 64"));
-    assert!(failure([1; 3], [1; 3], &[1]).contains("1 kernel arguments for 2"));
+    assert!(failure([1; 3], [65, 1, 1], &[1, 2]).contains("exceeds the kernel's launch bounds of 64"));
+    assert!(
+        failure([1; 3], [1; 3], &[1])
+            .contains("the launch has 1 kernel arguments, but the kernel has 2 parameters")
+    );
 }
 
 #[test]
@@ -192,10 +197,10 @@ fn calls_outside_a_kernel_say_so() {
     };
     assert_eq!(
         text(|| _ = thread::thread_index()),
-        "thread_index called outside a kernel: launch it on a device"
+        "thread_index was called outside a kernel: call it from a kernel that is launched on a device"
     );
-    assert!(text(|| _ = barrier(true)).starts_with("sync_threads called outside a kernel"));
-    assert!(text(|| _ = shared::dynamic_memory()).starts_with("dynamic_memory called outside"));
-    assert!(text(|| warpsmith_emulator::output::print("x")).starts_with("print called outside"));
+    assert!(text(|| _ = barrier(true)).starts_with("sync_threads was called outside a kernel"));
+    assert!(text(|| _ = shared::dynamic_memory()).starts_with("dynamic_memory was called outside"));
+    assert!(text(|| warpsmith_emulator::output::print("x")).starts_with("print was called outside"));
     warpsmith_emulator::collective::spin_hint();
 }

@@ -12,7 +12,7 @@ fn endless(result: Result<(), Fault>) -> (Option<[u32; 3]>, String) {
     let fault = result.unwrap_err();
     let Fault::Endless { seconds: 1, thread, .. } = &fault else { panic!("{fault:?}") };
     let text = fault.to_string();
-    assert!(text.contains("has run for 1 s in block"), "{text}");
+    assert!(text.contains("has not ended after 1 s in block"), "{text}");
     assert!(text.contains("WARPSMITH_EMULATOR_TIME_LIMIT sets the limit"), "{text}");
     (*thread, text)
 }

@@ -218,7 +218,7 @@ fn output_of_a_failing_kernel_is_captured() {
 
 kernel!(static NESTED_LAUNCH = "nested_launch"() {
     let fault = launch(&PRINTS, [1; 3], [1; 3], &[]).unwrap_err();
-    assert_eq!(fault.message(), "kernels cannot launch kernels here");
+    assert_eq!(fault.message(), "a kernel on the emulated device cannot launch kernels in this way");
 });
 
 #[test]

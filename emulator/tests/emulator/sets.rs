@@ -287,13 +287,13 @@ kernel!(static WRONG = "wrong"(how: u64) {
 #[test]
 fn misuse_is_reported() {
     for (how, part) in [
-        "cluster::wait by a thread that has not arrived",
-        "cluster::arrive by a thread that has arrived already",
-        "map_shared to block 2 of a cluster of 2",
-        "map_shared of an address outside the shared memory of the calling block",
-        "shared_rank of an address outside the shared memory of the cluster",
-        "map_shared to block 1 of the cluster, which has exited",
-        "launch it cooperatively",
+        "cluster::wait was called by a thread that has not arrived",
+        "cluster::arrive was called by a thread that has already arrived",
+        "map_shared was called for block 2 of a cluster of 2 blocks",
+        "map_shared was called with an address outside the shared memory of the calling block",
+        "shared_rank was called with an address outside the shared memory of the cluster",
+        "map_shared was called for block 1 of the cluster, which has exited",
+        "launch the kernel cooperatively",
     ]
     .iter()
     .enumerate()
@@ -345,16 +345,16 @@ kernel!(static NOTHING = "nothing"() {});
 #[test]
 fn impossible_launches_are_refused() {
     for (grid, cluster, cooperative, part) in [
-        ([6, 1, 1], [4, 1, 1], false, "a multiple of the cluster's"),
-        ([6, 3, 1], [1, 2, 1], false, "a multiple of the cluster's"),
-        ([32, 1, 1], [32, 1, 1], false, "a cluster of [32, 1, 1] blocks: there are 1 to 16"),
-        ([32, 1, 1], [0, 1, 1], false, "a cluster of [0, 1, 1] blocks: there are 1 to 16"),
-        ([32, 1, 1], [u32::MAX; 3], false, "there are 1 to 16"),
+        ([6, 1, 1], [4, 1, 1], false, "is not a multiple of the cluster"),
+        ([6, 3, 1], [1, 2, 1], false, "is not a multiple of the cluster"),
+        ([32, 1, 1], [32, 1, 1], false, "the cluster [32, 1, 1] must have 1 to 16 blocks"),
+        ([32, 1, 1], [0, 1, 1], false, "the cluster [0, 1, 1] must have 1 to 16 blocks"),
+        ([32, 1, 1], [u32::MAX; 3], false, "must have 1 to 16 blocks"),
         (
             [100_000, 1, 1],
             ONE,
             true,
-            "a cooperative grid of 100000 blocks of 64 threads, which run at once: at most 448 blocks",
+            "a cooperative grid of 100000 blocks of 64 threads exceeds the maximum of 448 concurrent blocks",
         ),
     ] {
         let fault = launch_at_once(&NOTHING, grid, [64, 1, 1], cluster, cooperative, Order::Sequential, &[])
@@ -370,7 +370,7 @@ fn a_failed_launch_does_not_affect_the_next() {
         launch_at_once(&ONE_EXITS, [3, 1, 1], [40, 1, 1], ONE, true, order, &[50]).unwrap_err();
         launch_at_once(&ONE_EXITS, [3, 1, 1], [40, 1, 1], ONE, true, order, &[u64::MAX]).unwrap();
         let fault = launch(&ONE_EXITS, [2, 1, 1], [40, 1, 1], &[u64::MAX]).unwrap_err();
-        assert!(fault.message().contains("launch it cooperatively"), "{fault}");
+        assert!(fault.message().contains("launch the kernel cooperatively"), "{fault}");
         launch(&ONE_EXITS, ONE, [40, 1, 1], &[u64::MAX]).unwrap();
     }
 }

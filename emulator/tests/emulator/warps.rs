@@ -141,17 +141,17 @@ kernel!(static NOT_NAMED = "not_named"() {
 #[test]
 fn lanes_that_disagree_are_named() {
     let text_of = text(&OPERATIONS);
-    assert!(text_of.contains("the lanes of warp 1 disagree"), "{text_of}");
+    assert!(text_of.contains("the lanes of warp 1 diverge"), "{text_of}");
     assert!(text_of.contains("calls ballot") && text_of.contains("calls shuffle_down"), "{text_of}");
     let text_of = text(&MASKS);
     assert!(text_of.contains("lane 7 calls shuffle with mask 0x000000ff"), "{text_of}");
     for kernel in [&EXITED_FIRST, &EXITED_LAST] {
         let text_of = text(kernel);
-        assert!(text_of.contains("shuffle_xor with mask 0xffffffff names lane 3"), "{text_of}");
+        assert!(text_of.contains("shuffle_xor with mask 0xffffffff includes lane 3"), "{text_of}");
         assert!(text_of.contains("whose thread has exited"), "{text_of}");
     }
     let text_of = text(&NOT_NAMED);
-    assert!(text_of.contains("called by lane 0, which the mask does not name"), "{text_of}");
+    assert!(text_of.contains("was called by lane 0, which is not in the mask"), "{text_of}");
 }
 
 kernel!(static SPLIT = "split"() {

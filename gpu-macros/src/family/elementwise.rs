@@ -15,7 +15,7 @@ const MAX: usize = 4;
 pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let element = function("elementwise", item)?;
     let params = parameters("elementwise", &element)?;
-    let output = output(&element, "an elementwise function returns the element of the output: add `-> T`")?;
+    let output = output(&element, "an elementwise function must return the output element: add `-> T`")?;
     let (mut scalars, mut updates): (Vec<Ident>, Option<Ident>) = (Vec::new(), None);
     let mut options = options("elementwise", "scalars(a, b), updates(y)", tokens, |name, input| {
         if name != "scalars" && name != "updates" {
@@ -28,7 +28,9 @@ pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStre
         match (name == "scalars", &names[..]) {
             (true, _) => scalars = names,
             (false, [name]) => updates = Some(name.clone()),
-            _ => return Err(Error::new(name.span(), "one array is updated: write `updates(y)`")),
+            _ => {
+                return Err(Error::new(name.span(), "`updates` takes exactly one array: write `updates(y)`"));
+            }
         }
         Ok(true)
     })?;
@@ -41,13 +43,14 @@ pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStre
     if let Some(updated) = &updates {
         let is_last = params.last().is_some_and(|(name, _)| name == updated) && !is_scalar(updated);
         if !is_last {
-            let message = "the array that is updated is the last parameter, and no scalar: move it there";
+            let message =
+                "the updated array must be the last parameter, and cannot be a scalar: move it there";
             return Err(Error::new(updated.span(), message));
         }
     }
     let arrays: Vec<&Ident> = params.iter().map(|(name, _)| name).filter(|name| !is_scalar(name)).collect();
     if arrays.len() > MAX {
-        let message = format!("an elementwise kernel reads at most {MAX} arrays");
+        let message = format!("an elementwise kernel can read at most {MAX} arrays");
         return Err(Error::new(arrays[MAX].span(), message));
     }
 

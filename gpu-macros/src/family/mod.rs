@@ -85,8 +85,9 @@ fn options(
             if !own(&name, input)? {
                 if !SHARED.iter().any(|known| name == known) {
                     let message = format!(
-                        "`#[{attribute}]` has no option `{name}`: there are {names}, and types(T = f32, f64), \
-                         consts(ITEMS = 1, 4; VECTOR = 16), launch_bounds(max_threads, min_blocks), arch = 90 and no_panic"
+                        "`#[{attribute}]` has no option `{name}`: the options are {names}, types(T = f32, f64), \
+                         consts(ITEMS = 1, 4; VECTOR = 16), launch_bounds(max_threads, min_blocks), arch = 90 and \
+                         no_panic"
                     );
                     return Err(Error::new(name.span(), message));
                 }
@@ -122,7 +123,7 @@ fn add_constants(
         }) {
             return Err(Error::new(
                 taken.span(),
-                format!("the kernel has a constant `{name}` itself: rename this"),
+                format!("the generated kernel already has a constant `{name}`: rename this one"),
             ));
         }
         let ident = Ident::new(name, proc_macro2::Span::call_site());
@@ -137,12 +138,12 @@ fn add_constants(
     }
     for list in options.consts.iter().filter(|list| list.parameter == "VECTOR") {
         if let Some(wrong) = list.values.iter().find(|value| ![1, 2, 4, 8, 16].contains(&value.value)) {
-            return Err(Error::new_spanned(&wrong.expr, "an access has 1, 2, 4, 8 or 16 bytes"));
+            return Err(Error::new_spanned(&wrong.expr, "an access must have 1, 2, 4, 8 or 16 bytes"));
         }
     }
     for list in options.consts.iter().filter(|list| list.parameter == "ITEMS") {
         if let Some(wrong) = list.values.iter().find(|value| !(1..=16).contains(&value.value)) {
-            return Err(Error::new_spanned(&wrong.expr, "a thread has 1 to 16 accesses in flight"));
+            return Err(Error::new_spanned(&wrong.expr, "a thread can have 1 to 16 accesses in flight"));
         }
     }
     Ok(())
@@ -160,18 +161,21 @@ fn function(attribute: &str, item: TokenStream) -> Result<ItemFn> {
     })?;
     let sig = &function.sig;
     if let Safety::Unsafe(token) = &sig.safety {
-        return Err(Error::new_spanned(token, "it is launched from safe code: remove `unsafe`"));
+        return Err(Error::new_spanned(token, "the kernel is launched from safe code: remove `unsafe`"));
     }
     if let Some(token) = &sig.asyncness {
-        return Err(Error::new_spanned(token, "it runs on a device: remove `async`"));
+        return Err(Error::new_spanned(token, "a kernel cannot be async: remove `async`"));
     }
     if let Some(lifetime) = sig.generics.lifetimes().next() {
-        return Err(Error::new_spanned(lifetime, "it takes elements by value: remove the lifetime"));
+        return Err(Error::new_spanned(
+            lifetime,
+            "the function takes elements by value: remove the lifetime",
+        ));
     }
     if let Some(attribute) =
         function.attrs.iter().find(|known| known.path().is_ident("cfg") || known.path().is_ident("cfg_attr"))
     {
-        return Err(Error::new_spanned(attribute, "put this attribute above the other"));
+        return Err(Error::new_spanned(attribute, "put this attribute above the kernel attribute"));
     }
     Ok(function)
 }
@@ -186,18 +190,19 @@ fn parameters(attribute: &str, function: &ItemFn) -> Result<Vec<(Ident, Type)>> 
                     other => other.to_token_stream(),
                 };
                 let message =
-                    format!("#[{attribute}] is on a function of elements: take `{element}` by value");
+                    format!("a function with #[{attribute}] takes elements: take `{element}` by value");
                 Err(Error::new_spanned(&typed.ty, message))
             }
             (Pat::Ident(name), _) if name.subpat.is_none() && name.by_ref.is_none() => {
                 Ok((name.ident.clone(), (*typed.ty).clone()))
             }
-            (pattern, _) => {
-                Err(Error::new_spanned(pattern, "the parameters of a kernel have names: write one here"))
-            }
+            (pattern, _) => Err(Error::new_spanned(
+                pattern,
+                "the parameters of a kernel must have names: write a name here",
+            )),
         },
         FnArg::Receiver(receiver) => {
-            Err(Error::new_spanned(receiver, "a kernel is a free function: move it out of the `impl`"))
+            Err(Error::new_spanned(receiver, "a kernel must be a free function: move it out of the `impl`"))
         }
     };
     function.sig.inputs.iter().map(of).collect()

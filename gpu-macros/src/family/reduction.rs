@@ -15,11 +15,12 @@ use crate::kernel::emit::{bounded_generics, plain_generics};
 pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let operator = function("reduction", item)?;
     let params = parameters("reduction", &operator)?;
-    let partial = output(&operator, "an operator returns the combined value: add `-> T`")?;
+    let partial = output(&operator, "an operator must return the combined value: add `-> T`")?;
     let is_partial = |ty: &Type| ty.to_token_stream().to_string() == partial.to_token_stream().to_string();
     let is_operator = matches!(&params[..], [(_, a), (_, b)] if is_partial(a) && is_partial(b));
     if !is_operator {
-        let message = "an operator combines two values of a type to one of it: `fn(a: T, b: T) -> T`";
+        let message = "an operator must combine two values of one type into a value of that type: `fn(a: T, b: T) -> \
+                       T`";
         return Err(Error::new_spanned(&operator.sig, message));
     }
     let (mut identity, mut fold, mut finish): (Option<Expr>, Option<ExprClosure>, Option<ExprClosure>) =
@@ -42,8 +43,8 @@ pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStre
         Ok(true)
     })?;
     let Some(identity) = identity else {
-        let message = "say what no elements are: `#[reduction(identity = value)]`, with which the operator gives the other \
-                       value";
+        let message = "the identity is missing: add `#[reduction(identity = value)]`; the operator with the identity \
+                       and any other value must return the other value";
         return Err(Error::new_spanned(&operator.sig.ident, message));
     };
     let (item, folding) = folding(fold, &partial, &operator)?;
@@ -110,8 +111,8 @@ fn folding(fold: Option<ExprClosure>, partial: &Type, operator: &ItemFn) -> Resu
         let callee = callee(operator);
         return Ok((partial.clone(), quote!(#callee(__partial, __value))));
     };
-    let form = "write the value so far and an element with its type, and its index if it matters: `fold = |sum, x: f32| …`, \
-                `fold = |best, x: f32, index| …`";
+    let form = "the closure must take the accumulator, a typed element and, if needed, the element's index: `fold = \
+                |sum, x: f32| …`, `fold = |best, x: f32, index| …`";
     let inputs: Vec<&Pat> = fold.inputs.iter().collect();
     let (value, element, index) = match &inputs[..] {
         [value, element] => (value, element, None),
@@ -128,7 +129,8 @@ fn folding(fold: Option<ExprClosure>, partial: &Type, operator: &ItemFn) -> Resu
 /// Returns the type of the result, and the code that converts the final value to this type.
 fn finishing(finish: Option<ExprClosure>, partial: &Type) -> Result<(Type, TokenStream)> {
     let Some(finish) = finish else { return Ok((partial.clone(), quote!(__partial))) };
-    let form = "write what the result is made of, and its type: `finish = |best| -> u64 { best.index }`";
+    let form = "the closure must take the accumulator and declare the result type: `finish = |best| -> u64 { \
+                best.index }`";
     let (ReturnType::Type(_, result), Some(value), 1) =
         (&finish.output, finish.inputs.first(), finish.inputs.len())
     else {

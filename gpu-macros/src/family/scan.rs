@@ -12,11 +12,12 @@ use crate::kernel::emit::{bounded_generics, plain_generics};
 pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let operator = function("scan", item)?;
     let params = parameters("scan", &operator)?;
-    let value = output(&operator, "an operator returns the combined value: add `-> T`")?;
+    let value = output(&operator, "an operator must return the combined value: add `-> T`")?;
     let is_value = |ty: &Type| ty.to_token_stream().to_string() == value.to_token_stream().to_string();
     let is_operator = matches!(&params[..], [(_, a), (_, b)] if is_value(a) && is_value(b));
     if !is_operator {
-        let message = "an operator combines two values of a type to one of it: `fn(a: T, b: T) -> T`";
+        let message = "an operator must combine two values of one type into a value of that type: `fn(a: T, b: T) -> \
+                       T`";
         return Err(Error::new_spanned(&operator.sig, message));
     }
     let mut identity: Option<Expr> = None;
@@ -29,7 +30,8 @@ pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStre
         Ok(true)
     })?;
     let Some(identity) = identity else {
-        let message = "say what changes nothing: `#[scan(identity = value)]`, with which the operator gives the other value";
+        let message = "the identity is missing: add `#[scan(identity = value)]`; the operator with the identity and \
+                       any other value must return the other value";
         return Err(Error::new_spanned(&operator.sig.ident, message));
     };
 
@@ -91,7 +93,7 @@ pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStre
         #vis #signature {
             // The check is a separate function so that the expression cannot contain unsafe operations.
             fn check<#(#all_declared),*>() {
-                const { ::core::assert!(#threads <= 256, "a scan has up to 256 threads in a block") };
+                const { ::core::assert!(#threads <= 256, "a block of a scan can have at most 256 threads") };
             }
             check::<#(#all_used),*>();
             // SAFETY: guaranteed by the contract of the kernel, which is the same; the assertion holds.

@@ -84,8 +84,8 @@ pub(crate) fn expand(generics: &Generics, options: &Options, errors: &mut Errors
             errors.push(
                 name,
                 format!(
-                    "no instances are listed for `{name}`: a kernel is compiled for the {things} that it names, \
-                     write #[kernel({kind}({name} = {example}))]"
+                    "no instances are listed for `{name}`: a kernel is compiled only for the listed {things}; write \
+                     #[kernel({kind}({name} = {example}))]"
                 ),
             );
             continue;

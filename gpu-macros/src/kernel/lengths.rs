@@ -24,7 +24,7 @@ pub(crate) fn check_names(groups: &[Vec<Ident>], params: &[Param], errors: &mut 
     for name in groups.iter().flatten() {
         match params.iter().find(|param| param.name == *name) {
             Some(param) if has_length(param) => {}
-            Some(_) => errors.push(name, format!("`{name}` is no slice or view, and has no length")),
+            Some(_) => errors.push(name, format!("`{name}` has no length: name a slice or a view")),
             None if name == LAUNCH => {}
             None => errors.push(
                 name,

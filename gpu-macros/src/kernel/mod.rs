@@ -66,13 +66,13 @@ impl Errors {
 pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let function: ItemFn = syn::parse2(item.clone()).map_err(|error| {
         let is_function = item.into_iter().any(|token| token.to_string() == "fn");
-        if is_function { error } else { Error::new(error.span(), "#[kernel] goes on a function") }
+        if is_function { error } else { Error::new(error.span(), "#[kernel] applies only to a function") }
     })?;
     let options: Options = syn::parse2(options)?;
 
     let mut errors = Errors::default();
     if function.sig.receiver().is_none() && place::is_method(&function.sig.ident) {
-        errors.push(&function.sig.ident, "a kernel is a free function: move it out of the `impl`");
+        errors.push(&function.sig.ident, "a kernel must be a free function: move it out of the `impl`");
         return errors.finish().map(|()| TokenStream::new());
     }
     write(function, options, None)
@@ -99,26 +99,28 @@ pub(crate) fn write(function: ItemFn, options: Options, family: Option<Family>) 
 fn check_signature(function: &ItemFn, errors: &mut Errors) {
     let sig = &function.sig;
     if let Some(token) = &sig.constness {
-        errors.push(token, "a kernel runs on a device only: remove `const`");
+        errors.push(token, "a kernel runs only on a device: remove `const`");
     }
     if let Some(token) = &sig.asyncness {
         errors.push(
             token,
-            "a kernel cannot be async: remove `async`; a launch is asynchronous by itself, wait for its stream",
+            "a kernel cannot be async: remove `async`; launches are asynchronous anyway, so wait for the stream \
+             instead",
         );
     }
     if let Some(abi) = &sig.abi {
         errors.push(abi, "#[kernel] chooses the ABI of the entry itself: remove this `extern`");
     }
     if let Some(variadic) = &sig.variadic {
-        errors.push(variadic, "a kernel takes a fixed list of parameters: pass a slice `&[T]`");
+        errors.push(variadic, "a kernel must have a fixed list of parameters: pass a slice `&[T]`");
     }
     if let ReturnType::Type(_, ty) = &sig.output {
         let is_unit = matches!(&**ty, Type::Tuple(tuple) if tuple.elems.is_empty());
         if !is_unit {
             errors.push(
                 ty,
-                "a kernel returns nothing: remove this, and write results through a parameter `DisjointMut<T>`",
+                "a kernel cannot return a value: remove the return type, and write results through a parameter \
+                 `DisjointMut<T>`",
             );
         }
     }
@@ -132,7 +134,7 @@ fn check_signature(function: &ItemFn, errors: &mut Errors) {
         WherePredicate::Lifetime(bound) => Some(bound.to_token_stream()),
         _ => None,
     })) {
-        errors.push(bound, "the data lives only as long as the launch, which no bound can change: remove it");
+        errors.push(bound, "the data lives only as long as the launch: remove this bound");
     }
     for attribute in &function.attrs {
         if attribute.path().is_ident("cfg") || attribute.path().is_ident("cfg_attr") {

@@ -72,8 +72,12 @@ impl Parse for Options {
                 "types" => options.types = lists(input, &name, |input| input.parse())?,
                 "consts" => options.consts = lists(input, &name, constant)?,
                 "launch_bounds" => options.launch_bounds = Some(launch_bounds(input)?),
-                "block" => options.block = Some(sides(input, &name, 1024, "a block has 1 to 1024 threads")?),
-                "cluster" => options.cluster = Some(sides(input, &name, 16, "a cluster has 1 to 16 blocks")?),
+                "block" => {
+                    options.block = Some(sides(input, &name, 1024, "a block must have 1 to 1024 threads")?)
+                }
+                "cluster" => {
+                    options.cluster = Some(sides(input, &name, 16, "a cluster must have 1 to 16 blocks")?)
+                }
                 "arch" => (options.arch, options.is_arch_specific) = arch(input)?,
                 "bytes" => {
                     input.parse::<Token![=]>()?;
@@ -92,7 +96,7 @@ impl Parse for Options {
                     return Err(Error::new(
                         name.span(),
                         format!(
-                            "unknown option `{name}`: there are types(T = f32, f64), consts(N = 1, 2), \
+                            "unknown option `{name}`: the options are types(T = f32, f64), consts(N = 1, 2), \
                              launch_bounds(max_threads, min_blocks), block(x, y, z), cluster(x, y, z), arch = 90, \
                              stack = 16384, bytes = x.bytes(), same_len(x, y), cooperative, dependent and no_panic"
                         ),
@@ -106,7 +110,7 @@ impl Parse for Options {
         }
         if let Some(sides) = &options.cluster {
             if (1..90).contains(&options.arch) {
-                let message = "clusters need compute capability 9.0: remove `arch`, or write `arch = 90`";
+                let message = "clusters require compute capability 9.0: remove `arch`, or write `arch = 90`";
                 return Err(Error::new_spanned(sides.first(), message));
             }
             options.arch = options.arch.max(90);
@@ -155,7 +159,11 @@ fn lists<V>(input: ParseStream, option: &Ident, value: fn(ParseStream) -> Result
 /// Parses `(x, y)` or `(x, y; a, b)`.
 fn same_len(input: ParseStream, option: &Ident) -> Result<Vec<Vec<Ident>>> {
     if !input.peek(token::Paren) {
-        return Err(Error::new(option.span(), "name the slices and views of one length: `same_len(x, y)`"));
+        return Err(Error::new(
+            option.span(),
+            "list the slices and views that must have equal lengths: `same_len(x, \
+                                              y)`",
+        ));
     }
     let content;
     let parens = parenthesized!(content in input);
@@ -168,10 +176,16 @@ fn same_len(input: ParseStream, option: &Ident) -> Result<Vec<Vec<Ident>>> {
         }
     }
     match groups.iter().find(|group: &&Vec<Ident>| group.len() < 2) {
-        Some(group) => Err(Error::new_spanned(group.first(), "name two or more, whose lengths are compared")),
-        None if groups.is_empty() => {
-            Err(Error::new(parens.span.join(), "name the slices and views of one length: `same_len(x, y)`"))
-        }
+        Some(group) => Err(Error::new_spanned(
+            group.first(),
+            "list at least two slices or views, whose lengths are \
+                                                              compared",
+        )),
+        None if groups.is_empty() => Err(Error::new(
+            parens.span.join(),
+            "list the slices and views that must have equal lengths: `same_len(x, \
+                                                y)`",
+        )),
         None => Ok(groups),
     }
 }
@@ -195,7 +209,7 @@ fn constant(input: ParseStream) -> Result<Const> {
         Some(value) => Ok(Const { expr, value: if negative { -value } else { value } }),
         None => Err(Error::new_spanned(
             &expr,
-            "an instance is named after its constants: write an integer, `true` or `false`",
+            "a constant must be an integer, `true` or `false`, because it becomes part of the instance's name",
         )),
     }
 }
@@ -212,12 +226,12 @@ fn launch_bounds(input: ParseStream) -> Result<(Expr, Option<Expr>)> {
         }
     };
     if literal(threads)?.is_some_and(|threads| !(1..=1024).contains(&threads)) {
-        return Err(Error::new_spanned(threads, "a block has 1 to 1024 threads"));
+        return Err(Error::new_spanned(threads, "a block must have 1 to 1024 threads"));
     }
     if let Some(blocks) = blocks
         && literal(blocks)?.is_some_and(|blocks| blocks > 32)
     {
-        return Err(Error::new_spanned(blocks, "an SM holds at most 32 blocks"));
+        return Err(Error::new_spanned(blocks, "an SM can hold at most 32 blocks"));
     }
     Ok((threads.clone(), blocks.cloned()))
 }
@@ -256,7 +270,7 @@ fn numbers(input: ParseStream) -> Result<(Vec<Expr>, Span)> {
 fn literal(expr: &Expr) -> Result<Option<u64>> {
     match expr {
         Expr::Lit(ExprLit { lit: Lit::Int(int), .. }) => int.base10_parse().map(Some),
-        Expr::Lit(other) => Err(Error::new_spanned(other, "write a number, or a constant that is one")),
+        Expr::Lit(other) => Err(Error::new_spanned(other, "write a number or a constant")),
         _ => Ok(None),
     }
 }
@@ -274,8 +288,8 @@ fn arch(input: ParseStream) -> Result<(u32, bool)> {
         Some(arch) => Ok((arch, is_specific)),
         None => Err(Error::new(
             literal.span(),
-            "write the compute capability as 10 * major + minor: 80 for 8.0, 90 for 9.0; or \"90a\" for a kernel that only \
-             GPUs of 9.0 can run",
+            "write the compute capability as 10 * major + minor: 80 for 8.0, 90 for 9.0; or \"90a\" for a kernel \
+             that runs only on GPUs with compute capability 9.0",
         )),
     }
 }
@@ -290,7 +304,7 @@ fn stack(input: ParseStream) -> Result<u32> {
     if !(1..=MAX).contains(&bytes) {
         return Err(Error::new(
             literal.span(),
-            "write the bytes of stack that each thread needs: 1 to 524288, as in `stack = 16384`",
+            "write the stack size per thread in bytes, from 1 to 524288, for example `stack = 16384`",
         ));
     }
     Ok(bytes)

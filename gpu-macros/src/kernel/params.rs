@@ -61,7 +61,7 @@ pub(crate) fn read(sig: &Signature, is_safe: bool, errors: &mut Errors) -> Vec<P
     for input in &sig.inputs {
         match input {
             FnArg::Receiver(receiver) => {
-                errors.push(receiver, "a kernel is a free function: move it out of the `impl`");
+                errors.push(receiver, "a kernel must be a free function: move it out of the `impl`");
             }
             FnArg::Typed(typed) => params.extend(read_one(typed, is_safe, errors)),
         }
@@ -74,7 +74,11 @@ fn read_one(typed: &PatType, is_safe: bool, errors: &mut Errors) -> Option<Param
     let name = match &*typed.pat {
         Pat::Ident(ident) if ident.by_ref.is_none() && ident.subpat.is_none() => Some(ident.ident.clone()),
         pattern => {
-            errors.push(pattern, "give the parameter a name, and take it apart in the body");
+            errors.push(
+                pattern,
+                "a kernel parameter cannot be a pattern: give it a name, and destructure it in the \
+                                  body",
+            );
             None
         }
     };
@@ -83,7 +87,7 @@ fn read_one(typed: &PatType, is_safe: bool, errors: &mut Errors) -> Option<Param
         Ok((Kind::Shared(_), _)) if inner.is_some() => {
             errors.push(
                 &typed.ty,
-                "the array is always there: take it without `Option`; one without elements is a `Shared<[T]>` of length 0",
+                "a shared array cannot be optional: remove `Option`; an empty array is a `Shared<[T]>` of length 0",
             );
             None
         }
@@ -130,15 +134,15 @@ fn classify(ty: &Type, is_safe: bool) -> Result<(Kind, Type), Wrong<'_>> {
             (Type::Slice(slice), Some(_)) => Err((
                 ty,
                 format!(
-                    "every thread would have the same mutable slice: take `DisjointMut<{}>`, which gives each \
-                     thread its own elements",
+                    "all threads would share one mutable slice: take `DisjointMut<{}>`, which gives each thread its \
+                     own elements",
                     text(&slice.elem)
                 ),
             )),
             (element, Some(_)) => Err((
                 ty,
                 format!(
-                    "every thread would have the same mutable reference: take `DisjointMut<{}>` of one element",
+                    "all threads would share one mutable reference: take `DisjointMut<{}>` with one element",
                     text(element)
                 ),
             )),
@@ -192,8 +196,8 @@ fn classify(ty: &Type, is_safe: bool) -> Result<(Kind, Type), Wrong<'_>> {
         Type::Slice(slice) => Err((ty, format!("take the slice by reference: `&[{}]`", text(&slice.elem)))),
         _ => Err((
             ty,
-            "a kernel takes plain values, `&[T]`, `DisjointMut<T>`, `Slice2<T>`, `DisjointMut2<T>`, `Shared<[T; N]>` \
-             and, when it is `unsafe fn`, raw pointers"
+            "unsupported parameter type: a kernel takes plain values, `&[T]`, `DisjointMut<T>`, `Slice2<T>`, \
+             `DisjointMut2<T>`, `Shared<[T; N]>` and, if it is an `unsafe fn`, raw pointers"
                 .to_owned(),
         )),
     }
@@ -246,7 +250,7 @@ fn view(path: &TypePath) -> Option<Result<(Kind, Type), Wrong<'_>>> {
         _ => Vec::new().into_iter(),
     };
     let Some(element) = types.next() else {
-        return Some(Err((path, format!("name the element type: `{name}<T>`"))));
+        return Some(Err((path, format!("the element type is missing: write `{name}<T>`"))));
     };
     Some(Ok((of(types.next().map(Box::new)), element)))
 }
@@ -263,7 +267,12 @@ fn planes(path: &TypePath) -> Result<(Kind, Type), Wrong<'_>> {
         (Some(GenericArgument::Type(element)), Some(count), None) => {
             Ok((Kind::Planes(count.to_token_stream()), element.clone()))
         }
-        _ => Err((path, "name the element type and the number of planes: `SlicePlanes<f32, 3>`".to_owned())),
+        _ => Err((
+            path,
+            "the element type or the number of planes is missing: write, for example, `SlicePlanes<f32, \
+                         3>`"
+            .to_owned(),
+        )),
     }
 }
 
@@ -274,7 +283,7 @@ fn is_tensor_map(path: &TypePath) -> bool {
 /// Reads the arguments of `TensorMap<T, RANK>`. If `RANK` is omitted, the tensor has two dimensions.
 fn tensor_map(path: &TypePath) -> Result<(Kind, Type), Wrong<'_>> {
     let form = || -> Wrong<'_> {
-        (path, "name the element type and the dimensions, a number: `&TensorMap<bf16, 2>`".to_owned())
+        (path, "the element type or the number of dimensions is missing: write, for example, `&TensorMap<bf16, 2>`".to_owned())
     };
     let Some(PathArguments::AngleBracketed(arguments)) =
         path.path.segments.last().map(|last| &last.arguments)
@@ -299,7 +308,7 @@ fn tensor_map(path: &TypePath) -> Result<(Kind, Type), Wrong<'_>> {
         Some(rank) if (1..=gpu_spec::tensor_map::MAX_RANK).contains(&rank) => {
             Ok((Kind::TensorMap(rank), element.clone()))
         }
-        Some(_) => Err((path, "a tensor map has 1 to 5 dimensions".to_owned())),
+        Some(_) => Err((path, "a tensor map must have 1 to 5 dimensions".to_owned())),
         None => Err(form()),
     }
 }

@@ -123,8 +123,8 @@ pub(crate) fn classify(path: &TypePath) -> Option<Result<(Kind, Type), String>> 
         Some(Type::Slice(slice)) => Ok((Kind::Shared(Array { is_double, is_slice: true }), *slice.elem)),
         Some(element) => Ok((Kind::Shared(Array { is_double, is_slice: false }), element)),
         None => Err(format!(
-            "say what the block shares: `{name}<[f32; 256]>`, `{name}<[[T; C]; R]>`, or `{name}<[f32]>` for a length that comes \
-             with the launch"
+            "the array type is missing: write `{name}<[f32; 256]>`, `{name}<[[T; C]; R]>`, or `{name}<[f32]>` for a \
+             length set at the launch"
         )),
     })
 }
@@ -135,7 +135,10 @@ pub(crate) fn check_count(params: &[Param], errors: &mut Errors) {
     if let Some(first_too_many) = arrays.skip(MAX).map(|param| param.ty.to_token_stream()).next() {
         errors.push(
             first_too_many,
-            format!("a kernel has at most {MAX} shared arrays: make several one, with an index more"),
+            format!(
+                "a kernel can have at most {MAX} shared arrays: combine several into one array with an \
+                     additional dimension"
+            ),
         );
     }
 }

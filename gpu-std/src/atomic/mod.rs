@@ -79,14 +79,14 @@ slice_elements!(scope::Device, scope::System);
 /// A type that supports atomic operations: `i32`, `u32`, `i64`, `u64`, `f32` or `f64`.
 #[diagnostic::on_unimplemented(
     message = "there are no atomic operations on `{Self}`",
-    note = "there are on i32, u32, i64, u64, f32 and f64"
+    note = "atomic operations exist on i32, u32, i64, u64, f32 and f64"
 )]
 pub trait AtomicValue: Raw + Scalar {}
 
 /// An integer type that supports atomic bit operations.
 #[diagnostic::on_unimplemented(
     message = "there are no atomic bit operations on `{Self}`",
-    note = "there are on i32, u32, i64 and u64"
+    note = "atomic bit operations exist on i32, u32, i64 and u64"
 )]
 pub trait AtomicInteger: AtomicValue + RawInteger {}
 
@@ -170,7 +170,7 @@ impl<T: AtomicValue, S: Scope> Atomic<T, S> {
     pub fn load(&self, order: Ordering) -> T {
         assert!(
             !matches!(order, Ordering::Release | Ordering::AcqRel),
-            "an atomic load is Relaxed, Acquire or SeqCst"
+            "an atomic load must be Relaxed, Acquire or SeqCst"
         );
         // SAFETY: a reference is aligned and valid, and all access is atomic.
         unsafe { T::load::<S>(self.as_ptr(), order) }
@@ -186,7 +186,7 @@ impl<T: AtomicValue, S: Scope> Atomic<T, S> {
     pub fn store(&self, value: T, order: Ordering) {
         assert!(
             !matches!(order, Ordering::Acquire | Ordering::AcqRel),
-            "an atomic store is Relaxed, Release or SeqCst"
+            "an atomic store must be Relaxed, Release or SeqCst"
         );
         // SAFETY: a reference is aligned and valid, and all access is atomic.
         unsafe { T::store::<S>(self.as_ptr(), value, order) }
@@ -219,7 +219,7 @@ impl<T: AtomicValue, S: Scope> Atomic<T, S> {
     pub fn compare_exchange(&self, current: T, new: T, success: Ordering, failure: Ordering) -> Result<T, T> {
         assert!(
             !matches!(failure, Ordering::Release | Ordering::AcqRel),
-            "a failed compare_exchange is Relaxed, Acquire or SeqCst"
+            "the failure ordering of compare_exchange must be Relaxed, Acquire or SeqCst"
         );
         // SAFETY: a reference is aligned and valid, and all access is atomic.
         unsafe { T::compare_exchange::<S>(self.as_ptr(), current, new, success, failure) }
@@ -256,6 +256,9 @@ impl<T: AtomicValue + fmt::Debug, S: Scope> fmt::Debug for Atomic<T, S> {
 #[inline(always)]
 #[track_caller]
 pub fn fence<S: Scope>(order: Ordering) {
-    assert!(!matches!(order, Ordering::Relaxed), "there is no such thing as a relaxed fence");
+    assert!(
+        !matches!(order, Ordering::Relaxed),
+        "a fence cannot be Relaxed: use Acquire, Release, AcqRel or SeqCst"
+    );
     backend::fence::<S>(order);
 }

@@ -88,7 +88,7 @@ impl<T, const K: usize> Column<'_, T, K> {
     #[inline(always)]
     #[track_caller]
     fn at(&self, plane: usize) -> *mut T {
-        assert!(plane < K, "the view has {K} planes, and no plane {plane}");
+        assert!(plane < K, "plane {plane} is out of range: the view has {K} planes");
         self.first.wrapping_add(plane * self.plane_len)
     }
 }
@@ -141,7 +141,7 @@ impl<'a, T, const K: usize> SlicePlanes<'a, T, K> {
     /// plane.
     #[inline(always)]
     pub fn new(elements: &'a [T]) -> Self {
-        const { assert!(K > 0, "a view has at least one plane") };
+        const { assert!(K > 0, "a view must have at least one plane") };
         Self { elements, plane_len: elements.len() / K }
     }
 
@@ -202,7 +202,10 @@ impl<T, const K: usize> Index<[usize; 2]> for SlicePlanes<'_, T, K> {
     fn index(&self, [plane, index]: [usize; 2]) -> &T {
         match self.get([plane, index]) {
             Some(element) => element,
-            None => panic!("element [{plane}, {index}] is outside {K} planes of {}", self.plane_len),
+            None => panic!(
+                "element [{plane}, {index}] is out of range: the view has {K} planes of {} elements",
+                self.plane_len
+            ),
         }
     }
 }

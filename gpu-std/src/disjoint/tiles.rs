@@ -71,7 +71,7 @@ impl<T, M: TileMapping> DisjointMut2<'_, T, M> {
     #[inline(always)]
     pub fn tile_origin(&self) -> [usize; 2] {
         let [row, column] = M::place();
-        const { assert!(super::is_tile(M::ROWS, M::COLUMNS), "a tile has 1 to 4096 rows and columns") };
+        const { assert!(super::is_tile(M::ROWS, M::COLUMNS), "a tile must have 1 to 4096 rows and columns") };
         [row as usize * M::ROWS, column as usize * M::COLUMNS]
     }
 
@@ -101,7 +101,7 @@ impl<T, M: TileMapping> DisjointMut2<'_, T, M> {
     /// in the tile. Elements are divided among threads as in [`Self::write_tile`].
     #[inline(always)]
     pub fn update_tile(&mut self, mut update: impl FnMut(&mut T, [usize; 2])) {
-        const { assert!(super::is_tile(M::ROWS, M::COLUMNS), "a tile has 1 to 4096 rows and columns") };
+        const { assert!(super::is_tile(M::ROWS, M::COLUMNS), "a tile must have 1 to 4096 rows and columns") };
         let [top, left] = self.tile_origin();
         // The result is at most one side of the view, which fits in 32 bits.
         let columns = self.columns().saturating_sub(left) as u32;

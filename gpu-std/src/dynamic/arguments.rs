@@ -71,8 +71,9 @@ const fn bytes_of<T>() -> usize {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be passed by a kernel for a kernel parameter `{M}`",
     label = "not an argument for `{M}`",
-    note = "`Value<T>` is a parameter `T` and takes a `T`; `Slice<T>` is a parameter `&[T]` and takes that",
-    note = "`SliceMut<T>` is a parameter `DisjointMut<T>` and takes a `*mut [T]` or `&mut DisjointMut<T>`"
+    note = "`Value<T>` stands for a parameter `T` and takes a `T`; `Slice<T>` stands for a parameter `&[T]` and \
+            takes a `&[T]`",
+    note = "`SliceMut<T>` stands for a parameter `DisjointMut<T>` and takes a `*mut [T]` or `&mut DisjointMut<T>`"
 )]
 pub unsafe trait Argument<M> {
     /// Maximum size of the argument, in bytes.
@@ -209,9 +210,9 @@ unsafe impl<T> Argument<param::Shared<T>> for SharedLen {
 ///
 /// The conditions of [`Argument`] must hold for each argument, in order.
 #[diagnostic::on_unimplemented(
-    message = "these are not the arguments of a kernel with the parameters `{P}`",
+    message = "these arguments do not match a kernel with the parameters `{P}`",
     label = "expected a tuple with one argument for each parameter",
-    note = "a kernel with one parameter takes a tuple of one: `(x,)`"
+    note = "a kernel with one parameter takes a one-element tuple: `(x,)`"
 )]
 pub unsafe trait Arguments<P> {
     /// Maximum size of the arguments, in bytes.
@@ -236,7 +237,7 @@ macro_rules! arguments {
             }
 
             #[inline(always)]
-            #[allow(unused_variables, reason = "there are no arguments in the empty tuple")]
+            #[allow(unused_variables, reason = "the empty tuple has no arguments")]
             fn add_all(self, parameters: &mut Parameters<'_>) {
                 $(self.$index.add(parameters);)*
             }

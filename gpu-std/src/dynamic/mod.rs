@@ -166,16 +166,16 @@ impl LaunchError {
 impl fmt::Display for LaunchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::INVALID_CONFIGURATION => {
-                f.write_str("grid, block or shared memory is outside the limits of device or kernel")
-            }
-            Self::TOO_DEEP => f.write_str("kernels launched by kernels go too deep"),
+            Self::INVALID_CONFIGURATION => f.write_str(
+                "the grid, block or shared memory size exceeds a limit of the device or the kernel",
+            ),
+            Self::TOO_DEEP => f.write_str("dynamic launches are nested too deeply"),
             Self::TOO_MANY_PENDING => {
-                f.write_str("too many launches by kernels are pending: launch fewer or larger ones")
+                f.write_str("too many dynamic launches are pending: launch fewer or larger kernels")
             }
-            Self::OUT_OF_RESOURCES => {
-                f.write_str("there is no room for the launch: launch fewer, or with smaller blocks")
-            }
+            Self::OUT_OF_RESOURCES => f.write_str(
+                "the device has no resources for the launch: launch fewer kernels, or use smaller blocks",
+            ),
             Self(code) => write!(f, "NVIDIA's device runtime failed with cudaError {code}"),
         }
     }
@@ -262,7 +262,7 @@ unsafe fn enqueue<K: Kernel, A: Arguments<K::Params>>(
     arguments: A,
     when: When,
 ) -> Result<(), LaunchError> {
-    const { assert!(A::BYTES <= MAX_PARAMETER_BYTES, "the arguments take more than 4096 bytes") };
+    const { assert!(A::BYTES <= MAX_PARAMETER_BYTES, "the arguments have more than 4096 bytes") };
     if !is_countable(grid, block) {
         return Err(LaunchError::INVALID_CONFIGURATION);
     }

@@ -15,7 +15,8 @@ use crate::element::KernelType;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be in shared memory",
     label = "neither a `KernelType` nor an array of atomics",
-    note = "shared memory holds arrays of numbers, of structs with `#[derive(KernelType)]`, and of `Atomic<T, S>`",
+    note = "shared memory can contain arrays of numbers, of structs with `#[derive(KernelType)]`, and of `Atomic<T, \
+            S>`",
     note = "some bytes are no `bool` and no variant of an enum: use `Checked<bool>`, `Checked<Enum>`"
 )]
 pub unsafe trait SharedData: Sync + 'static {
@@ -66,9 +67,12 @@ unsafe impl<T: KernelType> SharedData for [T] {
 
 /// Returns the number of innermost elements of a value.
 const fn count_of<A>(element_bytes: usize) -> u32 {
-    assert!(size_of::<A>() > 0, "a shared array has elements, and they have bytes");
+    assert!(
+        size_of::<A>() > 0,
+        "a shared array must have at least one element, which must not be zero-sized"
+    );
     let count = size_of::<A>() / element_bytes;
-    assert!(count <= u32::MAX as usize / 2, "a shared array fits into shared memory");
+    assert!(count <= u32::MAX as usize / 2, "a shared array must fit into shared memory");
     count as u32
 }
 
@@ -137,8 +141,9 @@ unsafe impl<T: AtomicValue, S: 'static, const P: usize, const R: usize, const C:
 ///
 /// Elements must have `ELEMENT_BYTES` bytes, and `indices` must return the indices of element `number`.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` has no elements with {D} indices",
-    note = "`[T; N]` has `[i]`, `[[T; C]; R]` has `[row, column]`, `[[[T; C]; R]; P]` has `[plane, row, column]`"
+    message = "`{Self}` cannot be indexed with {D} indices",
+    note = "`[T; N]` is indexed with `[i]`, `[[T; C]; R]` with `[row, column]`, and `[[[T; C]; R]; P]` with `[plane, \
+            row, column]`"
 )]
 pub unsafe trait SharedArray<const D: usize>: SharedData {
     /// Type of the array's elements.
@@ -152,8 +157,8 @@ pub unsafe trait SharedArray<const D: usize>: SharedData {
     #[doc(hidden)]
     const CHECK: () = assert!(
         size_of::<Self::Element>() == Self::ELEMENT_BYTES,
-        "this array has more dimensions: give the function an index for each, as in `|[row, column]| …`. An element of an array \
-         in shared memory is no array itself: make it a struct"
+        "this array has more dimensions: give the closure one index per dimension, as in `|[row, column]| …`. An \
+         element of an array in shared memory cannot be an array: use a struct"
     );
 }
 

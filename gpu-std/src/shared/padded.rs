@@ -80,7 +80,11 @@ unsafe impl<T: KernelType, const R: usize, const C: usize, const GAP: usize> Sha
     #[inline(always)]
     fn count(_: *const Self) -> u32 {
         const {
-            assert!(size_of::<[[T; C]; R]>() > 0, "a shared array has elements, and they have bytes");
+            assert!(
+                size_of::<[[T; C]; R]>() > 0,
+                "a shared array must have at least one element, which must not be \
+                                                   zero-sized"
+            );
             (R * C) as u32
         }
     }

@@ -332,7 +332,10 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
             #[cfg(target_arch = "nvptx64")]
             // SAFETY: guaranteed by the caller.
             unsafe {
-                core::arch::asm!("st.shared.b32 [{p}], {v};", p = in(reg32) at.0, v = in(reg32) register, options(nostack));
+                core::arch::asm!(
+                    "st.shared.b32 [{p}], {v};",
+                    p = in(reg32) at.0, v = in(reg32) register, options(nostack)
+                );
             }
             #[cfg(not(target_arch = "nvptx64"))]
             // SAFETY: guaranteed by the caller.
@@ -340,7 +343,10 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
                 at.0.cast::<u32>().write(register);
             }
         };
-        (put(a, 0, 0), put(b, 8, 0), put(c, 0, 1), put(d, 8, 1));
+        put(a, 0, 0);
+        put(b, 8, 0);
+        put(c, 0, 1);
+        put(d, 8, 1);
         gpu_or_host!((), crate::warp::sync_warp(!0));
     }
 }

@@ -165,7 +165,7 @@ fn too_narrow(mut tile: Shared<Padded<u32, 2, 32>>) {
 #[test]
 fn an_exchange_refuses_another_block() {
     let fault = launch_shared::<too_narrow>([1; 3], [64, 1, 1], 0, &Args::new()).unwrap_err();
-    assert!(fault.to_string().contains("a block of the array's columns"), "{fault}");
+    assert!(fault.to_string().contains("as many threads per block as the array has columns"), "{fault}");
 }
 
 #[kernel(consts(BINS = 2, 16, 128), block(128))]

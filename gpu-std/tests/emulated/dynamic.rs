@@ -276,7 +276,7 @@ fn a_condition_is_set() {
     assert_eq!(condition.load(Ordering::Acquire), 3);
     let fault =
         run::<set>([1; 3], [1; 3], &Args::new().value(0u64).value(3u32), Order::Sequential).unwrap_err();
-    assert!(fault.to_string().contains("0 is no condition of a graph"), "{fault}");
+    assert!(fault.to_string().contains("0 is not a condition handle of a graph"), "{fault}");
 }
 
 #[kernel]

@@ -44,61 +44,6 @@ fn every_place_has_one_thread() {
 }
 
 #[kernel]
-fn fill(mut out: DisjointMut2<u32>) {
-    for cell in thread::grid_stride_2d(out.rows(), out.columns()) {
-        if let Some(out) = out.get_mut(cell) {
-            *out += 1 + cell.column() as u32 + 1000 * cell.row() as u32;
-        }
-    }
-}
-
-#[test]
-fn a_stride_in_two_dimensions_covers_everything_once() {
-    for (rows, columns) in [(0, 0), (5, 0), (0, 5), (1, 1), (9, 13), (3, 64), (64, 3)] {
-        for (grid, block) in [([1, 1, 1], [1, 1, 1]), ([2, 3, 1], [4, 2, 1]), ([20, 20, 1], [8, 8, 1])] {
-            let mut out = vec![0; rows * columns];
-            let args = view(Args::new(), &mut out, extents2(rows, columns, columns));
-            launch::<fill>(grid, block, &args);
-            let expected = |i: usize| 1 + (i % columns) + 1000 * (i / columns);
-            assert!(
-                out.iter().enumerate().all(|(i, found)| *found as usize == expected(i)),
-                "{grid:?} {block:?}"
-            );
-        }
-    }
-}
-
-#[kernel]
-fn fill_volume(mut out: DisjointMut3<u32>) {
-    for cell in thread::grid_stride_3d(out.planes(), out.rows(), out.columns()) {
-        if let Some(out) = out.get_mut(cell) {
-            *out += 1 + cell.column() as u32 + 100 * cell.row() as u32 + 10_000 * cell.plane() as u32;
-        }
-    }
-}
-
-#[test]
-fn a_stride_in_three_dimensions_covers_everything_once() {
-    for [planes, rows, columns] in
-        [[0, 0, 0], [3, 5, 0], [3, 0, 5], [0, 3, 5], [1, 1, 1], [4, 9, 13], [2, 3, 64], [17, 5, 3]]
-    {
-        for (grid, block) in
-            [([1, 1, 1], [1, 1, 1]), ([2, 3, 1], [4, 2, 3]), ([1, 2, 3], [8, 1, 2]), ([20, 9, 9], [4, 2, 2])]
-        {
-            let mut out = vec![0; planes * rows * columns];
-            let args =
-                view(Args::new(), &mut out, extents3([planes, rows, columns], [rows * columns, columns]));
-            launch::<fill_volume>(grid, block, &args);
-            for (i, found) in out.into_iter().enumerate() {
-                let [column, row, plane] = [i % columns, i / columns % rows, i / columns / rows];
-                let expected = 1 + column + 100 * row + 10_000 * plane;
-                assert_eq!(found as usize, expected, "[{plane}, {row}, {column}] in {grid:?} {block:?}");
-            }
-        }
-    }
-}
-
-#[kernel]
 fn read_all(data: Slice2<f32>, volume: Slice3<f32>, mut sums: DisjointMut<f64>) {
     let i = thread::unique_index();
     let Some(sum) = sums.get_mut(i) else { return };
@@ -152,7 +97,7 @@ fn an_index_outside_names_place_and_sides() {
     let data = floats(42);
     let args = Args::new().value(data.as_ptr()).value(extents2(5, 7, 7));
     let fault = launch_shared::<outside>([1, 1, 1], [1, 1, 1], 0, &args).unwrap_err();
-    assert!(fault.message().contains("element [5, 7] is outside a view of 5 rows of 7"), "{fault}");
+    assert!(fault.message().contains("element [5, 7] is out of range: the view has 5 rows of 7"), "{fault}");
 }
 
 #[kernel]
@@ -284,6 +229,9 @@ fn shaped_by_parameters<T: Scalar, const N: usize>(_value: T) {}
 #[kernel(launch_bounds(SIDE * SIDE))]
 fn bounded() {}
 
+#[kernel]
+fn optional(_plane: Option<DisjointMut2<u32>>, _volume: Option<DisjointMut3<u32>>) {}
+
 #[test]
 fn shapes_are_in_the_record() {
     let info = &shaped::spec().info;
@@ -296,6 +244,12 @@ fn shapes_are_in_the_record() {
     assert_eq!(bounded::spec().launch_bounds, Some(LaunchBounds { max_threads: 64, min_blocks: 0 }));
     assert_eq!((number_rows::spec().claims, volume_places::spec().claims), (Claims::Linear, Claims::Volume));
     assert_eq!((tile_places::spec().claims, outside::spec().claims), (Claims::Plane, Claims::Any));
+    let spec = <optional as Kernel>::spec();
+    assert_eq!(spec.claims, Claims::Plane, "views that may be there limit the launch");
+    assert_eq!(
+        (spec.params[0].type_name, spec.params[0].kind),
+        ("Option<DisjointMut2<u32>>", gpu_std::ParamKind::SliceMut2)
+    );
 }
 
 #[test]
@@ -310,63 +264,12 @@ fn the_emulator_enforces_block_and_cluster() {
     let args = Args::new().value(1u8);
     let fault = launch_shared::<shaped_by_parameters<u8, 4>>([2, 1, 1], [4, 2, 1], 0, &args).unwrap_err();
     assert!(
-        fault.message().contains("clusters of [1, 1, 1] blocks: the kernel requires [2, 1, 1]"),
+        fault.message().contains("clusters of [1, 1, 1] blocks, but the kernel requires [2, 1, 1]"),
         "{fault}"
     );
     crate::common::launch_clusters::<shaped_by_parameters<u8, 4>>([2, 1, 1], [4, 2, 1], [2, 1, 1], &args)
         .unwrap();
     assert!(out[..].iter().all(|threads| *threads == 32));
-}
-
-/// Takes every kind of view, each of them optional.
-#[kernel]
-fn add_optional(
-    a: Option<Slice2<u32>>,
-    b: Option<Slice3<u32>>,
-    mut plane: Option<DisjointMut2<u32>>,
-    mut space: Option<DisjointMut3<u32>>,
-) {
-    let cell = thread::unique_2d();
-    let [row, column] = cell.get();
-    let value = a.and_then(|a| a.get([row, column]).copied()).unwrap_or(7)
-        + b.and_then(|b| b.get([1, row, column]).copied()).unwrap_or(70);
-    if let Some(element) = plane.as_mut().and_then(|plane| plane.get_mut(cell)) {
-        *element = value;
-    }
-    if let Some(element) = space.as_mut().and_then(|space| space.get_mut(thread::unique_3d())) {
-        *element = value;
-    }
-}
-
-#[test]
-fn optional_views_are_there_or_not() {
-    let (plane, space) = (extents2(2, 3, 4), extents3([2, 2, 3], [15, 5]));
-    for case in 0..16 {
-        let has = |bit: u32| case >> bit & 1 == 1;
-        let (mut a, mut b) = ([1; 7], [10; 30]);
-        let (mut out, mut volume) = ([0; 7], [0; 30]);
-        let nothing = |args: Args, is_plane: bool| {
-            let args = args.value(std::ptr::null_mut::<u32>());
-            if is_plane { args.value(Extents2::EMPTY) } else { args.value(Extents3::EMPTY) }
-        };
-        let args = Args::new();
-        let args = if has(0) { view(args, &mut a, plane) } else { nothing(args, true) };
-        let args = if has(1) { view(args, &mut b, space) } else { nothing(args, false) };
-        let args = if has(2) { view(args, &mut out, plane) } else { nothing(args, true) };
-        let args = if has(3) { view(args, &mut volume, space) } else { nothing(args, false) };
-        launch::<add_optional>([1, 1, 1], [4, 4, 1], &args);
-        let value = if has(0) { 1 } else { 7 } + if has(1) { 10 } else { 70 };
-        let rows = |value| [value, value, value, 0, value, value, value];
-        assert_eq!(out, if has(2) { rows(value) } else { [0; 7] }, "case {case}");
-        let written = volume.iter().filter(|element| **element == value).count();
-        assert_eq!(written, if has(3) { 6 } else { 0 }, "case {case}");
-    }
-    let spec = <add_optional as Kernel>::spec();
-    assert_eq!(spec.claims, Claims::Plane, "views that may be there limit the launch");
-    assert_eq!(
-        (spec.params[2].type_name, spec.params[2].kind),
-        ("Option<DisjointMut2<u32>>", gpu_std::ParamKind::SliceMut2)
-    );
 }
 
 /// A view without elements counts as present.

@@ -321,7 +321,7 @@ fn a_returned_thread_is_a_fault() {
 fn fills_of_two_places_are_a_fault() {
     let fault = disagreement(1).to_string();
     assert!(
-        fault.contains("the threads of the block disagree: this one is in Shared::fill, thread")
+        fault.contains("the threads of the block diverge: this one is in Shared::fill, thread")
             && fault.contains("in Shared::fill at"),
         "{fault}"
     );

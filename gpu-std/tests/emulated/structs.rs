@@ -1,6 +1,6 @@
 //! Structs, enums and `bool`: as parameters and elements, between threads, and in block-wide results.
 
-use crate::common::{Args, launch, launch_shared, random, randoms};
+use crate::common::{Args, launch, launch_shared, random};
 use gpu_std::prelude::*;
 use gpu_std::{Checked, Kernel, warp};
 
@@ -65,56 +65,10 @@ pub enum Mode {
     Keep = 300,
 }
 
-#[derive(Debug, Clone, Copy, KernelValue)]
-#[repr(C)]
-pub struct Settings {
-    is_negative: bool,
-    factor: f64,
-    mode: Mode,
-}
-
-#[kernel]
-fn settings(
-    is_on: bool,
-    by: Settings,
-    modes: &[Checked<Mode>],
-    mut out: DisjointMut<f64>,
-    mut seen: DisjointMut<Checked<Mode>>,
-) {
-    let i = thread::unique_index();
-    let (Some(out), Some(seen)) = (out.get_mut(i), seen.get_mut(i)) else { return };
-    let mode = modes[i.get()].get().unwrap_or(by.mode);
-    let factor = if by.is_negative { -by.factor } else { by.factor };
-    if is_on {
-        *out = match mode {
-            Mode::Add => *out + factor,
-            Mode::Multiply => *out * factor,
-            Mode::Keep => *out,
-        };
-    }
-    *seen = mode.into();
-}
-
-#[test]
-fn enums_and_bools_are_passed() {
-    let values = [Mode::Add, Mode::Multiply, Mode::Keep];
-    let mut modes = Checked::from_slice(&values).to_vec();
-    modes.push(bytemuck::cast(7_i16));
-    assert_eq!(modes[3].get(), None);
-    assert_eq!(format!("{modes:?}"), "[Add, Multiply, Keep, invalid(7)]");
-    for is_on in [false, true] {
-        let mut out = [10.0; 4];
-        let mut seen = [Checked::new(Mode::Keep); 4];
-        let by = Settings { is_negative: true, factor: 3.0, mode: Mode::Add };
-        let args = Args::new().value(is_on).value(by).slice(&modes).view(&mut out).view(&mut seen);
-        launch::<settings>([1, 1, 1], [4, 1, 1], &args);
-        assert_eq!(out, if is_on { [7.0, -30.0, 10.0, 7.0] } else { [10.0; 4] });
-        assert_eq!(seen.map(Checked::get), [Mode::Add, Mode::Multiply, Mode::Keep, Mode::Add].map(Some));
-    }
-}
-
 #[test]
 fn bytes_that_are_no_value_are_none() {
+    let modes = [Checked::new(Mode::Add), bytemuck::cast(7_i16)];
+    assert_eq!(format!("{modes:?}"), "[Add, invalid(7)]");
     for bits in 0..=u8::MAX {
         let expected = [Some(false), Some(true)].get(bits as usize).copied().flatten();
         assert_eq!(bytemuck::cast::<u8, Checked<bool>>(bits).get(), expected);
@@ -294,31 +248,6 @@ fn structs_are_exchanged_reduced_and_scanned() {
     check_chains::<chain_lanes<Three>, chain_tiles<Three>, chain_blocks<Three>, Three>();
     check_chains::<chain_lanes<Five>, chain_tiles<Five>, chain_blocks<Five>, Five>();
     check_chains::<chain_lanes<Large>, chain_tiles<Large>, chain_blocks<Large>, Large>();
-}
-
-#[kernel]
-fn row_sums(width: u32, rows: &[u64], mut sums: DisjointMut<u64, PerBlock>) {
-    for row in block::stride(sums.len()) {
-        let row_of = &rows[row.get() * width as usize..][..width as usize];
-        let own = row_of.iter().skip(thread::linear_in_block() as usize).step_by(block::threads() as usize);
-        let sum = block::reduce(own.fold(0, |a: u64, b| a.wrapping_add(*b)), u64::wrapping_add);
-        if let Some(out) = sums.get_mut(row) {
-            *out = sum;
-        }
-    }
-}
-
-#[test]
-fn each_block_writes_its_own_elements() {
-    for (grid, rows, width) in [([1, 1, 1], 5, 100), ([2, 3, 2], 31, 64), ([7, 1, 1], 3, 1)] {
-        let data = randoms(rows * width);
-        let mut sums = vec![0; rows];
-        let args = Args::new().value(width as u32).slice(&data).view(&mut sums);
-        launch::<row_sums>(grid, [8, 4, 2], &args);
-        let expected: Vec<u64> =
-            data.chunks(width).map(|row| row.iter().fold(0, |a, b| a.wrapping_add(*b))).collect();
-        assert_eq!(sums, expected);
-    }
 }
 
 std::thread_local! {

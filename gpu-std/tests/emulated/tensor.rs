@@ -144,15 +144,18 @@ fn misused_barriers_and_copies_are_faults() {
     for (fault, part) in [
         (text(copied::<NOT_INITIALIZED>([0, 0])), "is not initialized"),
         (text(copied::<TOO_FEW_ARRIVALS>([0, 0])), "every thread waits"),
-        (text(copied::<TOO_MANY_ARRIVALS>([0, 0])), "more arrivals than the 1 of a phase"),
+        (text(copied::<TOO_MANY_ARRIVALS>([0, 0])), "more than 1 threads arrived in a phase"),
         (text(copied::<HALF_THE_BYTES>([0, 0])), "every thread waits"),
-        (text(copied::<STORE_NOT_AWAITED>([0, 0])), "1 stores of tiles were not waited for"),
-        (text(copied::<LOAD_NOT_AWAITED>([0, 0])), "1 loads of tiles were not waited for"),
-        (text(copied::<OTHER_BOX>([0, 0])), "the box of the tensor map has 8192 bytes, the tile 1024"),
-        (text(copied::<COUNTS_DISAGREE>([0, 0])), "the threads at barrier 1 disagree"),
+        (text(copied::<STORE_NOT_AWAITED>([0, 0])), "1 tile stores were not awaited"),
+        (text(copied::<LOAD_NOT_AWAITED>([0, 0])), "1 tile loads were not awaited"),
+        (
+            text(copied::<OTHER_BOX>([0, 0])),
+            "the box of the tensor map has 8192 bytes, but the tile has 1024",
+        ),
+        (text(copied::<COUNTS_DISAGREE>([0, 0])), "the threads at barrier 1 diverge"),
     ] {
         // Faults about operations that are still pending at the end of a block have no source location.
         let has_place = fault.contains("tensor.rs");
-        assert!(fault.contains(part) && has_place != part.contains("of tiles"), "{fault}");
+        assert!(fault.contains(part) && has_place != part.contains("not awaited"), "{fault}");
     }
 }

@@ -187,30 +187,6 @@ fn sixteen_bit_floats_compute() {
     }
 }
 
-/// Calls the methods of the standard library, without importing the trait by name.
-#[kernel]
-fn methods(input: &[f64], mut out: DisjointMut<[f64; 7]>) {
-    let i = thread::unique_index();
-    if let Some(out) = out.get_mut(i) {
-        let x = input[i.get()];
-        *out = [x.sin(), x.powi(3), x.fract(), x.rem_euclid(1.5), x.rsqrt(), x.sin_cos().1, x.powf(2.0)];
-    }
-}
-
-#[test]
-fn methods_are_in_the_prelude() {
-    let input: Vec<f64> = floats(40).into_iter().map(|x| f64::from(x).abs() + 0.1).collect();
-    let mut out = vec![[0.0; 7]; 40];
-    launch::<methods>([1, 1, 1], [40, 1, 1], &Args::new().slice(&input).view(&mut out));
-    for (x, out) in input.into_iter().zip(out) {
-        let expected = [x.sin(), x.powi(3), x.fract(), x.rem_euclid(1.5), 1.0 / x.sqrt(), x.cos(), x * x];
-        assert!(
-            out.iter().zip(expected).all(|(a, b)| (a - b).abs() <= 1e-12 * (1.0 + b.abs())),
-            "{x}: {out:?}"
-        );
-    }
-}
-
 /// Calls the functions as generic code does, in which the trait's methods take precedence.
 #[test]
 fn the_traits_functions_agree_with_the_standard_library() {

@@ -245,6 +245,6 @@ fn a_width_not_power_of_two_panics() {
     for width in [0, 3, 33, 64] {
         let fault =
             launch_shared::<bad_width>([1, 1, 1], [32, 1, 1], 0, &Args::new().value(width)).unwrap_err();
-        assert!(fault.message().contains("the width of a shuffle is a power of two"), "{fault}");
+        assert!(fault.message().contains("the width of a shuffle must be a power of two"), "{fault}");
     }
 }

@@ -10,14 +10,14 @@ use super::{DLDataType, DLDevice};
 pub enum DlpackError {
     /// The pointer to the tensor is null.
     #[error(
-        "the DLPack tensor is null; a capsule that was consumed has no tensor: ask the producer for a new one"
+        "the DLPack tensor is null because the capsule was already consumed; request a new capsule from the producer"
     )]
     NoTensor,
 
     /// The tensor has another layout.
     #[error(
-        "the tensor has version {major}.{minor} of DLPack, and this library reads version 1; pass \
-         `max_version=(1, 3)` to `__dlpack__`"
+        "the tensor has DLPack version {major}.{minor}, but this library reads version 1; pass `max_version=(1, 3)` \
+         to `__dlpack__`"
     )]
     Version {
         /// The tensor's major version.
@@ -27,14 +27,14 @@ pub enum DlpackError {
     },
 
     /// The number of dimensions is negative or too large.
-    #[error("the tensor has {ndim} dimensions; it must have 0 to 64: reshape it")]
+    #[error("the tensor has {ndim} dimensions, but can have at most 64; reshape it")]
     Dimensions {
         /// Number of dimensions.
         ndim: i64,
     },
 
     /// The shape is missing.
-    #[error("the tensor has {ndim} dimensions and no shape; the producer must set `shape`")]
+    #[error("the tensor has {ndim} dimensions but a null shape; the producer must set `shape`")]
     NoShape {
         /// Number of dimensions.
         ndim: i32,
@@ -51,7 +51,8 @@ pub enum DlpackError {
 
     /// A stride is negative.
     #[error(
-        "dimension {dimension} has stride {stride}; make the tensor contiguous, or flip it after the import"
+        "dimension {dimension} has the negative stride {stride}; make the tensor contiguous, or flip it after the \
+         import"
     )]
     NegativeStride {
         /// Index of the dimension.
@@ -73,7 +74,7 @@ pub enum DlpackError {
     },
 
     /// Several indices have the same element.
-    #[error("strides {strides:?} make elements of shape {shape:?} overlap; make the tensor contiguous")]
+    #[error("with strides {strides:?}, elements of shape {shape:?} overlap; make the tensor contiguous")]
     Overlap {
         /// The shape.
         shape: Vec<i64>,
@@ -91,7 +92,7 @@ pub enum DlpackError {
     },
 
     /// The tensor has elements and no memory.
-    #[error("the tensor has {elements} elements and its data is null; the producer must set `data`")]
+    #[error("the tensor has {elements} elements but a null data pointer; the producer must set `data`")]
     NoData {
         /// Number of elements.
         elements: usize,
@@ -108,7 +109,8 @@ pub enum DlpackError {
 
     /// The address does not fit the elements.
     #[error(
-        "the tensor is at {address:#x}, not a multiple of {align}, as its elements need; copy it (`clone`)"
+        "the tensor's address {address:#x} is not a multiple of {align} bytes, the alignment of its elements; copy \
+         the tensor (`clone`)"
     )]
     Misaligned {
         /// Address of the first element.
@@ -119,7 +121,7 @@ pub enum DlpackError {
 
     /// The elements are vectors.
     #[error(
-        "the elements are vectors ({found}); a tensor of scalars with one more dimension has the same memory"
+        "the elements are vectors ({found}); export the same memory as a tensor of scalars with one more dimension"
     )]
     Lanes {
         /// Type of the elements.
@@ -135,7 +137,7 @@ pub enum DlpackError {
 
     /// The elements have another type.
     #[error(
-        "the elements are {found}, not {expected}; import them as that type, or convert the tensor first"
+        "the elements are {found}, not {expected}; import them with their own type, or convert the tensor first"
     )]
     DataType {
         /// Type of the elements.
@@ -146,8 +148,8 @@ pub enum DlpackError {
 
     /// The memory is on another kind of device.
     #[error(
-        "the tensor is on DLPack device {}:{}, and the stream on {stream}; a CUDA stream takes tensors of CUDA (2), \
-         CUDA host (3) and managed memory (13), an emulated one those of the CPU (1): copy it there first",
+        "the tensor is on DLPack device {}:{}, but the stream is on {stream}; a CUDA stream accepts CUDA (2), CUDA \
+         host (3) and managed memory (13), and an emulated stream CPU memory (1): copy the tensor there first",
         found.device_type, found.device_id
     )]
     Device {
@@ -159,13 +161,13 @@ pub enum DlpackError {
 
     /// The tensor may not be written.
     #[error(
-        "the tensor is read-only; use `Imported::into_tensor` and read it, or pass `copy=True` to `__dlpack__`"
+        "the tensor is read-only; read it with `Imported::into_tensor`, or pass `copy=True` to `__dlpack__`"
     )]
     ReadOnly,
 
     /// The form cannot express that the tensor is read-only.
     #[error(
-        "the unversioned form cannot say that the tensor is read-only; export it with `Export::into_raw`"
+        "the unversioned DLPack form cannot mark the tensor as read-only; export it with `Export::into_raw`"
     )]
     ReadOnlyUnversioned,
 
@@ -182,7 +184,10 @@ pub enum DlpackError {
     },
 
     /// The tensor has another number of dimensions than the view.
-    #[error("a {expected}-D view of a tensor with {found} dimensions; reshape it, or take another view")]
+    #[error(
+        "a {expected}-D view was requested of a tensor with {found} dimensions; reshape the tensor, or use another \
+         view"
+    )]
     Rank {
         /// Dimensions of the tensor.
         found: usize,
@@ -192,7 +197,7 @@ pub enum DlpackError {
 
     /// The elements of a row are not adjacent.
     #[error(
-        "the last dimension has stride {stride}; a view needs adjacent elements: make the tensor contiguous"
+        "the last dimension has stride {stride}, but a view requires stride 1; make the tensor contiguous"
     )]
     ColumnStride {
         /// Stride of the last dimension, in elements.
@@ -201,8 +206,8 @@ pub enum DlpackError {
 
     /// The shape does not fit the buffer.
     #[error(
-        "a tensor of shape {shape:?} needs {needed} elements from element {offset} on, and the buffer has {len}; \
-         take a shape within it"
+        "a tensor of shape {shape:?} needs {needed} elements from element {offset} on, but the buffer has {len}; use \
+         a smaller shape"
     )]
     Shape {
         /// The shape.
@@ -216,7 +221,9 @@ pub enum DlpackError {
     },
 
     /// Shape and strides have different lengths.
-    #[error("{shape} extents and {strides} strides; pass one stride per dimension")]
+    #[error(
+        "the shape has {shape} dimensions, but there are {strides} strides; pass one stride per dimension"
+    )]
     Strides {
         /// Number of extents.
         shape: usize,
@@ -226,8 +233,8 @@ pub enum DlpackError {
 
     /// The protocol does not know the stream.
     #[error(
-        "{stream} is no stream: the protocol has 1 for CUDA's legacy default stream, 2 for the per-thread one, -1 \
-         for no order, and handles"
+        "{stream} is not a stream; pass 1 for CUDA's legacy default stream, 2 for the per-thread default stream, -1 \
+         for no synchronization, or a stream handle"
     )]
     Stream {
         /// Value of the argument.
@@ -235,14 +242,16 @@ pub enum DlpackError {
     },
 
     /// A tensor in host memory has no streams.
-    #[error("the tensor is in host memory, which has no streams; pass `stream=None`, not {stream}")]
+    #[error(
+        "the tensor is in host memory, which has no streams, but the stream is {stream}; pass `stream=None`"
+    )]
     HostStream {
         /// Value of the argument.
         stream: i64,
     },
 
     /// A type has no code in `__cuda_array_interface__`.
-    #[error("`__cuda_array_interface__` has no type {found}; use DLPack")]
+    #[error("`__cuda_array_interface__` does not support the type {found}; use DLPack")]
     NoTypestr {
         /// Type of the elements.
         found: DLDataType,

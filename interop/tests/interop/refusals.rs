@@ -37,16 +37,16 @@ fn malformed_tensors() {
     };
     all(|foreign| foreign.with(|foreign| foreign.tensor.ndim = -1), "-1 dimensions");
     all(|foreign| foreign.with(|foreign| foreign.tensor.ndim = i32::MAX), "2147483647 dimensions");
-    all(|foreign| foreign.with(|foreign| foreign.tensor.shape = null_mut()), "no shape");
+    all(|foreign| foreign.with(|foreign| foreign.tensor.shape = null_mut()), "a null shape");
     all(|foreign| foreign.with_layout(&[2, -3], None), "dimension 1 has -3 elements");
-    all(|foreign| foreign.with_layout(&[2, 3], Some(&[-3, 1])), "dimension 0 has stride -3");
+    all(|foreign| foreign.with_layout(&[2, 3], Some(&[-3, 1])), "dimension 0 has the negative stride -3");
     all(|foreign| foreign.with_layout(&[2, 3], Some(&[0, 1])), "repeats one element 2 times");
     all(|foreign| foreign.with_layout(&[2, 3], Some(&[2, 1])), "overlap");
     all(|foreign| foreign.with_layout(&[i64::MAX, 3], None), "larger than the address space");
     all(|foreign| foreign.with_layout(&[2, 2], Some(&[i64::MAX, 1])), "larger than the address space");
     all(
         |foreign| foreign.with(|foreign| foreign.tensor.data = null_mut()),
-        "6 elements and its data is null",
+        "6 elements but a null data pointer",
     );
 }
 
@@ -98,7 +98,7 @@ fn tensors_that_do_not_fit_the_request() {
     refused(
         matrix,
         |foreign| as_tensor(foreign)?.as_3d::<f32>().map(|_| ()),
-        "a 3-D view of a tensor with 2",
+        "a 3-D view was requested of a tensor with 2",
     );
 
     let transposed = |foreign: Foreign| foreign.with_layout(&[3, 2], Some(&[1, 3]));

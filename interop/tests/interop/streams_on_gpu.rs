@@ -7,7 +7,7 @@ use warpsmith_runtime::driver::StreamHandle;
 use warpsmith_runtime::{DeviceBuffer, Stream};
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn each_stream_argument_waits_for_the_producer() {
     const LEN: usize = 64 << 20;
     let device = under_test::gpu();

@@ -254,7 +254,7 @@ impl Problem {
             format!("a stride of {stride}, a batch stride of {batch}, at {ptr:#x}")
         };
         let what = format!("a product of i8 with {} and {}", of(&self.a), of(&self.b));
-        Err(LibraryError::unsupported("gemm", what, "strides and addresses that are multiples of 4"))
+        Err(LibraryError::unsupported("gemm", what, "strides and addresses that are multiples of 4 bytes"))
     }
 
     /// Calls cuBLAS. cuBLAS treats our rows as its columns, so it computes the transpose of the output.
@@ -378,7 +378,8 @@ fn misfit(operation: &'static str, [a, b, c]: [&Layout; 3]) -> warpsmith_runtime
         count => format!("{count} of {} x {}", layout.rows(), layout.columns()),
     };
     let problem = format!(
-        "a ({}) times b ({}) does not give c ({}): they must be m x k, k x n and m x n, as many inputs as outputs or one",
+        "a ({}) times b ({}) does not have the shape of c ({}): the shapes must be m x k, k x n and m x n, with \
+         equal batch sizes or an unbatched input",
         shape(a),
         shape(b),
         shape(c)

@@ -47,8 +47,12 @@ where
     let device = stream.device();
     let math = options.math.unwrap_or_else(|| super::math(device));
     if is_float8(A::TYPE) {
-        let needs = "one call of `matmul` for each product";
-        return Err(LibraryError::unsupported("gemm_grouped", "a group of 8-bit floating point", needs));
+        let needs = "one call of `matmul` per product";
+        return Err(LibraryError::unsupported(
+            "gemm_grouped",
+            "a grouped product of 8-bit floating point",
+            needs,
+        ));
     }
     let (mut problems, mut parts, mut zero) = (Vec::new(), Vec::new(), Vec::new());
     for (index, (a, b, c)) in products.iter().enumerate() {

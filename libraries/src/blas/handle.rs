@@ -15,7 +15,7 @@ use warpsmith_runtime::error::Result;
 use warpsmith_runtime::extension::BufferUse;
 use warpsmith_runtime::stream::Stream;
 
-use cublas::sys::{self, cublasMath_t, cublasPointerMode_t};
+use cublas::sys::{self, cublasMath_t};
 
 /// Key of a stream's cuBLAS workspace.
 const WORKSPACE: &str = "cuBLAS";
@@ -27,7 +27,6 @@ pub(crate) struct Handle {
     /// Address and size of the workspace in bytes, or `None` while cuBLAS uses its own workspace.
     workspace: Option<(u64, usize)>,
     math: cublasMath_t,
-    pointers: cublasPointerMode_t,
 }
 
 // SAFETY: a cuBLAS handle may be used from any thread, by one thread at a time.
@@ -38,12 +37,7 @@ impl LibraryHandle for Handle {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the library is loaded and the context is current; the pointer refers to a local variable.
         check("cublasCreate", unsafe { sys::cublasCreate_v2(&mut raw) })?;
-        Ok(Self {
-            raw,
-            workspace: None,
-            math: cublasMath_t::CUBLAS_DEFAULT_MATH,
-            pointers: cublasPointerMode_t::CUBLAS_POINTER_MODE_HOST,
-        })
+        Ok(Self { raw, workspace: None, math: cublasMath_t::CUBLAS_DEFAULT_MATH })
     }
 
     fn set_stream(&mut self, stream: StreamHandle) -> Result<()> {
@@ -95,20 +89,6 @@ impl Handle {
         }
         Ok(())
     }
-
-    /// Selects whether scalars (`alpha` and results) are in device memory.
-    pub fn set_device_scalars(&mut self, on_device: bool) -> Result<()> {
-        let mode = match on_device {
-            true => cublasPointerMode_t::CUBLAS_POINTER_MODE_DEVICE,
-            false => cublasPointerMode_t::CUBLAS_POINTER_MODE_HOST,
-        };
-        if self.pointers != mode {
-            // SAFETY: the handle is alive and nothing else uses it.
-            check("cublasSetPointerMode", unsafe { sys::cublasSetPointerMode_v2(self.raw, mode) })?;
-            self.pointers = mode;
-        }
-        Ok(())
-    }
 }
 
 /// A cuBLASLt handle. A cuBLASLt handle is not bound to a stream.
@@ -146,7 +126,7 @@ impl LtHandle {
 }
 
 /// Enqueues a cuBLAS call that uses these parts. The call receives a handle that is set to the stream. On the emulated
-/// device, enqueues `host` instead. Scalars are in host memory unless `call` changes that.
+/// device, enqueues `host` instead.
 pub(super) fn enqueue(
     stream: &Stream,
     operation: &'static str,
@@ -176,7 +156,6 @@ pub(super) fn enqueue_gpu(
         let library = |_| {
             let mut handle = State::of(device).handles.acquire(stream)?;
             handle.set_workspace(workspace, bytes)?;
-            handle.set_device_scalars(false)?;
             call(&mut handle)
         };
         // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; the shapes

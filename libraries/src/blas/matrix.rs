@@ -133,13 +133,13 @@ impl Layout {
     fn check(&self, len: usize) -> Result<()> {
         let Self { stored_rows, stored_cols, stride, count, batch_stride, .. } = *self;
         let problem = if stride < stored_cols {
-            format!("a stride of {stride} elements is less than a row of {stored_cols}")
+            format!("the row stride of {stride} elements is smaller than a row of {stored_cols}")
         } else if self.extent().is_none_or(|extent| extent > len || extent > isize::MAX as usize) {
             let needed =
                 self.extent().map_or_else(|| "more than can be".to_owned(), |extent| extent.to_string());
             format!(
-                "{count} x {stored_rows} x {stored_cols} with strides of {batch_stride} and {stride} takes {needed} \
-                 elements, but the memory has {len}"
+                "{count} x {stored_rows} x {stored_cols} with strides {batch_stride} and {stride} needs {needed} \
+                 elements, but the slice has {len}"
             )
         } else {
             return Ok(());
@@ -240,8 +240,9 @@ impl<'a, T: DeviceCopy> MatrixMut<'a, T> {
         layout.check(slice.len())?;
         if layout.overlaps() {
             let stride = layout.batch_stride;
-            let problem =
-                format!("matrices to write overlap: a batch stride of {stride} is less than a matrix takes");
+            let problem = format!(
+                "the output matrices overlap: the batch stride of {stride} is smaller than one matrix"
+            );
             return Err(LibraryError::shape(VIEW, problem));
         }
         Ok(Self { slice, layout })

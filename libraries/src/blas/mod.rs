@@ -1,4 +1,4 @@
-//! Dense linear algebra with cuBLAS and cuBLASLt: GEMM, GEMV and vector operations.
+//! Dense linear algebra with cuBLAS and cuBLASLt: GEMM, GEMV and triangular systems.
 //!
 //! | function | operation | in `torch` |
 //! | --- | --- | --- |
@@ -6,8 +6,6 @@
 //! | [`gemm_grouped`] | a group of GEMMs of different shapes | `_grouped_mm` |
 //! | [`matmul`] | GEMM with bias and activation fused into the epilogue | `nn.functional.linear`, `_scaled_mm` |
 //! | [`gemv`] | `y = alpha * a * x + beta * y` | `mv`, `addmv` |
-//! | [`axpy`], [`scal`] | `y += alpha * x`, `x *= alpha` | `add_`, `mul_` |
-//! | [`dot`], [`nrm2`] | dot product, Euclidean norm | `dot`, `linalg.vector_norm` |
 //! | [`trsm`] | solution of triangular systems | `linalg.solve_triangular` |
 //!
 //! Matrices are 2-D views (`buffer.as_2d(rows, columns)?`), and batches are 3-D views. [`Matrix::transposed`]
@@ -24,12 +22,13 @@
 //! | `types`, `float8` | element types, and the products that are supported |
 //! | `settings` | precision and workspaces |
 //! | `handle` | library handles and the enqueueing of calls |
-//! | `gemm`, `grouped`, `vector`, `trsm` | cuBLAS operations |
+//! | `gemm`, `grouped`, `gemv`, `trsm` | cuBLAS operations |
 //! | `lt` | cuBLASLt operations: plans and timed search |
 //! | `host` | implementation for the emulated device |
 
 mod float8;
 mod gemm;
+mod gemv;
 mod grouped;
 pub(crate) mod handle;
 mod host;
@@ -38,20 +37,19 @@ mod matrix;
 mod settings;
 mod trsm;
 mod types;
-mod vector;
 mod vector_view;
 
 use std::sync::{Mutex, OnceLock};
 
 pub use self::float8::{F8E4M3, F8E5M2};
 pub use self::gemm::{Gemm, gemm};
+pub use self::gemv::gemv;
 pub use self::grouped::gemm_grouped;
 pub use self::lt::{Activation, Matmul, Search, matmul, plan_cache};
 pub use self::matrix::{Layout, Matrix, MatrixMut};
 pub use self::settings::{Math, Workspaces, math, set_math, workspaces};
 pub use self::trsm::{Side, Solve, Triangle, Trsm, trsm};
 pub use self::types::{GemmType, Multiply, Scale, VectorType};
-pub use self::vector::{axpy, dot, gemv, nrm2, scal};
 pub use self::vector_view::{Vector, VectorMut};
 
 use self::handle::{Handle, LtHandle};

@@ -99,8 +99,8 @@ impl Workspaces {
             let sum = sum_of_pairs(config);
             if sum.is_none() {
                 warnings.push(format!(
-                    "CUBLAS_WORKSPACE_CONFIG={config:?} is not `:KIB:COUNT` once or more, as in `:4096:8`; {default} \
-                     bytes are used"
+                    "CUBLAS_WORKSPACE_CONFIG={config:?} is not a list of `:KIB:COUNT` such as `:4096:8`; the default \
+                     of {default} bytes is used"
                 ));
             }
             sum

@@ -98,7 +98,8 @@ pub fn trsm<'a, 'b, T: Solve>(
     let counts = (a.layout.count(), b.layout.count());
     if (a.rows(), a.columns()) != (order, order) || (counts.0 != counts.1 && counts.0 != 1) {
         let problem = format!(
-            "a is {} of {} x {} and b {} of {} x {}: with a on the {:?} it must be {order} x {order}, and one or as many",
+            "a is {} x {} x {} and b is {} x {} x {} (batch x rows x columns): with a on the {:?}, a must be {order} \
+             x {order}, with the batch size of b or 1",
             counts.0,
             a.rows(),
             a.columns(),

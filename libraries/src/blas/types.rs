@@ -47,7 +47,7 @@ impl<T: Summed> GemmType for T {}
 /// | `F8E5M2` | `F8E4M3` | `bf16`, `f16`, `f32` | `f32` |
 pub trait Multiply<B: GemmType<Sum = Self::Sum>, C: GemmType<Sum = Self::Sum>>: GemmType {}
 
-/// An element type for vector operations: `f32`, `f64`, `f16` or `bf16`. The trait is sealed.
+/// An element type of [`gemv`](super::gemv): `f32`, `f64`, `f16` or `bf16`. The trait is sealed.
 pub trait VectorType: Multiply<Self, Self> {}
 
 impl VectorType for f32 {}

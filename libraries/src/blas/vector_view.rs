@@ -34,7 +34,7 @@ fn check(stride: usize) -> Result<usize> {
     if stride != 0 && isize::try_from(stride).is_ok() {
         return Ok(stride);
     }
-    let problem = format!("a stride of {stride}: it is at least 1 and fits in an isize");
+    let problem = format!("the stride is {stride}, but must be at least 1 and fit in an isize");
     Err(LibraryError::shape("a view of a vector", problem))
 }
 

@@ -60,7 +60,7 @@ pub(super) fn check_type<T: FloatType>(operation: &'static str, device: &Device)
     if device.properties().capability >= needed {
         return Ok(());
     }
-    let needs = format!("compute capability {}.{} or newer", needed.0, needed.1);
+    let needs = format!("compute capability {}.{} or higher", needed.0, needed.1);
     Err(LibraryError::unsupported(operation, format!("{} on {}", T::TYPE.name(), device.name()), &needs))
 }
 

@@ -55,7 +55,11 @@ pub fn convolution_fused<T: FloatType>(
     const NAME: &str = "dnn::convolution_fused";
     let geometry = Geometry::new(NAME, options, &x.shape, &w.shape, &y.shape)?;
     if bias.len() != y.shape.dims[1] {
-        let text = format!("there are {} biases for {} output channels", bias.len(), y.shape.dims[1]);
+        let text = format!(
+            "the bias has {} elements, but there are {} output channels",
+            bias.len(),
+            y.shape.dims[1]
+        );
         return Err(LibraryError::shape(NAME, text));
     }
     let device = stream.device();

@@ -52,14 +52,14 @@ impl Geometry {
         let fail = |text: String| Err(LibraryError::shape(operation, text));
         if x.layout != w.layout {
             return fail(format!(
-                "the input is {:?} and the weights are {:?}; give both in one layout",
+                "the input is {:?} and the weights are {:?}; use the same layout for both",
                 x.layout, w.layout
             ));
         }
         if x.spatial != w.spatial || x.spatial == 0 {
             return fail(format!(
-                "input {:?} and weights {:?}: both need batch or output channels, channels, and the same 1 to 3 \
-                 spatial dimensions",
+                "input {:?} and weights {:?}: the shapes must be [batch, channels, spatial…] and [output channels, \
+                 channels, spatial…], with 1 to 3 spatial dimensions",
                 x.shown(),
                 w.shown()
             ));
@@ -69,16 +69,19 @@ impl Geometry {
         let stride = stride.spread(operation, "stride", spatial, 1)?;
         let dilation = dilation.spread(operation, "dilation", spatial, 1)?;
         if groups == 0 || stride.contains(&0) || dilation.contains(&0) {
-            return fail("groups, stride and dilation are at least 1".to_owned());
+            return fail("groups, stride and dilation must be at least 1".to_owned());
         }
         if w.dims[1].checked_mul(groups) != Some(x.dims[1]) {
             return fail(format!(
-                "the input has {} channels, and the weights take {} for each of {groups} groups",
+                "the input has {} channels, but the weights have {} for each of {groups} groups",
                 x.dims[1], w.dims[1]
             ));
         }
         if !w.dims[0].is_multiple_of(groups) {
-            return fail(format!("{} output channels cannot be divided into {groups} groups", w.dims[0]));
+            return fail(format!(
+                "{} output channels cannot be divided evenly into {groups} groups",
+                w.dims[0]
+            ));
         }
         let mut dims = [x.dims[0], w.dims[0], 1, 1, 1];
         for axis in 0..3 {
@@ -87,8 +90,8 @@ impl Geometry {
                 Some(extent) => dims[axis + 2] = extent,
                 None => {
                     return fail(format!(
-                        "{taps} taps with dilation {} do not fit into an extent of {input} with padding {} \
-                         (input {:?}, weights {:?})",
+                        "a filter of {taps} elements with dilation {} does not fit into an extent of {input} with \
+                         padding {} (input {:?}, weights {:?})",
                         dilation[axis],
                         padding[axis],
                         x.shown(),

@@ -66,7 +66,7 @@ fn check_channels(operation: &'static str, shape: &Shape, values: &[Operand<'_>]
     match values.iter().find(|value| value.part.is_some() && value.place.len != channels) {
         None => Ok(()),
         Some(Operand { name, place, .. }) => {
-            let text = format!("{name} has {} values for {channels} channels", place.len);
+            let text = format!("{name} has {} elements, but there are {channels} channels", place.len);
             Err(LibraryError::shape(operation, text))
         }
     }
@@ -80,7 +80,7 @@ fn check_elements(operation: &'static str, shape: &Shape) -> Result<()> {
         return Ok(());
     }
     let found = if elements == 1 { "1 element" } else { "no elements" };
-    let text = format!("shape {:?} has {found} for each channel; training needs more than 1", shape.shown());
+    let text = format!("shape {:?} has {found} per channel; training requires more than 1", shape.shown());
     Err(LibraryError::shape(operation, text))
 }
 
@@ -91,7 +91,7 @@ impl BatchNorm {
         }
         Err(LibraryError::shape(
             operation,
-            format!("{self:?}: epsilon is at least 0, and momentum from 0 to 1"),
+            format!("{self:?}: epsilon must be at least 0, and momentum must be from 0 to 1"),
         ))
     }
 }

@@ -69,7 +69,10 @@ impl Pooling {
 
     fn windows(&self, operation: &'static str, x: &Shape) -> Result<Windows> {
         if x.spatial == 0 || x.dims[2..].contains(&0) {
-            let text = format!("the input {:?} has no spatial dimension, or an empty one", x.shown());
+            let text = format!(
+                "the input {:?} has no spatial dimension, or a spatial dimension of size 0",
+                x.shown()
+            );
             return Err(LibraryError::shape(operation, text));
         }
         let window = self.window.spread(operation, "window", x.spatial, 1)?;
@@ -79,7 +82,7 @@ impl Pooling {
         for axis in 0..3 {
             let (window, padding, stride) = (window[axis], padding[axis], stride[axis]);
             if padding > window / 2 {
-                let text = format!("padding {padding} is more than half of the window's {window}");
+                let text = format!("the padding of {padding} is more than half of the window size {window}");
                 return Err(LibraryError::shape(operation, text));
             }
             let input = x.dims[axis + 2];

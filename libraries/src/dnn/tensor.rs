@@ -34,7 +34,7 @@ impl Shape {
             return Err(LibraryError::shape(
                 "a tensor",
                 format!(
-                    "{shape:?} has {} dimensions; it takes batch, channels and up to three spatial ones",
+                    "{shape:?} has {} dimensions; pass batch, channels and at most three spatial dimensions",
                     shape.len()
                 ),
             ));
@@ -90,7 +90,7 @@ fn checked(elements: usize, shape: &[usize], layout: Layout) -> Result<Shape> {
         return Ok(shape);
     }
     let needs = shape.elements().map_or("more than there can be".to_owned(), |needs| needs.to_string());
-    let text = format!("the slice has {elements} elements, and shape {:?} takes {needs}", shape.shown());
+    let text = format!("the slice has {elements} elements, but shape {:?} needs {needs}", shape.shown());
     Err(LibraryError::shape("a tensor", text))
 }
 
@@ -181,7 +181,7 @@ impl Axes {
             len => {
                 return Err(LibraryError::shape(
                     operation,
-                    format!("the {what} has {len} values, and the tensors have {spatial} spatial dimensions"),
+                    format!("the {what} has {len} values, but the tensors have {spatial} spatial dimensions"),
                 ));
             }
         }

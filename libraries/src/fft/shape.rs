@@ -71,13 +71,15 @@ impl Shape {
         let Self { sizes, rank, batch, .. } = self;
         let key = Key { sizes, rank, batch, kind, precision: T::TYPE };
         if let Some(axis) = key.sizes().iter().position(|size| *size == 0) {
-            let problem =
-                format!("dimension {axis} of {:?} is 0; a transform has at least 1 element", key.sizes());
+            let problem = format!(
+                "dimension {axis} of {:?} is 0; a transform must have at least 1 element",
+                key.sizes()
+            );
             return Err(LibraryError::shape(operation, problem));
         }
         let elements = |half| key.elements(half).filter(|elements| *elements <= i64::MAX as usize / 16);
         let (Some(real), Some(half)) = (elements(false), elements(true)) else {
-            let problem = format!("{batch} x {:?} elements are too many", key.sizes());
+            let problem = format!("{batch} x {:?} elements exceed the maximum; split the batch", key.sizes());
             return Err(LibraryError::shape(operation, problem));
         };
         if key.precision == DataType::F16 && key.sizes().iter().any(|size| !size.is_power_of_two()) {
@@ -100,7 +102,7 @@ impl Shape {
                 let (batch, sizes) = (self.batch, &self.sizes[3 - self.rank..]);
                 let transforms = if batch == 1 { "transform" } else { "transforms" };
                 let problem = format!(
-                    "the {side} has {found} elements; {batch} contiguous {transforms} of {sizes:?} are {wanted}"
+                    "the {side} has {found} elements, but {batch} contiguous {transforms} of {sizes:?} have {wanted}"
                 );
                 return Err(LibraryError::shape(call.operation, problem));
             }
@@ -114,7 +116,7 @@ pub(super) fn check_alignment<T: FftScalar>(call: Call, ptr: DevicePtr) -> Resul
     if ptr.0.is_multiple_of(2 * size_of::<T>() as u64) {
         return Ok(());
     }
-    let problem = "the real numbers begin at an odd element of their buffer; begin at an even one";
+    let problem = "the real numbers start at an odd element of their buffer; start at an even element";
     Err(LibraryError::shape(call.operation, problem))
 }
 

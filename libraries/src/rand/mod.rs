@@ -77,7 +77,7 @@ impl Generator {
     pub fn quasi(device: &Device, kind: Quasi, dimensions: u32, offset: u64) -> Result<Self> {
         let operation = "rand::Generator::quasi";
         if !(1..=20_000).contains(&dimensions) {
-            let problem = format!("there are 1 to 20000 dimensions, not {dimensions}");
+            let problem = format!("the number of dimensions is {dimensions}, but must be 1 to 20000");
             return Err(LibraryError::shape(operation, problem));
         }
         Self::make(device, operation, Some(dimensions), |stream| Raw::quasi(stream, kind, dimensions, offset))
@@ -175,7 +175,7 @@ impl Generator {
         let _site = site();
         let operation = "rand::Generator::poisson";
         if !(mean > 0.0 && mean.is_finite()) {
-            let problem = format!("the mean is {mean}; it is positive and finite");
+            let problem = format!("the mean is {mean}, but must be positive and finite");
             return Err(LibraryError::shape(operation, problem));
         }
         self.fill(stream, operation, output.into(), Distribution::Poisson { mean })
@@ -197,7 +197,8 @@ impl Generator {
         )?;
         stream.check_not_capturing(
             operation,
-            "each launch would give the same numbers; enqueue it before the graph, into a buffer that the graph reads",
+            "every graph launch would produce the same numbers; generate the numbers before the graph launch, into a \
+             buffer that the graph reads",
         )?;
         let len = output.len();
         if let Some(dimensions) = self.dimensions
@@ -249,8 +250,8 @@ fn check_normal<T>(operation: &'static str, mean: f64, deviation: f64) -> Result
         return Ok(());
     }
     let problem = format!(
-        "the mean is {mean} and the deviation {deviation}; both are finite in the type of the numbers, and the second is not \
-         negative"
+        "the mean is {mean} and the deviation is {deviation}; both must be finite in the element type, and the \
+         deviation must not be negative"
     );
     Err(LibraryError::shape(operation, problem))
 }

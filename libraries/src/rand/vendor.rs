@@ -167,7 +167,7 @@ impl RandomFloat for f64 {}
 fn check(call: &'static str, status: curandStatus) -> Result<()> {
     let context = match status {
         curandStatus::CURAND_STATUS_SUCCESS => return Ok(()),
-        curandStatus::CURAND_STATUS_TYPE_ERROR => "generators of 64-bit numbers give `f64` only",
+        curandStatus::CURAND_STATUS_TYPE_ERROR => "generators of 64-bit numbers produce only `f64`",
         _ => "",
     };
     Err(LibraryError::of_call("cuRAND", call, status, context))

@@ -163,11 +163,11 @@ fn check_lengths<I: Index>(
     values: usize,
 ) -> Result<()> {
     let problem = if rows.checked_add(1) != Some(offsets) {
-        format!("there are {offsets} offsets; {rows} rows have {}", rows.saturating_add(1))
+        format!("there are {offsets} row offsets, but {rows} rows need {}", rows.saturating_add(1))
     } else if indices != values {
-        format!("there are {indices} columns and {values} values; each element has one of both")
+        format!("there are {indices} column indices but {values} values; pass one of each per element")
     } else if rows.checked_mul(columns).is_some_and(|places| values > places) {
-        format!("{values} elements are more than a {rows} x {columns} matrix has; sum the duplicates")
+        format!("{values} elements exceed the size of a {rows} x {columns} matrix; sum duplicate elements")
     } else if rows.max(columns).max(values) > I::MAX {
         format!(
             "{rows} x {columns} with {values} elements is too large for indices of {} bytes",
@@ -185,25 +185,34 @@ fn check_indices<I: Index>([_, columns]: [usize; 2], offsets: &[I], indices: &[I
     for (row, offset) in offsets.iter().enumerate() {
         let problem = match offset.get() {
             Some(0) if row == 0 => continue,
-            _ if row == 0 => "the first offset is not 0".to_owned(),
+            _ if row == 0 => "the first row offset must be 0".to_owned(),
             Some(offset) if (last..=indices.len()).contains(&offset) => {
                 last = offset;
                 continue;
             }
             Some(offset) if offset < last => {
-                format!("offset {row} is {offset}, the one before {last}; they increase")
+                format!(
+                    "row offset {row} is {offset}, but the preceding offset is {last}; offsets must not decrease"
+                )
             }
-            Some(offset) => format!("offset {row} is {offset}, but there are {} elements", indices.len()),
+            Some(offset) => {
+                format!("row offset {row} is {offset}, but there are only {} elements", indices.len())
+            }
             None => format!("offset {row} is negative"),
         };
         return shape(problem);
     }
     if last != indices.len() {
-        return shape(format!("the last offset is {last}, but there are {} elements", indices.len()));
+        return shape(format!(
+            "the last row offset is {last}, but must be {}, the number of elements",
+            indices.len()
+        ));
     }
     let outside = |index: &I| index.get().is_none_or(|index| index >= columns);
     if let Some(element) = indices.iter().position(outside) {
-        return shape(format!("element {element} is in no column of the {columns} that there are"));
+        return shape(format!(
+            "the column index of element {element} is not below {columns}, the number of columns"
+        ));
     }
     Ok(())
 }
@@ -221,11 +230,11 @@ mod tests {
         assert_eq!(check(&[0, 1, 3], &[2, 0, 1]), "fine");
         assert_eq!(check(&[0, 0, 0], &[]), "fine");
         for (offsets, columns, part) in [
-            ([1, 1, 3], [0, 1, 2], "first offset"),
-            ([0, 2, 1], [0, 1, 2], "they increase"),
+            ([1, 1, 3], [0, 1, 2], "the first row offset must be 0"),
+            ([0, 2, 1], [0, 1, 2], "must not decrease"),
             ([0, 4, 3], [0, 1, 2], "offset 1 is 4"),
             ([0, -1, 3], [0, 1, 2], "offset 1 is negative"),
-            ([0, 1, 2], [0, 1, 2], "last offset is 2"),
+            ([0, 1, 2], [0, 1, 2], "last row offset is 2"),
             ([0, 1, 3], [0, 3, 2], "element 1"),
             ([0, 1, 3], [0, 1, -1], "element 2"),
         ] {

@@ -118,7 +118,8 @@ pub fn spmv<'x, 'y, T: FloatType, I: Index>(
     let [rows, columns] = matrix.shape_of(product);
     if (x.len(), y.len()) != (columns, rows) {
         let problem = format!(
-            "the vector has {} elements and the output {}; the matrix, {rows} x {columns}{}, wants {columns} and {rows}",
+            "the vector has {} elements and the output has {}; the matrix, {rows} x {columns}{}, requires {columns} \
+             and {rows}",
             x.len(),
             y.len(),
             if product.transpose { " when transposed" } else { "" },
@@ -165,8 +166,8 @@ pub fn spmm<T: FloatType, I: Index>(
         b.rows() == inner && c.rows() == rows && (b.columns() == c.columns() || inner == 0 || rows == 0);
     if !fits {
         let problem = format!(
-            "the dense matrix is {} x {} and the output {} x {}; the sparse matrix, {rows} x {inner}{}, wants {inner} x n and \
-             {rows} x n",
+            "the dense matrix is {} x {} and the output is {} x {}; the sparse matrix, {rows} x {inner}{}, requires \
+             {inner} x n and {rows} x n",
             b.rows(),
             b.columns(),
             c.rows(),
@@ -194,7 +195,11 @@ fn enqueue<T: FloatType, I: Index>(
     check_devices(stream, operation, [(matrix.device(), "the sparse matrix")])?;
     if product.transpose && product.deterministic {
         let what = "a deterministic product with the transposed matrix";
-        return Err(LibraryError::unsupported(operation, what, "the transposed matrix as a separate matrix"));
+        return Err(LibraryError::unsupported(
+            operation,
+            what,
+            "the transposed matrix stored as a separate matrix",
+        ));
     }
     if output.is_empty() || dense.columns() == 0 {
         return Ok(());

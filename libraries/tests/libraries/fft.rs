@@ -399,9 +399,9 @@ fn what_cannot_be_transformed_is_refused() -> Result<()> {
     let refused = assert_refused::<()>;
     refused(
         fft::forward(&stream, 25, &x, &mut y),
-        "the input has 24 elements; 1 contiguous transform of [25] are 25",
+        "the input has 24 elements, but 1 contiguous transform of [25] have 25",
     );
-    refused(fft::forward(&stream, 12, &x, &mut y), "are 12");
+    refused(fft::forward(&stream, 12, &x, &mut y), "have 12");
     refused(fft::forward(&stream, 20, x.slice(..20), &mut y), "the output has 24 elements");
     refused(fft::forward(&stream, [0, 24], &x, &mut y), "dimension 0 of [0, 24] is 0");
     refused(fft::forward(&stream, Shape::from(0).batch(0), &x, &mut y), "dimension 0 of [0] is 0");

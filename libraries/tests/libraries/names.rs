@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::numbers::{buffer, stream};
-use warpsmith_libraries::blas;
+use warpsmith_libraries::blas::{self, Gemm};
 use warpsmith_libraries::dnn::{self, Layout, Softmax, Tensor, TensorMut};
 use warpsmith_libraries::fft::{self, Complex};
 use warpsmith_libraries::sparse::{self, Csr, Product};
@@ -25,13 +25,13 @@ impl Observer for Names {
 #[test]
 fn observers_see_the_names_of_operations() -> Result<()> {
     let stream = stream();
-    let x = buffer(&stream, &[1f32, 2.0]);
+    let (x, one) = (buffer(&stream, &[1f32, 2.0]), buffer(&stream, &[1f32]));
     let mut y = DeviceBuffer::<f32>::zeros(&stream, 2)?;
     let mut z = DeviceBuffer::<Complex<f32>>::zeros(&stream, 2)?;
     let matrix = Csr::from_host(&stream, [2, 2], &[0i32, 1, 2], &[1, 0], &[1f32, 1.0])?;
     let names = Names::default();
     let observation = observe(names.clone());
-    blas::axpy(&stream, &x, 2.0, &mut y)?;
+    blas::gemm(&stream, Gemm::default(), x.as_2d(2, 1)?, one.as_2d(1, 1)?, y.as_2d_mut(2, 1)?)?;
     let tensor = Tensor::new(&x, &[1, 2], Layout::Nchw)?;
     dnn::softmax(&stream, Softmax::Plain, &tensor, &mut TensorMut::new(&mut y, &[1, 2], Layout::Nchw)?)?;
     fft::forward_in_place(&stream, 2, &mut z)?;
@@ -39,6 +39,6 @@ fn observers_see_the_names_of_operations() -> Result<()> {
     drop(observation);
     let seen = names.0.lock().unwrap_or_else(PoisonError::into_inner);
     let seen: Vec<&str> = seen.iter().filter(|(id, _)| *id == stream.id()).map(|(_, name)| *name).collect();
-    assert_eq!(seen, ["blas::axpy", "dnn::softmax", "fft::forward_in_place", "sparse::spmv"]);
+    assert_eq!(seen, ["blas::gemm", "dnn::softmax", "fft::forward_in_place", "sparse::spmv"]);
     Ok(())
 }

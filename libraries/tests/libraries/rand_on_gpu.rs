@@ -48,7 +48,7 @@ fn distributions<T: RandomFloat + Into<f64>>(device: &Device, kind: Pseudo) -> R
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn numbers_have_the_moments_of_their_distribution() -> Result<()> {
     let device = gpu();
     for kind in [Pseudo::Philox, Pseudo::Xorwow, Pseudo::Mrg32k3a] {
@@ -79,7 +79,7 @@ fn uniform(device: &Device, seed: u64, offset: u64, lengths: &[usize]) -> Result
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn the_seed_and_offset_decide_the_numbers() -> Result<()> {
     let device = gpu();
     let numbers = uniform(&device, 5, 0, &[4096, 4096])?;
@@ -95,7 +95,7 @@ fn the_seed_and_offset_decide_the_numbers() -> Result<()> {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn calls_on_several_streams_keep_their_order() -> Result<()> {
     let device = gpu();
     let streams = [Stream::new(&device)?, Stream::new(&device)?, Stream::new(&device)?];
@@ -117,7 +117,7 @@ fn calls_on_several_streams_keep_their_order() -> Result<()> {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn a_host_function_may_drop_a_generator() -> Result<()> {
     let device = gpu();
     let stream = Stream::new(&device)?;
@@ -131,7 +131,7 @@ fn a_host_function_may_drop_a_generator() -> Result<()> {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn a_sobol_sequence_fills_the_cube_evenly() -> Result<()> {
     let device = gpu();
     let stream = Stream::new(&device)?;
@@ -165,7 +165,7 @@ fn a_sobol_sequence_fills_the_cube_evenly() -> Result<()> {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn bad_parameters_and_captures_are_refused() -> Result<()> {
     let device = gpu();
     let stream = Stream::new(&device)?;

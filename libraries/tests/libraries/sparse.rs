@@ -376,9 +376,9 @@ fn matrices_copy_and_check_device_indices() -> Result<()> {
     sparse::spmv(&stream, Product::default(), &matrix, &x, &mut y)?;
     assert_eq!(y.to_host()?, [20.0, 3.0]);
     let make = |offsets: &DeviceBuffer<i32>| Csr::new(&stream, [2, 2], offsets, &columns, values());
-    assert_refused(make(&offsets), "offset 1 is 100, but there are 2 elements");
+    assert_refused(make(&offsets), "row offset 1 is 100, but there are only 2 elements");
     offsets.copy_from_host(&[0, 1, 2])?;
-    assert_refused(make(&offsets), "element 0 is in no column of the 2");
+    assert_refused(make(&offsets), "the column index of element 0 is not below 2");
     Ok(())
 }
 
@@ -393,21 +393,24 @@ fn what_does_not_fit_is_refused() -> Result<()> {
     let spmv = |x: DeviceSlice<'_, f32>, y: &mut DeviceBuffer<f32>, product, text| {
         assert_refused(sparse::spmv(&stream, product, &matrix, x, y), text);
     };
-    spmv(x.slice(1..), &mut y, Product::default(), "2 x 3, wants 3 and 2");
-    spmv(x.as_slice(), &mut y, transposed, "3 x 2 when transposed, wants 2 and 3");
-    spmv(x.as_slice(), &mut y, both, "wants 2 and 3");
+    spmv(x.slice(1..), &mut y, Product::default(), "2 x 3, requires 3 and 2");
+    spmv(x.as_slice(), &mut y, transposed, "3 x 2 when transposed, requires 2 and 3");
+    spmv(x.as_slice(), &mut y, both, "requires 2 and 3");
     let (wide, mut narrow) = (DeviceBuffer::zeros(&stream, 2)?, DeviceBuffer::zeros(&stream, 3)?);
     spmv(wide.as_slice(), &mut narrow, both, "deterministic");
     let mut square = DeviceBuffer::zeros(&stream, 4)?;
     let (rows, output) = (x.as_2d(x.len(), 1)?, square.as_2d_mut(2, 2)?);
-    assert_refused(sparse::spmm(&stream, Product::default(), &matrix, rows, output), "wants 3 x n and 2 x n");
+    assert_refused(
+        sparse::spmm(&stream, Product::default(), &matrix, rows, output),
+        "requires 3 x n and 2 x n",
+    );
     let make = |offsets: &[i32], columns: &[i32], values: usize, text| {
         assert_refused(Csr::from_host(&stream, [2, 3], offsets, columns, &vec![1f32; values]), text);
     };
-    make(&[0, 4, 7], &[0; 7], 7, "7 elements are more than a 2 x 3 matrix has");
+    make(&[0, 4, 7], &[0; 7], 7, "7 elements exceed the size of a 2 x 3 matrix");
     make(&[0, 3], &[0; 3], 3, "2 rows have 3");
     make(&[0, 1, 3], &[0; 3], 2, "3 columns and 2 values");
-    make(&[0, 1, 3], &[0, 1, 3], 3, "element 2 is in no column");
+    make(&[0, 1, 3], &[0, 1, 3], 3, "the column index of element 2");
     make(&[0, 2, 1], &[0], 1, "offset 1 is 2");
     let elsewhere = Device::with_driver(EmulatedDriver::builder().memory(1 << 20).build(), 0)?;
     let other = Stream::new(&elsewhere)?;

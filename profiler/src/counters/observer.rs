@@ -203,10 +203,10 @@ impl Counting {
     /// error.
     fn begin(&self, device: &Device, key: &Key) -> Result<(), String> {
         if is_any_stream_capturing() {
-            return Err("a stream was being captured, which counting would have ended".to_owned());
+            return Err("a stream was being captured, and counting would invalidate the capture".to_owned());
         }
         if lock(&self.tally).counted(key) >= self.launches {
-            return Err(format!("over the limit of {} launches of a kernel", self.launches));
+            return Err(format!("beyond the limit of {} launches per kernel", self.launches));
         }
         self.prepared(device)?;
         match self.source.begin(device) {
@@ -281,7 +281,7 @@ impl Observer for CountingObserver {
             Entry::Mine => {}
             Entry::Nested | Entry::Over => return,
             Entry::TooLate => {
-                let reason = "another operation was counted at the same time for more than 30 s";
+                let reason = "another operation was being counted for more than 30 s";
                 return lock(&counting.tally).leave_out(&key, reason);
             }
         }
@@ -291,7 +291,7 @@ impl Observer for CountingObserver {
         if key.what == What::Graph {
             // CUPTI does not count the kernels of this graph. If the graph ran while counting is active, CUPTI would
             // not count later kernels either.
-            let reason = "the kernels of graphs are not counted; launch them without a graph";
+            let reason = "kernels in graphs cannot be counted; launch them without a graph";
             return lock(&counting.tally).leave_out(&key, reason);
         }
         match counting.begin(observed.device, &key) {

@@ -109,7 +109,7 @@ impl Tally {
     /// Records an operation that the options exclude. Such an operation is not listed in a row.
     pub(super) fn pass_over(&mut self) {
         self.operations += 1;
-        *self.not_counted.entry("not chosen by name".to_owned()).or_default() += 1;
+        *self.not_counted.entry("not selected by name".to_owned()).or_default() += 1;
     }
 
     /// Adds the counts of an operation.

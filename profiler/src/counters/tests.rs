@@ -184,7 +184,7 @@ fn launches_over_the_limit_run_uncounted() {
     let report = counters.stop().unwrap();
     check(&report);
     assert_eq!(rows(&report), [("none", 5, 2)]);
-    assert_eq!(report.not_counted["over the limit of 2 launches of a kernel"], 3);
+    assert_eq!(report.not_counted["beyond the limit of 2 launches per kernel"], 3);
     assert_eq!(fixture.calls().iter().filter(|call| *call == "begin").count(), 2);
 }
 
@@ -197,7 +197,7 @@ fn kernels_may_be_chosen_by_name() {
     let report = counters.stop().unwrap();
     check(&report);
     assert_eq!(rows(&report), [("spin", 1, 1)]);
-    assert_eq!((report.operations, report.not_counted["not chosen by name"]), (4, 3));
+    assert_eq!((report.operations, report.not_counted["not selected by name"]), (4, 3));
     assert_eq!(fixture.calls(), ["open", "begin", "end", "close"]);
 }
 
@@ -215,7 +215,7 @@ fn graphs_are_left_out() {
     check(&report);
     assert_eq!(fixture.calls(), ["open", "close"]);
     assert_eq!(rows(&report), [(&*format!("graph launched at {}:{line}", file!()), 2, 0)]);
-    assert_eq!(report.not_counted["the kernels of graphs are not counted; launch them without a graph"], 2);
+    assert_eq!(report.not_counted["kernels in graphs cannot be counted; launch them without a graph"], 2);
 }
 
 #[test]
@@ -229,7 +229,10 @@ fn nothing_is_counted_while_a_stream_captures() {
     fixture.launch();
     let report = counters.stop().unwrap();
     assert_eq!((report.operations, report.counted), (2, 1));
-    assert_eq!(report.not_counted["a stream was being captured, which counting would have ended"], 1);
+    assert_eq!(
+        report.not_counted["a stream was being captured, and counting would invalidate the capture"],
+        1
+    );
     assert_eq!(fixture.calls(), ["open", "begin", "end", "close"]);
 }
 
@@ -278,7 +281,7 @@ fn ambiguous_kernels_are_left_out() {
 fn a_device_that_cannot_count_is_an_error() {
     let fixture = fixture();
     let error = Counters::start(fixture.options()).unwrap_err().to_string();
-    assert!(error.contains("emulated devices have no hardware counters; count on a CUDA device"), "{error}");
+    assert!(error.contains("emulated devices have no hardware counters; use a CUDA device"), "{error}");
     *lock(&fixture.hardware.opening) = Some(CounterError::Forked);
     let made = Box::new(Made(Arc::clone(&fixture.hardware)));
     let error = Counters::start_with(fixture.options(), made).unwrap_err();

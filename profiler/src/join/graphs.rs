@@ -124,10 +124,10 @@ impl Graphs {
     pub(super) fn facts(&self) -> Vec<(String, String)> {
         let causes = [
             (self.early, "captured before the recording: range of the launch, line of the capture"),
-            (self.unseen, "captured by code that is not recorded: range and line of the launch"),
+            (self.unseen, "captured by code outside the recording: range and line of the launch"),
             (
                 self.unfit,
-                "not identified, as they do not fit what was captured: range and line of the launch",
+                "not identified, because they do not match the captured nodes: range and line of the launch",
             ),
         ];
         let known = causes.into_iter().filter(|(count, _)| *count > 0);

@@ -216,8 +216,7 @@ fn awaited_name(awaited: Awaited) -> &'static str {
 fn source_text(source: Source) -> &'static str {
     match source {
         Source::Given => "configuration given",
-        Source::Heuristic => "configuration chosen from the properties of device and kernel",
-        Source::Tuned => "configuration tuned, from the store",
-        Source::Measured => "configuration measured by the adaptive launcher",
+        Source::Heuristic => "configuration chosen from the properties of the device and the kernel",
+        Source::Tuned => "tuned configuration from the launch store",
     }
 }

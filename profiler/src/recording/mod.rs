@@ -226,7 +226,8 @@ impl Recording {
             None => texts.intern("#"),
         };
         drop(texts);
-        let fact = format!("more than {MAX_TEXTS}: further ones have # for their digits, or as a whole");
+        let fact =
+            format!("more than {MAX_TEXTS}: in further names, # replaces the digits or the whole name");
         self.note("names of ranges", fact);
         name
     }

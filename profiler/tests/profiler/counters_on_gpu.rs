@@ -34,7 +34,7 @@ fn complete(report: &CounterReport) {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn a_kernel_has_its_counters() {
     only_alone!();
     let (device, stream, empty, spin) = fixture();
@@ -56,7 +56,7 @@ fn a_kernel_has_its_counters() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn graphs_are_left_out_and_run() {
     only_alone!();
     let (device, stream, _, spin) = fixture();
@@ -69,12 +69,12 @@ fn graphs_are_left_out_and_run() {
     spin.launch(&stream, one(), (20_000,)).unwrap();
     let report = counters.stop().unwrap();
     assert_eq!((report.operations, report.counted), (3, 1), "captured launches do not run: {report:?}");
-    let reason = "the kernels of graphs are not counted; launch them without a graph";
+    let reason = "kernels in graphs cannot be counted; launch them without a graph";
     assert_eq!(report.not_counted, [(reason.to_owned(), 2)].into());
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn counting_disturbs_no_capture() {
     only_alone!();
     let (device, _, _, spin) = fixture();
@@ -91,12 +91,12 @@ fn counting_disturbs_no_capture() {
     }
     let report = counters.stop().unwrap();
     assert_eq!((report.operations, report.counted), (4, 2), "{report:?}");
-    let reason = "a stream was being captured, which counting would have ended";
+    let reason = "a stream was being captured, and counting would invalidate the capture";
     assert_eq!(report.not_counted, [(reason.to_owned(), 2)].into());
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn threads_and_streams_have_their_own_counters() {
     only_alone!();
     let (device, _, empty, spin) = fixture();
@@ -122,7 +122,7 @@ fn threads_and_streams_have_their_own_counters() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn profiler_and_counters_take_turns() {
     only_alone!();
     let (device, stream, _, spin) = fixture();
@@ -147,7 +147,7 @@ fn profiler_and_counters_take_turns() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn a_device_may_close_while_it_is_counted_on() {
     only_alone!();
     let counters = Counters::start(CounterOptions::default()).unwrap();

@@ -8,7 +8,7 @@ use crate::under_test::gpu;
 macro_rules! tests {
     ($($program:ident)*) => {$(
         #[test]
-        #[ignore = "needs a GPU"]
+        #[ignore = "is not supported on the emulated device"]
         fn $program() {
             only_alone!();
             node_programs::$program(Fixture::of(gpu()));

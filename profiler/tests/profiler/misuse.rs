@@ -167,7 +167,7 @@ fn ranges_ended_in_wrong_order_are_kept() {
 fn a_file_in_no_folder_is_an_error() {
     only_alone!();
     let error = Profiler::to_file("/no such folder/trace.json.gz").unwrap_err().to_string();
-    assert!(error.contains("make the folder first"), "{error}");
+    assert!(error.contains("create the folder first"), "{error}");
     start().stop().unwrap();
 }
 

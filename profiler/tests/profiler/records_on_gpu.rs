@@ -68,7 +68,7 @@ fn check_program(trace: &Trace, line: u32) {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn cupti_makes_a_whole_trace() {
     only_alone!();
     let (_device, stream, _, spin) = fixture();
@@ -78,7 +78,7 @@ fn cupti_makes_a_whole_trace() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn later_recordings_are_whole_too() {
     only_alone!();
     let (_device, stream, _, spin) = fixture();
@@ -90,7 +90,7 @@ fn later_recordings_are_whole_too() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn a_million_launches_are_accounted_for() {
     only_alone!();
     let (_device, stream, empty, _) = fixture();
@@ -104,7 +104,7 @@ fn a_million_launches_are_accounted_for() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn hardware_is_sampled() {
     only_alone!();
     let (_device, stream, _, spin) = fixture();

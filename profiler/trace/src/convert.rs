@@ -53,7 +53,7 @@ pub fn convert(
 ) -> Result<Converted> {
     let (from, to) = (from.as_ref(), to.as_ref());
     if from.canonicalize().is_ok_and(|from| to.canonicalize().is_ok_and(|to| from == to)) {
-        let reason = "cannot be converted into itself; give another path to write to";
+        let reason = "cannot be converted into itself; give another output path";
         return Err(TraceError::of(Some(from), reason));
     }
     if format == FileFormat::Chrome {
@@ -149,7 +149,7 @@ fn read(from: &Path, counters: Option<&CounterReport>, sink: &mut dyn Sink) -> R
     if annotated.has_counters {
         return Ok(damage);
     }
-    let reason = "has no kernel of which the report has counters; give the report of the same program";
+    let reason = "has none of the kernels in the counter report; give the report of the same program";
     Err(TraceError::of(Some(from), reason))
 }
 

@@ -64,10 +64,10 @@ impl Stop {
     }
 
     pub(crate) fn cut_off(at: u64) -> Stop {
-        Stop::damaged(at, "it is cut off there")
+        Stop::damaged(at, "it is truncated there")
     }
 
     pub(crate) fn input(at: u64, error: io::Error) -> Stop {
-        Stop::damaged(at, format!("it cannot be read further ({error})"))
+        Stop::damaged(at, format!("reading failed ({error})"))
     }
 }

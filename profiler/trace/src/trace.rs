@@ -198,7 +198,7 @@ pub fn read_into(path: impl AsRef<Path>, sink: &mut dyn Sink) -> Result<Option<D
     let file = File::open(path).map_err(|error| {
         failure(match error.kind() {
             _ if path.is_dir() => FOLDER.to_owned(),
-            ErrorKind::NotFound => "is not there; give the path of a file that holds one".to_owned(),
+            ErrorKind::NotFound => "does not exist; give the path of a trace file".to_owned(),
             _ => format!("cannot be read: {error}"),
         })
     })?;
@@ -213,7 +213,7 @@ pub(crate) fn is_compressed(path: &Path) -> bool {
 }
 
 pub(crate) fn unwritable(path: &Path, error: &io::Error) -> Error {
-    not_written(path, &format!("{error}; give a path in a folder that can be written to"))
+    not_written(path, &format!("{error}; give a path in a writable folder"))
 }
 
 pub(crate) fn not_written(path: &Path, reason: &str) -> Error {
@@ -236,7 +236,9 @@ fn read_from(mut input: impl BufRead, sink: &mut dyn Sink) -> Result<Option<Dama
     let head = input.fill_buf().map_err(|error| format!("cannot be read: {error}"))?;
     let read = if Format::of(head) == Format::Compressed {
         let mut inner = Unpacked::new(input);
-        inner.fill_buf().map_err(|error| format!("cannot be unpacked: {error}; copy or write it again"))?;
+        inner
+            .fill_buf()
+            .map_err(|error| format!("cannot be decompressed: {error}; copy or write it again"))?;
         read_plain(inner, sink)?
     } else {
         read_plain(input, sink)?
@@ -245,7 +247,7 @@ fn read_from(mut input: impl BufRead, sink: &mut dyn Sink) -> Result<Option<Dama
     match read {
         Ok(_) if replaced == 0 => Ok(None),
         Ok(at) => {
-            let reason = format!("its texts are too many: {replaced} are replaced by `others`");
+            let reason = format!("the trace has too many strings: {replaced} were replaced by `others`");
             Ok(Some(Damage { at, reason }))
         }
         Err(Stop::Damaged(damage)) => Ok(Some(damage)),
@@ -298,8 +300,9 @@ impl<R: BufRead> Unpacked<R> {
 impl<R: BufRead> BufRead for Unpacked<R> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.bytes > ANY_LENGTH && self.bytes / MAX_RATIO > self.inner.get_ref().get_ref().bytes {
-            let reason =
-                format!("it unpacks to more than {MAX_RATIO} times its size; unpack it and read that");
+            let reason = format!(
+                "it decompresses to more than {MAX_RATIO} times its size; decompress it and read the result"
+            );
             return Err(io::Error::other(reason));
         }
         self.inner.fill_buf()
@@ -341,7 +344,7 @@ impl<R: BufRead> BufRead for Counted<R> {
 }
 
 const NO_TRACE: &str =
-    "is not a trace: it does not start like JSON; use a file that this profiler or PyTorch wrote";
+    "is not a trace, because it does not start like JSON; use a file written by this profiler or by PyTorch";
 
 /// Format of a file, as determined by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

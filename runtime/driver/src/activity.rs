@@ -246,19 +246,19 @@ pub enum ActivityError {
     #[error("a profiler is already recording; stop it first")]
     Recording,
     /// Hardware counters are being read in this process, which would distort a recording.
-    #[error("hardware counters are read in this process, which a profiler excludes; end that first")]
+    #[error("this process reads hardware counters, which excludes a profiler; stop the counters first")]
     Counting,
     /// The driver does not support recording.
-    #[error("this driver records nothing")]
+    #[error("this driver does not support recording")]
     Unsupported,
     /// The process was forked from one that uses the devices.
     #[error(
-        "this process was forked from one that uses CUDA, which does not work here; start the profiler in the process that \
-         opened the devices, or open them after the fork"
+        "this process was forked from a process that uses CUDA and cannot use CUDA itself; start the profiler in the \
+         process that opened the devices, or open them after the fork"
     )]
     Forked,
     /// [`ActivityOptions::memory`] is too small for a single buffer.
-    #[error("{bytes} bytes of memory for records are too few; allow at least {minimum}")]
+    #[error("{bytes} bytes of memory for records are not enough; allow at least {minimum} bytes")]
     TooLittleMemory {
         /// The specified number of bytes.
         bytes: usize,
@@ -267,8 +267,8 @@ pub enum ActivityError {
     },
     /// CUPTI, NVIDIA's profiling library, was not found or cannot be loaded.
     #[error(
-        "no CUPTI: it was searched as {searched}{}; run `pip install '{package}'` in the active Python environment, or set \
-         WARPSMITH_LIBRARY_PATH to the folder that has it",
+        "CUPTI was not found: searched for {searched}{}; run `pip install '{package}'` in the active Python \
+         environment, or set WARPSMITH_LIBRARY_PATH to the folder that contains it",
         because(reason)
     )]
     NoCupti {
@@ -281,8 +281,8 @@ pub enum ActivityError {
     },
     /// Another profiler in the process uses CUPTI.
     #[error(
-        "CUPTI is in use by {by}, and one profiler at a time can use it; run the program without Nsight Systems (nsys), Nsight \
-         Compute (ncu), cuda-gdb and compute-sanitizer, stop other profilers of the process"
+        "CUPTI is in use by {by}, and only one profiler can use it at a time; run the program without Nsight Systems \
+         (nsys), Nsight Compute (ncu), cuda-gdb and compute-sanitizer, and stop other profilers in the process"
     )]
     CuptiInUse {
         /// The tool that uses CUPTI, if known.
@@ -300,8 +300,8 @@ pub enum ActivityError {
     },
     /// CUPTI cannot be started, for example because it is newer than the driver.
     #[error(
-        "{version} does not start with an NVIDIA driver for CUDA {driver}, which must not be the older one; run `pip install \
-         '{package}'`, or update the driver"
+        "{version} requires an NVIDIA driver for the same or a newer CUDA version, but the driver is for CUDA \
+         {driver}; run `pip install '{package}'`, or update the driver"
     )]
     CuptiTooNew {
         /// Version of the library.
@@ -313,8 +313,8 @@ pub enum ActivityError {
     },
     /// The system does not permit this user to profile.
     #[error(
-        "{call} is not permitted: {text}; load the NVIDIA module with NVreg_RestrictProfilingToAdminUsers=0, or run with \
-         CAP_SYS_ADMIN (a container gets both from its host alone)"
+        "{call} is not permitted: {text}; load the NVIDIA module with NVreg_RestrictProfilingToAdminUsers=0, or run \
+         with CAP_SYS_ADMIN (for a container, set either on the host)"
     )]
     NotPermitted {
         /// CUPTI function that failed.

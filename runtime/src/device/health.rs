@@ -286,7 +286,7 @@ impl Health {
     /// Logs an error that occurred in a drop, and stores it if it is the first.
     pub(crate) fn record_drop(&self, result: Result<()>) {
         if let Err(error) = result {
-            tracing::error!(%error, "something that was dropped could not be released");
+            tracing::error!(%error, "a resource that was dropped could not be released");
             self.dropped.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         }
     }

@@ -7,12 +7,10 @@ pub enum Source {
     Given,
     /// The configuration was chosen from the properties of the device and the kernel.
     Heuristic,
-    /// The configuration was the fastest one measured by another process or a tuner, and was read from the store.
+    /// The configuration was the fastest one that a tuner measured, and was read from the store.
     Tuned,
-    /// The configuration was the fastest one measured in this process.
-    Measured,
 }
 
 impl Source {
-    pub(crate) const ALL: [Source; 4] = [Source::Given, Source::Heuristic, Source::Tuned, Source::Measured];
+    pub(crate) const ALL: [Source; 3] = [Source::Given, Source::Heuristic, Source::Tuned];
 }

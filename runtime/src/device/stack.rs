@@ -44,9 +44,9 @@ impl Stack {
         let kernels = self.kernels();
         let Some(kernel) = suspects.find(|suspect| kernels.contains(suspect)) else { return String::new() };
         format!(
-            "; the likely cause is that a thread of `{kernel}`, whose stack is not known when it is compiled, used more \
-             than the stack limit of {} bytes: declare what it needs with `#[kernel(stack = BYTES)]`, or raise the limit \
-             with `Device::set_stack_limit`",
+            "; a thread of `{kernel}`, whose stack size is unknown at compile time, probably exceeded the stack \
+             limit of {} bytes: declare the size with `#[kernel(stack = BYTES)]`, or raise the limit with \
+             `Device::set_stack_limit`",
             self.limit.load(Ordering::Relaxed)
         )
     }

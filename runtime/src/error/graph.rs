@@ -9,7 +9,10 @@ use super::Error;
 pub enum GraphError {
     /// An operation that must wait for work was called during a capture. Captured work does not run, so the wait would
     /// never end.
-    #[error("a capture is active on the device; do this before it begins or after it ends")]
+    #[error(
+        "the call is not allowed while a capture is active on the device; make it before the capture starts or after \
+         it ends"
+    )]
     CaptureUnderway,
 
     /// A call that cannot become part of a graph was made on a stream that is being captured. The capture continues.
@@ -24,8 +27,8 @@ pub enum GraphError {
     /// A call would have to run after captured work on the same buffer, or before captured work that reads it. This is
     /// impossible, because captured work runs only when its graph is launched. The capture continues.
     #[error(
-        "{call}: the buffer of {bytes} bytes is used by work that is being captured, which runs only when the graph is \
-         launched; call it before the capture begins, after it ends, or on a stream of the capture"
+        "{call}: the buffer of {bytes} bytes is used by captured work, which runs only when the graph is launched; \
+         make the call before the capture starts, after it ends, or on a stream that takes part in the capture"
     )]
     UsedInCapture {
         /// The call.
@@ -67,13 +70,13 @@ pub enum GraphError {
     SharedStream,
 
     /// An object that belongs to a capture was used after the capture had ended.
-    #[error("the capture has ended; what was recorded in it can only be waited for within it")]
+    #[error("the capture has ended; an event recorded in a capture can be awaited only in that capture")]
     CaptureEnded,
 
     /// A stream that is being captured was told to wait for an event or stream outside the capture.
     #[error(
-        "a stream that is being captured cannot wait for work outside its capture ({what} elsewhere); \
-         wait before the capture begins, or let the other stream take part by waiting for this one first"
+        "a stream that is being captured cannot wait for work outside its capture ({what} elsewhere); wait before \
+         the capture starts, or let the other stream take part by waiting for this one first"
     )]
     OutsideCapture {
         /// The event or stream outside the capture.
@@ -140,7 +143,7 @@ pub enum GraphError {
 
     /// A launch without threads cannot be added to a graph.
     #[error(
-        "kernel `{kernel}`: a launch of no threads cannot be a node; leave it out, or use `Graph::add_empty`"
+        "kernel `{kernel}`: a launch without threads cannot be a node; omit it, or use `Graph::add_empty`"
     )]
     EmptyLaunch {
         /// The symbol of the kernel instance.

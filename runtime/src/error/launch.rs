@@ -49,8 +49,8 @@ pub enum LaunchError {
 
     /// A block that differs from the block that the kernel requires.
     #[error(
-        "kernel `{kernel}` requires blocks of {} threads, and the launch has {}; leave the block to the kernel, as \
-         `Launch::cover((width, height))` does",
+        "kernel `{kernel}` requires blocks of {} threads, but the launch has {}; let the kernel determine the block, \
+         as `Launch::cover((width, height))` does",
         sides(required), found.as_ref().map_or("a line of them".to_owned(), |block| format!("blocks of {}", sides(block)))
     )]
     RequiredBlock {
@@ -64,7 +64,8 @@ pub enum LaunchError {
 
     /// A cluster that differs from the cluster that the kernel requires.
     #[error(
-        "kernel `{kernel}` requires clusters of {} blocks, and the launch has {}; leave out `cluster`, or use the kernel's",
+        "kernel `{kernel}` requires clusters of {} blocks, but the launch has {}; omit `cluster`, or use the \
+         kernel's",
         sides(required),
         sides(found)
     )]
@@ -103,7 +104,8 @@ pub enum LaunchError {
 
     /// A launch with more than 2^32 threads along one dimension of a 2-D or 3-D view.
     #[error(
-        "kernel `{kernel}`: grid {} of blocks {} has more than 2^32 threads along a side; launch fewer threads and let them loop",
+        "kernel `{kernel}`: grid {} of blocks {} has more than 2^32 threads in one dimension; launch fewer threads \
+         and let them loop",
         sides(grid),
         sides(block)
     )]
@@ -118,7 +120,7 @@ pub enum LaunchError {
 
     /// An extent with a side that is too long to be covered.
     #[error(
-        "kernel `{kernel}`: a side to cover is 2^32 - 1 or longer; cover a part, or use `Launch::linear`"
+        "kernel `{kernel}`: a dimension to cover has 2^32 - 1 or more elements; cover a part, or use `Launch::linear`"
     )]
     ExtentTooLarge {
         /// The instance's symbol.
@@ -164,7 +166,10 @@ pub enum LaunchError {
     },
 
     /// A raw launch with too many or too few arguments.
-    #[error("kernel `{kernel}` takes {expected} kernel parameters, got {got}")]
+    #[error(
+        "kernel `{kernel}` takes {expected} kernel parameters, but the launch passes {got}; pass one argument per \
+         parameter"
+    )]
     ArgumentCount {
         /// The instance's symbol.
         kernel: String,
@@ -176,7 +181,8 @@ pub enum LaunchError {
 
     /// A cluster launch on a device that does not support clusters.
     #[error(
-        "kernel `{kernel}`: {device} has no clusters (compute capability {}.{}, they need 9.0); launch it without `cluster`",
+        "kernel `{kernel}`: {device} has compute capability {}.{}, but clusters require 9.0; launch without \
+         `cluster`",
         capability.0, capability.1
     )]
     NoClusters {
@@ -190,8 +196,8 @@ pub enum LaunchError {
 
     /// A cluster that does not fit on the device.
     #[error(
-        "kernel `{kernel}`: a cluster of {cluster:?} has {} blocks, and with this block and shared memory at most {limit} \
-         fit; use a smaller cluster, smaller blocks or less shared memory",
+        "kernel `{kernel}`: the cluster {cluster:?} has {} blocks, but at most {limit} fit with this block size and \
+         shared memory; use a smaller cluster, smaller blocks or less shared memory",
         cluster.iter().map(|size| u64::from(*size)).fold(1, u64::saturating_mul)
     )]
     ClusterTooLarge {
@@ -231,7 +237,8 @@ pub enum LaunchError {
 
     /// A cooperative launch on a device that does not support it.
     #[error(
-        "kernel `{kernel}`: {device} cannot keep all blocks of a grid on the device at once; its blocks must not wait for each other"
+        "kernel `{kernel}`: {device} does not support cooperative launches; use a kernel whose blocks do not wait \
+         for each other"
     )]
     NoCooperativeLaunch {
         /// The instance's symbol.
@@ -268,7 +275,10 @@ pub enum LaunchError {
     },
 
     /// An unchecked argument whose size differs from the size of its parameter.
-    #[error("kernel `{kernel}`: argument {argument} has {got} bytes, and the parameter has {expected}")]
+    #[error(
+        "kernel `{kernel}`: argument {argument} has {got} bytes, but the parameter has {expected}; pass a value of \
+         the parameter's type"
+    )]
     ArgumentSize {
         /// The instance's symbol.
         kernel: String,
@@ -345,14 +355,14 @@ pub(super) fn launched(launches: &[RecentLaunch]) -> String {
         [one] => format!("; it was launched {one}"),
         several => {
             let (older, last) = several.split_at(several.len().saturating_sub(DESCRIBED));
-            let mut text = "; it can have been ".to_owned();
+            let mut text = "; the failed launch is one of: ".to_owned();
             for (index, launch) in last.iter().rev().enumerate() {
                 let separator = if index == 0 { "" } else { "; " };
                 text += &format!("{separator}`{}` {launch}", launch.kernel);
             }
             match older.len() {
                 0 => text,
-                more => text + &format!("; or one of {more} before"),
+                more => text + &format!("; or one of {more} earlier launches"),
             }
         }
     }
@@ -362,13 +372,13 @@ pub(super) fn launched(launches: &[RecentLaunch]) -> String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BlockLimit {
     /// The device's largest block.
-    #[error("the device's largest block")]
+    #[error("the device's maximum block size")]
     Device,
     /// The kernel's `launch_bounds`.
     #[error("the kernel's launch bounds")]
     LaunchBounds,
     /// The registers and other resources that the kernel uses.
-    #[error("the kernel's registers allow no more")]
+    #[error("the kernel's register usage")]
     Registers,
 }
 

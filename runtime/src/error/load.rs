@@ -29,7 +29,8 @@ pub enum LoadError {
 
     /// GPU code loaded on an emulated device.
     #[error(
-        "{code} needs a GPU, and {device} is emulated; load it on a CUDA device, or run a kernel written in Rust"
+        "{code} runs only on a GPU, but {device} is emulated; load it on a CUDA device, or run a kernel written in \
+         Rust"
     )]
     Emulated {
         /// The file, or `the code`.

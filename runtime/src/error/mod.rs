@@ -83,8 +83,8 @@ pub enum Error {
 
     /// Every suitable form of the image requires a newer driver.
     #[error(
-        "the NVIDIA driver is too old for the GPU image `{image}`: it needs PTX {}, the driver (CUDA {driver_version}) \
-         compiles up to PTX {}; update the driver, or build the image for an older one",
+        "the NVIDIA driver is too old for the GPU image `{image}`: the image needs PTX {}, but the driver (CUDA \
+         {driver_version}) supports up to PTX {}; update the driver, or build the image for an older PTX version",
         ptx_version(*needs), ptx_version(*has)
     )]
     DriverTooOld {
@@ -99,13 +99,13 @@ pub enum Error {
     },
 
     /// The program was built without the emulated device.
-    #[error(
-        "this program has no emulated device: it was built without the feature `emulated` of `warpsmith`, which is on by default"
-    )]
+    #[error("this program has no emulated device: build it with warpsmith's default feature `emulated`")]
     NotEmulated,
 
     /// The program was built without GPU code.
-    #[error("this program has no GPU code for `{image}`: {reason}; the emulated device `cpu` needs none")]
+    #[error(
+        "this program has no GPU code for `{image}`: {reason}; the emulated device `cpu` works without GPU code"
+    )]
     NoImage {
         /// The image's name.
         image: String,
@@ -115,9 +115,9 @@ pub enum Error {
 
     /// The image contains GPU code, but not for this device.
     #[error(
-        "the GPU image `{image}` has no code for {device} (compute capability {}.{}): it has {has}; \
-         add the architecture to the builder's `archs`; a program that was built for development on another machine has \
-         code for that one only: build it with --release, or with WARPSMITH_GPU_ARCHS=all",
+        "the GPU image `{image}` has no code for {device} (compute capability {}.{}): it has {has}. Add the \
+         architecture to the builder's `archs`, or, if another machine made this development build for its own GPUs, \
+         build with --release or WARPSMITH_GPU_ARCHS=all",
         capability.0, capability.1
     )]
     NoImageForDevice {
@@ -133,9 +133,8 @@ pub enum Error {
 
     /// The driver failed to link a kernel that launches kernels or sets conditions of a graph.
     #[error(
-        "kernel `{kernel}` launches kernels or sets a graph's conditions, and the driver (for CUDA {driver_version}) \
-         does not link it with NVIDIA's device runtime, libcudadevrt: {source_error}; a driver as new as the CUDA tools \
-         that the program was built with takes it"
+        "kernel `{kernel}` needs NVIDIA's device runtime (libcudadevrt), which the driver (CUDA {driver_version}) \
+         cannot link: {source_error}; use a driver at least as new as the CUDA tools that built the program"
     )]
     DeviceRuntimeRejected {
         /// The instance's symbol.
@@ -161,8 +160,8 @@ pub enum Error {
 
     /// The package, version or parameters that the image records for this kernel differ from the kernel type's.
     #[error(
-        "kernel `{kernel}` of {wanted} is not in the image of {image}, which has {holds}; load the image that is built \
-         from the kernel's crate, with the features that the program has"
+        "kernel `{kernel}` of {wanted} is not in the image of {image}, which has {holds}; load the image that was \
+         built from the kernel's crate with the program's features"
     )]
     KernelNotOfImage {
         /// The instance's symbol.
@@ -178,9 +177,9 @@ pub enum Error {
     /// The kernel type belongs to a different package with the same name as the image's package, and cargo linked that
     /// package into the program.
     #[error(
-        "the program was linked with kernel `{kernel}` of another package named {package} than the one that its GPU image was \
-         built from: cargo takes packages of the same name for each other where two projects share a target folder; give \
-         the packages different names, or each project a target folder; until then, `cargo clean -p {package}` before a build helps"
+        "the program and its GPU image contain kernel `{kernel}` from two different packages named {package}, which \
+         cargo confuses if projects share a target folder. Rename one package or use separate target folders; as a \
+         workaround, run `cargo clean -p {package}` before each build"
     )]
     KernelOfAnotherPackage {
         /// The instance's symbol.
@@ -222,7 +221,7 @@ pub enum Error {
     Stack(StackError),
 
     /// Two lengths that should be equal are not.
-    #[error("{operation}: {left} elements and {right} elements; the lengths must be equal")]
+    #[error("{operation}: the lengths are {left} and {right} elements; they must be equal")]
     LengthMismatch {
         /// The operation.
         operation: &'static str,
@@ -233,7 +232,7 @@ pub enum Error {
     },
 
     /// The extents do not form a 2-D or 3-D view of the elements.
-    #[error("{len} elements as a view of {extents}: {reason}")]
+    #[error("{len} elements cannot be viewed as {extents}: {reason}")]
     BadExtents {
         /// Width, height and depth.
         extents: String,
@@ -251,7 +250,7 @@ pub enum Error {
     },
 
     /// A list that must not be empty is empty.
-    #[error("{operation}: the list of {list} is empty; pass at least one")]
+    #[error("{operation}: the list of {list} is empty; pass at least one element")]
     EmptyList {
         /// The operation.
         operation: &'static str,
@@ -261,8 +260,8 @@ pub enum Error {
 
     /// The chunk lengths do not match the buffer or the number of streams.
     #[error(
-        "scatter: {chunks} chunk lengths of {total} elements in all, for {streams} streams and a source of {len} elements; \
-         pass a length for each stream, that add up to the source's"
+        "scatter: {chunks} chunk lengths with a sum of {total} elements were passed for {streams} streams and a \
+         source of {len} elements; pass one length per stream, with the length of the source as their sum"
     )]
     BadChunks {
         /// Number of chunk lengths.
@@ -277,7 +276,7 @@ pub enum Error {
 
     /// Two row counts or row lengths that should be equal are not.
     #[error(
-        "{operation}: {} rows of {} elements and {} rows of {} elements; both must be equal",
+        "{operation}: the shapes are {} rows of {} elements and {} rows of {} elements; they must be equal",
         left.0, left.1, right.0, right.1
     )]
     ShapeMismatch {
@@ -290,7 +289,7 @@ pub enum Error {
     },
 
     /// An object was used with a device other than its own.
-    #[error("{operation}: {what} is on {found}, {beside} is on {expected}; {remedy}")]
+    #[error("{operation}: {what} is on {found}, but {beside} is on {expected}; {remedy}")]
     DifferentDevices {
         /// The operation.
         operation: String,
@@ -307,7 +306,7 @@ pub enum Error {
     },
 
     /// The elements would occupy more bytes than can be addressed.
-    #[error("{elements} elements of {element_bytes} bytes are more than can be addressed")]
+    #[error("{elements} elements of {element_bytes} bytes exceed the address space")]
     TooManyElements {
         /// Number of requested elements.
         elements: usize,
@@ -331,7 +330,7 @@ pub enum Error {
     },
 
     /// The address cannot be wrapped in a buffer.
-    #[error("cannot make a buffer of {device} from {bytes} bytes at {address:#x}: {reason}")]
+    #[error("cannot create a buffer of {device} from {bytes} bytes at {address:#x}: {reason}")]
     BadAddress {
         /// The device.
         device: DeviceId,
@@ -348,7 +347,7 @@ pub enum Error {
     OutOfMemory(Box<OutOfMemory>),
 
     /// More memory was requested than any device has.
-    #[error("asked for {} of memory, more than any device has; the maximum is {}", Bytes(*bytes), Bytes(*largest))]
+    #[error("an allocation of {} exceeds the maximum of {}", Bytes(*bytes), Bytes(*largest))]
     AllocationTooLarge {
         /// Requested size, in bytes.
         bytes: u64,
@@ -377,7 +376,8 @@ pub enum Error {
     /// Work that already uses scratch memory of a stream requested more scratch memory of that stream, for this
     /// purpose.
     #[error(
-        "`{0}` needs scratch memory of a stream while the calling work has it; enqueue them one after the other"
+        "`{0}` needs the stream's scratch memory, which the calling operation already uses; enqueue one operation \
+         after the other"
     )]
     ScratchInUse(&'static str),
 
@@ -387,7 +387,8 @@ pub enum Error {
 
     /// The driver rejected an allocation because a thread is capturing a graph.
     #[error(
-        "no memory while another thread captures a graph in a mode that forbids it; allocate before the capture, or capture in the relaxed or thread-local mode ({source_error})"
+        "memory cannot be allocated while another thread captures a graph in global mode; allocate before the \
+         capture, or capture in the relaxed or thread-local mode ({source_error})"
     )]
     CaptureForbidsAllocation {
         /// The driver's error.
@@ -396,14 +397,14 @@ pub enum Error {
 
     /// The option `expandable_segments` was set for a device that does not support mapping physical memory into
     /// reserved addresses.
-    #[error("{device} cannot map memory behind reserved addresses; set `expandable_segments:False`")]
+    #[error("{device} does not support virtual memory management; set `expandable_segments:False`")]
     NoExpandableSegments {
         /// The device.
         device: DeviceId,
     },
 
     /// The two devices have no peer access.
-    #[error("{peer} cannot reach the memory of {device}; copy through the host")]
+    #[error("{peer} cannot access the memory of {device}; copy through the host")]
     NoPeerAccess {
         /// The device that owns the memory.
         device: DeviceId,
@@ -412,7 +413,7 @@ pub enum Error {
     },
 
     /// The value of an allocator option is invalid.
-    #[error("allocator option `{option}`: bad value `{value}`: {reason}")]
+    #[error("allocator option `{option}`: invalid value `{value}`: {reason}")]
     AllocatorOption {
         /// The option's name.
         option: String,
@@ -431,13 +432,14 @@ pub enum Error {
         known: String,
     },
 
-    /// A memory snapshot could not be written or read.
+    /// A memory snapshot could not be written.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
 
     /// The limit on page-locked host memory was reached.
     #[error(
-        "out of page-locked host memory for {device}: asked for {} ({asked} bytes), {} are held, {} of them unused{}",
+        "out of page-locked host memory for {device}: requested {} ({asked} bytes), {} are allocated, {} are \
+         unused{}",
         Bytes(*asked), Bytes(*held), Bytes(*cached), pinned_advice(*limit)
     )]
     PinnedOutOfMemory {
@@ -527,7 +529,8 @@ pub enum Error {
 
     /// An earlier fault made the device's context unusable, so all further work on the device fails.
     #[error(
-        "{device} is lost since an earlier fault ({cause}); drop every buffer, stream and handle of it, then open it again"
+        "{device} was lost because of an earlier fault ({cause}); drop all of its buffers, streams and handles, then \
+         open it again"
     )]
     DeviceLost {
         /// The device.
@@ -573,12 +576,13 @@ pub enum Error {
 
     /// An [`Observer`](crate::extension::Observer) used a device in a callback.
     #[error(
-        "an observer used a device during its call, in which locks of the runtime may be held; send the data to another thread"
+        "an observer used a device in its callback, during which the runtime may hold locks; send the data to \
+         another thread"
     )]
     InObserver,
 
     /// An event was used with a stream or device other than its own.
-    #[error("the event belongs to {event}, the stream is on {stream}; record a new event for that device")]
+    #[error("the event belongs to {event}, but the stream is on {stream}; record a new event on that device")]
     EventOfOtherDevice {
         /// The event's device.
         event: DeviceId,

@@ -49,23 +49,23 @@ impl OutOfMemory {
         if self.capturing {
             "run the work once before capturing it, so that its memory is in the pool"
         } else if over_limit && self.limit.is_some_and(|limit| self.segment > limit) {
-            "ask for less, or allow more with a larger memory fraction"
+            "allocate less, or raise the limit with a larger memory fraction"
         } else if self.segment > self.total {
-            "ask for less than the device has"
+            "allocate less than the device's memory"
         } else if self.pending >= self.segment {
-            "wait for the streams that use the freed blocks"
+            "wait for the streams that still use the freed blocks"
         } else if self.cached_in_private_pools >= self.segment {
-            "empty or release the private pools, or let them lend with `use_on_oom`"
+            "empty or release the private pools, or allow their use with `use_on_oom`"
         } else if self.cached + self.cached_by_other_streams >= self.segment && !self.expandable {
-            "the free memory is in pieces: `expandable_segments:True` avoids that (WARPSMITH_ALLOC_CONF)"
+            "the free memory is fragmented: set `expandable_segments:True` (WARPSMITH_ALLOC_CONF)"
         } else if self.cached_by_other_streams >= self.segment {
-            "use fewer streams, or let them share with `cross_stream_reuse:True` (WARPSMITH_ALLOC_CONF)"
+            "use fewer streams, or let them share memory with `cross_stream_reuse:True` (WARPSMITH_ALLOC_CONF)"
         } else if over_limit {
-            "free buffers first, or allow more with a larger memory fraction"
+            "free buffers first, or raise the limit with a larger memory fraction"
         } else if others >= self.segment {
             "end other processes on the device, or use another device"
         } else {
-            "free buffers first, or work in smaller parts"
+            "free buffers first, or process the data in smaller parts"
         }
     }
 }
@@ -73,7 +73,7 @@ impl OutOfMemory {
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { device, asked, segment, free, total, reserved, allocated, .. } = self;
-        write!(f, "out of memory on {device}: asked for {}", Bytes(*asked))?;
+        write!(f, "out of memory on {device}: requested {}", Bytes(*asked))?;
         if segment > asked {
             write!(f, " (a segment of {})", Bytes(*segment))?;
         }

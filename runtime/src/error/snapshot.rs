@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-/// A memory snapshot that could not be written or read.
+/// A memory snapshot that could not be written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the memory snapshot {}{reason}", path.as_ref().map_or_else(String::new, |path| format!("{} ", path.display())))]
+#[error("the memory snapshot {} cannot be written: {reason}; give a path in a writable folder", path.display())]
 #[non_exhaustive]
 pub struct SnapshotError {
-    /// The file; `None` for a snapshot in memory.
-    pub path: Option<PathBuf>,
-    /// The cause, and the remedy.
+    /// The file.
+    pub path: PathBuf,
+    /// The cause.
     pub reason: String,
 }

@@ -22,8 +22,8 @@ pub enum StackError {
 
     /// The limit cannot be changed while a graph is being captured.
     #[error(
-        "the stack limit of {device} cannot be set to {bytes} bytes while a stream is being captured; look the kernel up \
-         before the capture begins, or call `Device::set_stack_limit` there"
+        "the stack limit of {device} cannot be set to {bytes} bytes while a stream is being captured; look the \
+         kernel up or call `Device::set_stack_limit` before the capture starts"
     )]
     Capturing {
         /// The device.
@@ -34,8 +34,9 @@ pub enum StackError {
 
     /// A kernel was launched that needs more stack than the limit.
     #[error(
-        "kernel `{kernel}` needs {needs} bytes of stack per thread, and the stack limit of {device} was set to {limit}; \
-         raise it with `Device::set_stack_limit`, or declare the required size with `#[kernel(stack = BYTES)]`"
+        "kernel `{kernel}` needs {needs} bytes of stack per thread, but the stack limit of {device} was set to \
+         {limit} bytes; raise it with `Device::set_stack_limit`, or declare the required size with `#[kernel(stack = \
+         BYTES)]`"
     )]
     TooLow {
         /// The instance's symbol.

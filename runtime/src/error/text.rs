@@ -28,7 +28,8 @@ pub(super) fn pinned_advice(limit: Option<u64>) -> String {
             Bytes(limit)
         ),
         None => {
-            "; drop pinned buffers first, lock smaller pieces, or copy with `copy_from_host`, which needs none"
+            "; drop pinned buffers first, lock smaller pieces, or copy with `copy_from_host`, which needs no pinned \
+             memory"
                 .to_owned()
         }
     }
@@ -36,9 +37,10 @@ pub(super) fn pinned_advice(limit: Option<u64>) -> String {
 
 pub(super) fn checked_advice(device: DeviceId) -> &'static str {
     if device.is_emulated() {
-        "run the program or its test under `warpsmith check`, for example `warpsmith check test NAME`"
+        "run the program or its test with `warpsmith check`, for example `warpsmith check test NAME`"
     } else {
-        "the emulated device checks them: open it with `Device::emulated`, and run the test with `warpsmith check test NAME`"
+        "only the emulated device checks kernels: open it with `Device::emulated`, and run the test with `warpsmith \
+         check test NAME`"
     }
 }
 

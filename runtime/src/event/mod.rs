@@ -228,18 +228,18 @@ impl Event {
         let both = |holds: fn(&Event) -> bool| holds(self) && holds(earlier);
         let why = |text| Err(Error::NoElapsedTime(text));
         if !self.device.ptr_eq(&earlier.device) {
-            return why("the events are of different devices; record both on one");
+            return why("the events belong to different devices; record both on the same device");
         }
         if !both(|event| event.is_timed) {
             return why(
-                "an event takes no time; make it with `Event::timed` or `Stream::record_timed_event`",
+                "an event was created without timing; create it with `Event::timed` or `Stream::record_timed_event`",
             );
         }
         if !both(|event| event.last().is_some()) {
             return why("an event was not recorded; record both first");
         }
         if !earlier.query()? || !self.query()? {
-            return why("an event was not reached yet; synchronize first");
+            return why("an event has not completed yet; synchronize first");
         }
         self.device.call(|driver, context| driver.event_elapsed(context, earlier.handle, self.handle))
     }
@@ -260,7 +260,8 @@ impl Record {
             Record::Own(_) => Ok(()),
             Record::Captured(..) => Err(Error::Graph(GraphError::NotCapturable {
                 call,
-                instead: "the event was recorded in a capture, which does not run; record it on a stream that runs",
+                instead: "the event was recorded in a capture, which does not run work; record it on a stream that \
+                          is not being captured",
             })),
         }
     }

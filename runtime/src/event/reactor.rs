@@ -7,7 +7,7 @@
 //! while no future is registered. Host functions of the driver would require no queries, but each one stops its stream
 //! for some microseconds, and the driver does not call host functions after a fault.
 //!
-//! Waking a thread takes longer than the driver's own wait. If a stream's work was awaited before, its future is
+//! Waking a thread takes longer than the driver's own wait. If work on the stream was awaited before, the future is
 //! therefore woken shortly before the work is likely to finish ([`Lengths`](crate::stream::lengths::Lengths)). The
 //! future then requests to be polled again until the work is done or has taken longer than predicted.
 //!
@@ -158,7 +158,8 @@ fn reactor() -> &'static Reactor {
                 let new: &'static Reactor = unsafe { &*new };
                 let thread = std::thread::Builder::new().name("warpsmith-await".to_owned());
                 if let Err(error) = thread.spawn(|| new.run()) {
-                    tracing::warn!(%error, "the system has no thread to wake futures: executors poll them all the time");
+                    tracing::warn!(%error, "the thread that wakes futures could not be started: executors poll the \
+                                            futures continuously");
                     new.is_broken.store(true, Ordering::Release);
                     let waiting = std::mem::take(&mut new.lock().waiting);
                     waiting.into_values().for_each(wake);

@@ -74,7 +74,7 @@ impl SharedEvent {
     #[track_caller]
     pub fn record(&self, stream: &Stream) -> Result<()> {
         let _site = site();
-        self.check(stream, "recording an event of several processes")?;
+        self.check(stream, "recording an interprocess event")?;
         let handle = stream.handle();
         stream.call(|driver, context| driver.event_record(context, self.handle, handle))
     }
@@ -87,7 +87,7 @@ impl SharedEvent {
     #[track_caller]
     pub fn wait_on(&self, stream: &Stream) -> Result<()> {
         let _site = site();
-        self.check(stream, "waiting for an event of several processes")?;
+        self.check(stream, "waiting for an interprocess event")?;
         let handle = stream.handle();
         stream.call(|driver, context| driver.stream_wait_event(context, handle, self.handle))
     }
@@ -97,7 +97,7 @@ impl SharedEvent {
             let (event, stream) = (self.device.id(), stream.device().id());
             return Err(crate::Error::EventOfOtherDevice { event, stream });
         }
-        stream.check_not_capturing(what, "do it before the capture begins or after it ends")
+        stream.check_not_capturing(what, "make the call before the capture starts or after it ends")
     }
 
     /// Returns true if the stream on which the event was last recorded has reached that recording. An event that was

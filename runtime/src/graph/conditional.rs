@@ -120,7 +120,7 @@ impl Graph {
             return Err(GraphError::NodeOfOtherGraph.into());
         }
         for body in bodies {
-            self.check_device(&body.device, "a conditional part", "make it on that device")?;
+            self.check_device(&body.device, "a conditional part", "create it on that device")?;
             body.content.check()?;
         }
         // The content is recorded before the driver adds nodes, so that it is kept alive even if a call below fails.

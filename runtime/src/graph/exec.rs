@@ -200,7 +200,7 @@ impl GraphExec {
         let _site = site();
         let what = || ("uploading a graph".to_owned(), "the graph".to_owned());
         stream.check_home(self.device(), what, ON_ITS_DEVICE)?;
-        stream.check_not_capturing("GraphExec::upload", "call it when the capture has ended")?;
+        stream.check_not_capturing("GraphExec::upload", "call it after the capture has ended")?;
         let state = self.inner().state();
         let (exec, handle) = (self.inner().handle, stream.handle());
         stream.call(|driver, context| driver.graph_upload(context, exec, handle))?;

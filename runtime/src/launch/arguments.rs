@@ -181,8 +181,9 @@ fn elsewhere(argument: usize, found: &Device, expected: &Device, kernel: &'stati
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be passed for a kernel parameter `{M}`",
     label = "not an argument for `{M}`",
-    note = "`Optional<M>` is an `Option` of a slice or view, and takes `Some(&buffer)` or `None::<&DeviceBuffer<T>>`",
-    note = "`Shared<T>` is a `Shared<[T]>`, and takes its length, `SharedLen(elements)`"
+    note = "`Optional<M>` stands for an `Option` of a slice or view, and takes `Some(&buffer)` or \
+            `None::<&DeviceBuffer<T>>`",
+    note = "`Shared<T>` stands for a `Shared<[T]>`, and takes its length, `SharedLen(elements)`"
 )]
 pub unsafe trait Argument<M> {
     /// Adds the argument to the list.
@@ -238,7 +239,7 @@ parameters! {
     /// Argument for a parameter `&[Atomic<T>]`.
     #[diagnostic::on_unimplemented(
         message = "`{Self}` cannot be passed for a kernel parameter `&[Atomic<{T}>]`",
-        label = "all threads change it: the kernel takes a `&mut DeviceBuffer<{T}>`, or a part of one"
+        label = "all threads can write the buffer: the kernel takes a `&mut DeviceBuffer<{T}>`, or a part of one"
     )]
     AtomicArgument: AtomicSlice;
 
@@ -273,14 +274,16 @@ parameters! {
     /// Argument for a parameter `Slice2<Atomic<T>>`.
     #[diagnostic::on_unimplemented(
         message = "`{Self}` cannot be passed for a kernel parameter `Slice2<Atomic<{T}>>`",
-        label = "all threads change it: the kernel takes `buffer.as_2d_mut(rows, columns)?` of a buffer of `{T}`"
+        label = "all threads can write the buffer: the kernel takes `buffer.as_2d_mut(rows, columns)?` of a buffer \
+                 of `{T}`"
     )]
     Atomic2Argument: AtomicSlice2;
 
     /// Argument for a parameter `Slice3<Atomic<T>>`.
     #[diagnostic::on_unimplemented(
         message = "`{Self}` cannot be passed for a kernel parameter `Slice3<Atomic<{T}>>`",
-        label = "all threads change it: the kernel takes `buffer.as_3d_mut(planes, rows, columns)?` of a buffer of `{T}`"
+        label = "all threads can write the buffer: the kernel takes `buffer.as_3d_mut(planes, rows, columns)?` of a \
+                 buffer of `{T}`"
     )]
     Atomic3Argument: AtomicSlice3;
 
@@ -437,10 +440,10 @@ unsafe impl<M: PointerAndExtent, A: Argument<M>> Argument<Optional<M>> for Optio
 ///
 /// The requirements of [`Argument`] apply to each element, in order.
 #[diagnostic::on_unimplemented(
-    message = "the kernel has another number of parameters",
+    message = "the kernel has a different number of parameters",
     label = "expected a tuple with one argument for each parameter of the kernel",
-    note = "the parameters, by their kinds: `{P}`; an array of fixed length in shared memory is none of them",
-    note = "a kernel with one parameter takes a tuple of one: `(&x,)`"
+    note = "the kinds of the parameters are `{P}`; a shared array of fixed length takes no argument",
+    note = "a kernel with one parameter takes a one-element tuple: `(&x,)`"
 )]
 pub unsafe trait Arguments<P> {
     /// Adds all arguments to the list.
@@ -452,7 +455,7 @@ macro_rules! arguments {
         // SAFETY: each argument is added once, in order.
         unsafe impl<$($argument: Argument<$marker>, $marker),*> Arguments<($($marker,)*)> for ($($argument,)*) {
             #[inline(always)]
-            #[allow(unused_variables, reason = "there are no arguments in the empty tuple")]
+            #[allow(unused_variables, reason = "the empty tuple has no arguments")]
             fn add_all<'a>(&'a self, list: &mut ArgumentList<'a>) {
                 $(
                     self.$index.add(list);

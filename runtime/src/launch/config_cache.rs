@@ -111,9 +111,9 @@ mod tests {
             cache.get(launch, generation, &mut found).then_some(found)
         };
         assert!(get(&launch, 0).is_none());
-        cache.put(&launch, 0, &Resolved { config, source: Source::Measured });
+        cache.put(&launch, 0, &Resolved { config, source: Source::Tuned });
         let found = get(&launch, 0).unwrap();
-        assert_eq!((found.config, found.source), (config, Source::Measured));
+        assert_eq!((found.config, found.source), (config, Source::Tuned));
         assert!(get(&launch, 1).is_none(), "of another generation");
         let others = [
             Launch::auto(1 << 40),

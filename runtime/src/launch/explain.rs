@@ -91,9 +91,8 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Source::Given => "given",
-            Source::Heuristic => "chosen from the properties of device and kernel",
-            Source::Tuned => "the fastest of an earlier measurement, from the store",
-            Source::Measured => "the fastest of the adaptive launcher's measurement",
+            Source::Heuristic => "chosen from the properties of the device and the kernel",
+            Source::Tuned => "the fastest in an earlier measurement, from the launch store",
         })
     }
 }

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use gpu_spec::{Kernel, KernelSpec, SafeKernel};
 
-use super::adaptive::{self, Launches, Measurement};
 use super::arguments::{ArgumentList, Arguments, Uses};
 use super::config_cache::ConfigCache;
 use super::limits::{Limits, Line};
@@ -181,7 +180,7 @@ impl Function {
         unsafe { self.check_arguments(stream, extent, args, &mut uses) }?;
         let Some(config) = config else { return Ok(()) };
         // SAFETY: guaranteed by the caller.
-        unsafe { self.enqueue(stream, (config, source), args, uses.iter(), None) }
+        unsafe { self.enqueue(stream, (config, source), args, uses.iter()) }
     }
 
     pub(super) fn check_argument_count(&self, got: usize) -> Result<()> {
@@ -270,7 +269,6 @@ impl Function {
         (config, source): (&LaunchConfig, Source),
         args: &[*const c_void],
         uses: impl Iterator<Item = &'p BufferUse<'a>> + Clone,
-        measurement: Option<Measurement>,
     ) -> Result<()> {
         self.check_stack()?;
         let spec = self.spec();
@@ -281,12 +279,7 @@ impl Function {
         });
         let enqueued = storage::enqueue(uses, stream, Kind::Launch, |driver, context| {
             // SAFETY: guaranteed by the caller.
-            let launch =
-                || unsafe { driver.launch(context, self.inner.handle, config, args, stream.handle()) };
-            match measurement {
-                Some(measurement) => measurement.around(stream, || Ok(launch()?)),
-                None => Ok(launch()?),
-            }
+            unsafe { driver.launch(context, self.inner.handle, config, args, stream.handle()) }
         });
         watch.ended(enqueued.is_ok());
         drop(watch);
@@ -386,25 +379,16 @@ impl Function {
         if let Some(config) = launch.in_line(self.line()) {
             // SAFETY: the configuration is within the limits, and its shared memory does not require an opt-in. The
             // rest is guaranteed by the caller.
-            return unsafe { self.enqueue(stream, (&config, Source::Given), args, uses.iter(), None) };
+            return unsafe { self.enqueue(stream, (&config, Source::Given), args, uses.iter()) };
         }
         let mut resolved = Resolved::BLANK;
         if !launch.resolve_into(self, &mut resolved)? {
             return Ok(());
         }
-        if launch.is_open() && self.device.part::<Launches>().is_adaptive() {
-            self.device.check_process()?;
-            let (config, measurement) = adaptive::choose(self, stream, launch, resolved);
-            // SAFETY: every candidate was checked, and none requires a higher shared memory limit. The rest is
-            // guaranteed by the caller.
-            return unsafe {
-                self.enqueue(stream, (&config, Source::Measured), args, uses.iter(), measurement)
-            };
-        }
         let Resolved { config, source } = &resolved;
         self.allow(config)?;
         // SAFETY: the configuration was checked and allowed; the rest is guaranteed by the caller.
-        unsafe { self.enqueue(stream, (config, *source), args, uses.iter(), None) }
+        unsafe { self.enqueue(stream, (config, *source), args, uses.iter()) }
     }
 
     /// Returns an error if the stream or a buffer is on a different device than the kernel, or if the lengths of the

@@ -242,9 +242,9 @@ mod tests {
         let alone = DeviceProperties { cooperative_launch: false, ..gpu((9, 0)) };
         let text = |error: Option<Error>| error.map(|error| error.to_string()).unwrap_or_default();
         let found = text(refused(&KERNEL, &old, cluster));
-        assert!(found.contains("cuda:0 has no clusters") && found.contains("8.0"), "{found}");
+        assert!(found.contains("cuda:0 has compute capability 8.0, but clusters require 9.0"), "{found}");
         let found = text(refused(&KERNEL, &alone, cooperative));
-        assert!(found.contains("cuda:0 cannot keep all blocks"), "{found}");
+        assert!(found.contains("cuda:0 does not support cooperative launches"), "{found}");
         let found = text(refused(&KERNEL, &new, dependent));
         assert!(found.contains("`k` is not declared as dependent"), "{found}");
         for (kernel, config) in

@@ -8,7 +8,7 @@
 //! configuration once, for many launches.
 //!
 //! A [`Launch`] is a request. Blocks and grids that it leaves open are chosen from the properties of the device and the
-//! kernel, or read from earlier measurements, if there are any ([`adaptive`], [`policy`]). [`Launch::explain`] reports
+//! kernel, or read from the tuner's measurements, if there are any ([`policy`]). [`Launch::explain`] reports
 //! the choice and the reasons.
 //!
 //! A launch is asynchronous. A later call reports an error in the kernel, including the kernel's name, configuration
@@ -22,7 +22,7 @@
 //! | [`occupancy`] | theoretical occupancy of a kernel |
 //! | `heuristic` | choice of block and grid size |
 //! | `explain` | [`Explanation`]: the choice and its reasons |
-//! | [`adaptive`], [`policy`] | measurement of a program's own launches; lookup of the fastest shape |
+//! | [`policy`], `lookup` | lookup of the fastest shape; the policy of a device |
 //! | [`store`] | the user's file of tuned launches |
 //! | [`arguments`] | arguments accepted for each kind of parameter |
 //! | `kernel`, `prepared`, `queries` | [`TypedKernel`], [`Function`], [`PreparedLaunch`]; queries of a kernel |
@@ -30,7 +30,6 @@
 //! | `loaded` | modules loaded at run time, unloaded after the work that uses them |
 //! | `seq_lock`, `config_cache`, `inline` | seqlock; cache of resolved configurations; lists without heap allocation |
 
-pub mod adaptive;
 pub mod arguments;
 mod config_cache;
 mod explain;
@@ -39,6 +38,7 @@ mod inline;
 mod kernel;
 mod limits;
 mod loaded;
+mod lookup;
 pub mod occupancy;
 pub mod policy;
 mod prepared;
@@ -49,13 +49,13 @@ mod shape;
 pub mod store;
 mod unchecked;
 
-pub(crate) use self::adaptive::Launches;
 pub use self::arguments::{Argument, Arguments};
 pub use self::explain::Explanation;
 pub use self::heuristic::{bytes_needed, spread_block, usual_block};
 pub use self::kernel::{Function, TypedKernel};
 pub(crate) use self::kernel::{FunctionInner, bytes_of_launch};
 pub(crate) use self::loaded::Loaded;
+pub(crate) use self::lookup::Launches;
 pub use self::occupancy::{Limiter, Occupancy};
 pub use self::policy::LaunchPolicy;
 pub use self::prepared::{PreparedFunction, PreparedLaunch};

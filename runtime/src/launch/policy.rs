@@ -1,15 +1,13 @@
 //! [`LaunchPolicy`]: lookup of the fastest known block and grid size for launches that leave them open.
 //!
 //! A policy is a lookup table for launches. The default policy is the user's [store](super::store), which contains the
-//! results of the [adaptive launcher](super::adaptive) and of tuners, including results from earlier processes.
+//! results of tuners.
 
 use std::any::Any;
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use crate::device::source::Source;
 use crate::driver::DeviceProperties;
 
 /// Rule that determines how many blocks run a loop over items.
@@ -69,16 +67,8 @@ pub struct OpenLaunch<'a> {
 /// A source of the fastest block and grid size for launches that leave them open. The runtime calls it once per kernel
 /// and launch configuration, and again after a change.
 pub trait LaunchPolicy: Any + Send + Sync {
-    /// Returns the fastest known block and grid size, and how they were found. The runtime ignores a result that
-    /// exceeds the device's limits.
-    fn find(&self, launch: &OpenLaunch<'_>) -> Option<(Winner, Source)>;
-
-    /// Stores a result of the adaptive launcher and its median time in microseconds; `None` if the time was not
-    /// measured.
-    fn learn(&self, launch: &OpenLaunch<'_>, winner: Winner, us: Option<f64>);
-
-    /// Returns true if [`Self::learn`] cannot store another launch. In that case, launches are not measured.
-    fn is_full(&self) -> bool;
+    /// Returns the fastest known block and grid size. The runtime ignores a result that exceeds the device's limits.
+    fn find(&self, launch: &OpenLaunch<'_>) -> Option<Winner>;
 
     /// Registers a device's counter. The policy must increment the counter whenever [`Self::find`] may return a
     /// different result.
@@ -88,16 +78,6 @@ pub trait LaunchPolicy: Any + Send + Sync {
 impl fmt::Debug for dyn LaunchPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("LaunchPolicy")
-    }
-}
-
-impl OpenLaunch<'_> {
-    /// Returns a key that is the same for all launches on a device that share measurements.
-    pub(super) fn key(&self) -> u64 {
-        let Self { device: _, package, symbol, image, is_loop, n } = self;
-        let mut hasher = DefaultHasher::new();
-        (package, symbol, image, is_loop, size_class(*n)).hash(&mut hasher);
-        hasher.finish()
     }
 }
 

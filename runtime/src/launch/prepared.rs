@@ -29,9 +29,8 @@ pub struct PreparedFunction {
 impl Function {
     /// Chooses and checks the configuration of a launch once, for any number of later launches.
     ///
-    /// The configuration is fixed, so later measurements do not change it, and its launches are not measured. Only the
-    /// shared memory of `Shared<[T]>` arrays is added and checked at each launch, because the launch passes the lengths
-    /// of the arrays.
+    /// The configuration is fixed, so later measurements do not change it. Only the shared memory of `Shared<[T]>`
+    /// arrays is added and checked at each launch, because the launch passes the lengths of the arrays.
     ///
     /// # Errors
     /// Returns the configuration errors of [`TypedKernel::launch`].
@@ -94,7 +93,7 @@ impl PreparedFunction {
             config = &with_arrays;
         }
         // SAFETY: the configuration was checked and allowed; the rest is guaranteed by the caller.
-        unsafe { self.function.enqueue(stream, (config, self.source), args, uses.iter(), None) }
+        unsafe { self.function.enqueue(stream, (config, self.source), args, uses.iter()) }
     }
 
     /// Adds the shared memory of arrays to the configuration. Returns the result after checking and allowing it.

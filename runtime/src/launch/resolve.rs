@@ -1,9 +1,9 @@
 //! Resolves a [`Launch`] to a [`LaunchConfig`] within all limits of the device and the kernel.
 
 use super::Function;
-use super::adaptive::Launches;
 use super::heuristic::grid_for_bandwidth;
 use super::limits::{Limits, Line};
+use super::lookup::Launches;
 use super::policy::{GridChoice, Winner};
 use super::shape::{Launch, Shape};
 pub use crate::device::source::Source;
@@ -136,9 +136,9 @@ impl Launch {
                 && required.is_none_or(|block| block == [winner.block, 1, 1])
         };
         let tuned = function.device().part::<Launches>().winner(function, self);
-        let (winner, source) = match (self.shape, tuned.filter(|(winner, _)| usable(winner))) {
+        let (winner, source) = match (self.shape, tuned.filter(usable)) {
             (Shape::Linear { block: Some(_), .. } | Shape::Explicit { .. }, _) => (None, Source::Given),
-            (_, Some((winner, source))) => (Some(winner), source),
+            (_, Some(winner)) => (Some(winner), Source::Tuned),
             (_, None) => (None, Source::Heuristic),
         };
         let config = self.configure(function, winner)?;

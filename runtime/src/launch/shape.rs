@@ -112,7 +112,7 @@ impl Launch {
     /// the number of threads. If `threads` is 0, nothing is launched.
     ///
     /// Small launches use small blocks, so that all SMs receive work. If a configuration was
-    /// [measured](super::adaptive) earlier for this kernel, device and size, that configuration is used instead.
+    /// [tuned](super::store) earlier for this kernel, device and size, that configuration is used instead.
     pub fn auto(threads: usize) -> Self {
         Self::of(Shape::Linear { threads, block: None })
     }

@@ -183,8 +183,6 @@ impl Function {
         // SAFETY: the configuration was checked and allowed. As far as the driver reports the parameters, there is a
         // value of the right size for each, and the rest is guaranteed by the caller. The uses keep the memory
         // allocated and order its use.
-        unsafe {
-            self.enqueue(stream, (&config, Source::Given), &pointers, args.uses.iter().chain(&code), None)
-        }
+        unsafe { self.enqueue(stream, (&config, Source::Given), &pointers, args.uses.iter().chain(&code)) }
     }
 }

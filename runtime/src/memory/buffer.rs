@@ -79,7 +79,12 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     pub fn uninit(stream: &Stream, len: usize) -> Result<Self> {
         let _site = site();
         let () = T::CHECKED;
-        const { assert!(align_of::<T>() <= ALIGN, "elements of device buffers are aligned to at most 256 bytes") };
+        const {
+            assert!(
+                align_of::<T>() <= ALIGN,
+                "elements of device buffers can be aligned to at most 256 bytes"
+            )
+        };
         let storage = Storage::allocate(stream, len, size_of::<T>())?;
         Ok(Self { storage, len, elements: PhantomData })
     }
@@ -211,7 +216,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     pub fn record_stream(&self, stream: &Stream) -> Result<()> {
         self.device().check_process()?;
         let what = || ("recording a stream".to_owned(), "the buffer".to_owned());
-        stream.check_home(self.device(), what, "record a stream of its device")?;
+        stream.check_home(self.device(), what, "record a stream of the same device")?;
         self.storage.record_stream(stream);
         Ok(())
     }

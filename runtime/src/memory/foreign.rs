@@ -19,14 +19,14 @@ use crate::stream::Stream;
 
 /// Returns how many values of type `U` occupy exactly the same bytes as `len` values of type `T`.
 pub(super) fn cast<T: DeviceCopy, U: DeviceCopy>(address: DevicePtr, len: usize) -> Result<usize> {
-    const { assert!(align_of::<U>() <= ALIGN, "elements of device buffers are aligned to at most 256 bytes") };
+    const { assert!(align_of::<U>() <= ALIGN, "elements of device buffers can be aligned to at most 256 bytes") };
     let refused = |reason| {
         let (from, to, DevicePtr(address)) = (type_name::<T>(), type_name::<U>(), address);
         Err(Error::Cast { from, to, len, address, reason })
     };
     let (bytes, size) = (len * size_of::<T>(), size_of::<U>());
     if !address.0.is_multiple_of(align_of::<U>() as u64) {
-        return refused(format!("the address is not a multiple of {}", align_of::<U>()));
+        return refused(format!("the address is not a multiple of {} bytes", align_of::<U>()));
     }
     match bytes.checked_div(size) {
         Some(count) if count * size == bytes => Ok(count),
@@ -176,7 +176,12 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     }
 
     fn of_owner(stream: &Stream, ptr: DevicePtr, len: usize, owner: Owner) -> Result<Self> {
-        const { assert!(align_of::<T>() <= ALIGN, "elements of device buffers are aligned to at most 256 bytes") };
+        const {
+            assert!(
+                align_of::<T>() <= ALIGN,
+                "elements of device buffers can be aligned to at most 256 bytes"
+            )
+        };
         let device = stream.device();
         device.check()?;
         let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| *bytes <= isize::MAX as usize);
@@ -186,16 +191,18 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         let refused = |reason| Error::BadAddress { device: device.id(), address: ptr.0, bytes, reason };
         if bytes > 0 {
             if ptr == DevicePtr::NULL {
-                return Err(refused("it is null; pass the address that the allocation returned".to_owned()));
+                return Err(refused(
+                    "the address is null; pass the address that the allocation returned".to_owned(),
+                ));
             }
             if !ptr.0.is_multiple_of(align_of::<T>() as u64) {
                 let (element, align) = (type_name::<T>(), align_of::<T>());
                 return Err(refused(format!(
-                    "it is not a multiple of {align}, as elements of `{element}` need"
+                    "the address is not a multiple of {align} bytes, the alignment of `{element}`"
                 )));
             }
             if ptr.0.checked_add(bytes as u64).is_none() {
-                return Err(refused("they end beyond the last address".to_owned()));
+                return Err(refused("the range ends beyond the address space".to_owned()));
             }
             if owner.is_stream_ordered() {
                 // The caller guarantees the device of stream-ordered memory.
@@ -208,18 +215,18 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
                 Err(_) if device.call(|driver, context| driver.accesses_pageable(context))? => None,
                 Err(error) => {
                     return Err(refused(format!(
-                        "the driver knows no memory there; host memory has to be registered ({error})"
+                        "the driver does not know this memory; host memory must be registered first ({error})"
                     )));
                 }
             };
             if known.is_some_and(|ordinal| ordinal != device.id().ordinal()) {
                 return Err(Error::DifferentDevices {
-                    operation: "making a buffer of foreign memory".to_owned(),
+                    operation: "creating a buffer from foreign memory".to_owned(),
                     what: "the memory".to_owned(),
                     found: device.id().with_ordinal(known.unwrap_or_default()),
                     expected: device.id(),
                     beside: "the stream",
-                    remedy: "make it on a stream of its device",
+                    remedy: "create it on a stream of the memory's device",
                 });
             }
         }

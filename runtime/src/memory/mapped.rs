@@ -173,7 +173,12 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
     /// Creates the buffer. The `len` elements at `host` must be page-locked, and their size must not overflow the
     /// address space.
     fn new(stream: &Stream, host: NonNull<T>, len: usize, owner: Host<M>) -> Result<Self> {
-        const { assert!(align_of::<T>() <= ALIGN, "elements of device buffers are aligned to at most 256 bytes") };
+        const {
+            assert!(
+                align_of::<T>() <= ALIGN,
+                "elements of device buffers can be aligned to at most 256 bytes"
+            )
+        };
         let bytes = len * size_of::<T>();
         let device = stream.device();
         device.check()?;

@@ -51,10 +51,10 @@ impl<const RANK: usize> TensorLayout<RANK> {
     }
 
     fn spec(&self, element_bytes: usize, address: u64) -> Result<TensorMapSpec> {
-        const { assert!(RANK >= 1 && RANK <= MAX_RANK, "a tensor map has 1 to 5 dimensions") };
+        const { assert!(RANK >= 1 && RANK <= MAX_RANK, "a tensor map must have 1 to 5 dimensions") };
         if self.strides[0] != 1 {
             let stride = self.strides[0];
-            return Err(bad(format!("the stride of dimension 0 is {stride} elements: it has to be 1")));
+            return Err(bad(format!("the stride of dimension 0 is {stride} elements, but must be 1")));
         }
         let mut spec = TensorMapSpec {
             element_bytes: u32::try_from(element_bytes).unwrap_or(u32::MAX),
@@ -118,7 +118,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
         let (major, minor) = self.device().properties().capability;
         if (1..9).contains(&major) {
             let reason = format!(
-                "{} has compute capability {major}.{minor}: copies of boxes need 9.0",
+                "{} has compute capability {major}.{minor}, but TMA copies require 9.0",
                 self.device().id()
             );
             return Err(bad(reason));

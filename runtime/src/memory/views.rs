@@ -122,7 +122,7 @@ fn bad(sides: &[usize], len: usize, reason: String) -> Error {
     Error::BadExtents { extents: sides.join(" x "), len, reason }
 }
 
-const TOO_LARGE: &str = "a side or stride is over 2^31 - 1; use a slice, or views of parts";
+const TOO_LARGE: &str = "an extent or stride exceeds 2^31 - 1; use a slice, or views of parts";
 
 /// Checks that the product of the sides equals the length. A single side may still be too large for a view.
 fn check_len(sides: &[usize], len: usize) -> Result<()> {
@@ -132,7 +132,10 @@ fn check_len(sides: &[usize], len: usize) -> Result<()> {
         Some(product) => Err(bad(
             sides,
             len,
-            format!("these are {product} elements; take the sides of the whole, or a part of the slice"),
+            format!(
+                "the extents have {product} elements; use extents that cover the whole slice, or view a part of \
+                     it"
+            ),
         )),
         None => Err(bad(sides, len, TOO_LARGE.to_owned())),
     }
@@ -143,7 +146,7 @@ pub(crate) fn extents_2(rows: usize, columns: usize, row_stride: usize, len: usi
     let bad = |reason: String| bad(&[rows, columns], len, reason);
     if row_stride < columns {
         return Err(bad(format!(
-            "the row stride of {row_stride} is below the columns, so that rows overlap"
+            "the row stride of {row_stride} is smaller than the number of columns, so rows overlap"
         )));
     }
     let extents = Extents2::new(rows, columns, row_stride).ok_or_else(|| bad(TOO_LARGE.to_owned()))?;
@@ -159,7 +162,7 @@ fn extents_3(shape: [usize; 3], strides: [usize; 2], len: usize) -> Result<Exten
     let bad = |reason: String| bad(&shape, len, reason);
     if row_stride < columns {
         return Err(bad(format!(
-            "the row stride of {row_stride} is below the columns, so that rows overlap"
+            "the row stride of {row_stride} is smaller than the number of columns, so rows overlap"
         )));
     }
     if plane_stride.checked_rem(row_stride).unwrap_or(plane_stride) != 0 {
@@ -169,12 +172,12 @@ fn extents_3(shape: [usize; 3], strides: [usize; 2], len: usize) -> Result<Exten
     }
     if plane_stride < rows.saturating_mul(row_stride) {
         let reason = format!(
-            "the plane stride of {plane_stride} is below {rows} rows with a stride of {row_stride}, so that planes \
+            "the plane stride of {plane_stride} is smaller than {rows} rows with a stride of {row_stride}, so planes \
              overlap"
         );
         return Err(bad(reason));
     }
-    let too_large = "a side or stride is over 2^31 - 1 elements or rows, or there are 2^32 rows or more";
+    let too_large = "an extent or stride exceeds 2^31 - 1 elements or rows, or there are 2^32 or more rows";
     let extents = Extents3::new(shape, strides).ok_or_else(|| bad(too_large.to_owned()))?;
     match extents.span() {
         span if span <= len => Ok(extents),

@@ -258,7 +258,7 @@ fn form(bytes: &[u8]) -> std::result::Result<ModuleSource<'_>, String> {
     }
     let whole = |len: Option<u64>| match len {
         Some(len) if len <= bytes.len() as u64 => Ok(ModuleSource::Cubin(bytes)),
-        _ => Err(format!("it is cut off after {} bytes", bytes.len())),
+        _ => Err(format!("it is truncated after {} bytes", bytes.len())),
     };
     if bytes.starts_with(ELF) {
         return match word(bytes, 18, 2) {
@@ -281,7 +281,7 @@ fn form(bytes: &[u8]) -> std::result::Result<ModuleSource<'_>, String> {
         return Ok(ModuleSource::Ptx(bytes));
     }
     let start = String::from_utf8_lossy(&bytes[..bytes.len().min(16)]).into_owned();
-    Err(format!("it begins with \"{}\", and has no `.version` as PTX has", start.escape_debug()))
+    Err(format!("it starts with \"{}\" and has no `.version` line, which PTX requires", start.escape_debug()))
 }
 
 /// Returns the length of a 64-bit ELF file, which is computed from its tables.
@@ -360,16 +360,16 @@ mod tests {
     fn what_is_no_code_is_said() {
         for (bytes, expected) in [
             (vec![], "empty"),
-            (b"#include <x>\n".to_vec(), "begins with \"#include <x>\\n\""),
-            (vec![0x1b, 0xff], "begins with \"\\u{1b}\u{fffd}\""),
-            (b".version 7.0\n\0.target".to_vec(), "begins with"),
-            (cubin(129), "cut off after 128 bytes"),
-            (cubin(u64::MAX), "cut off"),
-            (cubin(128)[..100].to_vec(), "cut off after 100 bytes"),
-            (b"\x7fELF".to_vec(), "cut off after 4 bytes"),
-            (fatbin(9), "cut off after 24 bytes"),
-            (fatbin(u64::MAX), "cut off"),
-            (fatbin(8)[..10].to_vec(), "cut off after 10 bytes"),
+            (b"#include <x>\n".to_vec(), "starts with \"#include <x>\\n\""),
+            (vec![0x1b, 0xff], "starts with \"\\u{1b}\u{fffd}\""),
+            (b".version 7.0\n\0.target".to_vec(), "starts with"),
+            (cubin(129), "truncated after 128 bytes"),
+            (cubin(u64::MAX), "truncated"),
+            (cubin(128)[..100].to_vec(), "truncated after 100 bytes"),
+            (b"\x7fELF".to_vec(), "truncated after 4 bytes"),
+            (fatbin(9), "truncated after 24 bytes"),
+            (fatbin(u64::MAX), "truncated"),
+            (fatbin(8)[..10].to_vec(), "truncated after 10 bytes"),
         ] {
             let found = reason(&bytes);
             assert!(found.contains(expected), "{found}");

@@ -34,22 +34,22 @@ pub fn check(image: &GpuImage, spec: &KernelSpec) -> Result<Option<&'static Kern
         }
         (None, Some(record)) => match &record.abi {
             Some(abi) if !(abi.module.is_empty() || spec.module.is_empty() || abi.module == spec.module) => {
-                format!("one of the module {}, not of {}", abi.module, spec.module)
+                format!("a kernel of this name in module {}, not in {}", abi.module, spec.module)
             }
             Some(abi) if abi.package == package && abi.params == params => {
                 if (record.block, record.cluster) == (spec.block, spec.cluster) {
                     return Ok(Some(record));
                 }
                 let (has, wanted) = ((record.block, record.cluster), (spec.block, spec.cluster));
-                format!("one of block and cluster {}, not {}", shape(has), shape(wanted))
+                format!("a kernel of this name with block and cluster {}, not {}", shape(has), shape(wanted))
             }
             Some(abi) => match of_another_type(abi, &package, spec) {
                 Some(text) => text,
                 None => signature(&abi.package, abi.params),
             },
-            None => "one that was not written with #[kernel]".to_owned(),
+            None => "a kernel of this name that was not written with #[kernel]".to_owned(),
         },
-        (None, None) => "no kernel of that symbol".to_owned(),
+        (None, None) => "no kernel with this symbol".to_owned(),
     };
     Err(Error::KernelNotOfImage {
         kernel: spec.symbol.to_owned(),
@@ -70,8 +70,8 @@ fn of_another_type(abi: &KernelAbi, package: &Package, spec: &KernelSpec) -> Opt
     }
     let (_, param) = params.find(|(image, host)| image.signature != host.signature)?;
     Some(format!(
-        "a kernel of the same layout whose parameter `{}: {}` is another: its type, the type's fields or variants, the \
-         view's mapping, or what the kernel promises of itself",
+        "a kernel of the same layout whose parameter `{}: {}` differs in its type, the type's fields or variants, \
+         the view's mapping, or the kernel's attributes",
         param.name, param.type_name
     ))
 }
@@ -189,7 +189,7 @@ mod tests {
             ("scale", ("ours", "0.2.0"), 8, ["ours 0.2.0 (", "ours 0.1.0 ("]),
             ("scale", ("ours", "0.1.0"), 4, ["value of 4 bytes", "value of 8 bytes aligned to 8)"]),
             ("by_hand", ("ours", "0.1.0"), 8, ["`by_hand`", "not written with #[kernel]"]),
-            ("other", ("ours", "0.1.0"), 8, ["`other`", "no kernel of that symbol"]),
+            ("other", ("ours", "0.1.0"), 8, ["`other`", "no kernel with this symbol"]),
         ] {
             let error = check(&IMAGE, &spec(symbol, package, size)).unwrap_err().to_string();
             assert!(parts.iter().all(|part| error.contains(part)), "{error}");
@@ -205,7 +205,10 @@ mod tests {
         };
         assert_eq!(of("ours::of_f32"), Ok(()));
         let error = of("ours::of_f64").unwrap_err();
-        assert!(error.contains("one of the module ours::of_f32, not of ours::of_f64"), "{error}");
+        assert!(
+            error.contains("a kernel of this name in module ours::of_f32, not in ours::of_f64"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -279,7 +282,7 @@ mod tests {
             );
             let error = found("0.1.0", 9).unwrap_err();
             assert!(
-                error.contains("`scale` of another package named ours")
+                error.contains("`scale` from two different packages named ours")
                     && error.contains("cargo clean -p ours"),
                 "{error}"
             );

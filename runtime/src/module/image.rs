@@ -42,7 +42,7 @@ macro_rules! include_image {
             include!(concat!(
                 env!(
                     "OUT_DIR",
-                    "include_image! needs the package's build script, build.rs, which builds the image: \
+                    "include_image! requires a build script, build.rs, that builds the image: \
                      `warpsmith_builder::PtxBuilder::new(\"kernels\").build()`"
                 ),
                 "/warpsmith_images.rs"
@@ -86,7 +86,7 @@ impl GpuImage {
     pub fn missing(&self) -> Option<&'static str> {
         match (self.spec.parts.is_empty(), self.spec.missing) {
             (false, _) => None,
-            (true, reason) => Some(reason.unwrap_or("the builder made none")),
+            (true, reason) => Some(reason.unwrap_or("the builder produced no GPU code")),
         }
     }
 

@@ -219,7 +219,7 @@ fn load_best(
     }
     Err(first_error.unwrap_or_else(|| Error::NoImage {
         image: image.name().to_owned(),
-        reason: "the builder made none".to_owned(),
+        reason: "the builder produced no GPU code".to_owned(),
     }))
 }
 

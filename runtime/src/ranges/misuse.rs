@@ -9,7 +9,8 @@ use crate::ranges::label::Label;
 pub enum Misuse {
     /// A range was ended before a range that started inside it.
     #[error(
-        "range {ended} ended on thread {thread} while {open}, which began inside it, is open; end the inner range first"
+        "range {ended} ended on thread {thread} while the inner range {open} was still open; end the inner range \
+         first"
     )]
     OutOfOrder {
         /// The range that was ended.
@@ -20,8 +21,8 @@ pub enum Misuse {
         thread: u64,
     },
     /// A range was popped on a thread that has not pushed one.
-    #[error("`range_pop` on thread {thread}, which has pushed no range{}; push and pop on the same thread, or use \
-             `range_start` and `range_end`", elsewhere(.open))]
+    #[error("`range_pop` was called on thread {thread}, which has no pushed range{}; push and pop on the same \
+             thread, or use `range_start` and `range_end`", elsewhere(.open))]
     NothingPushed {
         /// ID of the thread.
         thread: u64,
@@ -30,8 +31,8 @@ pub enum Misuse {
     },
     /// A range was ended that was not started, or had already ended.
     #[error(
-        "`range_end` of range {id} on thread {thread}, which is not open; it was ended before, or is one that `range!` or \
-             `range_push` began"
+        "`range_end` was called on thread {thread} for range {id}, which is not open; the range has already ended, \
+         or `range!` or `range_push` started it"
     )]
     NotStarted {
         /// ID of the range.
@@ -40,7 +41,7 @@ pub enum Misuse {
         thread: u64,
     },
     /// A thread ended while a range that it pushed was open.
-    #[error("thread {thread} ended while range {open} was open; call `range_pop` before")]
+    #[error("thread {thread} ended while range {open} was open; call `range_pop` first")]
     ThreadEnded {
         /// The innermost range that is open.
         open: Box<Label>,

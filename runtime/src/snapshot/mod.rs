@@ -1,47 +1,33 @@
 //! Snapshots of device memory: the blocks of every segment, and the preceding history.
 //!
-//! The types have the structure and the keys of PyTorch's snapshots, so that PyTorch's viewers and this crate can read
-//! each other's files. Viewers rely on the following rules for a [`Snapshot`]:
+//! The types have the structure and the keys of PyTorch's snapshots, so that PyTorch's viewers can read the files.
+//! Viewers rely on the following rules for a [`Snapshot`]:
 //!
 //! - The blocks of a segment are in address order and fill it: their sizes add up to `total_size`, and no block is
 //!   larger than its `size`.
-//! - `device_traces` contains one list per device, in the order of ordinals, oldest entry first. Missing lists of
+//! - `device_traces` contains one list per device, in ordinal order, each oldest entry first. Missing lists of
 //!   devices with segments are written as empty lists.
 //! - A `free_requested` is followed by the `free_completed` of the same address, unless the block is still
 //!   [`BlockState::ActivePendingFree`].
 //! - Frames are listed innermost first.
 //!
-//! Snapshots that PyTorch 1.12 or later has written can be read as pickles of any protocol or as JSON, compressed or
-//! uncompressed. Unknown keys are ignored, and missing keys have default values. The default address of a block is the
-//! end of the block before it. The default of a sum is computed from the blocks.
-//!
 //! | module | contents |
 //! | --- | --- |
-//! | `file` | reads and writes files |
+//! | `file` | writes files |
 //! | `write` | writes a snapshot as a pickle |
-//! | `forms` | formats of other versions |
-//! | `text` | decodes texts in the encodings that Python writes |
-//! | `machine`, `data` | interpreter of pickles; its values as serde data |
-//! | `opcode` | opcodes of pickles |
 
-mod data;
 mod file;
-mod forms;
-mod machine;
-mod opcode;
-mod text;
 mod write;
 
 use std::collections::BTreeMap;
 
 use serde::ser::SerializeStruct;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Serialize, Serializer};
 
 pub use crate::error::SnapshotError;
 
 /// Memory state of all devices at one point in time, with the history that led to it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(from = "forms::AnySnapshot")]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Snapshot {
     /// Segments, sorted by device and address.
     pub segments: Vec<Segment>,
@@ -52,8 +38,7 @@ pub struct Snapshot {
 }
 
 /// Memory that was allocated from the device by one call, and the blocks in it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "forms::AnySegment")]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Segment {
     /// Ordinal of the device.
     pub device: u32,
@@ -82,7 +67,7 @@ pub struct Segment {
 }
 
 /// The class of request sizes that a segment serves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SegmentType {
     /// Small requests.
@@ -92,19 +77,8 @@ pub enum SegmentType {
     Large,
 }
 
-impl SegmentType {
-    /// Returns the name that is used in files.
-    pub fn name(self) -> &'static str {
-        match self {
-            SegmentType::Small => "small",
-            SegmentType::Large => "large",
-        }
-    }
-}
-
 /// A part of a segment that is allocated or freed as a unit.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "forms::AnyBlock")]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Block {
     /// Start address.
     pub address: u64,
@@ -119,21 +93,19 @@ pub struct Block {
 }
 
 /// State of a block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockState {
     /// In use.
     ActiveAllocated,
     /// Freed, but possibly still in use by work on a stream.
-    #[serde(alias = "active_awaiting_free")]
     ActivePendingFree,
     /// Free.
     Inactive,
 }
 
 /// A source location.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(from = "forms::AnyFrame")]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Frame {
     /// Source file.
     pub filename: String,
@@ -144,8 +116,7 @@ pub struct Frame {
 }
 
 /// An allocator operation.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(from = "forms::AnyEntry")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceEntry {
     /// Kind of the operation.
     pub action: TraceAction,
@@ -179,7 +150,7 @@ impl Serialize for TraceEntry {
 }
 
 /// Kind of allocator operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TraceAction {
     /// Allocated a block.
@@ -196,39 +167,12 @@ pub enum TraceAction {
     SegmentMap,
     /// Unmapped memory from a part of an expandable segment.
     SegmentUnmap,
-    /// Took a snapshot.
-    Snapshot,
     /// Ran out of memory; `size` is the size of the request.
     Oom,
-    /// Annotated a block in use.
-    Annotate,
-    /// An operation that is unknown to this version.
-    #[serde(other)]
-    Other,
-}
-
-impl TraceAction {
-    /// Returns the name that is used in files.
-    pub fn name(self) -> &'static str {
-        match self {
-            TraceAction::Alloc => "alloc",
-            TraceAction::FreeRequested => "free_requested",
-            TraceAction::FreeCompleted => "free_completed",
-            TraceAction::SegmentAlloc => "segment_alloc",
-            TraceAction::SegmentFree => "segment_free",
-            TraceAction::SegmentMap => "segment_map",
-            TraceAction::SegmentUnmap => "segment_unmap",
-            TraceAction::Snapshot => "snapshot",
-            TraceAction::Oom => "oom",
-            TraceAction::Annotate => "annotate",
-            TraceAction::Other => "other",
-        }
-    }
 }
 
 /// Settings of the allocator, under PyTorch's names.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(from = "forms::AnySettings")]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AllocatorSettings {
     /// Option string that was set last.
     #[serde(rename = "PYTORCH_CUDA_ALLOC_CONF")]
@@ -282,8 +226,7 @@ impl Snapshot {
         self.total(|segment| segment.requested_size)
     }
 
-    // The sum saturates, because sizes in a damaged file can be arbitrary.
     fn total(&self, of: impl Fn(&Segment) -> u64) -> u64 {
-        self.segments.iter().map(of).fold(0, u64::saturating_add)
+        self.segments.iter().map(of).sum()
     }
 }

@@ -10,7 +10,7 @@ use std::io::{Error, Result, Write};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{Snapshot, opcode};
+use super::Snapshot;
 
 /// Number of items that are added to a list at once. The number is the same as in Python. A small number keeps the
 /// stacks of readers small.
@@ -33,6 +33,33 @@ pub fn write(snapshot: &Snapshot, out: &mut impl Write) -> Result<()> {
         pickle.put(&[opcode::EMPTY_LIST])?;
     }
     pickle.put(&[opcode::SETITEMS, opcode::STOP])
+}
+
+/// Opcodes of pickles, under Python's names.
+mod opcode {
+    pub const PROTO: u8 = 0x80;
+    pub const STOP: u8 = b'.';
+    pub const MARK: u8 = b'(';
+
+    pub const BINPUT: u8 = b'q';
+    pub const LONG_BINPUT: u8 = b'r';
+    pub const BINGET: u8 = b'h';
+    pub const LONG_BINGET: u8 = b'j';
+
+    pub const NONE: u8 = b'N';
+    pub const NEWTRUE: u8 = 0x88;
+    pub const NEWFALSE: u8 = 0x89;
+    pub const BININT: u8 = b'J';
+    pub const BININT1: u8 = b'K';
+    pub const LONG1: u8 = 0x8a;
+    pub const BINFLOAT: u8 = b'G';
+    pub const BINUNICODE: u8 = b'X';
+
+    pub const EMPTY_LIST: u8 = b']';
+    pub const APPENDS: u8 = b'e';
+    pub const EMPTY_DICT: u8 = b'}';
+    pub const SETITEMS: u8 = b'u';
+    pub const TUPLE2: u8 = 0x86;
 }
 
 struct Pickle<'o, W> {
@@ -106,7 +133,7 @@ impl<W: Write> Pickle<'_, W> {
         if let Some(&memo) = self.strings.get(text) {
             return self.memo(opcode::BINGET, opcode::LONG_BINGET, memo);
         }
-        let length = u32::try_from(text.len()).map_err(|_| Error::other("a text has over 4 GiB"))?;
+        let length = u32::try_from(text.len()).map_err(|_| Error::other("a string is larger than 4 GiB"))?;
         self.put(&[opcode::BINUNICODE])?;
         self.put(&length.to_le_bytes())?;
         self.put(text.as_bytes())?;

@@ -234,7 +234,8 @@ impl Stream {
             tracing::warn!(
                 device = %self.device().id(),
                 stream = self.id(),
-                "a graph was invalidated: another thread enqueued work on the stream while its capture started or ended; let one thread capture, or capture on a stream of its own"
+                "a graph was invalidated: another thread enqueued work on the stream while its capture started or \
+                 ended; capture on a stream that no other thread uses"
             );
         }
     }

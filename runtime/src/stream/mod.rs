@@ -180,7 +180,8 @@ impl Stream {
         let _site = site();
         self.check_not_capturing(
             "Stream::host_function",
-            "a graph is launched many times; use `Stream::graph_function`",
+            "a graph can be launched repeatedly, but this function can be called only once; use \
+             `Stream::graph_function`",
         )?;
         let handle = self.handle();
         self.observed(
@@ -347,7 +348,7 @@ impl Stream {
         if Arc::ptr_eq(&device.0.driver, &self.device().0.driver) {
             return Ok(());
         }
-        let remedy = "no wait reaches from one driver to another; synchronize with it on the host";
+        let remedy = "a stream cannot wait for a stream of another driver; synchronize on the host";
         Err(self.elsewhere(device, (operation.to_owned(), what.to_owned()), remedy))
     }
 }

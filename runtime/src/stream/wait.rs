@@ -12,7 +12,8 @@ use crate::driver::{EventHandle, StreamHandle};
 use crate::error::{Error, GraphError, Result};
 
 /// Reason, in error messages, why it is not possible to wait for a stream that is being captured.
-const NOTHING_RUNS: &str = "captured work does not run until the graph is launched; wait after the launch";
+const NOTHING_RUNS: &str =
+    "captured work does not run until the graph is launched; wait after the graph launch";
 
 impl Stream {
     /// Waits for all work enqueued so far. When the call returns, even with an error, none of that work is still
@@ -144,7 +145,7 @@ impl Stream {
             (_, Some(_)) if !self.device().ptr_eq(other.device()) => {
                 Err(Error::Graph(GraphError::NotCapturable {
                     call: "Stream::wait_stream",
-                    instead: "a graph is of one device; capture on streams of one",
+                    instead: "a graph belongs to one device; capture only on streams of that device",
                 }))
             }
             (own, Some(capture)) => {
@@ -174,7 +175,7 @@ impl Stream {
                 Ok(())
             }
             Some(_) => {
-                Err(Error::Graph(GraphError::OutsideCapture { what: "that is part of another capture" }))
+                Err(Error::Graph(GraphError::OutsideCapture { what: "that takes part in another capture" }))
             }
         }
     }

@@ -74,7 +74,7 @@ impl Stream {
             Route::Here => self.copy_here(&from, &to),
             Route::Direct | Route::Staged { .. } if self.is_capturing() => self.check_not_capturing(
                 peer::OPERATION,
-                "copies between devices are not captured; copy outside",
+                "copies between devices cannot be captured; copy outside the capture",
             ),
             Route::Direct => peer::copy_directly(self, &from, &to),
             Route::Staged { outward } => peer::copy_staged(self, outward, &from, &to),

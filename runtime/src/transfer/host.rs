@@ -26,7 +26,7 @@ const SMALL_BYTES: usize = 2 << 20;
 
 /// Alternative named in the error for a captured copy that returns host memory.
 const NOT_IN_GRAPHS: &str =
-    "its host memory is returned after one run; copy before the capture, or through `graph::HostBuffer`";
+    "the copy returns its host memory after one run; copy before the capture, or use `graph::HostBuffer`";
 
 /// The device's side of a copy between host and device.
 pub(super) struct DeviceSide<'a> {

@@ -105,7 +105,7 @@ fn whose(error: Error, stream: &Stream, devices: [&Device; 2]) -> Error {
 pub(super) fn copy_staged(stream: &Stream, outward: bool, from: &Side<'_>, to: &Side<'_>) -> Result<()> {
     tracing::debug!(
         from = %from.device.id(), to = %to.device.id(), bytes = to.part.range.len(),
-        "the devices do not reach each other's memory: the copy goes through host memory"
+        "the devices cannot access each other's memory: the copy goes through host memory"
     );
     let other = another_stream(if outward { to.device } else { from.device }, stream)?;
     let mut lanes = Vec::with_capacity(2);

@@ -199,7 +199,7 @@ impl<H> Future for PendingFuture<H> {
         check_can_wait();
         let Self { waiter, pending } = self.get_mut();
         let Some(Pending { event, .. }) = pending else {
-            panic!("a copy was awaited again after it had been done");
+            panic!("a copy was polled again after it had completed");
         };
         let Poll::Ready(reached) = waiter.poll(event, false, task) else { return Poll::Pending };
         let Some(Pending { held, stream, .. }) = pending.take() else { unreachable!("it was there above") };
@@ -228,7 +228,7 @@ impl<H> fmt::Debug for PendingFuture<H> {
 /// Panics in a host function and in an observer's callback.
 #[track_caller]
 fn check_can_wait() {
-    assert!(!host_function::is_running(), "a host function cannot wait for a copy; let another thread do it");
+    assert!(!host_function::is_running(), "a host function cannot wait for a copy; wait in another thread");
 }
 
 impl<H> CopyFailed<H> {

@@ -1,21 +1,7 @@
 //! Code under test for fuzzer input and its corpora. No input may cause a panic, a hang or a large allocation.
 
 use warpsmith_runtime::device::visible;
-use warpsmith_runtime::snapshot::Snapshot;
 use warpsmith_runtime::{AllocatorOptions, DeviceId};
-
-/// Reads a snapshot file, as a pickle or as JSON. Every snapshot that can be read must be unchanged after it is written
-/// and read again.
-pub fn snapshot(bytes: &[u8]) {
-    let Ok(snapshot) = Snapshot::from_bytes(bytes) else { return };
-    let json = snapshot.to_json();
-    // JSON cannot represent non-finite numbers.
-    if snapshot.allocator_settings.garbage_collection_threshold.is_finite() {
-        let again = Snapshot::from_bytes(json.as_bytes()).expect("what was written is read");
-        assert_eq!(again.to_json(), json);
-    }
-    let _ = (snapshot.reserved(), snapshot.allocated());
-}
 
 /// Parses text of allocator options.
 pub fn allocator_options(bytes: &[u8]) {

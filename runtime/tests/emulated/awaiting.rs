@@ -326,9 +326,9 @@ fn a_failed_query_is_the_futures_error() {
     let Poll::Ready(Err(error)) = reached.as_mut().poll(&mut Context::from_waker(&waker)) else {
         panic!("the driver failed");
     };
-    assert!(error.to_string().contains("ordered by the test"), "{error}");
+    assert!(error.to_string().contains("injected this failure"), "{error}");
     driver.fail_call(Call::EventRecord, 0);
-    assert!(block_on(stream.completed()).unwrap_err().to_string().contains("ordered by the test"));
+    assert!(block_on(stream.completed()).unwrap_err().to_string().contains("injected this failure"));
     // The waking thread encounters another event, which does not complete the future.
     let mut reached = pin!((&event).into_future());
     let count = Arc::new(Count::default());

@@ -233,7 +233,9 @@ fn chunk_lengths_that_do_not_fit_are_refused() {
     }
     let error = scatter(&source, &fixture.streams, Some(&[5, 4])).unwrap_err().to_string();
     assert!(
-        error.contains("2 chunk lengths of 9 elements in all, for 2 streams and a source of 10"),
+        error.contains(
+            "2 chunk lengths with a sum of 9 elements were passed for 2 streams and a source of 10"
+        ),
         "{error}"
     );
     assert_eq!(copies(&fixture.driver), 0);
@@ -502,7 +504,7 @@ fn columns_that_do_not_fit_are_refused() {
     let error = gather_columns([matrix(4), matrix(3)], &fixture.streams[0]).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "gather_columns: 3 rows of 4 elements and 4 rows of 3 elements; both must be equal"
+        "gather_columns: the shapes are 3 rows of 4 elements and 4 rows of 3 elements; they must be equal"
     );
     let error = gather_columns::<u8>([], &fixture.streams[0]).unwrap_err();
     assert!(matches!(error, Error::EmptyList { .. }), "{error}");

@@ -8,16 +8,6 @@ mod replay;
 use replay::replay;
 
 #[test]
-fn pickles_do_no_harm() {
-    replay("pickle", fuzzed::snapshot);
-}
-
-#[test]
-fn json_snapshots_do_no_harm() {
-    replay("json_snapshot", fuzzed::snapshot);
-}
-
-#[test]
 fn option_texts_do_no_harm() {
     replay("allocator_options", fuzzed::allocator_options);
 }

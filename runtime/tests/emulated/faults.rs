@@ -137,7 +137,7 @@ fn a_fault_lists_unfinished_launches_of_all_streams() {
     let of = |stream: &Stream| launches.iter().filter(|launch| launch.stream == stream.id()).count();
     assert_eq!((of(&done), of(&first), of(&second)), (0, 1, 6), "equal launches are one: {launches:?}");
     let text = error.to_string();
-    assert!(text.contains("an illegal address") && text.contains("or one of 3 before"), "{text}");
+    assert!(text.contains("an illegal address") && text.contains("or one of 3 earlier launches"), "{text}");
 }
 
 #[test]

@@ -284,10 +284,10 @@ fn addresses_that_cannot_be_used_are_refused() {
     unsafe {
         let of = |ptr, len| DeviceBuffer::<u32>::from_raw(&stream, ptr, len, ());
         let text = |ptr, len| of(ptr, len).unwrap_err().to_string();
-        assert!(text(DevicePtr::NULL, 1).contains("it is null"));
-        assert!(text(ptr.offset(2), 1).contains("it is not a multiple of 4"));
-        assert!(text(DevicePtr(u64::MAX - 3), 1).contains("end beyond the last address"));
-        assert!(text(DevicePtr(64), 1).contains("the driver knows no memory there"));
+        assert!(text(DevicePtr::NULL, 1).contains("the address is null"));
+        assert!(text(ptr.offset(2), 1).contains("not a multiple of 4"));
+        assert!(text(DevicePtr(u64::MAX - 3), 1).contains("ends beyond the address space"));
+        assert!(text(DevicePtr(64), 1).contains("the driver does not know this memory"));
         assert!(matches!(of(ptr, usize::MAX / 2).unwrap_err(), Error::TooManyElements { .. }));
         let error = of(theirs.as_device_ptr(), 100).unwrap_err();
         assert!(

@@ -199,7 +199,7 @@ fn conditional_parts_that_cannot_be_are_refused() {
     assert_eq!((graph.node_count().unwrap(), inner.node_count().unwrap()), (0, 0));
     let own = inner.add_condition(Some(1)).unwrap();
     inner.add_if(&own, &Graph::new(&device).unwrap()).unwrap();
-    assert!(graph.add_if(&condition, &inner).is_err(), "a body with a condition");
+    assert!(graph.add_if(&condition, &inner).is_err(), "the body of a conditional node");
     graph.instantiate().unwrap().launch(&stream).unwrap();
     stream.synchronize().unwrap();
 

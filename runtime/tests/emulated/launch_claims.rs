@@ -10,7 +10,6 @@ use std::sync::atomic::AtomicU64;
 
 use crate::common::*;
 use gpu_spec::{Claims, Kernel, KernelInfo, KernelSpec, SafeKernel};
-use warpsmith_runtime::launch::Source;
 use warpsmith_runtime::launch::policy::{GridChoice, LaunchPolicy, OpenLaunch, Winner};
 use warpsmith_runtime::{Device, Graph, Launch, LaunchConfig, Stream};
 
@@ -81,14 +80,8 @@ fn are_apart(claims: Claims, config: &LaunchConfig) -> bool {
 struct Fixed(Winner);
 
 impl LaunchPolicy for Fixed {
-    fn find(&self, _: &OpenLaunch<'_>) -> Option<(Winner, Source)> {
-        Some((self.0, Source::Tuned))
-    }
-
-    fn learn(&self, _: &OpenLaunch<'_>, _: Winner, _: Option<f64>) {}
-
-    fn is_full(&self) -> bool {
-        false
+    fn find(&self, _: &OpenLaunch<'_>) -> Option<Winner> {
+        Some(self.0)
     }
 
     fn watch(&self, _: &Arc<AtomicU64>) {}
@@ -246,7 +239,7 @@ fn no_random_launch_skips_the_check_of_claims() {
     }
 }
 
-/// Checks winners as registered by the store of tuned launches and by the adaptive launcher.
+/// Checks winners as registered by the store of tuned launches.
 #[test]
 fn no_known_winner_skips_the_check_of_claims() {
     let fixture = fixture();
@@ -255,10 +248,6 @@ fn no_known_winner_skips_the_check_of_claims() {
         for x in SIDES {
             check_all(&fixture, &launches_of(x, 1, 1, 64));
         }
-    }
-    fixture.device.set_adaptive_launch(true);
-    for x in [33, 1000, 1 << 32, (1 << 32) + 1, 1 << 33] {
-        check_all(&fixture, &launches_of(x, 1, 1, 64));
     }
 }
 

@@ -205,7 +205,7 @@ fn emulated_devices_run_no_machine_code() {
     // SAFETY: the call fails, so the code never runs.
     let error = unsafe { device.load_code(PTX) }.unwrap_err();
     assert!(matches!(error, Error::Load(LoadError::Emulated { .. })), "{error}");
-    assert!(error.to_string().contains("needs a GPU"), "{error}");
+    assert!(error.to_string().contains("runs only on a GPU"), "{error}");
     assert_eq!(device.memory().allocated(), 0);
 }
 

@@ -1,7 +1,6 @@
 //! Tests of devices, memory, streams, events, graphs, launches and transfers on emulated devices. Each test has its own
 //! driver. A test that requires its own process runs itself again, see [`alone!`](alone).
 
-mod adaptive_environment;
 mod allocator_backends;
 mod allocator_bad_input;
 mod allocator_blocks;
@@ -42,7 +41,6 @@ mod graphs;
 mod heap;
 mod host_functions;
 mod launch;
-mod launch_adaptive;
 mod launch_claims;
 mod launch_clusters;
 mod launch_lengths;
@@ -67,7 +65,6 @@ mod reentry;
 mod reopen;
 mod simulated_time;
 mod snapshot_files;
-mod snapshot_forms;
 mod stack_limit;
 mod streams;
 mod support;

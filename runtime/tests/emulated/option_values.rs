@@ -14,7 +14,7 @@ fn parse(text: &str) -> AllocatorOptions {
 #[track_caller]
 fn assert_refused(option: &str, cases: &[(&str, &str)]) {
     for (value, reason) in cases {
-        let expected = format!("allocator option `{option}`: bad value `{value}`: {reason}");
+        let expected = format!("allocator option `{option}`: invalid value `{value}`: {reason}");
         let refusal = format!("{option}:{value}").parse::<AllocatorOptions>().unwrap_err();
         assert_eq!(refusal.to_string(), expected);
     }
@@ -62,10 +62,10 @@ fn a_reserve_is_a_fraction_or_bytes_with_a_unit() {
 
 #[test]
 fn a_reserve_of_nothing_or_of_too_much_is_refused() {
-    let fraction = "a fraction of the device's memory must be above 0 and at most 1.125; write bytes \
-        with a unit, such as `40G`";
+    let fraction = "a fraction of the device's memory must be above 0 and at most 1.125; to give bytes, \
+        write a unit, for example `40G`";
     let malformed = "must be a fraction such as `0.5`, or bytes such as `40G` (units B, K, M, G, T)";
-    let large = "more bytes than can be addressed";
+    let large = "exceeds the address space";
     assert_refused(
         "expandable_segments_reserve",
         &[
@@ -133,7 +133,7 @@ fn wrong_divisions_are_refused() {
             ("[256:two]", "in `256:two`: must be a whole number"),
             ("[300:2]", "in `300:2`: the size must be a power of 2, in MiB"),
             ("[0:2]", "in `0:2`: the size must be a power of 2, in MiB"),
-            ("[256:2,256:4]", "in `256:4`: the sizes must rise"),
+            ("[256:2,256:4]", "in `256:4`: the sizes must be in ascending order"),
             ("[>:2,256:4]", "`>` must come last"),
         ],
     );

@@ -167,7 +167,7 @@ fn the_limit_stays_during_a_capture() {
     let graph = Graph::capture(&stream, || {
         let error = module.kernel::<Declared>().unwrap_err();
         assert!(matches!(error, Error::Stack(StackError::Capturing { bytes: 40_000, .. })), "{error}");
-        assert!(error.to_string().contains("before the capture begins"), "{error}");
+        assert!(error.to_string().contains("before the capture starts"), "{error}");
         stream.memset(&mut out, 0)
     });
     graph.unwrap().instantiate().unwrap().launch(&stream).unwrap();
@@ -190,7 +190,7 @@ fn a_fault_names_the_likely_stack_limit() {
         driver.fail_call_with(Call::StreamSynchronize, 0, ILLEGAL_ADDRESS);
         let text = stream.synchronize().unwrap_err().to_string();
         assert!(text.contains("`iota__u32` stopped"), "{text}");
-        let names_it = text.contains("`iota__u32`, whose stack is not known")
+        let names_it = text.contains("`iota__u32`, whose stack size is unknown")
             && text.contains("stack limit of 16384 bytes")
             && text.contains("Device::set_stack_limit");
         assert_eq!(names_it, is_unknown, "{text}");

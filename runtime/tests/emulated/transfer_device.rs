@@ -168,13 +168,13 @@ fn rows_that_do_not_fit_are_refused() {
     let (_, device, stream) = fixture();
     let mut buffer = DeviceBuffer::<u32>::zeros(&stream, 10).unwrap();
     let said = [
-        (2, 3, 0, "the row stride of 0 is below the columns"),
-        (2, 3, 2, "the row stride of 2 is below the columns"),
-        (1, usize::MAX, 2, "the row stride of 2 is below the columns"),
+        (2, 3, 0, "the row stride of 0 is smaller than the number of columns"),
+        (2, 3, 2, "the row stride of 2 is smaller than the number of columns"),
+        (1, usize::MAX, 2, "the row stride of 2 is smaller than the number of columns"),
         (3, 3, 4, "the last row ends at element 11"),
         (1, 11, 11, "the last row ends at element 11"),
-        (1, 1, 1 << 31, "over 2^31 - 1"),
-        (1, usize::MAX, usize::MAX, "over 2^31 - 1"),
+        (1, 1, 1 << 31, "exceeds 2^31 - 1"),
+        (1, usize::MAX, usize::MAX, "exceeds 2^31 - 1"),
     ];
     for (rows, columns, row_stride, what) in said {
         let error = buffer.as_2d_strided(rows, columns, row_stride).map(drop).unwrap_err();

@@ -281,9 +281,9 @@ fn bad_input<H: Kind>(driver: &EmulatedDriver, here: &Device, there: &Device) {
     let (error, memory) = failed(stream.copy_to_host_async(&buffer, memory));
     assert!(matches!(error, Error::LengthMismatch { left: 9, right: 10, .. }), "{error}");
     let (error, memory) = failed(stream.copy_from_host_async(memory, &mut other));
-    assert!(error.to_string().contains("the target is on cpu:1, the stream is on cpu:0"), "{error}");
+    assert!(error.to_string().contains("the target is on cpu:1, but the stream is on cpu:0"), "{error}");
     let (error, memory) = failed(stream.copy_to_host_async(&other, memory));
-    assert!(error.to_string().contains("the source is on cpu:1, the stream is on cpu:0"), "{error}");
+    assert!(error.to_string().contains("the source is on cpu:1, but the stream is on cpu:0"), "{error}");
     assert_eq!(memory[..], [4; 9]);
     let calls: u64 = Call::ALL.iter().map(|call| driver.calls(*call)).sum();
     assert_eq!(calls, 0, "nothing reached the driver");

@@ -82,7 +82,7 @@ fn an_invalidated_graph_is_reported_once() {
         });
         moved.unwrap_err();
     });
-    assert_one(&events, Level::WARN, &["a graph was invalidated", "one thread"]);
+    assert_one(&events, Level::WARN, &["a graph was invalidated", "another thread"]);
 }
 
 #[test]

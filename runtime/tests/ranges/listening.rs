@@ -133,7 +133,7 @@ fn pops_on_other_threads_name_the_open_range() {
     assert_eq!(nvtx::range_push("mine"), 0);
     std::thread::spawn(|| assert_eq!(nvtx::range_pop(), None)).join().unwrap();
     let text = recorder.misuses()[0].to_string();
-    assert!(text.contains("has pushed no range, while `mine` ("), "{text}");
+    assert!(text.contains("has no pushed range, while `mine` ("), "{text}");
     assert_eq!(nvtx::range_pop(), Some(0), "it is still open");
 }
 

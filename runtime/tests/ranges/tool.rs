@@ -107,7 +107,7 @@ fn warnings_with_ranges() -> String {
         drop(range!("second"));
     });
     assert_eq!(nvtx::tool(), None);
-    assert_eq!(text.matches("no tool gets NVTX ranges").count(), 1, "{text}");
+    assert_eq!(text.matches("NVTX ranges are not forwarded to a tool").count(), 1, "{text}");
     text
 }
 
@@ -189,7 +189,7 @@ fn programs_with_more_rights_load_no_tool() {
             "the system gives set-user-id programs no rights here (`nosuid`, `no_new_privs`)"
         );
         let text = warnings_with_ranges();
-        return assert!(text.contains("has rights that the user who started it does not have"), "{text}");
+        return assert!(text.contains("has privileges that its user does not have"), "{text}");
     }
     let (library, program) = (library(), Privileged::new());
     let output = Command::new(&program.0)

@@ -2,7 +2,6 @@
 
 use crate::common::*;
 use crate::{subject, tuned};
-use warpsmith_runtime::emulated::Call;
 use warpsmith_runtime::launch::Source;
 use warpsmith_runtime::store::{LaunchStore, StoreProblem, TunedConfiguration, TuningKey};
 use warpsmith_runtime::{Device, DeviceBuffer, Function, Launch, Stream};
@@ -65,6 +64,11 @@ fn open_launches_take_the_tuned_shape() {
     // The configuration has more threads than a block supports.
     store.store_tuned(&subject, tuned(4096, "auto")).unwrap();
     assert_eq!([auto, looped].map(|launch| shape(axpy.function(), launch)), before);
+
+    store.store_tuned(&subject, tuned(96, "auto")).unwrap();
+    assert_eq!(shape(axpy.function(), auto), tuned_shape);
+    LaunchStore::in_memory().install(&device);
+    assert_eq!(shape(axpy.function(), auto), before[0], "the store was replaced");
 }
 
 #[test]
@@ -78,32 +82,4 @@ fn every_device_of_a_store_sees_changes() {
     assert_eq!(sources(), [Source::Heuristic; 2]);
     store.store_tuned(&subject(devices[0].properties(), 1000), tuned(96, "auto")).unwrap();
     assert_eq!(sources(), [Source::Tuned; 2], "they are of one kind");
-}
-
-#[test]
-fn a_measured_winner_of_the_store_is_not_measured_again() {
-    const N: usize = 5000;
-    let store = LaunchStore::in_memory();
-    let run = |settles: bool| {
-        let (driver, device) = device();
-        device.set_adaptive_launch(true);
-        store.install(&device);
-        let stream = Stream::new(&device).unwrap();
-        let axpy = module(&device).kernel::<Axpy>().unwrap();
-        let x = DeviceBuffer::from_host(&stream, &[1.0f32; N]).unwrap();
-        let mut y = DeviceBuffer::zeros(&stream, N).unwrap();
-        let source = |n| shape(axpy.function(), Launch::auto(n)).0;
-        for _ in 0..40 {
-            axpy.launch(&stream, Launch::auto(N), (1.0, &x, &mut y)).unwrap();
-            stream.synchronize().unwrap();
-        }
-        assert_eq!(source(N), Source::Measured);
-        assert_eq!(source(2 * N), Source::Heuristic, "of another size");
-        assert_eq!(driver.calls(Call::EventRecord) > 0, settles);
-        LaunchStore::in_memory().install(&device);
-        assert_eq!(source(N), Source::Heuristic, "the store was replaced");
-    };
-    run(true);
-    assert_eq!((store.len(), store.problem()), (1, None));
-    run(false);
 }

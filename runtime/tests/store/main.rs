@@ -207,7 +207,7 @@ fn damaged_lines_are_described_and_other_versions_are_passed_over() {
     let said: Vec<String> = damaged.first.iter().map(ToString::to_string).collect();
     assert_eq!((damaged.number, said.len()), (4, 4), "{said:?}");
     let expected =
-        [("line 1: ", "EOF"), ("line 5: ", "above 0"), ("line 6: ", "alignment"), ("line 8: ", "control")];
+        [("line 1: ", "EOF"), ("line 5: ", "positive"), ("line 6: ", "alignment"), ("line 8: ", "control")];
     for (said, (line, what)) in said.iter().zip(expected) {
         assert!(said.starts_with(line) && said.contains(what), "{said}");
     }

@@ -70,7 +70,7 @@ pub(super) fn has_instance(kernel: &str, types: &str, constant: u32) -> bool {
 /// Returns the instance of a kernel. The instance must exist.
 pub(super) fn instance(kernel: &str, types: &str, constant: u32) -> &'static KernelSpec {
     find(kernel, types, constant)
-        .unwrap_or_else(|| panic!("no instance {constant} of {kernel} for {types} is compiled"))
+        .unwrap_or_else(|| panic!("{kernel} is not compiled for {types} with the constant {constant}"))
 }
 
 /// A kernel that is to be launched on a stream.
@@ -210,7 +210,7 @@ pub(super) fn same_sides(
     }
     let sides = |(rows, columns): (usize, usize)| format!("{rows} rows of {columns}");
     let problem = format!("{first_name} has {}, but {second_name} has {}", sides(first), sides(second));
-    Err(shape_error(operation, format!("{problem}; pass views of the same sides")))
+    Err(shape_error(operation, format!("{problem}; pass views of equal shape")))
 }
 
 /// Returns whether all rows of a view start at multiples of [`VECTOR`] bytes and have a length that is a multiple of
@@ -241,7 +241,7 @@ pub(super) fn check_len(
     if len == expected {
         return Ok(());
     }
-    Err(shape_error(operation, format!("{name} has {len} elements, but needs {expected}: {of}")))
+    Err(shape_error(operation, format!("{name} has {len} elements, but must have {expected}: {of}")))
 }
 
 #[cfg(test)]

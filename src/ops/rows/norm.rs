@@ -161,13 +161,13 @@ impl Norm {
     /// Returns an error if epsilon is invalid, or if a parameter does not have `columns` elements.
     fn check(&self, columns: usize, parameters: &[(&'static str, Option<usize>)]) -> Result<()> {
         if self.epsilon.is_nan() || self.epsilon < 0.0 {
-            let problem = format!("epsilon is {}, but must be a number that is not negative", self.epsilon);
+            let problem = format!("epsilon is {}, but must be a non-negative number", self.epsilon);
             return Err(shape_error(self.operation, problem));
         }
         parameters
             .iter()
             .filter_map(|&(name, len)| Some((name, len?)))
-            .try_for_each(|array| check_len(self.operation, array, (columns, "one for each column")))
+            .try_for_each(|array| check_len(self.operation, array, (columns, "one per column")))
     }
 }
 

@@ -113,8 +113,8 @@ fn along<T: Number, O: Element>(
     of_nothing: Option<O>,
 ) -> Result<()> {
     let (results, elements, of) = match axis {
-        Axis::Rows => (x.rows(), x.columns(), "one for each row"),
-        Axis::Columns => (x.columns(), x.rows(), "one for each column"),
+        Axis::Rows => (x.rows(), x.columns(), "one per row"),
+        Axis::Columns => (x.columns(), x.rows(), "one per column"),
     };
     check_len(operation, ("out", out.len()), (results, of))?;
     if results == 0 {
@@ -190,10 +190,18 @@ fn of_segments<T: Number, O: Element>(
     let Some(segments) = offsets.len().checked_sub(1) else {
         return Err(shape_error(
             operation,
-            "offsets is empty; pass where each segment begins and the last one ends".into(),
+            "offsets is empty; pass the start of each segment and the end of the last segment".into(),
         ));
     };
-    check_len(operation, ("out", out.len()), (segments, "one for each segment, one less than offsets"))?;
+    check_len(
+        operation,
+        ("out", out.len()),
+        (
+            segments,
+            "one per segment, which is one less than the length of \
+                                                         offsets",
+        ),
+    )?;
     if segments == 0 {
         return Ok(());
     }

@@ -50,7 +50,7 @@ pub fn top_k<T: Number>(
     }
     if k == 0 || k > MAX_K.min(x.columns()) {
         let problem = format!(
-            "values has {k} columns, but must have from 1 to {MAX_K}, and no more than the {} of x",
+            "values has {k} columns, but must have 1 to {MAX_K}, and at most the {} columns of x",
             x.columns()
         );
         return Err(shape_error("top_k", problem));
@@ -155,18 +155,18 @@ pub fn sample<'o, T: Float>(
 ) -> Result<()> {
     let _site = site();
     let (out, Sampling { temperature, top_k, top_p }) = (out.into(), sampling);
-    check_len("sample", ("out", out.len()), (logits.rows(), "one for each row"))?;
+    check_len("sample", ("out", out.len()), (logits.rows(), "one per row"))?;
     let problem = if !temperature.is_finite()
         || temperature < 0.0
         || (temperature > 0.0 && temperature.recip().is_infinite())
     {
         format!("temperature is {temperature}, but must be 0 or a positive number with a finite inverse")
     } else if top_k == Some(0) {
-        "top_k is 0, but at least one logit has to count".to_owned()
+        "top_k is 0, but must be at least 1".to_owned()
     } else if top_p.is_some_and(|p| !(p > 0.0 && p <= 1.0)) {
         format!("top_p is {}, but must be above 0 and at most 1", top_p.unwrap_or_default())
     } else if logits.rows() > 0 && (logits.columns() == 0 || logits.columns() > MAX_VOCABULARY) {
-        format!("rows have {} logits, but must have from 1 to {MAX_VOCABULARY}", logits.columns())
+        format!("each row has {} logits, but must have 1 to {MAX_VOCABULARY}", logits.columns())
     } else {
         String::new()
     };

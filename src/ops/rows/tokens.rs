@@ -94,13 +94,13 @@ pub fn append_to_cache<'l, T: Element, I: Index>(
         let sides =
             |name, planes, rows, columns| format!("{name} has {planes} planes of {rows} rows of {columns}");
         let problem = format!(
-            "{}, but {}; pass views of the same planes and columns, and no more new rows than the cache has",
+            "{}, but {}; pass views with equal planes and columns, and at most as many new rows as the cache has",
             sides("new", new.planes(), new.rows(), new.columns()),
             sides("cache", cache.planes(), cache.rows(), cache.columns()),
         );
         return Err(shape_error(operation, problem));
     }
-    check_len(operation, ("lengths", lengths.len()), (new.planes(), "one for each plane"))?;
+    check_len(operation, ("lengths", lengths.len()), (new.planes(), "one per plane"))?;
     if new.is_empty() {
         return Ok(());
     }
@@ -227,7 +227,7 @@ pub fn rotary<T: Float, I: Index>(
     }
     if cos.columns() == 0 || !x.columns().is_multiple_of(2 * cos.columns()) {
         let problem = format!(
-            "x has rows of {}, which are not a whole number of heads of {}, twice the columns of cos",
+            "x has rows of {} elements, but the row length must be a multiple of {}, twice the columns of cos",
             x.columns(),
             2 * cos.columns()
         );
@@ -235,11 +235,11 @@ pub fn rotary<T: Float, I: Index>(
     }
     match positions {
         Some(positions) => {
-            check_len("rotary", ("positions", positions.len()), (x.rows(), "one for each row of x"))?;
+            check_len("rotary", ("positions", positions.len()), (x.rows(), "one per row of x"))?;
             check_indices(stream, "rotary", ("positions", positions), cos.rows(), false)?;
         }
         None if x.rows() > cos.rows() => {
-            let problem = format!("x has {} rows, but cos has {} positions", x.rows(), cos.rows());
+            let problem = format!("x has {} rows, but cos has only {} positions", x.rows(), cos.rows());
             return Err(shape_error("rotary", problem));
         }
         None => {}

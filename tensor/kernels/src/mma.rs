@@ -181,6 +181,14 @@ unsafe fn product<T, A: Major, B: Major, const ROWS: usize, const WIDTH: usize, 
     let mut b = b.of_thread::<B, WIDTH>(thread, threads);
     let (mut write, mut read) = (PipelineState::<STAGES>::new(), PipelineState::<STAGES>::new());
 
+    macro_rules! copy_stage {
+        () => {{
+            a_tiles.copy::<ALIGNED>(&mut a, write);
+            b_tiles.copy::<ALIGNED>(&mut b, write);
+            commit_copies();
+            write.advance();
+        }};
+    }
     let mut sums: Sums = [[[0.0; 4]; COLUMNS]; MATRICES];
     let mut current = Fragments { a: [[0; 4]; MATRICES], b: [[0; 2]; COLUMNS] };
     // SAFETY: a slot is written only after all threads have read its previous contents, and read only after all threads
@@ -188,10 +196,7 @@ unsafe fn product<T, A: Major, B: Major, const ROWS: usize, const WIDTH: usize, 
     unsafe {
         let mut i = 0;
         while i < STAGES - 1 {
-            a_tiles.copy::<ALIGNED>(&mut a, write);
-            b_tiles.copy::<ALIGNED>(&mut b, write);
-            commit_copies();
-            write.advance();
+            copy_stage!();
             i += 1;
         }
         wait_copies_leaving::<{ STAGES - 2 }>();
@@ -205,13 +210,14 @@ unsafe fn product<T, A: Major, B: Major, const ROWS: usize, const WIDTH: usize, 
                     thread::sync_threads();
                     read.advance();
                 }
+                // Elements on their way through registers and the next operands would need too many registers.
+                if group == 0 && !ALIGNED {
+                    copy_stage!();
+                }
                 let mut next = current;
                 next.load(&a_tiles, &b_tiles, read, [warp_m, warp_n], (group + 1) % GROUPS as u32);
-                if group == 0 {
-                    a_tiles.copy::<ALIGNED>(&mut a, write);
-                    b_tiles.copy::<ALIGNED>(&mut b, write);
-                    commit_copies();
-                    write.advance();
+                if group == 0 && ALIGNED {
+                    copy_stage!();
                 }
                 current.multiply::<T>(&mut sums);
                 current = next;
@@ -221,7 +227,9 @@ unsafe fn product<T, A: Major, B: Major, const ROWS: usize, const WIDTH: usize, 
         wait_copies();
         thread::sync_threads();
         // The place is computed again, because it would occupy registers during the products.
-        let place = Place::of::<ROWS, WIDTH>(tiles, opaque(thread::block_idx_x()));
+        let sizes = Sizes { m: opaque(sizes.m), n: opaque(sizes.n), ..sizes };
+        let tiles = Tiles::new(&sizes, ROWS as u32, WIDTH as u32);
+        let place = Place::of::<ROWS, WIDTH>(tiles, thread::block_idx_x());
         if part_k < sizes.k {
             let (tile, part, tiles) = (place.tile, place.part, tiles.count());
             let (parts, _) = divide(thread::grid_dim_x(), tiles);

@@ -37,7 +37,7 @@ pub(crate) fn coordinates(
     [column, second, third, plane]
 }
 
-/// Strides of the rows of heads, in elements.
+/// Row, head and plane strides of an array of attention heads, in elements.
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct HeadStrides {

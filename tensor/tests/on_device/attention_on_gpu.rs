@@ -32,7 +32,7 @@ mod on_gpu {
     }
 
     #[test]
-    #[ignore = "needs a GPU"]
+    #[ignore = "is not supported on the emulated device"]
     fn long_sequences_of_all_heads_are_correct_and_repeatable() {
         for dim in [64, 128, 256] {
             for lengths in [[4096, 4096], [1000, 3001], [2049, 1023]] {
@@ -44,7 +44,7 @@ mod on_gpu {
     }
 
     #[test]
-    #[ignore = "needs a GPU"]
+    #[ignore = "is not supported on the emulated device"]
     fn batches_of_many_heads_are_correct_in_both_layouts() {
         for is_by_head in [false, true] {
             let case = Case { lengths: vec![[1024, 1024]; 8], is_by_head, ..Case::new(128, [1, 1]) };
@@ -54,7 +54,7 @@ mod on_gpu {
     }
 
     #[test]
-    #[ignore = "needs a GPU"]
+    #[ignore = "is not supported on the emulated device"]
     fn packed_sequences_of_many_lengths_are_correct() {
         let mut random = fastrand::Rng::with_seed(3);
         let lengths: Vec<[usize; 2]> = (0..100).map(|_| [random.usize(..700), random.usize(..900)]).collect();
@@ -66,7 +66,7 @@ mod on_gpu {
     }
 
     #[test]
-    #[ignore = "needs a GPU"]
+    #[ignore = "is not supported on the emulated device"]
     fn gradients_are_correct_and_repeatable() {
         let stream = Stream::new(&under_test::gpu()).unwrap();
         for dim in [64, 128] {

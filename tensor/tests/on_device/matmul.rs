@@ -210,5 +210,8 @@ fn wrong_matrices_are_named() {
     assert!(matches!(error, TensorError::Alignment { matrix: "a", bytes: 32, .. }), "{text}");
     let (error, text) = refused::<i8>([16, 16], [16, 16], 0, false);
     assert!(matches!(error, TensorError::Layout { matrix: "b", .. }), "{text}");
-    assert!(text.contains("for i8, the kernels need") && text.contains("and b is not"), "{text}");
+    assert!(
+        text.contains("for i8, the kernels need") && text.contains("contiguous along k, and b is not"),
+        "{text}"
+    );
 }

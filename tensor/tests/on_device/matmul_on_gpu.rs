@@ -51,7 +51,7 @@ mod on_gpu {
     }
 
     #[test]
-    #[ignore = "needs a GPU"]
+    #[ignore = "is not supported on the emulated device"]
     fn large_products_are_correct_and_repeatable() {
         for (shape, repetitions) in [
             ([2048; 3], 30),
@@ -65,7 +65,7 @@ mod on_gpu {
     }
 
     #[test]
-    #[ignore = "needs a GPU"]
+    #[ignore = "is not supported on the emulated device"]
     fn large_products_of_all_layouts_are_correct() {
         for shape in [[1024; 3], [1000, 1200, 776], [136, 2056, 1032]] {
             for layout in [[false, false], [true, true], [true, false]] {
@@ -76,7 +76,7 @@ mod on_gpu {
     }
 
     #[test]
-    #[ignore = "needs a GPU"]
+    #[ignore = "is not supported on the emulated device"]
     fn large_products_of_all_types_are_correct() {
         for shape in [[1024; 3], [1000, 1200, 784], [136, 2064, 4096]] {
             is_correct::<f16>(shape, [false, true], 1.0 / 2048.0, 3);
@@ -95,7 +95,7 @@ mod on_gpu {
 
     /// Every schedule must compute correct sums in every repetition.
     #[test]
-    #[ignore = "needs a GPU"]
+    #[ignore = "is not supported on the emulated device"]
     fn all_schedules_are_correct_and_repeatable() {
         let stream = Stream::new(&under_test::gpu()).unwrap();
         let [m, n, k] = [500, 1032, 4104];
@@ -145,7 +145,7 @@ mod on_gpu {
     }
 
     #[test]
-    #[ignore = "needs a GPU"]
+    #[ignore = "is not supported on the emulated device"]
     fn many_groups_of_rows_are_correct() {
         let stream = Stream::new(&under_test::gpu()).unwrap();
         let ([n, k, count], mut rows) = ([520, 1032, 40], fastrand::Rng::with_seed(5));
@@ -175,7 +175,7 @@ mod on_gpu {
 
     /// The root mean square error must be at most twice the error of the GEMM without tensor cores.
     #[test]
-    #[ignore = "needs a GPU"]
+    #[ignore = "is not supported on the emulated device"]
     fn three_products_of_tf32_are_nearly_as_exact_as_f32() {
         let stream = Stream::new(&under_test::gpu()).unwrap();
         for [m, n, k] in [[1000, 777, 4096], [130, 200, 16384], [2048, 2048, 100]] {
@@ -209,7 +209,7 @@ mod on_gpu {
     }
 
     #[test]
-    #[ignore = "needs a GPU"]
+    #[ignore = "is not supported on the emulated device"]
     fn large_scaled_products_are_correct() {
         let stream = Stream::new(&under_test::gpu()).unwrap();
         for [m, n, k] in [[1000, 1160, 4112], [40, 300, 16384]] {

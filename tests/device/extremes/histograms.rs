@@ -192,7 +192,7 @@ fn empty_ranges_are_refused() {
             &mut counts,
         ),
     ] {
-        assert!(error.unwrap_err().to_string().contains("not empty"));
+        assert!(error.unwrap_err().to_string().contains("is empty"));
     }
 }
 

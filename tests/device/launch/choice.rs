@@ -1,5 +1,5 @@
-//! Block and grid selection for launches on the device under test: occupancy compared with the driver, automatic
-//! shapes, the adaptive launcher, and rejected launches.
+//! Block and grid selection for launches on the device under test: occupancy compared with the driver, and automatic
+//! shapes.
 
 use crate::common::{device, own_device};
 use warpsmith::IMAGE;
@@ -109,27 +109,4 @@ fn chosen_shapes_work_and_explain_themselves() {
         }
     }
     println!("{} bytes in flight needed on an SM", bytes_needed(device.properties()));
-}
-
-#[test]
-fn the_adaptive_launcher_settles_and_changes_no_result() {
-    let device = fresh();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = device.load(&IMAGE).unwrap().kernel::<axpy<f32, 2, 16>>().unwrap();
-    let n = if device.is_emulated() { 10_000 } else { 1 << 22 };
-    let x = DeviceBuffer::from_host(&stream, &vec![1.0f32; n]).unwrap();
-    let mut y = DeviceBuffer::from_host(&stream, &vec![0.0f32; n]).unwrap();
-    device.set_adaptive_launch(true);
-    let launch = Launch::for_bandwidth(n.div_ceil(8), 96);
-    let mut launches = 0;
-    while launch.explain(kernel.function()).unwrap().source != Source::Measured {
-        kernel.launch(&stream, launch, (1.0f32, &x, &mut y)).unwrap();
-        launches += 1;
-        assert!(launches < 500, "not settled");
-        if launches % 4 == 0 {
-            stream.synchronize().unwrap();
-        }
-    }
-    assert!(y.to_host().unwrap().iter().all(|y| *y == launches as f32));
-    println!("{}", launch.explain(kernel.function()).unwrap());
 }

@@ -30,7 +30,7 @@ fn adopted(stream: &Stream, values: &[f32]) -> (DeviceBuffer<f32>, Weak<CudaSlic
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn cublas_shares_cudarcs_memory() {
     let device = gpu();
     let stream = Stream::new(&device).unwrap();
@@ -101,7 +101,7 @@ fn cublas_shares_cudarcs_memory() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn cudarc_sees_kernel_writes() {
     let device = gpu();
     let stream = Stream::new(&device).unwrap();
@@ -120,7 +120,7 @@ fn cudarc_sees_kernel_writes() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn unknown_addresses_are_refused() {
     let device = gpu();
     let stream = Stream::new(&device).unwrap();

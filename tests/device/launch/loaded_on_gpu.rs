@@ -23,7 +23,7 @@ fn saxpy(kernel: &Function, stream: &Stream, a: f32, x: &DeviceBuffer<f32>, y: &
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn loaded_and_rust_kernels_share_buffers() {
     let code = load(PTX);
     let kernel = code.kernel("saxpy").unwrap();
@@ -47,7 +47,7 @@ fn loaded_and_rust_kernels_share_buffers() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn a_graph_launches_a_loaded_kernel() {
     let code = load(PTX);
     let stream = stream();
@@ -72,7 +72,7 @@ fn a_graph_launches_a_loaded_kernel() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn modules_are_loaded_and_unloaded_beside_running_work() {
     // Clears an error of another test.
     let _ = device().take_drop_error();
@@ -104,7 +104,7 @@ where
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn large_values_are_passed_as_arguments() {
     let code = load(PTX);
     assert_eq!(sum_by_value::<1000>(&code), 999 * 500);
@@ -116,7 +116,7 @@ fn large_values_are_passed_as_arguments() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn wrong_arguments_and_names_are_errors() {
     let code = load(PTX);
     let error = code.kernel("sgemm").unwrap_err().to_string();

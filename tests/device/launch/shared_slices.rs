@@ -45,7 +45,7 @@ fn a_halo_is_as_wide_as_the_launch_says() {
 #[test]
 fn safe_and_raw_dynamic_memory_agree() {
     let (stream, safe, raw) = (stream(), kernel::<reverse_parts>(), kernel::<reverse_parts_raw>());
-    for block in [1usize, 32, 96, 256, 1024] {
+    for block in [1usize, 32, 33, 96, 256, 1024] {
         let data: Vec<u32> = (0..4 * block as u32).map(|i| i.wrapping_mul(2_654_435_761)).collect();
         let on_device = DeviceBuffer::from_host(&stream, &data).unwrap();
         let launch = Launch::linear(4 * block, block as u32);

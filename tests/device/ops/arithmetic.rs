@@ -377,11 +377,11 @@ fn shapes_that_do_not_fit_are_refused() {
     let mut out = of(12);
     let message = |result: Result<(), Error>| result.unwrap_err().to_string();
     let row_error = message(ops::sub(&stream, &x, ops::row(&row), &mut out));
-    assert!(row_error.starts_with("sub: y is a row of 5 elements, but the output has 12"), "{row_error}");
+    assert!(row_error.starts_with("sub: y is a row of 5 elements, but the output's 12"), "{row_error}");
     let both = message(ops::sub(&stream, ops::row(x.slice(..6)), ops::column(&column), &mut out));
     assert!(both.contains("rows of 6 elements") && both.contains("rows of 4"), "{both}");
     let long = message(ops::sqrt(&stream, &column, &mut out));
-    assert_eq!(long, "sqrt: x has 3 elements, but the output has 12; pass slices of one length");
+    assert_eq!(long, "sqrt: x has 3 elements, but the output has 12; pass slices of equal length");
     let empty =
         message(ops::lt(&stream, &x, ops::row(x.slice(..0)), &mut DeviceBuffer::zeros(&stream, 12).unwrap()));
     assert!(empty.contains("row of 0 elements"), "{empty}");

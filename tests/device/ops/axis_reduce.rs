@@ -248,9 +248,9 @@ fn outputs_of_another_length_are_refused() {
     let mut out = DeviceBuffer::from_host(&stream, &[7.0f32; 5]).unwrap();
     let view = x.as_2d(3, 4).unwrap();
     let message = ops::sum_rows(&stream, view, &mut out).unwrap_err().to_string();
-    assert_eq!(message, "sum_rows: out has 5 elements, but needs 3: one for each row");
+    assert_eq!(message, "sum_rows: out has 5 elements, but must have 3: one per row");
     let message = ops::max_columns(&stream, view, &mut out).unwrap_err().to_string();
-    assert_eq!(message, "max_columns: out has 5 elements, but needs 4: one for each column");
+    assert_eq!(message, "max_columns: out has 5 elements, but must have 4: one per column");
     assert_eq!(out.to_host().unwrap(), [7.0; 5]);
 }
 

@@ -135,7 +135,7 @@ fn whole_arrays_that_do_not_fit_are_refused() {
     let message = ops::dot(&stream, &x, x.slice(..9)).unwrap_err().to_string();
     assert!(message.contains("dot: x has 10 elements, but y has 9"), "{message}");
     let message = ops::l2_norm_into(&stream, &x, &mut out).unwrap_err().to_string();
-    assert_eq!(message, "l2_norm: out has 2 elements, but needs 1: the value");
+    assert_eq!(message, "l2_norm: out has 2 elements, but must have 1: the value");
     assert!(
         ops::mean_into(&stream, &x, &mut out).unwrap_err().to_string().contains("mean: out has 2 elements")
     );

@@ -297,7 +297,7 @@ fn wrong_indices_are_named_and_nothing_is_written() {
     let right = DeviceBuffer::from_host(&stream, &[0u32, 1, 2, 3, 4, 5, 6, 7]).unwrap();
     let indices = Indices::new(&stream, &right, 9).unwrap();
     let text = ops::gather(&stream, &x, &indices, &mut out).unwrap_err().to_string();
-    assert!(text.contains("below 9, but there are 8 elements"), "{text}");
+    assert!(text.contains("the limit 9, but there are only 8 elements"), "{text}");
     let indices = Indices::new(&stream, &right, 8).unwrap();
     let text = ops::scatter(&stream, &x, &indices, &mut out).unwrap_err().to_string();
     assert!(text.contains("Indices::unique"), "{text}");
@@ -313,9 +313,9 @@ fn shapes_that_do_not_fit_are_refused() {
     let mut out = DeviceBuffer::<f32>::zeros(&stream, 12).unwrap();
     let from = x.as_2d(3, 4).unwrap();
     let text = ops::transpose(&stream, from, out.as_2d_mut(3, 4).unwrap()).unwrap_err().to_string();
-    assert!(text.contains("3 rows of 4 elements become 1 times 4 rows of 3"), "{text}");
+    assert!(text.contains("the transpose of 1 x 3 x 4 elements is 1 x 4 x 3"), "{text}");
     let text = ops::concat_rows(&stream, &[from], out.as_2d_mut(2, 6).unwrap()).unwrap_err().to_string();
-    assert!(text.contains("the parts have 3 rows together, but the whole has 2"), "{text}");
+    assert!(text.contains("the parts have 3 rows in total, but the whole has 2"), "{text}");
     let triples = DeviceBuffer::<Triple>::zeros(&stream, 4).unwrap();
     let mut turned = DeviceBuffer::<Triple>::zeros(&stream, 4).unwrap();
     let text = ops::transpose(&stream, triples.as_2d(2, 2).unwrap(), turned.as_2d_mut(2, 2).unwrap());

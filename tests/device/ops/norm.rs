@@ -191,7 +191,7 @@ fn wrong_parameters_are_refused() {
     };
     assert_eq!(
         message(Some(x.slice(..5)), 0.0, (4, 3)),
-        "layer_norm: weight has 5 elements, but needs 4: one for each column"
+        "layer_norm: weight has 5 elements, but must have 4: one per column"
     );
     assert!(message(None, f64::NAN, (4, 3)).contains("epsilon is NaN"));
     assert!(message(None, -1.0, (4, 3)).contains("epsilon is -1"));

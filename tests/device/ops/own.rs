@@ -115,7 +115,10 @@ fn other_lengths_are_refused_and_nothing_written() {
     let (x, y) = (at(&stream, 0, &[1.0f32; 8]), at(&stream, 0, &[1.0f32; 7]));
     let mut out = DeviceBuffer::from_host(&stream, &[5.0f32; 8]).unwrap();
     let error = ops::map::<scaled_relu>(&stream, &IMAGE, (&x, &y, &mut out)).unwrap_err();
-    assert_eq!(error.to_string(), "scaled_relu: y has 7 elements, but out has 8; pass slices of one length");
+    assert_eq!(
+        error.to_string(),
+        "scaled_relu: y has 7 elements, but out has 8; pass slices of equal length"
+    );
     let config = Config { block: 256, grid: GridRule::Auto, items: 3, vector: 16 };
     let error = ops::map_with::<scaled_relu>(&stream, &IMAGE, config, (&x, &x, &mut out)).unwrap_err();
     assert!(error.to_string().contains("items=3") && error.to_string().contains("1/16, 4/16"), "{error}");

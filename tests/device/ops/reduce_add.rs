@@ -111,7 +111,7 @@ fn no_sources_and_unequal_lengths_are_refused() {
     let stream = crate::common::stream();
     let none: [&DeviceBuffer<f32>; 0] = [];
     let error = ops::reduce_add(&stream, none).unwrap_err();
-    assert_eq!(error.to_string(), "reduce_add: the list of sources is empty; pass at least one");
+    assert_eq!(error.to_string(), "reduce_add: the list of sources is empty; pass at least one element");
     let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0]).unwrap();
     let error = ops::reduce_add(&stream, [x.as_slice(), x.slice(1..)]).unwrap_err();
     let text = error.to_string();

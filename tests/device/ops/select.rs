@@ -84,9 +84,11 @@ fn impossible_k_is_refused() {
     let x = DeviceBuffer::from_host(&stream, &vec![1.0f32; 4000]).unwrap();
     let mut values = DeviceBuffer::from_host(&stream, &vec![7.0f32; 2050]).unwrap();
     let mut indices = DeviceBuffer::from_host(&stream, &vec![7u64; 2050]).unwrap();
-    for (k, width, words) in
-        [(0, 2000, "from 1 to 1024"), (1025, 2000, "from 1 to 1024"), (11, 10, "the 10 of x")]
-    {
+    for (k, width, words) in [
+        (0, 2000, "must have 1 to 1024"),
+        (1025, 2000, "must have 1 to 1024"),
+        (11, 10, "the 10 columns of x"),
+    ] {
         let rows = 4000 / width;
         let (values, indices) = (&mut values.slice_mut(..k * 2), &mut indices.slice_mut(..k * 2));
         let message = ops::top_k(
@@ -197,6 +199,6 @@ fn impossible_sampling_is_refused() {
         assert!(message.contains(words), "{message}");
     }
     let outcome = ops::sample(&stream, &generator, usual, x.as_2d(3, 4).unwrap(), out.slice_mut(..2));
-    assert!(outcome.unwrap_err().to_string().contains("out has 2 elements, but needs 3"));
+    assert!(outcome.unwrap_err().to_string().contains("out has 2 elements, but must have 3"));
     assert_eq!(out.to_host().unwrap(), [7; 3]);
 }

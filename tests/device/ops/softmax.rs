@@ -146,7 +146,7 @@ fn views_of_different_sides_are_refused() {
     let mut out = DeviceBuffer::from_host(&stream, &[7.0f32; 12]).unwrap();
     let (view, other) = (x.as_2d(3, 4).unwrap(), x.as_2d(4, 3).unwrap());
     let message = ops::softmax(&stream, view, out.as_2d_mut(4, 3).unwrap()).unwrap_err().to_string();
-    assert_eq!(message, "softmax: x has 3 rows of 4, but out has 4 rows of 3; pass views of the same sides");
+    assert_eq!(message, "softmax: x has 3 rows of 4, but out has 4 rows of 3; pass views of equal shape");
     let error = ops::log_softmax_backward(&stream, view, other, out.as_2d_mut(3, 4).unwrap()).unwrap_err();
     assert!(error.to_string().contains("y has 3 rows of 4, but dy has 4 rows of 3"), "{error}");
     assert_eq!(out.to_host().unwrap(), [7.0; 12]);

@@ -247,7 +247,7 @@ fn sorts_of_other_lengths_are_refused() {
         (ops::merge_sorted(&stream, &x, &x, Order::Ascending, &mut whole), ["merge_sorted", "20", "10"]),
         (
             ops::sort_segments(&stream, &x, &none, Order::Ascending, &mut whole),
-            ["sort_segments", "no offsets", "one more"],
+            ["sort_segments", "offsets is empty", "one offset more"],
         ),
         (
             ops::sort_segments(&stream, &x, &falling, Order::Ascending, &mut whole),

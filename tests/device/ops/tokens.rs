@@ -44,13 +44,13 @@ fn views_that_do_not_fit_are_refused() {
     let tables = (x.slice(..18).as_2d(6, 3).unwrap(), x.slice(6..).as_2d(6, 3).unwrap());
     let (none, pairs) = (None::<DeviceSlice<u32>>, RotaryPairs::Halves);
     let text = message(ops::rotary(&stream, view, none, tables, pairs, out.as_2d_mut(6, 4).unwrap()));
-    assert!(text.contains("rows of 4, which are not a whole number of heads of 6"), "{text}");
+    assert!(text.contains("rows of 4 elements, but the row length must be a multiple of 6"), "{text}");
     let tables = (x.slice(..5).as_2d(5, 1).unwrap(), x.slice(..5).as_2d(5, 1).unwrap());
     let text = message(ops::rotary(&stream, view, none, tables, pairs, out.as_2d_mut(6, 4).unwrap()));
-    assert!(text.contains("x has 6 rows, but cos has 5 positions"), "{text}");
+    assert!(text.contains("x has 6 rows, but cos has only 5 positions"), "{text}");
     let (new, lengths) = (x.as_3d(2, 3, 4).unwrap(), &indices);
     let text = message(ops::append_to_cache(&stream, new, lengths, out.as_3d_mut(2, 3, 4).unwrap()));
-    assert!(text.contains("lengths has 5 elements, but needs 2"), "{text}");
+    assert!(text.contains("lengths has 5 elements, but must have 2"), "{text}");
     let text = message(ops::append_to_cache(&stream, new, lengths, out.as_3d_mut(3, 2, 4).unwrap()));
     assert!(
         text.contains("new has 2 planes of 3 rows of 4, but cache has 3 planes of 2 rows of 4"),

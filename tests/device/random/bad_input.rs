@@ -32,7 +32,7 @@ fn arguments_that_cannot_be_are_refused() {
         [(1.0, 1.0), (2.0, 1.0), (f32::NAN, 1.0), (0.0, f32::NAN), (0.0, f32::INFINITY), (f32::MIN, f32::MAX)]
     {
         let outcome = random::uniform_in(&stream, &g, low..high, &mut x);
-        refused(&g, outcome, &["uniform_in", "finite", "less"]);
+        refused(&g, outcome, &["uniform_in", "finite", "ascending order"]);
     }
     let mut half = DeviceBuffer::<f16>::zeros(&stream, 4).unwrap();
     refused(&g, random::uniform_in(&stream, &g, f16::MIN..f16::MAX, &mut half), &["65504"]);
@@ -138,7 +138,7 @@ fn offsets_and_states_that_cannot_be_are_refused() {
         refused(&g, g.set_offset(offset), &["set_offset", "multiple of 4", &offset.to_string()]);
     }
     for bytes in [0, 1, 7, 9, 15, 17, 24, 5056] {
-        refused(&g, g.set_state(&vec![0; bytes]), &["set_state", "16 bytes", &bytes.to_string()]);
+        refused(&g, g.set_state(&vec![0; bytes]), &["set_state", "must have 16", &bytes.to_string()]);
     }
     let mut odd = g.state().unwrap();
     odd[8] = 3;
@@ -147,5 +147,5 @@ fn offsets_and_states_that_cannot_be_are_refused() {
     let mut x = DeviceBuffer::<f32>::zeros(&stream(), 4).unwrap();
     random::uniform(&stream(), &g, &mut x).unwrap();
     let text = random::uniform(&stream(), &g, &mut x).unwrap_err().to_string();
-    assert!(text.contains("used up") && text.contains("manual_seed"), "{text}");
+    assert!(text.contains("exhausted") && text.contains("manual_seed"), "{text}");
 }

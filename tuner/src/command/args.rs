@@ -10,7 +10,7 @@ use crate::measure::Mode;
 /// The measurement and its precision.
 #[derive(Debug, Clone, Args)]
 pub struct MeasureArgs {
-    /// Device: cuda:N, cpu or cpu:N [default: the first CUDA device, or else the emulated one]
+    /// Device: cuda:N, cpu or cpu:N [default: the first CUDA device, or the emulated device if there is none]
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
     /// Elements: single counts and ranges.
@@ -19,16 +19,16 @@ pub struct MeasureArgs {
     /// Element types, for example f32,bf16 [default: the kernel's first type]
     #[arg(long, value_name = "TYPE,…", value_delimiter = ',')]
     pub dtypes: Vec<String>,
-    /// Kind of launches to time: on memory that is not in the cache, on memory that is, or in a graph
+    /// Kind of launches to time: with cold caches, with warm caches, or in a graph
     #[arg(long, value_enum, default_value_t = Mode::Cold)]
     pub mode: Mode,
-    /// Maximum seconds of samples per configuration
+    /// Maximum sampling time per configuration, in seconds
     #[arg(long, value_name = "SECONDS", allow_hyphen_values = true, value_parser = seconds)]
     pub budget: Option<f64>,
-    /// Values for an axis instead of the kernel's own.
+    /// Values for an axis, instead of the kernel's default values.
     #[arg(short, long = "axis", value_name = "NAME=V,…", help = AXIS_HELP)]
     pub axes: Vec<String>,
-    /// Take fewer samples: a first result in a fraction of the time
+    /// Take fewer samples, for a first result in a fraction of the time
     #[arg(long)]
     pub quick: bool,
     /// Sample until the uncertainty of the median is this small [default: 0.5%]
@@ -37,26 +37,25 @@ pub struct MeasureArgs {
     /// Take exactly this number of samples per configuration, as far as --budget allows
     #[arg(long, value_name = "N", conflicts_with_all = ["precision", "quick"], value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub samples: Option<u32>,
-    /// Leave out the probes: the plain copy, read and multiplication that results are compared with
+    /// Skip the probes: the plain copy, read and multiplication to which results are compared
     #[arg(long)]
     pub no_probes: bool,
 }
 
-const SIZES_HELP: &str =
-    "Elements: whole numbers, 2^k, with K, M, G, or ranges 2^[FROM:TO:STEP] [default: the kernel's own]";
-const AXIS_HELP: &str = "Values for an axis instead of the kernel's own: block=128,256, grid=auto,waves:4, \
+const SIZES_HELP: &str = "Elements: whole numbers, 2^k, numbers with K, M or G, or ranges 2^[FROM:TO:STEP] [default: the kernel's sizes]";
+const AXIS_HELP: &str = "Values for an axis, instead of the kernel's default values: block=128,256, grid=auto,waves:4, \
                          block=[64:512:64]; bench --list shows the axes";
 
 /// Output options.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Output {
-    /// Show every configuration, not only the best and the default
+    /// Show every configuration instead of only the best and the default one
     #[arg(long)]
     pub all: bool,
-    /// Print the document of results instead of the table
+    /// Print the results as a JSON document instead of a table
     #[arg(long)]
     pub json: bool,
-    /// Results file [default: warpsmith/ in cargo's target folder in a cargo project, or else warpsmith/ in the user's
+    /// Results file [default: warpsmith/ in a cargo project's target folder, otherwise warpsmith/ in the user's
     /// cache folder]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
@@ -117,16 +116,16 @@ pub struct CompareArgs {
     /// Results file after the change
     #[arg(value_name = "NEW")]
     pub new: PathBuf,
-    /// The smallest change that counts
+    /// Smallest change that counts as faster or slower
     #[arg(long, value_name = "PERCENT", default_value = "1%", allow_hyphen_values = true, value_parser = share)]
     pub threshold: f64,
-    /// Compare files of different devices too
+    /// Also compare files from different devices
     #[arg(long)]
     pub force: bool,
-    /// Compare the best of each file: the winner of a tuning run, or else the fastest configuration
+    /// Compare only the best configuration in each file: the winner of a tuning run, otherwise the fastest one
     #[arg(long)]
     pub best: bool,
-    /// Pass even if the second file lacks results of the first, or its run was ended early
+    /// Pass even if the second file lacks results of the first, or if its run ended early
     #[arg(long)]
     pub allow_missing: bool,
     /// Print a JSON document instead of the table
@@ -146,44 +145,44 @@ pub struct ReportArgs {
 }
 
 const TUNE_HELP: &str = "\
-The default configuration is always measured, first, and wins unless another is at least 0.5 % faster. Every \
-configuration is checked against a float64 reference before it is timed; one that is incorrect, fails or crashes never wins. \
-Winners are stored in the launch store, which later launches on a GPU read in every program of this user (launches on the \
-emulated device do not). WARPSMITH_CACHE_DIR is its folder.
+The default configuration is always measured first, and wins unless another one is at least 0.5 % faster. Every \
+configuration is checked against a float64 reference before it is timed; a configuration that is incorrect, fails or crashes \
+never wins. Winners are saved in the launch store, in the folder WARPSMITH_CACHE_DIR. Later GPU launches in all programs of \
+this user read the store; launches on the emulated device do not.
 
 Examples:
   tune axpy reduce_sum --sizes '2^[16:28:4]' --dtypes f32,bf16
   tune copy --out copy.json
   tune saxpy --trials 64
 
-Kernels of your own package are tuned by its benchmark, which `warpsmith new` writes: `cargo bench --bench tune --features \
-tune -- tune KERNEL` in its folder. Another package writes it with `warpsmith::bench_main!`.
+To tune the kernels of your own package, run its benchmark in its folder: `cargo bench --bench tune --features tune -- tune \
+KERNEL`. `warpsmith new` writes this benchmark; in another package, write it with `warpsmith::bench_main!`.
 
-Exit code 1 when no configuration of a kernel is correct.";
+Exit code: 1 if no configuration of a kernel is correct.";
 
 const COMPARE_HELP: &str = "\
 A kernel counts as slower only if the whole 95 % confidence interval of the ratio of the medians is beyond the \
-threshold. The files come from two runs, between which clocks and temperature differ.
+threshold. The two files come from different runs, whose clocks and temperatures differ.
 
 Example:
   compare before.json after.json --threshold 2%
 
-Exit code 1 on a regression: something is slower, or no longer correct. Also if the second file lacks results of the first, \
-or its run was ended early, unless --allow-missing is there.";
+Exit code: 1 on a regression, that is, if a kernel is slower or no longer correct. Without --allow-missing, also 1 if the \
+second file lacks results of the first, or if its run ended early.";
 
 const BENCH_HELP: &str = "\
-Every configuration of a kernel's space is measured and checked, the default configuration always. On a GPU the \
-launches cycle through buffers of at least three times the L2 cache, so that they read from memory. Times are medians \
-between GPU events, with their 95 % interval. \"peak\" is the share of the data sheet's memory \
-bandwidth, \"probe\" the share of what a plain copy (or read) reached in turn with the kernel. On the emulated \
-device times are those of this CPU and say nothing about a GPU.
+Every configuration in a kernel's space is measured and checked, always including the default configuration. On a GPU, \
+launches cycle through buffers with a total of at least three times the L2 cache, so that they read from memory. Times are \
+medians between GPU events, with their 95 % confidence interval. \"peak\" is the ratio to the data sheet's memory \
+bandwidth, and \"probe\" the ratio to a plain copy (or read), interleaved with the kernel. On the emulated device, times \
+are CPU times and say nothing about a GPU.
 
 Examples:
   bench copy axpy reduce_sum
   bench axpy --sizes '2^[20:28:4]' --dtypes f32,bf16 --axis block=256 --all
   bench reduce_sum --device cpu --quick --json --out results.json
 
-Kernels of your own package are measured by its benchmark, which `warpsmith new` writes: `cargo bench --bench tune --features \
-tune -- bench KERNEL` in its folder. Another package writes it with `warpsmith::bench_main!`.
+To measure the kernels of your own package, run its benchmark in its folder: `cargo bench --bench tune --features tune -- \
+bench KERNEL`. `warpsmith new` writes this benchmark; in another package, write it with `warpsmith::bench_main!`.
 
-Exit code 1 when a configuration's result is incorrect.";
+Exit code: 1 if a configuration's result is incorrect.";

@@ -61,7 +61,7 @@ pub fn fit(columns: Vec<Column>, width: Option<usize>) -> String {
     let row = |index: usize| columns.iter().filter_map(|column| column.cells.get(index).cloned()).collect();
     let mut text = table(&header, &right, (0..rows).map(row).collect());
     if !left_out.is_empty() {
-        text.push_str(&wrapped("not shown for lack of width: ", &left_out, width.unwrap_or(usize::MAX)));
+        text.push_str(&wrapped("not shown (too narrow): ", &left_out, width.unwrap_or(usize::MAX)));
     }
     text
 }

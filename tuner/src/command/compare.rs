@@ -28,7 +28,7 @@ pub fn run(args: &CompareArgs) -> Outcome<()> {
         let more = found.missing.len().saturating_sub(MISSING_SHOWN);
         let more = if more > 0 { format!("; and {more} more") } else { String::new() };
         return Err(Failure::Failed(format!(
-            "results are missing: {}{more}; measure again, or let it pass with --allow-missing",
+            "results are missing: {}{more}; measure again, or accept this with --allow-missing",
             found.missing[..found.missing.len().min(MISSING_SHOWN)].join("; ")
         )));
     }

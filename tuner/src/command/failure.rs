@@ -32,7 +32,9 @@ impl Failure {
     pub fn line(&self) -> Option<String> {
         match self {
             Failure::Use(text) | Failure::Failed(text) => Some(one_line(text)),
-            Failure::Interrupted => Some("ended early; what was measured until then is above".to_owned()),
+            Failure::Interrupted => {
+                Some("ended early; the results measured until then are shown above".to_owned())
+            }
             Failure::Shown | Failure::Program(_) => None,
         }
     }

@@ -101,8 +101,10 @@ impl Command {
 
 /// Measure and tune the kernels of this program.
 #[derive(Debug, Parser)]
-#[command(after_help = "Exit codes: 0 done; 1 a result failed its check; 2 usage error or unusable input; \
-                        130 ended by Ctrl-C. Without a command, every kernel is measured in quick mode.")]
+#[command(
+    after_help = "Exit codes: 0 success; 1 a result failed its check; 2 usage error or invalid input; 130 \
+                        interrupted by Ctrl-C. Without a command, every kernel is measured in quick mode."
+)]
 struct Cli {
     /// The command.
     #[command(subcommand)]

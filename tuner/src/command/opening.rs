@@ -108,7 +108,7 @@ fn results_path(program: &Program<'_>, output: &Output, command: &str) -> Result
             Ok(()) => return Ok(Some(path)),
             Err(error) => error.to_string(),
         },
-        None => "the user has no folder for caches; give a file with --out".to_owned(),
+        None => "the user has no cache folder; give a file with --out".to_owned(),
     };
     program.complain(&format!("no results file: {problem}"));
     Ok(None)

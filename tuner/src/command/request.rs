@@ -48,7 +48,7 @@ pub fn sizes(texts: &[String]) -> Result<Vec<u64>> {
         let fail = |reason: String| Error::Size { text: text.clone(), reason };
         match range(text).map_err(fail)? {
             Some(sizes) if sizes.contains(&0) => {
-                return Err(fail("it begins at 0; give sizes of at least 1".to_owned()));
+                return Err(fail("it starts at 0; give sizes of at least 1".to_owned()));
             }
             Some(sizes) => all.extend(sizes),
             None => all.push(parse_size(text)?),
@@ -65,7 +65,7 @@ fn axes(texts: &[String]) -> Result<Vec<(String, Vec<Value>)>> {
         if let Some((_, before)) = all.iter().find(|(known, _)| *known == name) {
             let both = before.iter().chain(&values).map(ToString::to_string).collect::<Vec<_>>().join(",");
             let reason =
-                format!("the axis is given twice; give all of its values at once: --axis {name}={both}");
+                format!("the axis occurs twice; give all of its values in one option: --axis {name}={both}");
             return Err(Error::Axis { axis: name, text: text.clone(), reason });
         }
         all.push((name, values));
@@ -129,10 +129,10 @@ fn range(text: &str) -> std::result::Result<Option<Vec<u64>>, String> {
         _ => return Err(how.to_owned()),
     };
     if step == 0 || from > to {
-        return Err(format!("a range goes up in steps of at least 1; {how}"));
+        return Err(format!("a range must ascend in steps of at least 1; {how}"));
     }
     if (to - from) / step >= MAX_VALUES {
-        return Err(format!("it has more than {MAX_VALUES} values; take larger steps"));
+        return Err(format!("it has more than {MAX_VALUES} values; use larger steps"));
     }
     let power = |exponent: u64| {
         let Some(base) = base else { return Ok(exponent) };

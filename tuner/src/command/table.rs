@@ -25,14 +25,14 @@ pub fn text(document: &Document, all: bool, width: Option<usize>) -> String {
     let throttled = throttled(document, all);
     if throttled > 0 {
         text.push_str(&format!(
-            "note: {throttled} {} by a throttled device, whose clock stayed low: measure again\n",
+            "note: {throttled} {} on a throttled device, whose clock stayed low: measure again\n",
             if throttled == 1 { "row was measured" } else { "rows were measured" }
         ));
     }
     if let Some((usual, highest)) = document.low_clock() {
         text.push_str(&format!(
-            "note: the clock was {usual} MHz, below 95 % of the device's highest ({highest} MHz): at that, times \
-             are shorter\n"
+            "note: the clock was {usual} MHz, below 95 % of the device's maximum ({highest} MHz), at which times \
+             would be shorter\n"
         ));
     }
     if document.run.interrupted {
@@ -57,7 +57,7 @@ fn heading(device: &DeviceInfo) -> String {
     let mut text = format!("{}  {}", escape(&device.id), escape(&device.name));
     match device.memory_gbps {
         Some(peak) => text.push_str(&format!(", {peak:.0} GB/s by its data sheet")),
-        None if device.emulated => text.push_str(": times are of this CPU and say nothing about a GPU"),
+        None if device.emulated => text.push_str(": times are CPU times and say nothing about a GPU"),
         None => text.push_str(", memory bandwidth unknown"),
     }
     text + "\n\n"
@@ -269,9 +269,9 @@ mod tests {
         }
         for width in [Some(60), None] {
             let best = text(&sample, false, width);
-            assert!(best.contains("note: 1 row was measured by a throttled device"), "{best}");
+            assert!(best.contains("note: 1 row was measured on a throttled device"), "{best}");
             let all = text(&sample, true, width);
-            assert!(all.contains("note: 2 rows were measured by a throttled device"), "{all}");
+            assert!(all.contains("note: 2 rows were measured on a throttled device"), "{all}");
         }
         let wide = text(&sample, true, None);
         assert_eq!(

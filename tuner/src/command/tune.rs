@@ -83,9 +83,9 @@ fn summary(store: &LaunchStore, is_emulated: bool, totals: &Totals, took: Durati
     let unread = if is_emulated { " (launches on the emulated device do not read it)" } else { "" };
     text.push_str(&match (store.path().filter(|_| store.problem().is_none()), totals.kept) {
         (None, _) => "; nothing is kept\n".to_owned(),
-        (Some(_), 0) => "; no winner is kept\n".to_owned(),
-        (Some(path), 1) => format!("; 1 winner is kept in {}{unread}\n", path.display()),
-        (Some(path), kept) => format!("; {kept} winners are kept in {}{unread}\n", path.display()),
+        (Some(_), 0) => "; no winner was saved\n".to_owned(),
+        (Some(path), 1) => format!("; 1 winner was saved in {}{unread}\n", path.display()),
+        (Some(path), kept) => format!("; {kept} winners were saved in {}{unread}\n", path.display()),
     });
     text
 }
@@ -123,9 +123,9 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("warpsmith-summary-{}", std::process::id()));
         let store = warpsmith_runtime::store::open(&directory).store;
         let path = directory.join("launches.jsonl");
-        assert_eq!(of(&store, 0), "3 trials in 2.0 s; no winner is kept\n");
-        assert_eq!(of(&store, 1), format!("3 trials in 2.0 s; 1 winner is kept in {}\n", path.display()));
-        assert!(of(&store, 2).contains("; 2 winners are kept in "));
+        assert_eq!(of(&store, 0), "3 trials in 2.0 s; no winner was saved\n");
+        assert_eq!(of(&store, 1), format!("3 trials in 2.0 s; 1 winner was saved in {}\n", path.display()));
+        assert!(of(&store, 2).contains("; 2 winners were saved in "));
         let emulated = on(&store, true, 1);
         assert!(
             emulated.ends_with("launches.jsonl (launches on the emulated device do not read it)\n"),

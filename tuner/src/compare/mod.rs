@@ -252,15 +252,17 @@ pub fn documents(old: &Document, new: &Document, options: &Options) -> Result<Co
     let mut notes = check_documents(old, new, options.force)?;
     let pairs = pairs(old, new, options.best);
     if pairs.is_empty() {
-        let reason = "no record of one has the kernel, type, size, mode and configuration of one of the other; \
-                      measure the same, or compare the best of each with --best";
+        let reason = "the documents have no record with the same kernel, type, size, mode and configuration; measure \
+                      the same configurations, or compare the best ones with --best";
         return Err(Error::Incomparable { reason: reason.to_owned() });
     }
     if !options.best {
         for (name, document) in [("first", old), ("second", new)] {
             let alone = document.results.len().saturating_sub(pairs.len());
             if alone > 0 {
-                notes.push(format!("{alone} records of the {name} document have no partner in the other"));
+                notes.push(format!(
+                    "{alone} records of the {name} document have no counterpart in the other document"
+                ));
             }
         }
     }
@@ -274,10 +276,15 @@ pub fn documents(old: &Document, new: &Document, options: &Options) -> Result<Co
     }
     let few = rows.iter().filter(|row| row.ratio.is_none() && row.change == Change::Ambiguous).count();
     if few > 0 {
-        notes.push(format!("{few} rows have fewer than {FEWEST} samples on a side: too few for a verdict"));
+        notes.push(format!(
+            "{few} rows have fewer than {FEWEST} samples in a document, which are too few for a \
+                            verdict"
+        ));
     }
     if rows.iter().any(|row| row.ratio.is_some() && is_of_single_launches(row.mode)) && on_gpu {
-        notes.push(format!("intervals include the {between_us} µs a launch by which processes differ"));
+        notes.push(format!(
+            "intervals include {between_us} µs per launch for the difference between processes"
+        ));
     }
     let missing = missing(old, new, &pairs);
     let sources = [Source::from(old), Source::from(new)];
@@ -306,7 +313,7 @@ fn pairs<'a>(old: &'a Document, new: &'a Document, best: bool) -> Vec<(&'a Recor
 fn missing(old: &Document, new: &Document, pairs: &[(&Record, &Record)]) -> Vec<String> {
     let mut missing = Vec::new();
     if new.run.interrupted {
-        missing.push("the run of the second document was ended before it was complete".to_owned());
+        missing.push("the run of the second document ended early".to_owned());
     }
     let is_compared = |case: &[&Record]| pairs.iter().any(|(old, _)| old.case() == case[0].case());
     let cases = old.cases();
@@ -315,7 +322,7 @@ fn missing(old: &Document, new: &Document, pairs: &[(&Record, &Record)]) -> Vec<
     missing.extend(alone.map(|case| {
         let (kernel, dtype, n, mode) = case[0].case();
         let size = format_size(n);
-        format!("the second document has no result to compare with {kernel} {dtype} {size} {mode}")
+        format!("the second document has no result for {kernel} {dtype} {size} {mode}")
     }));
     missing
 }
@@ -342,7 +349,7 @@ fn check_threshold(threshold: f64) -> Result<()> {
         return Ok(());
     }
     let percent = rounded(threshold * 100.0);
-    let reason = format!("a threshold of {percent} % is none; use 0 % to 99 %, for example 1 %");
+    let reason = format!("a threshold of {percent} % is invalid; use 0 % to 99 %, for example 1 %");
     Err(Error::Incomparable { reason })
 }
 
@@ -357,7 +364,7 @@ fn check_documents(old: &Document, new: &Document, force: bool) -> Result<Vec<St
     for document in [old, new] {
         if document.schema != SCHEMA {
             return fail(format!(
-                "a document has schema {}, this version reads {SCHEMA}; measure again",
+                "a document has schema {}, but this version reads {SCHEMA}; measure again",
                 document.schema
             ));
         }
@@ -387,12 +394,12 @@ fn check_documents(old: &Document, new: &Document, force: bool) -> Result<Vec<St
     for (name, document) in [("first", old), ("second", new)] {
         if let Some((usual, highest)) = document.low_clock() {
             notes.push(format!(
-                "the clock of the {name} document was {usual} MHz, below 95 % of the device's highest ({highest} MHz)"
+                "the clock of the {name} document was {usual} MHz, below 95 % of the device's maximum ({highest} MHz)"
             ));
         }
     }
     if old.run.interrupted {
-        notes.push("the run of the first document was ended before it was complete".to_owned());
+        notes.push("the run of the first document ended early".to_owned());
     }
     Ok(notes)
 }

@@ -134,7 +134,7 @@ pub fn winner(
     tuned: &Tuned,
     kept: Option<usize>,
 ) -> std::result::Result<bool, String> {
-    let not_kept = |why: &str| Err(format!("{}: the winner is not kept: {why}", planned.describe()));
+    let not_kept = |why: &str| Err(format!("{}: the winner was not saved: {why}", planned.describe()));
     let (Some(winner), Some(median_us)) = (tuned.winner(), tuned.winner_us()) else { return Ok(false) };
     let Some(spec) = planned.benchmark.instance(planned.dtype, &winner.configuration) else {
         return Ok(false);
@@ -151,14 +151,10 @@ pub fn winner(
         return Ok(true);
     }
     if plan.mode() != Mode::Cold {
-        return not_kept(
-            "launches find what is fastest on memory that is not in the cache; tune with --mode cold",
-        );
+        return not_kept("launches use only winners measured with cold caches; tune with --mode cold");
     }
     if plan.is_narrowed() && known.is_some() {
-        return not_kept(
-            "a search of more than the given values of --axis may have found the one that is stored",
-        );
+        return not_kept("the saved winner may come from a wider search than the values given with --axis");
     }
     let kept = kept.map(|kept| &planned.configurations[kept]);
     let is_throttled = |record: &Record| {
@@ -166,7 +162,7 @@ pub fn winner(
         counts && record.timing.as_ref().is_some_and(|timing| timing.throttled)
     };
     if tuned.records.iter().any(is_throttled) {
-        return not_kept("the device was throttled while it was timed; tune again when it is cooler");
+        return not_kept("the device was throttled during the measurement; tune again when it is cooler");
     }
     let configuration = TunedConfiguration {
         values: values(&winner.configuration),

@@ -52,7 +52,7 @@ fn unusable_configurations_are_recorded_and_never_timed() {
     let outcomes = run(&suite(fake), &device, &[4096], &Tuning::default(), ALL);
     let wrong = outcomes.record("block=256 does=errs");
     assert_eq!((wrong.outcome, &wrong.timing, wrong.max_error), (Outcome::Incorrect, &None, Some(1.0)));
-    assert!(wrong.problem.contains("element 2"), "{}", wrong.problem);
+    assert!(wrong.problem.contains("index 2"), "{}", wrong.problem);
     let failed = outcomes.record("block=256 does=fails");
     assert_eq!((failed.outcome, &failed.timing), (Outcome::Failed, &None));
     assert!(failed.problem.contains("resources"), "{}", failed.problem);

@@ -71,7 +71,7 @@ fn problems_of(files: &[(String, String)], order: Option<&[&str]>) -> Vec<String
     if circle.len() > LARGEST_CIRCLE {
         let files = circle.join(", ");
         problems.push(format!(
-            "{}: a circle of {} files, the most is {LARGEST_CIRCLE}: {files}",
+            "{}: an import cycle of {} files exceeds the maximum of {LARGEST_CIRCLE}: {files}",
             circle[0],
             circle.len()
         ));
@@ -279,7 +279,7 @@ impl Crate {
         let tops: BTreeSet<&String> = self.modules.keys().filter_map(|module| module.first()).collect();
         let unknown = tops.iter().filter(|top| level(top).is_none());
         let mut problems: Vec<String> = unknown
-            .map(|top| format!("{top}: the module has no place in the order of xtask/src/layers/order.rs"))
+            .map(|top| format!("{top}: the module is missing in the order in xtask/src/layers/order.rs"))
             .collect();
         for Import { file, line, from, to, .. } in &self.imports {
             let target = self.resolved(to);
@@ -287,8 +287,10 @@ impl Crate {
             if let (Some(low), Some(high)) = (level(from), level(target))
                 && low < high
             {
-                problems
-                    .push(format!("{file}:{line}: `{from}` imports `{}`, which is above it", to.join("::")));
+                problems.push(format!(
+                    "{file}:{line}: `{from}` imports `{}`, which is in a higher layer",
+                    to.join("::")
+                ));
             }
         }
         problems.sort();
@@ -451,7 +453,7 @@ mod tests {
     fn a_module_without_a_place_is_named() {
         assert_eq!(
             problems(&[("new.rs", "")]),
-            ["new: the module has no place in the order of xtask/src/layers/order.rs"]
+            ["new: the module is missing in the order in xtask/src/layers/order.rs"]
         );
     }
 
@@ -468,7 +470,7 @@ mod tests {
         };
         assert_eq!(problems_of(&ring(10), Some(&ORDER)), Vec::<String>::new());
         let found = problems_of(&ring(11), Some(&ORDER));
-        assert!(found.len() == 1 && found[0].contains("a circle of 11 files"), "{found:?}");
+        assert!(found.len() == 1 && found[0].contains("an import cycle of 11 files"), "{found:?}");
     }
 
     #[test]

@@ -102,7 +102,7 @@ fn repeated_reports_are_one_finding_with_a_count() {
     assert!(finding.text.contains("\n  300 times; this is the first\n"), "{}", finding.text);
     let shown = read(&text).text("memcheck");
     assert!(
-        shown.ends_with("warpsmith sanitize: 1 finding of memcheck\nand 12 more reports, beyond the limit\n"),
+        shown.ends_with("warpsmith sanitize: 1 finding of memcheck\nand 12 more reports beyond the limit\n"),
         "{shown}"
     );
 }
@@ -158,7 +158,7 @@ kernel `smooth`: data race: shared memory
   other read
     at kernels/src/lib.rs:34 in smooth
   at 508 bytes
-  help: threads of a warp do not run in step: call warp::sync_warp or thread::sync_threads between the accesses
+  help: the threads of a warp do not run in lockstep: call warp::sync_warp or thread::sync_threads between the accesses
 
 "
     );

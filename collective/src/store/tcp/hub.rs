@@ -195,7 +195,10 @@ impl Hub {
             Request::MultiGet { keys } => self.reply_get(client, &keys)?,
             Request::Add { key, amount } => {
                 self.check_room(key, &[0; 20])?;
-                let sum = self.values.add(key, amount).ok_or(Malformed("an addition to no number"))?;
+                let sum = self
+                    .values
+                    .add(key, amount)
+                    .ok_or(Malformed("an addition to a value that is not a number"))?;
                 self.wake_all(key);
                 self.reply(client, &sum.to_le_bytes())?;
             }
@@ -248,7 +251,7 @@ impl Hub {
             (Stage::Valid, Request::Nonce(theirs), Some(token)) => {
                 let ours = nonce().map_err(|_| Malformed("no random numbers for a nonce"))?;
                 let proof = token.proof(End::Server, theirs, &ours);
-                let theirs = (*theirs).try_into().map_err(|_| Malformed("a nonce of a wrong length"))?;
+                let theirs = (*theirs).try_into().map_err(|_| Malformed("a nonce with a wrong length"))?;
                 state.stage = Stage::Challenged(theirs, ours);
                 self.reply(client, &[ours, proof].concat())
             }
@@ -258,7 +261,7 @@ impl Hub {
                 state.stage = Stage::Open;
                 self.reply(client, &[0])
             }
-            (Stage::New, ..) => Err(Malformed("it does not begin as a client of a store")),
+            (Stage::New, ..) => Err(Malformed("it does not start with the handshake of a store client")),
             _ => Err(Malformed("a client that has not proven the token")),
         }
     }
@@ -304,7 +307,7 @@ impl Hub {
     fn append(&mut self, key: &[u8], value: &[u8]) -> Result<(), Malformed> {
         self.check_room(key, value)?;
         if self.values.get(key).map_or(0, <[u8]>::len) + value.len() > LONGEST_VALUE {
-            return Err(Malformed("a value that became too long"));
+            return Err(Malformed("an append that makes the value too long"));
         }
         self.values.append(key, value);
         self.wake_all(key);
@@ -391,10 +394,10 @@ impl Hub {
     fn reply(&mut self, client: Client, bytes: &[u8]) -> Result<(), Malformed> {
         let state = self.clients.get_mut(&client).ok_or(Malformed("a client that has left"))?;
         if state.replies.len() + bytes.len() > MAX_REPLIES {
-            return Err(Malformed("more replies than the client reads"));
+            return Err(Malformed("the client does not read its replies"));
         }
         if self.replies + bytes.len() > MAX_REPLIES_OF_ALL {
-            return Err(Malformed("more replies than all clients read"));
+            return Err(Malformed("too many unread replies to all clients"));
         }
         self.replies += bytes.len();
         state.replies.extend_from_slice(bytes);
@@ -477,7 +480,7 @@ mod tests {
         let value = vec![7; MAX_REPLIES / 2];
         send(&mut hub, 0, &Request::Set { key: b"key", value: &value }).expect("set");
         let (clients, why) = taken(&mut hub, 40, &Request::Get { key: b"key" });
-        assert_eq!((clients, why), (31, "more replies than all clients read"));
+        assert_eq!((clients, why), (31, "too many unread replies to all clients"));
         // One client reads its replies, which frees space for another client.
         let replies = hub.replies(3).expect("a client").len();
         hub.sent(3, replies);

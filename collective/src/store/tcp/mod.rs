@@ -269,13 +269,13 @@ fn wire_key(key: &str) -> Vec<u8> {
 /// separate thread.
 pub(crate) fn resolve(address: &str, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
     let invalid = |why: &str| {
-        io::Error::new(io::ErrorKind::InvalidInput, format!("`{address}` is no HOST:PORT: {why}"))
+        io::Error::new(io::ErrorKind::InvalidInput, format!("`{address}` is not HOST:PORT: {why}"))
     };
     let (host, port) = address.rsplit_once(':').ok_or_else(|| invalid("there is no `:`"))?;
-    let port: u16 = port.parse().map_err(|_| invalid("the port is no number up to 65535"))?;
+    let port: u16 = port.parse().map_err(|_| invalid("the port is not a number up to 65535"))?;
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     if host.is_empty() {
-        return Err(invalid("there is no host"));
+        return Err(invalid("the host is missing"));
     }
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);

@@ -85,7 +85,7 @@ impl StoreServer {
         let mut listeners = Vec::new();
         for (number, address) in addresses.iter().enumerate() {
             if address.ip().is_unspecified() {
-                let why = "this stands for every network of the machine; give the address of one";
+                let why = "this address selects every network interface; give the address of one interface";
                 return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, why)));
             }
             let mut listener = TcpListener::bind(*address).map_err(failed)?;
@@ -171,7 +171,7 @@ impl Serving {
             match self.poll.poll(&mut events, self.timeout()) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return tracing::error!("the server of the store ends: {error}"),
+                Err(error) => return tracing::error!("the store's server stops: {error}"),
             }
             for client in std::mem::take(&mut self.again) {
                 self.read(client);
@@ -222,7 +222,7 @@ impl Serving {
                     io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => continue,
                     _ if self.turn_one_away() => continue,
                     _ => {
-                        tracing::warn!("the server of the store has no socket for a connection: {error}");
+                        tracing::warn!("the store's server cannot accept a connection: {error}");
                         self.accept_at = Some(Instant::now() + PAUSE);
                         return;
                     }
@@ -230,7 +230,10 @@ impl Serving {
             };
             let is_full = self.connections.len() >= self.max_connections;
             if (is_full || self.strangers.len() >= self.max_strangers) && !self.turn_one_away() {
-                tracing::warn!("the server of the store has {} connections already", self.max_connections);
+                tracing::warn!(
+                    "the store's server has reached its maximum of {} connections",
+                    self.max_connections
+                );
                 say_turned_away(&mut stream);
                 continue;
             }
@@ -261,7 +264,7 @@ impl Serving {
         let is_silent = |client: &Client| !self.hub.is_challenged(*client);
         let place = self.strangers.iter().position(is_silent).unwrap_or(0);
         let Some(client) = self.strangers.get(place).copied() else { return false };
-        self.turn_away(client, "others need its place");
+        self.turn_away(client, "other connections need its slot");
         true
     }
 
@@ -303,7 +306,7 @@ impl Serving {
         let mut sent = 0;
         let problem = loop {
             match connection.stream.write(&replies[sent..]) {
-                Ok(0) => break Some("it takes no more".to_owned()),
+                Ok(0) => break Some("it accepts no more data".to_owned()),
                 Ok(more) => sent += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break None,
@@ -376,7 +379,7 @@ impl Connection {
         let mut chunk = [0; CHUNK];
         for _ in 0..TURN / CHUNK {
             match self.stream.read(&mut chunk) {
-                Ok(0) => return Turn::Closed("its end closed it".to_owned()),
+                Ok(0) => return Turn::Closed("the client closed it".to_owned()),
                 Ok(read) => self.unfinished.extend_from_slice(&chunk[..read]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Turn::Over,

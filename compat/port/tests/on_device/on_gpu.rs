@@ -17,7 +17,7 @@ fn fixture() -> (Context, Module, Stream) {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn pointers_have_address_spaces() {
     let (_context, module, stream) = fixture();
     let places = DeviceBuffer::<u32>::zeroed(6).unwrap();
@@ -30,7 +30,7 @@ fn pointers_have_address_spaces() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn code_is_known_by_its_bytes() {
     let _fixture = fixture();
     let error = Module::from_ptx(".version 7.0\n.target sm_80\n.nonsense\n", &[]).unwrap_err();
@@ -39,7 +39,7 @@ fn code_is_known_by_its_bytes() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn globals_are_read_and_written() {
     let (_context, module, stream) = fixture();
     let mut scale = module.get_global::<[f32; 2]>(c"SCALE").unwrap();
@@ -72,7 +72,7 @@ fn globals_are_read_and_written() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn files_of_code_are_linked() {
     const CALLER: &str = ".version 7.0\n.target sm_80\n.address_size 64\n.extern .func (.reg .b32 r) answer();\n\
         .visible .entry ask(.param .u64 out)\n{\n.reg .b32 %r;\n.reg .b64 %p;\ncall (%r), answer;\n\

@@ -95,7 +95,7 @@ impl EmulatedDriver {
             NodeWork::Host(function) => return Ok(self.host_step(call, context, Action::host(function))),
             NodeWork::Child(graph) => {
                 let plan = self.store().plan(call, graph)?;
-                refuse_conditional(call, &plan, "cannot be a child of another")?;
+                refuse_conditional(call, &plan, "cannot be a child graph")?;
                 return Ok(Step::Child(Arc::new(plan)));
             }
         };
@@ -105,7 +105,7 @@ impl EmulatedDriver {
     /// Returns the address of one side of a copy, or the destination address of a memset.
     fn place(&self, call: Call, context: &Arc<EmulatedContext>, place: Place, bytes: usize) -> Result<u64> {
         if bytes == 0 {
-            return Err(invalid(call, "zero bytes are nothing to copy or to set"));
+            return Err(invalid(call, "a copy or memset node must have at least 1 byte"));
         }
         match place {
             Place::Host(pointer) => Ok(pointer.expose_provenance() as u64),
@@ -135,19 +135,20 @@ impl EmulatedDriver {
                     return self.captures.record(call, stream.0).map(|_| ());
                 }
                 if !self.host_side(call, &action).iter().all(|range| self.home(range) == Home::PageLocked) {
-                    return refuse("copies to and from memory of the host need page-locked memory");
+                    return refuse("captured copies to or from the host require page-locked host memory");
                 }
                 self.piece(call, queue.context(), action, touched)
             }
             Work::Host(_) => {
                 return refuse(
-                    "the function would be called once, and the graph may run often; capture one for graphs",
+                    "the host function can be called only once, but a graph can run several times; capture a \
+                     function for graphs",
                 );
             }
             Work::Free(_) => return refuse(NO_POOL),
             // The stream was not being captured yet when the call started.
             Work::Record(_) | Work::Wait(_) | Work::Graph(_) | Work::Idle(..) => {
-                return refuse("its capture began meanwhile");
+                return refuse("another thread started a capture of the stream at the same time");
             }
         };
         let node = self.store().reserve_node();
@@ -167,5 +168,5 @@ impl EmulatedDriver {
 }
 
 /// Reason why the driver's own pool cannot be used in captures.
-pub(in super::super) const NO_POOL: &str =
-    "the driver's own pool neither gives nor takes memory in a capture; use it before, or a pool for graphs";
+pub(in super::super) const NO_POOL: &str = "the driver's memory pool cannot allocate or free during a capture; allocate before the capture, or use a pool \
+     for graphs";

@@ -191,7 +191,7 @@ unsafe impl GraphDriver for EmulatedDriver {
         self.enter(call, context)?;
         self.executables.get(call, exec.0)?;
         self.streams.get(call, stream.0)?;
-        self.captures.refuse(call, stream.0, "bring the executable to the device before the capture")
+        self.captures.refuse(call, stream.0, "upload the executable graph before the capture")
     }
 
     unsafe fn graph_launch(
@@ -209,7 +209,7 @@ unsafe impl GraphDriver for EmulatedDriver {
             return self.captures.refuse(
                 call,
                 stream.0,
-                "an executable is not captured; add its graph to another",
+                "an executable graph cannot be captured; add its graph as a child graph",
             );
         }
         if self.idle && self.time.is_none() {
@@ -264,7 +264,7 @@ unsafe impl GraphDriver for EmulatedDriver {
         let executable = self.executables.get(call, exec.0)?;
         let invalid = |text: String| driver_error(call.name(), code::INVALID_VALUE, text);
         if matches!(work, NodeWork::Empty) {
-            return Err(invalid("an empty node has no parameters".to_owned()));
+            return Err(invalid("an empty node has no parameters that could be set".to_owned()));
         }
         // SAFETY: guaranteed by the caller.
         let new = unsafe { self.step(call, &context, work) }?;
@@ -282,7 +282,7 @@ unsafe impl GraphDriver for EmulatedDriver {
             _ => Ok(new.clone()),
         })?;
         let plan =
-            plan.ok_or_else(|| invalid(format!("the executable was not made with node {}", node.0)))?;
+            plan.ok_or_else(|| invalid(format!("node {} is not part of the executable graph", node.0)))?;
         executable.set_plan(plan);
         Ok(())
     }
@@ -303,7 +303,7 @@ impl EmulatedDriver {
         });
         let Some((name, Range { start, end })) = freed else { return Ok(()) };
         let text = format!(
-            "{name} in the graph uses memory from {start:#x} to {end:#x}, which was freed since; build it again"
+            "{name} in the graph uses memory from {start:#x} to {end:#x}, which has been freed; build the graph again"
         );
         Err(driver_error(call.name(), code::INVALID_VALUE, text))
     }
@@ -330,6 +330,6 @@ fn check_bodies(call: Call, plan: &Plan) -> Result<()> {
     if !plan.any(&bad) {
         return Ok(());
     }
-    let text = "bodies of conditional nodes cannot call functions on the host";
+    let text = "bodies of conditional nodes cannot call host functions";
     Err(driver_error(call.name(), code::NOT_SUPPORTED, text))
 }

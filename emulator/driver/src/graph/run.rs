@@ -203,7 +203,7 @@ fn choose(
                 }
                 if rounds == MAX_ROUNDS {
                     let text = format!(
-                        "the body of a while node ran {rounds} times, and its condition is not 0 yet"
+                        "the body of a while node ran {rounds} times, but its condition is still not 0"
                     );
                     context.poison(fault(FaultKind::Deadlock, text));
                     return ControlFlow::Break(());

@@ -166,7 +166,7 @@ impl Store {
             let place = match self.nodes.get(node) {
                 Some((of, place)) if *of == graph => After { node: *place, early: false },
                 Some((of, _)) => {
-                    let text = format!("node {} is of graph {}, not of graph {}", node.0, of.0, graph.0);
+                    let text = format!("node {} belongs to graph {}, not to graph {}", node.0, of.0, graph.0);
                     return Err(invalid(call, text));
                 }
                 None => return Err(invalid(call, format!("node {} is unknown", node.0))),
@@ -222,14 +222,14 @@ impl Store {
                 if self.graphs.values().any(|stored| stored.nodes.iter().any(has)) {
                     return Err(invalid(
                         call,
-                        "another conditional node has this condition; make one for each",
+                        "another conditional node uses this condition; create one condition per node",
                     ));
                 }
                 return Ok(condition.clone());
             }
             at = stored.owner;
         }
-        Err(invalid(call, "the condition is not of this graph, nor of one that it is a part of"))
+        Err(invalid(call, "the condition belongs neither to this graph nor to a parent graph"))
     }
 
     /// Adds a conditional node with empty bodies.

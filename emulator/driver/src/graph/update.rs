@@ -21,13 +21,13 @@ pub(super) struct Difference {
 pub(super) fn difference(old: &Plan, new: &Plan) -> Option<Difference> {
     let (before, after) = (old.nodes.len(), new.nodes.len());
     if before != after {
-        let reason = format!("the executable has {before} nodes here, the graph has {after}");
+        let reason = format!("the executable graph has {before} nodes here, but the graph has {after}");
         return Some(Difference { node: None, reason });
     }
     old.nodes.iter().zip(&new.nodes).find_map(|(old, new)| {
         let at = |reason| Difference { node: Some(NodeHandle(new.handle)), reason };
         if old.after != new.after {
-            return Some(at("it comes after other nodes than in the executable".to_owned()));
+            return Some(at("it has different dependencies than in the executable graph".to_owned()));
         }
         match step_difference(&old.step, &new.step)? {
             Difference { node: None, reason } => Some(at(reason)),
@@ -60,12 +60,12 @@ pub(super) fn step_difference(old: &PlanStep, new: &PlanStep) -> Option<Differen
 
 fn piece_difference(old: &Piece, new: &Piece) -> Option<&'static str> {
     if !Weak::ptr_eq(&old.context, &new.context) {
-        return Some("it is of another device");
+        return Some("it belongs to another device");
     }
     let is_memory_alone = !matches!(new.action, Action::Launch(_) | Action::Host(_) | Action::HostWork(_));
     let mut homes = old.homes.iter().zip(&new.homes);
     if is_memory_alone && homes.any(|(old, new)| old.device() != new.device()) {
-        return Some("its memory is on another device than in the executable, or on the host");
+        return Some("its memory is on a different device than in the executable graph, or on the host");
     }
     None
 }

@@ -25,10 +25,14 @@ fn a_peer_copy_names_memory_of_both() {
     refused(first.copy_peer((&second, there), (&first, here), 7), INVALID_VALUE, not_within);
     refused(first.copy_peer((&second, there.offset(1)), (&first, here), 6), INVALID_VALUE, not_within);
     refused(first.copy_peer((&second, here), (&first, there), 6), INVALID_VALUE, not_within);
-    refused(third.copy_peer((&second, there), (&first, here), 6), INVALID_VALUE, "neither to nor from");
+    refused(
+        third.copy_peer((&second, there), (&first, here), 6),
+        INVALID_VALUE,
+        "neither side of the copy is on the stream's device",
+    );
     let (dst, src) = ((second.context, there), (first.context, here));
     let foreign = unsafe { driver.copy_peer(first.context, dst, src, 6, second.stream) };
-    refused(foreign, INVALID_HANDLE, "is of device 1");
+    refused(foreign, INVALID_HANDLE, "belongs to device 1");
     let unknown = unsafe { driver.copy_peer(first.context, (Context(77), there), src, 6, first.stream) };
     refused(unknown, INVALID_VALUE, "context 77");
 
@@ -93,8 +97,8 @@ fn what_is_no_copy_of_rows_is_refused() {
     let (dst, src) = (fixture.block(&[0; 13]), fixture.block(&[0; 11]));
     let good = three_rows(Place::Device(dst), 5, Place::Device(src), 4);
     let bad = |rows: RowsCopy, text| refused(fixture.copy_rows(rows), INVALID_VALUE, text);
-    bad(RowsCopy { rows: 0, ..good }, "nothing to copy");
-    bad(RowsCopy { row_bytes: 0, ..good }, "nothing to copy");
+    bad(RowsCopy { rows: 0, ..good }, "0 rows of 3 bytes have no bytes to copy");
+    bad(RowsCopy { row_bytes: 0, ..good }, "3 rows of 0 bytes have no bytes to copy");
     bad(RowsCopy { dst_pitch: 2, ..good }, "a pitch of 2 bytes is less than a row of 3");
     bad(RowsCopy { src_pitch: 0, ..good }, "a pitch of 0 bytes is less than a row of 3");
     bad(RowsCopy { dst_pitch: 6, ..good }, "15 bytes");
@@ -103,8 +107,8 @@ fn what_is_no_copy_of_rows_is_refused() {
     bad(RowsCopy { dst: Place::Device(dst.offset(1)), ..good }, "not within a live block");
     bad(RowsCopy { src: Place::Device(DevicePtr::NULL), ..good }, "not within a live block");
     bad(RowsCopy { dst_pitch: usize::MAX / 4, ..good }, "not within a live block");
-    bad(RowsCopy { dst_pitch: usize::MAX / 2, ..good }, "beyond all addresses");
-    bad(RowsCopy { src_pitch: usize::MAX, ..good }, "beyond all addresses");
+    bad(RowsCopy { dst_pitch: usize::MAX / 2, ..good }, "exceed the address space");
+    bad(RowsCopy { src_pitch: usize::MAX, ..good }, "exceed the address space");
     assert!(fixture.driver.stream_query(fixture.context, fixture.stream).unwrap(), "nothing was enqueued");
     fixture.copy_rows(good).unwrap();
     fixture.wait().unwrap();
@@ -145,7 +149,7 @@ fn devices_without_access_to_each_other_say_so() {
     let handle = driver.physical_create(first.context, PAGE).unwrap();
     unsafe { driver.virtual_map(first.context, base, PAGE, handle) }.unwrap();
     let access = |ordinals: &[u32]| unsafe { driver.virtual_set_access(first.context, base, PAGE, ordinals) };
-    refused(access(&[0, 1]), PEER_ACCESS_UNSUPPORTED, "device 1 cannot reach the memory of device 0");
+    refused(access(&[0, 1]), PEER_ACCESS_UNSUPPORTED, "device 1 cannot access the memory of device 0");
     assert!(driver.accessible_from(base).is_empty(), "a refused call changes nothing");
     access(&[0]).unwrap();
 }
@@ -154,9 +158,9 @@ fn devices_without_access_to_each_other_say_so() {
 fn kernels_use_peer_memory_with_access_only() {
     let [first, second] = Fixture::pair();
     let there = second.block(&[0; 16]);
-    refused(first.launch(there, 4), INVALID_VALUE, "not let into");
+    refused(first.launch(there, 4), INVALID_VALUE, "peer access from device");
     first.driver.peer_enable(second.context, first.context).unwrap();
-    refused(first.launch(there, 4), INVALID_VALUE, "not let into");
+    refused(first.launch(there, 4), INVALID_VALUE, "peer access from device");
     first.driver.peer_enable(first.context, second.context).unwrap();
     first.launch(there, 4).unwrap();
     first.wait().unwrap();

@@ -218,12 +218,16 @@ fn conditional_nodes_are_where_they_can_be_only() {
     let (graph, other) = (fixture.graph(), fixture.graph());
     let condition = fixture.condition(graph, None);
     let kind = ConditionalKind::If;
-    refused(fixture.conditional(other, &[], condition, kind), INVALID_VALUE, "not of this graph");
+    refused(fixture.conditional(other, &[], condition, kind), INVALID_VALUE, "belongs neither to this graph");
     refused(fixture.conditional(graph, &[], condition, ConditionalKind::Switch(0)), INVALID_VALUE, "a body");
-    refused(fixture.conditional(graph, &[], ConditionHandle(7), kind), INVALID_VALUE, "not of this graph");
+    refused(
+        fixture.conditional(graph, &[], ConditionHandle(7), kind),
+        INVALID_VALUE,
+        "belongs neither to this graph",
+    );
     let (node, bodies) = fixture.conditional(graph, &[], condition, kind).unwrap();
-    refused(fixture.conditional(graph, &[node], condition, kind), INVALID_VALUE, "one for each");
-    refused(fixture.conditional(bodies[0], &[], condition, kind), INVALID_VALUE, "one for each");
+    refused(fixture.conditional(graph, &[node], condition, kind), INVALID_VALUE, "one condition per node");
+    refused(fixture.conditional(bodies[0], &[], condition, kind), INVALID_VALUE, "one condition per node");
     refused(driver.graph_clone(context, graph), NOT_SUPPORTED, "cannot be copied");
     refused(fixture.add(other, &[], NodeWork::Child(graph)), NOT_SUPPORTED, "cannot be a child");
 
@@ -233,7 +237,7 @@ fn conditional_nodes_are_where_they_can_be_only() {
 
     let function = GraphFunction::new(|| ());
     fixture.add(bodies[0], &[], NodeWork::Host(&function)).unwrap();
-    refused(driver.graph_instantiate(context, graph), NOT_SUPPORTED, "cannot call functions on the host");
+    refused(driver.graph_instantiate(context, graph), NOT_SUPPORTED, "cannot call host functions");
 }
 
 #[test]
@@ -269,14 +273,14 @@ fn an_update_brings_its_own_conditions() {
 
     fixture.add(body, &[added], NodeWork::Empty).unwrap();
     let ExecUpdate::Refused { node: found, reason } = update() else { panic!("updated") };
-    assert!(found == Some(outer) && reason.contains("1 nodes here, the graph has 2"), "{reason}");
+    assert!(found == Some(outer) && reason.contains("1 nodes here, but the graph has 2"), "{reason}");
     // A node of a body must be named by the corresponding node of the original graph.
     let (function, config, null) = (fixture.function(&ADD_ONE), plain(), 1u64);
     let args = [(&raw const counters.0).cast(), (&raw const null).cast()];
     let work = NodeWork::Kernel { function, config, args: &args };
     unsafe { fixture.driver.graph_exec_set(fixture.context, exec, node, work) }.unwrap();
     let unknown = unsafe { fixture.driver.graph_exec_set(fixture.context, exec, added, work) };
-    refused(unknown, INVALID_VALUE, "was not made with node");
+    refused(unknown, INVALID_VALUE, "is not part of the executable graph");
 }
 
 #[test]
@@ -328,11 +332,11 @@ fn impossible_cluster_sizes_are_refused() {
     let graph = fixture.graph();
     let code = INVALID_CLUSTER_SIZE;
     for (config, text) in [
-        (config([16, 1, 1], [16, 1, 1]), "there can be 1 to 8"),
-        (config([16, 1, 1], [0, 1, 1]), "there can be 1 to 8"),
-        (config([16, 1, 1], [1 << 31, 1 << 31, 1 << 31]), "there can be 1 to 8"),
-        (config([9, 2, 1], [2, 2, 1]), "whole clusters"),
-        (config([8, 1, 1], [1, 2, 1]), "whole clusters"),
+        (config([16, 1, 1], [16, 1, 1]), "but must have 1 to 8"),
+        (config([16, 1, 1], [0, 1, 1]), "but must have 1 to 8"),
+        (config([16, 1, 1], [1 << 31, 1 << 31, 1 << 31]), "but must have 1 to 8"),
+        (config([9, 2, 1], [2, 2, 1]), "is not a multiple of the cluster"),
+        (config([8, 1, 1], [1, 2, 1]), "is not a multiple of the cluster"),
     ] {
         refused(fixture.enqueue(numbers, config), code, text);
         refused(fixture.add_adder(graph, &[], numbers, config), code, text);
@@ -341,7 +345,7 @@ fn impossible_cluster_sizes_are_refused() {
     let large = config([16, 1, 1], [4, 4, 1]);
     driver.function_allow_large_clusters(context, function).unwrap();
     assert_eq!(driver.function_max_cluster(context, function, plain()).unwrap(), 16);
-    refused(fixture.enqueue(numbers, large), code, "whole clusters");
+    refused(fixture.enqueue(numbers, large), code, "is not a multiple of the cluster");
     let resident =
         |cluster| driver.function_resident_clusters(context, function, config([16, 1, 1], cluster)).unwrap();
     let single = resident([1; 3]);
@@ -365,7 +369,7 @@ fn a_cooperative_grid_fits_or_is_refused() {
         cooperative,
         ..LaunchConfig::new([blocks, 1, 1], [threads, 1, 1], 0)
     };
-    let text = format!("{most} of them fit");
+    let text = format!("only {most} can be resident");
     refused(fixture.enqueue(numbers, config(most + 1, true)), COOPERATIVE_LAUNCH_TOO_LARGE, &text);
     let graph = fixture.graph();
     let added = fixture.add_adder(graph, &[], numbers, config(most + 1, true));

@@ -87,16 +87,22 @@ fn uncapturable_calls_invalidate_the_capture_by_name() {
     let exec = m.instantiate(m.graph());
     type Attempt<'a> = (Box<dyn FnMut() -> Result<()> + 'a>, &'static str);
     let attempts: [Attempt<'_>; 6] = [
-        (Box::new(|| driver.host_function(context, stream, Box::new(|| ()))), "called once"),
-        (Box::new(|| driver.stream_allocate(context, 64, stream).map(|_| ())), "own pool"),
-        (Box::new(|| unsafe { driver.stream_free(context, pooled, stream) }), "own pool"),
+        (Box::new(|| driver.host_function(context, stream, Box::new(|| ()))), "can be called only once"),
+        (
+            Box::new(|| driver.stream_allocate(context, 64, stream).map(|_| ())),
+            "memory pool cannot allocate or free",
+        ),
+        (
+            Box::new(|| unsafe { driver.stream_free(context, pooled, stream) }),
+            "memory pool cannot allocate or free",
+        ),
         (
             Box::new(|| unsafe { driver.copy_to_host(context, pageable, block, 16, stream) }),
-            "need page-locked memory",
+            "require page-locked host memory",
         ),
         (
             Box::new(|| unsafe { driver.copy_to_device(context, block, pageable, 16, stream) }),
-            "need page-locked memory",
+            "require page-locked host memory",
         ),
         (Box::new(|| driver.graph_upload(context, exec, stream)), "before the capture"),
     ];
@@ -126,7 +132,7 @@ fn wrong_calls_invalidate_no_capture() {
     let graph = m.end().unwrap();
     assert_eq!(m.driver.graph_nodes(m.context, graph).unwrap().len(), 1, "nothing to set is no node");
     let add = |work| unsafe { m.driver.graph_add(m.context, graph, &[], work) };
-    refused(add(fill(block, 1, 0)), INVALID_VALUE, "zero bytes");
+    refused(add(fill(block, 1, 0)), INVALID_VALUE, "at least 1 byte");
     refused(add(fill(block.offset(8), 1, 9)), INVALID_VALUE, "not within a live block");
     let unknown = NodeHandle(1 << 40);
     let added = unsafe { m.driver.graph_add(m.context, graph, &[unknown], NodeWork::Empty) };
@@ -241,7 +247,7 @@ fn a_launch_whose_memory_was_freed_is_refused() {
     m.start(exec, 0).unwrap();
     m.sync(0);
     m.free(block).unwrap();
-    refused(m.start(exec, 0), INVALID_VALUE, "freed since");
+    refused(m.start(exec, 0), INVALID_VALUE, "has been freed");
 }
 
 #[test]
@@ -321,8 +327,8 @@ fn nodes_of_a_graph_that_nothing_orders_race() {
     assert!(ordered.is_empty(), "{ordered:#?}");
     let races = races_of(&m, || use_both(true));
     let expected = format!(
-        "memset in node 0 (writes {:#x}..{:#x}) and copy_device in node 1 (reads {:#x}..{:#x}) of one graph have \
-         bytes from {:#x} in common and are not ordered",
+        "memset in node 0 (writes {:#x}..{:#x}) and copy_device in node 1 (reads {:#x}..{:#x}) in one graph access \
+         the same bytes from {:#x} on, without an order",
         a.0,
         a.0 + 64,
         a.0 + 16,
@@ -360,7 +366,7 @@ fn nested_graphs_race_outside_and_within() {
     let races = m.races();
     assert_eq!(races.len(), 2, "{races:#?}");
     assert!(
-        races[0].starts_with("a child graph in node 0") && races[0].contains(&format!("{:#x} in", a.0 + 10))
+        races[0].starts_with("a child graph in node 0") && races[0].contains(&format!("{:#x} on", a.0 + 10))
     );
     assert!(races[1].starts_with("graph_add in node 0"));
     m.sync(0);
@@ -415,5 +421,5 @@ fn a_function_that_is_gone_stops_the_context() {
     m.start(exec, 0).unwrap();
     m.driver.stream_synchronize(m.context, m.streams[0]).unwrap_err();
     let Fault { kind, message, .. } = m.driver.take_fault(m.context).unwrap();
-    assert!(kind == FaultKind::Other && message.contains("no longer there"), "{message}");
+    assert!(kind == FaultKind::Other && message.contains("already dropped"), "{message}");
 }

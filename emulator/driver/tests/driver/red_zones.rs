@@ -29,8 +29,8 @@ fn a_wait_reports_writes_beyond_a_block() {
     fixture.launch(block, 6).unwrap();
     refused(fixture.wait(), LAUNCH_FAILED, "stopped the context");
     let expected = format!(
-        "8 bytes beyond the end of device memory of 16 bytes at {:#x} were overwritten, from byte 16 on, after it was last \
-         checked; kernels since: `iota__u32`; `warpsmith check` names the line",
+        "8 bytes beyond the end of device memory of 16 bytes at {:#x} were overwritten, from byte 16 on since the last \
+         check; kernels since: `iota__u32`; `warpsmith check` names the line",
         block.0
     );
     assert_eq!(report(&fixture), expected);

@@ -166,12 +166,12 @@ fn wrong_maps_are_refused_and_change_nothing() {
     assert!((0..4).all(|page| fixture.try_read(base.offset(page * PAGE), 1).is_err()));
 
     fixture.map(base.offset(PAGE), 2, two).unwrap();
-    refused(fixture.map(base, 2, two), INVALID_VALUE, "mapped already");
+    refused(fixture.map(base, 2, two), INVALID_VALUE, "already mapped");
     for page in [1, 2] {
-        refused(fixture.map(base.offset(page * PAGE), 1, one), INVALID_VALUE, "have memory mapped already");
+        refused(fixture.map(base.offset(page * PAGE), 1, one), INVALID_VALUE, "already have memory mapped");
     }
     let other = fixture.create(2);
-    refused(fixture.map(base, 2, other), INVALID_VALUE, "have memory mapped already");
+    refused(fixture.map(base, 2, other), INVALID_VALUE, "already have memory mapped");
     fixture.map(base, 1, one).unwrap();
 
     // Unmapping requires whole mappings, but can cover several of them.
@@ -383,7 +383,7 @@ fn peers_reach_what_they_were_let_into() {
     let block = second.driver.memory_allocate(second.context, 100).unwrap();
     second.write(block, &[4; 100]).unwrap();
     refused(first.try_read(block, 100), INVALID_VALUE, "not within a live block");
-    refused(driver.peer_enable(first.context, first.context), INVALID_VALUE, "itself");
+    refused(driver.peer_enable(first.context, first.context), INVALID_VALUE, "its own peer");
     driver.peer_enable(first.context, second.context).unwrap();
     driver.peer_enable(first.context, second.context).unwrap();
     assert_eq!(first.try_read(block, 100).unwrap(), [4; 100]);
@@ -490,7 +490,11 @@ mod shared {
         let exported = fixture.driver.physical_export(fixture.context, handle).unwrap();
         refused(fixture.import(&exported, 2), INVALID_VALUE, "2097152 bytes, not 4194304");
         let file = std::fs::File::open("/proc/self/exe").unwrap();
-        refused(fixture.import(&ExportedMemory(file.into()), 1), INVALID_VALUE, "not of an emulated device");
+        refused(
+            fixture.import(&ExportedMemory(file.into()), 1),
+            INVALID_VALUE,
+            "does not refer to an emulated device's memory",
+        );
         let too_much = TOTAL as usize;
         let created = fixture.driver.physical_create_shareable(fixture.context, too_much);
         refused(created, OUT_OF_MEMORY, "out of memory");

@@ -18,7 +18,7 @@ fn streams() -> (Device, Arc<CudaContext>, [Arc<CudaStream>; 2]) {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn memory_of_cudarc_is_a_buffer() {
     let (device, _context, streams) = streams();
     for theirs in streams {
@@ -37,7 +37,7 @@ fn memory_of_cudarc_is_a_buffer() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn a_buffer_is_memory_of_cudarc() {
     let (device, _context, streams) = streams();
     for theirs in streams {
@@ -52,7 +52,7 @@ fn a_buffer_is_memory_of_cudarc() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn kernels_use_memory_of_cudarc_in_order() {
     let (device, context, [legacy, own]) = streams();
     let stream = Stream::new(&device).unwrap();

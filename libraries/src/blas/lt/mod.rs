@@ -209,7 +209,7 @@ where
         return matmul(stream, &unscaled, a, b, c);
     }
     if bias.is_some() && problem.c.layout.is_transposed {
-        return Err(unsupported("a bias for a transposed output", "an output that is not transposed"));
+        return Err(unsupported("a bias for a transposed output", "an output without transposition"));
     }
     check_support(device, options, &problem.upright())?;
     let scales = [options.scale_a, options.scale_b];
@@ -335,14 +335,15 @@ fn check_extras<S, C: DeviceCopy>(
     if let Some(bias) = options.bias {
         check_devices(stream, OPERATION, [(bias.device(), "the bias")])?;
         if bias.len() != problem.n {
-            let problem = format!("a bias of {} elements for {} columns", bias.len(), problem.n);
+            let problem =
+                format!("the bias has {} elements, but the output has {} columns", bias.len(), problem.n);
             return Err(LibraryError::shape(OPERATION, problem));
         }
     }
     for scale in [options.scale_a, options.scale_b].into_iter().flatten() {
         check_devices(stream, OPERATION, [(scale.device(), "a scale")])?;
         if scale.len() != 1 {
-            let problem = format!("a scale of {} elements; it is one", scale.len());
+            let problem = format!("the scale has {} elements; pass a single element", scale.len());
             return Err(LibraryError::shape(OPERATION, problem));
         }
         if !is_float8(problem.a.data) {
@@ -371,14 +372,14 @@ fn check_support<S, C: DeviceCopy>(
     if !device.is_emulated() && device.capability() < (8, 9) {
         let (major, minor) = device.capability();
         return Err(unsupported(
-            format!("8-bit floating point on compute capability {major}.{minor}"),
-            "8.9 or later",
+            format!("8-bit floating point on a GPU of compute capability {major}.{minor}"),
+            "compute capability 8.9 or higher",
         ));
     }
     if a.layout.is_transposed || !b.layout.is_transposed {
         return Err(unsupported(
-            "this order of 8-bit floating point",
-            "a that is not transposed and b as a transposed view of its n x k elements",
+            "8-bit floating point with this layout of a and b",
+            "a in row-major order and b as the transposed view of an n x k matrix",
         ));
     }
     let is_aligned = |operand: &Operand, size: usize| {
@@ -404,12 +405,12 @@ fn check_support<S, C: DeviceCopy>(
                 b.ptr,
                 c.ptr
             ),
-            "columns and an inner dimension that are multiples of 16, and strides and addresses that are multiples of 16 bytes",
+            "n and k that are multiples of 16, and strides and addresses that are multiples of 16 bytes",
         ));
     }
     if options.bias.is_some() && c.data == DataType::F32 {
         return Err(unsupported(
-            "a bias of f32 for 8-bit floating point",
+            "an f32 bias for 8-bit floating point",
             "an output and a bias of bf16 or f16",
         ));
     }

@@ -332,7 +332,7 @@ fn none_found(descriptors: &Descriptors, handle: &LtHandle, key: &Key) -> warpsm
                 key.epilogue,
                 if b_layout.is_transposed { ", b transposed" } else { "" }
             );
-            let needs = "another type, layout or epilogue: cuBLASLt has no algorithm for it";
+            let needs = "another type, layout or epilogue, because cuBLASLt has no algorithm for this one";
             LibraryError::unsupported(OPERATION, what, needs)
         }
     }

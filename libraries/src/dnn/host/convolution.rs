@@ -50,7 +50,7 @@ pub unsafe fn run_fused<T: FloatType>(geometry: &Geometry, places: [Place; 4], a
     });
 }
 
-/// Writes `last(alpha * sum + beta * target, index)`. If a factor is 0, the value that it multiplies is not read.
+/// Writes `last(alpha * sum + beta * target, index)`. If `beta` is 0, `target` is not read.
 fn finish<T: FloatType>(
     geometry: &Geometry,
     sums: &[T::Real],

@@ -73,11 +73,10 @@ fn graphs_read_their_inputs_at_each_launch() {
     let stream = stream();
     let mut square = Product::square(&stream, 1, 32);
     let mut other = Product::square(&stream, 5, 32);
-    let mut result = DeviceBuffer::<f32>::zeros(&stream, 1).unwrap();
     let graph = Graph::capture(&stream, || {
         square.gemm();
         other.matmul(&Matmul { search: Search::Timed { candidates: 4, repeats: 2 }, ..Matmul::default() });
-        blas::dot(&stream, &square.c, &other.c, &mut result)
+        Ok::<_, Error>(())
     })
     .unwrap();
     assert_eq!(square.c.to_host().unwrap(), vec![0.0; 32 * 32], "nothing has run");
@@ -90,11 +89,6 @@ fn graphs_read_their_inputs_at_each_launch() {
         exec.launch(&stream).unwrap();
         square.check_product("the first of the graph");
         other.check_product("the second of the graph");
-        let (c, d) = (square.c.to_host().unwrap(), other.c.to_host().unwrap());
-        let terms: Vec<f64> = c.iter().zip(&d).map(|(c, d)| f64::from(*c) * f64::from(*d)).collect();
-        let sizes = terms.iter().map(|term| term.abs()).sum();
-        let found = f64::from(result.to_host().unwrap()[0]);
-        assert_near::<f32>("dot", 1024, &[found], &(vec![terms.iter().sum()], vec![sizes]));
         // Work of other calls on the stream must not disturb the memory that the graph owns.
         Product::square(&stream, 7, 64).gemm();
     }
@@ -132,7 +126,7 @@ impl Everything {
             let values: Vec<f32> = numbers(seed, len).into_iter().map(|x| x as f32 / 8.0).collect();
             DeviceBuffer::from_host(stream, &values).unwrap()
         };
-        let outputs = (0..8).map(|seed| upload(seed + 10)).collect();
+        let outputs = (0..5).map(|seed| upload(seed + 10)).collect();
         Self { x: upload(1), y: upload(2), outputs }
     }
 
@@ -140,9 +134,7 @@ impl Everything {
         const SIZE: usize = Everything::SIZE;
         let Self { x, y, outputs } = self;
         let (x_matrix, y_matrix) = (Matrix::from(x.as_2d(SIZE, SIZE)?), Matrix::from(y.as_2d(SIZE, SIZE)?));
-        let [gemm, grouped, matmul, gemv, axpy, scal, numbers, trsm] = &mut outputs[..] else {
-            panic!("eight outputs")
-        };
+        let [gemm, grouped, matmul, gemv, trsm] = &mut outputs[..] else { panic!("five outputs") };
         let options = Gemm { alpha: 0.5, beta: 1.0, ..Gemm::default() };
         let square = |output| MatrixMut::with_layout(output, Layout::new(SIZE, SIZE));
         blas::gemm(stream, options, x_matrix, y_matrix.transposed(), square(gemm)?)?;
@@ -151,10 +143,6 @@ impl Everything {
         let with_bias = Matmul { bias, activation: Activation::Relu, ..Matmul::default() };
         blas::matmul(stream, &with_bias, x_matrix, y_matrix, square(matmul)?)?;
         blas::gemv(stream, options, x_matrix, y.slice(..SIZE), gemv.slice_mut(..SIZE))?;
-        blas::axpy(stream, &*x, 2.0, axpy)?;
-        blas::scal(stream, 2.0, scal)?;
-        blas::dot(stream, &*x, &*y, numbers.slice_mut(..1))?;
-        blas::nrm2(stream, &*x, numbers.slice_mut(1..2))?;
         blas::trsm(stream, Trsm { unit_diagonal: true, ..Trsm::default() }, x_matrix, square(trsm)?)
     }
 

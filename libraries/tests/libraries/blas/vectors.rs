@@ -1,62 +1,6 @@
-//! Vector operations, GEMV, and triangular systems.
+//! GEMV and triangular systems.
 
 use super::*;
-
-fn check_vectors<T: Plain>() {
-    let stream = stream();
-    for (len, stride) in [(1, 1), (37, 1), (37, 3), (1000, 2)] {
-        let host =
-            |seed| -> Vec<T> { numbers(seed, (len - 1) * stride + 1).into_iter().map(T::of).collect() };
-        let (x, y) = (host(1), host(2));
-        let picked =
-            |values: &[T]| -> Vec<f64> { values.iter().step_by(stride).map(|x| x.value()).collect() };
-        let (xs, ys) = (picked(&x), picked(&y));
-        let what = format!("{} of {len} by {stride}", name::<T>());
-        let x_memory = buffer(&stream, &x);
-        let mut y_memory = buffer(&stream, &y);
-        let mut results = DeviceBuffer::<T>::zeros(&stream, 2).unwrap();
-        let x_vector = || Vector::new(&x_memory).with_stride(stride).unwrap();
-        let y_vector = Vector::new(&y_memory).with_stride(stride).unwrap();
-        blas::dot(&stream, x_vector(), y_vector, results.slice_mut(..1)).unwrap();
-        blas::nrm2(&stream, x_vector(), results.slice_mut(1..)).unwrap();
-        let products: Vec<f64> = xs.iter().zip(&ys).map(|(x, y)| x * y).collect();
-        let sizes = products.iter().map(|term| term.abs()).sum();
-        let norm = xs.iter().map(|x| x * x).sum::<f64>().sqrt();
-        let found = values(&results.to_host().unwrap());
-        let expected = (vec![products.iter().sum(), norm], vec![sizes, norm]);
-        assert_near::<T>(&what, len, &found, &expected);
-
-        let y_mut = VectorMut::new(&mut y_memory).with_stride(stride).unwrap();
-        blas::axpy(&stream, x_vector(), T::scalar(-1.5), y_mut).unwrap();
-        let after = y_memory.to_host().unwrap();
-        let expected = xs.iter().zip(&ys).map(|(x, y)| (y - 1.5 * x, y.abs() + 1.5 * x.abs())).unzip();
-        assert_near::<T>(&what, 1, &picked(&after), &expected);
-        let y_mut = VectorMut::new(&mut y_memory).with_stride(stride).unwrap();
-        blas::scal(&stream, T::scalar(0.25), y_mut).unwrap();
-        let scaled = y_memory.to_host().unwrap();
-        let expected = picked(&after).iter().map(|y| (y * 0.25, y.abs())).unzip();
-        assert_near::<T>(&what, 1, &picked(&scaled), &expected);
-        let kept = |values: &[T]| -> Vec<T> {
-            values.iter().enumerate().filter(|(at, _)| at % stride != 0).map(|(_, value)| *value).collect()
-        };
-        assert_eq!(kept(&scaled), kept(&y), "{what}: nothing between the elements is written");
-    }
-}
-
-#[test]
-fn vectors_of_every_type_and_stride() {
-    each!(check_vectors(): f32, f64, f16, bf16);
-}
-
-#[test]
-fn squares_of_a_norm_do_not_overflow() {
-    let stream = stream();
-    let x = buffer(&stream, &[3e30f32, 4e30]);
-    let mut result = DeviceBuffer::<f32>::zeros(&stream, 1).unwrap();
-    blas::nrm2(&stream, &x, &mut result).unwrap();
-    let found = result.to_host().unwrap()[0];
-    assert!((found / 5e30 - 1.0).abs() < 1e-6, "{found}");
-}
 
 fn check_gemv<T: Plain>() {
     let stream = stream();

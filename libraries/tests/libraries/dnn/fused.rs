@@ -89,7 +89,7 @@ mod on_gpu {
     use crate::under_test::gpu;
 
     #[test]
-    #[ignore = "needs a GPU"]
+    #[ignore = "is not supported on the emulated device"]
     fn bias_and_activation_are_one_pass() {
         let device = gpu();
         let stream = Stream::new(&device).unwrap();

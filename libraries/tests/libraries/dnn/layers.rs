@@ -161,7 +161,7 @@ fn poolings_that_do_not_fit_are_refused() {
         (with(3, 2, 1), &[1usize, 1, 8, 8][..], "more than half"),
         (with(9, 0, 1), &[1, 1, 8, 8], "does not fit"),
         (with(2, 0, 0), &[1, 1, 8, 8], "does not fit"),
-        (with(2, 1, 1), &[1, 1, 0, 8], "empty"),
+        (with(2, 1, 1), &[1, 1, 0, 8], "of size 0"),
         (with(2, 1, 1), &[1, 1], "no spatial"),
     ] {
         assert_refused(operator.output_shape(shape), expected);
@@ -358,7 +358,7 @@ fn a_batch_of_one_element_has_no_variance() {
     assert_refused(refused, "more than 1");
     let short = &x.slice(..2);
     let refused = batch_norm_training(&stream, &norm, &tensor, (short, one), None, &mut saved, target);
-    assert_refused(refused, "scale has 2 values");
+    assert_refused(refused, "scale has 2 elements");
     assert_eq!(y.to_host().unwrap(), [5.0; 3]);
 }
 
@@ -380,7 +380,7 @@ fn empty_batches_cannot_train() {
             let x = Tensor::new(&none, shape, layout).unwrap();
             let y = &mut TensorMut::new(&mut nothing, shape, layout).unwrap();
             let refused = batch_norm_training(&stream, &norm, &x, (one, one), None, &mut saved, y);
-            assert_refused(refused, "no elements for each channel");
+            assert_refused(refused, "no elements per channel");
         }
         // Without channels there is nothing to compute.
         let mut saved =

@@ -398,7 +398,7 @@ fn what_does_not_fit_is_refused() {
         ("groups", Convolution { groups: 2, ..default }, of_x, of_y, n),
         ("at least 1", Convolution { groups: 0, ..default }, of_x, of_y, n),
         ("at least 1", Convolution { stride: 0.into(), ..default }, of_x, of_y, n),
-        ("do not fit", Convolution { dilation: 9.into(), ..default }, of_x, of_y, n),
+        ("does not fit", Convolution { dilation: 9.into(), ..default }, of_x, of_y, n),
         ("padding", Convolution { padding: [1].into(), ..default }, of_x, of_y, n),
         ("give an output", default, of_x, &[8, 2, 3, 3], n),
         ("layout", default, of_x, of_y, Layout::Nhwc),

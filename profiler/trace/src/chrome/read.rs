@@ -24,9 +24,9 @@ pub(crate) fn read(input: &mut impl BufRead, sink: &mut dyn Sink) -> Result<u64,
     let ended = reader.end();
     match read.and_then(|()| ended.map_err(Fault::Output)) {
         Ok(()) if reader.has_events => Ok(at),
-        Ok(()) => {
-            Err(Stop::Foreign("is JSON, but not a trace: it has no `traceEvents`; use another file".into()))
-        }
+        Ok(()) => Err(Stop::Foreign(
+            "is JSON, but not a trace, because it has no `traceEvents`; use another file".into(),
+        )),
         Err(Fault::Output(error)) => Err(Stop::Output(error)),
         Err(Fault::End) => Err(Stop::cut_off(at)),
         Err(Fault::Input(error)) => Err(Stop::input(at, error)),
@@ -65,7 +65,7 @@ impl Reader<'_> {
         }
         match json.peek()? {
             None => Ok(()),
-            Some(_) => Err(Fault::Wrong("there is more after the end")),
+            Some(_) => Err(Fault::Wrong("there is data after the end")),
         }
     }
 
@@ -104,7 +104,7 @@ impl Reader<'_> {
                 self.records.is_ours = true;
                 let facts = about(json)?;
                 let facts: Facts = serde_json::from_value(facts)
-                    .map_err(|_| Fault::Wrong("`warpsmith` is not what we write"))?;
+                    .map_err(|_| Fault::Wrong("the key `warpsmith` has an invalid value"))?;
                 let definitions = self.records.sink.definitions();
                 facts.about.iter().for_each(|(key, value)| definitions.add_fact(key, value));
                 definitions.loss = facts.loss;
@@ -159,7 +159,7 @@ impl Reader<'_> {
 
     fn end(&mut self) -> io::Result<()> {
         if self.has_no_end {
-            let text = "it is missing; all events that stand in the file are read";
+            let text = "the end is missing; all events in the file were read";
             self.records.sink.definitions().add_left_out(LeftOut::End, text);
         }
         self.records.end()

@@ -194,10 +194,10 @@ impl CounterReport {
 
     fn of_document(document: &[u8]) -> Result<Self, String> {
         let report: Self = serde_json::from_slice(document)
-            .map_err(|error| format!("is no report of hardware counters: {error}"))?;
+            .map_err(|error| format!("is not a report of hardware counters: {error}"))?;
         if report.schema != SCHEMA {
             return Err(format!(
-                "has the form {}, and this version reads {SCHEMA}; use the version that wrote it",
+                "has format {}, but this version reads format {SCHEMA}; use the version that wrote it",
                 report.schema
             ));
         }
@@ -215,7 +215,7 @@ impl CounterReport {
         let read = File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut document));
         read.map_err(|error| failed(format!("cannot be read: {error}")))?;
         if document.len() as u64 > MAX_BYTES {
-            return Err(failed("is larger than any report; give another file".to_owned()));
+            return Err(failed("is too large for a report; give another file".to_owned()));
         }
         Self::of_document(&document).map_err(failed)
     }

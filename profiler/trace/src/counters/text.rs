@@ -57,7 +57,7 @@ pub(super) fn text(report: &CounterReport, rows: usize) -> String {
         "occupancy",
         "tensor cores",
     ];
-    out += &table("Kernels (averages of a launch)", &head, counted.collect(), rows);
+    out += &table("Kernels (averages per launch)", &head, counted.collect(), rows);
 
     let stalled = report.kernels.iter().filter(|kernel| !kernel.stalls.is_empty()).map(|kernel| {
         let all: f64 = kernel.stalls.iter().map(|stall| stall.cycles).sum();
@@ -70,7 +70,7 @@ pub(super) fn text(report: &CounterReport, rows: usize) -> String {
         cells
     });
     let head = ["kernel", "cycles waited", "most for", "then", "then"];
-    out += &table("Stalls (from one instruction of a warp to its next)", &head, stalled.collect(), rows);
+    out += &table("Stalls (between consecutive instructions of a warp)", &head, stalled.collect(), rows);
     out
 }
 

@@ -67,12 +67,12 @@ impl Digest {
         let (path, summary) = (path.as_ref(), self.summary());
         let mut notes = Vec::new();
         if let Some(damage) = self.damage() {
-            notes.push(format!("The trace {damage}. What stands before is shown."));
+            notes.push(format!("The trace {damage}. The records before that are shown."));
         }
         if summary.related < summary.records {
             notes.push(format!(
-                "The timeline, and the tables of devices, streams, launches, late launches and ranges, are of the first {} \
-                 records of {}.",
+                "The timeline, and the tables of devices, streams, launches, late launches and ranges, show only the \
+                 first {} of {} records.",
                 summary.related, summary.records
             ));
         }
@@ -105,7 +105,7 @@ fn cut(mut summary: Summary, notes: &mut Vec<String>) -> Summary {
     shorten(allocations, &mut left_out);
     shorten(streams, &mut left_out);
     if left_out > 0 {
-        notes.push(format!("Tables have their first {MAX_ROWS} rows; {left_out} rows are left out."));
+        notes.push(format!("Tables show their first {MAX_ROWS} rows; {left_out} rows are omitted."));
     }
     summary
 }

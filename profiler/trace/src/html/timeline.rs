@@ -148,13 +148,13 @@ impl<'a> Builder<'a> {
     fn lanes(&mut self, notes: &mut Vec<String>) -> Vec<Track> {
         let mut lanes = lanes(self.trace);
         if lanes.len() > MAX_TRACKS {
-            notes.push(format!("{} tracks are left out of the timeline.", lanes.len() - MAX_TRACKS));
+            notes.push(format!("{} tracks are omitted from the timeline.", lanes.len() - MAX_TRACKS));
             lanes.truncate(MAX_TRACKS);
         }
         let points: usize = lanes.iter().map(|(.., lane)| lane.points.len()).sum();
         let every = points.div_ceil(MAX_POINTS).max(1);
         if every > 1 {
-            notes.push(format!("Of {points} marks and waits, the timeline shows one in {every}."));
+            notes.push(format!("The timeline shows one in {every} of the {points} marks and waits."));
         }
         let laid_out: Vec<_> = lanes
             .into_iter()
@@ -181,8 +181,8 @@ impl<'a> Builder<'a> {
         }
         if length > 0 {
             notes.push(format!(
-                "{} slices shorter than {} ns are joined with their neighbors into {}, drawn hatched. \
-                 The tables count each.",
+                "{} slices shorter than {} ns are merged with their neighbors into {}, which are hatched. The tables \
+                 count each slice.",
                 joined.0, length, joined.1
             ));
         }
@@ -387,7 +387,7 @@ fn series(trace: &Trace, base: u64, notes: &mut Vec<String>) -> Vec<Track> {
         all.entry((group, counter.name, counter.unit)).or_default().push((sample.at, sample.value));
     }
     if all.len() > MAX_TRACKS {
-        notes.push(format!("{} counters are left out of the timeline.", all.len() - MAX_TRACKS));
+        notes.push(format!("{} counters are omitted from the timeline.", all.len() - MAX_TRACKS));
     }
     let most = MAX_VALUES / all.len().clamp(1, MAX_TRACKS);
     let mut is_thinned = false;
@@ -407,7 +407,7 @@ fn series(trace: &Trace, base: u64, notes: &mut Vec<String>) -> Vec<Track> {
     }
     if is_thinned {
         notes.push(
-            "Of counters, the timeline shows the smallest and the largest value of each stretch.".to_owned(),
+            "For counters, the timeline shows the minimum and the maximum of each interval.".to_owned(),
         );
     }
     tracks

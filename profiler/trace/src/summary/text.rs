@@ -25,7 +25,7 @@ pub(super) fn text(summary: &Summary, rows: usize) -> String {
     }
     if summary.related < summary.records {
         out += &format!(
-            "Devices, streams, launches, late launches and ranges are of the first {} records.\n",
+            "Devices, streams, launches, late launches and ranges show only the first {} records.\n",
             summary.related
         );
     }
@@ -89,11 +89,11 @@ pub(super) fn text(summary: &Summary, rows: usize) -> String {
             launches.with_call
         );
         if launches.before_call > 0 {
-            out += &format!("{} kernels begin before their call: the clocks differ\n", launches.before_call);
+            out += &format!("{} kernels start before their call: the clocks differ\n", launches.before_call);
         }
     }
     out += &by_name(
-        "Devices waited for the host: work that was enqueued late",
+        "Launch-bound gaps: devices waited for work that the host enqueued late",
         "line or kernel",
         &summary.late,
         rows,
@@ -108,7 +108,7 @@ pub(super) fn text(summary: &Summary, rows: usize) -> String {
     out += &counters(summary, rows);
     out += &by_name("Calls", "function", &summary.calls, rows);
     out +=
-        &by_name("Driver calls, most of them made by calls above", "function", &summary.driver_calls, rows);
+        &by_name("Driver calls, most of them from the calls above", "function", &summary.driver_calls, rows);
     out + &by_name("Overhead", "kind", &summary.overhead, rows)
 }
 
@@ -149,7 +149,7 @@ fn waits(summary: &Summary, rows: usize) -> String {
         vec![stream(row.stream), stream(row.on), buffer, shortened(&row.line), row.count.to_string()]
     };
     let head = ["stream", "waits for", "buffer", "line", "count"];
-    table("Waits that buffers made necessary", &head, summary.waits.iter().map(row).collect(), rows)
+    table("Waits caused by buffers", &head, summary.waits.iter().map(row).collect(), rows)
 }
 
 fn memory(summary: &Summary, rows: usize) -> String {

@@ -50,12 +50,12 @@ fn a_report_has_its_tables() {
 device 0: NVIDIA H200 (GH100), CUPTI 13.0, 6 passes a kernel
 program: train
 
-Kernels (averages of a launch)
+Kernels (averages per launch)
 kernel        launches  counted     time  DRAM read  written    GB/s  of peak  L2 hits  occupancy  tensor cores
 axpy<f32, 4>        12       10  1.00 us    2.4 MiB  1.2 MiB  3750.0   78.1 %   33.3 %     87.5 %             -
 idle                 0        0        -          -        -       -        -        -          -             -
 
-Stalls (from one instruction of a warp to its next)
+Stalls (between consecutive instructions of a warp)
 kernel        cycles waited                most for         then  then
 axpy<f32, 4>           17.0  long scoreboard 60.0 %  wait 25.0 %     -
 ";
@@ -75,10 +75,10 @@ fn a_report_reads_back_as_it_was() {
 #[test]
 fn documents_of_another_kind_are_refused() {
     let error = CounterReport::parse(b"{\"traceEvents\": []}").unwrap_err().to_string();
-    assert!(error.contains("is no report of hardware counters"), "{error}");
+    assert!(error.contains("is not a report of hardware counters"), "{error}");
     let newer = report().json().replace("\"schema\": 1", "\"schema\": 2");
     let error = CounterReport::parse(newer.as_bytes()).unwrap_err().to_string();
-    assert!(error.contains("has the form 2") && error.contains("reads 1"), "{error}");
+    assert!(error.contains("has format 2") && error.contains("reads format 1"), "{error}");
 }
 
 #[test]
@@ -107,5 +107,5 @@ fn kernels_of_a_trace_carry_counters() {
 #[test]
 fn a_file_without_end_is_no_report() {
     let error = CounterReport::read("/dev/zero").unwrap_err().to_string();
-    assert!(error.contains("larger than any report"), "{error}");
+    assert!(error.contains("too large for a report"), "{error}");
 }

@@ -206,11 +206,11 @@ fn bad_files_name_what_is_wrong() {
     for (content, words) in [
         (&b""[..], "is empty"),
         (b" \n ", "is empty"),
-        (b"hello", "is not a trace: it does not start like JSON"),
-        (b"\x80\x04K\x01.", "is not a trace: it does not start like JSON"),
+        (b"hello", "is not a trace, because it does not start like JSON"),
+        (b"\x80\x04K\x01.", "is not a trace, because it does not start like JSON"),
         (b"{\"a\": 1}", "has no `traceEvents`"),
         (b"{\"traceEvents\": 5}", "JSON is damaged"),
-        (b"\x1f\x8b\x08\0damaged", "cannot be unpacked"),
+        (b"\x1f\x8b\x08\0damaged", "cannot be decompressed"),
         (b"\n\x02\x50\x01", "does not start like JSON"),
         (b"\n\xff\xff\xff\xff\xff\xff\xff\xff", "is not a trace"),
     ] {
@@ -218,7 +218,7 @@ fn bad_files_name_what_is_wrong() {
         assert!(error.contains(words) && !error.contains('\n'), "{words}: {error}");
     }
     let missing = Trace::read("no-such-file").unwrap_err().to_string();
-    assert!(missing.starts_with("the trace no-such-file is not there"), "{missing}");
+    assert!(missing.starts_with("the trace no-such-file does not exist"), "{missing}");
     assert!(Trace::read(".").unwrap_err().to_string().contains("is a folder"));
     let unwritable = step().write_chrome("no-such-folder/trace").unwrap_err().to_string();
     assert!(unwritable.contains("cannot be written"), "{unwritable}");

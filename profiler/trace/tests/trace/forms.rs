@@ -383,7 +383,7 @@ fn texts_are_read_as_far_as_they_are_text() {
 #[test]
 fn a_file_may_lack_its_end() {
     let event = kernel("k", "5", "1");
-    let note = "end of the file: it is missing; all events that stand in the file are read";
+    let note = "end of the file: the end is missing; all events in the file were read";
     for text in [
         format!("[{event}"),
         format!("[{event},\n"),
@@ -401,7 +401,7 @@ fn a_file_may_lack_its_end() {
         format!("[{event},{{"),
         format!("[{event},{}", &event[..event.len() - 1]),
     ] {
-        assert!(open(&text).damage.unwrap().reason.contains("cut off"), "{text}");
+        assert!(open(&text).damage.unwrap().reason.contains("truncated"), "{text}");
     }
     let mut ours = Trace::default();
     ours.push(Record::Kernel(Kernel { start: 1, end: 2, ..Kernel::default() }));

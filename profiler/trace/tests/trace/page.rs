@@ -106,7 +106,7 @@ fn large_traces_are_reduced_with_a_note() {
     assert!(drawn > 20_000 && drawn <= 200_000, "{drawn}");
     assert_eq!(stand_for, 300_000, "each slice is drawn, or is in one that is");
     let notes = data(&large)["notes"].to_string();
-    assert!(notes.contains("are joined with their neighbors"), "{notes}");
+    assert!(notes.contains("are merged with their neighbors"), "{notes}");
     assert!(large.len() < 20 << 20, "{} bytes", large.len());
 }
 
@@ -121,5 +121,5 @@ fn pages_of_long_series_keep_extremes() {
     let page = data(&trace.html("load"));
     let values = page["timeline"]["tracks"][0]["series"]["v"].as_array().unwrap();
     assert!(values.len() <= 100_002 && values.contains(&99.0.into()), "{}", values.len());
-    assert!(page["notes"][0].as_str().unwrap().contains("smallest and the largest"));
+    assert!(page["notes"][0].as_str().unwrap().contains("the minimum and the maximum"));
 }

@@ -79,32 +79,36 @@ pub struct Counted {
 #[non_exhaustive]
 pub enum CounterError {
     /// The driver's devices do not support hardware counters.
-    #[error("the {driver} devices have no hardware counters; count on a CUDA device, `cuda:0`")]
+    #[error("{driver} devices have no hardware counters; use a CUDA device, for example `cuda:0`")]
     Unsupported {
         /// Name of the driver.
         driver: &'static str,
     },
     /// A profiler is recording in this process.
-    #[error("a profiler records in this process, which hardware counters exclude; stop it first")]
+    #[error(
+        "a profiler is recording in this process, which excludes hardware counters; stop the profiler first"
+    )]
     Recording,
     /// The context is already being counted or is not prepared, or a range was started twice.
     #[error("hardware counters: {0}")]
     Misuse(&'static str),
     /// The process was forked from one that uses the devices.
     #[error(
-        "this process was forked from one that uses CUDA, which does not work here; count in the process that opened the devices"
+        "this process was forked from a process that uses CUDA and cannot use CUDA itself; count in the process that \
+         opened the devices"
     )]
     Forked,
     /// CUPTI cannot be loaded, or its version is unusable.
-    #[error("no hardware counters without CUPTI: {reason}")]
+    #[error("hardware counters require CUPTI: {reason}")]
     NoCupti {
         /// Cause and remedy.
         reason: String,
     },
     /// `libnvperf_host.so`, CUPTI's metrics library, cannot be loaded.
     #[error(
-        "no hardware counters without `{library}`, which belongs to CUPTI; it was searched as {searched}; run `pip install \
-         '{package}'` in the active Python environment, or set WARPSMITH_LIBRARY_PATH to the folder that has it{}",
+        "hardware counters require CUPTI's library `{library}`, which was not found (searched for {searched}); run \
+         `pip install '{package}'` in the active Python environment, or set WARPSMITH_LIBRARY_PATH to the folder \
+         that contains it{}",
         because(reason)
     )]
     NoMetricsLibrary {
@@ -119,8 +123,8 @@ pub enum CounterError {
     },
     /// The system does not permit this user to read counters.
     #[error(
-        "{call} is not permitted: {text} ({permission}); {}. A container gets either from its host alone: `docker run --cap-add \
-         SYS_ADMIN`",
+        "{call} is not permitted: {text} ({permission}); {}. For a container, set either on the host: `docker run \
+         --cap-add SYS_ADMIN`",
         CounterPermission::REMEDY
     )]
     NotPermitted {
@@ -133,8 +137,8 @@ pub enum CounterError {
     },
     /// Another tool is using the counters.
     #[error(
-        "the hardware counters are in use by {by}; run the program without Nsight Compute (ncu), Nsight Systems (nsys), cuda-gdb and \
-         compute-sanitizer, and pause what samples the GPU: `dcgmi profile --pause`"
+        "the hardware counters are in use by {by}; run the program without Nsight Compute (ncu), Nsight Systems \
+         (nsys), cuda-gdb and compute-sanitizer, and pause DCGM's sampling with `dcgmi profile --pause`"
     )]
     InUse {
         /// The tool, if known.
@@ -196,19 +200,23 @@ impl fmt::Display for Obstacle {
         f.write_str(match self {
             Self::Architecture => "its compute capability is below 7.5; use a newer GPU",
             Self::Chip(chip) => {
-                return write!(f, "CUPTI does not know the chip {chip}; install a newer CUPTI, up to the driver's version");
+                return write!(f, "CUPTI does not support the chip {chip}; install a newer CUPTI, up to the driver's \
+                                  version");
             }
-            Self::NoCounters(chip) => return write!(f, "CUPTI offers none of them on the chip {chip}; count on another GPU"),
-            Self::Mig => "it is a MIG instance; count on the whole GPU, with MIG off",
-            Self::VirtualGpu => "it is a virtual GPU whose type does not allow it; count on a GPU that is passed through",
+            Self::NoCounters(chip) => return write!(f, "CUPTI provides none of the counters on the chip {chip}; use \
+                                                        another GPU"),
+            Self::Mig => "it is a MIG instance; use a whole GPU with MIG disabled",
+            Self::VirtualGpu => "it is a virtual GPU of a type without counters; use a GPU in passthrough mode",
             Self::VirtualGpuDisabled => {
-                "profiling is off for this virtual GPU; set `pciPassthru0.cfg.enable_profiling=1` or its like on the host"
+                "profiling is disabled for this virtual GPU; set `pciPassthru0.cfg.enable_profiling=1` or the \
+                 equivalent option on the host"
             }
-            Self::ConfidentialComputing => "confidential computing is on; turn it off to count",
-            Self::MiningProcessor => "it is a crypto mining processor; count on another GPU",
-            Self::Sli => "SLI is on; turn it off to count",
-            Self::Wsl => "the Windows Subsystem for Linux gives no access; allow it in the NVIDIA control panel, or count on Linux",
-            Self::Unknown => "CUPTI does not support the device or its configuration, and does not say why",
+            Self::ConfidentialComputing => "confidential computing is enabled; disable it",
+            Self::MiningProcessor => "it is a crypto mining processor; use another GPU",
+            Self::Sli => "SLI is enabled; disable it",
+            Self::Wsl => "the Windows Subsystem for Linux has no access to the counters; allow access in the NVIDIA \
+                          control panel, or use native Linux",
+            Self::Unknown => "CUPTI does not support the device or its configuration, and gives no reason",
         })
     }
 }

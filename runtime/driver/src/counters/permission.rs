@@ -17,7 +17,7 @@ pub struct CounterPermission {
 }
 
 impl CounterPermission {
-    /// Remedy that permits all users to read counters. It requires a reboot.
+    /// Remedy: permit counters for all users, which requires a reboot, or run the program as an administrator.
     pub const REMEDY: &str = "write `options nvidia NVreg_RestrictProfilingToAdminUsers=0` to /etc/modprobe.d/nvidia.conf and \
                               restart; or run as root, or with CAP_SYS_ADMIN";
 
@@ -52,9 +52,9 @@ impl CounterPermission {
 impl fmt::Display for CounterPermission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.is_restricted {
-            Some(true) => "the NVIDIA module lets administrators alone count: RmProfilingAdminOnly is 1",
-            Some(false) => "the NVIDIA module lets all users count: RmProfilingAdminOnly is 0",
-            None => "/proc/driver/nvidia/params does not say who may count",
+            Some(true) => "the NVIDIA module restricts counters to administrators: RmProfilingAdminOnly is 1",
+            Some(false) => "the NVIDIA module allows counters for all users: RmProfilingAdminOnly is 0",
+            None => "/proc/driver/nvidia/params does not state who may use counters",
         })?;
         f.write_str(match self.is_administrator {
             Some(true) => "; this process has CAP_SYS_ADMIN",
@@ -79,12 +79,12 @@ mod tests {
         assert_eq!(CounterPermission::of(params, root).is_granted(), Some(true));
         let open = CounterPermission::of("RmProfilingAdminOnly: 0", user);
         assert!(
-            open.to_string().contains("lets all users count") && open.is_granted() == Some(true),
+            open.to_string().contains("allows counters for all users") && open.is_granted() == Some(true),
             "{open}"
         );
         let unknown = CounterPermission::of("", "CapEff: none");
         let text = unknown.to_string();
-        assert!(text.contains("does not say") && text.contains("is unknown"), "{text}");
+        assert!(text.contains("does not state") && text.contains("is unknown"), "{text}");
         assert_eq!((unknown.is_granted(), CounterPermission::of(params, "").is_granted()), (None, None));
     }
 }

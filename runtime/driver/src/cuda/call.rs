@@ -200,7 +200,7 @@ impl Feature {
         if self.is_there() {
             return Ok(());
         }
-        Err(not_supported(call, "the NVIDIA driver is too old for it; update the driver".to_owned()))
+        Err(not_supported(call, "the NVIDIA driver is too old for this call; update the driver".to_owned()))
     }
 }
 

@@ -232,7 +232,7 @@ fn attached_tool(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
     }
     let injected = ["CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"];
     let injected = injected.into_iter().find_map(|name| set(name).map(|path| (name, path)));
-    injected.map(|(name, path)| format!("the tool that {name}={path} injects"))
+    injected.map(|(name, path)| format!("the tool injected by {name}={path}"))
 }
 
 /// Formats a CUDA version, for example 13000 as `13.0`.
@@ -426,7 +426,7 @@ mod tests {
         let of = |version, cuda| fitting(Cupti { version, ..fake::table() }, cuda);
         assert!(of(130_001, 13_000).is_ok() && of(28, 13_000).is_ok() && of(130_500, 13_000).is_ok());
         let text = of(130_000, 12_090).unwrap_err().to_string();
-        assert!(text.contains("CUPTI 13.0 does not start with an NVIDIA driver for CUDA 12.9"), "{text}");
+        assert!(text.contains("CUPTI 13.0 requires an NVIDIA driver for the same or a newer CUDA version, but the driver is for CUDA 12.9"), "{text}");
         let text = of(17, 12_000).unwrap_err().to_string();
         assert!(text.contains("API version 17") && text.contains("too old"), "{text}");
     }

@@ -120,8 +120,8 @@ fn not_captured(stream: sys::CUstream) -> Result<()> {
     if !Feature::Graphs.is_there() || capture::status(stream)? == CaptureStatus::None {
         return Ok(());
     }
-    let text = "the stream is being captured, and this function can be called only once; capture one that can be \
-                called at each launch, or enqueue it before the capture begins or after it ends";
+    let text = "the stream is being captured, but this host function can be called only once; capture a function \
+                that can be called repeatedly, or enqueue it before the capture starts or after it ends";
     let (code, name) = (code::STREAM_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED");
     Err(error("cuLaunchHostFunc", code, name, text.to_owned()))
 }

@@ -158,7 +158,7 @@ fn need_clusters(call: &'static str, ordinal: u32) -> Result<()> {
     if properties::has_clusters(call::device(ordinal)?) {
         return Ok(());
     }
-    let text = "the device has no clusters, which need compute capability 9.0; launch without a cluster";
+    let text = "the device does not support clusters, which require compute capability 9.0; launch without a cluster";
     Err(not_supported(call, text.to_owned()))
 }
 

@@ -55,7 +55,10 @@ pub(super) fn link(parts: &[ModuleSource<'_>]) -> Result<Vec<u8>> {
             }
             ModuleSource::Cubin(code) => link.add(Kind::CU_JIT_INPUT_CUBIN, code, c"cubin")?,
             ModuleSource::Linked { .. } | ModuleSource::HostEntries => {
-                return Err(invalid("cuLinkAddData", "only PTX, cubins and fatbins are linked".to_owned()));
+                return Err(invalid(
+                    "cuLinkAddData",
+                    "only PTX, cubins and fatbins can be linked".to_owned(),
+                ));
             }
         }
     }

@@ -138,7 +138,7 @@ unsafe impl MemoryDriver for CudaDriver {
         if self.accesses_pageable(context)? {
             return Ok(());
         }
-        let text = format!("{ptr:p} is host memory; page-lock it, or copy it to the device");
+        let text = format!("{ptr:p} is pageable host memory; page-lock it, or copy it to the device");
         Err(not_supported("host_expose", text))
     }
 
@@ -213,7 +213,7 @@ unsafe impl MemoryDriver for CudaDriver {
         let ordinal = self.contexts.ordinal(context)?;
         let attribute = Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED;
         if read_attribute(call::device(ordinal)?, attribute)? == 0 {
-            let text = "the device's memory has no file descriptors".to_owned();
+            let text = "the device does not support exporting memory as file descriptors".to_owned();
             return Err(call::not_supported("cuMemCreate", text));
         }
         let allocation = allocation_for(ordinal, FILE_DESCRIPTOR)?;
@@ -260,13 +260,13 @@ unsafe impl MemoryDriver for CudaDriver {
 
     #[cfg(not(unix))]
     fn physical_create_shareable(&self, _context: Context, _bytes: usize) -> Result<PhysicalHandle> {
-        let text = "this system has no file descriptors".to_owned();
+        let text = "this system does not support file descriptors".to_owned();
         Err(call::not_supported("cuMemCreate", text))
     }
 
     #[cfg(not(unix))]
     fn physical_export(&self, _context: Context, _handle: PhysicalHandle) -> Result<ExportedMemory> {
-        let text = "this system has no file descriptors".to_owned();
+        let text = "this system does not support file descriptors".to_owned();
         Err(call::not_supported("cuMemExportToShareableHandle", text))
     }
 

@@ -52,7 +52,7 @@ fn load(source: ModuleSource<'_>, mailbox: Option<DevicePtr>) -> Result<ModuleHa
             linker::with_linked(&terminated(code)?, library, load_data)
         }
         ModuleSource::HostEntries => {
-            Err(invalid("cuModuleLoadDataEx", "host entries run on the emulated device only".to_owned()))
+            Err(invalid("cuModuleLoadDataEx", "host entries run only on the emulated device".to_owned()))
         }
     }?;
     match mailbox.map_or(Ok(()), |mailbox| set_mailbox(module, mailbox)) {
@@ -69,7 +69,7 @@ fn load(source: ModuleSource<'_>, mailbox: Option<DevicePtr>) -> Result<ModuleHa
 /// zero.
 pub(super) fn terminated(text: &[u8]) -> Result<CString> {
     let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
-    CString::new(text).map_err(|_| invalid("cuModuleLoadDataEx", "PTX with a zero byte".to_owned()))
+    CString::new(text).map_err(|_| invalid("cuModuleLoadDataEx", "the PTX contains a zero byte".to_owned()))
 }
 
 fn load_data(image: *const c_void) -> Result<sys::CUmodule> {

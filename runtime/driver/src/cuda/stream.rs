@@ -66,7 +66,7 @@ unsafe impl StreamDriver for CudaDriver {
         if let Some(of) = context_of(stream)?
             && of != context.0 as sys::CUcontext
         {
-            let text = "the stream is of another device or another context";
+            let text = "the stream belongs to another device or context";
             return Err(error(
                 "cuStreamGetCtx",
                 code::INVALID_HANDLE,

@@ -16,8 +16,8 @@ pub type Result<T, E = DriverError> = std::result::Result<T, E>;
 pub enum DriverError {
     /// The CUDA driver library could not be loaded.
     #[error(
-        "no CUDA driver: libcuda.so.1 (nvcuda.dll) was not found; install the NVIDIA driver, \
-         or use the emulated device `cpu`, which needs none"
+        "the CUDA driver (libcuda.so.1 or nvcuda.dll) was not found; install the NVIDIA driver, or use the emulated \
+         device `cpu`"
     )]
     NoLibrary,
 
@@ -31,7 +31,7 @@ pub enum DriverError {
     },
 
     /// The driver rejected a module's code.
-    #[error("the driver refused the GPU image: {source_error}{}", log_suffix(log))]
+    #[error("the driver rejected the GPU image: {source_error}{}", log_suffix(log))]
     ImageRejected {
         /// Error from the driver.
         source_error: Arc<DriverError>,
@@ -84,30 +84,32 @@ fn log_suffix(log: &str) -> String {
 pub fn capture_advice(code: u32) -> Option<&'static str> {
     Some(match code {
         code::STREAM_CAPTURE_UNSUPPORTED => {
-            "it waits, asks or allocates, which cannot be captured; do it before the capture starts or after it ends"
+            "a call that synchronizes, queries or allocates cannot be captured; make it before the capture starts or \
+             after it ends"
         }
         code::STREAM_CAPTURE_INVALIDATED => {
             "an earlier call invalidated the capture; end it, fix the call and capture again"
         }
         code::STREAM_CAPTURE_MERGE => {
-            "it would join two captures; wait only for events that were recorded in the same capture"
+            "the call would merge two captures; wait only for events that were recorded in the same capture"
         }
-        code::STREAM_CAPTURE_UNMATCHED => "end the capture on the stream on which it began",
+        code::STREAM_CAPTURE_UNMATCHED => "end the capture on the stream on which it started",
         code::STREAM_CAPTURE_UNJOINED => {
-            "another stream took part and was not joined; record an event on it after its last work and let the stream \
-             on which the capture began wait for that event before the end"
+            "another stream took part in the capture and was not joined; record an event on it after its last work, \
+             and let the stream on which the capture started wait for this event before the capture ends"
         }
         code::STREAM_CAPTURE_ISOLATION => {
-            "captured work would depend on work outside of the capture; wait for that work before the capture begins"
+            "captured work would depend on work outside the capture; wait for that work before the capture starts"
         }
         code::STREAM_CAPTURE_IMPLICIT => {
-            "it would order the legacy default stream with the capture; use a stream that was created, during a capture"
+            "the call would order the legacy default stream with the capture; during a capture, use explicitly \
+             created streams"
         }
         code::CAPTURED_EVENT => {
-            "the event was recorded in a capture, which runs nothing; record it again after the graph was launched"
+            "the event was recorded in a capture, which does not run work; record it again after the graph launch"
         }
         code::STREAM_CAPTURE_WRONG_THREAD => {
-            "end the capture on the thread on which it began, or begin it in the relaxed mode"
+            "end the capture on the thread that started it, or start it in the relaxed mode"
         }
         _ => return None,
     })

@@ -125,7 +125,7 @@ pub fn append(path: &Path, line: &[u8]) -> io::Result<()> {
         return match file.write(&text) {
             Ok(written) if written == text.len() => Ok(()),
             Ok(written) => {
-                let part = format!("only {written} of {} bytes were written", text.len());
+                let part = format!("only {written} of {} bytes could be written", text.len());
                 Err(io::Error::new(io::ErrorKind::WriteZero, part))
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,

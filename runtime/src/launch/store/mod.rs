@@ -1,9 +1,9 @@
 //! The user's file of tuned launches.
 //!
-//! A program opens the file when it first launches on a CUDA device, and its [`LaunchStore`] stores measurements in
-//! that file. The file is `launches.jsonl` in the directory `WARPSMITH_CACHE_DIR`. If the variable is not set, the
-//! directory is `warpsmith` in the user's cache directory (`XDG_CACHE_HOME` or `~/.cache`, `~/Library/Caches`,
-//! `%LOCALAPPDATA%`).
+//! A program opens the file when it first launches on a CUDA device, and its [`LaunchStore`] stores tuned
+//! configurations in that file. The file is `launches.jsonl` in the directory `WARPSMITH_CACHE_DIR`. If the variable is
+//! not set, the directory is `warpsmith` in the user's cache directory (`XDG_CACHE_HOME` or `~/.cache`,
+//! `~/Library/Caches`, `%LOCALAPPDATA%`).
 //!
 //! The file contains JSON lines and is append-only. It is read once, when the store is opened. Records that another
 //! process appends later are read by the next process that opens the file. An invalid line is skipped and reported by
@@ -85,7 +85,8 @@ pub fn shared() -> &'static Opened {
     SHARED.get_or_init(|| match user_directory() {
         Some(directory) => open(directory),
         None => {
-            let problem = "there is no directory for caches; set WARPSMITH_CACHE_DIR to one".to_owned();
+            let problem =
+                "there is no cache directory; set WARPSMITH_CACHE_DIR to a writable directory".to_owned();
             let store = LaunchStore::new(None, Some(problem));
             Opened { store, damaged: DamagedLines::default(), passed_over: 0 }
         }
@@ -107,7 +108,7 @@ pub(super) fn policy(device: &Device) -> Arc<dyn LaunchPolicy> {
 
 fn cannot(what: &str, path: &Path, error: &std::io::Error) -> String {
     let path = path.display();
-    format!("cannot {what} {path}: {error}; set WARPSMITH_CACHE_DIR to a directory that can be written")
+    format!("cannot {what} {path}: {error}; set WARPSMITH_CACHE_DIR to a writable directory")
 }
 
 fn directory(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {

@@ -13,14 +13,15 @@ pub enum StoreProblem {
         what: String,
     },
     /// The configuration cannot be stored.
-    #[error("a tuned configuration cannot be kept: {what}")]
+    #[error("a tuned configuration cannot be stored: {what}")]
     Configuration {
         /// Reason why the configuration is invalid.
         what: String,
     },
     /// The store is full.
     #[error(
-        "a tuned configuration is not kept: the store has {most} of them; delete its file to start again"
+        "a tuned configuration cannot be stored: the launch store already has the maximum of {most} configurations; \
+         delete its file to start again"
     )]
     Full {
         /// Maximum number of entries.

@@ -62,8 +62,8 @@ pub struct Code<'a> {
     pub runtime: Cow<'a, str>,
 }
 
-/// Subject of a record that stores a block and a grid for launches that do not specify them.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// Subject of a block and grid size for launches that do not specify them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LaunchSubject<'a> {
     pub device: DeviceClass<'a>,
     pub code: Code<'a>,
@@ -123,10 +123,6 @@ impl<'a> LaunchSubject<'a> {
     pub fn key(&self) -> u64 {
         key(self)
     }
-
-    pub fn is_possible(&self) -> bool {
-        self.bucket <= MAX_BUCKET
-    }
 }
 
 impl<'a> TunedSubject<'a> {
@@ -165,7 +161,8 @@ fn to_hex<S: Serializer>(image: &u64, serializer: S) -> Result<S::Ok, S::Error> 
 
 fn from_hex<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     let text = Cow::<str>::deserialize(deserializer)?;
-    u64::from_str_radix(&text, 16).map_err(|_| serde::de::Error::custom("the image is no number of base 16"))
+    u64::from_str_radix(&text, 16)
+        .map_err(|_| serde::de::Error::custom("the image is not a hexadecimal number"))
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
 //! [`LaunchStore`]: the fastest launches and configurations, by kernel, class of device and size.
 //!
-//! The store contains the block and grid size of open launches, which the adaptive launcher determines. It also
-//! contains complete configurations, which a tuner determines ([`LaunchStore::store_tuned`]) and which may name a
-//! kernel instance. The block and grid size of a complete configuration also apply to open launches of that instance.
+//! The store contains complete configurations, which a tuner determines ([`LaunchStore::store_tuned`]) and which may
+//! name a kernel instance. The block and grid size of a configuration also apply to open launches of that instance.
 //!
 //! A store is an in-memory table, so a lookup only hashes the key and reads an entry. New records are appended to the
 //! store's file, if it has one.
@@ -16,7 +15,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Weak};
 
 use crate::Device;
-use crate::device::source::Source;
 use crate::launch::policy::{GridChoice, LaunchPolicy, OpenLaunch, Winner};
 use foldhash::fast::FixedState;
 
@@ -73,34 +71,24 @@ struct Inner {
 /// The records in memory.
 #[derive(Default)]
 struct Known {
-    launches: HashMap<u64, (Winner, Source), FixedState>,
+    launches: HashMap<u64, Winner, FixedState>,
     tuned: HashMap<u64, Arc<TunedConfiguration>, FixedState>,
 }
 
 impl Known {
     /// Adds a record. Returns false if the store is full. A later record for the same key replaces an earlier one.
-    fn add(&mut self, record: &Record<'_>, source: Source) -> bool {
-        match record {
-            Record::Launch { subject, block, grid, .. } => {
-                let winner = Winner { block: *block, grid: *grid };
-                insert(&mut self.launches, subject.key(), (winner, source))
-            }
-            Record::Tuned { subject, configuration } => {
-                if !insert(&mut self.tuned, subject.key(), Arc::new(configuration.clone().into_owned())) {
-                    return false;
-                }
-                if let (Some(symbol), Some(winner)) = (&configuration.symbol, configuration.winner()) {
-                    let winner = (winner, Source::Tuned);
-                    insert(&mut self.launches, subject.launches(symbol, true).key(), winner);
-                    // With this rule, the kernel may process one element per thread, so the grid must cover all
-                    // elements.
-                    if winner.0.grid == GridChoice::All {
-                        insert(&mut self.launches, subject.launches(symbol, false).key(), winner);
-                    }
-                }
-                true
+    fn add(&mut self, Record { subject, configuration }: &Record<'_>) -> bool {
+        if !insert(&mut self.tuned, subject.key(), Arc::new(configuration.clone().into_owned())) {
+            return false;
+        }
+        if let (Some(symbol), Some(winner)) = (&configuration.symbol, configuration.winner()) {
+            insert(&mut self.launches, subject.launches(symbol, true).key(), winner);
+            // With this rule, the kernel may process one element per thread, so the grid must cover all elements.
+            if winner.grid == GridChoice::All {
+                insert(&mut self.launches, subject.launches(symbol, false).key(), winner);
             }
         }
+        true
     }
 }
 
@@ -124,7 +112,7 @@ impl LaunchStore {
         if let Some(problem) = &problem {
             tracing::warn!(
                 problem,
-                "the launch store keeps nothing: what is measured is forgotten when the program ends"
+                "the launch store cannot save anything: measurements are lost when the program ends"
             );
         }
         Self(Arc::new(Inner {
@@ -156,7 +144,7 @@ impl LaunchStore {
     /// Adds a record that was read from the file. Returns false if the store is full. A later record for the same key
     /// replaces an earlier one.
     pub(crate) fn add(&self, record: &Record<'_>) -> bool {
-        self.0.remember(record, Source::Tuned)
+        self.0.remember(record)
     }
 
     /// Returns the file in which records are stored.
@@ -218,27 +206,16 @@ impl LaunchStore {
     ) -> crate::Result<()> {
         configuration.check()?;
         let subject = TunedSubject::of(subject).ok_or_else(|| StoreProblem::Configuration {
-            what: format!("the alignment {} is no power of two", subject.alignment),
+            what: format!("the alignment {} is not a power of two", subject.alignment),
         })?;
         let configuration = Cow::Owned(configuration);
-        Ok(self.0.take(&Record::Tuned { subject, configuration }, Source::Tuned, true)?)
+        Ok(self.0.take(&Record { subject, configuration })?)
     }
 }
 
 impl LaunchPolicy for Inner {
-    fn find(&self, launch: &OpenLaunch<'_>) -> Option<(Winner, Source)> {
+    fn find(&self, launch: &OpenLaunch<'_>) -> Option<Winner> {
         self.known().launches.get(&LaunchSubject::of(launch).key()).copied()
-    }
-
-    fn learn(&self, launch: &OpenLaunch<'_>, Winner { block, grid }: Winner, us: Option<f64>) {
-        let (subject, median_us) = (LaunchSubject::of(launch), us.unwrap_or(0.0));
-        // File errors are available from `problem`.
-        let _ =
-            self.take(&Record::Launch { subject, block, grid, median_us }, Source::Measured, us.is_some());
-    }
-
-    fn is_full(&self) -> bool {
-        self.known().launches.len() >= MAX
     }
 
     fn watch(&self, changes: &Arc<AtomicU64>) {
@@ -266,32 +243,27 @@ impl Inner {
     }
 
     /// Adds a record and notifies the watchers. Returns false if the store is full.
-    fn remember(&self, record: &Record<'_>, source: Source) -> bool {
-        if !self.known.write().unwrap_or_else(PoisonError::into_inner).add(record, source) {
+    fn remember(&self, record: &Record<'_>) -> bool {
+        if !self.known.write().unwrap_or_else(PoisonError::into_inner).add(record) {
             return false;
         }
-        if matches!(record, Record::Tuned { .. }) {
-            self.has_tuned.store(true, Ordering::Release);
-        }
+        self.has_tuned.store(true, Ordering::Release);
         self.notify();
         true
     }
 
-    /// Adds a record and appends it to the file if `is_kept`. A lock ensures that only one thread at a time does this,
+    /// Adds a record and appends it to the file. A lock ensures that only one thread at a time does this,
     /// so that memory and file agree on which of two records is newer.
-    fn take(&self, record: &Record<'_>, source: Source, is_kept: bool) -> Result<(), StoreProblem> {
+    fn take(&self, record: &Record<'_>) -> Result<(), StoreProblem> {
         let mut problem = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.remember(record, source) {
+        if !self.remember(record) {
             return Err(StoreProblem::Full { most: MAX });
-        }
-        if !is_kept {
-            return Ok(());
         }
         // A failed write is not retried.
         if let (None, Some(file)) = (&*problem, &self.file) {
             *problem = append(file, record).err();
             if let Some(problem) = &*problem {
-                tracing::warn!(problem, "the launch store keeps nothing from now on");
+                tracing::warn!(problem, "the launch store saves nothing from now on");
             }
         }
         match &*problem {
@@ -327,34 +299,11 @@ mod tests {
         TuningKey { device, package: "test", kernel: "axpy", types: "f32", image: 7, n, alignment: 16 }
     }
 
-    const WINNER: Winner = Winner { block: 128, grid: GridChoice::Waves(2) };
-
-    #[test]
-    fn a_winner_is_found_for_the_same_launch_only() {
-        let (h200, a100) = (gpu((9, 0)), gpu((8, 0)));
-        let store = LaunchStore::in_memory();
-        store.policy().learn(&open(&h200, false, 1000), WINNER, Some(3.5));
-        assert_eq!(store.policy().find(&open(&h200, false, 1000)), Some((WINNER, Source::Measured)));
-        let later = LaunchStore::in_memory();
-        let record = |block| {
-            let subject = LaunchSubject::of(&open(&h200, false, 1000));
-            Record::Launch { subject, block, grid: WINNER.grid, median_us: 3.5 }
-        };
-        assert!(later.add(&record(128)));
-        let found = later.policy().find(&open(&h200, false, 800));
-        assert_eq!(found, Some((WINNER, Source::Tuned)), "of the same size class");
-        let others = [open(&h200, false, 700), open(&a100, false, 1000), open(&h200, true, 1000)];
-        assert!(others.iter().all(|other| later.policy().find(other).is_none()));
-        assert!(later.add(&record(64)));
-        let found = later.policy().find(&open(&h200, false, 1000));
-        assert_eq!(found.map(|found| found.0.block), Some(64), "the later one holds");
-    }
-
     #[test]
     fn open_launches_find_block_and_grid_of_a_tuned_configuration() {
         let device = gpu((9, 0));
         let store = LaunchStore::in_memory();
-        let winner = |block, grid| Some((Winner { block, grid }, Source::Tuned));
+        let winner = |block, grid| Some(Winner { block, grid });
         let both = |n| [false, true].map(|is_loop| store.policy().find(&open(&device, is_loop, n)));
         store.store_tuned(&tuned_for(&device, 1000), tuned(&[("block", "96"), ("grid", "auto")])).unwrap();
         store.store_tuned(&tuned_for(&device, 90), tuned(&[("block", "96")])).unwrap();
@@ -366,6 +315,8 @@ mod tests {
         assert_eq!(both(5001), [None, waves], "too few threads, but for a loop");
         assert_eq!(both(100), [None, None]);
         assert_eq!(both(90), [all, all], "without a grid it is the same");
+        let other = gpu((8, 0));
+        assert_eq!(store.policy().find(&open(&other, false, 1000)), None, "of another device");
         assert_eq!((store.len(), store.tuned_len()), (5, 3));
     }
 
@@ -374,8 +325,9 @@ mod tests {
         let (device, store) = (gpu((9, 0)), LaunchStore::in_memory());
         let counters = [Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(10))];
         counters.iter().chain(&counters).for_each(|counter| store.policy().watch(counter));
-        store.policy().learn(&open(&device, false, 1000), WINNER, None);
-        store.store_tuned(&tuned_for(&device, 1000), tuned(&[])).unwrap();
+        for n in [1000, 2000] {
+            store.store_tuned(&tuned_for(&device, n), tuned(&[])).unwrap();
+        }
         assert_eq!(counters.each_ref().map(|counter| counter.load(Ordering::Relaxed)), [2, 12]);
         drop(counters);
         store.policy().watch(&Arc::default());

@@ -49,7 +49,7 @@ impl TunedConfiguration {
         let wrong = |what: String| Err(StoreProblem::Configuration { what });
         let Self { values, symbol, median_us, toolchain } = self;
         if !(median_us.is_finite() && *median_us > 0.0) {
-            return wrong(format!("the median is {median_us} µs; a time is above 0 and finite"));
+            return wrong(format!("the median is {median_us} µs, but must be positive and finite"));
         }
         if values.len() > MAX_VALUES {
             return wrong(format!("it has {} axes; the maximum is {MAX_VALUES}", values.len()));
@@ -126,7 +126,7 @@ pub(crate) mod tests {
         let text = |configuration: TunedConfiguration| configuration.check().unwrap_err().to_string();
         for median_us in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             let text = text(TunedConfiguration { median_us, ..tuned(&[]) });
-            assert!(text.contains("above 0"), "{text}");
+            assert!(text.contains("positive"), "{text}");
         }
         let found = text(tuned(&[("block", "1"), ("block", "2")]));
         assert!(found.contains("`block` has two values"), "{found}");

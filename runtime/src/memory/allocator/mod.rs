@@ -12,7 +12,7 @@
 //! runs. Calls that must not occur while another thread captures a graph, especially waits for a stream, hold a lock
 //! that prevents captures.
 //!
-//! `docs/memory.md` describes the steps of a request.
+//! `docs/memory.md` summarizes the steps of a request.
 //!
 //! | module | contents |
 //! | --- | --- |

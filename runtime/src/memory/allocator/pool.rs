@@ -241,7 +241,7 @@ impl MemoryPool {
     pub fn capture(&self, stream: &Stream) -> Result<CaptureGuard> {
         self.0.check()?;
         let what = || ("capturing".to_owned(), "the pool".to_owned());
-        stream.check_home(&self.0.device, what, "make a pool of that device")?;
+        stream.check_home(&self.0.device, what, "create a pool on that device")?;
         // The arena is created before the capture starts, because the arena may wait for the work of a destroyed
         // stream.
         self.0.arena_of(stream)?;

@@ -124,7 +124,7 @@ impl Memory<'_> {
         }
         self.device.check_process()?;
         let what = || ("recording a stream".to_owned(), "the memory".to_owned());
-        stream.check_home(self.device, what, "record a stream of its device")?;
+        stream.check_home(self.device, what, "record a stream of the same device")?;
         let mut shard = self.device.part::<CachingAllocator>().raw.shard(ptr);
         let raw = shard.get_mut(&ptr.0).ok_or_else(|| self.not_allocated(ptr))?;
         if raw.stream != *stream && !raw.users.contains(stream) {

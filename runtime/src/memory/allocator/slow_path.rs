@@ -96,7 +96,7 @@ impl CachingAllocator {
             }
             self.totals.lock().alloc_retries += 1;
             let bytes = request.bytes;
-            tracing::debug!(device = %device.id(), bytes, "the device has no more memory: cached memory is freed");
+            tracing::debug!(device = %device.id(), bytes, "the device is out of memory: cached memory is freed");
             self.release_cached(device, None)?;
             for extent in [Extent::Segment, Extent::Block] {
                 if let Some(allocation) = self.grow(&place, request, extent)? {

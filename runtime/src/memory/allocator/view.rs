@@ -183,7 +183,8 @@ impl<'a> Memory<'a> {
         let fixed = |option: &str, value: &str| Error::AllocatorOption {
             option: option.to_owned(),
             value: value.to_owned(),
-            reason: "it cannot change after the first allocation; set it when the program starts".to_owned(),
+            reason: "the option cannot change after the first allocation; set it at the start of the program"
+                .to_owned(),
         };
         if registry.started && options.backend != registry.options.backend {
             return Err(fixed("backend", options.backend.name()));

@@ -130,7 +130,8 @@ pub(crate) fn begin(stream: &Stream, mode: CaptureMode) -> Result<Arc<Capturing>
     if device.part::<CachingAllocator>().is_stream_ordered() {
         return Err(GraphError::NotCapturable {
             call: "Graph::capture",
-            instead: "with the driver's stream-ordered pool, memory would become part of the graph; use the native backend",
+            instead: "with the driver's stream-ordered pool, the memory would become part of the graph; use the \
+                      native backend",
         }.into());
     }
     let pool = MemoryPool::for_graph(device)?;

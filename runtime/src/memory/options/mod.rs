@@ -225,8 +225,8 @@ impl AllocatorOptions {
                 return fail(
                     "expandable_segments_reserve",
                     format!(
-                        "a fraction of the device's memory must be above 0 and at most {MAX_RESERVE}; \
-                         write bytes with a unit, such as `40G`"
+                        "a fraction of the device's memory must be above 0 and at most {MAX_RESERVE}; to give bytes, \
+                         write a unit, for example `40G`"
                     ),
                 );
             }
@@ -305,7 +305,7 @@ mod tests {
         let error = variables(&[("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:2")]).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "allocator option `max_split_size_mb`: bad value `2`: must be at least large_segment_size_mb \
+            "allocator option `max_split_size_mb`: invalid value `2`: must be at least large_segment_size_mb \
              (20) (in PYTORCH_CUDA_ALLOC_CONF)"
         );
         let error = variables(&[("WARPSMITH_ALLOC_CONF", "foo:1")]).unwrap_err().to_string();
@@ -338,13 +338,13 @@ mod tests {
         let default = AllocatorOptions::default;
         assert_eq!(
             refusal(&AllocatorOptions { max_non_split_rounding: 20 * MIB + 512, ..default() }),
-            "allocator option `max_non_split_rounding_mb`: bad value `20`: 20972032 bytes are not a whole \
+            "allocator option `max_non_split_rounding_mb`: invalid value `20`: 20972032 bytes are not a whole \
              number of MiB"
         );
         let fraction = f64::NAN;
         assert_eq!(
             refusal(&AllocatorOptions { per_process_memory_fraction: fraction, ..default() }),
-            "allocator option `per_process_memory_fraction`: bad value `NaN`: must be from 0 to 1"
+            "allocator option `per_process_memory_fraction`: invalid value `NaN`: must be from 0 to 1"
         );
         let reserve = Some(Reserve::Fraction(f64::INFINITY));
         assert!(
@@ -354,7 +354,7 @@ mod tests {
         let pinned = PinnedOptions { max_cached_size: Some(1), ..PinnedOptions::default() };
         assert!(
             refusal(&AllocatorOptions { pinned, ..default() })
-                .contains("`pinned_max_cached_size_mb`: bad value `0`")
+                .contains("`pinned_max_cached_size_mb`: invalid value `0`")
         );
     }
 }

@@ -185,7 +185,10 @@ fn warn(option: usize) {
     static WARNED: [AtomicBool; WITHOUT_EFFECT.len()] =
         [const { AtomicBool::new(false) }; WITHOUT_EFFECT.len()];
     if !WARNED[option].swap(true, Ordering::Relaxed) {
-        tracing::warn!("allocator option `{}` is PyTorch's and has no effect here", WITHOUT_EFFECT[option]);
+        tracing::warn!(
+            "allocator option `{}` is a PyTorch option without effect in Warpsmith",
+            WITHOUT_EFFECT[option]
+        );
     }
 }
 
@@ -216,7 +219,7 @@ mod tests {
     /// Asserts that each text is rejected for the given option, value and reason.
     fn assert_refused(option: &str, cases: &[(&str, &str)]) {
         for (value, reason) in cases {
-            let expected = format!("allocator option `{option}`: bad value `{value}`: {reason}");
+            let expected = format!("allocator option `{option}`: invalid value `{value}`: {reason}");
             assert_eq!(refusal(&format!("{option}:{value}")), expected);
         }
     }
@@ -267,7 +270,7 @@ mod tests {
         let changed = base.with("max_split_size_mb:30,max_split_size_mb:40").unwrap();
         assert_eq!(changed.to_string(), "max_split_size_mb:40,expandable_segments:True");
         assert_eq!(base.with("").unwrap(), base);
-        assert!(refusal("max_split_size_mb:5,max_split_size_mb:06").contains("bad value `06`"));
+        assert!(refusal("max_split_size_mb:5,max_split_size_mb:06").contains("invalid value `06`"));
     }
 
     #[test]
@@ -288,7 +291,9 @@ mod tests {
         for text in
             ["max_split_size_mb:30,large_segment_size_mb:40", "large_segment_size_mb:40,max_split_size_mb:30"]
         {
-            assert!(refusal(text).ends_with("bad value `30`: must be at least large_segment_size_mb (40)"));
+            assert!(
+                refusal(text).ends_with("invalid value `30`: must be at least large_segment_size_mb (40)")
+            );
         }
     }
 
@@ -321,7 +326,7 @@ mod tests {
 
     #[test]
     fn malformed_text_is_named() {
-        let start = "allocator option `expandable_segments`: bad value";
+        let start = "allocator option `expandable_segments`: invalid value";
         let missing = "a value is missing; write `expandable_segments:value`";
         assert_eq!(refusal("expandable_segments"), format!("{start} ``: {missing}"));
         assert_eq!(refusal("expandable_segments:,caching:True"), format!("{start} ``: {missing}"));
@@ -333,7 +338,7 @@ mod tests {
         assert_eq!(refusal("expandable_segments:True]"), format!("{start} `True]`: a `]` without its `[`"));
         assert_eq!(
             refusal("roundup_power2_divisions:[256:1,caching:True"),
-            "allocator option `roundup_power2_divisions`: bad value `[256:1,caching:True`: the `]` of the \
+            "allocator option `roundup_power2_divisions`: invalid value `[256:1,caching:True`: the `]` of the \
              list is missing"
         );
         assert!(refusal("roundup_power2_divisions:[[256:1]]").ends_with("`[[`: a list within a list"));

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use super::{Backend, MIB, Reserve};
 
 /// The range of a garbage collection threshold.
-pub(super) const THRESHOLD_RANGE: &str = "must be above 0 and below 1; leave the option out to turn it off";
+pub(super) const THRESHOLD_RANGE: &str = "must be above 0 and below 1; omit the option to disable it";
 
 /// Reason for rejecting text after a list.
 const AFTER_LIST: &str = "nothing may follow the `]` of the list";
@@ -107,7 +107,7 @@ pub(super) fn read_reserve(text: &str) -> Parsed<Option<Reserve>> {
         return text.parse().map(|part| Some(Reserve::Fraction(part))).map_err(|_| malformed());
     };
     let digits = &text[..text.len() - 1];
-    let too_large = || "more bytes than can be addressed".to_owned();
+    let too_large = || "exceeds the address space".to_owned();
     if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
         let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
         return bytes.map(|bytes| Some(Reserve::Bytes(bytes))).ok_or_else(too_large);
@@ -163,7 +163,7 @@ pub(super) fn read_divisions(text: &str) -> Parsed<[u32; 16]> {
             return Err(in_item("the size must be a power of 2, in MiB".to_owned()));
         }
         if last_size.is_some_and(|last| mib <= last) {
-            return Err(in_item("the sizes must rise".to_owned()));
+            return Err(in_item("the sizes must be in ascending order".to_owned()));
         }
         let index = (mib.ilog2() as usize).min(divisions.len() - 1);
         if last_size.is_none() {

@@ -57,7 +57,8 @@ impl Background {
             match builder.spawn(move || work(&store, &signal)) {
                 Ok(started) => *thread = Some(started),
                 Err(error) => {
-                    tracing::debug!(%error, "no thread looks for page-locked memory that is free again; requests do");
+                    tracing::debug!(%error, "the thread that reclaims free page-locked memory could not be started; \
+                                             allocations reclaim it instead");
                     self.signal.running.store(false, Ordering::Release);
                 }
             }

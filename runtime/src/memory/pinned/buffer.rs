@@ -97,7 +97,12 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     /// Allocates uninitialized memory, which the caller must overwrite before it is read as elements.
     pub(crate) fn uninit(device: &Device, len: usize) -> Result<Self> {
         let () = T::CHECKED;
-        const { assert!(align_of::<T>() <= ALIGN, "elements of pinned buffers are aligned to at most 256 bytes") };
+        const {
+            assert!(
+                align_of::<T>() <= ALIGN,
+                "elements of pinned buffers can be aligned to at most 256 bytes"
+            )
+        };
         let bytes = len
             .checked_mul(size_of::<T>())
             .filter(|bytes| *bytes <= isize::MAX as usize)

@@ -49,21 +49,20 @@ static CUPTI_ALLOWED: AtomicBool = AtomicBool::new(true);
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(
-        "the program has rights that the user who started it does not have, so the environment does not choose its code"
+        "the program has privileges that its user does not have (set-user-ID), so the environment must not inject \
+         code"
     )]
     Privileged,
-    #[error(
-        "it is not an absolute path, so the file would depend on the folder in which the program is started, or on the search path"
-    )]
+    #[error("it is not an absolute path, so the file would depend on the current folder or the search path")]
     Relative,
     #[error("it cannot be loaded: {0}")]
     Load(String),
     #[error("it exports no `InitializeInjectionNvtx2`, so it is not an NVTX tool: {0}")]
     Symbol(String),
-    #[error("its `InitializeInjectionNvtx2` failed")]
+    #[error("the library's `InitializeInjectionNvtx2` failed")]
     Initialize,
     #[error(
-        "it is libcupti, which would take the place of the profiler that is recording; ranges are in the profiler's trace"
+        "it is libcupti, which would replace the active profiler; that profiler's trace contains the ranges"
     )]
     Cupti,
 }
@@ -100,7 +99,8 @@ fn attach() {
     drop(attaching);
     if let (Some(path), Some(failure)) = (path, failed) {
         tracing::warn!(
-            "no tool gets NVTX ranges: {VARIABLE} is `{}`; {failure}. Unset it, or set it to the path of the tool's injection library",
+            "NVTX ranges are not forwarded to a tool: {VARIABLE} is `{}`; {failure}. Unset the variable, or set it \
+             to the path of the tool's injection library",
             path.display()
         );
     }

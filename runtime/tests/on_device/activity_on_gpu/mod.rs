@@ -22,7 +22,7 @@ use self::bench::{
 };
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn kernels_copies_and_memsets_are_recorded() {
     let bench = Bench::new();
     let (records, started) = bench.start(cupti());
@@ -66,7 +66,7 @@ fn kernels_copies_and_memsets_are_recorded() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn all_calls_are_recorded_on_request() {
     let bench = Bench::new();
     let (records, _) = bench.start(ActivityOptions { all_calls: true, ..cupti() });
@@ -76,7 +76,7 @@ fn all_calls_are_recorded_on_request() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn waits_are_recorded_with_their_stream() {
     let bench = Bench::new();
     let fixture = &bench.fixture;
@@ -101,7 +101,7 @@ fn waits_are_recorded_with_their_stream() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn nodes_of_graphs_are_numbered() {
     let bench = Bench::new();
     let fixture = &bench.fixture;
@@ -143,7 +143,7 @@ fn nodes_of_graphs_are_numbered() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn executables_keep_the_lower_half_of_node_numbers() {
     let bench = Bench::new();
     let fixture = &bench.fixture;
@@ -195,7 +195,7 @@ fn executables_keep_the_lower_half_of_node_numbers() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn recordings_are_repeated_without_mixing() {
     let bench = Bench::new();
     for round in 1..=3 {
@@ -214,7 +214,7 @@ fn recordings_are_repeated_without_mixing() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn a_second_recording_is_refused() {
     let bench = Bench::new();
     let (records, _) = bench.start(cupti());
@@ -226,7 +226,7 @@ fn a_second_recording_is_refused() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn starved_buffers_are_counted() {
     const LAUNCHES: usize = 20_000;
     let bench = Bench::new();
@@ -249,7 +249,7 @@ fn starved_buffers_are_counted() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn calls_name_the_part_of_the_program() {
     let bench = Bench::new();
     let driver = bench.fixture.driver();
@@ -281,7 +281,7 @@ fn calls_name_the_part_of_the_program() {
 }
 
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn calls_have_the_number_of_their_thread() {
     let bench = Bench::new();
     let (records, _) = bench.start(cupti());
@@ -310,7 +310,7 @@ fn calls_have_the_number_of_their_thread() {
 
 /// The project promises these overhead limits; see the profiler's goals.
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn launches_cost_little_more_while_recorded() {
     const LAUNCHES: usize = 100_000;
     let bench = Bench::new();
@@ -341,7 +341,7 @@ fn launches_cost_little_more_while_recorded() {
 
 #[cfg(unix)]
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "is not supported on the emulated device"]
 fn a_forked_child_cannot_record() {
     let bench = Bench::new();
     let (records, _) = bench.start(cupti());

@@ -27,7 +27,7 @@ impl Calls {
             status::MULTIPLE_SUBSCRIBERS => CounterError::InUse { by: self.cupti.other_subscriber() },
             status::HARDWARE_BUSY => in_use("another process or tool"),
             status::OLD_PROFILER_INITIALIZED => {
-                in_use("code of this process, by CUPTI's older interface for events")
+                in_use("code in this process that uses CUPTI's older event API")
             }
             status::VIRTUALIZED_DEVICE => device(Obstacle::VirtualGpu),
             status::CONFIDENTIAL_COMPUTING => device(Obstacle::ConfidentialComputing),

@@ -75,7 +75,7 @@ fn too_old(cupti: &Cupti, lacks: &str, cuda: i32) -> CounterError {
     let name = cupti.name();
     CounterError::NoCupti {
         reason: format!(
-            "{name} is too old: it lacks `{lacks}`, which came with CUDA 12.8; run `pip install '{package}'`"
+            "{name} is too old: it lacks `{lacks}`, which CUDA 12.8 introduced; run `pip install '{package}'`"
         ),
     }
 }

@@ -65,7 +65,7 @@ impl CounterDriver for CudaDriver {
         static OPENING: Mutex<()> = Mutex::new(());
         let _opening = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
         if sessions::of(context).is_some() {
-            return Err(CounterError::Misuse("the device is counted on already"));
+            return Err(CounterError::Misuse("the device's counters are already in use"));
         }
         activity::unless_recording(|| self.open_counters(context)).unwrap_or(Err(CounterError::Recording))
     }

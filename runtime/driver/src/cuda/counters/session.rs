@@ -132,7 +132,9 @@ impl Session {
     /// Starts counting. The context must be current.
     pub fn begin(&mut self) -> CounterResult<()> {
         if self.counting.is_some() {
-            return Err(CounterError::Misuse("a part of the program is counted already on this device"));
+            return Err(CounterError::Misuse(
+                "another section of the program is already being counted on this device",
+            ));
         }
         if self.configure().is_err() {
             // After an error, the profiler may have to be set up again.
@@ -177,7 +179,7 @@ impl Session {
         let result = unsafe { (self.calls.functions.data_info)(&mut params) };
         self.calls.check("cuptiRangeProfilerGetCounterDataInfo", result)?;
         if params.ranges > 0 && !is_complete {
-            let text = "CUPTI ended before it had run each kernel for each pass".to_owned();
+            let text = "CUPTI ended before every kernel had run once per pass".to_owned();
             return Err(CounterError::Cupti { call: "cuptiRangeProfilerStop", code: 0, text });
         }
         // SAFETY: the image has this many bytes.
@@ -190,7 +192,7 @@ impl Session {
     /// Stops counting. Returns true if all passes were performed.
     fn stop(&mut self) -> CounterResult<bool> {
         let Some(pushed) = self.counting.take() else {
-            return Err(CounterError::Misuse("no part of the program is counted on this device"));
+            return Err(CounterError::Misuse("no section of the program is being counted on this device"));
         };
         let popped = if pushed {
             let mut params = PopRange::new();

@@ -120,7 +120,7 @@ fn missing_passes_are_an_error() {
     let mut session = open().unwrap();
     fake::with(|fake| fake.is_complete = false);
     let error = count(&mut session, &[1]).unwrap_err().to_string();
-    assert!(error.contains("for each pass"), "{error}");
+    assert!(error.contains("once per pass"), "{error}");
     assert_eq!(count(&mut session, &[]).unwrap().kernels.len(), 0);
 }
 
@@ -175,10 +175,10 @@ fn refusals_of_cupti_name_the_remedy() {
         ("availability", 40, &["is not permitted", "--cap-add SYS_ADMIN"]),
         ("enable", 26, &["in use by another process", "ncu", "dcgmi profile --pause"]),
         ("initialize", 39, &["in use by `CUPTI for other`"]),
-        ("initialize", 36, &["older interface"]),
+        ("initialize", 36, &["older event API"]),
         ("enable", 43, &["MIG instance"]),
         ("enable", 45, &["Windows Subsystem"]),
-        ("host_initialize", 46, &["does not know the chip GH100"]),
+        ("host_initialize", 46, &["does not support the chip GH100"]),
         ("host_initialize", 15, &["cuptiProfilerHostInitialize failed with CUPTI error 15"]),
     ];
     for (function, code, parts) in cases {

@@ -52,7 +52,7 @@ fn try_end(stream: sys::CUstream) -> Result<Option<GraphHandle>> {
 /// Returns the error for a capture that ended without failure but produced no graph.
 fn invalidated() -> DriverError {
     let (code, name) = (code::STREAM_CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED");
-    let text = format!("the driver gave no graph; {}", capture_advice(code).unwrap_or_default());
+    let text = format!("the driver returned no graph; {}", capture_advice(code).unwrap_or_default());
     error("cuStreamEndCapture", code, name, text)
 }
 
@@ -144,7 +144,7 @@ pub(in super::super) unsafe fn host_function(
 ) -> Result<()> {
     const CALL: &str = "cuLaunchHostFunc";
     if status(stream)? == CaptureStatus::None {
-        let text = "the stream is not being captured; begin the capture first";
+        let text = "the stream is not being captured; start the capture first";
         return Err(error(CALL, code::ILLEGAL_STATE, "CUDA_ERROR_ILLEGAL_STATE", text.to_owned()));
     }
     let host = host_functions::of_graph(function);

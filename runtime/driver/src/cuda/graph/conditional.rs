@@ -46,8 +46,8 @@ fn kind_of(kind: ConditionalKind, version: i32) -> Result<(Type, u32)> {
     }
     let newer = matches!(kind, ConditionalKind::IfElse | ConditionalKind::Switch(_));
     if newer && version < SEVERAL_BODIES {
-        let text = "conditional nodes of this kind need a driver for CUDA 12.8; update the driver, or use one node \
-                    with one body for each case";
+        let text = "conditional nodes of this kind require a driver for CUDA 12.8; update the driver, or use one \
+                    conditional node per case";
         return Err(not_supported(CALL, text.to_owned()));
     }
     Ok((driver_type, bodies))
@@ -92,7 +92,7 @@ pub(super) fn add(
     if bodies.is_null() {
         // SAFETY: the node was just created and is not used anywhere else.
         unsafe { sys::cuGraphDestroyNode(node) };
-        let text = "the driver gave a conditional node no body".to_owned();
+        let text = "the driver returned a conditional node without a body".to_owned();
         return Err(super::super::call::error(CALL, code::UNKNOWN, "CUDA_ERROR_UNKNOWN", text));
     }
     // SAFETY: the driver's array contains one graph per body and lives as long as the node.

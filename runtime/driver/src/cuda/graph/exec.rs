@@ -59,11 +59,16 @@ fn instantiate_reason(reason: u32) -> Option<&'static str> {
     const UNUSED: u32 = Reason::CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED as u32;
     Some(match reason {
         STRUCTURE => {
-            "the graph is not well formed: its nodes wait for each other, or a node lacks a dependency"
+            "the graph is not well formed: its dependencies form a cycle, or a node lacks a dependency"
         }
-        OPERATION => "a node does what cannot be done there; a body of a condition may not call the host",
-        CONTEXTS => "its nodes are of more than one device where they must be of one",
-        UNUSED => "a condition was made that no node uses; add its node, or do not make it",
+        OPERATION => {
+            "a node is not supported in this place; for example, the body of a conditional node cannot call \
+                      host functions"
+        }
+        CONTEXTS => "its nodes belong to several devices where only one is allowed",
+        UNUSED => {
+            "a condition was created that no node uses; add a conditional node for it, or do not create it"
+        }
         _ => return None,
     })
 }
@@ -110,15 +115,15 @@ fn update_reason(reason: u32) -> String {
     const UNSUPPORTED_FUNCTION: u32 = Reason::CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE as u32;
     const ATTRIBUTES: u32 = Reason::CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED as u32;
     let words = match reason {
-        ERROR => "the driver does not say in what",
-        TOPOLOGY => "the graphs have other nodes or another order",
-        TYPE => "a node is of another kind",
-        FUNCTION => "a node launches another kernel",
-        PARAMETERS => "a node's parameters changed in a way that an executable cannot take",
-        NOT_SUPPORTED => "something about a node cannot be updated",
-        UNSUPPORTED_FUNCTION => "a node launches another kernel, which cannot take the place of the first",
-        ATTRIBUTES => "a launch changed in its cluster or in being cooperative",
-        other => return format!("the driver gives reason {other}, which has no name here"),
+        ERROR => "the driver does not name the difference",
+        TOPOLOGY => "the graphs have different nodes or dependencies",
+        TYPE => "a node has a different type",
+        FUNCTION => "a node launches a different kernel",
+        PARAMETERS => "a node's parameters changed in a way that an executable graph does not support",
+        NOT_SUPPORTED => "a node has a property that cannot be updated",
+        UNSUPPORTED_FUNCTION => "a node launches a kernel that cannot replace the original one",
+        ATTRIBUTES => "a launch changed its cluster or its cooperative attribute",
+        other => return format!("the driver returned the unknown reason {other}"),
     };
     words.to_owned()
 }
@@ -139,7 +144,7 @@ pub(super) unsafe fn set(
     unsafe {
         match work {
             NodeWork::Empty => {
-                let text = "an empty node has no parameters; set those of another node".to_owned();
+                let text = "an empty node has no parameters that could be set".to_owned();
                 Err(invalid("cuGraphExecKernelNodeSetParams", text))
             }
             NodeWork::Kernel { function, config, args } => {
@@ -180,8 +185,8 @@ fn same_special(config: &LaunchConfig, node: ([u32; 3], bool)) -> Result<()> {
     if (config.cluster, config.cooperative) == node {
         return Ok(());
     }
-    let text =
-        "a node of an executable keeps its cluster and whether it is cooperative; make another executable";
+    let text = "the cluster and the cooperative attribute of a node in an executable graph cannot change; instantiate the \
+         graph again";
     Err(not_supported("cuGraphExecKernelNodeSetParams", text.to_owned()))
 }
 
@@ -208,7 +213,7 @@ mod tests {
     fn failed_instantiation_appends_its_cause() {
         let error = || invalid("cuGraphInstantiate", "invalid argument".to_owned());
         let text = with_reason(error(), instantiate_reason(5)).to_string();
-        assert!(text.contains("invalid argument; a condition was made that no node uses"), "{text}");
+        assert!(text.contains("invalid argument; a condition was created that no node uses"), "{text}");
         assert_eq!(with_reason(error(), instantiate_reason(0)).to_string(), error().to_string());
     }
 
