@@ -136,22 +136,27 @@ impl<T: Precise + DecodeElement> Data<T> {
         self
     }
 
-    /// Computes `out` on the device, twice.
+    /// Computes `out` on the device.
     fn attend(&self, stream: &Stream) -> Vec<T> {
         let case = &self.case;
         let on = |numbers: &[T]| DeviceBuffer::from_host(stream, numbers).unwrap();
-        let (q, k, v) = (on(&self.q), on(&self.k), on(&self.v));
+        let (k, v) = (on(&self.k), on(&self.v));
         let lengths = DeviceBuffer::from_host(stream, &case.lengths).unwrap();
         let table = DeviceBuffer::from_host(stream, &self.table).unwrap();
-        let (sequences, [heads, _]) = (case.lengths.len(), case.heads);
-        let pages = case.page.map(|page| table.as_2d(sequences, case.capacity / page).unwrap());
-        let cache = KvCache { k: case.view(&k), v: case.view(&v), lengths: lengths.as_slice(), pages };
+        let pages = case.page.map(|page| table.as_2d(case.lengths.len(), case.capacity / page).unwrap());
+        self.run(stream, &KvCache { k: case.view(&k), v: case.view(&v), lengths: lengths.as_slice(), pages })
+    }
+
+    /// Computes `out` on the device with a cache, twice.
+    fn run(&self, stream: &Stream, cache: &KvCache<'_, T>) -> Vec<T> {
+        let (case, on) = (&self.case, |numbers: &[T]| DeviceBuffer::from_host(stream, numbers).unwrap());
+        let (shape, q) = ([case.lengths.len(), case.heads[0], case.dim], on(&self.q));
         let run = || {
+            let [sequences, heads, dim] = shape;
             let mut out = on(&vec![T::of(777.0); self.q.len()]);
-            let to =
-                HeadsMut::by_token(out.as_3d_mut(sequences, heads, case.dim).unwrap(), sequences).unwrap();
-            let q = Heads::by_token(q.as_3d(sequences, heads, case.dim).unwrap(), sequences).unwrap();
-            attention_decode(stream, &AttentionDecode::default(), q, &cache, to).unwrap();
+            let to = HeadsMut::by_token(out.as_3d_mut(sequences, heads, dim).unwrap(), sequences).unwrap();
+            let q = Heads::by_token(q.as_3d(sequences, heads, dim).unwrap(), sequences).unwrap();
+            attention_decode(stream, &AttentionDecode::default(), q, cache, to).unwrap();
             out.to_host().unwrap()
         };
         let out = run();
@@ -235,6 +240,24 @@ fn groups_of_heads_share_keys_in_both_layouts() {
     is_correct::<f16>(&Case::new(256, &[70], 80).heads([12, 1]));
     // A group of more than 16 heads has several units.
     is_correct::<bf16>(&Case::new(64, &[70, 9], 70).heads([40, 1]));
+}
+
+#[test]
+fn keys_and_values_can_be_parts_of_one_buffer() {
+    let stream = Stream::new(&under_test::device()).unwrap();
+    let case = Case::new(64, &[100, 37], 120).heads([4, 2]);
+    let data = Data::<bf16>::random(&case);
+    let width = 2 * 64;
+    let tokens = data.k.chunks(width).zip(data.v.chunks(width));
+    let both: Vec<bf16> = tokens.flat_map(|(k, v)| [k, v].concat()).collect();
+    let both = DeviceBuffer::from_host(&stream, &both).unwrap();
+    let part = |first: usize| {
+        let part = both.slice(first..both.len() - width + first);
+        Heads::by_token(part.as_3d_strided([2 * 120, 2, 64], [2 * width, 64]).unwrap(), 2).unwrap()
+    };
+    let lengths = DeviceBuffer::from_host(&stream, &case.lengths).unwrap();
+    let cache = KvCache { k: part(0), v: part(width), lengths: lengths.as_slice(), pages: None };
+    data.check(&data.run(&stream, &cache));
 }
 
 #[test]
