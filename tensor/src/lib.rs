@@ -10,11 +10,12 @@
 //! | [`matmul_scaled()`] | block-scaled FP8 GEMM |
 //! | [`matmul_4bit()`] | weight-only int4 GEMM (W4A16) |
 //! | [`attention()`], [`attention_with_lse()`] | `softmax(scale * q * k^T) * v`; the latter also stores the log-sum-exp |
+//! | [`attention_decode()`] | attention of one query per sequence over a contiguous or paged cache |
 //! | [`attention_backward()`] | gradients of attention |
 //!
 //! [`matmul_with()`] accepts a [`Schedule`]. [`GemmElement`] lists the types. The kernels support compute capability
-//! 9.0 and the emulated device. [`matmul()`] and [`matmul_fused()`] of `bf16` and `f16`, W4A16 and full-precision `f32`
-//! require only compute capability 8.0, and support any alignment, except for W4A16.
+//! 9.0 and the emulated device. [`matmul()`] and [`matmul_fused()`] of `bf16` and `f16`, W4A16, full-precision `f32` and
+//! [`attention_decode()`] require only compute capability 8.0. These GEMMs support any alignment, except for W4A16.
 //!
 //! On other devices, and for matrices whose alignment the kernels do not support (see [`TensorError`]), the functions
 //! fail before anything is enqueued. Use cuBLAS in these cases.
@@ -39,6 +40,7 @@
 
 mod attention;
 mod attention_backward;
+mod attention_decode;
 mod epilogue;
 mod error;
 mod grouped;
@@ -55,6 +57,7 @@ mod tf32x3;
 
 pub use attention::{Attention, HeadElement, Offsets, attention, attention_with_lse};
 pub use attention_backward::{Attended, GradientElement, Gradients, attention_backward};
+pub use attention_decode::{AttentionDecode, DecodeElement, KvCache, attention_decode};
 pub use epilogue::{Activation, Epilogue};
 pub use error::TensorError;
 pub use gpu_std::tensor::{F8E4M3, F8E5M2};

@@ -44,6 +44,7 @@ const FROM_REGISTERS: &[&str] = &[
     "on_device",
     "--",
     "attention::",
+    "attention_decode::",
     "mma::",
     "skinny::",
     "simt::",

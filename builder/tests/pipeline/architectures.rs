@@ -1,4 +1,4 @@
-//! Machine code of the GEMM kernels for architectures that load their PTX for `sm_80`.
+//! Machine code of the GEMM and attention kernels for architectures that load their PTX for `sm_80`.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -30,9 +30,20 @@ fn of_one_type(ptx: &str) -> String {
 
 #[test]
 fn products_with_mma_compile_for_all_architectures_with_few_spills() {
+    compiles(".mma.", 20, MAX_STACK);
+}
+
+#[test]
+fn attention_for_decoding_compiles_for_all_architectures_without_spills() {
+    compiles(".attention_decode.", 5, 0);
+}
+
+/// Fails if one of the `count` kernels in a module does not compile for an architecture, or uses more than `max_stack`
+/// bytes of stack.
+fn compiles(module: &str, count: usize, max_stack: u32) {
     let ptxas = toolchain::find_cuda_tools().ptxas.expect("ptxas is installed").path;
-    let input = folders("architectures").out_dir.join("mma.ptx");
-    std::fs::write(&input, of_one_type(&ptx_of(tensor_image(), "sm_80", ".mma."))).unwrap();
+    let input = folders("architectures").out_dir.join(format!("kernels{module}ptx"));
+    std::fs::write(&input, of_one_type(&ptx_of(tensor_image(), "sm_80", module))).unwrap();
     let help = Command::new(&ptxas).arg("--help").output().unwrap().stdout;
     let help = String::from_utf8_lossy(&help);
     let later = LATER_ARCHS.into_iter().filter(|arch| help.contains(&format!("'{arch}'")));
@@ -49,10 +60,10 @@ fn products_with_mma_compile_for_all_architectures_with_few_spills() {
             assert!(output.status.success(), "{arch}: {report}");
             let of_kernels: Vec<&str> =
                 report.lines().filter(|line| line.contains("bytes stack frame")).collect();
-            assert_eq!(of_kernels.len(), 20, "{arch}: {report}");
+            assert_eq!(of_kernels.len(), count, "{arch}: {report}");
             for line in of_kernels {
                 let stack: u32 = line.trim().split(' ').next().and_then(|bytes| bytes.parse().ok()).unwrap();
-                assert!(stack <= MAX_STACK, "{arch}: {line}");
+                assert!(stack <= max_stack, "{arch}: {line}");
             }
         }
     });

@@ -315,7 +315,8 @@ impl Partial {
             // SAFETY: the caller guarantees that the workspace has room for these sums, which are the thread's own.
             unsafe { store(self.sums(self.part, i, j), sums[i as usize][j as usize]) };
         }));
-        if !self.is_last() {
+        // SAFETY: this is the counter of the tile, and all threads of all its blocks call it.
+        if !unsafe { is_last(|| self.workspace.wrapping_add(self.tile as usize), self.parts) } {
             return false;
         }
         *sums = [[[0.0; 4]; COLUMNS]; MATRICES];
@@ -341,25 +342,30 @@ impl Partial {
         let four = four * u64::from(self.threads) + u64::from(thread::thread_idx_x());
         self.workspace.wrapping_add(COUNTERS + 4 * four as usize).cast()
     }
+}
 
-    /// Returns true in the last block of the tile to call it, which can then read the sums of all parts.
-    #[inline(always)]
-    fn is_last(&self) -> bool {
-        // All threads have written their sums before this barrier.
-        thread::sync_threads();
-        let mut last = false;
-        if thread::thread_idx_x() == 0 {
-            // SAFETY: by the contract of `add`, this is a counter, and the launch accesses it only in this way.
-            let arrived =
-                unsafe { Atomic::<u32, Device>::from_ptr(self.workspace.wrapping_add(self.tile as usize)) };
-            // Releases the sums of this block, and acquires those of the blocks that arrived earlier.
-            last = arrived.fetch_add(1, Ordering::AcqRel) == self.parts - 1;
-            if last {
-                arrived.store(0, Ordering::Relaxed);
-            }
+/// Returns true in the last of `count` blocks to call it, which can then read what all threads of the other blocks wrote
+/// before their calls.
+///
+/// # Safety
+///
+/// All threads of the blocks must call it. `arrived` must return a counter in global memory that is 0 and that nothing
+/// else accesses. It is 0 again when all blocks have called it.
+#[inline(always)]
+pub(crate) unsafe fn is_last(arrived: impl FnOnce() -> *mut u32, count: u32) -> bool {
+    // All threads have written before this barrier.
+    thread::sync_threads();
+    let mut last = false;
+    if thread::thread_idx_x() == 0 {
+        // SAFETY: guaranteed by the caller.
+        let arrived = unsafe { Atomic::<u32, Device>::from_ptr(arrived()) };
+        // Releases the writes of this block, and acquires those of the blocks that arrived earlier.
+        last = arrived.fetch_add(1, Ordering::AcqRel) == count - 1;
+        if last {
+            arrived.store(0, Ordering::Relaxed);
         }
-        thread::sync_threads_or(last)
     }
+    thread::sync_threads_or(last)
 }
 
 /// Operands of a warp's products in one group of 16 columns of A.

@@ -3,6 +3,7 @@
 
 mod attention;
 mod attention_backward;
+mod attention_decode;
 mod attention_on_gpu;
 mod epilogues;
 mod full_precision;

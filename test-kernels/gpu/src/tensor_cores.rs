@@ -6,7 +6,7 @@ use core::array::from_fn;
 use gpu_std::prelude::*;
 use gpu_std::tensor::mma::mma;
 use gpu_std::tensor::{Accumulator, PipelineState, SharedMemory, TensorMap, barrier, warpgroup};
-use gpu_std::vectorized::each;
+use gpu_std::vectorized::{each, load_or};
 
 /// Block tile: rows and columns of C, and the depth in K of a stage.
 pub const TILE: [u32; 3] = [128, 256, 64];
@@ -150,5 +150,39 @@ pub unsafe fn mma_rate(x: &[Pair], mut out: DisjointMut<f32>, rounds: u32) {
     each::<4>(|i| each::<8>(|j| sum += sums[i][j][0] + sums[i][j][1] + sums[i][j][2] + sums[i][j][3]));
     if let Some(out) = out.get_mut(thread::unique_index()) {
         *out = sum;
+    }
+}
+
+/// Threads per block of [`read_rate()`].
+pub const READ_THREADS: u32 = 256;
+/// Number of 16-byte loads that each thread of [`read_rate()`] issues at once.
+const READS: usize = 8;
+
+/// Reads all whole chunks of 32 KiB of `x`, in order to measure the rate of the memory. The chunks of the blocks are
+/// interleaved. `out` receives an exclusive or if it is `u32::MAX`, so that the loads are not removed.
+///
+/// # Safety
+///
+/// `x` starts on a 16-byte boundary.
+#[kernel(arch = 80, block(READ_THREADS), no_panic)]
+pub unsafe fn read_rate(x: &[u32], mut out: DisjointMut<u32>) {
+    const CHUNK: usize = READ_THREADS as usize * READS * 4;
+    let mut all = 0;
+    let mut first = thread::block_idx_x() as usize * CHUNK;
+    while first + CHUNK <= x.len() {
+        let from = x.as_ptr().wrapping_add(first + 4 * thread::thread_idx_x() as usize);
+        let loaded: [[u32; 4]; READS] = from_fn(|i| {
+            // SAFETY: the chunk is inside `x`, which nothing writes.
+            unsafe {
+                load_or::<u32, 4, false>(from.wrapping_add(i * 4 * READ_THREADS as usize), true, [0; 4])
+            }
+        });
+        each::<READS>(|i| all ^= loaded[i][0] ^ loaded[i][1] ^ loaded[i][2] ^ loaded[i][3]);
+        first += thread::grid_dim_x() as usize * CHUNK;
+    }
+    if all == u32::MAX
+        && let Some(out) = out.get_mut(thread::unique_index())
+    {
+        *out = all;
     }
 }

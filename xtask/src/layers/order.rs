@@ -124,6 +124,7 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
             "tf32x3",
             "attention",
             "attention_backward",
+            "attention_decode",
         ],
     ),
     (

@@ -1,0 +1,357 @@
+//! Attention for decoding: checks the sizes of the queries and the cache, and launches the kernel.
+
+use gpu_std::tensor::Half;
+use gpu_std::tensor::mma::WarpOperand;
+use gpu_std::{Kernel, param};
+use half::{bf16, f16};
+use warpsmith_runtime::driver::DevicePtr;
+use warpsmith_runtime::extension::site;
+use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSlice2, Launch, Result, Stream};
+use warpsmith_tensor_kernels::attention_decode::{
+    self as kernels, COUNTERS, DecodeShape, GROUP, TILE, shared_bytes, threads, warps, workspace_bytes,
+};
+
+use crate::IMAGE;
+use crate::attention::{Attention, check_alignment, check_scale, factor, strides};
+use crate::error::TensorError;
+use crate::heads::{Extents, Heads, HeadsMut};
+use crate::schedule::multiprocessors;
+use crate::skinny::check_device;
+
+const OPERATION: &str = "attention_decode";
+/// Limit of the number of keys per sequence, and of heads, sequences and pages.
+const MAX_ROWS: usize = 1 << 30;
+/// Maximum number of blocks per launch.
+const MAX_BLOCKS: u64 = i32::MAX as u64;
+/// Cost of a block's prologue and epilogue, in tiles per warp.
+const BLOCK_COST: u32 = 2;
+
+/// Options of [`attention_decode()`].
+///
+/// ```
+/// use warpsmith_tensor::AttentionDecode;
+///
+/// let options = AttentionDecode { scale: Some(0.125), ..AttentionDecode::default() };
+/// assert_eq!(options.scale, Some(0.125));
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AttentionDecode {
+    /// Softmax scale, which must be positive and finite. `None` means `1 / sqrt(dim)`.
+    pub scale: Option<f32>,
+}
+
+/// Keys and values of sequences (KV cache), with their lengths in device memory.
+///
+/// | cache | sequences of `k` and `v` | rows of `k` and `v` |
+/// | --- | --- | --- |
+/// | contiguous (`pages` is `None`) | as many as `q` | the capacity |
+/// | paged | all pages | the page size, a multiple of 16 |
+///
+/// The host reads neither the lengths nor the block table, so that a captured graph can be launched for each step.
+#[derive(Debug, Clone, Copy)]
+pub struct KvCache<'a, T: DeviceCopy> {
+    /// Keys.
+    pub k: Heads<'a, T>,
+    /// Values, with the sizes of the keys.
+    pub v: Heads<'a, T>,
+    /// Number of keys of each sequence. A length above the capacity counts as the capacity.
+    pub lengths: DeviceSlice<'a, u32>,
+    /// Block table of a paged cache, with one row per sequence: row i contains the indices of the pages of sequence i,
+    /// in order. Sequences can share pages. Elements that the lengths do not require are ignored. If a page does not
+    /// exist, its keys are skipped.
+    pub pages: Option<DeviceSlice2<'a, u32>>,
+}
+
+/// Element types of heads: `bf16` and `f16`. Scores, attention probabilities and sums are `f32`. The probabilities are
+/// rounded to the element type before the multiplication by v.
+pub trait DecodeElement: WarpOperand + Half + DeviceCopy {
+    /// Enqueues the kernel.
+    #[doc(hidden)]
+    fn launch(call: Call<'_, '_, Self>) -> Result<()>;
+}
+
+macro_rules! elements {
+    ($($ty:ty),*) => { $(
+        impl DecodeElement for $ty {
+            fn launch(call: Call<'_, '_, Self>) -> Result<()> {
+                match (call.q.extents.dim, call.groups()) {
+                    (64, 1) => call.run::<kernels::attention_decode<$ty, 64, 1>>(),
+                    (64, _) => call.run::<kernels::attention_decode<$ty, 64, 2>>(),
+                    (128, 1) => call.run::<kernels::attention_decode<$ty, 128, 1>>(),
+                    (128, _) => call.run::<kernels::attention_decode<$ty, 128, 2>>(),
+                    (_, _) => call.run::<kernels::attention_decode_256<$ty>>(),
+                }
+            }
+        }
+    )* };
+}
+elements!(bf16, f16);
+
+/// Attention for decoding: computes `out = softmax(scale * q * k^T) * v` for one query per sequence, over all keys of
+/// its sequence in a cache. A sequence without keys yields zeros.
+///
+/// | operand | sequences | heads | rows |
+/// | --- | --- | --- | --- |
+/// | `q`, `out` | any number | a multiple of the heads of `k` | 1 |
+/// | `cache.k`, `cache.v` | see [`KvCache`] | each is shared by the same number of consecutive heads of `q` | see [`KvCache`] |
+///
+/// A row has 64, 128 or 256 elements. Each operand can have its own layout. Up to 16 heads of `q` that share a head of
+/// `k` and `v` read it once, or up to 8 heads of 256 elements. The keys of a sequence are split over blocks, whose number depends on the capacity. NaN in
+/// a row of `k` or `v` propagates to the queries of the sequence.
+///
+/// ```
+/// use half::bf16;
+/// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+/// use warpsmith_tensor::{AttentionDecode, Heads, HeadsMut, KvCache, attention_decode};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Stream::new(&Device::emulated(0)?)?;
+/// // Two sequences with four heads of q, and a pool of three pages of 16 tokens with two heads of k and v. All rows of
+/// // v in a page contain the index of the page.
+/// let q = DeviceBuffer::<bf16>::zeros(&stream, 2 * 4 * 64)?;
+/// let k = DeviceBuffer::<bf16>::zeros(&stream, 3 * 16 * 2 * 64)?;
+/// let numbers: Vec<bf16> = (0..k.len()).map(|i| bf16::from_f32((i / (16 * 2 * 64)) as f32)).collect();
+/// let v = DeviceBuffer::from_host(&stream, &numbers)?;
+/// let mut out = DeviceBuffer::<bf16>::uninit(&stream, 2 * 4 * 64)?;
+/// // The first sequence has 32 tokens in pages 2 and 0, the second has 5 in page 1.
+/// let pages = DeviceBuffer::from_host(&stream, &[2u32, 0, 1, 1])?;
+/// let lengths = DeviceBuffer::from_host(&stream, &[32u32, 5])?;
+///
+/// let pool = |buffer| Heads::by_token(DeviceBuffer::as_3d(buffer, 3 * 16, 2, 64)?, 3);
+/// let pages = Some(pages.as_2d(2, 2)?);
+/// let cache = KvCache { k: pool(&k)?, v: pool(&v)?, lengths: lengths.as_slice(), pages };
+/// let to = HeadsMut::by_token(out.as_3d_mut(2, 4, 64)?, 2)?;
+/// let q = Heads::by_token(q.as_3d(2, 4, 64)?, 2)?;
+/// attention_decode(&stream, &AttentionDecode::default(), q, &cache, to)?;
+/// // All scores are equal: the means of 2 and 0, and of 1.
+/// let out = out.to_host()?;
+/// assert!(out[..4 * 64].iter().all(|&x| x == bf16::ONE) && out[4 * 64..].iter().all(|&x| x == bf16::ONE));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// Returns [`TensorError::Heads`]; [`TensorError::Scale`]; [`TensorError::Alignment`] for a view whose address, row
+/// stride or head stride is not a multiple of 16 bytes; [`TensorError::Device`] if the compute capability is below 8.0;
+/// [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
+#[track_caller]
+pub fn attention_decode<T: DecodeElement>(
+    stream: &Stream,
+    options: &AttentionDecode,
+    q: Heads<'_, T>,
+    cache: &KvCache<'_, T>,
+    out: HeadsMut<'_, T>,
+) -> Result<()> {
+    let _site = site();
+    let KvCache { k, v, lengths, pages } = *cache;
+    check_sizes(&q.extents, &out.extents, cache)?;
+    let options = Attention { scale: options.scale, ..Attention::default() };
+    let scale = check_scale(OPERATION, &options, q.extents.dim)?;
+    check_device(OPERATION, stream.device())?;
+    if [q.extents.heads, q.extents.planes].contains(&0) {
+        return Ok(());
+    }
+    let check =
+        |name, extents: &Extents, address: u64| check_alignment::<T>(OPERATION, name, extents, address);
+    check("q", &q.extents, q.elements.as_device_ptr().0)?;
+    if k.extents.rows > 0 && k.extents.planes > 0 {
+        check("k", &k.extents, k.elements.as_device_ptr().0)?;
+        check("v", &v.extents, v.elements.as_device_ptr().0)?;
+    }
+    check("out", &out.extents, out.elements.as_device_ptr().0)?;
+    T::launch(Call { stream, scale, q, k, v, lengths, pages, out })
+}
+
+/// Fails if the sizes do not match.
+fn check_sizes<T: DeviceCopy>(q: &Extents, out: &Extents, cache: &KvCache<'_, T>) -> Result<()> {
+    let (k, v) = (&cache.k.extents, &cache.v.extents);
+    let sizes = |of: &Extents| [of.planes, of.heads, of.rows, of.dim];
+    let named = |name: &str, of: &Extents| {
+        format!("{name} is {} sequences of {} heads of {} rows of {}", of.planes, of.heads, of.rows, of.dim)
+    };
+    let sequences = q.planes;
+    let table = cache.pages.map(|pages| [pages.rows(), pages.columns()]);
+    let capacity = table.map_or(k.rows, |[_, columns]| columns.saturating_mul(k.rows));
+    let most = [q.heads, q.planes, k.planes, k.rows, capacity].into_iter().max().unwrap_or(0);
+    let what = if sizes(out) != sizes(q) {
+        format!("{}, and {}: they must have the same sizes", named("q", q), named("out", out))
+    } else if sizes(v) != sizes(k) {
+        format!("{}, and {}: they must have the same sizes", named("k", k), named("v", v))
+    } else if q.rows != 1 {
+        format!("{}: each head must have one row, which is the query", named("q", q))
+    } else if k.dim != q.dim || !q.heads.is_multiple_of(k.heads) {
+        // The only multiple of zero is zero.
+        format!(
+            "{}, and {}: rows must have the same length, and q a multiple of k's heads",
+            named("q", q),
+            named("k", k)
+        )
+    } else if ![64, 128, 256].contains(&q.dim) {
+        format!("a row has {} elements: it must have 64, 128 or 256", q.dim)
+    } else if cache.lengths.len() != sequences {
+        format!("there are {} lengths for {sequences} sequences", cache.lengths.len())
+    } else if table.is_none() && k.planes != sequences {
+        format!("{}, and {}: without pages, both must have the same sequences", named("q", q), named("k", k))
+    } else if let Some([rows, _]) = table
+        && rows != sequences
+    {
+        format!("the block table has {rows} rows for {sequences} sequences")
+    } else if table.is_some() && !k.rows.is_multiple_of(TILE as usize) {
+        format!("a page has {} rows: it must have a multiple of {TILE}", k.rows)
+    } else if most >= MAX_ROWS {
+        format!("there are {most} keys, heads, sequences or pages; at most {} are supported", MAX_ROWS - 1)
+    } else {
+        return Ok(());
+    };
+    Err(TensorError::Heads { operation: OPERATION, what }.into())
+}
+
+/// Validated arguments for a call.
+#[doc(hidden)]
+pub struct Call<'a, 'c, T: DeviceCopy> {
+    stream: &'a Stream,
+    scale: f32,
+    q: Heads<'a, T>,
+    k: Heads<'a, T>,
+    v: Heads<'a, T>,
+    lengths: DeviceSlice<'a, u32>,
+    pages: Option<DeviceSlice2<'a, u32>>,
+    out: HeadsMut<'c, T>,
+}
+
+/// Kernel parameters.
+type Params<T> = (
+    param::Slice<T>,
+    param::Slice<T>,
+    param::Slice<T>,
+    param::SliceMut<T>,
+    param::Slice<u32>,
+    param::Optional<param::Slice<u32>>,
+    param::PointerMut<u32>,
+    param::Value<DecodeShape>,
+);
+
+impl<T: DecodeElement> Call<'_, '_, T> {
+    /// Number of heads of q per head of k and v.
+    fn group(&self) -> u32 {
+        (self.q.extents.heads / self.k.extents.heads) as u32
+    }
+
+    /// Number of column groups per unit.
+    fn groups(&self) -> u32 {
+        if self.group() > GROUP && self.q.extents.dim < 256 { 2 } else { 1 }
+    }
+
+    fn run<K: Kernel<Params = Params<T>>>(self) -> Result<()> {
+        let (group, groups) = (self.group(), self.groups());
+        let Self { stream, scale, q, k, v, lengths, pages, out } = self;
+        let (of_q, of_k, dim) = (q.extents, k.extents, q.extents.dim);
+        let (pages_of_sequence, table_pitch) =
+            pages.map_or((1, 0), |pages| (pages.columns(), pages.row_stride() as u64));
+        let capacity = (pages_of_sequence * of_k.rows) as u32;
+        let units = (of_q.planes * of_k.heads) as u64 * u64::from(group.div_ceil(GROUP * groups));
+        let work =
+            Work { units, tiles: capacity.div_ceil(TILE), warps: warps(dim), slots: slots(stream, dim) };
+        let splits = work.splits();
+        let blocks = units * u64::from(splits);
+        if blocks > MAX_BLOCKS {
+            let what = format!("the heads of all sequences need {blocks} blocks, more than {MAX_BLOCKS}");
+            return Err(TensorError::Heads { operation: OPERATION, what }.into());
+        }
+        let shape = DecodeShape {
+            kv_heads: of_k.heads as u32,
+            group,
+            splits,
+            capacity,
+            planes: of_k.planes as u32,
+            plane_tiles: (of_k.rows as u32).div_ceil(TILE),
+            scale: factor(scale),
+            table_pitch,
+            q: strides(&of_q),
+            out: strides(&out.extents),
+            k: strides(&of_k),
+            v: strides(&v.extents),
+        };
+        let table = pages.map(|pages| pages.elements());
+        let launch = Launch::grid_block(blocks as u32, threads(dim)).shared(shared_bytes(dim));
+        let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
+        let enqueue = |workspace: DevicePtr| {
+            let arguments =
+                (q.elements, k.elements, v.elements, out.elements, lengths, table, workspace, shape);
+            // SAFETY: the shape describes the heads, whose sizes and alignment have been checked. `out` is borrowed
+            // exclusively, there is a length and a row of the table per sequence, and the grid has `splits` blocks per
+            // unit. The workspace has room for their results, if there are several.
+            unsafe { kernel.launch_unsafe(stream, launch, arguments) }
+        };
+        if splits == 1 {
+            return enqueue(DevicePtr::NULL);
+        }
+        // Sizes are powers of two, so that larger launches rarely need a new allocation.
+        let bytes = workspace_bytes(dim, groups as usize, blocks as usize).next_power_of_two();
+        // SAFETY: the memset and the kernel run on this stream, and the kernel leaves the counters zero.
+        unsafe {
+            stream.with_scratch(OPERATION, bytes, |memory, is_new| {
+                if is_new {
+                    let (driver, context) = stream.device().driver();
+                    driver.memset(context, memory, 0, size_of::<u32>() * COUNTERS, stream.handle())?;
+                }
+                enqueue(memory)
+            })
+        }
+    }
+}
+
+/// Returns the number of blocks that the device can run at once, for heads of `dim` elements.
+fn slots(stream: &Stream, dim: usize) -> u32 {
+    /// Shared memory that the driver reserves per block.
+    const RESERVED: u32 = 1024;
+    let shared = stream.device().properties().shared_memory_per_multiprocessor;
+    multiprocessors(stream.device()).max(1) * (shared / (shared_bytes(dim) + RESERVED)).max(1)
+}
+
+/// Units of which the keys are split over blocks.
+struct Work {
+    units: u64,
+    /// Number of tiles per unit, if the cache is full.
+    tiles: u32,
+    warps: u32,
+    /// Number of blocks that the device can run at once.
+    slots: u32,
+}
+
+impl Work {
+    /// Returns the number of blocks per unit with the lowest estimated cost.
+    fn splits(&self) -> u32 {
+        if self.units > COUNTERS as u64 {
+            return 1;
+        }
+        let rounds = self.tiles.div_ceil(self.warps).max(1);
+        let most = rounds.min((2 * self.slots).div_ceil(self.units.max(1) as u32));
+        let cost = |splits: &u32| {
+            let waves = (self.units * u64::from(*splits)).div_ceil(self.slots.into());
+            waves * u64::from(rounds.div_ceil(*splits) + BLOCK_COST)
+        };
+        (1..=most.max(1)).min_by_key(cost).unwrap_or(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn splits(units: u64, keys: u32) -> u32 {
+        Work { units, tiles: keys / TILE, warps: 4, slots: 264 }.splits()
+    }
+
+    #[test]
+    fn splits_fill_the_device_without_a_second_wave() {
+        assert_eq!(splits(8, 1024), 16);
+        assert_eq!(splits(8, 65536), 32);
+        assert_eq!(splits(128, 8192), 2);
+        assert_eq!(splits(512, 8192), 1);
+        // One and a half waves would take as long as two.
+        assert_eq!(splits(384, 65536), 2);
+        assert_eq!(splits(1, 0), 1);
+        assert_eq!(splits(COUNTERS as u64 + 1, 65536), 1);
+    }
+}
