@@ -100,8 +100,8 @@ impl Path {
 /// whether `c` starts on a 16-byte boundary. With k = 0, `c` is set to zero.
 ///
 /// `bf16` and `f16` have kernels for compute capability 8.0 and later (`mma.sync`), which also multiply matrices of any
-/// alignment, and faster kernels for 9.0 (`wgmma`). If `a` or `b` is not aligned to 16 bytes, its elements are loaded
-/// one by one, which is several times slower. The other types require compute capability 9.0.
+/// alignment, and faster kernels for 9.0 (`wgmma`). If `a` or `b` is not aligned to 16 bytes, or the length of its
+/// rows is not a multiple of 8, its elements are loaded one by one, which is several times slower. The other types require compute capability 9.0.
 ///
 /// # Errors
 /// Returns [`TensorError::Shape`]; [`TensorError::Device`] if the compute capability is below 8.0, or for other types

@@ -15,7 +15,7 @@ use warpsmith_tensor_kernels::simt::Strides;
 
 use crate::IMAGE;
 use crate::error::TensorError;
-use crate::matrix::check_rows;
+use crate::matrix::{Matrix, check_rows};
 use crate::schedule::{Schedule, multiprocessors};
 use crate::simt::problem;
 use crate::skinny::Product;
@@ -24,8 +24,7 @@ use crate::skinny::Product;
 const MAX_BLOCKS: u64 = i32::MAX as u64;
 /// Tile sizes, each with the duration of a stage in microseconds if an SM has enough blocks. This and the following
 /// constants are estimates for an H100; only their ratios matter.
-const TILES: [([u32; 2], f64); 4] =
-    [([128, 256], 0.63), ([128, 128], 0.33), ([64, 256], 0.35), ([64, 128], 0.185)];
+const TILES: [([u32; 2], f64); 3] = [([128, 256], 0.63), ([128, 128], 0.33), ([64, 128], 0.185)];
 /// Tile size for matrices that do not start on 16-byte boundaries.
 const UNALIGNED: [u32; 2] = [128, 128];
 /// Duration of a stage if each of the four parts of an SM has at most one warp, in microseconds.
@@ -58,10 +57,9 @@ macro_rules! elements {
             fn launch(plan: Plan<'_, '_, Self>) -> Result<()> {
                 match (plan.is_aligned, plan.schedule.tile) {
                     (false, _) => by_layout!(plan, matmul_mma_unaligned<$ty>),
-                    (true, [64, 128]) => by_layout!(plan, matmul_mma<$ty, 64, 128>),
-                    (true, [64, _]) => by_layout!(plan, matmul_mma<$ty, 64, 256>),
-                    (true, [_, 128]) => by_layout!(plan, matmul_mma<$ty, 128, 128>),
-                    (true, _) => by_layout!(plan, matmul_mma<$ty, 128, 256>),
+                    (true, [64, _]) => by_layout!(plan, matmul_mma<$ty, 2>),
+                    (true, [_, 128]) => by_layout!(plan, matmul_mma<$ty, 4>),
+                    (true, _) => by_layout!(plan, matmul_mma<$ty, 8>),
                 }
             }
         }
@@ -79,9 +77,11 @@ pub(crate) struct Plan<'a, 'c, T: DeviceCopy> {
 /// Enqueues the GEMM of matrices that have been checked.
 pub(crate) fn product<T: MmaElement>(product: Product<'_, '_, T, T>) -> Result<()> {
     let Product { operation, stream, schedule, a, b, c, .. } = &product;
-    let is_aligned = check_rows(operation, "a", a.elements, a.stored)
-        .and_then(|()| check_rows(operation, "b", b.elements, b.stored))
-        .is_ok();
+    // The kernels copy 16 bytes at a time, and nothing beyond the end of a row.
+    let is_aligned = |name, of: &Matrix<'_, T>| {
+        check_rows(operation, name, of.elements, of.stored).is_ok() && of.stored.columns.is_multiple_of(8)
+    };
+    let is_aligned = is_aligned("a", a) && is_aligned("b", b);
     let work = Work {
         sides: [c.rows() as u32, c.columns() as u32],
         batches: c.planes() as u32,

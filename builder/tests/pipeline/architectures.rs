@@ -30,7 +30,7 @@ fn of_one_type(ptx: &str) -> String {
 
 #[test]
 fn products_with_mma_compile_for_all_architectures_with_few_spills() {
-    compiles(".mma.", 20, MAX_STACK);
+    compiles(".mma.", 16, MAX_STACK);
 }
 
 #[test]

@@ -58,36 +58,32 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
         self.address.add(row * (Self::CHUNKS * 16) + ((chunk ^ key) * 16))
     }
 
-    /// Starts a copy of `count` elements, at most eight, from `from` in global memory to chunk `chunk` of row `row`
-    /// (`cp.async`), and fills the rest of the chunk with zeros. [`commit_copies`](crate::shared::commit_copies) and
+    /// Starts a copy of 16 bytes from `from` in global memory to chunk `chunk` of row `row` (`cp.async`), or fills the
+    /// chunk with zeros if `is_there` is false. [`commit_copies`](crate::shared::commit_copies) and
     /// [`wait_copies_leaving`](crate::shared::wait_copies_leaving) complete the copy. On the emulated device, the copy
     /// is complete when the function returns.
     ///
     /// # Safety
     ///
-    /// `from` must be valid for reads of `count` elements, and aligned to 16 bytes if `count` is not 0. The tile must
-    /// contain the chunk, and nothing else may access it until the copy is complete.
+    /// If `is_there` is true, `from` must be valid for reads of 16 bytes and aligned to 16 bytes. The tile must contain
+    /// the chunk, and nothing else may access it until the copy is complete.
     #[inline(always)]
-    pub unsafe fn copy_chunk(self, row: u32, chunk: u32, from: *const T, count: u32) {
+    pub unsafe fn copy_chunk(self, row: u32, chunk: u32, from: *const T, is_there: bool) {
         let to = self.chunk(row, chunk);
         #[cfg(target_arch = "nvptx64")]
-        // SAFETY: guaranteed by the caller. The instruction reads only the elements that exist.
+        // SAFETY: guaranteed by the caller. With a size of 0, the instruction reads nothing. ptxas compiles the choice
+        // between two sizes to a predicate; any other size costs several instructions.
         unsafe {
             core::arch::asm!(
-                "{{ .reg .u64 f; cvta.to.global.u64 f, {f}; ",
-                "cp.async.cg.shared.global.L2::128B [{p}], [f], 16, {s}; }}",
-                p = in(reg32) to.0, f = in(reg64) from, s = in(reg32) 2 * count, options(nostack)
+                "{{ .reg .u64 f; .reg .pred p; .reg .b32 s; cvta.to.global.u64 f, {f}; setp.ne.b32 p, {t}, 0; ",
+                "selp.b32 s, 16, 0, p; cp.async.cg.shared.global.L2::128B [{p}], [f], 16, s; }}",
+                p = in(reg32) to.0, f = in(reg64) from, t = in(reg32) u32::from(is_there), options(nostack)
             );
         }
         #[cfg(not(target_arch = "nvptx64"))]
         // SAFETY: guaranteed by the caller; the address of the chunk is a multiple of 16.
         unsafe {
-            to.0.cast::<[u16; 8]>().write(match count {
-                8 => from.cast::<[u16; 8]>().read(),
-                _ => core::array::from_fn(|i| {
-                    if i < count as usize { from.cast::<u16>().add(i).read() } else { 0 }
-                }),
-            });
+            to.0.cast::<[u32; 4]>().write(if is_there { from.cast::<[u32; 4]>().read() } else { [0; 4] });
         }
     }
 

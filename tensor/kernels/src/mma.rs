@@ -72,18 +72,24 @@ pub const fn workspace_bytes(rows: usize, columns: usize, parts: usize) -> usize
 }
 
 /// Returns the number of resident blocks per SM, which limits the registers per thread.
-const fn resident(rows: usize, columns: usize) -> u32 {
-    256 / threads(rows, columns)
+const fn resident(threads: u32) -> u32 {
+    256 / threads
 }
 
-/// GEMM of 16-bit elements, `c = activation(scale * a * b + bias)`, for each matrix of a batch, with tiles of `ROWS` x
-/// `WIDTH`. A is row-major for [`KMajor`] and column-major for [`MnMajor`]; for B, the layouts are reversed.
+/// Returns the number of threads of a number of warps.
+const fn of_warps(warps: usize) -> u32 {
+    32 * warps as u32
+}
+
+/// GEMM of 16-bit elements, `c = activation(scale * a * b + bias)`, for each matrix of a batch. The tile of a block is
+/// 64 x 128 for 2 `WARPS`, 128 x 128 for 4, and 128 x 256 for 8. A is row-major for [`KMajor`] and column-major for
+/// [`MnMajor`]; for B, the layouts are reversed.
 ///
 /// # Safety
 ///
 /// The slices must contain the matrices that `sizes` and `strides` describe. `bias` must have n elements, and `c` must
 /// overlap neither `a` nor `b`. The launch must have [`shared_bytes`] of dynamic shared memory. In memory, rows of A
-/// and B must start on 16-byte boundaries.
+/// and B must start on 16-byte boundaries, and their lengths must be multiples of 16 bytes.
 ///
 /// The grid must be one-dimensional, with one block per tile of each matrix of the batch and per part of
 /// `sizes.split_stages` * [`STEP`] columns of A. If there are several parts, there must be at most [`COUNTERS`] tiles,
@@ -91,13 +97,13 @@ const fn resident(rows: usize, columns: usize) -> u32 {
 /// and they are zero again after the launch. Nothing else may use the workspace during the launch.
 #[kernel(
     types(T = bf16, f16; A = KMajor, MnMajor; B = KMajor, MnMajor),
-    consts(ROWS = 64, 128; WIDTH = 128, 256),
+    consts(WARPS = 2, 4, 8),
     arch = 80,
-    block(threads(ROWS, WIDTH)),
-    launch_bounds(threads(ROWS, WIDTH), resident(ROWS, WIDTH)),
+    block(of_warps(WARPS)),
+    launch_bounds(of_warps(WARPS), resident(of_warps(WARPS))),
     no_panic
 )]
-pub unsafe fn matmul_mma<T, A: Major, B: Major, const ROWS: usize, const WIDTH: usize>(
+pub unsafe fn matmul_mma<T, A: Major, B: Major, const WARPS: usize>(
     a: &[T],
     b: &[T],
     mut c: DisjointMut<T>,
@@ -110,7 +116,15 @@ pub unsafe fn matmul_mma<T, A: Major, B: Major, const ROWS: usize, const WIDTH: 
     T: WarpOperand + Output<f32> + Into<f32>,
 {
     // SAFETY: guaranteed by the caller.
-    unsafe { product::<T, A, B, ROWS, WIDTH, true>(a, b, &mut c, bias, workspace, sizes, strides, finish) }
+    unsafe {
+        if const { WARPS == 2 } {
+            product::<T, A, B, 64, 128, true>(a, b, &mut c, bias, workspace, sizes, strides, finish)
+        } else if const { WARPS == 4 } {
+            product::<T, A, B, 128, 128, true>(a, b, &mut c, bias, workspace, sizes, strides, finish)
+        } else {
+            product::<T, A, B, 128, 256, true>(a, b, &mut c, bias, workspace, sizes, strides, finish)
+        }
+    }
 }
 
 /// Like [`matmul_mma()`], but with operands of any alignment, and tiles of 128 x 128. Threads copy the elements one by
@@ -123,7 +137,7 @@ pub unsafe fn matmul_mma<T, A: Major, B: Major, const ROWS: usize, const WIDTH: 
     types(T = bf16, f16; A = KMajor, MnMajor; B = KMajor, MnMajor),
     arch = 80,
     block(threads(128, 128)),
-    launch_bounds(threads(128, 128), resident(128, 128)),
+    launch_bounds(threads(128, 128), resident(threads(128, 128))),
     no_panic
 )]
 pub unsafe fn matmul_mma_unaligned<T, A: Major, B: Major>(
@@ -466,12 +480,12 @@ impl<T: Copy> Operand<T> {
 ///
 /// The first `count` elements must exist, and nothing may write them during the launch.
 #[inline(always)]
-unsafe fn eight<T>(from: *const T, count: u32) -> [u32; 4] {
+unsafe fn eight<T>(from: *const T, count: i32) -> [u32; 4] {
     let from = from.cast::<u16>();
     let mut all = [0; 4];
     unroll!(8, |i: 0 1 2 3 4 5 6 7| {
         // SAFETY: guaranteed by the caller.
-        let [element] = unsafe { load_or::<u16, 1, true>(from.wrapping_add(i as usize), i < count, [0]) };
+        let [element] = unsafe { load_or::<u16, 1, true>(from.wrapping_add(i as usize), (i as i32) < count, [0]) };
         all[i as usize / 2] |= u32::from(element) << (i % 2 * 16);
     });
     all
@@ -525,23 +539,22 @@ impl<T: WarpOperand, M: Major, const SIDE: usize> SharedOperand<T, M, SIDE> {
     unsafe fn copy<const ALIGNED: bool>(&self, chunks: &mut Chunks<T>, slot: PipelineState<STAGES>) {
         let height = if M::IS_TRANSPOSED { STEP } else { SIDE } as u32;
         let (rows, columns) = chunks.left;
-        let columns = columns.clamp(0, 8) as u32;
         // Unrolled, the loads of single elements would need more registers than there are.
         let every = if ALIGNED { chunks.rows } else { opaque(chunks.rows) };
         let (mut down, mut from) = (0, chunks.from);
         while down < height {
-            let (row, count) = (chunks.row + down, if rows > down as i32 { columns } else { 0 });
+            let (row, is_there) = (chunks.row + down, columns > 0 && rows > down as i32);
             let tile = self.tiles.at(slot);
             // SAFETY: guaranteed by the caller; the elements are inside the matrix.
             unsafe {
                 if ALIGNED {
                     if M::IS_TRANSPOSED {
-                        tile.reshaped().copy_chunk(row, chunks.chunk, from, count);
+                        tile.reshaped().copy_chunk(row, chunks.chunk, from, is_there);
                     } else {
-                        tile.copy_chunk(row, chunks.chunk, from, count);
+                        tile.copy_chunk(row, chunks.chunk, from, is_there);
                     }
                 } else {
-                    let eight = eight(from, count);
+                    let eight = eight(from, if is_there { columns } else { 0 });
                     if M::IS_TRANSPOSED {
                         tile.reshaped().store_chunk(row, chunks.chunk, eight);
                     } else {
