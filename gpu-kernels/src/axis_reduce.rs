@@ -2,7 +2,7 @@
 //!
 //! | axis | threads per result | if there are few results |
 //! | --- | --- | --- |
-//! | rows | a [thread group](crate::thread_group) per row; for short rows, the group consists of lanes that load several rows at once, and otherwise of a block | several blocks per row |
+//! | rows | a [thread group](crate::thread_group) per row: for short rows, lanes that load several rows at once; otherwise, a block | several blocks per row |
 //! | columns | one lane per vector of adjacent columns; the warps of a block are stacked along the rows | several blocks per column |
 //! | segments | a thread group per segment | |
 //!
@@ -55,7 +55,7 @@ pub(crate) unsafe fn shared_result<P>(
 }
 
 /// Records that the block has finished its part of a result. Returns true if the block is the last of the `parts`
-/// blocks, in which case all partial results can be read. Every thread of the block must call this function.
+/// blocks to finish. The last block can read all partial results. Every thread of the block must call this function.
 #[inline(always)]
 pub(crate) fn is_last(finished: &Atomic<u32, Device>, parts: u32) -> bool {
     // The block's partial results are written before this barrier.
@@ -117,8 +117,8 @@ unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
     write: impl Fn(usize, R::Partial),
 ) {
     let vectors = width / N;
-    // The number of slots per row, which is a power of two, and the number of rows per round. The rows that the groups
-    // of a warp process are adjacent.
+    // The number of slots per row, which is a power of two, and the number of rows per round. The groups of a warp
+    // process adjacent rows.
     let of_row = usize::BITS - (vectors.saturating_sub(1) >> group.size.trailing_zeros()).leading_zeros();
     let (rows, (before, groups)) = (SLOTS >> of_row, group.in_warp());
     let place = |first: usize, slot: usize| {
@@ -147,8 +147,8 @@ unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
             each::<{ SLOTS / 2 }>(|i| partials[i] = R::combine(partials[2 * i], partials[2 * i + 1]));
             joined += 1;
         }
-        // This is a transposing reduction. A lane that holds several rows sends half of them to the lane at `distance`,
-        // and combines the other half with the values from that lane.
+        // Transposing reduction: a lane that holds several rows sends half of them to the lane at `distance`, and
+        // combines the other half with the values from that lane.
         let (mut own, mut resident, mut distance) = (0, rows, group.size / 2);
         each::<{ SLOTS.trailing_zeros() as usize }>(|step| {
             let half = SLOTS >> (step + 1);
@@ -308,8 +308,8 @@ fn combine_columns<P: KernelType, const N: usize>(
     });
 }
 
-/// Common body of the column reductions, for a view of these sizes. `fetch` loads `N` elements at a row and a column,
-/// and `fold` adds one of these elements to a partial result.
+/// Common body of the column reductions, for a view with the given width and height. `fetch` loads `N` elements at a
+/// row and a column, and `fold` adds one of these elements to a partial result.
 ///
 /// # Safety
 ///
@@ -356,7 +356,7 @@ pub(crate) unsafe fn columns_with<P: KernelType, V: Copy, const N: usize>(
         }
         let has_totals = is_inside & (thread::thread_idx_x() < lanes);
         let mut is_whole = parts == 1;
-        // The loop serves the same purpose as the loop for rows.
+        // As in `reduce_rows`, a loop avoids a second copy of this code.
         loop {
             combine_columns::<P, N>(&mut partials, lanes, &combine);
             if is_whole {

@@ -1,8 +1,8 @@
 //! Norms for rows whose moments exceed the range or precision of the accumulator type. In such a row, squares or sums
 //! overflow or underflow, or the spread is lost in the rounding of the mean.
 //!
-//! Rows of this kind are rare. The thread group reads these rows several times, one element at a time. It computes in
-//! `f64`, with the elements scaled by a power of two so that the largest is about 1.
+//! Such rows are rare. The thread group reads them several times, one element at a time, and computes in `f64`. The
+//! elements are scaled by a power of two so that the largest is about 1.
 
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
@@ -80,7 +80,8 @@ impl<T: Float> Row<T> {
 
     /// Computes the statistics in the first `passes` passes. `gradient` returns an element's gradient and weight.
     ///
-    /// All passes share one loop, which the compiler must not split, because the code would be large for a rare case.
+    /// All passes share one loop. The compiler must not split the loop, because the code would be large for a rare
+    /// case.
     ///
     /// # Safety
     ///
@@ -152,7 +153,7 @@ impl<T: Float> Row<T> {
                 }
                 3 => {
                     let variance = mean + self.epsilon * scale * scale;
-                    // Rows of equal elements become 0 for any epsilon.
+                    // A row of equal elements becomes 0 for any epsilon.
                     found.inverse = if variance == 0.0 { 1.0 } else { Math::rsqrt(variance) };
                 }
                 FORWARD => found.of_gradients = power::<f64>(result),

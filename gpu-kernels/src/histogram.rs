@@ -89,7 +89,7 @@ fn count<T: Scalar, const ITEMS: usize, const N: usize>(
     }
 }
 
-/// Writes the [edges](edge()) of as many bins as `edges` has elements.
+/// Writes the lower [edge](edge()) of each bin to `edges`, whose length is the number of bins.
 #[kernel]
 pub fn even_edges(lower: f64, upper: f64, mut edges: DisjointMut<f64>) {
     let (place, count) = (thread::unique_index(), edges.len() as u32);

@@ -105,8 +105,8 @@ pub(crate) fn join_scaled<A: Math>(a: Scaled<A>, b: Scaled<A>) -> Scaled<A> {
     [count, mean, rest, squares, scale]
 }
 
-/// Returns the sum of squared differences divided by `divisor`. The result is scaled back to its range and then rounded
-/// to the accumulator type.
+/// Returns the sum of squared differences divided by `divisor`. The scaling is undone before the result is rounded to
+/// the accumulator type.
 #[inline(always)]
 pub(crate) fn variance<A: Math>([_, _, _, squares, scale]: Scaled<A>, divisor: f64) -> A {
     let scale = 1.0 / scale.cast::<f64>();

@@ -184,8 +184,8 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
     }
 }
 
-/// Writes the layer norm of each row of `x` to `out`, after multiplying it by `weight` and adding `bias`. If `is_rms`
-/// is 1, the RMS norm is used instead.
+/// Writes the layer norm of each row of `x`, multiplied by `weight` and with `bias` added, to `out`. If `is_rms` is 1,
+/// the RMS norm is used instead.
 ///
 /// # Safety
 ///
@@ -308,7 +308,7 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
     let is_read_again = streams & !start.is_last::<V>();
     let [count, mean, squares, of_gradients, products] = group.combine_warps(sums, join_sums);
     let Some([mean, inverse]) = norm.statistics([count, mean, squares]) else { return false };
-    // The largest factor that occurs in the results.
+    // Largest factor in the computation of the results.
     let largest = (of_gradients.abs() + products.abs() * inverse) * inverse;
     if !is_finite(largest) | (of_gradients.abs().max_propagate(products.abs() * inverse) < min_product()) {
         return false;

@@ -1,7 +1,7 @@
 //! Scan by key: running sums that restart wherever the key changes.
 //!
-//! Like [`scan`](mod@crate::scan), the implementation is a scan, over pairs that consist of a sum and a flag. The flag
-//! records whether a run started within the sum. The operator on these pairs is associative but not commutative.
+//! The implementation is a [`scan`](mod@crate::scan) over pairs of a sum and a flag. The flag records whether a run
+//! started within the sum. The operator on these pairs is associative but not commutative.
 
 use core::marker::PhantomData;
 
@@ -73,8 +73,8 @@ struct Pairs<T, K> {
     len: usize,
     head: usize,
     exclusive: bool,
-    /// True if vectors of the keys are aligned at the same elements as vectors of the values. `out_fits` is the same
-    /// for the results.
+    /// True if the vectors of the keys and of the values start at the same elements. `out_fits` is the equivalent for
+    /// the results.
     keys_fit: bool,
     out_fits: bool,
 }
@@ -161,8 +161,8 @@ unsafe impl<T: Zero, K: Scalar, const N: usize> Arrays<Runs<T>, N> for Pairs<T, 
     }
 }
 
-/// Running sum within each run of equal keys, up to and including each element. If `exclusive`, a sum does not include
-/// its own element, and each run starts with 0. Integers wrap.
+/// Running sum within each run of equal keys, up to and including each element. If `exclusive` is true, a sum does not
+/// include its own element, and each run starts with 0. Integers wrap.
 ///
 /// # Safety
 ///

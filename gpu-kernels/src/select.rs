@@ -11,7 +11,7 @@ use gpu_std::{block, shared_array, thread};
 
 use crate::key_transform::{Bits, KeyTransform};
 
-/// Number of threads per block, which is also the number of values that a digit can have.
+/// Number of threads per block, and of values that a digit can have.
 pub const BLOCK: u32 = 256;
 const DIGIT_BITS: u32 = 8;
 
@@ -254,7 +254,7 @@ unsafe fn sort(keys: *mut u64, places: *mut u32, slots: usize) {
     }
 }
 
-/// Computes the exponential function. The computation uses `f32` even for `f64`, because weights do not have more bits.
+/// Computes the exponential function. `f64` logits also use `f32`, because the weights have no more precision.
 #[inline(always)]
 fn exponential(x: f32) -> f32 {
     x.exp()

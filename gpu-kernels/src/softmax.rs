@@ -18,8 +18,8 @@ use crate::resident::{
 use crate::thread_group::{Lanes, ThreadGroup, each, lanes, lanewise, with_lanes};
 
 /// Computes the exponential function for results that are rounded to `T`. 16-bit types use the approximate function,
-/// because on a GPU exact exponentials are only as fast as the memory accesses of these types. The error of the
-/// approximate function is far below the precision of these types.
+/// because on a GPU exact exponentials take as long as the memory accesses of these types. The error of the approximate
+/// function is far below the precision of these types.
 #[inline(always)]
 pub(crate) fn exponential<T: Float>(x: T::Accumulator) -> T::Accumulator {
     if size_of::<T>() == 2 { fast::exp(x.cast::<f32>()).cast() } else { x.exp() }

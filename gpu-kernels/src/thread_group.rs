@@ -6,9 +6,9 @@
 //! The threads take single elements before and after these vectors. The assignment of elements and the combination
 //! order depend only on the row's length, its address modulo 16 and the launch, so results are deterministic.
 //!
-//! A launch must be one-dimensional, with blocks of 32, 64, 128, … threads. The `group_size` passed to the kernel is
-//! the group size per block. The group size must be a power of two up to 32, or the block size. Clusters can have 1, 2,
-//! 4 or 8 blocks. They can have more than one block only if the group is a whole block.
+//! A launch must be one-dimensional, with blocks of 32, 64, 128, … threads. The kernel argument `group_size` is the
+//! number of threads per block that belong to a group. It must be a power of two up to 32, or the block size. Clusters
+//! can have 1, 2, 4 or 8 blocks. They can have more than one block only if the group is a whole block.
 
 use core::mem::MaybeUninit;
 use core::num::NonZeroU32;
@@ -200,8 +200,8 @@ impl ThreadGroup {
     }
 }
 
-/// Defines functions that read a special register at each call. The compiler may keep the value of the corresponding
-/// intrinsic in a register.
+/// Defines functions that read a special register at each call. The corresponding intrinsic would allow the compiler to
+/// keep the value in a register.
 macro_rules! read_again {
     ($register:literal, $otherwise:expr) => {{
         #[cfg(target_arch = "nvptx64")]
@@ -243,14 +243,15 @@ fn rank_again() -> u32 {
 pub(crate) struct Row(u32);
 
 impl Row {
-    /// Returns the index, hidden from the optimizer so that values that depend on it are computed where they are used.
+    /// Returns the index, hidden from the optimizer, so that the compiler computes values that depend on the index
+    /// where they are used.
     #[inline(always)]
     pub fn get(self) -> usize {
         opaque(self.0) as usize
     }
 }
 
-/// Adjacent lanes of a warp. Their number is a power of two.
+/// A power of two of adjacent lanes of a warp.
 #[derive(Clone, Copy)]
 pub(crate) struct Lanes {
     mask: u32,
@@ -392,13 +393,13 @@ pub(crate) unsafe fn load_or_any<T: KernelType, const N: usize>(ptr: *const T, i
     unsafe { load_or::<T, N, false>(ptr, is_there, MaybeUninit::zeroed().assume_init()) }
 }
 
-/// Writes the results of `map` for `K` rows to `target`, in the positions assigned to thread `rank` out of `size`
+/// Writes the results of `map` for `K` rows to `target`, at the positions assigned to thread `rank` out of `size`
 /// threads.
 ///
 /// # Safety
 ///
-/// The rows and `target` must be valid for `len` elements. If `have_vectors`, the addresses of the rows and `target`
-/// must be equal modulo `N` elements. Each position must have only one writer.
+/// The rows and `target` must be valid for `len` elements. If `have_vectors` is true, the addresses of the rows and
+/// `target` must be equal modulo `N` elements. Each position must have only one writer.
 #[inline(always)]
 pub(crate) unsafe fn map_rows<T: KernelType, const K: usize, const N: usize>(
     rows: [*const T; K],

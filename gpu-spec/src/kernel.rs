@@ -16,9 +16,9 @@ use crate::tensor_map::TensorMapData;
 /// kernel parameter, and so is the `usize` length of a shared array. A tensor map is one kernel parameter of 128 bytes.
 pub type HostEntry = unsafe fn(args: *const *const c_void);
 
-/// A function that computes how many bytes of device memory a launch with these arguments reads and writes, from
-/// `#[kernel(bytes = …)]`. `args` has the same format as for a [`HostEntry`]. The function does not read the memory to
-/// which the arguments point.
+/// A function that computes how many bytes of device memory a launch reads and writes, from `#[kernel(bytes = …)]`.
+/// `args` has the same format as for a [`HostEntry`]. The function does not read the memory to which the arguments
+/// point.
 pub type BytesOfLaunch = unsafe fn(args: *const *const c_void) -> u64;
 
 /// One kernel instance: its symbol, parameters and limits.
@@ -56,8 +56,7 @@ pub struct KernelInfo {
     pub static_shared: u32,
     /// Launch shapes in which each index of the kernel's mutable views belongs to one thread.
     pub claims: Claims,
-    /// Bytes of stack that each thread needs, from `stack = BYTES`. With `None`, the builder's analysis determines the
-    /// number.
+    /// Stack size per thread, from `stack = BYTES`. If `None`, the builder's analysis determines the size.
     pub stack: Option<u32>,
     /// Minimum compute capability for this kernel, as `10 * major + minor`. 0 means any compute capability.
     pub min_arch: u32,
@@ -74,8 +73,8 @@ pub struct KernelInfo {
 
 /// One kernel instance that the program launches, on a GPU or on the emulated device.
 ///
-/// It is separate from [`KernelInfo`] because a program lists the [`KernelInfo`] of all kernels in its crates. With
-/// this separation, code for the emulated device is linked only for kernels that the program launches.
+/// [`KernelInfo`] is a separate type because a program lists the [`KernelInfo`] of all kernels in its crates, but links
+/// code for the emulated device only for kernels that it launches.
 #[derive(Debug)]
 pub struct KernelSpec {
     /// Data of the instance. Through `Deref`, its fields are also fields of this type.

@@ -151,7 +151,7 @@ pub fn broadcast<T: KernelType>(value: T, source: u32) -> T {
     value
 }
 
-/// Combines `identity` and the values of the threads below the caller, in the order of their linear indices. `combine`
+/// Combines `identity` and the values of the threads before the caller, in the order of their linear indices. `combine`
 /// must be associative. Approximate associativity, such as that of float addition, is sufficient.
 #[inline(always)]
 #[track_caller]

@@ -172,7 +172,7 @@ pub trait MutableView: sealed::View {
     /// Launch shapes in which no two threads can obtain the same claim.
     const CLAIMS: Claims;
 
-    /// Error text if the constants of the mapping are invalid. In this case, neither `#[kernel]` nor the view compiles.
+    /// Compile-time error message if the constants of the mapping are invalid.
     #[doc(hidden)]
     const WRONG: Option<&'static str>;
 
@@ -381,7 +381,7 @@ impl<T> DisjointMut<'_, T, Elements> {
     }
 }
 
-/// Returns the index of a chunk's first element, or `None` if it is beyond the address space.
+/// Returns the index of a chunk's first element, or `None` if the index exceeds the address space.
 #[inline(always)]
 fn chunk(index: usize, len: usize) -> Option<usize> {
     index.checked_mul(len)

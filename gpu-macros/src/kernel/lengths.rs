@@ -1,5 +1,5 @@
-//! `same_len(x, y)`: lengths that must agree in a launch. The host checks them before the launch. The same function
-//! checks that the length of each planes view is a multiple of its number of planes.
+//! `same_len(x, y)`: lengths that must agree in a launch. The host checks them before the launch. The host also checks
+//! that the length of each `SlicePlanes` is a multiple of its number of planes.
 
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;

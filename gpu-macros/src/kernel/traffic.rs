@@ -4,7 +4,7 @@
 //! because the host cannot read its elements. Generic parameters have the values of the instance.
 //!
 //! The expression is emitted in a separate, safe function. Like all expressions in the attribute, it can name the items
-//! that the macro emits. Therefore, each of these items must be `unsafe` or harmless.
+//! that the macro emits. Therefore, each of these items must be `unsafe` to use, or harmless.
 
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
