@@ -167,7 +167,7 @@ macro_rules! kernels {
         ///
         /// # Safety
         ///
-        /// The conditions of [`reduce_into`] apply.
+        /// The caller must uphold the safety contract of [`reduce_into`].
         #[kernel(
             types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
             consts(ITEMS = 4; VECTOR = 16),

@@ -186,7 +186,7 @@ unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
 ///
 /// # Safety
 ///
-/// The conditions of [`sum_rows()`] apply.
+/// The caller must uphold the safety contract of [`sum_rows()`].
 #[inline(always)]
 unsafe fn reduce_rows<T: Scalar, R: Fold<T>, O, const N: usize>(
     x: *const T,
@@ -424,7 +424,7 @@ fn fold_rows<S, V: Copy, const ITEMS: usize>(
 ///
 /// # Safety
 ///
-/// The conditions of [`sum_columns()`] apply.
+/// The caller must uphold the safety contract of [`sum_columns()`].
 #[inline(always)]
 unsafe fn columns<T: Scalar, R: Fold<T>, O, const N: usize>(
     x: Slice2<T>,

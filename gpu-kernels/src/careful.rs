@@ -204,7 +204,8 @@ pub(crate) unsafe fn forward<T: Float>(
 ///
 /// # Safety
 ///
-/// The conditions of [`forward`] apply, both to `x` and to `dy`, and `statistics` must be the slot of this row.
+/// The caller must uphold the safety contract of [`forward`], both to `x` and to `dy`, and `statistics` must be the
+/// slot of this row.
 #[inline(always)]
 pub(crate) unsafe fn backward<T: Float>(
     row: &Row<T>,

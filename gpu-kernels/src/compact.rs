@@ -428,7 +428,7 @@ pub unsafe fn compact_flagged<T: Scalar, const ITEMS: usize, const VECTOR: usize
 ///
 /// # Safety
 ///
-/// The conditions of [`compact_flagged()`] apply.
+/// The caller must uphold the safety contract of [`compact_flagged()`].
 #[kernel(
     types(T = u16, u32, u64),
     consts(ITEMS = 4; VECTOR = 16),
@@ -466,8 +466,8 @@ pub unsafe fn compact_compared<T: Bits, const ITEMS: usize, const VECTOR: usize>
 ///
 /// # Safety
 ///
-/// The conditions of [`compact_flagged()`] apply, and its conditions for `out` apply to `indices` as well. If `indices`
-/// is not null, `x` must have at most 2³² elements.
+/// The caller must uphold the safety contract of [`compact_flagged()`], and its conditions for `out` apply to `indices`
+/// as well. If `indices` is not null, `x` must have at most 2³² elements.
 #[kernel(
     types(T = u16, u32, u64),
     consts(ITEMS = 4; VECTOR = 16),

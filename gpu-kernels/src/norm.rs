@@ -248,7 +248,7 @@ fn join_sums<A: Math + Scalar<Accumulator = A>>(
 ///
 /// # Safety
 ///
-/// The conditions of [`forward`] apply, and `statistics` must be the slot of this row.
+/// The caller must uphold the safety contract of [`forward`], and `statistics` must be the slot of this row.
 #[inline(always)]
 unsafe fn backward<T: Float, const V: usize, const N: usize>(
     (x, dy): &(impl Fn() -> *const T, impl Fn() -> *const T),

@@ -163,7 +163,7 @@ pub unsafe fn softmax<T: Float, const ITEMS: usize>(
 ///
 /// # Safety
 ///
-/// The conditions of [`forward`] apply.
+/// The caller must uphold the safety contract of [`forward`].
 #[inline(always)]
 unsafe fn backward<T: Float, const V: usize, const N: usize>(
     (y, dy): &(impl Fn() -> *const T, impl Fn() -> *const T),

@@ -422,7 +422,8 @@ pub unsafe fn radix_pass<K: Bits>(
 ///
 /// # Safety
 ///
-/// The conditions of [`radix_pass()`] apply, and `values` and `values_out` must be as long as `keys`.
+/// The caller must uphold the safety contract of [`radix_pass()`], and `values` and `values_out` must be as long as
+/// `keys`.
 #[kernel(
     types(K = u32, u64; V = u32, u64),
     block(384),

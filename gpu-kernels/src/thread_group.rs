@@ -386,7 +386,7 @@ pub(crate) fn divided(work: usize, parts: u32) -> (usize, usize) {
 ///
 /// # Safety
 ///
-/// The conditions of [`load_or`] apply.
+/// The caller must uphold the safety contract of [`load_or`].
 #[inline(always)]
 pub(crate) unsafe fn load_or_any<T: KernelType, const N: usize>(ptr: *const T, is_there: bool) -> [T; N] {
     // SAFETY: any bytes are a valid value, and the caller guarantees the rest.

@@ -96,8 +96,8 @@ const fn largest<S: Sources, U>() -> usize {
     if S::LARGEST > size_of::<U>() { S::LARGEST } else { size_of::<U>() }
 }
 
-/// Computes `out[i] = f((a[i], b[i], …))` for `i` below `len`, with all threads of a launch. Each element is written
-/// once. Threads and blocks with a nonzero y or z index do nothing.
+/// Computes `out[i] = f((a[i], b[i], …))` for each `i` below `len`, using all threads of a launch. Each element is
+/// written once. Threads and blocks with a nonzero y or z index do nothing.
 ///
 /// Each thread keeps `ITEMS` accesses in flight. Each access covers `VECTOR` bytes of the array with the largest
 /// elements.

@@ -11,7 +11,7 @@ use crate::scalar::Scalar;
 /// [`max`](Self::max) and [`min`](Self::min) are associative and commutative operators for such reductions. Of equal
 /// keys, the lower index wins. A NaN key wins both the maximum and the minimum, as in `ops::argmax` and `ops::argmin`.
 /// [`NONE`](Self::NONE) is the identity of both operators. The kernel computes an element's key, which can be a struct
-/// field, a distance, or any other number of 32 or 64 bits. (Convert smaller numbers first, which preserves their
+/// field, a distance, or any other 32-bit or 64-bit number. (Convert smaller numbers first, which preserves their
 /// order.)
 ///
 /// ```

@@ -50,7 +50,8 @@ pub struct TileIndex<const N: u32> {
 }
 
 impl<const N: u32> Claim for TileIndex<N> {
-    /// Creates an index that must belong to this tile: the index modulo the number of tiles must be the tile's number.
+    /// Creates an index that must belong to this tile: the index modulo the number of tiles must be the tile's index in
+    /// the launch.
     #[inline(always)]
     fn at(index: usize) -> Self {
         Self { index, _of_this_thread: PhantomData }
@@ -81,8 +82,8 @@ fn number<const N: u32>() -> usize {
 pub type TileStride<const N: u32> = GridStride<TileIndex<N>>;
 
 impl<const N: u32> Tile<N> {
-    /// Returns the tile's number in a launch of any number of dimensions. The number is the tile's claim to its
-    /// elements of a view.
+    /// Returns the tile's index in a launch of any number of dimensions. The index is the tile's claim to its elements
+    /// of a view.
     #[inline(always)]
     pub fn unique_index(&self) -> TileIndex<N> {
         TileIndex::at(number::<N>())

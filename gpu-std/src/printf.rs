@@ -181,7 +181,7 @@ mod host {
 
     /// # Safety
     ///
-    /// The conditions of [`print`] apply.
+    /// The caller must uphold the safety contract of [`print`].
     unsafe fn print_unchecked(format: &CStr, arguments: &[Argument]) {
         let mut text = Vec::new();
         let mut rest = format.to_bytes();

@@ -45,7 +45,7 @@ pub trait Reduction {
     /// Type of the result.
     type Output: Copy;
 
-    /// Returns the identity, which is the partial value of zero elements.
+    /// Returns the identity: the partial value of zero elements.
     fn identity() -> Self::Partial;
     /// Accumulates element `index`. For each partial value, calls have increasing indices.
     fn fold(partial: Self::Partial, value: Self::Item, index: u64) -> Self::Partial;
@@ -113,7 +113,7 @@ pub unsafe fn reduce<R: Reduction, const ITEMS: usize, const VECTOR: usize>(
     if !thread::sync_threads_or(is_last) {
         return None;
     }
-    // SAFETY: the counter shows that every block has written its partial value.
+    // SAFETY: according to the counter, every block has written its partial value.
     let total = unsafe { combine_partials::<R>(partials) };
     if first_thread {
         finished.store(0, Ordering::Relaxed);
@@ -125,8 +125,8 @@ pub unsafe fn reduce<R: Reduction, const ITEMS: usize, const VECTOR: usize>(
 ///
 /// # Safety
 ///
-/// The conditions of [`reduce`] apply. `result` must be valid for one value, and nothing else may use it until the
-/// launch ends.
+/// The caller must uphold the safety contract of [`reduce`]. `result` must be valid for one value, and nothing else may
+/// use it until the launch ends.
 #[inline(always)]
 pub unsafe fn reduce_into<R: Reduction, const ITEMS: usize, const VECTOR: usize>(
     input: &[R::Item],
@@ -207,7 +207,7 @@ fn block_combine<R: Reduction>(value: R::Partial) -> R::Partial {
     warp_combine::<R>(value, lane, lanes)
 }
 
-/// Combines the values of all lanes of a warp that has only `lanes` lanes. Lane 0 returns the result.
+/// Combines the values of all lanes of a warp with `lanes` lanes. Lane 0 returns the result.
 #[inline(always)]
 fn warp_combine<R: Reduction>(mut value: R::Partial, lane: u32, lanes: u32) -> R::Partial {
     let mask = if lanes == warp::WARP_SIZE { warp::FULL_MASK } else { (1 << lanes) - 1 };

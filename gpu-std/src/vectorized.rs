@@ -322,7 +322,7 @@ pub fn lanewise<U: Copy, const N: usize>(f: impl Fn(usize) -> U) -> [U; N] {
 
 /// Visits `0..len` in runs, each given by its first index and number of elements. Runs are the aligned vectors of `N`
 /// elements at `ptr`, and the elements before and after these vectors. Unlike [`for_each`] and [`Split::edges`], this
-/// function contains a single call of `visit`, which keeps a kernel small. In return, each thread has only one run in
+/// function contains only one call of `visit`, which keeps the kernel small, but limits each thread to one run in
 /// flight.
 #[inline(always)]
 pub fn for_each_run<T, const N: usize>(ptr: *const T, len: usize, mut visit: impl FnMut(usize, usize)) {
@@ -344,8 +344,8 @@ pub fn for_each_run<T, const N: usize>(ptr: *const T, len: usize, mut visit: imp
     }
 }
 
-/// Stores the first `count` values of `values` to `ptr`, starting at element `first`. It uses one access if `count` is
-/// `N` and the address is aligned.
+/// Stores the first `count` values of `values` to `ptr`, starting at element `first`. Uses one access if `count` is `N`
+/// and the address is aligned.
 ///
 /// # Safety
 ///

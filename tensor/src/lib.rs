@@ -10,7 +10,7 @@
 //! | [`matmul_scaled()`] | block-scaled FP8 GEMM |
 //! | [`matmul_4bit()`] | weight-only int4 GEMM (W4A16) |
 //! | [`attention()`], [`attention_with_lse()`] | `softmax(scale * q * k^T) * v`; the latter also stores the log-sum-exp |
-//! | [`attention_decode()`] | attention of one query per sequence over a contiguous or paged cache |
+//! | [`attention_decode()`] | attention for decoding: one query per sequence, with a contiguous or paged KV cache |
 //! | [`attention_backward()`] | gradients of attention |
 //!
 //! [`matmul_with()`] accepts a [`Schedule`]. [`GemmElement`] lists the types. The kernels support compute capability

@@ -257,7 +257,7 @@ floats! {
 ///
 /// # Safety
 ///
-/// The safety conditions of [`Raw`] apply.
+/// The caller must uphold the safety contract of [`Raw`].
 #[inline(always)]
 unsafe fn update<T: Raw, S: Scope>(p: *mut T, order: Ordering, f: impl Fn(T) -> T) -> T {
     // SAFETY: guaranteed by the caller.

@@ -31,7 +31,8 @@ const UNKNOWN: LaunchError = LaunchError::numbered(999);
 
 /// # Safety
 ///
-/// The conditions of [`super::launch`] apply, and the arguments must take at most [`super::MAX_PARAMETER_BYTES`].
+/// The caller must uphold the safety contract of [`super::launch`], and the arguments must take at most
+/// [`super::MAX_PARAMETER_BYTES`].
 #[inline(always)]
 pub unsafe fn enqueue<K: Kernel, A: Arguments<K::Params>>(
     grid: Dim,

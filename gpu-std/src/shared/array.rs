@@ -49,7 +49,7 @@ pub struct Shared<'a, A: ?Sized> {
     array: *mut A,
     /// ID of the hardware barrier that only this array uses.
     barrier: u32,
-    /// True if the block has written the array. Until the block has written the array, no thread may read it.
+    /// True if the block has written the array. Until then, no thread may read it.
     is_written: bool,
     /// True if a panic interrupted an operation and the thread caught the panic.
     #[cfg(not(target_arch = "nvptx64"))]

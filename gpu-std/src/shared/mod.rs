@@ -17,7 +17,7 @@
 //!
 //! # Why `Shared` and `DoubleBuffer` are sound
 //!
-//! Whatever the control flow of each thread, no thread writes an element while another thread may read or write it.
+//! Regardless of each thread's control flow, no thread writes an element while another thread may read or write it.
 //!
 //! 1. *One value per thread and array.* The kernel entry that `#[kernel]` generates reserves the memory and passes one
 //!    value that represents the memory to the function. The memory is a static that no other code can name. Arrays with
@@ -83,7 +83,7 @@ pub struct SharedStatic<T> {
 unsafe impl<T> Sync for SharedStatic<T> {}
 
 impl<T> SharedStatic<T> {
-    /// Creates a static, which the macros place in shared memory. Anywhere else, it is ordinary memory.
+    /// Creates the value of a static that a macro places in shared memory. Any other static is in ordinary memory.
     #[doc(hidden)]
     pub const fn new() -> Self {
         Self { value: UnsafeCell::new(MaybeUninit::uninit()) }
@@ -189,7 +189,7 @@ pub fn dynamic<T>() -> *mut T {
     gpu_or_host!(__warpsmith_dynamic_shared.0.get().cast(), emulated::dynamic_memory().cast())
 }
 
-/// Returns a pointer like [`dynamic`], but aligned to 1024 bytes, as permuted tiles of [`tensor`](crate::tensor)
+/// Returns a pointer like [`dynamic`], but aligned to 1024 bytes, as swizzled tiles of [`tensor`](crate::tensor)
 /// require.
 #[inline(always)]
 pub fn dynamic_aligned<T>() -> *mut T {

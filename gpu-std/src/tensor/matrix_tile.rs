@@ -131,7 +131,7 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::load_a`] apply.
+    /// The caller must uphold the safety contract of [`Self::load_a`].
     #[inline(always)]
     #[must_use]
     pub unsafe fn load_a_transposed(self, row: u32, chunk: u32) -> [u32; 4] {
@@ -144,7 +144,7 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::load_a`] apply.
+    /// The caller must uphold the safety contract of [`Self::load_a`].
     #[inline(always)]
     #[must_use]
     pub unsafe fn load_b(self, row: u32, chunk: u32) -> [[u32; 2]; 2] {
@@ -158,7 +158,7 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::load_a`] apply.
+    /// The caller must uphold the safety contract of [`Self::load_a`].
     #[inline(always)]
     #[must_use]
     pub unsafe fn load_b_transposed(self, row: u32, chunk: u32) -> [[u32; 2]; 2] {
@@ -167,13 +167,14 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
         [[a, b], [c, d]]
     }
 
-    /// Loads four matrices of 8 x 8 elements (`ldmatrix`), one per register. Register `i` belongs to the matrix that
-    /// starts `i % 2` times the first offset and `i / 2` times the second offset (rows and chunks) from `row` and
-    /// `chunk`. A lane receives elements `2 * (lane % 4)` and the next of row `lane / 4`, or column if `TRANSPOSED`.
+    /// Loads four matrices of 8 x 8 elements (`ldmatrix`), one per register. Offsets consist of rows and chunks. Matrix
+    /// `i` starts at `row` and `chunk`, plus `i % 2` times the first offset and `i / 2` times the second. A lane
+    /// receives elements `2 * (lane % 4)` and `2 * (lane % 4) + 1` of row `lane / 4`, or of column `lane / 4` if
+    /// `TRANSPOSED`.
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::load_a`] apply.
+    /// The caller must uphold the safety contract of [`Self::load_a`].
     #[inline(always)]
     unsafe fn matrices<const TRANSPOSED: bool>(
         self,

@@ -103,7 +103,7 @@ elements!(bf16 => bf16, f16 => f16, f32 => f32, F8E4M3 => bf16, i8 => i32);
 ///
 /// # Safety
 ///
-/// The requirements of [`product`] apply; `bias` must have n elements.
+/// The caller must uphold the safety contract of [`product`]; `bias` must have n elements.
 #[kernel(
     types(T = bf16, f16; A = KMajor, MnMajor; B = KMajor, MnMajor),
     consts(CLUSTER = 1, 2),
@@ -132,7 +132,7 @@ pub unsafe fn matmul<T, A: Major, B: Major, const CLUSTER: u32>(
 ///
 /// # Safety
 ///
-/// The requirements of [`matmul()`] apply.
+/// The caller must uphold the safety contract of [`matmul()`].
 #[kernel(
     types(T = f32, F8E4M3),
     consts(CLUSTER = 1, 2),
@@ -161,7 +161,7 @@ pub unsafe fn matmul_tn<T: GemmOperand<Sum = f32>, const CLUSTER: u32>(
 ///
 /// # Safety
 ///
-/// The requirements of [`product`] apply.
+/// The caller must uphold the safety contract of [`product`].
 #[kernel(
     types(T = i8),
     consts(CLUSTER = 1, 2),

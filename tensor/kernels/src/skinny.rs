@@ -1,7 +1,7 @@
 //! Skinny GEMM, `C = A * B` with M ≤ 16, as in token-by-token decoding. The kernel is bound by the memory traffic of B.
 //! Each column of B is contiguous in memory, stored as 16-bit elements or as packed int4 weights.
 //!
-//! Each lane prefetches its own 16-byte pieces of columns of B to shared memory with `cp.async`, several K-steps ahead
+//! Each lane prefetches its own 16-byte chunks of columns of B to shared memory with `cp.async`, several K-steps ahead
 //! (multistage), and multiplies them with `mma.m16n8k16`. The operands are swapped, so B is the operand with 16 rows
 //! and A the operand with 8 columns. Each warp of a block accumulates an interleaved part of K, and the warps' partial
 //! sums are added in warp order. Elements of A are loaded to registers one step ahead.
@@ -122,9 +122,9 @@ pub unsafe fn matmul_skinny<T: WarpOperand, const GROUPS: usize, const TILES: us
 ///
 /// # Safety
 ///
-/// The requirements of [`matmul_skinny()`] apply; k must be a multiple of [`GROUP_K`]. `codes` must have n * k / 2
-/// bytes and start on a 16-byte boundary. `scales` and `zeros` must have n * k / [`GROUP_K`] elements, in column-major
-/// order.
+/// The caller must uphold the safety contract of [`matmul_skinny()`]; k must be a multiple of [`GROUP_K`]. `codes` must
+/// have n * k / 2 bytes and start on a 16-byte boundary. `scales` and `zeros` must have n * k / [`GROUP_K`] elements,
+/// in column-major order.
 #[kernel(
     types(T = bf16, f16),
     consts(GROUPS = 1, 2; TILES = 1, 2),
@@ -169,7 +169,7 @@ impl Place {
 
 /// # Safety
 ///
-/// The requirements of [`matmul_skinny()`] and [`matmul_skinny_w4a16()`].
+/// The caller must uphold the safety contracts of [`matmul_skinny()`] and [`matmul_skinny_w4a16()`].
 #[inline(always)]
 unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILES: usize>(
     a: &[T],
@@ -323,7 +323,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
                     + (2 * quarter) as usize
                     + i % 2;
                 let column = TILE_N as usize * tile + row as usize + 8 * (i / 2);
-                // SAFETY: each sum of a warp has a slot of its own.
+                // SAFETY: each sum of a warp has its own slot.
                 unsafe { stage.add(of_row * ROW + column).write(sums[group][tile][i]) };
                 i += 1;
             }

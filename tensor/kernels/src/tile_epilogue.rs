@@ -73,7 +73,7 @@ pub(crate) unsafe fn store_own<C, const ROWS: usize, const COLUMNS: usize>(
 ///
 /// # Safety
 ///
-/// The requirements of [`store_own`] apply.
+/// The caller must uphold the safety contract of [`store_own`].
 #[inline(always)]
 pub(crate) unsafe fn stage<C, const ROWS: usize, const COLUMNS: usize>(
     tiles: SharedTiles<C, ROWS, SUM_TILES>,
@@ -139,9 +139,9 @@ fn place<const ROWS: usize>(thread: u32, four: u32) -> (u32, u32, u32) {
 ///
 /// # Safety
 ///
-/// The requirements of [`store_own`] apply, except that other blocks store the other columns. The blocks with the ranks
-/// `which`, `which + shared_by` and so on must have written their sums to `left`, which must not overlap `staged`. None
-/// of these blocks may exit, or write there, before all have arrived.
+/// The caller must uphold the safety contract of [`store_own`], except that other blocks store the other columns. The
+/// blocks with the ranks `which`, `which + shared_by` and so on must have written their sums to `left`, which must not
+/// overlap `staged`. None of these blocks may exit, or write there, before all have arrived.
 #[inline(always)]
 pub(crate) unsafe fn add<
     C,
@@ -222,7 +222,7 @@ pub(crate) unsafe fn add<
 ///
 /// # Safety
 ///
-/// The requirements of [`store_own`] apply.
+/// The caller must uphold the safety contract of [`store_own`].
 #[inline(always)]
 unsafe fn put<C: Output<f32>, const ROWS: usize>(
     tiles: SharedTiles<C, ROWS, SUM_TILES>,

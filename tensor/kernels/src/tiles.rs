@@ -47,7 +47,7 @@ impl Tiles {
     }
 }
 
-/// Returns `a / b` and `a % b`. Instead of being checked, a `b` of 0 is replaced by 1, because a panic would compile to
+/// Returns `a / b` and `a % b`. A `b` of 0 is replaced by 1, because a check could panic, and a panic would compile to
 /// a call.
 #[inline(always)]
 pub(crate) fn divide(a: u32, b: u32) -> (u32, u32) {

@@ -161,7 +161,7 @@ where
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::begin`] apply.
+    /// The caller must uphold the safety contract of [`Self::begin`].
     #[inline(always)]
     pub unsafe fn begin_with<T: Half, const K: usize>(
         self,
@@ -276,7 +276,7 @@ where
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::mma`] apply.
+    /// The caller must uphold the safety contract of [`Self::mma`].
     #[inline(always)]
     #[track_caller]
     pub unsafe fn mma_of<AMajor: Major, BMajor: Major, A, B>(

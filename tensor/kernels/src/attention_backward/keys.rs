@@ -23,7 +23,8 @@ use crate::tiles::divide;
 ///
 /// # Safety
 ///
-/// The requirements of [`attention_backward_keys()`](super::attention_backward_keys()); `ROWS` must be `2 * D`.
+/// The caller must uphold the safety contract of [`attention_backward_keys()`](super::attention_backward_keys()), and
+/// `ROWS` must be `2 * D`.
 #[inline(always)]
 pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
     maps: Maps<'_, T>,

@@ -36,14 +36,18 @@ pub(super) trait Columns<T>: Copy {
     /// slots must be in shared memory, and nothing else may use them until the copy is complete.
     unsafe fn copy(self, column: u32, at: u32, quarter: u32, is_inside: bool, to: *mut [u32; 4]);
 
+    /// Loads the additional data of a column for the step that starts at `at`.
+    ///
     /// # Safety
     ///
-    /// The column is in B.
+    /// The column must be inside B.
     unsafe fn beside(self, column: u32, at: u32) -> Self::Beside;
 
+    /// Loads the data that [`Self::copy`] copied to `from`.
+    ///
     /// # Safety
     ///
-    /// [`Self::copy`] to `from` is complete.
+    /// The copy must be complete.
     unsafe fn loaded(from: *const [u32; 4]) -> Self::Loaded;
 
     /// Returns 8 elements as the operands of two instructions.
