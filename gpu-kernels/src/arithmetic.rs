@@ -111,8 +111,8 @@ pub trait Arithmetic: Scalar {
     fn binary(operation: Binary, x: Self, y: Self) -> Self;
 }
 
-/// Returns the number of elements per access. It is at most eight, because the code for all operations and input forms
-/// is repeated for each lane.
+/// Returns the number of elements per access: at most eight, because the code for all operations and input forms is
+/// repeated for each lane.
 const fn few_lanes<T>(vector: usize) -> usize {
     if lanes::<T>(vector) > 8 { 8 } else { lanes::<T>(vector) }
 }

@@ -7,7 +7,7 @@
 //! | segments | a thread group per segment | |
 //!
 //! Blocks that share a result store their partial results in the workspace. The last of these blocks to arrive combines
-//! them in order. `workspace` must be aligned to 16 bytes. It contains [`COUNTERS`] 32-bit counters, which are zero
+//! them in order. `workspace` must be aligned to 16 bytes. It consists of [`COUNTERS`] 32-bit counters, which are zero
 //! before and after every launch, and [16 bytes per partial result](workspace_bytes).
 
 use gpu_std::atomic::{Atomic, Ordering, scope::Device};
@@ -147,8 +147,8 @@ unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
             each::<{ SLOTS / 2 }>(|i| partials[i] = R::combine(partials[2 * i], partials[2 * i + 1]));
             joined += 1;
         }
-        // Transposing reduction: a lane that holds several rows sends half of them to the lane at `distance`, and
-        // combines the other half with the values from that lane.
+        // Transposing reduction: a lane that holds several rows sends half of them to the lane at `distance`. The lane
+        // combines the other half with the values that it receives.
         let (mut own, mut resident, mut distance) = (0, rows, group.size / 2);
         each::<{ SLOTS.trailing_zeros() as usize }>(|step| {
             let half = SLOTS >> (step + 1);

@@ -145,8 +145,8 @@ fn sign_of_sum(terms: [Term; 3]) -> Ordering {
     Term::normal(a.is_negative, a.exponent, sum).sign_of_sum(c)
 }
 
-/// Returns the smallest `f64` that is in bin `i` or a later bin, for `count` bins from `lower` to `upper`. It is the
-/// first number that is not below the exact edge.
+/// Returns the smallest `f64` in bin `i` or a later bin, for `count` bins from `lower` to `upper`. No smaller number
+/// reaches the exact edge.
 pub fn edge(lower: f64, upper: f64, i: u32, count: u32) -> f64 {
     if i == 0 || i >= count {
         return lower;

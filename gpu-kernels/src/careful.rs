@@ -54,7 +54,7 @@ impl Found {
 const FORWARD: u32 = 4;
 const BACKWARD: u32 = 7;
 
-/// Returns the exponent of the power of two that scales a number to about 1. It is limited to the range of the type.
+/// Returns the exponent of the power of two that scales a number to about 1, clamped to the exponent range of the type.
 #[inline(always)]
 fn power<A>(largest: f64) -> i32 {
     let most = if size_of::<A>() == 4 { 126 } else { 1022 };

@@ -57,7 +57,8 @@ unsafe fn copy_shifted<T: Scalar, const N: usize>(src: *const T, dst: *mut T, le
         vectors,
         // SAFETY: the accesses are aligned, and within the source as explained above.
         |i| unsafe { (load(aligned.add(4 * i)), load(aligned.add(4 * i + 4))) },
-        // SAFETY: vector i covers elements head + i * N .. + N, which are all below `tail`, and `Split` aligns it.
+        // SAFETY: vector i covers the `N` elements from `head + i * N` on, which are all below `tail`, and `Split`
+        // aligns it.
         |i, (low, high)| unsafe { store(dst.add(head).cast::<u32>().add(4 * i), realign(low, high, shift)) },
     );
 }

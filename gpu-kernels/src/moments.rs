@@ -1,5 +1,5 @@
-//! Moments of sets of numbers, which can be combined without loss of precision: the count, the mean, a correction for
-//! the rounding of the mean, and the sum of squared differences from the mean.
+//! Moments of sets of numbers, which can be combined without loss of precision. The moments are the count, the mean, a
+//! correction for the rounding of the mean, and the sum of squared differences from the mean.
 //!
 //! The method follows Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample
 //! variances", 1979. The mean of equal numbers is exactly that number, and the differences from it are 0.

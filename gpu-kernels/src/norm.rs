@@ -342,7 +342,7 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
     }
 }
 
-/// Backward pass of [`norm()`], which computes the gradient `dx` of its input from the gradient `dy` of its output.
+/// Computes the backward pass of [`norm()`]: the gradient `dx` of the input, from the gradient `dy` of the output.
 /// `statistics` receives the statistics of each row.
 ///
 /// # Safety

@@ -22,8 +22,8 @@ pub const BACKWARD_FEW: usize = 1;
 /// Counterpart of [`MANY`] for instances that hold two rows.
 pub const BACKWARD_MANY: usize = 4;
 
-/// Returns how many of a row's 16-byte vectors each thread holds. The number is `items`, or half as many in two cases:
-/// for f64, whose functions need more registers, and for 16-bit elements of two rows, which are held in f32.
+/// Returns how many of a row's 16-byte vectors each thread holds: `items`, or half as many in two cases. `f64`
+/// functions need more registers, and 16-bit elements of two rows are held in `f32`.
 pub const fn resident_vectors<T>(items: usize) -> usize {
     let is_whole = size_of::<T>() == 4 || is_packed::<T>() && (items == FEW || items == MANY);
     if is_whole || items == 1 { items } else { items / 2 }
@@ -144,8 +144,8 @@ pub(crate) const fn streamed_vectors(held: usize) -> usize {
 }
 
 /// `with_resident!((ITEMS, FEW, in_vectors), T, V, N, part, streams => body)` requires a `part: Part<N>` from
-/// [`Part::new`], and expands to `body`, with constants for the number of vectors that a thread loads at once, the
-/// number of their elements, and whether a row can have more than one chunk.
+/// [`Part::new`], and expands to `body` with three constants. The constants are the number of vectors that a thread
+/// loads at once, the number of elements per vector, and whether a row can have more than one chunk.
 macro_rules! with_resident {
     (
         ($items:expr, $few:expr, $in_vectors:expr, $new:expr), $t:ty: $v:ident, $n:ident, $part:ident,

@@ -233,8 +233,8 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
     }
 }
 
-/// Backward pass of [`softmax()`], which computes the gradient `dx` of its input from its output `y` and the gradient
-/// `dy` of that output.
+/// Computes the backward pass of [`softmax()`]: the gradient `dx` of the input, from the output `y` and the gradient
+/// `dy` of the output.
 ///
 /// # Safety
 ///

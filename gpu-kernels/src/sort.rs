@@ -8,7 +8,7 @@
 //! digit.
 //!
 //! Keys are unsigned integers, sorted in the order that [`KeyTransform`] defines. The output contains the original
-//! keys, not the transformed ones. There can be at most 2³² − 1 keys.
+//! keys. There can be at most 2³² − 1 keys.
 
 use core::cell::Cell;
 

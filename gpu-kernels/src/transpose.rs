@@ -5,9 +5,9 @@
 //! one access. An XOR swizzle distributes the accesses over the banks, so that neither reads nor writes have bank
 //! conflicts.
 //!
-//! If a tile is at an edge or its rows are not aligned to 16 bytes, it is moved element by element, and adjacent
-//! threads access adjacent elements. The output rows of such a tile start on 32-byte sector boundaries, because two
-//! blocks would otherwise have to write each partial sector, which takes twice as long. Therefore, each tile reads a
+//! If a tile is at an edge or its rows are not aligned to 16 bytes, it is moved element by element, with adjacent
+//! threads accessing adjacent elements. The output rows of such a tile start on 32-byte sector boundaries. Otherwise,
+//! two blocks would write parts of the same sector, which takes twice as long. For this alignment, each tile reads a
 //! few more rows than its own.
 
 use core::mem::MaybeUninit;
@@ -34,7 +34,7 @@ pub const fn side(size: usize) -> usize {
     chunks(size) * (16 / size)
 }
 
-/// Returns the number of elements per sector, which is the maximum shift of the rows of an unaligned tile.
+/// Returns the number of elements per sector. The rows of an unaligned tile are shifted by at most one sector.
 const fn sector(size: usize) -> usize {
     32 / size
 }
@@ -140,8 +140,8 @@ pub unsafe fn transpose<T: KernelType>(shape: Matrices, from: *const T, to: *mut
     }
 }
 
-/// Returns the swizzled index, in a transposed tile, of element `row` of column `column`. Accesses of `N` elements of
-/// one column are consecutive. These accesses start at a different position for each group of `N` columns.
+/// Returns the swizzled index, in a transposed tile, of element `row` of column `column`. The `N`-element accesses of
+/// one column are consecutive, and start at a different position for each group of `N` columns.
 #[inline(always)]
 fn place<const N: usize>(size: usize, column: usize, row: usize) -> usize {
     let chunk = (row / N) ^ ((column / N) % 8);

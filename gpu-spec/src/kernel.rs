@@ -73,8 +73,8 @@ pub struct KernelInfo {
 
 /// One kernel instance that the program launches, on a GPU or on the emulated device.
 ///
-/// [`KernelInfo`] is a separate type because a program lists the [`KernelInfo`] of all kernels in its crates, but links
-/// code for the emulated device only for kernels that it launches.
+/// A program lists the [`KernelInfo`] of all kernels in its crates, but contains code for the emulated device only for
+/// the kernels that it launches. Therefore, the two types are separate.
 #[derive(Debug)]
 pub struct KernelSpec {
     /// Data of the instance. Through `Deref`, its fields are also fields of this type.

@@ -20,7 +20,7 @@ pub const MESSAGE_BYTES: usize = 512;
 /// Maximum size of a file name in bytes. If a name is longer, only its end is kept.
 pub const FILE_BYTES: usize = 256;
 
-/// The data of one panic, which the GPU writes.
+/// The data of one panic, written by the GPU.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Mailbox {

@@ -1,9 +1,9 @@
 //! Thread block clusters: groups of up to 16 blocks that run at the same time in one GPC and can access each other's
 //! shared memory.
 //!
-//! A launch divides its grid into clusters. In a launch without clusters, and below compute capability 9.0, which does
-//! not support clusters, each block is a cluster of one block, and all functions of this module still work. A kernel
-//! that needs clusters of several blocks must declare `arch = 90`.
+//! A launch divides its grid into clusters. In a launch without clusters, each block is a cluster of one block, and all
+//! functions of this module still work. This also applies below compute capability 9.0, which does not support
+//! clusters. A kernel that needs clusters of several blocks must declare `arch = 90`.
 //!
 //! For distributed shared memory, [`map_shared`] returns the address at which the block can access another block's
 //! shared memory. A block must not access another block's shared memory before that block has started or after it has

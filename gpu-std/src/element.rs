@@ -9,8 +9,8 @@
 //! | [`KernelType`] | a fixed layout, and every bit pattern is valid | a parameter passed by value, an element of a buffer, or a value that threads exchange |
 //!
 //! A kernel reads arbitrary bytes that the host or another kernel left in a buffer, so every bit pattern must be a
-//! valid element. This requirement excludes `bool` and enums. These types can be passed by value, and stored in buffers
-//! as [`Checked`](crate::Checked).
+//! valid element. This requirement excludes `bool` and enums, which can be passed by value, and stored in buffers as
+//! [`Checked`](crate::Checked).
 //!
 //! Derive the traits for your own types:
 //!
@@ -90,8 +90,8 @@ pub unsafe trait KernelValue: Copy + Send + Sync + 'static {
     const SIGNATURE: u32 = 0;
 }
 
-/// A type that a kernel can take by value, that can be an element of a slice or of a
-/// [`DisjointMut`](crate::DisjointMut) view, and whose values the threads of a warp or block can exchange.
+/// A type that a kernel can take by value, and that can be an element of a slice or of a
+/// [`DisjointMut`](crate::DisjointMut) view. The threads of a warp or block can exchange values of the type.
 ///
 /// Implemented for numbers, `f16`, `bf16`, arrays and [`Checked`](crate::Checked). With the feature `glam`, the trait
 /// is also implemented for glam's types. A struct can derive the trait if it is `#[repr(C)]` or `#[repr(transparent)]`,

@@ -139,8 +139,8 @@ pub unsafe fn map<const ITEMS: usize, const VECTOR: usize, S: Sources, U: Copy>(
             split.edges(len, |i| unsafe { out.add(i).write(f(sources.element(i))) });
             for_each::<S::Vector<N>, ITEMS>(
                 split.vectors,
-                // SAFETY: vector i covers elements head + i * N .. + N, which are all below `tail`, and `aligned` has
-                // checked its alignment.
+                // SAFETY: vector i covers the `N` elements from `head + i * N` on, which are all below `tail`, and
+                // `aligned` has checked its alignment.
                 |i| unsafe { sources.vector(split.head + i * N) },
                 |i, value| {
                     let values = lanewise::<U, N>(|lane| f(S::lane(&value, lane)));

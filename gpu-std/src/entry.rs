@@ -186,7 +186,7 @@ pub unsafe fn slice<'a, T>(data: *const T, len: usize) -> &'a [T] {
     unsafe { core::slice::from_raw_parts(data, len) }
 }
 
-/// Returns the view for a planes parameter.
+/// Returns the view for a [`SlicePlanes`] parameter.
 ///
 /// # Safety
 ///

@@ -33,7 +33,7 @@ pub unsafe trait Elementwise: 'static {
 /// # Safety
 ///
 /// All variants must be kernels with the parameters `(Slice<Item>, PointerMut<u64>, PointerMut<Output>)`, with the
-/// operator's types. Their safety conditions must be those of
+/// operator's types. They must have the same safety conditions as
 /// [`reduction::reduce_into`](crate::reduction::reduce_into).
 pub unsafe trait Reduce: 'static {
     /// The reduction's types and operation.
@@ -48,7 +48,7 @@ pub unsafe trait Reduce: 'static {
 /// # Safety
 ///
 /// All variants must be kernels with the parameters `(Value<bool>, Value<Value>, Slice<Item>, PointerMut<u64>,
-/// Value<usize>, SliceMut<Output>)`, with the operator's types. Their safety conditions must be those of
+/// Value<usize>, SliceMut<Output>)`, with the operator's types. They must have the same safety conditions as
 /// [`scan::scan_slice`](crate::scan::scan_slice).
 pub unsafe trait Scan: 'static {
     /// The scan's types and operation.

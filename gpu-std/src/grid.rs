@@ -41,7 +41,7 @@ pub fn blocks() -> usize {
     thread::grid_dim_x() as usize * thread::grid_dim_y() as usize * thread::grid_dim_z() as usize
 }
 
-/// Returns the thread's linear index in the launch, which is less than [`threads`].
+/// Returns the thread's linear index in the launch, from 0 to [`threads`] − 1.
 #[inline(always)]
 pub fn rank() -> usize {
     crate::block::linear_index() * crate::block::threads() as usize + thread::linear_in_block() as usize

@@ -5,8 +5,8 @@ use bytemuck::{Pod, Zeroable};
 use crate::element::{KernelType, KernelValue};
 use crate::scalar::Scalar;
 
-/// A key and its element's index, for argmin and argmax. It can be reduced within threads, warps, tiles and blocks
-/// ([`block::reduce`](crate::block::reduce)), and the host can reduce the blocks' results.
+/// The key and the index of an element, for argmin and argmax. Kernels can reduce such pairs within threads, warps,
+/// tiles and blocks ([`block::reduce`](crate::block::reduce)), and the host can reduce the blocks' results.
 ///
 /// [`max`](Self::max) and [`min`](Self::min) are associative and commutative operators for such reductions. Of equal
 /// keys, the lower index wins. A NaN key wins both the maximum and the minimum, as in `ops::argmax` and `ops::argmin`.

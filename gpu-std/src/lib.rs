@@ -294,10 +294,11 @@ pub use shape::Shape;
 ///   remain in each kernel, and where. The option has no effect on the emulated device.
 /// - `same_len(x, y)`: a launch is an error if the named slices or views differ in length. The error states their names
 ///   and lengths. The host checks the lengths before the launch, including for prepared launches and graphs. 2-D and
-///   3-D views must agree in all sides, and a view and a slice must agree in the number of elements. For a planes view,
-///   the length of one plane counts. `launch` represents the number of threads that `Launch::auto`, `Launch::linear` or
-///   `Launch::cover` specifies. With `same_len(x, y, launch)`, the check also ensures that no element is left out.
-///   Separate independent groups with `;`: `same_len(x, y; a, b)`. Launches from kernels ([`dynamic`]) are not checked.
+///   3-D views must agree in all sides, and a view and a slice must agree in the number of elements. For a
+///   `SlicePlanes`, the length of one plane counts. `launch` represents the number of threads that `Launch::auto`,
+///   `Launch::linear` or `Launch::cover` specifies. With `same_len(x, y, launch)`, the check also ensures that no
+///   element is left out. Separate independent groups with `;`: `same_len(x, y; a, b)`. Launches from kernels
+///   ([`dynamic`]) are not checked.
 /// - `bytes = x.bytes() + 2 * y.bytes()`: the number of bytes that a launch reads and writes in device memory. Count a
 ///   byte once for each time it must be transferred. Traces and their tables then show the kernel's bandwidth and its
 ///   fraction of the device's peak. The host computes this integer expression from the launch arguments while a
@@ -492,7 +493,7 @@ pub use gpu_macros::scan;
 /// | conversion | argument |
 /// | --- | --- |
 /// | `%d` `%i` | any integer or `bool`, as a signed number |
-/// | `%u` `%x` `%X` `%o` | any integer or `bool`, as an unsigned number of its size |
+/// | `%u` `%x` `%X` `%o` | any integer or `bool`, as an unsigned number of the same size |
 /// | `%f` `%e` `%g` `%a` | `f32`, `f64`, `f16`, `bf16` |
 /// | `%c` | a `char` or `u8` |
 /// | `%s` | a `&CStr`, such as `c"text"` |

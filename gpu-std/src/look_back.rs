@@ -12,7 +12,7 @@
 //!
 //! - each *tile* publishes its total;
 //! - the last tile of each *group* of 32 adds up the 32 totals and publishes the group's total;
-//! - the last tile of each *section* of 32 groups adds up the groups' totals. That tile adds the sum to the section's
+//! - the last tile of each *section* of 32 groups adds up the groups' totals. This tile adds the sum to the section's
 //!   own prefix, and publishes the result as the prefix of the next section.
 //!
 //! The prefix of a tile is: section prefix + (preceding groups of the section + preceding tiles of the group). Each sum
@@ -24,9 +24,9 @@
 //!
 //! The workspace is a slice of [`workspace_len`] atomics that must be zeroed before its first use. It need not be
 //! cleared between launches, because each launch publishes its values with a new tag. Launches on one stream can share
-//! a workspace, regardless of what they scan. This includes a graph that is launched many times. Launches that may
-//! overlap must not share a workspace. Always pass the whole workspace, because the tags wrap after 2³¹ launches, and
-//! the kernel then clears only the slice that it received.
+//! a workspace, regardless of what they scan. Repeated launches of a graph can also use the same workspace. Launches
+//! that may overlap must not share a workspace. Always pass the whole workspace, because the tags wrap after 2³¹
+//! launches, and the kernel then clears only the slice that it received.
 //!
 //! ```
 //! use gpu_std::atomic::Atomic;
@@ -191,8 +191,8 @@ impl<'a> TileQueue<'a> {
     }
 }
 
-/// Panics on the emulated device if a precondition does not hold. (On a GPU, the panic and its text would be larger
-/// than the rest of the code, so the check is omitted.)
+/// Panics on the emulated device if a precondition does not hold. (On a GPU, the code of the panic would be larger than
+/// all other code, so the check is omitted.)
 #[inline(always)]
 #[track_caller]
 pub(crate) fn check(holds: bool, otherwise: &'static str) {

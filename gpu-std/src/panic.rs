@@ -90,7 +90,7 @@ impl Message {
         }
     }
 
-    /// Appends text.
+    /// Appends `len` bytes.
     #[inline(always)]
     fn text(&mut self, text: *const u8, len: usize) {
         if self.mailbox.is_null() {
@@ -98,7 +98,7 @@ impl Message {
         }
         let mut i = 0;
         while i < len {
-            // SAFETY: the text has `len` bytes, as the caller guarantees.
+            // SAFETY: the caller guarantees that `text` has `len` bytes.
             self.byte(unsafe { text.add(i).read() });
             i += 1;
         }

@@ -167,7 +167,8 @@ fn thread_share<R: Reduction, const ITEMS: usize, const N: usize>(input: &[R::It
     let mut lanes = [R::identity(); N];
     for_each::<[R::Item; N], ITEMS>(
         split.vectors,
-        // SAFETY: vector i covers elements head + i * N .. + N, which are all below `tail`, and `Split` aligns it.
+        // SAFETY: vector i covers the `N` elements from `head + i * N` on, which are all below `tail`, and `Split`
+        // aligns it.
         |i| unsafe { load(ptr.add(split.head + i * N)) },
         |i, vector| R::fold_vector(&mut lanes, vector, (split.head + i * N) as u64),
     );
@@ -222,7 +223,7 @@ fn warp_combine<R: Reduction>(mut value: R::Partial, lane: u32, lanes: u32) -> R
     value
 }
 
-/// Returns the number of bytes per warp slot, which is at least 16.
+/// Returns the size of a warp's slot in bytes, at least 16.
 const fn slot_bytes<P>() -> usize {
     let bytes = size_of::<P>().next_power_of_two();
     if bytes < size_of::<u128>() { size_of::<u128>() } else { bytes }

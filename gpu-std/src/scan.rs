@@ -61,7 +61,7 @@ pub unsafe trait Arrays<O: Operation, const N: usize> {
         self.len() == 0
     }
 
-    /// Returns the number of elements between the last aligned address and the first element, which is less than `N`.
+    /// Returns the number of elements between the last aligned address and the first element, from 0 to `N` − 1.
     fn head(&self) -> usize;
 
     /// Loads elements `i..i + N`.
@@ -220,7 +220,7 @@ unsafe impl<O: Operation, const N: usize> Arrays<O, N> for Slices<O> {
 }
 
 /// Scans `x` to `out`, up to the length of the shorter array. The results equal those of [`scan()`]. Exclusive results
-/// include `initial`. `workspace` contains a pointer to the workspace and the number of its words.
+/// include `initial`. `workspace` is a pointer to the workspace and its length in words.
 ///
 /// All threads of all blocks must call the function once per launch. The block size must be a multiple of 32 threads.
 ///

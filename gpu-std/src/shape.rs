@@ -93,7 +93,7 @@ pub unsafe fn read_optional_shape<T>(
     }
 }
 
-/// Reads the length of a slice or view, like [`read_shape`]. For a planes view, this is the length of one plane.
+/// Reads the length of a slice or view, like [`read_shape`]. For a `SlicePlanes`, this is the length of one plane.
 /// Returns `None` if the parameter is absent.
 ///
 /// # Safety
@@ -120,7 +120,7 @@ pub unsafe fn length<T>(
     Ok(Some(length))
 }
 
-/// Converts the extent that a launch requested to a length for the `same_len` check.
+/// Converts the requested extent of a launch to a length for the `same_len` check.
 pub fn launch_length(extent: Option<[u64; 3]>) -> Option<Length> {
     extent.map(|sides| Length { name: None, sides })
 }

@@ -197,7 +197,7 @@ impl<'a, T> Slice2<'a, T> {
         })
     }
 
-    /// Returns a pointer to the first element. It is valid for `(rows - 1) * row_stride + columns` elements.
+    /// Returns a pointer to the first element. The pointer is valid for `(rows - 1) * row_stride + columns` elements.
     #[inline(always)]
     pub fn as_ptr(self) -> *const T {
         self.data

@@ -2,8 +2,8 @@
 //!
 //! A thread's lane is its [`linear_in_block`](crate::thread::linear_in_block) modulo 32.
 //!
-//! Every function of this module except [`lane_id`], [`active_mask`] and [`elect`] takes a mask of lanes. All lanes in
-//! the mask must call the function with the same mask. They wait for each other. The caller must be in the mask. If
+//! Every function of this module except [`lane_id`], [`active_mask`] and [`elect`] takes a mask of lanes, which must
+//! include the caller. All lanes in the mask must call the function with the same mask, and wait for each other. If
 //! lanes pass different masks or never arrive, the emulated device reports a fault. In these cases, a GPU hangs or
 //! returns unspecified values.
 //!
@@ -66,8 +66,8 @@ pub fn active_mask() -> u32 {
     gpu_or_host!(nvvm::activemask(), collective::active_mask())
 }
 
-/// Returns true if the caller is the lowest lane in `mask`. It is therefore true in exactly one lane of the mask. The
-/// function does not wait.
+/// Returns true if the caller is the lowest lane in `mask`, and therefore in exactly one lane of the mask. The function
+/// does not wait.
 #[inline(always)]
 pub fn elect(mask: u32) -> bool {
     lane_id() == mask.trailing_zeros()

@@ -1,9 +1,10 @@
 //! The items that `#[kernel]` emits in addition to the function.
 //!
-//! - For the GPU, `#[kernel]` emits one `extern "ptx-kernel"` entry per instance, a record of the entry's parameters as
-//!   the device compiler lays them out, and a record of its launch limits. The name of the entry's section encodes its
-//!   requirements: `.warpsmith,0,0,MIN_ARCH`, followed by `,STACK` if a stack size is requested. `MIN_ARCH` is `90a`
-//!   for a kernel that runs only on that architecture. The builder reads these records and section names.
+//! - For the GPU, `#[kernel]` emits three items per instance: an `extern "ptx-kernel"` entry, a record of the entry's
+//!   parameters as the device compiler lays them out, and a record of the launch limits. The name of the entry's
+//!   section encodes its requirements: `.warpsmith,0,0,MIN_ARCH`, followed by `,STACK` if a stack size is requested.
+//!   `MIN_ARCH` is `90a` for a kernel that runs only on that architecture. The builder reads these records and section
+//!   names.
 //! - For the host, `#[kernel]` emits a type with the kernel's name. The type implements `Kernel`, and `Instance` for
 //!   the arguments of each instance. `#[kernel]` also emits an entry for the emulated device, and registers a
 //!   `KernelSpec`.
@@ -283,8 +284,8 @@ fn static_shared(kernel: &Kernel, instance: &Instance) -> TokenStream {
     quote_spanned!(kernel.function.sig.ident.span()=> ::gpu_std::__private::shared_memory(#arrays))
 }
 
-/// Emits a check that compiles only if the kernel accepts slices and views of any lifetime. A kernel that could require
-/// a longer lifetime than the launch could retain the data.
+/// Emits a check that compiles only if the kernel accepts slices and views of any lifetime. Otherwise, a kernel could
+/// require a lifetime longer than the launch, and retain the data.
 fn any_lifetime(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let params = forms(kernel, instance).into_iter().map(|form| form.ty);
     let safety = (!kernel.is_safe).then(|| quote!(unsafe));

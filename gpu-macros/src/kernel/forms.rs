@@ -1,8 +1,8 @@
 //! Representation of a kernel's parameters in each instance.
 //!
-//! Parameter types can depend on the generic parameters in any way (`T::Accumulator`, `[T; N]`), so generic arguments
-//! are not substituted as text. Instead, a helper trait declares the parameter types as associated types, and is
-//! implemented once for all arguments.
+//! Parameter types can depend on the generic parameters in any way (`T::Accumulator`, `[T; N]`), so the macro cannot
+//! substitute generic arguments textually. Instead, a helper trait declares the parameter types as associated types,
+//! and is implemented once for all arguments.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote, quote_spanned};

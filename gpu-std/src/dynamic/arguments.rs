@@ -79,7 +79,7 @@ pub unsafe trait Argument<M> {
     /// Maximum size of the argument, in bytes.
     const BYTES: usize;
 
-    /// Returns the bytes of dynamic shared memory that the argument requires in the child.
+    /// Returns the size, in bytes, of the dynamic shared memory that the argument requires in the child.
     #[inline(always)]
     fn shared_bytes(&self) -> u32 {
         0
@@ -218,7 +218,7 @@ pub unsafe trait Arguments<P> {
     /// Maximum size of the arguments, in bytes.
     const BYTES: usize;
 
-    /// Returns the bytes of dynamic shared memory that the arguments require in the child.
+    /// Returns the size, in bytes, of the dynamic shared memory that the arguments require in the child.
     fn shared_bytes(&self) -> u32;
 
     /// Adds all arguments to the parameters.

@@ -25,11 +25,11 @@ use super::own::{clear_own, for_each_own, reference, sync};
 ///
 /// # Performance
 ///
-/// Fix the block's shape with `#[kernel(block(16, 16))]`. The compiler can then unroll the loops over elements. The
-/// compiler also removes the bounds check of an index such as `tile[row + 1][column]`. This requires that `row` and
-/// `column` are the thread's own indices and that the array is large enough. In `fill`, compute coordinates in `u32`,
-/// which takes half as many GPU instructions as `usize`. Merge arrays that are written together into one array with an
-/// additional index to save barriers.
+/// Fix the block's shape with `#[kernel(block(16, 16))]`. The compiler can then unroll the loops over elements. It also
+/// removes the bounds check of an index such as `tile[row + 1][column]` if `row` and `column` are the thread's own
+/// indices and the array is large enough. In `fill`, compute coordinates in `u32`, which takes half as many GPU
+/// instructions as `usize`. Merge arrays that are written together into one array with an additional index to save
+/// barriers.
 ///
 /// ```
 /// use gpu_std::prelude::*;

@@ -32,13 +32,12 @@
 //!    thread of the block that has not returned has arrived. Therefore, the n-th arrival of each thread at the barrier
 //!    of an array coincides with the n-th arrival of all other threads *at the same array*. A thread that waits at
 //!    another array or at `sync_threads` is not counted.
-//! 3. *Phases.* In every thread, all operations on a [`Shared`] arrive in the same pattern: the first operation arrives
-//!    once, at its end, and each later operation arrives at its start and at its end. Before arrival 1, and between
-//!    arrivals 2k and 2k + 1, a thread writes its elements. Between arrivals 2k + 1 and 2k + 2, a thread may hold
-//!    references. These references borrow the value, which the next operation borrows mutably, so they have ended when
-//!    that operation starts. By point 2, all threads are between the same two arrivals at any time. For a
-//!    [`DoubleBuffer`], every operation arrives once, at its end. After arrival n, writes access array n modulo 2, and
-//!    references point to the other array.
+//! 3. *Phases.* In every thread, the first operation on a [`Shared`] arrives once, at its end. Each later operation
+//!    arrives at its start and at its end. Before arrival 1, and between arrivals 2k and 2k + 1, a thread writes its
+//!    elements. Between arrivals 2k + 1 and 2k + 2, a thread may hold references. These references borrow the value,
+//!    which the next operation borrows mutably, so they have ended when that operation starts. By point 2, all threads
+//!    are between the same two arrivals at any time. For a [`DoubleBuffer`], every operation arrives once, at its end.
+//!    After arrival n, writes access array n modulo 2, and references point to the other array.
 //! 4. *One division of the elements.* While threads write, element i is accessed only by thread i modulo the block
 //!    size. This division depends only on the array's innermost elements, not on the operation or the number of
 //!    indices.

@@ -61,7 +61,7 @@ impl<const COUNT: usize> PipelineState<COUNT> {
         Self { index: 0, parity: 0 }
     }
 
-    /// Returns the index of the stage, which is below `COUNT`.
+    /// Returns the index of the stage, from 0 to `COUNT` − 1.
     #[inline(always)]
     pub const fn index(self) -> u32 {
         self.index

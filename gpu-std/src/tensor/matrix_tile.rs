@@ -9,8 +9,8 @@ use crate::KernelType;
 /// A matrix with `ROWS` rows of `COLUMNS` 16-bit elements in shared memory. Copies write 16-byte chunks of its rows,
 /// and warps load operands of [`mma`](super::mma::mma) from it (`ldmatrix`).
 ///
-/// The chunks of each row are permuted (swizzled), so that neither the chunks of a row nor the same chunk of eight
-/// consecutive rows have bank conflicts. A row has 32 columns or a multiple of 64.
+/// The chunks of each row are permuted (swizzled). Accesses to the chunks of a row, or to the same chunk of eight
+/// consecutive rows, have no bank conflicts. A row has 32 columns or a multiple of 64.
 #[derive(Debug)]
 pub struct MatrixTile<T, const ROWS: usize, const COLUMNS: usize> {
     address: SharedAddress,

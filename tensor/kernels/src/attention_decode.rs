@@ -49,12 +49,12 @@ pub const fn threads(dim: usize) -> u32 {
     32 * warps(dim)
 }
 
-/// Returns the bytes of dynamic shared memory per block for heads of `dim` elements.
+/// Returns the dynamic shared memory per block, in bytes, for heads of `dim` elements.
 pub const fn shared_bytes(dim: usize) -> u32 {
     SharedMemory::bytes(2 * 2 * TILE * dim as u32 * STAGES as u32 * warps(dim), 0)
 }
 
-/// Returns the bytes of the workspace for `blocks` blocks with `groups` column groups of heads of `dim` elements.
+/// Returns the workspace size, in bytes, for `blocks` blocks with `groups` column groups of heads of `dim` elements.
 pub const fn workspace_bytes(dim: usize, groups: usize, blocks: usize) -> usize {
     size_of::<u32>() * COUNTERS + size_of::<f32>() * partial_len(dim, groups) * blocks
 }

@@ -50,13 +50,13 @@ pub const fn threads(rows: usize) -> u32 {
 /// three warpgroups, so that the producer warpgroup can release registers to the consumers.
 pub const THREADS_ALONE: u32 = 3 * warpgroup::THREADS;
 
-/// Returns the bytes of dynamic shared memory per block for tiles of `rows` x `columns` and `stages` pipeline stages
+/// Returns the dynamic shared memory per block, in bytes, for tiles of `rows` x `columns` and `stages` pipeline stages
 /// with `parts` tiles per operand each.
 pub const fn shared_bytes(rows: usize, columns: usize, stages: usize, parts: u32) -> u32 {
     SharedMemory::bytes(stages as u32 * parts * ROW_BYTES * (rows + columns) as u32, 2 * stages as u32)
 }
 
-/// Returns how many blocks can be resident per SM, as limited by shared memory. This number limits the registers per
+/// Returns how many blocks can be resident per SM, as limited by shared memory. The number limits the registers per
 /// thread.
 pub const fn resident(rows: usize, columns: usize) -> u32 {
     if rows + columns <= 192 { 2 } else { 1 }

@@ -42,7 +42,7 @@ const MAX_CHUNKS: usize = 4;
 /// Number of columns of `A` per chunk. Each of the four lanes of a quad loads 16 bytes of A.
 const CHUNK_K: u32 = 32;
 
-/// Returns the bytes of dynamic shared memory per block with `tiles` column tiles, for 16-bit elements or packed int4
+/// Returns the dynamic shared memory per block, in bytes, with `tiles` column tiles, for 16-bit elements or packed int4
 /// weights.
 ///
 /// At the end of the kernel, the sums of the warps are stored in the same memory.
@@ -51,8 +51,8 @@ pub const fn shared_bytes(tiles: u32, is_4bit: bool) -> u32 {
     16 * THREADS * 2 * tiles * loads * STAGES as u32
 }
 
-/// Returns the minimum number of resident blocks per SM. It limits the registers per thread, but only for the instances
-/// in which the limit causes no spills.
+/// Returns the minimum number of resident blocks per SM, which limits the registers per thread. The minimum exceeds 1
+/// only for instances that do not spill with this limit.
 const fn resident_4bit(groups: usize, tiles: usize) -> u32 {
     if groups * tiles < 4 { 2 } else { 1 }
 }

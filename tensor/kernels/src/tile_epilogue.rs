@@ -126,8 +126,8 @@ pub(crate) unsafe fn leave<const ROWS: usize, const COLUMNS: usize>(
     }
 }
 
-/// Returns the location in the tiles of the four sums of a thread that start at `4 * four`: the tile, the row in the
-/// tile, and the chunk in the row. Consecutive threads use consecutive chunks.
+/// Returns where the tiles contain a thread's four sums from `4 * four` on: the tile, the row in the tile, and the
+/// chunk in the row. Consecutive threads use consecutive chunks.
 #[inline(always)]
 fn place<const ROWS: usize>(thread: u32, four: u32) -> (u32, u32, u32) {
     (four / 4, four % 4 * (ROWS as u32 / 4) + thread / 8, thread % 8)
@@ -235,8 +235,8 @@ unsafe fn put<C: Output<f32>, const ROWS: usize>(
     unsafe { C::store(tiles.at_index(block / in_tile), row, block % in_tile, eight) };
 }
 
-/// Stores the staged columns of `rows` rows of the warp, from `row` on; they start at the tile's column `first`, and
-/// their number is a multiple of 16.
+/// Stores the staged columns of `rows` rows of the warp, from `row` on. The columns start at the tile's column `first`,
+/// and their number is a multiple of 16.
 ///
 /// # Safety
 ///

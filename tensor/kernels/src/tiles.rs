@@ -4,8 +4,8 @@ use core::num::NonZeroU32;
 
 use crate::matmul::{RASTER_GROUP, Sizes};
 
-/// Tiles of a batch in raster order: one matrix after another, in each matrix one group of [`RASTER_GROUP`] tile
-/// columns after another, and in each group row by row.
+/// Tiles of a batch in raster order: one matrix after another, and in each matrix, one group of [`RASTER_GROUP`] tile
+/// columns after another. The tiles of a group are in row-major order.
 #[derive(Clone, Copy)]
 pub(crate) struct Tiles {
     rows: u32,

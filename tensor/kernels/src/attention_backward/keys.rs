@@ -283,7 +283,7 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
     }
 }
 
-/// Range of the rows of q that attend to a row of k. It extends to the end of the sequence.
+/// Range of the rows of q that attend to a row of k. The range extends to the end of the sequence.
 #[derive(Clone, Copy)]
 struct Queries {
     count: u32,
@@ -326,8 +326,8 @@ fn mask_columns(scores: &mut [f32], froms: [i32; 2], end: i32, first: u32) {
     }
 }
 
-/// Returns the four values per row of q that a thread needs: two pairs of columns from column 16 * `index` on, for the
-/// thread's position in the quad. `kind` is 0 for log-sum-exps and 1 for `delta`.
+/// Returns the four values per row of q that a thread needs: two pairs of columns, starting at column 16 * `index`, for
+/// the thread's position in the quad. `kind` is 0 for log-sum-exps and 1 for `delta`.
 ///
 /// # Safety
 ///
