@@ -21,7 +21,7 @@ use crate::thread_group::{
 };
 use crate::tile::load_or;
 
-/// Maximum number of results that several blocks can share in one launch.
+/// Maximum number of results per launch if several blocks share each result.
 pub const COUNTERS: usize = 4096;
 
 /// Maximum number of threads per block.
@@ -214,7 +214,7 @@ unsafe fn reduce_rows<T: Scalar, R: Fold<T>, O, const N: usize>(
             }
         }
     }
-    // Part p of each row belongs to the p-th of the row's `parts` blocks. If there is only one part, a thread group
+    // Part p of each row belongs to block p of the row's `parts` blocks. If there is only one part, a thread group
     // processes the whole row.
     let count = parts as usize;
     let mut work = own.first();
@@ -462,7 +462,7 @@ macro_rules! reductions {
         /// threads and without clusters. `x` must be valid for the rows, and `out` for one value per row. If offsets
         /// are passed, their number must be the number of rows plus one. `parts` is the number of blocks per row. If
         /// `parts` is greater than one, there must be no offsets, the thread group must be a block, and there must be
-        /// at most [`COUNTERS`] rows. The workspace must then have space for rows times parts partial results. Nothing
+        /// at most [`COUNTERS`] rows. The workspace must then have space for `parts` partial results per row. Nothing
         /// else may access `out` and the workspace until the launch ends.
         #[kernel(
             types(T = $($t),*),
@@ -492,8 +492,8 @@ macro_rules! reductions {
         /// The launch must be one-dimensional, with blocks of 32, 64, 128 or 256 threads. `lanes` must be a power of
         /// two from 1 to 32. If `VECTOR` is 16, rows must start and end on 16-byte boundaries. `out` must have one
         /// element per column. `parts` is the number of blocks per column. If `parts` is greater than one, a row must
-        /// have at most [`COUNTERS`] tiles of `lanes` vectors, and the workspace must have space for columns times
-        /// parts partial results. Nothing else may access `out` and the workspace until the launch ends.
+        /// have at most [`COUNTERS`] tiles of `lanes` vectors, and the workspace must have space for `parts` partial
+        /// results per column. Nothing else may access `out` and the workspace until the launch ends.
         #[kernel(
             types(T = $($t),*),
             consts(VECTOR = $($vector),*),

@@ -216,8 +216,8 @@ macro_rules! float_bins {
                 let in_range = |bin: u32| if bin < bins.count { bin } else { bins.count - 1 };
                 match edges {
                     Edges::Table(edges) => {
-                        // The result is this bin or the preceding one, because a bin is wider than twice the error of
-                        // the estimate.
+                        // The number is in this bin or the next one, because a bin is wider than twice the error of the
+                        // estimate.
                         let bin = in_range((place.saturating_sub(bins.slack as $acc_bits) >> bins.fraction) as u32);
                         let is_above = bin + 1 < bins.count && edges.get(bin as usize + 1).is_some_and(|edge| x >= edge.to_acc());
                         Some(bin + is_above as u32)
@@ -280,7 +280,7 @@ float_bins! {
 macro_rules! integer_bins {
     ($($t:ty),*) => { $(
         impl Binned for $t {
-            /// The result is exact because the estimate is off by at most one for up to 2²⁰ bins.
+            /// The result is exact, because for up to 2²⁰ bins, the estimate is off by at most one bin.
             #[inline(always)]
             fn bin(self, bins: &Bins<Self>, _: Edges<'_, Self>) -> Option<u32> {
                 if !(self >= bins.lower && self <= bins.last) {

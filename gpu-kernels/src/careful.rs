@@ -217,7 +217,7 @@ pub(crate) unsafe fn backward<T: Float>(
 ) {
     let gradient = |i: usize| {
         let weight = weight.and_then(|array| array.get(i)).map_or(1.0, |value| value.cast());
-        // SAFETY: all indices passed to it are below the width.
+        // SAFETY: all indices passed to this closure are below the width.
         [unsafe { dy.add(i).read() }.cast::<f64>(), weight]
     };
     // SAFETY: guaranteed by this function's contract.

@@ -366,7 +366,7 @@ struct First<T> {
     equality: Equality<T>,
 }
 
-// SAFETY: if an element is not the first, the element before it is also below the length.
+// SAFETY: if an element is not the first of the array, the element before it is also in bounds.
 unsafe impl<T: Bits, const N: usize> Select<T, N> for First<T> {
     #[inline(always)]
     unsafe fn element(&self, i: usize, item: T) -> bool {

@@ -6,8 +6,8 @@
 //!
 //! All kernels take a workspace as described in [`gpu_std::reduction::workspace_bytes`].
 //!
-//! Their launch bounds request at least one block per SM. Without this request, ptxas spills registers in some of these
-//! kernels to fit one more block.
+//! The kernels' launch bounds request at least one block per SM. Without this request, ptxas spills registers in some
+//! of these kernels to fit one more block.
 
 use gpu_std::math::Math;
 use gpu_std::prelude::*;

@@ -11,7 +11,7 @@ use gpu_std::{block, shared_array, thread};
 
 use crate::key_transform::{Bits, KeyTransform};
 
-/// Number of threads per block, and of values that a digit can have.
+/// Number of threads per block, and number of values that a digit can have.
 pub const BLOCK: u32 = 256;
 const DIGIT_BITS: u32 = 8;
 

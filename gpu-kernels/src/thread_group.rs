@@ -243,15 +243,14 @@ fn rank_again() -> u32 {
 pub(crate) struct Row(u32);
 
 impl Row {
-    /// Returns the index, hidden from the optimizer, so that the compiler computes values that depend on the index
-    /// where they are used.
+    /// Returns the index, hidden from the optimizer, so that values that depend on it are computed where they are used.
     #[inline(always)]
     pub fn get(self) -> usize {
         opaque(self.0) as usize
     }
 }
 
-/// A power of two of adjacent lanes of a warp.
+/// Adjacent lanes of a warp, whose number is a power of two.
 #[derive(Clone, Copy)]
 pub(crate) struct Lanes {
     mask: u32,
@@ -259,8 +258,7 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// Combines the values of all these lanes in a fixed tree. Every lane receives the result. `combine` must be
-    /// commutative.
+    /// Combines the values of all lanes in a fixed tree. Every lane receives the result. `combine` must be commutative.
     #[inline(always)]
     pub fn combine<P: KernelType>(&self, value: P, combine: impl Fn(P, P) -> P) -> P {
         let mut total = value;

@@ -212,10 +212,10 @@ impl ParamSpec {
 ///
 /// The host compiler stores this record in [`KernelInfo::params`]. The device compiler stores it in the GPU code. Next
 /// to the entry with symbol `S`, the GPU code contains a constant `[AbiParam; N]` with the symbol `__warpsmith_abi.S`.
-/// The constant has one element per parameter, in source order. For a kernel without parameters, its length is 0. In
-/// LLVM IR, it is an array of bytes with little-endian numbers, or `zeroinitializer`. The builder compares these
-/// constants with the kernel parameters of the entries. No code refers to the constants, so they do not remain in the
-/// PTX.
+/// The constant has one element per parameter, in source order. For a kernel without parameters, the length is 0. In
+/// LLVM IR, the constant is an array of bytes with little-endian numbers, or `zeroinitializer`. The builder compares
+/// these constants with the kernel parameters of the entries. No code refers to the constants, so they do not remain in
+/// the PTX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct AbiParam {
@@ -243,7 +243,7 @@ impl AbiParam {
         Self { kind: kind as u32, size: clamp(size), align: clamp(align), signature }
     }
 
-    /// Returns the total bytes of the kernel parameters for `params`, where each parameter is stored at the next
+    /// Returns the total size, in bytes, of the kernel parameters for `params`. Each parameter is stored at the next
     /// multiple of its alignment.
     pub const fn ptx_param_bytes(params: &[Self]) -> usize {
         let mut bytes = 0usize;

@@ -1,8 +1,8 @@
 //! Elementwise kernels: `out[i] = f(x[i], y[i], …)`.
 //!
-//! [`#[elementwise]`](macro@crate::elementwise) generates such a kernel from a scalar function. The generated kernels
-//! call [`map`], which you can also call from handwritten kernels. If all arrays are aligned for vector accesses at the
-//! same element index, most elements use vector accesses. Otherwise, all accesses are scalar.
+//! [`#[elementwise]`](macro@crate::elementwise) generates an elementwise kernel from a scalar function. The generated
+//! kernels call [`map`], which you can also call from handwritten kernels. If all arrays are aligned for vector
+//! accesses at the same element index, most elements use vector accesses. Otherwise, all accesses are scalar.
 
 use crate::vectorized::{
     Split, aligned, for_each, in_first_row, lanes_of, lanewise, load, store, with_lanes,
@@ -34,7 +34,7 @@ pub unsafe trait Sources: Copy {
     /// The elements must be valid for reads.
     unsafe fn element(self, i: usize) -> Self::Element;
 
-    /// Reads elements `i` to `i + N` of each array in one access per array.
+    /// Reads elements `i..i + N` of each array, in one access per array.
     ///
     /// # Safety
     ///

@@ -33,7 +33,7 @@
 //! | [`disjoint`] | mutable views that assign each thread its own elements |
 //! | [`view`] | read-only 2-D and 3-D views |
 //! | [`shared`] | block-shared arrays: [`Shared`], [`DoubleBuffer`]; [`shared_array!`] for unsafe code |
-//! | [`tensor`] | TMA copies and tensor-core matrix products for compute capability 9.0 |
+//! | [`tensor`] | tensor-core matrix products (`mma`, `wgmma`) and TMA copies |
 //! | [`atomic`] | atomic operations with an ordering and a scope |
 //! | [`dynamic`] | dynamic parallelism: kernels that launch kernels |
 //! | [`graph`] | conditions of conditional graph nodes |

@@ -178,7 +178,7 @@ fn store_if(condition: bool, counter: &Atomic<u32, scope::Block>, count: u32) {
     }
 }
 
-/// Returns the mask of lanes that have the same digit, where digits are below `BINS`.
+/// Returns the mask of lanes that have the same digit as the caller. Digits must be below `BINS`.
 #[inline(always)]
 fn match_digit<const BINS: usize>(digit: u32) -> u32 {
     macro_rules! by_bits {

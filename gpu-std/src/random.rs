@@ -163,8 +163,8 @@ fn bits53([low, high]: [u32; 2]) -> u64 {
 /// `curand_normal2`.
 ///
 /// On a GPU, the logarithm, square root, sine and cosine are the approximate functions of [`fast`]. With r = √(x² +
-/// y²), the results differ from results of exact functions by at most 2·10⁻⁶ r + 2·10⁻⁷ / r. The difference is at most
-/// 6·10⁻⁴, near the origin. r is at most 6.8.
+/// y²), the results differ from those of the exact functions by at most 2·10⁻⁶ r + 2·10⁻⁷ / r. The difference is at
+/// most 6·10⁻⁴, near the origin. r is at most 6.8.
 #[inline(always)]
 pub fn normal2([first, second]: [u32; 2]) -> [f32; 2] {
     const RADIANS: f32 = 2.0 * PI * WORD;

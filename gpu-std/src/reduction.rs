@@ -1,8 +1,8 @@
 //! Deterministic single-launch reductions of whole arrays. The last block to finish combines the partial results of all
 //! blocks.
 //!
-//! [`#[reduction]`](macro@crate::reduction) generates such a kernel from an associative operator. The generated kernels
-//! call [`reduce`], which you can also call from handwritten kernels with your own [`Reduction`].
+//! [`#[reduction]`](macro@crate::reduction) generates a reduction kernel from an associative operator. The generated
+//! kernels call [`reduce`], which you can also call from handwritten kernels with your own [`Reduction`].
 //!
 //! The order in which values are combined depends only on the length, the address of the first element modulo `VECTOR`,
 //! and the launch configuration. Each block folds a strided share of the input. Each thread folds its elements into
@@ -25,7 +25,7 @@ pub use crate::family::Reduce;
 /// The partial value (accumulator) of a reduction. The value can be of any [`KernelType`] that has no padding and at
 /// most [`MAX_BYTES`] bytes.
 pub trait Partial: Copy {
-    /// Returns the value from the lane that is `delta` higher. All lanes in `mask` must call it.
+    /// Returns the value from the lane that is `delta` higher. All lanes in `mask` must call this method.
     fn shuffle_down(self, mask: u32, delta: u32) -> Self;
 }
 

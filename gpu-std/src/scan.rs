@@ -1,6 +1,6 @@
 //! Single-pass scans of whole arrays, for `#[scan]`, scans by key and handwritten kernels.
 //!
-//! [`#[scan]`](macro@crate::scan) generates such a kernel from an associative operator. The generated kernels call
+//! [`#[scan]`](macro@crate::scan) generates a scan kernel from an associative operator. The generated kernels call
 //! [`scan_slice`]. Use [`scan()`] for kernels that do more, such as scans of several arrays.
 //!
 //! A scan reads each element once and writes each result once. In each tile, a thread processes `ITEMS` vectors of `N`
@@ -10,8 +10,8 @@
 //! scan their totals by [decoupled look-back](crate::look_back).
 //!
 //! The combination order, and therefore every bit of the result, depends only on the length, the alignment of the first
-//! element, the number of threads per block, `ITEMS` and `N`. Elements are combined in a tree of neighbors. The
-//! operation must be associative, at least approximately (like float addition), but need not be commutative.
+//! element, the number of threads per block, `ITEMS` and `N`. The operation must be associative, at least approximately
+//! (like float addition). It need not be commutative, because the combination tree joins only neighbors.
 
 use crate::atomic::Atomic;
 use crate::disjoint::{DisjointMut, Unclaimed};
@@ -219,8 +219,8 @@ unsafe impl<O: Operation, const N: usize> Arrays<O, N> for Slices<O> {
     }
 }
 
-/// Scans `x` to `out`, up to the length of the shorter array. The results equal those of [`scan()`]. Exclusive results
-/// include `initial`. `workspace` is a pointer to the workspace and its length in words.
+/// Scans `x` into `out`, up to the length of the shorter array. The results equal those of [`scan()`]. Exclusive
+/// results include `initial`. `workspace` is a pointer to the workspace and its length in words.
 ///
 /// All threads of all blocks must call the function once per launch. The block size must be a multiple of 32 threads.
 ///

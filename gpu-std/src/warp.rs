@@ -4,10 +4,10 @@
 //!
 //! Every function of this module except [`lane_id`], [`active_mask`] and [`elect`] takes a mask of lanes, which must
 //! include the caller. All lanes in the mask must call the function with the same mask, and wait for each other. If
-//! lanes pass different masks or never arrive, the emulated device reports a fault. In these cases, a GPU hangs or
-//! returns unspecified values.
+//! lanes pass different masks or never arrive, the emulated device reports a fault, whereas a GPU hangs or returns
+//! unspecified values.
 //!
-//! The functions are safe despite this. This is an exception to the guarantees of safe code, as is
+//! The functions are nevertheless safe, which is an exception to the guarantees of safe code, as for
 //! [`cluster::arrive`](crate::cluster::arrive). In PTX, the behavior is undefined if lanes pass different masks or a
 //! caller is outside its mask. On existing GPUs, the effect is limited to the calling warp, as described above. A check
 //! in each call would cost as much as the call itself.
@@ -298,8 +298,8 @@ fn reduce_named<T: KernelType>(
 }
 
 /// Combines the values of lanes 0 to `count` − 1, in the order of the lanes. `combine` must be associative, at least
-/// approximately. Every lane receives the same result, bit for bit. All 32 lanes must call it with the same `count`,
-/// which must be from 1 to 32. The values of the other lanes are ignored.
+/// approximately. Every lane receives the same result, bit for bit. All 32 lanes must call this function with the same
+/// `count`, which must be from 1 to 32. The values of the other lanes are ignored.
 ///
 /// The reduction takes five steps, in a tree that combines neighbors: its levels combine values that are 1, 2, 4, 8 and
 /// 16 lanes apart. Unlike [`reduce`], the operation need not be commutative.

@@ -16,7 +16,7 @@ use super::params::{Kind, Param};
 use super::shared::Ahead;
 
 /// Emits the parameter types of all instances, with the same visibility as the function, because the types in its
-/// signature may not be more visible.
+/// signature can be as private as the function itself.
 pub(crate) fn types(kernel: &Kernel) -> TokenStream {
     let (vis, generics) = (&kernel.function.vis, &kernel.function.sig.generics);
     let (declared, used) = plain_generics(generics);

@@ -15,7 +15,7 @@ use super::instances::{Argument, Instance};
 use super::limits;
 use super::params::Kind;
 
-/// Emits the field of the spec, and the function to which it refers.
+/// Emits the spec's `bytes` field, and the function to which the field refers.
 pub(crate) fn bytes(kernel: &Kernel, instance: &Instance) -> [TokenStream; 2] {
     let Some(expr) = &kernel.options.bytes else {
         return [quote!(::core::option::Option::None), TokenStream::new()];

@@ -19,9 +19,9 @@
 //!
 //! Regardless of each thread's control flow, no thread writes an element while another thread may read or write it.
 //!
-//! 1. *One value per thread and array.* The kernel entry that `#[kernel]` generates reserves the memory and passes one
-//!    value that represents the memory to the function. The memory is a static that no other code can name. Arrays with
-//!    a launch-time length are adjacent in dynamic shared memory. The runtime requests as much dynamic shared memory as
+//! 1. *One value per thread and array.* The kernel entry that `#[kernel]` generates reserves the memory and passes the
+//!    function one value that represents the memory. The memory is a static that no other code can name. Arrays with a
+//!    launch-time length are adjacent in dynamic shared memory. The runtime requests as much dynamic shared memory as
 //!    the lengths of these arrays require. All threads receive the same lengths, because they are arguments of the
 //!    launch. The value is neither `Clone` nor `Copy`, cannot be created in safe code, and does not outlive the kernel.
 //!    Because operations take `&mut`, a thread uses the value for one operation at a time. The value is neither `Send`
@@ -106,8 +106,8 @@ impl<T> SharedStatic<T> {
 
 /// Reserves shared memory for `[T; N]` and returns a `*mut T` to it. The pointer is the same in all threads of a block.
 ///
-/// Each source location has a separate array, aligned to at least 16 bytes. In a generic kernel, neither the element
-/// type nor the length can depend on a generic parameter, as in any static. In that case, use a
+/// Each source location has a separate array, aligned to at least 16 bytes. As in any static, neither the element type
+/// nor the length can depend on a generic parameter of the kernel. For such a type or length, use a
 /// [`Shared`](crate::shared::Shared) parameter, which also needs no `unsafe`, or reserve `[u128; N]` and cast the
 /// pointer.
 ///

@@ -88,7 +88,7 @@ pub(super) unsafe fn reference<'a, A: ?Sized>(array: *const A) -> &'a A {
     }
 }
 
-/// Calls `visit` with the number of each element that belongs to the calling thread, in an array of `count` elements.
+/// Calls `visit` with the index of each element that belongs to the calling thread, in an array of `count` elements.
 ///
 /// All threads run the same number of iterations. If the block size and `count` are compile-time constants, the
 /// compiler unrolls the loop, and only the last iteration keeps the check.

@@ -117,8 +117,8 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
     ///
     /// # Safety
     ///
-    /// All 32 lanes of the warp must call it together, with the same arguments. The tile must contain the elements,
-    /// `row` must be a multiple of 16, and nothing may write the elements concurrently.
+    /// All 32 lanes of the warp must call this method together, with the same arguments. The tile must contain the
+    /// elements, `row` must be a multiple of 16, and nothing may write the elements concurrently.
     #[inline(always)]
     #[must_use]
     pub unsafe fn load_a(self, row: u32, chunk: u32) -> [u32; 4] {

@@ -76,7 +76,7 @@ operands!(bf16, f16);
 ///
 /// # Safety
 ///
-/// All 32 lanes of the warp must call it together, on compute capability 8.0 or later.
+/// All 32 lanes of the warp must call this function together, on compute capability 8.0 or later.
 #[inline(always)]
 #[track_caller]
 #[must_use]

@@ -303,7 +303,7 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
 
     /// Stores four 8 x 8 matrices of 16-bit elements (`stmatrix`, or ordinary stores below compute capability 9.0).
     /// Each register of a thread packs two elements of one matrix. The matrices cover rows `row..row + 16` and columns
-    /// `8 * chunk..8 * chunk + 16`, in accumulator order. All threads of a warp must call it together.
+    /// `8 * chunk..8 * chunk + 16`, in accumulator order. All threads of a warp must call this method together.
     ///
     /// # Safety
     ///

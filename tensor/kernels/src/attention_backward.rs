@@ -311,8 +311,8 @@ fn base_of(sum: f32) -> f32 {
 }
 
 /// Starts the TMA copy of a tile that consists of `ROWS / (64 * high)` columns of boxes. Each column consists of `high`
-/// boxes with [`STEP`] rows each. A single thread must call it. `at` maps the first column and row of a box in the tile
-/// to its coordinates in the tensor.
+/// boxes with [`STEP`] rows each. A single thread must call this function. `at` maps the first column and row of a box
+/// in the tile to its coordinates in the tensor.
 ///
 /// # Safety
 ///

@@ -322,7 +322,8 @@ impl<T: WarpOperand + Half> Keys<'_, T> {
     ///
     /// # Safety
     ///
-    /// The caller must uphold the safety contract of [`attention_decode()`]. All warps of the block must call it.
+    /// The caller must uphold the safety contract of [`attention_decode()`]. All warps of the block must call this
+    /// method.
     #[inline(always)]
     unsafe fn attend<const DIM: usize, const STEPS: usize, const GROUPS: usize, const ROWS: usize>(
         &self,
@@ -537,8 +538,8 @@ impl<const STEPS: usize, const GROUPS: usize> Partial<STEPS, GROUPS> {
     ///
     /// # Safety
     ///
-    /// All lanes of the warp must call it. The dynamic shared memory must have space for the sums of all warps, and no
-    /// other warp may use the space of this warp.
+    /// All lanes of the warp must call this method. The dynamic shared memory must have space for the sums of all
+    /// warps, and no other warp may use the space of this warp.
     #[inline(always)]
     unsafe fn share<const DIM: usize>(&self, warp: u32, scale: f32) {
         let lane = warp::lane_id();

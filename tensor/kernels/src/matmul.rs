@@ -38,7 +38,7 @@ pub const RASTER_GROUP: u32 = 8;
 /// Number of threads per block.
 pub const THREADS: u32 = 3 * warpgroup::THREADS;
 
-/// Number of tile rows per warpgroup, which is also the number of rows per box of C.
+/// Number of rows of a tile per warpgroup, which is also the number of rows per box of C.
 pub const GROUP_ROWS: u32 = 64;
 /// Number of consumer warpgroups.
 const CONSUMERS: u32 = TILE_M / GROUP_ROWS;
@@ -182,8 +182,8 @@ pub unsafe fn matmul_integers<T: GemmOperand<Sum = i32, Output = i32>, const CLU
 }
 
 /// Body of a GEMM kernel that computes `c = a * b` for each matrix of a batch, in clusters of `CLUSTER` blocks along x.
-/// All threads of the launch must call it. `finish` is the epilogue; it is called with each thread's sums before they
-/// are stored. Sum `4 * j + 2 * h + i` belongs to row `at.row + 8 * h` and column `at.column + 8 * j + i`.
+/// All threads of the launch must call this function. `finish` is the epilogue; it is called with each thread's sums
+/// before they are stored. Sum `4 * j + 2 * h + i` belongs to row `at.row + 8 * h` and column `at.column + 8 * j + i`.
 ///
 /// # Safety
 ///

@@ -245,7 +245,7 @@ pub(crate) fn target<'a, C: KernelType>(
 }
 
 /// Computes a tile of `a * b` and stores it to the rows of `target`. All threads of the blocks that compute this tile
-/// must call it.
+/// must call this function.
 ///
 /// # Safety
 ///

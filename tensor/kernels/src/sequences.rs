@@ -107,7 +107,7 @@ impl Sequences {
 
     /// Returns tile `number`, for packed sequences, or `None` if there are fewer tiles. Sequence i consists of the rows
     /// from `offsets[i]` up to `offsets[i + 1]` that exist in the plane and belong to no earlier sequence. All lanes of
-    /// the warp must call it.
+    /// the warp must call this method.
     ///
     /// # Safety
     ///

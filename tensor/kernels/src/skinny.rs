@@ -309,7 +309,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
         stage = if stage + 1 == STAGES { 0 } else { stage + 1 };
     }
 
-    // The sums reuse the memory of the copies.
+    // The sums reuse the memory of the copied elements.
     thread::sync_threads();
     let stage = shared::dynamic_aligned::<f32>();
     let mut group = 0;

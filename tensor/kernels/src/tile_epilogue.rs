@@ -134,8 +134,8 @@ fn place<const ROWS: usize>(thread: u32, four: u32) -> (u32, u32, u32) {
 }
 
 /// Split-K reduction: adds the partial sums of `SPLIT_K` blocks for the calling block's share of the columns, `ITEMS`
-/// times 16 columns at a time. The function then finishes and stores the sums of 16 rows from `row` on. It arrives at
-/// the cluster barrier as soon as it has read all partial sums.
+/// times 16 columns at a time. The function then applies the epilogue to the sums of 16 rows from `row` on, and stores
+/// them. It arrives at the cluster barrier as soon as it has read all partial sums.
 ///
 /// # Safety
 ///
@@ -299,7 +299,7 @@ impl<C: KernelType + Into<f32>> OutputTile<'_, C> {
     ///
     /// # Safety
     ///
-    /// C must contain this row from the column on, and no other thread may write it.
+    /// C must contain this row from `column` on, and no other thread may write it.
     #[inline(always)]
     unsafe fn store(&self, row: u32, column: u32, piece: [u32; 4]) {
         let first = (u64::from(row) * self.pitch + u64::from(column)) as usize;
