@@ -119,7 +119,7 @@ impl<T: Float> Row<T> {
             let scale = two_to(found.power);
             let (mut result, mut i) = (0.0, group.rank);
             while i < self.width {
-                // SAFETY: `i` is below the width.
+                // SAFETY: `i` is less than the width.
                 let x = unsafe { self.at(i) } * scale;
                 let value = if pass < FORWARD {
                     let difference = x - found.mean - found.rest;
@@ -190,7 +190,7 @@ pub(crate) unsafe fn forward<T: Float>(
         let [weight, bias] = [(weight, 1.0), (bias, 0.0)].map(|(array, otherwise)| {
             array.and_then(|array| array.get(i)).map_or(otherwise, |value| value.cast::<f64>())
         });
-        // SAFETY: `i` is below the width.
+        // SAFETY: `i` is less than the width.
         unsafe {
             let result = Math::mul_add(normalized(row.at(i), statistics), weight, bias);
             target.add(i).write(result.cast());
@@ -217,7 +217,7 @@ pub(crate) unsafe fn backward<T: Float>(
 ) {
     let gradient = |i: usize| {
         let weight = weight.and_then(|array| array.get(i)).map_or(1.0, |value| value.cast());
-        // SAFETY: all indices passed to this closure are below the width.
+        // SAFETY: all indices passed to this closure are less than the width.
         [unsafe { dy.add(i).read() }.cast::<f64>(), weight]
     };
     // SAFETY: guaranteed by this function's contract.
@@ -237,7 +237,7 @@ pub(crate) unsafe fn backward<T: Float>(
     while i < row.width {
         let [gradient, weight] = gradient(i);
         let weighted = gradient * two_to(found.of_gradients) * weight;
-        // SAFETY: `i` is below the width.
+        // SAFETY: `i` is less than the width.
         unsafe {
             let left = weighted - found.gradient - normalized(row.at(i), own) * found.product;
             target.add(i).write((left * inverse * factors[1] * factors[0] * factors[0]).cast());

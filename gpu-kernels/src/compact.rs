@@ -36,7 +36,7 @@ unsafe trait Select<T: Copy, const N: usize> {
     ///
     /// # Safety
     ///
-    /// `i` must be below the length.
+    /// `i` must be less than the length.
     unsafe fn element(&self, i: usize, item: T) -> bool;
 
     /// Returns the selection mask of elements `i..i + N`, with the first element in the lowest bit.
@@ -269,8 +269,8 @@ struct Staged<const ITEMS: usize> {
     stage: usize,
 }
 
-/// For each of the thread's rows, returns the number of selected elements that precede it in the tile. Also returns the
-/// total number.
+/// Returns the number of selected elements that precede each of the thread's rows in the tile, and the total number of
+/// selected elements.
 #[inline(always)]
 #[track_caller]
 fn ranks<const ITEMS: usize>(chosen: &[u32; ITEMS], lane: u32) -> ([u32; ITEMS], u32) {
@@ -494,8 +494,8 @@ pub unsafe fn compact_runs<T: Bits, const ITEMS: usize, const VECTOR: usize>(
     })
 }
 
-/// Computes `lengths[i] = starts[i + 1] - starts[i]` for each i below `count[0]`. `len` replaces the start after the
-/// last one.
+/// Computes `lengths[i] = starts[i + 1] - starts[i]` for each i below `count[0]`. For the last run, `len` takes the
+/// place of `starts[i + 1]`.
 #[kernel]
 pub fn run_lengths(len: u32, count: &[u64], starts: &[u32], mut lengths: DisjointMut<u64>) {
     let runs = count.first().map_or(0, |count| *count as usize);

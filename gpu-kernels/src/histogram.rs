@@ -46,7 +46,7 @@ fn count<T: Scalar, const ITEMS: usize, const N: usize>(
         let counter = (start + bin) as usize;
         if copies > 0 {
             // SAFETY: the index of a counter is below `counters`, because `bin` returns bins below `bins`. If there are
-            // copies, there are bins. `own` is the start of one of the copies.
+            // copies, there is at least one bin. `own` is the start of one of the copies.
             unsafe { local.get_unchecked(own + counter) }.fetch_add(1, Ordering::Relaxed);
         } else if let Some(counter) = counts.get(counter) {
             counter.fetch_add(1, Ordering::Relaxed);
@@ -67,7 +67,7 @@ fn count<T: Scalar, const ITEMS: usize, const N: usize>(
                 });
             },
         );
-        // SAFETY: `edges` visits only indices below the length.
+        // SAFETY: `edges` visits only indices less than the length.
         split.edges(x.len(), |i| add(channel_of(i) * bins, unsafe { *x.as_ptr().add(i) }));
     }
     if copies == 0 {

@@ -112,7 +112,7 @@ impl Norm {
     }
 }
 
-/// Combines the moments that some lanes hold.
+/// Combines the moments that the given lanes hold.
 #[inline(always)]
 fn join<A: Math + Scalar<Accumulator = A>>(lanes: Lanes, [count, mean, squares]: [A; 3]) -> [A; 3] {
     let add = |a: A, b: A| a + b;
@@ -231,7 +231,7 @@ pub unsafe fn norm<T: Float, const ITEMS: usize>(
 /// the mean.
 type Sums<A> = [A; 5];
 
-/// Combines the sums that some lanes hold.
+/// Combines the sums that the given lanes hold.
 #[inline(always)]
 fn join_sums<A: Math + Scalar<Accumulator = A>>(
     lanes: Lanes,

@@ -18,8 +18,8 @@ pub(crate) fn up<A: Scalar>() -> A {
     of::<A>(100, 600).cast()
 }
 
-/// Returns the factor for large numbers. If the largest number is scaled by this factor, the sum of 2⁴⁰ of its squares
-/// is in range.
+/// Returns the factor for large numbers. If the largest number is scaled by this factor, the sum of 2⁴⁰ such squares is
+/// in range.
 #[inline(always)]
 pub(crate) fn down<A: Scalar>() -> A {
     of::<A>(-88, -600).cast()

@@ -84,7 +84,7 @@ impl<T: Scalar, K: Scalar> Pairs<T, K> {
     ///
     /// # Safety
     ///
-    /// `i` must be below the length.
+    /// `i` must be less than the length.
     #[inline(always)]
     unsafe fn is_first(&self, i: usize) -> bool {
         // SAFETY: guaranteed by the caller.
@@ -95,7 +95,7 @@ impl<T: Scalar, K: Scalar> Pairs<T, K> {
     ///
     /// # Safety
     ///
-    /// `i` must be below the length.
+    /// `i` must be less than the length.
     #[inline(always)]
     unsafe fn result(&self, i: usize, value: Segment<T::Accumulator>) -> T
     where
@@ -167,8 +167,8 @@ unsafe impl<T: Zero, K: Scalar, const N: usize> Arrays<Runs<T>, N> for Pairs<T, 
 /// # Safety
 ///
 /// `keys` must have the same length as `x`. `workspace` must point to `workspace_len` words that meet the requirements
-/// of [`TileQueue::new`](gpu_std::look_back::TileQueue::new). The words must suffice for the tiles, where each value
-/// consists of two accumulators.
+/// of [`TileQueue::new`](gpu_std::look_back::TileQueue::new). There must be enough words for the tiles, with values of
+/// two accumulators each.
 #[kernel(
     types(T = f32, f64, f16, bf16, u32, u64; K = u32, u64),
     consts(ITEMS = 2; VECTOR = 16),

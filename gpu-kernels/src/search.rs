@@ -88,7 +88,7 @@ pub fn merge_sorted<K: Bits>(
     let out = out.as_mut_ptr();
     let own = thread::linear_in_block() as usize;
     let path = |diagonal: usize| {
-        // SAFETY: `merge_path` requests only elements below the lengths.
+        // SAFETY: `merge_path` requests only elements within the arrays.
         unsafe {
             merge_path(
                 diagonal,

@@ -28,7 +28,7 @@ pub(crate) fn exponential<T: Float>(x: T::Accumulator) -> T::Accumulator {
 /// The maximum of a set, and the sum of the exponentials relative to the maximum.
 type Sums<A> = [A; 2];
 
-/// Combines the sums that some lanes hold.
+/// Combines the sums that the given lanes hold.
 #[inline(always)]
 fn join<T: Float>(lanes: Lanes, [most, sum]: Sums<T::Accumulator>) -> Sums<T::Accumulator> {
     let of_all = lanes.combine(most, Scalar::max_propagate);

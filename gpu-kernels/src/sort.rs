@@ -171,7 +171,7 @@ type Counters<'a> = Shared<'a, [[Atomic<u32, scope::Block>; DIGITS]; WARPS]>;
 /// # Safety
 ///
 /// All threads of the block must call this function, and no thread may still be using the items of the stage. The ranks
-/// must be a permutation of the numbers below the tile's length.
+/// must be a permutation of all indices of the tile.
 #[inline(always)]
 #[track_caller]
 unsafe fn exchange<T: Copy, const ITEMS: usize>(
@@ -310,7 +310,7 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
             each::<ITEMS>(|item| sorted[item] = sorted[item].inverse_transform(transform));
         }
         if is_whole {
-            // SAFETY: the destinations of all tiles together are a permutation of the numbers below the length.
+            // SAFETY: the destinations of all tiles together are a permutation of all indices of the output.
             each::<ITEMS>(|item| unsafe { keys_out.add(places[item] as usize).write(sorted[item]) });
         } else {
             each::<ITEMS>(|item| {

@@ -157,8 +157,8 @@ impl ThreadGroup {
     }
 
     /// Combines one value per warp of the group. The value must be the same in all lanes of the warp. Every thread
-    /// receives the result. `join` combines the values that some lanes hold, and returns the result to all of these
-    /// lanes. It is called first for all warps of a block, and then for all blocks.
+    /// receives the result. `join` combines the values that the given lanes hold, and returns the result to all of
+    /// these lanes. It is called first with the values of all warps of a block, and then with the values of all blocks.
     #[inline(always)]
     pub fn combine_warps<P: KernelType>(&mut self, value: P, join: impl Fn(Lanes, P) -> P) -> P {
         const { assert!(size_of::<P>() <= SLOT && align_of::<P>() <= 16) };

@@ -75,7 +75,7 @@ pub unsafe trait Arrays<O: Operation, const N: usize> {
     ///
     /// # Safety
     ///
-    /// `i` must be below the length.
+    /// `i` must be less than the length.
     unsafe fn load(&self, i: usize) -> O::Item;
 
     /// Writes results `i..i + N`.
@@ -90,7 +90,7 @@ pub unsafe trait Arrays<O: Operation, const N: usize> {
     ///
     /// # Safety
     ///
-    /// `i` must be below the length, and no other thread may read or write this result.
+    /// `i` must be less than the length, and no other thread may read or write this result.
     unsafe fn store(&self, i: usize, value: O::Value);
 }
 

@@ -20,7 +20,7 @@ macro_rules! tensor_copy {
         #[cfg(target_arch = "nvptx64")]
         {
             let at = |i: usize| if i < $rank { $at[i] } else { 0 };
-            // SAFETY: guaranteed by the function whose body this is.
+            // SAFETY: guaranteed by the caller of the enclosing function.
             unsafe {
                 match $rank {
                     1 => tensor_copy!(@asm ".1d", $form, "{x}", $end, $operands, x = in(reg32) at(0)),

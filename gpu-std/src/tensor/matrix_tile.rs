@@ -167,10 +167,10 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
         [[a, b], [c, d]]
     }
 
-    /// Loads four matrices of 8 x 8 elements (`ldmatrix`), one per register. Offsets consist of rows and chunks. Matrix
-    /// `i` starts at `row` and `chunk`, plus `i % 2` times the first offset and `i / 2` times the second. A lane
-    /// receives elements `2 * (lane % 4)` and `2 * (lane % 4) + 1` of row `lane / 4`, or of column `lane / 4` if
-    /// `TRANSPOSED`.
+    /// Loads four matrices of 8 x 8 elements (`ldmatrix`), one per register. Each offset is a number of rows and a
+    /// number of chunks. Matrix `i` starts at `row` and `chunk`, plus `i % 2` times the first offset and `i / 2` times
+    /// the second. A lane receives elements `2 * (lane % 4)` and `2 * (lane % 4) + 1` of row `lane / 4`, or of column
+    /// `lane / 4` if `TRANSPOSED`.
     ///
     /// # Safety
     ///

@@ -157,6 +157,6 @@ unsafe fn of_groups<T, B: Major, const ROWS: usize, const COLUMNS: usize>(
         bias,
         finish,
     };
-    // SAFETY: the caller guarantees the requirements; the rows of C are the rows of the group.
+    // SAFETY: the rows of C are the rows of the group; the caller guarantees the rest.
     unsafe { product::<T, T, B, ROWS, COLUMNS, STAGES, _>(a, b, place, Plain, target) }
 }

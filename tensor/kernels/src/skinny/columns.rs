@@ -26,8 +26,8 @@ pub(super) trait Columns<T>: Copy {
     /// Returns which column of `A`, relative to the step, contains the first of the lane's 8 elements in `chunk`.
     fn at(chunk: usize, quarter: u32) -> u32;
 
-    /// Starts to copy the elements from `at` on to the slot `to` and to every [`THREADS`]-th slot after it. `is_inside`
-    /// states that the step does not extend beyond k. Elements beyond k become zero or, if [`Self::IS_WHOLE`], are not
+    /// Starts copying the elements from `at` on to the slot `to` and to every [`THREADS`]-th slot after it. `is_inside`
+    /// is true if the step does not extend beyond k. Elements beyond k become zero or, if [`Self::IS_WHOLE`], are not
     /// copied at all.
     ///
     /// # Safety
