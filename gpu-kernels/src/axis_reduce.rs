@@ -41,7 +41,7 @@ pub const SLOTS: usize = 4;
 ///
 /// # Safety
 ///
-/// `workspace` must meet the requirements of the module documentation, and `result` must be below [`COUNTERS`].
+/// `workspace` must meet the requirements of the module documentation, and `result` must be less than [`COUNTERS`].
 #[inline(always)]
 pub(crate) unsafe fn shared_result<P>(
     workspace: *mut u64,

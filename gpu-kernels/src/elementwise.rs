@@ -2,8 +2,8 @@
 //!
 //! For `f16` and `bf16`, the function is computed in `f32` and the result is rounded once. If arrays have different
 //! lengths, the length of the shortest array applies. One access in flight per thread is sufficient, because all
-//! resident blocks together keep enough accesses in flight. Additional instances of `axpy` allow measuring the effect.
-//! Wrapping integer operations have one instance for signed and unsigned integers.
+//! resident blocks together keep enough accesses in flight. Wrapping integer operations have one instance for signed
+//! and unsigned integers.
 
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;

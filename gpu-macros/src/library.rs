@@ -1,9 +1,8 @@
 //! Path of gpu-std in the crate in which a macro expands. The manifest of that crate may rename gpu-std, or depend only
 //! on the facade.
 //!
-//! The module reads only the dependency tables of the manifest. The crate `proc-macro-crate` would add 8 dependencies,
-//! which every clean build would compile twice: for the host and for the device's kernels. It also runs cargo for each
-//! crate that expands a macro.
+//! The module reads only the dependency tables of the manifest. The crate `proc-macro-crate` is not used because it has
+//! 8 dependencies, and runs cargo for each crate that expands a macro.
 
 use std::path::Path;
 

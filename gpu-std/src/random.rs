@@ -187,8 +187,7 @@ pub fn normal4([a, b, c, d]: [u32; 4]) -> [f32; 4] {
 /// Returns two independent normal numbers with mean 0 and variance 1 and `f64` accuracy from four words by the
 /// Box-Muller method, like `curand_normal2_double`.
 ///
-/// GPU and host results differ by a few units in the last place because the GPU and the host compute logarithms
-/// differently.
+/// GPU and host results differ by a few units in the last place.
 #[inline(always)]
 pub fn normal2_f64([a, b, c, d]: [u32; 4]) -> [f64; 2] {
     let radius = (-2.0 * uniform_f64([a, b]).ln()).sqrt();

@@ -158,9 +158,8 @@ impl<const N: u32> Tile<N> {
         warp::match_all(self.mask(), value)
     }
 
-    /// Combines the values of all threads of the tile. `combine` must be commutative and associative. Approximate
-    /// associativity, such as that of float addition, is sufficient. Every thread receives the same result, bit for
-    /// bit.
+    /// Combines the values of all threads of the tile. `combine` must be commutative, and associative at least
+    /// approximately (like float addition). Every thread receives the same result, bit for bit.
     ///
     /// The values are combined in a tree whose levels combine threads with ranks that differ by `N / 2`, …, 2, 1.
     #[inline(always)]

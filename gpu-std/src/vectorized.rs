@@ -72,7 +72,7 @@ macro_rules! __with_lanes {
 pub use crate::__with_lanes as with_lanes;
 
 /// Calls `f(0)` to `f(N - 1)` without a loop, for `N` up to 32. Arrays indexed in `f` then stay in registers even if
-/// `f` is large. In contrast, LLVM does not unroll a loop with a large body, so its arrays stay in memory.
+/// `f` is large, whereas LLVM does not unroll a loop with a large body.
 #[inline(always)]
 pub fn each<const N: usize>(mut f: impl FnMut(usize)) {
     const { assert!(N <= 32, "an unrolled loop can have at most 32 iterations") };

@@ -236,8 +236,8 @@ fn matching(mask: u32, operation: &'static str, bits: u64, wanted: u64) -> u32 {
         .fold(0, |found, lane| found | 1 << lane)
 }
 
-/// Combines the values of all lanes of the mask. `combine` must be commutative and associative. Approximate
-/// associativity, such as that of float addition, is sufficient. Every lane receives the same result, bit for bit.
+/// Combines the values of all lanes of the mask. `combine` must be commutative, and associative at least approximately
+/// (like float addition). Every lane receives the same result, bit for bit.
 ///
 /// For the full mask, the values are combined in a tree whose levels combine lanes that are 16, 8, 4, 2 and 1 apart.
 /// For any other mask, the values are combined from the lowest lane to the highest.
@@ -319,9 +319,8 @@ pub fn reduce_first<T: KernelType>(count: u32, value: T, combine: impl Fn(T, T) 
     shuffle(FULL_MASK, total, 0)
 }
 
-/// Returns the lanes of the mask whose `value` has the same lowest `BITS` bits as the caller's value. The function is a
-/// variant of [`match_any`] for a few bits. Each bit takes one vote, so on a GPU the function is faster than
-/// [`match_any`].
+/// Returns the lanes of the mask whose `value` has the same lowest `BITS` bits as the caller's value. Each bit takes
+/// one vote, so for a few bits, the function is faster than [`match_any`] on a GPU.
 #[inline(always)]
 #[track_caller]
 pub fn match_bits<const BITS: u32>(mask: u32, value: u32) -> u32 {

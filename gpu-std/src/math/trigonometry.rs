@@ -3,9 +3,8 @@
 //! The argument is reduced to r in [-π/4, π/4] and a number of quadrants. Below 10⁵, the reduction follows Cody and
 //! Waite, who subtract multiples of π / 2 in three parts. For larger arguments, it follows Payne and Hanek, who
 //! multiply by the significant bits of 2 / π (W. J. Cody and W. Waite, "Software Manual for the Elementary Functions",
-//! 1980; M. Payne and R. Hanek, "Radian reduction for trigonometric functions", 1983). libdevice's reduction stores the
-//! product in an array on the stack, whereas this one keeps it in registers. The results are within 2 units in the last
-//! place.
+//! 1980; M. Payne and R. Hanek, "Radian reduction for trigonometric functions", 1983). Unlike libdevice's reduction,
+//! this one keeps the product in registers, not on the stack. The results are within 2 units in the last place.
 
 // On the host, only the tests call these functions.
 #![cfg_attr(not(target_arch = "nvptx64"), allow(dead_code))]
