@@ -523,14 +523,14 @@ reductions! {
         [f32, f64, f16, bf16], 3, |sums, count| mean_of::<T, _>(sums, count);
     "product": prod_rows, prod_columns: Number, Product => <T as Number>::SumAccumulator, [1],
         [f32, f64, f16, bf16, i32, u32, u64], 3, |total, _count| total;
-    "smallest element (NaN if there is one)": min_rows, min_columns: Scalar, Min => T, [1],
+    "smallest element (or NaN, if any element is NaN)": min_rows, min_columns: Scalar, Min => T, [1],
         [f32, f64, f16, bf16, i32, u32, i64, u64], 3, |smallest, _count| T::from_acc(smallest);
-    "largest element (NaN if there is one)": max_rows, max_columns: Scalar, Max => T, [1],
+    "largest element (or NaN, if any element is NaN)": max_rows, max_columns: Scalar, Max => T, [1],
         [f32, f64, f16, bf16, i32, u32, i64, u64], 3, |largest, _count| T::from_acc(largest);
-    "index of the first smallest element (of the first NaN; `u64::MAX` of none)":
+    "index of the first smallest element (or of the first NaN; `u64::MAX` for zero elements)":
         argmin_rows, argmin_columns: Scalar, First<Smallest> => u64, [1],
         [f32, f64, f16, bf16, i32, u32, i64, u64], 2, |best, count| if count == 0 { u64::MAX } else { best.index() };
-    "index of the first largest element (of the first NaN; `u64::MAX` of none)":
+    "index of the first largest element (or of the first NaN; `u64::MAX` for zero elements)":
         argmax_rows, argmax_columns: Scalar, First<Largest> => u64, [1],
         [f32, f64, f16, bf16, i32, u32, i64, u64], 2, |best, count| if count == 0 { u64::MAX } else { best.index() };
 }

@@ -112,7 +112,7 @@ fn marker(kernel: &Kernel) -> TokenStream {
     let (vis, name) = (&function.vis, &function.sig.ident);
     let docs: Vec<&Attribute> =
         function.attrs.iter().filter(|attribute| attribute.path().is_ident("doc")).collect();
-    let summary = format!("The kernel [`{name}()`] as a type, to launch it by.");
+    let summary = format!("The kernel [`{name}()`] as a type, for launches.");
     let gap = (!docs.is_empty()).then(|| quote!(#[doc = ""]));
     let (mut declared, _) = plain_generics(&function.sig.generics);
     if kernel.family.is_some() {

@@ -266,7 +266,8 @@ unsafe fn enqueue<K: Kernel, A: Arguments<K::Params>>(
         return Err(LaunchError::INVALID_CONFIGURATION);
     }
     let shared_bytes = shared_bytes.saturating_add(arguments.shared_bytes());
-    // SAFETY: guaranteed by the caller; the arguments match the parameters of `K` and fit.
+    // SAFETY: guaranteed by the caller; the arguments match the parameters of `K`, and take at most
+    // `MAX_PARAMETER_BYTES`.
     unsafe { backend::enqueue::<K, A>(grid, block, shared_bytes, arguments, when) }
 }
 
