@@ -19,7 +19,7 @@ use crate::schedule::multiprocessors;
 use crate::skinny::check_device;
 
 const OPERATION: &str = "attention_decode";
-/// Limit of the number of keys per sequence, and of heads, sequences and pages.
+/// Maximum number of keys per sequence, of heads, of sequences and of pages.
 const MAX_ROWS: usize = 1 << 30;
 /// Maximum number of blocks per launch.
 const MAX_BLOCKS: u64 = i32::MAX as u64;
@@ -40,7 +40,7 @@ pub struct AttentionDecode {
     pub scale: Option<f32>,
 }
 
-/// Keys and values of sequences (KV cache), with their lengths in device memory.
+/// KV cache: the keys and values of all sequences, and the lengths of the sequences, which are in device memory.
 ///
 /// | cache | sequences of `k` and `v` | rows of `k` and `v` |
 /// | --- | --- | --- |
@@ -52,12 +52,12 @@ pub struct AttentionDecode {
 pub struct KvCache<'a, T: DeviceCopy> {
     /// Keys.
     pub k: Heads<'a, T>,
-    /// Values, with the sizes of the keys.
+    /// Values, with the same sizes as the keys.
     pub v: Heads<'a, T>,
-    /// Number of keys of each sequence. A length above the capacity counts as the capacity.
+    /// Number of keys in each sequence. Lengths above the capacity are clamped to the capacity.
     pub lengths: DeviceSlice<'a, u32>,
     /// Block table of a paged cache, with one row per sequence: row i contains the indices of the pages of sequence i,
-    /// in order. Sequences can share pages. Elements that the lengths do not require are ignored. If a page does not
+    /// in order. Sequences can share pages. Elements beyond a sequence's last page are ignored. If a page does not
     /// exist, its keys are skipped.
     pub pages: Option<DeviceSlice2<'a, u32>>,
 }
@@ -88,16 +88,17 @@ macro_rules! elements {
 elements!(bf16, f16);
 
 /// Attention for decoding: computes `out = softmax(scale * q * k^T) * v` for one query per sequence, over all keys of
-/// its sequence in a cache. A sequence without keys yields zeros.
+/// its sequence in a cache. The output for a sequence without keys is zero.
 ///
 /// | operand | sequences | heads | rows |
 /// | --- | --- | --- | --- |
 /// | `q`, `out` | any number | a multiple of the heads of `k` | 1 |
 /// | `cache.k`, `cache.v` | see [`KvCache`] | each is shared by the same number of consecutive heads of `q` | see [`KvCache`] |
 ///
-/// A row has 64, 128 or 256 elements. Each operand can have its own layout. Up to 16 heads of `q` that share a head of
-/// `k` and `v` read it once, or up to 8 heads of 256 elements. The keys of a sequence are split over blocks, whose number depends on the capacity. NaN in
-/// a row of `k` or `v` propagates to the queries of the sequence.
+/// A row has 64, 128 or 256 elements. Each operand can have its own layout. Each head of `k` and `v` is read once per
+/// 16 heads of `q` that share it, or once per 8 heads of 256 elements. The keys of a sequence are split across blocks,
+/// and the number of blocks depends on the capacity. NaN in a row of `k` or `v` propagates to the queries of the
+/// sequence.
 ///
 /// ```
 /// use half::bf16;
@@ -232,12 +233,12 @@ type Params<T> = (
 );
 
 impl<T: DecodeElement> Call<'_, '_, T> {
-    /// Number of heads of q per head of k and v.
+    /// Returns the number of heads of q per head of k and v.
     fn group(&self) -> u32 {
         (self.q.extents.heads / self.k.extents.heads) as u32
     }
 
-    /// Number of column groups per unit.
+    /// Returns the number of column groups per unit.
     fn groups(&self) -> u32 {
         if self.group() > GROUP && self.q.extents.dim < 256 { 2 } else { 1 }
     }
@@ -279,8 +280,8 @@ impl<T: DecodeElement> Call<'_, '_, T> {
             let arguments =
                 (q.elements, k.elements, v.elements, out.elements, lengths, table, workspace, shape);
             // SAFETY: the shape describes the heads, whose sizes and alignment have been checked. `out` is borrowed
-            // exclusively, there is a length and a row of the table per sequence, and the grid has `splits` blocks per
-            // unit. The workspace has room for their results, if there are several.
+            // exclusively, each sequence has a length and a row of the table, and the grid has `splits` blocks per
+            // unit. If there are several blocks per unit, the workspace has space for their results.
             unsafe { kernel.launch_unsafe(stream, launch, arguments) }
         };
         if splits == 1 {
@@ -309,7 +310,7 @@ fn slots(stream: &Stream, dim: usize) -> u32 {
     multiprocessors(stream.device()).max(1) * (shared / (shared_bytes(dim) + RESERVED)).max(1)
 }
 
-/// Units of which the keys are split over blocks.
+/// Units whose keys are split across blocks.
 struct Work {
     units: u64,
     /// Number of tiles per unit, if the cache is full.
