@@ -1,4 +1,4 @@
-//! Finds the unstable features that a crate's source enables: rustc rejects a feature that is enabled twice.
+//! Finds the unstable features that a crate's source enables, because rustc rejects a feature that is enabled twice.
 
 use std::collections::BTreeSet;
 

@@ -2,7 +2,7 @@
 //!
 //! Every instruction has a `DILocation`: line and column in a scope. Its `inlinedAt` is the location of the inlined
 //! call, which may be inlined too, and so on up to the function that now contains the instruction. For this purpose,
-//! all crates in the graph are compiled with line tables. The shipped code has [`user_lines`].
+//! all crates in the graph are compiled with line tables. The shipped code contains only [`user_lines`].
 
 use std::collections::HashMap;
 use std::fmt::Write;

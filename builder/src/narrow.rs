@@ -1,4 +1,4 @@
-//! Works around incorrect code that ptxas generates for stores of part of a register.
+//! Works around a ptxas bug that miscompiles stores of part of a register.
 //!
 //! LLVM stores the low half of a 64-bit register with `st.b32 [%rd1], %rd2`, as PTX allows. If a floating-point
 //! instruction has written the register, ptxas (seen with 13.0, for all architectures) stores the number converted to
@@ -8,8 +8,8 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Returns the module, in which all stores now store whole registers. `text` has one instruction per line, as LLVM
-/// writes it.
+/// Returns the module with every store of part of a register replaced by a store of a whole register. `text` has one
+/// instruction per line, as LLVM writes it.
 pub fn store_whole_registers(text: &str) -> String {
     let mut whole = String::with_capacity(text.len());
     for line in text.lines() {

@@ -1,6 +1,6 @@
 //! Finds the panics that remain in a kernel after optimization: their source locations and messages.
 //!
-//! A bounds check or an assertion that the compiler cannot prove costs registers and a branch, and serializes
+//! A bounds check or an assertion that the compiler cannot prove true costs registers and a branch, and serializes
 //! asynchronous instructions next to it. The remaining panics are calls of gpu-std's reporters (`rewrite::panics`),
 //! directly or through functions that were not inlined. Each call passes a [`core::panic::Location`], a constant; if a
 //! function forwards one of its parameters, its callers determine the location.
@@ -69,7 +69,7 @@ pub fn reporting<'k>(ir: &str, kernels: &[&'k Kernel]) -> Vec<&'k Kernel> {
     kernels.iter().copied().filter(|kernel| reaching.contains(&*kernel.symbol)).collect()
 }
 
-/// Returns the functions of `ir` that do not return, through which panics go.
+/// Returns the functions of `ir` that do not return and therefore lead to panics.
 pub fn diverging(ir: &str) -> Vec<String> {
     let does_not_return = |attributes: &str| attributes.split(' ').any(|word| word == "noreturn");
     let group = |line: &'_ str| line.starts_with("attributes #") && does_not_return(line);
@@ -100,7 +100,7 @@ pub fn find<'k>(ir: &str, kernels: impl Iterator<Item = &'k str>) -> Vec<(String
     kernels.filter_map(paths).collect()
 }
 
-/// Information that is known about a value.
+/// A known origin of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Value<'a> {
     /// The constant with this symbol.
@@ -307,7 +307,7 @@ impl<'a> Function<'a> {
         self.mention(instruction);
     }
 
-    /// Records the symbols in a text: functions among them may be called through a pointer.
+    /// Records the symbols that `text` mentions, because functions among them may be called through a pointer.
     fn mention(&mut self, text: &'a str) {
         for (at, _) in text.match_indices('@') {
             if let Some((symbol, _)) = text::symbol(&text[at + 1..]) {
@@ -316,7 +316,7 @@ impl<'a> Function<'a> {
         }
     }
 
-    /// Returns the possible values of an argument: `ptr noundef align 8 @place`, `ptr %5`.
+    /// Returns the possible values of an argument such as `ptr noundef align 8 @place` or `ptr %5`.
     fn values(&self, argument: &'a str) -> Vec<Value<'a>> {
         let (mut values, mut seen) = (Vec::new(), HashSet::new());
         let mut rest = vec![argument.rsplit(' ').next().unwrap_or(argument)];
@@ -337,7 +337,7 @@ impl<'a> Function<'a> {
     }
 }
 
-/// Returns the operands of `phi ptr [ %a, %1 ], [ @b, %2 ]` and `select i1 %c, ptr @a, ptr %b`.
+/// Returns the operands of a choice such as `phi ptr [ %a, %1 ], [ @b, %2 ]` or `select i1 %c, ptr @a, ptr %b`.
 fn alternatives(choice: &str) -> Vec<&str> {
     match choice.strip_prefix("phi ptr ") {
         Some(pairs) => {

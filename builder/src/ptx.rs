@@ -104,7 +104,7 @@ impl<'a> Ptx<'a> {
         self.reached([kernel]).into_iter().any(|name| self.functions.get(name).is_some_and(|f| f.has_wgmma))
     }
 
-    /// Returns these functions and all functions that they call, directly or indirectly.
+    /// Returns the functions `from` and all functions that they call, directly or indirectly.
     fn reached<'b>(&'b self, from: impl IntoIterator<Item = &'b str>) -> HashSet<&'b str> {
         let mut rest: Vec<&str> = from.into_iter().collect();
         let mut reached: HashSet<&str> = rest.iter().copied().collect();

@@ -11,12 +11,12 @@ use crate::toolchain;
 /// Placeholder for the compiler that will compile the program that embeds the image.
 const HOST: &str = "@HOST_COMPILER@";
 
-/// Copies the image in `file`, which the builder wrote, and its code into `folder`, which then holds nothing else. Pass
-/// the folder to [`PtxBuilder::ready_made`](crate::PtxBuilder::ready_made).
+/// Copies the image in `file`, which the builder wrote, and its code into `folder`, and removes all other files from
+/// `folder`. Pass the folder to [`PtxBuilder::ready_made`](crate::PtxBuilder::ready_made).
 ///
 /// # Errors
 ///
-/// Returns [`Error::ImageRequired`] if the image has no code, [`Error::Io`] if something cannot be read or written.
+/// Returns [`Error::ImageRequired`] if the image has no code, [`Error::Io`] if a file cannot be read or written.
 pub fn export(file: &Path, folder: &Path) -> Result<(), Error> {
     let text = std::fs::read_to_string(file).map_err(Error::io("cannot read", file))?;
     if code_files(&text).is_empty() {

@@ -140,8 +140,7 @@ mod signals {
     /// Sends a signal to a program that has not been waited for.
     pub fn send(child: &Child, signal: i32) {
         let Ok(process) = libc::pid_t::try_from(child.id()) else { return };
-        // SAFETY: `kill` does not access memory. The process has not been waited for, so its number has not been
-        // reused.
+        // SAFETY: `kill` does not access memory. The process has not been waited for, so its ID has not been reused.
         unsafe { libc::kill(process, signal) };
     }
 

@@ -174,7 +174,7 @@ fn images_of(folder: &Path) -> Vec<Check> {
     images.iter().map(check).collect()
 }
 
-/// Checks the cache of code generated for kernels by builds.
+/// Checks the cache of generated code.
 fn generated_code() -> Check {
     let Some(cache) = Cache::of_user() else {
         return Check::ok(

@@ -345,8 +345,8 @@ pub fn active_mask() -> u32 {
 }
 
 /// Signals that the thread reads memory and may be waiting for other threads to change it. After a certain number of
-/// these reads, the thread yields to other threads. A block that only spins for too long causes a fault, as described
-/// in [`crate::settings`].
+/// these reads, the thread yields to other threads. A block whose threads spin for too long without progress causes a
+/// fault, as described in [`crate::settings`].
 ///
 /// Outside of a kernel, the call has no effect, so that atomics can also be used in host code.
 #[cfg_attr(not(warpsmith_check), inline)]

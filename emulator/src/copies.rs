@@ -2,8 +2,8 @@
 //!
 //! A copy completes as late as possible. A load completes when no thread can continue without it, and a store completes
 //! when its thread waits for it. Until then, the destination of a load is poisoned. A kernel that does not wait, or
-//! that reuses memory too early, therefore produces wrong results on the emulated device, whereas its results on a GPU
-//! may be right by chance.
+//! that reuses memory too early, therefore produces incorrect results on the emulated device, whereas its results on a
+//! GPU may be correct by chance.
 
 use std::panic::Location;
 

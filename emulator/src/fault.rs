@@ -18,7 +18,7 @@ pub enum Fault {
     Panic {
         /// Name of the kernel.
         kernel: &'static str,
-        /// Text of the panic.
+        /// Panic message.
         message: String,
         /// Source location of the panic, as `file:line:column`; `None` if unknown.
         location: Option<String>,

@@ -131,7 +131,7 @@ impl Registers {
         if checker.is_null() {
             return None;
         }
-        // Code that `f` calls, for example the program's allocator, must not find the checker.
+        // Code that `f` calls, for example the program's allocator, must not use the checker at the same time.
         self.checker.set(ptr::null_mut());
         // SAFETY: `launch::run_grid` owns the checker, sets the pointer while the grid runs, and holds no other
         // reference during that time. The pointer is null while this reference is used.

@@ -36,8 +36,8 @@ pub fn static_memory(site: *const u8, bytes: usize, align: usize) -> *mut u8 {
     registers.block().shared.static_array(site, bytes, align, Location::caller())
 }
 
-/// Returns the dynamic shared memory of the block, whose size is specified at launch and aligned to [`DYNAMIC_ALIGN`]
-/// bytes. If the size is 0, the returned address must not be read.
+/// Returns the dynamic shared memory of the block, aligned to [`DYNAMIC_ALIGN`] bytes. The launch specifies its size.
+/// If the size is 0, the returned address must not be read.
 ///
 /// # Panics
 /// Panics outside of a kernel.

@@ -37,7 +37,7 @@ pub(crate) struct Warps {
     active: RefCell<Vec<u32>>,
 }
 
-/// Call of an exchange by a lane.
+/// A lane's call of an exchange.
 #[derive(Clone, Copy)]
 pub(crate) struct Call {
     pub mask: u32,

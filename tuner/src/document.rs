@@ -209,7 +209,7 @@ impl Record {
         self.summary().map(|summary| summary.median)
     }
 
-    /// Returns whether the result is correct and the configuration was timed.
+    /// Returns true if the result is correct and the configuration was timed.
     pub fn is_usable(&self) -> bool {
         self.outcome == Outcome::Correct && self.median_us().is_some()
     }
@@ -291,7 +291,7 @@ impl Condition {
 }
 
 impl Document {
-    /// Returns whether every configuration was correct.
+    /// Returns true if every configuration was correct.
     pub fn all_correct(&self) -> bool {
         self.results.iter().all(|record| record.outcome == Outcome::Correct)
     }

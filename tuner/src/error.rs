@@ -141,7 +141,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns whether the request itself is invalid, rather than the machine being at fault.
+    /// Returns true if the request itself is invalid, rather than the machine being at fault.
     pub fn is_usage_error(&self) -> bool {
         !matches!(self, Error::Runtime(_) | Error::Launch(_) | Error::NothingSelected | Error::Lost { .. })
     }

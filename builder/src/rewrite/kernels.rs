@@ -9,7 +9,7 @@
 //! | --- | --- | --- |
 //! | maximum threads per block | `"nvvm.maxntid"` | `.maxntid` |
 //! | minimum blocks per SM | `"nvvm.minctasm"` | `.minnctapersm` |
-//! | required block | `"nvvm.reqntid"`, instead of the first | `.reqntid` |
+//! | required block | `"nvvm.reqntid"`, instead of `"nvvm.maxntid"` | `.reqntid` |
 //! | required cluster | `"nvvm.cluster_dim"` | `.explicitcluster`, `.reqnctapercluster` |
 //!
 //! Origin and parameters are constants, too ([`gpu_spec::image::ORIGIN_PREFIX`], [`gpu_spec::AbiParam`]). Nothing
@@ -90,7 +90,7 @@ impl<'a> Records<'a> {
         self.0.contains_key(&*format!("{NO_PANIC_PREFIX}{symbol}"))
     }
 
-    /// Returns a kernel's constant of this kind.
+    /// Returns a kernel's constant with this prefix.
     fn get(&self, prefix: &str, symbol: &str) -> Option<Vec<u8>> {
         self.0.get(&*format!("{prefix}{symbol}")).map(|text| text::unescape(text))
     }

@@ -1,7 +1,7 @@
 //! Finds the compilers: a rustc that can target the GPU with its LLVM tools, and NVIDIA's ptxas,
 //! libdevice and libcudadevrt.
 //!
-//! This module does not install or change anything, and accepts only tested versions because the pipeline reads LLVM's
+//! This module does not install or change anything. It accepts only tested versions, because the pipeline reads LLVM's
 //! text form and core's internals, which change between versions. Every search reports each rejected candidate with the
 //! reason.
 //!
@@ -189,8 +189,8 @@ pub(crate) fn installation_signs() -> Vec<PathBuf> {
     let mut signs = vec![PathBuf::from("/var/lib/dpkg/status")];
     if let Some(stamp) = setup_stamp() {
         if !stamp.is_file() {
-            // As old as possible: cargo treats a file younger than the build script's start as changed. If it cannot be
-            // written, `warpsmith setup` cannot install either.
+            // The file gets the oldest possible time, because cargo treats a file that is newer than the build script's
+            // start as changed. If the file cannot be written, `warpsmith setup` cannot install anything either.
             let old = std::time::SystemTime::UNIX_EPOCH;
             let _ = stamp.parent().map(std::fs::create_dir_all);
             let _ = std::fs::File::create(&stamp).and_then(|file| file.set_modified(old));

@@ -103,8 +103,8 @@ impl Instance {
         self.code.as_ref().map_or(&[], |code| &code.panics)
     }
 
-    /// Returns the share of an SM's threads that are resident with blocks of `block` threads, or of the nearest block
-    /// size that the kernel allows.
+    /// Returns the theoretical occupancy for blocks of `block` threads, or of the nearest block size that the kernel
+    /// allows.
     fn occupancy(&self, arch: Option<u32>, block: u32) -> Option<f64> {
         let resources = self.resources?;
         let block = match self.required.0 {

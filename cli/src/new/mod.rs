@@ -103,7 +103,8 @@ fn write(
     fs::rename(&temporary.0, folder).map_err(cannot)
 }
 
-/// Fills in a template's names and dependencies; `depth` is the depth of its manifest below the project folder.
+/// Fills in a template's names and dependencies; `depth` is the depth of the template's manifest below the project
+/// folder.
 fn fill(
     template: &str,
     name: &Name,

@@ -226,7 +226,7 @@ fn finding(head: &str, lines: &[&str], folder: &Path) -> Finding {
     }
     let mut frames: Vec<Frame> = of("at ").map(|place| frame(place, folder)).collect();
     frames.extend(of_frame("Device Frame").map(|place| frame(place, folder)));
-    // Older versions repeat the place of the access.
+    // Older versions repeat the location of the access.
     frames.dedup();
     let kernel = kernel_of(&frames);
     let thread = lines.iter().find_map(|line| index(line, "thread"));
@@ -258,7 +258,7 @@ fn hazard(head: &str, lines: &[&str], folder: &Path) -> Finding {
         ..racing(line, folder)
     });
     let mut accesses = accesses.collect::<Vec<_>>().into_iter();
-    // They are in the order in which they happened, and the later one is shown first, as by `warpsmith check`.
+    // The accesses are listed in order of occurrence. The later one is shown first, as in `warpsmith check`.
     let (other, access) = (accesses.next(), accesses.next());
     let kernel = access.as_ref().map_or_else(String::new, |access| kernel_of(&access.frames));
     let memory = "shared memory".to_owned();
@@ -321,7 +321,7 @@ fn memory<'a>(
     }
 }
 
-/// Returns what follows a word; all of the text if the word is missing.
+/// Returns the text after a word, or all of the text if the word is missing.
 fn after<'a>(text: &'a str, word: &str) -> &'a str {
     text.split_once(word).map_or(text, |(_, rest)| rest).trim()
 }

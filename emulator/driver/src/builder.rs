@@ -80,8 +80,8 @@ impl EmulatedDriverBuilder {
     }
 
     /// Makes the driver accept launches, including graph launches, without running them, for benchmarks of enqueue
-    /// overhead. With [`Self::simulated_time`], launches still take their simulated time. The bodies of `while` nodes
-    /// count as running once.
+    /// overhead. With [`Self::simulated_time`], launches still take their simulated time. The body of a `while` node is
+    /// assumed to run once.
     pub fn idle(mut self) -> Self {
         self.idle = true;
         self
@@ -145,11 +145,11 @@ impl EmulatedDriverBuilder {
     /// two. [`EmulatedDriver::take_races`] returns the races. Races within a graph are reported at its first launch,
     /// which is one task.
     ///
-    /// A copy reads its source and writes its destination, even in host memory. A kernel reads its slices and writes
-    /// its views and slices of atomics; accesses through raw pointers are not known. Stream-ordered allocations and
-    /// frees are writes. Freeing or unmapping memory, including page-locked memory, is a race if the host has not
-    /// observed that the work that uses it has finished. The host observes this by waiting for a stream, an event or a
-    /// context, or by a query that reports completion.
+    /// A copy reads its source and writes its destination, even in host memory. A kernel is assumed to read its slices
+    /// and to write its views and slices of atomics; accesses through raw pointers are not checked. Stream-ordered
+    /// allocations and frees are writes. Freeing or unmapping memory, including page-locked memory, is a race if the
+    /// host has not observed that the work that uses it has finished. The host observes this by waiting for a stream,
+    /// an event or a context, or by a query that reports completion.
     ///
     /// Under `warpsmith check`, every driver that was built without this option detects races from the recorded
     /// accesses of kernels and reports them as findings.

@@ -1,4 +1,4 @@
-//! Captures. The work of a stream that is being captured becomes part of a graph instead of running.
+//! Stream capture. The work of a capturing stream becomes part of a graph instead of running.
 //!
 //! The rules are the same as CUDA's. A stream joins a capture by waiting for an event recorded in it. Querying whether
 //! captured work has run invalidates the capture. After that, every call on the capture's streams and events fails

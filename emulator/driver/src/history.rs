@@ -1,4 +1,4 @@
-//! Uses of memory by work. Only those with which later work can still conflict are kept.
+//! Memory uses with which later work can still conflict.
 //!
 //! A use is removed when a later use can replace it, which is the case if work that is ordered after the later use is
 //! also ordered after the earlier one. Each byte therefore has only a few uses per stream, regardless of how long the

@@ -250,8 +250,7 @@ impl EmulatedDriver {
         Hold { control: Arc::clone(&self.control) }
     }
 
-    /// Switches to another schedule, which begins at its start. This method has no effect on a driver with worker
-    /// threads.
+    /// Switches to another schedule, from its beginning. This method has no effect on a driver with worker threads.
     #[cfg(feature = "testing")]
     pub fn set_schedule(&self, schedule: Schedule) {
         if let Some(stepper) = &self.stepper {
@@ -259,9 +258,9 @@ impl EmulatedDriver {
         }
     }
 
-    /// Returns the races that were found since the last call. The text of a race describes both uses, namely the
-    /// operation, its stream ([`StreamHandle`]), and the range. The result is empty unless the driver was built to
-    /// check for races ([`check_races`](EmulatedDriverBuilder::check_races)).
+    /// Returns the races that were found since the last call. Each description names the operation, stream
+    /// ([`StreamHandle`]) and range of both uses. The result is empty unless the driver was built to check for races
+    /// ([`check_races`](EmulatedDriverBuilder::check_races)).
     #[cfg(feature = "testing")]
     pub fn take_races(&self) -> Vec<String> {
         self.races.take()

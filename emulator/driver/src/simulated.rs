@@ -1,12 +1,7 @@
 //! Simulated time. A model returns the duration of work, independently of the machine.
 //!
-//! Every stream has a clock in microseconds, which starts at 0. Work advances the clock of its stream by the time that
-//! the model returns. A wait sets the clock to the time of the event if that time is later. Recording an event reads
-//! the clock.
-//!
-//! The host also has a clock. The host's work takes no time. A wait sets the clock to the time at which the awaited
-//! work finished, if that time is later. Work does not start before the time, on the host's clock, at which it was
-//! enqueued.
+//! Clocks are in microseconds and start at 0. Recording an event reads the clock of its stream.
+//! `EmulatedDriverBuilder::simulated_time` documents the rules.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -10,7 +10,7 @@
 //! | `warp::sync` | a row of 32 clocks for each thread |
 //! | atomics and fences, barriers of a cluster | prefixes of logs ([`Log`]) |
 //!
-//! The barrier of the grid orders all accesses, as described in [`super::shadow`].
+//! The grid barrier orders all accesses, as described in [`super::shadow`].
 
 use std::collections::HashMap;
 

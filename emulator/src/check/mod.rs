@@ -69,8 +69,8 @@ pub fn with_red_zones(layout: Layout) -> Option<(Layout, usize)> {
     Some((Layout::from_size_align(bytes, align).ok()?, before))
 }
 
-/// Bytes of shadow memory above which a checker frees it after a launch, unless a certain fraction of the permitted
-/// amount is lower.
+/// Maximum size in bytes of the shadow memory that a checker keeps after a launch. A sixteenth of the permitted amount
+/// is the limit if that is lower.
 const KEPT_BYTES: usize = 256 << 20;
 
 /// Description of a launch for the checker.
@@ -136,7 +136,7 @@ pub(crate) struct Checker {
     pages: Pages,
     regions: Regions,
     places: Places,
-    /// Source places of kernels other than the current one.
+    /// Source locations of kernels other than the current one.
     other_places: HashMap<*const KernelSpec, Places>,
     /// Pointers among the launch's arguments.
     arguments: Vec<report::Argument>,

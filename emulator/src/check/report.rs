@@ -1,4 +1,4 @@
-//! Findings. There is one finding for each pair of source locations, unless a comment in the source permits it. A
+//! Findings. There is one finding for each pair of source locations, unless a comment in the source suppresses it. A
 //! finding describes the memory and the remedy.
 
 use std::mem::MaybeUninit;
@@ -241,7 +241,7 @@ impl Checker {
         }
     }
 
-    /// Returns true if a comment at the source location permits the finding, with a reason.
+    /// Returns true if a comment at the source location suppresses the finding and states a reason.
     fn is_allowed(&self, access: &Access) -> bool {
         let Some(place) = access.place().filter(|place| place.line != 0) else { return false };
         let read = |path: &Path| std::fs::read_to_string(path).ok();

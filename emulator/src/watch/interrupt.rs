@@ -90,8 +90,8 @@ mod implementation {
         let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
         let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = handle;
         action.sa_sigaction = handler as usize;
-        // The handler does not use the alternate signal stack. The signal is not blocked when the handler is left
-        // permanently.
+        // Without `SA_ONSTACK`, the handler runs on the coroutine's stack. With `SA_NODEFER`, the signal stays
+        // unblocked although the handler never returns.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_RESTART;
         // SAFETY: all zeros, as above.
         let mut old: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };

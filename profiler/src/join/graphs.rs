@@ -58,7 +58,7 @@ enum Launches {
 }
 
 impl Graphs {
-    /// Adds lists. Returns whether other lists had to be removed.
+    /// Adds lists. Returns true if other lists had to be removed.
     fn add(&mut self, lists: Vec<Arc<GraphNodes>>, round: u64, most: usize) -> bool {
         for given in lists {
             let (id, count, executable) = (given.id, given.nodes.len(), given.graph);

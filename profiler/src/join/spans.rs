@@ -40,7 +40,7 @@ impl Spans {
         before.filter(|known| known.end >= end).map(|known| known.origin).next()
     }
 
-    /// Returns whether there are no operations.
+    /// Returns true if there are no operations.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -34,7 +34,7 @@ fn shown(text: &str, keep: impl Fn(&str) -> Option<usize>) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// Returns whether a terminal would interpret a character instead of displaying it. This is true of Unicode control
+/// Returns true if a terminal would interpret a character instead of displaying it. This is true of Unicode control
 /// characters and of characters that change the text direction.
 fn controls(char: char) -> bool {
     let is_direction = matches!(
@@ -107,7 +107,7 @@ pub fn complain(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", escape(&line));
 }
 
-/// Returns whether standard output supports colors. This requires that standard output is a terminal and that
+/// Returns true if standard output supports colors. This requires that standard output is a terminal and that
 /// `NO_COLOR` is unset or empty.
 pub fn colours() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())

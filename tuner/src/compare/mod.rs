@@ -93,7 +93,7 @@ impl Change {
         }
     }
 
-    /// Returns whether the change is a regression: a slower or broken kernel.
+    /// Returns true if the change is a regression: a slower or broken kernel.
     pub fn is_regression(self) -> bool {
         matches!(self, Self::Slower | Self::Broken)
     }
@@ -208,7 +208,7 @@ impl Comparison {
         Self { threshold, old, new, notes, missing: Vec::new(), means: means.collect(), rows }
     }
 
-    /// Returns whether any kernel has become slower or incorrect.
+    /// Returns true if any kernel has become slower or incorrect.
     pub fn has_regression(&self) -> bool {
         self.rows.iter().any(|row| row.change.is_regression())
     }
@@ -404,7 +404,7 @@ fn check_documents(old: &Document, new: &Document, force: bool) -> Result<Vec<St
     Ok(notes)
 }
 
-/// Returns whether the time of each launch includes the launch overhead of the device.
+/// Returns true if the time of each launch includes the launch overhead of the device.
 fn is_of_single_launches(mode: Mode) -> bool {
     matches!(mode, Mode::Cold | Mode::Hot)
 }

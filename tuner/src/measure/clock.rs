@@ -14,7 +14,7 @@ const FEWEST: usize = 5;
 /// Maximum number of samples that are retaken if the clock has stayed low since the preceding timing.
 const STILL_LOW: u32 = 10;
 
-/// Returns whether a reason for low clocks, as named by NVML, is heat or a power supply fault. Idling, a configured
+/// Returns true if a reason for low clocks, as named by NVML, is heat or a power supply fault. Idling, a configured
 /// clock limit and the power cap are normal and do not mean that the device is throttled.
 pub(super) fn is_slowdown(reason: &str) -> bool {
     matches!(
@@ -66,7 +66,7 @@ impl Clocks {
         }
     }
 
-    /// Returns whether a sample taken at this clock counts as not throttled, according to the readings so far.
+    /// Returns true if a sample taken at this clock counts as not throttled, according to the readings so far.
     pub(super) fn accepts(&self, mhz: Option<u32>) -> bool {
         mhz.is_none_or(|mhz| f64::from(mhz) >= self.guard.share * f64::from(self.best))
     }

@@ -165,7 +165,7 @@ impl Stopwatch {
         &self.stream
     }
 
-    /// Returns whether the device may have to wait for the host, so that timed launches must be queued behind other
+    /// Returns true if the device may have to wait for the host, so that timed launches must be queued behind other
     /// work.
     pub(super) fn hides_the_host(&self) -> bool {
         self.cover.is_some()
@@ -178,7 +178,7 @@ impl Stopwatch {
         Ok(true)
     }
 
-    /// Returns whether the driver reports that heat or a power supply fault keeps the clocks low. The query is too slow
+    /// Returns true if the driver reports that heat or a power supply fault keeps the clocks low. The query is too slow
     /// to be made for every sample. If a reason no longer applies at the end of a timing, the clock readings have
     /// already shown its effect.
     pub(super) fn is_throttled(&self) -> bool {
@@ -220,7 +220,7 @@ impl Taken {
     }
 
     /// Rejects samples that were taken while the device was throttled, according to all clock readings so far,
-    /// including readings from earlier batches. Returns whether there were any. If more than `most` samples are
+    /// including readings from earlier batches. Returns true if there were any. If more than `most` samples are
     /// rejected in total, the timing counts as throttled. From then on, samples are rejected only if at least `minimum`
     /// samples remain.
     fn reject(&mut self, clocks: &Clocks, most: u32, minimum: usize) -> bool {

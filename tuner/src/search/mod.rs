@@ -65,7 +65,7 @@ pub trait Objective {
     /// candidates.
     fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<CandidateResult>;
 
-    /// Returns whether the search must end with the results obtained so far.
+    /// Returns true if the search must end with the results obtained so far.
     fn is_ended(&self) -> bool {
         false
     }

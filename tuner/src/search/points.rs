@@ -61,7 +61,7 @@ impl Points {
         self.points.len()
     }
 
-    /// Returns whether there are no candidates.
+    /// Returns true if there are no candidates.
     pub fn is_empty(&self) -> bool {
         self.points.is_empty()
     }

@@ -28,7 +28,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Returns whether a value lies in the interval, including its ends.
+    /// Returns true if a value lies in the interval, including its ends.
     pub fn contains(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }

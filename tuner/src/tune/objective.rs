@@ -116,7 +116,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
         })
     }
 
-    /// Returns whether a configuration that was correct earlier is still correct.
+    /// Returns true if a configuration that was correct earlier is still correct.
     fn is_correct_again(&mut self, candidate: usize) -> bool {
         let (Some(&place), configuration) =
             (self.places.get(&candidate), &self.planned.configurations[candidate])

@@ -73,8 +73,7 @@ const SYNC_STREAM: &str = "sync stream";
 const FLOW: &str = "ac2g";
 
 /// Returns the function that a program using the CUDA runtime API would call instead of this driver function. HTA
-/// recognizes calls by the names of these functions, because it counts only CUDA runtime calls. The name of the driver
-/// function, whether of CUDA or of the emulated device, is written in addition.
+/// counts only calls with these names. The name of the driver function is written in addition.
 fn runtime_name(function: &str) -> Option<&'static str> {
     let is_asynchronous = function.contains("Async");
     Some(match function {

@@ -1,7 +1,7 @@
 //! Report of hardware counters per kernel: memory traffic, hit rates, occupancy, and stalls.
 //!
-//! The report is a separate document rather than part of a trace. The reason is that counted kernels are replayed
-//! several times and serialized, so nothing else can be measured at the same time.
+//! The report is not part of a trace, because counted kernels are replayed several times and serialized, so nothing
+//! else can be measured at the same time.
 //!
 //! ```
 //! use warpsmith_trace::counters::{CounterReport, KernelCounters};
