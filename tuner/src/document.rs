@@ -315,8 +315,8 @@ impl Document {
         self.cases().iter().filter_map(|case| best(case)).collect()
     }
 
-    /// Returns the median clock of all samples and the maximum clock of the device in MHz, provided that the median is
-    /// below 95 % of the maximum. In this case, the device ran below its peak, for any reason.
+    /// Returns the median clock of all samples and the maximum clock of the device, in MHz, if the median is below 95 %
+    /// of the maximum.
     pub fn low_clock(&self) -> Option<(u32, u32)> {
         let highest = self.device.after.max_sm_clock_mhz.or(self.device.before.max_sm_clock_mhz)?;
         let timings = self.results.iter().filter_map(|record| record.timing.as_ref());

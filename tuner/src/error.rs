@@ -9,10 +9,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Text that is not an element count.
+    /// A string that is not an element count.
     #[error("size {text:?}: {reason}")]
     Size {
-        /// Text as given.
+        /// String as given.
         text: String,
         /// Cause and remedy.
         reason: String,

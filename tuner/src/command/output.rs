@@ -55,8 +55,7 @@ fn color(text: &str) -> Option<usize> {
 /// are enabled, the color sequences of [`table`].
 ///
 /// # Errors
-/// Returns any write error, such as a full disk behind a redirection, except that a reader has closed its end of the
-/// pipe (`| head`).
+/// Returns write errors, such as a full disk. A pipe that its reader has closed (`| head`) is not an error.
 pub fn print(text: &str) -> io::Result<()> {
     let is_colored = colours();
     let keep = |rest: &str| match rest.starts_with('\n') {
@@ -101,7 +100,7 @@ fn write(text: &str) -> io::Result<()> {
     }
 }
 
-/// Writes a text to standard error as one line. If writing fails, the failure is ignored.
+/// Writes `text` to standard error as one line. If writing fails, the failure is ignored.
 pub fn complain(text: &str) {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let _ = writeln!(io::stderr().lock(), "{}", escape(&line));

@@ -73,8 +73,8 @@ pub struct Timing {
     pub clocks_mhz: Vec<u32>,
     /// Number of samples that were rejected because the clock was low.
     pub rejected: u32,
-    /// True if the times may come from a throttled device. The reason is that the clock stayed low, or that the driver
-    /// reported low clocks because of heat or a power supply fault.
+    /// True if the times may come from a throttled device, because the clock stayed low or the driver reported low
+    /// clocks due to heat or a power supply fault.
     pub throttled: bool,
     /// Number of launches between the events of a sample.
     pub launches_per_sample: u32,

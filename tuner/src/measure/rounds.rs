@@ -52,7 +52,7 @@ impl Stopwatch {
     /// ```
     ///
     /// # Errors
-    /// Returns the errors of the case and of the runtime, for any of the configurations.
+    /// Returns errors of the case and of the runtime for any of the configurations.
     pub fn interleave<const N: usize>(
         &mut self,
         case: &mut dyn Case,

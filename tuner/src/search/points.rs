@@ -13,7 +13,7 @@ struct Scale {
 
 /// Candidates of a search. Each candidate is a point that has a position on every axis.
 ///
-/// Numbers are ordered, as are texts that end with a colon and a number, such as `waves:4`. Other texts are not
+/// Numbers are ordered, as are strings that end with a colon and a number, such as `waves:4`. Other strings are not
 /// ordered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Points {
@@ -106,7 +106,7 @@ impl Points {
 }
 
 /// Returns the group of a value, and the value's number within this group. For plain numbers, the group is the empty
-/// text.
+/// string.
 fn order(value: Option<&Value>) -> (String, f64) {
     match value {
         Some(Value::Number(number)) => (String::new(), *number as f64),
