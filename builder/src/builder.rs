@@ -536,7 +536,6 @@ impl PtxBuilder {
     }
 }
 
-/// A kernel crate.
 struct KernelCrate {
     manifest: Manifest,
     sources: Sources,
@@ -600,7 +599,6 @@ fn watched_tools(tools: &DeviceToolchain, cuda: &CudaTools) -> Vec<PathBuf> {
     watched
 }
 
-/// Returns the warning about a missing image.
 fn without(package: &str, reason: &str) -> String {
     format!("{package} is built without a GPU image (the emulated device works): {reason}")
 }

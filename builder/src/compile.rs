@@ -20,7 +20,6 @@ use crate::sources;
 use crate::toolchain::DeviceToolchain;
 use crate::tools;
 
-/// Target triple for which the inner cargo compiles.
 const TARGET: &str = "nvptx64-nvidia-cuda";
 
 /// Profile settings, passed as flags because cargo cannot ignore a manifest's settings for single packages

@@ -74,7 +74,6 @@ fn holds(condition: TokenStream, cfgs: &BTreeSet<Cfg>) -> bool {
     }
 }
 
-/// Splits a comma-separated list.
 fn parts(list: TokenStream) -> Vec<TokenStream> {
     let mut parts: Vec<Vec<TokenTree>> = vec![Vec::new()];
     for token in list {

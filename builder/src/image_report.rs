@@ -18,7 +18,6 @@ use crate::error::Error;
 use crate::manifest::Manifest;
 use crate::sources::real;
 
-/// Version of the format.
 const SCHEMA: u32 = 1;
 /// Folder of the reports, in cargo's target folder.
 const FOLDER: &str = "gpu/reports";

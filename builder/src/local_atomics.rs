@@ -310,7 +310,6 @@ fn sources(instruction: &str) -> Option<Vec<&str>> {
 struct Functions(BTreeMap<String, (String, String)>);
 
 impl Functions {
-    /// Returns the line that replaces `line`.
     fn call(&mut self, line: &str, atomic: &Atomic<'_>, is_local: bool) -> String {
         let Atomic { pointer, operands, result, form, .. } = atomic;
         let is_cast = pointer.starts_with("ptr addrspace(5)");

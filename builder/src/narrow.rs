@@ -45,7 +45,6 @@ fn of_line(line: &str) -> Cow<'_, str> {
     if narrowed.is_empty() { line.into() } else { format!("\t{{\n{narrowed}{store}\n\t}}").into() }
 }
 
-/// Stored elements of a line.
 struct Stored<'a> {
     /// Bits per element.
     bits: u32,

@@ -185,7 +185,6 @@ impl<'a> Module<'a> {
         module
     }
 
-    /// Returns the panics that `function` reaches.
     fn panics(&self, function: &'a str, known: &mut HashMap<&'a str, Vec<Panic<'a>>>) -> Vec<Panic<'a>> {
         if let Some(panics) = known.get(function) {
             return panics.clone();

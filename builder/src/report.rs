@@ -169,7 +169,6 @@ pub fn check_wgmma(modules: &[Vec<Module>]) -> Result<(), Error> {
     if kernels.is_empty() { Ok(()) } else { Err(Error::Wgmma { kernels }) }
 }
 
-/// Returns the remedy for a ptxas message.
 fn remedy(message: &str) -> &'static str {
     match message {
         m if m.contains("setmaxnreg") => {

@@ -101,7 +101,6 @@ pub fn real(path: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// Creates a test package with this folder and name.
     fn package(base: &Path, folder: &str, name: &str) -> Manifest {
         let folder = base.join(folder);
         std::fs::create_dir_all(&folder).unwrap();

@@ -27,7 +27,6 @@ mod system {
         }
     }
 
-    /// Returns all running descendants.
     fn all() -> Vec<pid_t> {
         let mut children: HashMap<pid_t, Vec<pid_t>> = HashMap::new();
         let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };

@@ -64,7 +64,6 @@ pub fn run(args: &JsonArg) -> Result<(), Failure> {
     Ok(print_form(&text, args.json)?)
 }
 
-/// Connection from one device to another device.
 struct Link {
     from: String,
     to: String,

@@ -159,7 +159,6 @@ where
     });
 }
 
-/// A rank process of the run.
 struct Rank {
     rank: u32,
     child: Child,

@@ -134,7 +134,6 @@ impl Children {
     }
 }
 
-/// A pending launch.
 struct Child {
     kernel: &'static KernelSpec,
     grid: [u32; 3],

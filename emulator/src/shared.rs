@@ -314,7 +314,6 @@ impl Memory {
         Self { address, layout, whole, before }
     }
 
-    /// Returns the overwritten bytes around the memory.
     fn damage(&self) -> Option<Damage> {
         // SAFETY: `new` has allocated and painted the zones.
         unsafe { redzone::damage(self.address.as_ptr(), self.layout.size()) }

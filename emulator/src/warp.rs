@@ -20,7 +20,6 @@ pub struct WarpValues {
     pub values: [u64; 32],
 }
 
-/// Maximum number of warps per block.
 const WARPS: usize = 32;
 
 #[derive(Default)]

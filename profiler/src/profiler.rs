@@ -361,7 +361,6 @@ impl Parts {
         Ok(parts)
     }
 
-    /// Starts the threads of the recording.
     fn spawn(&mut self, streams: bool, samples_hz: u32) -> std::io::Result<()> {
         let (recording, joiner) = (Arc::clone(&self.recording), Arc::clone(&self.joiner));
         let name = |name: &str| std::thread::Builder::new().name(name.to_owned());
@@ -501,7 +500,6 @@ fn drain(recording: &Recording, joiner: &Mutex<Joiner>, streams: bool) {
     }
 }
 
-/// Returns the current recording of this process, if any.
 fn current() -> Option<Arc<Recording>> {
     if RECORDING_IN.load(Ordering::Acquire) != std::process::id() {
         return None;

@@ -173,7 +173,6 @@ fn pip(python: &Path, empty: &Path, requirements: &Path, target: &Path) -> Comma
     command
 }
 
-/// Classifies pip's error messages.
 fn failure(words: &str) -> SetupError {
     let has = |signs: &[&str]| words.lines().find(|line| signs.iter().any(|sign| line.contains(sign)));
     let broken =

@@ -98,7 +98,6 @@ impl Instance {
         self.resources.map(|resources| resources.static_shared).or(self.static_shared)
     }
 
-    /// Returns the panics that remain in the instance's code.
     fn panics(&self) -> &[PanicPath] {
         self.code.as_ref().map_or(&[], |code| &code.panics)
     }

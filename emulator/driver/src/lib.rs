@@ -347,7 +347,6 @@ impl EmulatedDriver {
         self.contexts.get(call, context.0)
     }
 
-    /// Looks up a stream of a context.
     fn stream_of(
         &self,
         call: Call,
@@ -398,7 +397,6 @@ impl EmulatedDriver {
         self.push(call, stream, Work::Act(Action::Copy { dst, src, bytes, kind }), touched)
     }
 
-    /// Assigns a handle to a new stream.
     fn add_stream(&self, context: Context, queue: Arc<Queue>) -> StreamHandle {
         let stream = StreamHandle(self.streams.insert(Arc::clone(&queue)));
         queue.set_number(stream.0 as u32);

@@ -82,7 +82,6 @@ impl Recorder {
     }
 }
 
-/// One recording.
 struct Recording {
     /// The sink; `None` after the recording has ended.
     sink: RwLock<Option<Arc<dyn ActivitySink>>>,

@@ -33,7 +33,6 @@ impl Argument {
     }
 }
 
-/// Elements of a slice or view.
 struct Elements {
     /// Size of an element, in bytes.
     size: usize,

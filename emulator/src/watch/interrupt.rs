@@ -77,7 +77,6 @@ mod implementation {
         }
     }
 
-    /// Installs the handler.
     fn prepare() -> bool {
         let Ok(mut before) = BEFORE.lock() else { return false };
         if before.is_some() {

@@ -12,7 +12,6 @@ use crate::run::Request;
 use crate::size::parse_size;
 use crate::value::Value;
 
-/// Maximum number of values in a range.
 const MAX_VALUES: u64 = 4096;
 
 /// Opens the requested device or, if no device is requested, the best available one.

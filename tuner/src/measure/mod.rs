@@ -1,7 +1,7 @@
 //! Times configurations on a device.
 //!
 //! Times come from events, which use the clock of the device. They exclude host time, because every timed launch is
-//! queued behind other device work. Launches cycle through the buffer copies of the case, or use only one copy,
+//! queued after other device work. Launches cycle through the buffer copies of the case, or use only one copy,
 //! depending on the [`Mode`]. If a launch is shorter than [`SHORT_US`], it is repeated within a sample, after one
 //! untimed launch. Therefore, no time in interleaved samples includes work of another configuration. If the device
 //! reports its clock, the clock is read with every sample, and samples taken while the device was throttled are

@@ -154,7 +154,6 @@ pub fn tune(
     totals
 }
 
-/// Searches each case in turn.
 fn all<'p>(
     plan: &'p Plan<'p>,
     tuning: &Tuning,

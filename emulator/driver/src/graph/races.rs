@@ -42,7 +42,6 @@ impl Nodes {
     }
 }
 
-/// Returns the predecessors of each node.
 fn ancestors(plan: &Plan) -> Vec<Nodes> {
     let words = plan.nodes.len().div_ceil(64);
     let mut all: Vec<Nodes> = Vec::with_capacity(plan.nodes.len());

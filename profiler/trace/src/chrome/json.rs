@@ -354,7 +354,6 @@ impl<R: BufRead> Json<R> {
     }
 }
 
-/// Returns the value that a word represents.
 fn meaning(word: &[u8]) -> Result<Loose, Fault> {
     if let Some(number) = Number::of(word) {
         return Ok(Loose::Number(number));

@@ -81,7 +81,6 @@ impl Digest {
     }
 }
 
-/// Maximum number of rows per table.
 const MAX_ROWS: usize = 2000;
 
 fn page(trace: &Trace, summary: &Summary, title: &str, mut notes: Vec<String>) -> String {
