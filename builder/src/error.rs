@@ -138,7 +138,7 @@ pub enum Error {
         list(panics)
     )]
     Panics {
-        /// Panics, one line each: kernel, location and text.
+        /// Panics, one line each: kernel, location and message.
         panics: Vec<String>,
     },
 
@@ -160,7 +160,7 @@ pub enum Error {
         kernel: String,
         /// Missing `__nv_…` function.
         function: String,
-        /// Places that were searched, and how to install the library.
+        /// Searched locations, and how to install the library.
         how: String,
     },
 
@@ -173,7 +173,7 @@ pub enum Error {
         kernel: String,
         /// Device-runtime function.
         function: String,
-        /// Places that were searched, and how to install the library.
+        /// Searched locations, and how to install the library.
         how: String,
     },
 

@@ -56,7 +56,7 @@ pub struct Code<'a> {
     pub device_runtime: Option<&'a Path>,
 }
 
-/// Returns the text of an image that contains no code but records the reason.
+/// Returns the source of an image that contains no code but records the reason.
 pub fn without_code(packages: &Packages<'_>, compilers: &Compilers<'_>, reason: &str) -> String {
     format!(
         "{}    missing: Some({reason:?}),\n    compilers: {},\n    parts: &[],\n    kernels: &[],\n    \
@@ -84,7 +84,7 @@ fn head(packages: &Packages<'_>) -> String {
     )
 }
 
-/// Compresses the code into files in `out`, and returns the text of the image and the paths of these files.
+/// Compresses the code into files in `out`, and returns the source of the image and the paths of these files.
 pub fn with_code(
     packages: &Packages<'_>,
     compilers: &Compilers<'_>,

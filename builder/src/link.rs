@@ -252,7 +252,7 @@ fn no_libdevice(
     Ok(Error::NoLibdevice { kernel, function: function.to_owned(), how })
 }
 
-/// Describes how to install NVIDIA's libraries, and the places searched.
+/// Describes how to install NVIDIA's libraries, and lists the searched locations.
 fn how_to_install(cuda: &CudaTools) -> String {
     let looked: String =
         cuda.rejected.iter().map(|r| format!("\n  looked in {}: {}", r.candidate, r.reason)).collect();

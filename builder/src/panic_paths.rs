@@ -9,8 +9,8 @@
 //! the call chain that were not inlined.
 //!
 //! If there is only one location, LLVM moves it into the reporter, where it is lost. LLVM also merges panics from
-//! several places. Kernels with remaining panics are therefore optimized once more, with public reporters whose calls
-//! stay separate; this module analyzes that result.
+//! several source locations. Kernels with remaining panics are therefore optimized once more, with public reporters
+//! whose calls stay separate; this module analyzes that result.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -125,7 +125,7 @@ struct Panic<'a> {
 struct Call<'a> {
     callee: &'a str,
     arguments: Vec<&'a str>,
-    /// The call instruction. The text is empty if the function only mentions the callee.
+    /// The call instruction; empty if the function only mentions the callee.
     instruction: &'a str,
 }
 
@@ -241,7 +241,7 @@ impl<'a> Module<'a> {
         PanicPath { file, line, column, what, calls }
     }
 
-    /// Returns the text of a constant, without the trailing NUL.
+    /// Returns the string in a constant, without the trailing NUL.
     fn string(&self, symbol: &str) -> Option<String> {
         let bytes = text::unescape(bytes_of(self.constants.get(symbol)?)?);
         let text = String::from_utf8(bytes).ok()?;

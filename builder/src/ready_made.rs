@@ -61,7 +61,7 @@ pub fn import(folder: &Path, name: &str, out: &Path) -> Result<Option<PathBuf>, 
     Ok(Some(target))
 }
 
-/// Returns the files that the text of an image includes.
+/// Returns the files that the source of an image includes.
 fn code_files(text: &str) -> Vec<String> {
     let names = text.split("include_bytes!(\"").skip(1);
     names.filter_map(|rest| rest.split_once('"').map(|(name, _)| name.to_owned())).collect()

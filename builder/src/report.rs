@@ -14,7 +14,7 @@ use crate::rewrite::Kernel;
 pub struct KernelReport {
     /// Symbol of the kernel.
     pub symbol: String,
-    /// Package that defines the kernel. The text is empty if `#[kernel]` did not record the package.
+    /// Package that defines the kernel; empty if `#[kernel]` did not record the package.
     pub package: String,
     /// Part of the image that contains the kernel.
     pub part: String,

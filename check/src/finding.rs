@@ -46,7 +46,7 @@ pub struct Finding {
     pub memory: String,
     /// Remedy.
     pub advice: String,
-    /// Full text, as in the error that the launch returns.
+    /// Full message, as in the error that the launch returns.
     pub text: String,
     /// Access that revealed the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -97,7 +97,7 @@ fn named(name: &str, process: &str, is_alone: bool) -> String {
     }
 }
 
-/// Splits a file name at its first dot, so that `.json.gz` counts as one extension.
+/// Splits a file name at its first dot, so that `.json.gz` is one extension.
 fn split(name: &str) -> (&str, &str) {
     name.split_at(name.find('.').unwrap_or(name.len()))
 }

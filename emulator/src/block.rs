@@ -103,7 +103,8 @@ impl Block {
         alive
     }
 
-    /// Returns the error text for an operation that waits for every thread of the block, if some threads have exited.
+    /// Returns the error message for an operation that waits for every thread of the block, if some threads have
+    /// exited.
     pub fn exited_from(&self, grid: &Grid, operation: &str) -> Option<String> {
         let exited = grid.threads - self.alive();
         let have = if exited == 1 { "thread of the block has" } else { "threads of the block have" };

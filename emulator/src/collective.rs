@@ -325,8 +325,8 @@ fn exchange<R>(
 /// Returns the mask of the warp's lanes that are active together at this source location. The mask always includes the
 /// caller.
 ///
-/// The thread waits until no other thread of the block can continue. The lanes of its warp that are waiting at the same
-/// location at that time count as active together. A GPU may return fewer lanes.
+/// The thread waits until no other thread of the block can continue. The lanes of its warp that are then waiting at the
+/// same location are considered active together. A GPU may return fewer lanes.
 ///
 /// # Panics
 /// Panics outside of a kernel.

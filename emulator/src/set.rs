@@ -57,7 +57,7 @@ pub(crate) struct BlockSet<'g> {
     starting: Cell<usize>,
     /// Block whose threads start first.
     first: Cell<usize>,
-    /// Number of threads that have queried the active lanes and have not received an answer yet.
+    /// Number of threads that have queried the active lanes and have not received a result yet.
     askers: Cell<u32>,
     /// True while suspended threads are being unwound.
     stopping: Cell<bool>,

@@ -146,7 +146,7 @@ pub enum Outcome {
 pub(crate) struct Measured {
     /// Outcome of the configuration.
     pub outcome: Outcome,
-    /// Error text; empty if there was no error.
+    /// Error message; empty if there was no error.
     pub problem: String,
     /// Largest difference from the reference.
     pub max_error: Option<f64>,
@@ -179,7 +179,7 @@ pub struct Record {
     pub is_winner: bool,
     /// Outcome of the configuration.
     pub outcome: Outcome,
-    /// Error text; empty if there was no error.
+    /// Error message; empty if there was no error.
     pub problem: String,
     /// Largest difference from the reference; `null` if the output was not compared, or if the difference is NaN or
     /// infinite.

@@ -185,7 +185,7 @@ pub fn rewrite(line: &str, records: &Records<'_>) -> Result<(String, Kernel), Re
     if bounds.min_blocks > 0 {
         attribute("minctasm", bounds.min_blocks.to_string());
     }
-    // A launch without clusters counts as a launch with clusters of one block.
+    // A launch without clusters is treated as a launch with clusters of one block.
     if let Some(cluster) = cluster.filter(|cluster| *cluster != [1; 3]) {
         attribute("cluster_dim", sides(cluster));
     }

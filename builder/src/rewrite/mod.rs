@@ -47,7 +47,7 @@ use shared::Space;
 pub struct Rewritten {
     /// The IR.
     pub ir: String,
-    /// Kernels, in the order of the text.
+    /// Kernels, in the order in which the module defines them.
     pub kernels: Vec<Kernel>,
     /// Statics that the host accesses by name.
     pub visible: Vec<String>,
@@ -204,7 +204,7 @@ fn read_headers(ir: &str) -> Result<Headers<'_>, RewriteError> {
     Ok(headers)
 }
 
-/// Returns the definition that replaces the function whose `define` line this is.
+/// Returns the definition that replaces the function with this `define` line.
 fn replace_function(line: &str) -> Result<Option<String>, RewriteError> {
     let Some((symbol, rest)) = text::function(line) else { return Ok(None) };
     if let Some(entry) = panics::entry(symbol) {

@@ -31,7 +31,7 @@ pub fn rewrite_reporter(line: &str) -> Option<String> {
     Some(line.replacen("define ", "define linkonce_odr ", 1))
 }
 
-/// A text for which the rewrite generates a constant.
+/// A string for which the rewrite generates a constant.
 struct Text {
     name: &'static str,
     text: &'static str,
@@ -161,8 +161,8 @@ impl Entry {
 }
 
 /// Returns code that reports the literal in the two words of `fmt::Arguments` at parameters `first` and `first + 1`, or
-/// otherwise the given text. The second word is `2 * length + 1` for a literal, and an aligned pointer otherwise. An
-/// absent `Option<Arguments>` has a null first word and an undefined second word.
+/// otherwise `text`. The second word is `2 * length + 1` for a literal, and an aligned pointer otherwise. An absent
+/// `Option<Arguments>` has a null first word and an undefined second word.
 fn literal_or(first: usize, text: &str, length: &str, location: usize) -> String {
     let second = first + 1;
     format!(

@@ -25,9 +25,9 @@ pub struct Instance {
     pub package: String,
     /// Symbol of the instance.
     pub symbol: String,
-    /// First type argument, by which the lines are grouped. The text is empty if the kernel has no type arguments.
+    /// First type argument, by which the lines are grouped; empty if the kernel has no type arguments.
     pub dtype: String,
-    /// Further type arguments, joined into one text.
+    /// Further type arguments, joined into one string.
     pub more_types: String,
     /// Const arguments, by name.
     pub consts: Vec<(String, i64)>,

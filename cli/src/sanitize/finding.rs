@@ -86,7 +86,7 @@ pub struct Finding {
     pub other: Option<Access>,
     /// Number of reports. For a race, the number of hazards that racecheck counts.
     pub count: u64,
-    /// Full text.
+    /// Full message.
     pub text: String,
 }
 

@@ -250,7 +250,7 @@ fn finding(head: &str, lines: &[&str], folder: &Path) -> Finding {
     }
 }
 
-/// Reads a report of racecheck about one byte.
+/// Reads a racecheck report about one byte.
 fn hazard(head: &str, lines: &[&str], folder: &Path) -> Finding {
     let accesses = lines.iter().filter(|line| line.contains(" Thread ")).map(|line| Access {
         block: index(head, "block"),
@@ -342,7 +342,7 @@ fn is_after_a_fault(finding: &Finding) -> bool {
         && AFTER_A_FAULT.iter().any(|code| finding.memory.contains(&format!("(error {code})")))
 }
 
-/// Returns the first number in a text, or 0 if the text contains no number. The number may contain commas.
+/// Returns the first number in `text`, or 0 if there is none. The number may contain commas.
 fn number(text: &str) -> u64 {
     let digits =
         text.chars().skip_while(|c| !c.is_ascii_digit()).take_while(|c| c.is_ascii_digit() || *c == ',');

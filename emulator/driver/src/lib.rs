@@ -386,7 +386,7 @@ impl EmulatedDriver {
         self.races.enqueue(stream.0, call, work, touched, push).map_err(no_thread)
     }
 
-    /// Enqueues a copy between two places, each of which may be host or device memory.
+    /// Enqueues a copy between two addresses, each of which may be in host or device memory.
     fn copy(&self, call: Call, stream: StreamHandle, dst: u64, src: u64, bytes: usize) -> Result<()> {
         let kind = match call {
             Call::CopyToDevice => ActivityTransfer::HostToDevice,

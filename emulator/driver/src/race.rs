@@ -82,8 +82,8 @@ impl State {
         Some((slot, tick))
     }
 
-    /// Adds a task that accesses memory. The task is compared with others now or, if a place is returned, later at that
-    /// place.
+    /// Adds a task that accesses memory. The task is compared with others now or, if a position is returned, later at
+    /// that position.
     fn enqueue(&mut self, stream: u64, task: &'static str, touched: &[Access]) -> Option<Place> {
         let (slot, tick) = self.tick(stream)?;
         if self.way == Way::Accesses {
@@ -297,8 +297,8 @@ impl Races {
         push(work, touched, place)
     }
 
-    /// Compares the task at this place, which has run on the calling thread. The thread must not signal an event before
-    /// the call returns.
+    /// Compares the task at this position, which has run on the calling thread. The thread must not signal an event
+    /// before the call returns.
     pub(super) fn ran(&self, place: Option<Place>) {
         let touches = check::take_touched();
         if let (Some(mut state), Some(place)) = (self.state(), place) {

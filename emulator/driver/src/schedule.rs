@@ -20,7 +20,7 @@ use warpsmith_driver::error::{Result, code};
 /// A task can run when all earlier tasks on its stream have run and all marks for which it waits have been reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Schedule {
-    /// The next task of a stream that is selected uniformly at random. The same seed yields the same sequence of
+    /// The next task of a randomly selected stream (uniform distribution). The same seed yields the same sequence of
     /// streams.
     Random(u64),
     /// The task that was enqueued first.

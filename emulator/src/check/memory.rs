@@ -146,7 +146,7 @@ fn cut(buffers: &mut Buffers, start: usize, end: usize) -> bool {
 
 /// Reports a new buffer or new device memory. Its address must be a multiple of 512, and there must be [`RED_ZONE`]
 /// unused bytes before its start and after its end, rounded up to a multiple of 512. The bytes must be filled with
-/// [`FILL`] and count as not written.
+/// [`FILL`], and are considered uninitialized.
 pub fn allocated(start: usize, bytes: usize) {
     if is_on() && start.is_multiple_of(PAGE) {
         let mut buffers = lock();

@@ -60,10 +60,9 @@ impl CounterOptions {
         self
     }
 
-    /// Counts only kernels whose names contain the given text. Call it repeatedly to select further kernels. If this
-    /// method is never called, all kernels are counted. For graphs and library calls, the text is compared with their
-    /// names in the report. Use this method to exclude kernels that cannot run alone, such as a kernel that waits for
-    /// another one.
+    /// Counts only kernels whose names contain `name`. Call it repeatedly to select further kernels. If this method is
+    /// never called, all kernels are counted. Graphs and library calls are selected by their names in the report. Use
+    /// this method to exclude kernels that cannot run alone, such as a kernel that waits for another one.
     pub fn kernel(mut self, name: impl Into<String>) -> Self {
         self.kernels.push(name.into());
         self

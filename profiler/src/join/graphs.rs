@@ -15,7 +15,7 @@ use crate::recording::Recording;
 /// Capture locations of graph nodes. See the [module documentation](self).
 #[derive(Debug, Default)]
 pub(super) struct Graphs {
-    /// Place where each operation has captured or added work.
+    /// Location where each operation has captured or added work.
     captured: HashMap<u64, Place>,
     /// Operations in `captured`, oldest first.
     known: VecDeque<u64>,
@@ -120,7 +120,7 @@ impl Graphs {
         }
     }
 
-    /// Returns facts about the nodes whose place is unknown.
+    /// Returns facts about the nodes whose location is unknown.
     pub(super) fn facts(&self) -> Vec<(String, String)> {
         let causes = [
             (self.early, "captured before the recording: range of the launch, line of the capture"),
@@ -194,7 +194,7 @@ impl Joiner {
         Nodes::new(given.graph, entries.collect())
     }
 
-    /// Returns the place where a node was captured, for work launched at `origin`.
+    /// Returns the location where a node was captured, for work launched at `origin`.
     pub(super) fn node_origin(&mut self, origin: Origin, node: u64) -> Origin {
         let nodes = self.graphs.lists.get_mut(&origin.nodes).and_then(|list| list.nodes.as_mut());
         let found = nodes.map_or(Found::Unseen, |nodes| nodes.find(node));

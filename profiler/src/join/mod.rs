@@ -46,7 +46,7 @@ const PATIENCE: u64 = 3;
 /// Maximum number of calls whose work may still arrive.
 const ORIGINS: usize = 1 << 20;
 
-/// Origin of work: the place where it was enqueued or captured.
+/// Origin of work: the location where it was enqueued or captured.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Origin {
     pub(crate) line: Name,

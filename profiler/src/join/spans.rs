@@ -16,7 +16,7 @@ struct Joined {
     round: u64,
 }
 
-/// Operations of one thread, sorted by start; an enclosing operation precedes those that it encloses. See the
+/// Operations of one thread, sorted by start; an enclosing operation precedes the operations that it encloses. See the
 /// [module documentation](self).
 #[derive(Debug, Default)]
 pub(crate) struct Spans(VecDeque<Joined>);

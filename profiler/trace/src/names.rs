@@ -17,7 +17,7 @@ const EACH: usize = 96;
 /// Suffix of a shortened string.
 const MORE: &str = "…";
 
-/// Text that replaces strings that do not fit in memory.
+/// String that replaces strings that do not fit in memory.
 const OTHERS: &str = "others";
 
 /// Reference to a string in [`Names`]. The default refers to the empty string, which means "unknown" or "none".

@@ -44,7 +44,7 @@ fn controls(char: char) -> bool {
     char.is_control() || is_direction
 }
 
-/// Returns the length, in bytes, of the color sequence at the start of a text, for example of `ESC [ 3 1 m`.
+/// Returns the length, in bytes, of the color sequence at the start of `text`, for example of `ESC [ 3 1 m`.
 fn color(text: &str) -> Option<usize> {
     let digits = text.strip_prefix("\u{1b}[")?;
     let end = digits.find(|c: char| !(c.is_ascii_digit() || c == ';'))?;

@@ -122,7 +122,7 @@ pub struct Measured {
     pub samples: usize,
     /// True if the clock stayed low during the measurement.
     pub throttled: bool,
-    /// Error text; empty if there was no error.
+    /// Error message; empty if there was no error.
     pub problem: String,
 }
 

@@ -45,7 +45,7 @@ pub enum Event<'a> {
         /// Number of trials for the case so far.
         trials: usize,
     },
-    /// A kernel, type and size has been finished or was ended early.
+    /// A case (kernel, type and size) was finished or ended early.
     Done {
         /// The finished case.
         case: &'a PlannedCase<'a>,

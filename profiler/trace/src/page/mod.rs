@@ -38,7 +38,7 @@ pub struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// Returns the HTML text of the page with the given data.
+    /// Returns the HTML of the page with the given data.
     ///
     /// # Panics
     /// Panics if the data cannot be serialized as JSON.
