@@ -147,7 +147,7 @@ impl PtxBuilder {
         }
     }
 
-    /// Sets the architectures to compile for, instead of [`Arch::SM_80`] and [`Arch::SM_90A`].
+    /// Sets the architectures to compile for; the default is [`Arch::SM_80`] and [`Arch::SM_90A`].
     pub fn archs(mut self, archs: impl IntoIterator<Item = Arch>) -> PtxBuilder {
         self.archs = archs.into_iter().collect();
         self
@@ -192,8 +192,8 @@ impl PtxBuilder {
         self
     }
 
-    /// Sets the debug information of the code, instead of [`DebugInfo::Lines`]. `WARPSMITH_GPU_DEBUG` (`none`, `lines`
-    /// or `full`) overrides it.
+    /// Sets the debug information of the code; the default is [`DebugInfo::Lines`]. `WARPSMITH_GPU_DEBUG` (`none`,
+    /// `lines` or `full`) overrides it.
     pub fn debug_info(mut self, debug_info: DebugInfo) -> PtxBuilder {
         self.debug_info = debug_info;
         self
@@ -267,12 +267,12 @@ impl PtxBuilder {
         Ok(built)
     }
 
-    /// Builds the image for all its architectures into `folders`, printing nothing. This is [`PtxBuilder::build`]
-    /// without cargo.
+    /// Builds the image for all architectures of this builder into `folders`, without printing anything. This is
+    /// [`PtxBuilder::build`] without cargo.
     ///
     /// # Errors
     ///
-    /// Same as [`PtxBuilder::build`].
+    /// Returns the same errors as [`PtxBuilder::build`].
     pub fn build_in(&self, folders: &Folders) -> Result<BuiltImage, Error> {
         self.build_for(folders, &Targets::Archs(self.archs.clone()))
     }

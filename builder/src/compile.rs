@@ -143,8 +143,8 @@ fn library(manifest: &Manifest, package: &str) -> Result<String, Error> {
     }
 }
 
-/// Returns the option that enables those of [`FEATURES`] that the library does not enable itself, because enabling a
-/// feature twice is an error.
+/// Returns the option that enables the features in [`FEATURES`] that the library does not enable itself, because
+/// enabling a feature twice is an error.
 fn features(
     source: &str,
     cfgs: impl FnOnce() -> Result<BTreeSet<features::Cfg>, Error>,
@@ -171,8 +171,8 @@ fn cfgs(toolchain: &DeviceToolchain, request: &Request<'_>) -> Result<BTreeSet<f
     Ok(of_target.lines().map(read).chain(own).chain(features).collect())
 }
 
-/// Returns a lock file in `lock_dir`, a copy of the workspace's, if cargo cannot write the one in `root`; otherwise
-/// `None`.
+/// If cargo cannot write the lock file in `root`, returns a path in `lock_dir`, to which an existing lock file is
+/// copied. Otherwise, returns `None`.
 fn lock_file(root: &Path, lock_dir: &Path) -> Result<Option<PathBuf>, Error> {
     let (own, lock) = (root.join("Cargo.lock"), lock_dir.join("Cargo.lock"));
     let can_write = match File::options().append(true).open(&own) {
@@ -302,8 +302,8 @@ fn read_messages(stdout: &str, package: String, manifest: &Path) -> Result<Compi
         if sources::real(&message.manifest_path) == sources::real(manifest) {
             dep_info = Some(rlib.with_extension("d"));
         }
-        // The top crate's library is listed at a path where another build may replace it; the original has a hash in
-        // its name.
+        // Cargo lists the top crate's library at a path where another build may replace it. The original file has a
+        // hash in its name.
         let original = find("rmeta").map(|rmeta| rmeta.with_extension("rlib")).filter(|path| path.is_file());
         rlibs.push(original.unwrap_or_else(|| rlib.clone()));
     }

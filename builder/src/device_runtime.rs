@@ -23,7 +23,7 @@ pub struct DeviceRuntime {
     pub first: Option<(String, String)>,
 }
 
-/// Copies libcudadevrt if the file is complete: drivers crash if they link with a truncated one.
+/// Copies libcudadevrt if the file is complete, because drivers crash when they link a truncated library.
 pub fn copy_library(from: &Path, to: &Path) -> Result<(), Error> {
     let library = std::fs::read(from).map_err(Error::io("cannot read", from))?;
     if !is_whole_archive(&library) {

@@ -113,8 +113,7 @@ pub enum Error {
         unresolved: Vec<String>,
     },
 
-    /// A PTX `.param` of an entry differs from the parameter that `#[kernel]` recorded, which is the one that a launch
-    /// passes.
+    /// A PTX `.param` of an entry differs from the parameter that `#[kernel]` recorded and that a launch passes.
     #[error(
         "kernel `{kernel}`: {parameter} is {recorded} in the source but {found} in the PTX, so launches would pass \
          wrong arguments; use a parameter type with the same layout for both compilers (`repr(C)`, not zero-sized)"

@@ -66,8 +66,8 @@ pub fn without_code(packages: &Packages<'_>, compilers: &Compilers<'_>, reason: 
     )
 }
 
-/// Returns the lines about packages. The source folders are one line, so that [`ready_made`](crate::ready_made) can
-/// omit it.
+/// Returns the lines about packages. The source folders are on a separate line, which [`ready_made`](crate::ready_made)
+/// empties.
 fn head(packages: &Packages<'_>) -> String {
     let of =
         |package: &Package| format!("Package {{ name: {:?}, version: {:?} }}", package.name, package.version);
@@ -148,7 +148,7 @@ pub fn with_code(
     Ok((text, files))
 }
 
-/// Writes the file in which `include_image!` finds the images in `out`: a macro that maps their names to them.
+/// Writes a macro that maps the names of the images in `out` to the images, for `include_image!`.
 pub fn list(out: &Path, names: &[String]) -> Result<(), Error> {
     let mut text = "macro_rules! warpsmith_image {\n".to_owned();
     for name in names {

@@ -2,7 +2,7 @@
 //!
 //! PTX has `atom` only for global and shared memory. ptxas rejects `atom` on local memory, and its behavior is
 //! undefined through a generic address of local memory. A thread's local memory is private, so plain accesses are
-//! sufficient. This works on optimized IR, where inlining has exposed the origin of most pointers:
+//! sufficient. The replacement works on optimized IR, where inlining has exposed the origin of most pointers:
 //!
 //! | the pointer comes from | the operation |
 //! | --- | --- |
@@ -35,7 +35,7 @@ pub fn replace(llvm: &LlvmTools, file: &Path, ir: &str, input: &str) -> Result<(
 /// Separator between an instruction and its location.
 const LOCATION: &str = ", !dbg ";
 
-/// Returns the module with calls of functions to be inlined in place of the atomics that may access local memory, or
+/// Returns the module with all atomics that may access local memory replaced by calls of functions to be inlined, or
 /// `None` if no such atomics exist.
 fn rewrite(ir: &str) -> Option<String> {
     if !ir.contains(" = alloca ") && !ir.contains(" byval(") {
@@ -207,7 +207,7 @@ fn after(items: &[&str]) -> String {
 struct Pointers<'a> {
     /// Instruction that defines each local.
     made: HashMap<&'a str, &'a str>,
-    /// Parameters, with whether each parameter points to the thread's local memory, or `None` if that is unknown.
+    /// For each parameter, true if it points to the thread's local memory, or `None` if that is unknown.
     parameters: HashMap<&'a str, Option<bool>>,
 }
 

@@ -51,7 +51,7 @@ struct Stored<'a> {
     registers: Vec<&'a str>,
 }
 
-/// Returns the stored elements of a line, if it is a store to memory of at most 32 bits per element.
+/// Returns the stored elements if the line is a store to memory of at most 32 bits per element.
 fn stored(line: &str) -> Option<Stored<'_>> {
     let mut instruction = line.trim_start();
     if instruction.starts_with('@') {
@@ -73,7 +73,7 @@ fn stored(line: &str) -> Option<Stored<'_>> {
     Some(Stored { bits, registers: names.collect() })
 }
 
-/// Returns the bits of a register, from LLVM's name for the register, or 0 if it is not an integer register.
+/// Returns the width in bits of the integer register with this LLVM name, or 0 for other registers.
 fn width(register: &str) -> u32 {
     let class = register.trim_start_matches('%').trim_end_matches(|c: char| c.is_ascii_digit());
     match class {

@@ -1,7 +1,7 @@
 //! Images that a package ships ready-made, because its kernel sources are in another package.
 //!
-//! A ready-made image equals what the builder generates from the kernel crate for all its architectures, with two
-//! exceptions. The image does not specify the program's compiler, and omits the kernels' source folders.
+//! A ready-made image is identical to the image that the builder generates from the kernel crate for all architectures,
+//! with two exceptions. It does not specify the program's compiler, and omits the kernels' source folders.
 
 use std::path::{Path, PathBuf};
 

@@ -15,7 +15,7 @@ mod system {
 
     use libc::pid_t;
 
-    /// Time limit for killed processes to end, because a process that waits for a device may end late.
+    /// Time limit for killed processes to end. A process that waits for a device may take a while.
     const END: Duration = Duration::from_secs(2);
 
     /// Makes this process the parent of descendants whose parents end.

@@ -189,7 +189,7 @@ pub unsafe fn load(map: &TensorMapData, at: &[u32], shared: *mut u8, bytes: u32,
 /// Panics outside of a kernel.
 ///
 /// # Safety
-/// The requirements are the same as for [`load`], except that there is no barrier.
+/// The caller must uphold the safety contract of [`load`], except that there is no barrier.
 #[track_caller]
 pub unsafe fn store(map: &TensorMapData, at: &[u32], shared: *mut u8, bytes: u32) {
     let caller = Caller::new("TensorMap::store");

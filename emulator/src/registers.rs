@@ -178,8 +178,8 @@ impl Registers {
         unsafe { &*self.set.get() }
     }
 
-    /// Returns the waiter entry for the running GPU thread, which waits at `location`, under the same conditions as
-    /// [`Self::block`].
+    /// Returns a waiter entry for the running GPU thread, which waits at `location`. The conditions of [`Self::block`]
+    /// apply.
     pub fn waiter(&self, location: &'static Location<'static>) -> Waiter {
         let block = self.block().number;
         Waiter { block, thread: self.linear.get(), runner: self.runner.get(), location }

@@ -1,7 +1,7 @@
 //! Preserves the ordering of read-modify-write operations.
 //!
 //! LLVM 22 compiles acquire and release loads and stores, compare-exchanges and fences for the GPU as specified, but
-//! compiles every `atomicrmw` to a relaxed `atom`. The rewrite replaces an operation with a stronger ordering by a
+//! compiles every `atomicrmw` to a relaxed `atom`. The rewrite turns an operation with a stronger ordering into a
 //! relaxed operation, preceded by a fence for release and followed by a fence for acquire. gpu-std's own operations
 //! with an ordering are inline assembly.
 

@@ -3,10 +3,10 @@
 //! A product and a sum in Rust code may become one `fma`. The flag is set per instruction instead of globally, because
 //! libdevice computes rounding errors with sums and products that must stay separate.
 //!
-//! `half` converts with integer arithmetic if it knows no conversion instruction for the target, which produces a page
-//! of code per operator. Here each conversion becomes one LLVM cast. LLVM then also turns "widen, operate, narrow" into
-//! the operation on the narrow type if the result is the same. The only difference is that the hardware determines the
-//! bits of a NaN.
+//! For a target whose conversion instructions `half` does not use, it converts with integer arithmetic, which takes a
+//! page of code per operator. Here, each conversion becomes one LLVM cast. LLVM then also turns "widen, operate,
+//! narrow" into the operation on the narrow type if the result is the same. The only difference is that the hardware
+//! determines the bits of a NaN.
 
 use super::mangled;
 

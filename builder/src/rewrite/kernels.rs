@@ -13,7 +13,7 @@
 //! | required cluster | `"nvvm.cluster_dim"` | `.explicitcluster`, `.reqnctapercluster` |
 //!
 //! Origin and parameters are constants, too ([`gpu_spec::image::ORIGIN_PREFIX`], [`gpu_spec::AbiParam`]). Nothing
-//! refers to any of these constants, so no constant remains after the module has been reduced.
+//! refers to these constants, so reducing the module removes them.
 
 use std::collections::HashMap;
 
@@ -206,7 +206,7 @@ pub fn rewrite(line: &str, records: &Records<'_>) -> Result<(String, Kernel), Re
 
 /// Returns the head of a `define` line with each tensor map passed by value, as a grid constant. `ptr %0` becomes `ptr
 /// byval([128 x i8]) align 64 "nvvm.grid_constant" %0`. The kernel then has the address of the parameter itself, from
-/// which the hardware reads the map. `None` if the line's parameters differ from the record.
+/// which the hardware reads the map. Returns `None` if the line's parameters differ from the record.
 fn grid_constants(head: &str, abi: &Option<Abi>) -> Option<String> {
     let is_map = |param: &AbiParam| param.kind == ParamKind::TensorMap as u32;
     let Some(abi) = abi.as_ref().filter(|abi| abi.params.iter().any(is_map)) else {

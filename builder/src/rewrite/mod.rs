@@ -1,7 +1,8 @@
 //! Rewrites the linked LLVM IR of a kernel crate so that LLVM generates good GPU code from it.
 //!
 //! The rewrite maps text to text in two passes: one over the headers, and one over the lines. It needs no toolchain,
-//! and its time is linear in the text. Unknown constructs are left unchanged. Each file implements one change:
+//! and its run time is linear in the length of the text. Unknown constructs are left unchanged. Each file implements
+//! one change:
 //!
 //! | file | change |
 //! | --- | --- |
@@ -17,7 +18,7 @@
 //! | `wide_casts` | casts of floats to 128-bit integers saturate by comparisons |
 //! | `attributes` | the architecture is left to `opt` and `llc` |
 //!
-//! It depends on the text form of the LLVM version and on core's internals, so only tested versions are
+//! The rewrite depends on the text form of the LLVM version and on core's internals, so only tested versions are
 //! accepted (`crate::toolchain`).
 
 mod atomics;

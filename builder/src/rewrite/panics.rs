@@ -184,7 +184,7 @@ pub fn is_arguments_new(symbol: &str) -> bool {
 }
 
 /// Returns the text to show for a format string as core encodes it (see `core::fmt::Arguments`): its literal pieces,
-/// with `{}` for each value. `None` if it is not a format string.
+/// with `{}` for each value. Returns `None` if `template` is not a format string.
 pub fn describe_template(template: &[u8]) -> Option<String> {
     let mut pieces = Vec::new();
     let mut rest = template;

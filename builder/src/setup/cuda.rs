@@ -146,9 +146,9 @@ fn isolated(python: &Path, empty: &Path) -> Command {
     command
 }
 
-/// Returns `python -m pip download` of the wheels into `target`, without prompts. Nothing is built from source. Neither
-/// the environment nor the user's pip configuration changes which files are downloaded; the index and the certificates
-/// may be the user's own.
+/// Returns a `python -m pip download` command that downloads the wheels into `target` without prompts. Nothing is built
+/// from source. Neither the environment nor the user's pip configuration changes which files are downloaded; the index
+/// and the certificates may be the user's own.
 fn pip(python: &Path, empty: &Path, requirements: &Path, target: &Path) -> Command {
     let mut command = isolated(python, empty);
     command.args([

@@ -98,7 +98,7 @@ const TOOL_VARIABLES: [&str; 4] =
 ///
 /// # Errors
 ///
-/// Returns [`RelativePath`].
+/// Returns [`RelativePath`] for the first variable that contains a relative path.
 pub fn check_variables() -> Result<(), RelativePath> {
     let relative = TOOL_VARIABLES.into_iter().find_map(|variable| {
         let path = path_in(variable).filter(|path| path.is_relative())?;
@@ -147,8 +147,8 @@ pub(crate) fn user_folder(files: Files, read: impl Fn(&str) -> Option<OsString>)
 }
 
 /// Returns the user's data folder: `WARPSMITH_DATA_DIR`, otherwise `warpsmith` in `XDG_DATA_HOME` or in
-/// `~/.local/share`; on Windows in `LOCALAPPDATA`, and on macOS in `~/Library/Application Support`. `None` if none of
-/// these variables is set to an absolute path.
+/// `~/.local/share`; on Windows in `LOCALAPPDATA`, and on macOS in `~/Library/Application Support`. Returns `None` if
+/// none of these variables is set to an absolute path.
 pub fn data_folder() -> Option<PathBuf> {
     data_folder_by(|name| env::var_os(name))
 }
@@ -172,7 +172,7 @@ pub fn setup_stamp() -> Option<PathBuf> {
 }
 
 /// Returns cargo's target folder of the package being built: the topmost folder above `out_dir` that cargo marked as
-/// its own; or `out_dir` itself if no such folder exists.
+/// its own, or `out_dir` itself if no such folder exists.
 pub fn target_dir_of(out_dir: &Path) -> PathBuf {
     out_dir
         .ancestors()

@@ -66,7 +66,7 @@ impl Source {
 /// `folder`.
 fn from(folder: &Path, path: &Path, depth: usize) -> PathBuf {
     let mut place: PathBuf = std::iter::repeat_n("..", depth).collect();
-    // If the folder is named by an absolute path, or by one that leads up, only an absolute path is reliable.
+    // If the folder's path is absolute or leads up (`..`), only an absolute path is reliable.
     let plain =
         |path: &Path| path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
     if !plain(folder) {

@@ -34,7 +34,7 @@ pub fn frame(text: &str, folder: &Path) -> Frame {
     Frame { function: named(if function.is_empty() { rest } else { function }), file, line }
 }
 
-/// Parses a host frame: `main in main.rs:8 [0x8a04] in program`, of which only the name may be present.
+/// Parses a host frame such as `main in main.rs:8 [0x8a04] in program`. Everything except the name may be missing.
 pub fn host_frame(text: &str, folder: &Path) -> Frame {
     let text = text.trim();
     let (place, _) = text.split_once(" [0x").unwrap_or((text, ""));

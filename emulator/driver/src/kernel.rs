@@ -195,7 +195,7 @@ unsafe impl Sync for ArgumentBlock {}
 
 impl ArgumentBlock {
     /// # Safety
-    /// The requirements are the same as for [`KernelCall::new`].
+    /// The caller must uphold the safety contract of [`KernelCall::new`].
     unsafe fn copy(kernel: &KernelSpec, args: &[*const c_void]) -> Self {
         let mut layout = Layout::new::<()>();
         let mut values = Vec::with_capacity(args.len());

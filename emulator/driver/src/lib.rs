@@ -8,9 +8,9 @@
 //! For tests, a driver can fail on request ([`EmulatedDriver::fail_call`]), be slow ([`EmulatedDriver::set_delay`]),
 //! stall ([`EmulatedDriver::hold`]) or lose a context ([`EmulatedDriver::poison`]), and it counts its calls
 //! ([`EmulatedDriver::calls`]). The driver rejects frees of memory that enqueued work still uses. It also rejects
-//! copies to or from memory that is not allocated, mapped and accessible. Streams have priorities, but these have no
-//! effect. The stack limit is compared with the declared stack of kernels (`stack = BYTES`), because the emulated
-//! device cannot determine how much stack a thread would use on a GPU. Interprocess events are stored in a file.
+//! copies to or from memory that is not allocated, mapped and accessible. Stream priorities have no effect. The stack
+//! limit is compared with the declared stack of kernels (`stack = BYTES`), because the emulated device cannot determine
+//! how much stack a thread would use on a GPU. Interprocess events are stored in a file.
 //!
 //! The feature `testing` supports tests of ordering. The driver can run without worker threads, in the order of a
 //! [`Schedule`] ([`EmulatedDriverBuilder::stepped`]). It can also detect unordered work
@@ -19,7 +19,7 @@
 //! Captures and graphs follow CUDA's rules and report violations with CUDA's codes. A graph launch is one task of its
 //! stream, and its nodes run one after another.
 //!
-//! The same feature supports tests of measuring code. Time can come from a model
+//! The feature `testing` also supports tests of measuring code. Time can come from a model
 //! ([`EmulatedDriverBuilder::simulated_time`]), and tests set the reported clocks and temperatures
 //! ([`EmulatedDriver::set_telemetry`], [`EmulatedDriver::on_sm_clock`]).
 //!

@@ -7,7 +7,7 @@
 //! There are two modes. In tests, with [`Way::Arguments`], work is assumed to access the memory to which its arguments
 //! refer, and it is compared with other work when it is enqueued. In the kernel check, with [`Way::Accesses`], the
 //! actual accesses of kernels are observed, so work is compared after it has run, in an order that is consistent with
-//! the clocks. A race is a finding of the thread that enqueued the work.
+//! the clocks. A race is reported as a finding of the thread that enqueued the work.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;

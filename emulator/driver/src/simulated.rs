@@ -110,7 +110,7 @@ fn nanoseconds(us: f64) -> u64 {
     (us * 1e3).round() as u64
 }
 
-/// Clock of a stream, which advances only if there is a time model, and recorder of the stream's work.
+/// Clock of a stream and recorder of its work. The clock advances only if there is a time model.
 #[derive(Debug)]
 pub(super) struct Timeline {
     model: Option<TimeModel>,
@@ -164,7 +164,7 @@ impl Timeline {
     /// Runs an action and advances the clock by its duration. A kernel of an idle driver only advances the clock.
     ///
     /// # Safety
-    /// The requirements are the same as for [`Action::run`].
+    /// The caller must uphold the safety contract of [`Action::run`].
     pub(super) unsafe fn run(&self, action: &Action, context: &EmulatedContext, ran: Ran<'_>) {
         let start = if ran.is_recorded() { self.now_ns() } else { 0 };
         // SAFETY: guaranteed by the caller.
@@ -191,7 +191,7 @@ impl Timeline {
     }
 
     /// # Safety
-    /// The requirements are the same as for [`Action::run`].
+    /// The caller must uphold the safety contract of [`Action::run`].
     unsafe fn do_action(&self, action: &Action, context: &EmulatedContext) {
         if !(self.is_idle() && matches!(action, Action::Launch(_))) {
             // SAFETY: guaranteed by the caller.

@@ -312,7 +312,7 @@ impl Clocks {
         }
     }
 
-    /// Updates the clocks when a cluster barrier is complete at which some threads arrived without waiting. When a
+    /// Updates the clocks when a cluster barrier at which some threads arrived without waiting is complete. When a
     /// thread waits, it learns about the accesses that each of the other threads made before its arrival.
     fn cluster_barrier_in_halves(&mut self, numbers: std::ops::Range<u32>, log: u32) {
         for number in numbers.clone() {

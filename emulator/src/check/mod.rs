@@ -17,8 +17,7 @@
 //!
 //! The checker does not detect the following:
 //! - accesses by crates that are not instrumented;
-//! - a race with an earlier access if more than three accesses to the same four bytes would have to be kept, because
-//!   only three accesses are kept;
+//! - a race with an access that is no longer recorded, because only three accesses to the same four bytes are kept;
 //! - races with accesses that a thread makes after its clock exceeds 65534, that is, after that many barriers and
 //!   releases;
 //! - code that the run did not execute.
@@ -69,8 +68,8 @@ pub fn with_red_zones(layout: Layout) -> Option<(Layout, usize)> {
     Some((Layout::from_size_align(bytes, align).ok()?, before))
 }
 
-/// Maximum size in bytes of the shadow memory that a checker keeps after a launch. A sixteenth of the permitted amount
-/// is the limit if that is lower.
+/// Maximum size in bytes of the shadow memory that a checker keeps after a launch, unless a sixteenth of the permitted
+/// shadow memory is less.
 const KEPT_BYTES: usize = 256 << 20;
 
 /// Description of a launch for the checker.

@@ -3,8 +3,8 @@
 //! A kernel is reported as faster or slower only if the ratio of medians has a 95 % confidence interval that lies
 //! entirely beyond the threshold. If there are too few samples, or a time comes from a throttled device, the verdict is
 //! ambiguous. Records are compared only if they have the same kernel, type, size and mode. Unless the comparison is
-//! forced, documents are compared only if they come from the same kind of device. If a configuration was correct and no
-//! longer is, this counts as a regression. [`Comparison::missing`] lists the records that the newer document lacks.
+//! forced, documents are compared only if they come from the same kind of device. A configuration that is no longer
+//! correct is a regression. [`Comparison::missing`] lists the records that the newer document lacks.
 //!
 //! The two documents come from two processes that ran at different times. The clocks, the temperature and the placement
 //! of memory differ between them, which no statistics of a single document can show. The effect of memory placement has

@@ -143,7 +143,7 @@ impl GraphRun {
                 condition.value.store(initial, Ordering::Release);
             }
         }
-        // If a context becomes unusable, the run ends. No further error has to be reported.
+        // If a context becomes unusable, the run ends. No further error needs to be reported.
         let _ = run(&self.program.plan, context, timeline, ran.in_graph(self.number));
         self.turn.simulated_us = timeline.now_us();
     }
