@@ -285,7 +285,7 @@ impl Shared {
     }
 }
 
-/// Returns the layout of an array, which has a size of one byte if the array is empty.
+/// Returns the layout of an array, with a size of at least one byte.
 fn layout_of(bytes: usize, align: usize) -> Layout {
     Layout::from_size_align(bytes.max(1), align).expect("a shared array's size and alignment")
 }

@@ -13,8 +13,8 @@
 //! - In a checked launch, the only user of the checker is code that records a memory access, into plain data that only
 //!   this launch reads.
 //!
-//! If a kernel does not return from other code, or runs on a system without this mechanism, the process is terminated
-//! with a message.
+//! If a kernel stays in other code, or runs on a system without this mechanism, the process is terminated with a
+//! message.
 
 use std::backtrace::Backtrace;
 use std::time::Duration;

@@ -289,7 +289,7 @@ impl Observer for CountingObserver {
             return lock(&counting.tally).pass_over();
         }
         if key.what == What::Graph {
-            // CUPTI does not count the kernels of this graph. If the graph ran while counting is active, CUPTI would
+            // CUPTI does not count the kernels of this graph. If the graph ran while counting was active, CUPTI would
             // not count later kernels either.
             let reason = "kernels in graphs cannot be counted; launch them without a graph";
             return lock(&counting.tally).leave_out(&key, reason);

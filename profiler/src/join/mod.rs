@@ -270,7 +270,7 @@ impl Joiner {
     }
 
     /// Takes the contents of the logs and creates records from them. At the end of the recording, creates all records;
-    /// before that, only those that can be joined.
+    /// before that, creates only records that can be joined.
     pub(crate) fn settle(&mut self, recording: &Recording, is_last: bool) {
         self.round += 1;
         let round = self.round;
@@ -420,7 +420,8 @@ impl Joiner {
         loss.dropped += driver_loss.dropped;
         loss.zero_time += driver_loss.zero_time;
         loss.refused += driver_loss.refused;
-        // A single operation can lose several records, and the only record of an operation can be lost.
+        // `issued` does not include operations whose only record was lost, and counts an operation that lost several
+        // records once.
         loss.issued = loss.issued.max(loss.recorded + loss.dropped + loss.zero_time);
         let nodes = self.graphs.facts();
         let definitions = self.definitions();

@@ -55,7 +55,7 @@ fn color(text: &str) -> Option<usize> {
 /// are enabled, the color sequences of [`table`].
 ///
 /// # Errors
-/// Returns write errors, such as a full disk. A pipe that its reader has closed (`| head`) is not an error.
+/// Returns write errors, such as a full disk. A closed pipe (`| head`) is not an error.
 pub fn print(text: &str) -> io::Result<()> {
     let is_colored = colours();
     let keep = |rest: &str| match rest.starts_with('\n') {

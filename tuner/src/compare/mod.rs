@@ -25,9 +25,9 @@ use crate::value::Configuration;
 /// Default threshold, which is 1 %.
 pub const THRESHOLD: f64 = 0.01;
 
-/// Maximum difference, in microseconds, between the launch times of the same kernel in two processes on a GPU, in 95 of
-/// 100 pairs of processes. The difference is constant within a process, so no sample of the process reveals it. On an
-/// H200, the times of kernels that run for 3 to 50 µs differed by 0 to 0.3 µs between five processes.
+/// 95th percentile, in microseconds, of the difference between the launch times of the same kernel in two processes on
+/// a GPU. The difference is constant within a process, so no sample of the process reveals it. On an H200, the times of
+/// kernels that run for 3 to 50 µs differed by 0 to 0.3 µs between five processes.
 pub const BETWEEN_PROCESSES_US: f64 = 0.3;
 
 /// Options of a comparison.

@@ -66,7 +66,7 @@ impl Clocks {
         }
     }
 
-    /// Returns true if a sample taken at this clock counts as not throttled, according to the readings so far.
+    /// Returns true if a sample taken at this clock is accepted as not throttled, according to the readings so far.
     pub(super) fn accepts(&self, mhz: Option<u32>) -> bool {
         mhz.is_none_or(|mhz| f64::from(mhz) >= self.guard.share * f64::from(self.best))
     }

@@ -30,7 +30,8 @@ pub use self::stopwatch::Stopwatch;
 use crate::stats::{Interval, Summary, median_interval, summarise};
 
 /// Minimum duration of a sample, in microseconds. Two consecutive events without work between them are slightly more
-/// than 1 µs apart. This is about one percent of such a sample at most, regardless of the number of launches in it.
+/// than 1 µs apart. This gap is at most about one percent of a sample, regardless of the number of launches in the
+/// sample.
 pub const SHORT_US: f64 = 100.0;
 /// Minimum duration of a graph, in microseconds; it is longer because launching a graph has a cost.
 pub const GRAPH_US: f64 = 200.0;

@@ -24,7 +24,7 @@ pub struct Points {
 
 impl Points {
     /// Creates the points of the configurations, the first of which is the default. If a configuration lacks an axis,
-    /// this counts as an additional value of the axis.
+    /// the missing value is treated as an additional value of the axis.
     pub fn of(configurations: &[Configuration]) -> Self {
         let mut names: Vec<&str> = Vec::new();
         for (name, _) in configurations.iter().flat_map(Configuration::iter) {
@@ -92,7 +92,8 @@ impl Points {
         found.into_iter().map(|(_, other)| other).collect()
     }
 
-    /// Returns the distance of two candidates along an axis, in doublings, or `None` if their values have no order.
+    /// Returns the distance between two candidates along an axis, in doublings, or `None` if their values have no
+    /// order.
     pub(super) fn distance(&self, a: usize, b: usize, axis: usize) -> Option<f64> {
         let places = &self.scales[axis].places;
         let (a, b) = (places[self.points[a][axis]], places[self.points[b][axis]]);

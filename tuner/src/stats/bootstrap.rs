@@ -202,8 +202,8 @@ fn draw(random: &mut Rng, n: usize, block: usize, mut each: impl FnMut(usize)) {
     }
 }
 
-/// Returns the number of neighbors that are drawn together. This is twice the lag beyond which the side of the median
-/// on which samples lie is no more correlated than noise. Returns 1 if there is no correlation.
+/// Returns the number of neighbors that are drawn together. This is twice the lag beyond which the samples' positions
+/// above or below the median are no more correlated than noise. Returns 1 if there is no correlation.
 fn block_length(ranks: &[u32]) -> usize {
     let n = ranks.len();
     let side = |index: usize| if (ranks[index] as usize) < n / 2 { -1.0 } else { 1.0 };

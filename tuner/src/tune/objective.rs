@@ -157,7 +157,8 @@ impl<'a, 'p> Measuring<'a, 'p> {
         })
     }
 
-    /// Records a trial that was cut short, provided that the candidate has no other trial. It neither counts nor wins.
+    /// Records a trial that was cut short, provided that the candidate has no other trial. The trial neither counts nor
+    /// wins.
     fn show(&mut self, candidate: usize, measured: Measured) {
         if self.places.contains_key(&candidate) {
             return;

@@ -18,7 +18,7 @@ const MAX_KINDS: usize = 100;
 const MAX_HELD: usize = 1 << 16;
 /// Upper bound of the IDs that are assigned to processes and threads identified by a word instead of a number.
 const WORDS: i64 = -1_000_000;
-/// An event at time 0 is assumed to have no time if the next event comes more than this gap, in nanoseconds, later,
+/// An event at time 0 is assumed to have no time if the next event is later by more than this number of nanoseconds,
 /// because PyTorch's profiler writes 0 for lost times. However, if the event lasts until the next one, its time is
 /// assumed to be valid, provided that the next event is within `LONG_GAP`.
 const GAP: u64 = 1_000_000_000;

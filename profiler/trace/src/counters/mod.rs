@@ -159,7 +159,7 @@ impl CounterReport {
     }
 
     /// Adds the counters, as arguments, to the kernels of a trace with these definitions. Kernels are matched by device
-    /// and by name or symbol. Every launch of a kernel is given the same averages.
+    /// and by name or symbol. Every launch of a kernel gets the same averages.
     pub fn annotate(&self, definitions: &mut Definitions) {
         for kernel in self.kernels.iter().filter(|kernel| kernel.counted > 0) {
             let stalls: Vec<String> = kernel.stalls.iter().take(3).map(text::reason_text).collect();
