@@ -161,7 +161,7 @@ declare i32 @vprintf(ptr, ptr)
         assert!(!runtime.is_needed() && !runtime.is_user("k") && !runtime.is_launched("k"));
     }
 
-    /// Creates an archive with one member that contains these bytes.
+    /// Creates an archive with the single member `member`.
     fn archive(member: &[u8]) -> Vec<u8> {
         let header = format!("{:<16}{:<32}{:<10}`\n", "member.o/", "0", member.len());
         let padding: &[u8] = if member.len() % 2 == 1 { b"\n" } else { b"" };

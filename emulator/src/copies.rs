@@ -135,7 +135,7 @@ pub unsafe fn arrive(barrier: *mut u64, bytes: u32) {
     caller.set().progress();
 }
 
-/// Waits until the phase with this parity is complete.
+/// Waits until the phase with parity `parity` is complete.
 ///
 /// # Panics
 /// Panics outside of a kernel.

@@ -284,7 +284,7 @@ impl Grid {
         [0, 1, 2].map(|i| cluster[i] * self.cluster[i] + within[i])
     }
 
-    /// Returns the linear grid index of the block with this index.
+    /// Returns the linear index of a block in the grid.
     pub fn linear_index(&self, block: [u32; 3]) -> u64 {
         let ([x, y, z], [width, height, _]) = (block.map(u64::from), self.size.map(u64::from));
         x + width * (y + height * z)

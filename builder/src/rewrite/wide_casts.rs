@@ -17,8 +17,8 @@ const FLOATS: [(&str, &str, [&str; 2]); 4] = [
 const INTRINSICS: [(&str, &str); 2] =
     [("@llvm.fptoui.sat.i128.", "fptoui"), ("@llvm.fptosi.sat.i128.", "fptosi")];
 
-/// Returns the line with another callee, if it calls the intrinsic of a saturating cast to 128 bits. Adds the callee to
-/// `functions`, by symbol.
+/// If the line calls the intrinsic of a saturating cast to 128 bits, returns the line with a different callee. Adds the
+/// callee to `functions`, by symbol.
 pub fn call(line: &str, functions: &mut BTreeMap<String, String>) -> Option<String> {
     let (intrinsic, cast) = INTRINSICS.iter().find(|(intrinsic, _)| line.contains(intrinsic))?;
     let (before, rest) = line.split_once(intrinsic)?;

@@ -196,8 +196,8 @@ fn dynamic_shared(instances: &[Instance], one_by_one: bool) -> String {
     }
 }
 
-/// Lists the remaining panics, each with the calls that lead to it, and the kernels or, individually, the instances
-/// that have them.
+/// Lists the remaining panics, each with the calls that lead to it and the affected kernels (instances if `one_by_one`
+/// is true).
 fn panics(instances: &[Instance], one_by_one: bool) -> String {
     let mut places: BTreeMap<(&str, &PanicPath), (usize, usize)> = BTreeMap::new();
     for i in instances {

@@ -93,8 +93,8 @@ impl EmulatedDriverBuilder {
         self
     }
 
-    /// Makes the driver accept addresses of all host memory of the process, like a GPU with address translation services
-    /// (ATS).
+    /// Makes the driver accept addresses of all host memory of the process, as a GPU with address translation services
+    /// (ATS) does.
     pub fn pageable_access(mut self) -> Self {
         self.accesses_pageable = true;
         self

@@ -229,7 +229,7 @@ impl Clocks {
         }
     }
 
-    /// Updates the clocks after these lanes of a warp have synchronized.
+    /// Updates the clocks after the lanes `lanes` of a warp have synchronized.
     pub fn warp_barrier(&mut self, number: u32, warp: u32, lanes: u32) {
         let block = &mut self.blocks[number as usize];
         let first = warp as usize * 32;

@@ -267,7 +267,7 @@ impl Checker {
         self.clocks.block_barrier(number);
     }
 
-    /// Updates the state after these lanes of a warp have synchronized.
+    /// Updates the state after the lanes `lanes` of a warp have synchronized.
     pub fn warp_barrier(&mut self, number: u32, warp: u32, lanes: u32) {
         self.clocks.warp_barrier(number, warp, lanes);
     }
@@ -283,7 +283,7 @@ impl Checker {
         self.clocks.cluster_wait(first, number, thread);
     }
 
-    /// Updates the state after the barrier of a cluster with these blocks was completed.
+    /// Updates the state after the barrier of the cluster with the blocks `numbers` was completed.
     pub fn cluster_barrier(&mut self, numbers: Range<u32>) {
         self.clocks.cluster_barrier(numbers);
     }

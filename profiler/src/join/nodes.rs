@@ -2,8 +2,8 @@
 //!
 //! The runtime lists the nodes of an executable graph with the IDs that the driver assigned to the nodes of the
 //! original graph. The nodes of the executable have different IDs. Nodes of the graph itself keep the lower half of
-//! their IDs. Nodes of child graphs are either numbered after these, one child graph after another in the order of the
-//! parts, or have their own upper half.
+//! their IDs. Nodes of child graphs are either numbered after the graph's nodes, one child graph after another in the
+//! order of the parts, or have their own upper half.
 //! [`activity_node`](warpsmith_runtime::driver::activity::ActivityDriver::activity_node) describes this numbering.
 //!
 //! A driver can deviate from this scheme, and the numbers are unknown if CUPTI was not active when the executable was

@@ -28,8 +28,8 @@ pub(super) fn is_slowdown(reason: &str) -> bool {
 pub struct Guard {
     /// Minimum clock of a sample, as a fraction of the run's best clock, which is a median of several readings.
     pub share: f64,
-    /// Maximum number of samples that are retaken per timing. If the clock is low for more samples, these are kept, and
-    /// the timing counts as throttled.
+    /// Maximum number of samples that are retaken per timing. If the clock is low for more samples, they are kept, and
+    /// the timing is marked as throttled.
     pub max_rejected: u32,
     /// Time that the device rests after a low clock has been detected.
     pub rest: Duration,

@@ -91,7 +91,7 @@ impl<R: BufRead> Json<R> {
         self.skip_all(|byte| byte.is_ascii_whitespace())
     }
 
-    /// Enters a list or an object that starts with this byte.
+    /// Enters a list or an object that starts with the byte `begin`.
     pub(super) fn enter(&mut self, begin: u8) -> Result<(), Fault> {
         match self.peek()?.ok_or(Fault::End)? {
             byte if byte == begin => {

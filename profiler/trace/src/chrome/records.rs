@@ -48,7 +48,7 @@ pub(super) struct Records<'a> {
     at_zero: Vec<(Record, String)>,
     /// First time other than 0.
     first: Option<u64>,
-    /// Allocated bytes per device, for traces that do not contain this number.
+    /// Allocated bytes per device, for traces that do not contain them.
     allocated: HashMap<u32, u64>,
 }
 
