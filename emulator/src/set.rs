@@ -408,7 +408,7 @@ impl<'g> BlockSet<'g> {
         self.fault.borrow_mut().get_or_insert(fault);
     }
 
-    /// Records a thread's fault and unwinds it.
+    /// Records a fault of the calling thread and unwinds the thread.
     pub fn fail_here(&self, fault: Fault) -> ! {
         self.fail(fault);
         panic::resume_unwind(Box::new(Stopped));

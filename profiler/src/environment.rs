@@ -62,7 +62,7 @@ fn launches() -> Result<Option<u64>, String> {
     ))
 }
 
-/// Returns the substrings, at least one of which a counted kernel's name must contain.
+/// Returns the substrings that select the kernels to count: a kernel's name must contain one of them.
 fn kernels() -> Vec<String> {
     let value = std::env::var_os(KERNELS).unwrap_or_default();
     value.to_string_lossy().split(';').filter(|name| !name.is_empty()).map(str::to_owned).collect()

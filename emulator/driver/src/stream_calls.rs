@@ -204,7 +204,7 @@ unsafe impl StreamDriver for EmulatedDriver {
         let reached = mark.time().is_some();
         self.races.host_saw(mark.clock().filter(|_| reached));
         if reached {
-            // The reason is the same as in `stream_query`.
+            // As in `stream_query`, a kernel may have made the context unusable in the meantime.
             context.check(Call::EventQuery.name())?;
         }
         Ok(reached)

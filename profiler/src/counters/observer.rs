@@ -36,8 +36,8 @@ pub(super) struct Counting {
     only: Vec<DeviceKey>,
     /// Number of launches that are counted per kernel.
     launches: u64,
-    /// Substrings, at least one of which a counted kernel's name must contain. If the list is empty, all kernels are
-    /// counted.
+    /// Substrings that select the kernels to count: a kernel's name must contain one of them. If the list is empty, all
+    /// kernels are counted.
     kernels: Vec<String>,
     turn: Mutex<Turn>,
     freed: Condvar,
