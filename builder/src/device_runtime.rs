@@ -17,7 +17,7 @@ use crate::rewrite::{Kernel, text};
 pub struct DeviceRuntime {
     /// Symbols of the kernels that need the device runtime, in the order of the kernels.
     pub users: Vec<String>,
-    /// Symbols of the kernels that [`Self::users`] launch, including users that are launched by other users.
+    /// Symbols of the kernels that [`DeviceRuntime::users`] launch, including users that are launched by other users.
     pub launched: HashSet<String>,
     /// A kernel that needs the device runtime, and a device-runtime function that the kernel reaches.
     pub first: Option<(String, String)>,

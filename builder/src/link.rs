@@ -33,7 +33,7 @@ pub struct Linked {
     pub kernels: Vec<Kernel>,
     /// Statics that the host accesses by name.
     pub visible: Vec<String>,
-    /// Target and declarations of the mailbox and [`Self::visible`], and their addresses. Each part's module starts
+    /// Target and declarations of the mailbox and [`Linked::visible`], and their addresses. Each part's module starts
     /// with this text.
     pub declarations: (String, String),
     /// Kernels that need NVIDIA's device runtime.
