@@ -133,7 +133,7 @@ fn present_devices() -> Devices {
     programs.find_map(|program| ask(&program)).map_or(Devices::Unknown, |text| read_capabilities(&text))
 }
 
-/// Parses `9.0`, one line per device.
+/// Parses capabilities such as `9.0`, one device per line.
 fn read_capabilities(text: &str) -> Devices {
     let capability = |line: &str| {
         let (major, minor) = line.trim().split_once('.')?;

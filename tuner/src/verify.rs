@@ -36,7 +36,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// Returns true if no element is incorrect.
+    /// Returns true if every element is correct.
     pub fn correct(&self) -> bool {
         self.incorrect == 0
     }

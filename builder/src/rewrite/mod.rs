@@ -240,7 +240,7 @@ impl Output {
         if let Some(definition) = shared::rewrite_visible_global(line) {
             return self.line(&definition);
         }
-        // A pointer to one of the statics.
+        // The definition of a global that points to one of the statics.
         if !statics.is_empty()
             && let Some((head, value)) = line.split_once(" = ")
             && let Some(cast) = shared::rewrite_uses(value, statics)

@@ -54,7 +54,7 @@ pub enum SetupError {
         looked: String,
     },
 
-    /// No Python with pip was found, which is required to download NVIDIA's wheels.
+    /// No Python with pip was found. It is required to download NVIDIA's wheels.
     #[error(
         "ptxas and libdevice cannot be downloaded with pip: {reason}; install pip (Debian and Ubuntu: apt-get \
          install python3-venv) or set WARPSMITH_CUDA_TOOLS to a CUDA toolkit, then run this command again"

@@ -28,7 +28,7 @@ pub use version::Version;
 
 /// Minor versions of Rust 1 that the pipeline is tested with.
 pub const TESTED_RUST: &[u32] = &[96];
-/// Version that setup installs and that messages mention.
+/// Rust version that setup installs and that messages mention.
 pub const RUST_TO_INSTALL: &str = "1.96.0";
 /// LLVM major version that the pipeline is tested with.
 pub const TESTED_LLVM: u32 = 22;

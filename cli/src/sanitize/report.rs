@@ -13,7 +13,7 @@ use super::place::{first_of, frame, host_frame, index};
 
 /// Errors of calls on a context that a kernel fault has already destroyed.
 const AFTER_A_FAULT: [&str; 8] = ["700", "710", "714", "715", "716", "717", "718", "719"];
-/// Words with which messages about the run itself start.
+/// First words of messages about the run itself.
 const NOTES: [&str; 8] = [
     "Warning",
     "Error:",
@@ -185,7 +185,7 @@ fn is_continuation(line: &str) -> bool {
     words.iter().any(|word| line.starts_with(word))
 }
 
-/// Removes `Error:`, `WARN:(Warp Level Programming)` and the like.
+/// Removes a severity such as `Error:` or `WARN:(Warp Level Programming)`.
 fn without_severity(head: &str) -> &str {
     let (severity, rest) = head.split_once(':').unwrap_or(("", head));
     let is_severity = ["error", "warn", "warning", "info"].contains(&severity.to_lowercase().as_str());

@@ -46,7 +46,7 @@ mod implementation {
     use super::{PATIENCE, give_up};
     use crate::registers::registers;
 
-    /// Signal that is sent, which is ignored by default and rarely used by programs.
+    /// Signal that interrupts a host thread. It is ignored by default and rarely used by programs.
     const SIGNAL: c_int = libc::SIGURG;
 
     /// Address range of the program's code.

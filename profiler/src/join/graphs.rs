@@ -21,7 +21,7 @@ pub(super) struct Graphs {
     known: VecDeque<u64>,
     /// Node lists by ID.
     lists: HashMap<u64, List>,
-    /// Latest node list of each executable graph, keyed by the executable's number in records.
+    /// Latest node list of each executable graph, keyed by the executable's ID in records.
     executables: HashMap<u32, u64>,
     /// Total number of nodes in all lists.
     nodes: usize,
@@ -141,7 +141,7 @@ impl Graphs {
 }
 
 impl Joiner {
-    /// Takes the node lists of executables that have been launched from the recording.
+    /// Takes the node lists of launched executables from the recording.
     pub(super) fn take_lists(&mut self, recording: &Recording) {
         if self.graphs.add(recording.take_nodes(), self.round, MAX_NODES) {
             recording.forgotten.fetch_add(1, Ordering::Relaxed);

@@ -314,7 +314,7 @@ mod tests {
         alive.join().unwrap();
     }
 
-    // Windows drops the values of a thread in another order.
+    // Windows drops the values of a thread in a different order.
     #[test]
     #[cfg(not(windows))]
     fn ending_threads_record() {

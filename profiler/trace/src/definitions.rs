@@ -83,7 +83,7 @@ macro_rules! ids {
         pub struct $name(pub(crate) u32);
 
         impl $name {
-            /// Returns the index in the list in [`Definitions`].
+            /// Returns the index of the entry in its list in [`Definitions`].
             pub fn index(self) -> usize {
                 self.0 as usize
             }

@@ -18,7 +18,7 @@ use super::plan::{Condition, Plan, Step, union};
 use super::races;
 use warpsmith_driver::{ConditionalKind, FaultKind};
 
-/// Number of loop iterations after which a loop counts as endless.
+/// Number of loop iterations after which a loop is considered endless.
 const MAX_ROUNDS: u32 = 1 << 24;
 
 /// A plan, with the data that each of its launches needs.

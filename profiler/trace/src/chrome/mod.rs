@@ -89,7 +89,7 @@ fn runtime_name(function: &str) -> Option<&'static str> {
         "cuStreamSynchronize" | "cuStreamSynchronize_ptsz" | "stream_synchronize" => "cudaStreamSynchronize",
         "cuEventSynchronize" | "event_synchronize" => "cudaEventSynchronize",
         "cuCtxSynchronize" | "context_synchronize" => "cudaDeviceSynchronize",
-        // This host work replaces a library, so it corresponds to the library's kernels.
+        // This host work replaces a library call, so it corresponds to the library's kernels.
         "launch" | "host_work" => "cudaLaunchKernel",
         "copy_to_device" | "copy_to_host" | "copy_device" | "copy_peer" | "copy_rows" => "cudaMemcpyAsync",
         "memset" => "cudaMemsetAsync",

@@ -48,7 +48,7 @@ pub struct CounterReport {
     pub operations: u64,
     /// Number of counted operations.
     pub counted: u64,
-    /// Number of kernels, in graphs and library calls, for which there was no space.
+    /// Number of kernels in graphs and library calls that were not counted for lack of space.
     pub dropped: u64,
     /// Number of operations that were not counted, by reason.
     pub not_counted: BTreeMap<String, u64>,
