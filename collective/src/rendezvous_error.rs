@@ -78,10 +78,10 @@ pub enum RendezvousError {
         /// Process and host of the rank, if the rank had published them.
         place: Option<Place>,
     },
-    /// Another rank has given up the rendezvous.
+    /// Another rank has abandoned the rendezvous.
     #[error("the rendezvous failed on another rank: {problem}")]
     Refused {
-        /// The problem that it detected.
+        /// The problem that the other rank detected.
         problem: String,
     },
 }

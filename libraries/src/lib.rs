@@ -2,7 +2,7 @@
 //! while they are in use, and workspaces come from the caching allocator.
 //!
 //! | module | library | implementation on the emulated device |
-//! | --- | --- | --- |
+//! On the emulated device, captured library work becomes a host function. As in CUDA, the body of a conditional node ([`Graph::add_if`](warpsmith_runtime::Graph::add_if) and similar methods) cannot contain host functions. On that device, the body therefore cannot contain captured library work.
 //! | [`blas`] | cuBLAS, cuBLASLt | all operations |
 //! | [`dnn`] | cuDNN: convolution, pooling, softmax, batch normalization | plain Rust |
 //! | [`fft`] | cuFFT | all operations, with `rustfft` |
@@ -26,9 +26,9 @@
 //! handles. A handle is used by one thread at a time, and is preferably reused on the same stream. Two streams never
 //! share a workspace.
 //!
-//! The first use of a library creates a handle, which may wait until the whole device is idle. CUDA forbids this wait
-//! while a stream of the device is being captured, so a capture in another thread fails with an error in this case. The
-//! thread that captures may itself use a library for the first time.
+//! On the first use of a library, creating its handle may wait until the whole device is idle. CUDA forbids this wait
+//! during stream capture, so a capture that another thread has started on the device fails with an error. The capturing
+//! thread itself may use a library for the first time.
 
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -43,7 +43,7 @@ impl PlanCache<'_> {
         self.0.clear();
     }
 
-    /// Returns the numbers of cache hits and cache misses since the device was opened.
+    /// Returns the numbers of cache hits and misses since the device was opened.
     pub fn hits_and_misses(&self) -> (u64, u64) {
         self.0.hits_and_misses()
     }
@@ -89,7 +89,7 @@ mod plans {
         }
 
         /// Returns the plan for a key, and creates it with `make` if it is missing. `make` is called without holding
-        /// the lock, so two threads may both create a plan, of which one is kept.
+        /// the lock, so two threads may each create a plan, but only one plan is kept.
         pub fn get_or_make(&self, key: &K, make: impl FnOnce() -> Result<P>) -> Result<Arc<P>> {
             let mut cache = self.lock();
             if let Some(plan) = cache.plans.get(key).cloned() {
@@ -206,8 +206,8 @@ impl<K: Eq + Hash + Clone, V> Lru<K, V> {
     }
 }
 
-/// Hash function for the keys, which takes one rotation and one multiplication per word. The hash function is several
-/// times as fast as the standard library's. Its quality is sufficient because the keys are not chosen by an adversary.
+/// Hash function for the keys, which takes one rotation and one multiplication per word. It is several times as fast as
+/// the standard library's. It need not resist hash flooding, because no adversary chooses the keys.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Words(u64);
 

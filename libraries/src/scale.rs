@@ -46,16 +46,15 @@ pub(super) unsafe fn enqueue<T: LibraryType>(
     let (data, computed) =
         (code::cublas(T::TYPE), if T::TYPE == DataType::F64 { DataType::F64 } else { DataType::F32 });
     let computed = code::cublas(computed);
-    // Scaling half as many complex numbers would take only two thirds of the time (on an H200), but the neighbor of an
-    // infinite number would be wrong. SAFETY: the factor is a local variable of the computation type that is read
-    // before the call returns; the caller guarantees the elements.
+    // Scaling pairs of elements as complex numbers would be faster, but would corrupt the neighbor of an infinite
+    // element. SAFETY: the factor is a local variable of the computation type that is read before the call returns; the
+    // caller guarantees the elements.
     check("cublasScalEx_64", unsafe {
         sys::cublasScalEx_64(handle.raw(), len, factor.as_ptr(), computed, rest, data, 1, computed)
     })
 }
 
-/// Scales `columns` times [`ROWS`] elements with the fastest cuBLAS call for this purpose. Returns false if cuBLAS has
-/// no such call for the type.
+/// Scales `columns` times [`ROWS`] elements with `geam`. Returns false if `geam` does not support the type.
 ///
 /// # Safety
 /// The address must refer to `rows * columns` elements, their use must be ordered on the handle's stream, and the

@@ -1,8 +1,8 @@
 //! [`Vendor`]: NVIDIA's libraries and their installed versions.
 //!
 //! Each library is searched for once per process. No function of this module panics. The bindings' own loader panics if
-//! a library is missing, so it is called only for a library that has already been loaded. It does not exist if another
-//! crate of the build makes the bindings link the libraries.
+//! a library is missing, so it is called only for a library that has already been loaded. The loader does not exist if
+//! another crate in the build makes the bindings link the libraries.
 
 use std::ffi::c_int;
 use std::sync::OnceLock;
@@ -11,7 +11,7 @@ use crate::error::{LibraryError, VendorVersion};
 use warpsmith_runtime::driver::library_paths::{LibraryPaths, SharedLibrary};
 use warpsmith_runtime::error::{Error, Result};
 
-/// The libraries that have been loaded, by [`Vendor`].
+/// Loaded libraries, indexed by [`Vendor`].
 static LIBRARIES: [OnceLock<SharedLibrary>; 6] = [const { OnceLock::new() }; 6];
 
 /// The names and versions of a library.

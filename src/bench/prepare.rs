@@ -24,7 +24,8 @@ use crate::random::{Layout, fixed};
 const ROUNDED: Tolerance = Tolerance { relative: 1.0, absolute: 0.0 };
 /// Tolerance for functions that are not correctly rounded, some of which suffer from cancellation in the argument.
 const FUNCTION: Tolerance = Tolerance { relative: 4.0, absolute: 2.0 };
-/// Maximum absolute error of normal numbers that are computed with approximate functions: 6·10⁻⁴, reached near 0.
+/// Maximum absolute error of normally distributed numbers, which are computed with approximate functions: 6·10⁻⁴,
+/// reached near 0.
 const NORMAL_ERROR: f64 = 6.1e-4;
 /// Factor used by axpy, and value written by fill. Every float type represents it exactly.
 const FACTOR: f64 = 1.5;

@@ -69,8 +69,8 @@ index! { u32 i64 }
 
 /// Indices in device memory that have been checked to be in range.
 ///
-/// The constructor checks the indices once, and waits for the result of the check. Operations that take `Indices` are
-/// therefore asynchronous and check no indices. The indices cannot change while they are borrowed.
+/// The constructor checks the indices and waits for the result. Operations that take `Indices` are therefore
+/// asynchronous and need no check. The indices cannot change while they are borrowed.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -106,8 +106,8 @@ impl<'a, I: Index> Indices<'a, I> {
         Self::checked(stream, elements.into(), limit, false)
     }
 
-    /// Also checks that no index occurs twice, as scatter requires. The check uses one bit of temporary memory per
-    /// index below `limit`.
+    /// Like [`new`](Self::new), but also checks that no index occurs twice, as scatter requires. The check uses one bit
+    /// of temporary memory per index below `limit`.
     ///
     /// # Errors
     /// Returns the same errors as [`new`](Self::new), and [`OpError::DuplicateIndex`](crate::OpError::DuplicateIndex),
@@ -161,7 +161,7 @@ impl<'a, I: Index> Indices<'a, I> {
     }
 }
 
-/// Copies rows with elements of any type, selected by indices.
+/// Copies the rows that the indices select.
 ///
 /// # Safety
 /// Both slices must contain the rows that `indices` select, which have `width` elements and these pitches. If the

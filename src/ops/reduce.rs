@@ -1,5 +1,4 @@
-//! Full reductions. Each of them takes one launch. The same configuration, data and alignment give bit-identical
-//! results.
+//! Full reductions. Each takes one launch. The same configuration, data and alignment give bit-identical results.
 //!
 //! The functions that return a value wait for it. The `_into` functions are asynchronous. They leave the value on the
 //! device in the accumulator type, which is `f32` for `f16` and `bf16`.
@@ -79,7 +78,7 @@ pub(super) unsafe fn value<T: DeviceCopy, D: DeviceCopy>(
 /// Launches a reduction over `x` that stores its result in `out`. If `x` is empty, the result is `of_nothing`.
 ///
 /// # Safety
-/// The conditions of [`value`] apply, and `out` must have one element.
+/// The caller must uphold the safety contract of [`value`]. `out` must have one element.
 pub(super) unsafe fn element<T: DeviceCopy, D: DeviceCopy>(
     stream: &Stream,
     operation: &Operation<'_>,
@@ -150,8 +149,8 @@ pub fn prod<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) ->
     to_host(stream, "reduce_prod", x.into(), T::SumAccumulator::ONE).map(Scalar::cast)
 }
 
-/// Returns the mean, which is rounded once from the accumulated sum. If all elements are in range, the mean is also in
-/// range, even if the sum is not. The mean of zero elements is NaN.
+/// Returns the mean, rounded once from the accumulated sum. If all elements are in range, the mean is also in range,
+/// even if the sum is not. The mean of zero elements is NaN.
 ///
 /// # Errors
 /// Returns the [enqueue errors](crate::Error#enqueue-errors).

@@ -63,8 +63,8 @@ type Combined<S> = <<S as Scan>::Operator as scan::Operation>::Value;
 /// Result type of a user-defined scan.
 type Output<S> = <<S as Scan>::Operator as scan::Operation>::Output;
 
-/// Inclusive scan of `x` to `out`, which must have the same length. [`#[scan]`](macro@gpu_std::scan) turned the
-/// operator `S` into a kernel, whose code is in `image`. `out[i]` combines elements 0 to i.
+/// Inclusive scan of `x` into `out`, which must have the same length: `out[i]` combines elements 0 to i. `image`
+/// contains the kernel of the [`#[scan]`](macro@gpu_std::scan) operator `S`.
 ///
 /// # Errors
 /// Returns [`OpError::LengthMismatch`] and the [enqueue errors](crate::Error#enqueue-errors).

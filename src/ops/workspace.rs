@@ -10,9 +10,9 @@ use warpsmith_runtime::{DeviceCopy, Stream};
 
 use warpsmith_runtime::Result;
 
-/// Bytes at the start of the memory, reserved for a value that is copied to the host.
+/// Size, in bytes, of the area at the start of the memory for a value that is copied to the host.
 const RESULT_BYTES: usize = MAX_BYTES;
-/// The first allocation is large enough for grids of up to this number of blocks.
+/// Number of blocks for which the first allocation is large enough.
 const MIN_BLOCKS: u32 = 1024;
 
 /// Scratch memory of one stream.
@@ -22,7 +22,7 @@ pub(super) struct Workspace {
 }
 
 /// Runs `work` with the stream's workspace, which is first allocated or enlarged for `blocks` blocks with one value of
-/// `value_bytes` bytes each. In the meantime, no other thread can enqueue work that uses the workspace.
+/// `value_bytes` bytes each. Meanwhile, no other thread can enqueue work that uses the workspace.
 ///
 /// # Safety
 /// `work` must use the workspace only in work on this stream, for grids of up to `blocks` blocks, and its kernels must

@@ -13,10 +13,10 @@ use super::replay::Replay;
 use crate::op_error::OpError;
 use warpsmith_runtime::Result;
 
-/// The seed of a new generator, which is the same as in PyTorch.
+/// Seed of a new generator, the same as PyTorch's.
 pub const DEFAULT_SEED: u64 = 67_280_421_310_721;
 
-/// The largest offset. The offset is limited because states store it as a signed number.
+/// The largest offset. States store the offset as a signed number.
 const MAX_OFFSET: u64 = i64::MAX as u64;
 
 /// A random number generator, which consists of a seed and an offset. Each operation advances the offset. Clones share
@@ -101,7 +101,7 @@ impl Generator {
         self.shared.lock().seed
     }
 
-    /// Returns the offset, which is the number of words of each subsequence that are already used.
+    /// Returns the offset: the number of words already used in each subsequence.
     ///
     /// # Errors
     /// Returns the same errors as [`Self::manual_seed`].

@@ -19,13 +19,13 @@
 //! let first = x.to_host()?;
 //! assert!(first.iter().all(|x| (0.0..1.0).contains(x)));
 //!
-//! random::uniform(&stream, &generator, &mut x)?; // others
+//! random::uniform(&stream, &generator, &mut x)?; // different numbers
 //! assert_ne!(x.to_host()?, first);
-//! generator.manual_seed(42)?; // and the first again
+//! generator.manual_seed(42)?; // the first numbers again
 //! random::uniform(&stream, &generator, &mut x)?;
 //! assert_eq!(x.to_host()?, first);
 //!
-//! // A deck of cards, shuffled.
+//! // A shuffled deck of cards.
 //! let mut deck = DeviceBuffer::<u32>::uninit(&stream, 52)?;
 //! random::permutation(&stream, &generator, &mut deck)?;
 //! let mut cards = deck.to_host()?;

@@ -369,7 +369,7 @@ pub fn dropout<'x, 'y, 'm, T: Float>(
 
 /// Fills `out` with the integers from 0 to n − 1 in random order, where n is its length.
 ///
-/// The order is computed rather than sorted, so the operation takes one launch and no temporary memory. There are at
+/// The permutation is computed without a sort, so the operation takes one launch and no temporary memory. There are at
 /// most 2¹²⁸ different orders, so for more than 34 elements, not every order can occur. The order differs from the
 /// order that PyTorch's `randperm` produces. The order does not depend on the [layout](super::Layout).
 ///

@@ -175,7 +175,7 @@ impl<T: Packed> Work<T> {
     /// Loads a vector of the rank's `len` elements and multiplies it by the rank's factor, if there is one.
     ///
     /// # Safety
-    /// The contract of [`load`] applies.
+    /// The caller must uphold the safety contract of [`load`].
     #[inline(always)]
     unsafe fn own(&self, from: *const T, len: usize, vector: usize) -> T::Lanes {
         // SAFETY: guaranteed by the caller.
@@ -209,7 +209,7 @@ impl<T: Packed> Work<T> {
     }
 
     /// # Safety
-    /// The contract of [`reduce`] applies.
+    /// The caller must uphold the safety contract of [`reduce`].
     #[inline(always)]
     unsafe fn run<const WORLD: usize>(&self) -> bool {
         let world = self.how.world as usize;
@@ -254,7 +254,7 @@ impl<T: Packed> Work<T> {
     /// Writes this rank's elements of the part of another rank into this rank's slot there.
     ///
     /// # Safety
-    /// The contract of [`reduce`] applies.
+    /// The caller must uphold the safety contract of [`reduce`].
     #[inline(always)]
     unsafe fn give(&self, rank: usize) {
         let (from, len) = (self.x.wrapping_add(self.parts.start(rank)), self.parts.len(rank));
@@ -287,7 +287,7 @@ impl<T: Packed> Work<T> {
     /// Reduces this rank's part.
     ///
     /// # Safety
-    /// The contract of [`reduce`] applies. The writes of the other ranks must be visible.
+    /// The caller must uphold the safety contract of [`reduce`]. The writes of the other ranks must be visible.
     #[inline(always)]
     unsafe fn reduce<const WORLD: usize>(&self) {
         let (start, len) = (self.parts.start(self.rank), self.parts.len(self.rank));

@@ -55,7 +55,7 @@ impl Slot {
         }
     }
 
-    /// Reads the words of a vector as they currently are.
+    /// Reads the current words of a vector.
     ///
     /// # Safety
     /// The slot must contain the vector and be in this rank's segment.
@@ -101,7 +101,7 @@ unsafe fn store(to: *mut u64, [a, b]: [u64; 2]) {
 /// Reads two words, each atomically.
 ///
 /// # Safety
-/// The contract of [`store`] applies.
+/// The caller must uphold the safety contract of [`store`].
 #[inline(always)]
 unsafe fn load(from: *mut u64) -> [u64; 2] {
     #[cfg(target_arch = "nvptx64")]

@@ -213,7 +213,7 @@ impl Communicator {
         })
     }
 
-    /// This rank, counted from 0.
+    /// Returns this rank, counted from 0.
     pub fn rank(&self) -> usize {
         self.mesh.rank()
     }
@@ -233,13 +233,13 @@ impl Communicator {
         &self.stream
     }
 
-    /// Sets the timeout of all operations that are called from now on. See [`CommunicatorOptions::timeout`].
+    /// Sets the timeout of all later operations. See [`CommunicatorOptions::timeout`].
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.options.timeout = timeout;
     }
 
     /// Aborts the communicator on all ranks immediately: running and waiting operations fail with
-    /// [`Failure::Aborted`](crate::Failure::Aborted). It does not wait. A second call has no effect.
+    /// [`Failure::Aborted`](crate::Failure::Aborted). The call does not wait. A second call has no effect.
     pub fn abort(&self) {
         self.abort_with("the program called `abort`");
     }

@@ -1,8 +1,8 @@
 //! Host backend: collective operations without a GPU, executed by the threads of emulated streams.
 //!
 //! One rank computes each reduction in rank order and sends the result to the other ranks, so the results are
-//! bit-identical on all ranks and in every run. In addition to the buffers, each rank uses memory of a few times
-//! [`CHUNK`]. The timeout of an operation starts when its stream reaches the operation. Each operation ends before its
+//! bit-identical on all ranks and in every run. In addition to the buffers, each rank uses a few times [`CHUNK`] of
+//! memory. The timeout of an operation starts when its stream reaches the operation. Each operation ends before its
 //! deadline, even if other ranks do not respond.
 
 mod arithmetic;

@@ -33,7 +33,7 @@ impl Lane {
     pub const ALL: [Self; 3] = [Self::Collective, Self::PointToPoint, Self::Setup];
 }
 
-/// Chunk of a message. The first part also contains the fingerprint and the total length.
+/// Chunk of a message. The first one also contains the fingerprint and the total length.
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
     pub begin: Option<(Arc<Fingerprint>, u64)>,

@@ -147,8 +147,8 @@ impl Target<'_> {
     }
 
     /// # Safety
-    /// The contract of [`Self::enqueue`] applies. If the call [requires several NCCL calls](Self::is_several), a group
-    /// must be open.
+    /// The caller must uphold the safety contract of [`Self::enqueue`]. If the call [requires several NCCL
+    /// calls](Self::is_several), a group must be open.
     unsafe fn issue(&self, call: &Call, operator: c_int) -> Result<Status, Refused> {
         let Self { nccl, comm, stream, rank, world, scratch } = *self;
         let (x, y) = (at(call.from, 0), at(call.to, 0));
@@ -212,7 +212,7 @@ impl Target<'_> {
     /// Sends one part of `from` to each receiver, and receives one part of `to` from each sender.
     ///
     /// # Safety
-    /// The contract of [`Self::issue`] applies.
+    /// The caller must uphold the safety contract of [`Self::issue`].
     unsafe fn exchange(
         &self,
         call: &Call,

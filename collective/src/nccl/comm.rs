@@ -28,7 +28,7 @@ pub(super) enum NotReady {
 #[derive(Debug)]
 pub(super) struct RawComm {
     nccl: &'static Nccl,
-    /// Handle of the communicator, which a thread of NCCL can write.
+    /// Handle of the communicator, which an NCCL thread can write.
     comm: Box<AtomicPtr<std::ffi::c_void>>,
     /// Name of the communicator, kept alive because NCCL stores a pointer to it.
     _name: CString,

@@ -91,7 +91,7 @@ impl Handle {
     }
 }
 
-/// A cuBLASLt handle. A cuBLASLt handle is not bound to a stream.
+/// A cuBLASLt handle, which is not bound to a stream.
 #[derive(Debug)]
 pub(crate) struct LtHandle(cublaslt::sys::cublasLtHandle_t);
 
@@ -125,7 +125,7 @@ impl LtHandle {
     }
 }
 
-/// Enqueues a cuBLAS call that uses these parts. The call receives a handle that is set to the stream. On the emulated
+/// Enqueues a cuBLAS call that accesses `parts`. The call receives a handle that is set to the stream. On the emulated
 /// device, enqueues `host` instead.
 pub(super) fn enqueue(
     stream: &Stream,
@@ -164,7 +164,7 @@ pub(super) fn enqueue_gpu(
     })
 }
 
-/// Enqueues a cuBLASLt call that uses these parts and a workspace. If the workspace's size is 0, the function receives
+/// Enqueues a cuBLASLt call that accesses `parts` and a workspace. If the workspace size is 0, the function receives
 /// the address 0.
 pub(super) fn enqueue_lt(
     stream: &Stream,

@@ -1,5 +1,4 @@
-//! The steps with which every cuDNN call starts: loading the library, acquiring a handle, and performing the checks
-//! that all operations share.
+//! Common start of all cuDNN calls: loading the library, acquiring a handle, and shared checks.
 
 use std::ffi::c_void;
 use std::ops::{Deref, DerefMut};
@@ -158,8 +157,8 @@ impl Place {
     /// Like [`Self::read`], but for writing.
     ///
     /// # Safety
-    /// The conditions of [`Self::read`] apply. In addition, the work must be allowed to write this operand, and nothing
-    /// else may access it.
+    /// The caller must uphold the safety contract of [`Self::read`]. In addition, the work must be allowed to write
+    /// this operand, and nothing else may access it.
     pub unsafe fn write<'a, T: FloatType>(self) -> &'a mut [T] {
         if self.len == 0 {
             return &mut [];

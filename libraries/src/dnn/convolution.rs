@@ -75,7 +75,7 @@ impl Convolution {
     }
 }
 
-/// Enqueues `y = alpha * (x ∗ w) + beta * y`, which is the convolution of an input with weights.
+/// Enqueues `y = alpha * (x ∗ w) + beta * y`: the convolution of the input `x` with the weights `w`.
 ///
 /// # Errors
 /// - [`LibraryError::Shape`], [`LibraryError::Missing`], [`LibraryError::WorkspaceTooSmall`], [`Error::OutOfMemory`],
@@ -220,7 +220,7 @@ impl Call<'_> {
     }
 }
 
-/// Enqueues `target = beta * target` on a GPU, if the sum has no terms.
+/// Enqueues `target = beta * target` on a GPU, for a convolution whose sums have no terms.
 fn scale_only<T: FloatType>(
     name: &'static str,
     stream: &Stream,

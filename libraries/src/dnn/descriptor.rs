@@ -189,7 +189,7 @@ impl Descriptor {
         Ok(usize::try_from(count).unwrap_or(0).min(into.len()))
     }
 
-    /// Returns the numerical notes of an engine. They are plain numbers because a library that is newer than the
+    /// Returns the numerical notes of an engine. They are plain integers because a library that is newer than the
     /// bindings may define additional notes.
     pub fn numerical_notes(&self) -> Result<Vec<u32>> {
         let mut notes = [u32::MAX; NOTES];

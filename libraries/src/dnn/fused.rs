@@ -35,8 +35,8 @@ pub enum Activation {
 ///
 /// On a GPU, this is one fused kernel if `alpha` is 1, `beta` is 0, cuDNN has an engine for the convolution, and the
 /// engine's workspace can be allocated. Otherwise the operation takes three passes. These passes round differently,
-/// because sums are rounded to the element type before the bias is added. If one of these passes fails, the passes
-/// before it have been enqueued.
+/// because sums are rounded to the element type before the bias is added. If a pass fails, the passes before it remain
+/// enqueued.
 ///
 /// # Errors
 /// Returns the same errors as [`convolution`], and [`LibraryError::Shape`] unless there is one bias per output

@@ -192,8 +192,8 @@ pub fn batch_norm_training<T: FloatType>(
     )
 }
 
-/// Enqueues `y = scale * (x - mean) / sqrt(variance + epsilon) + bias`, with the statistics of each channel that the
-/// caller passes.
+/// Enqueues `y = scale * (x - mean) / sqrt(variance + epsilon) + bias`, with the given mean and variance of each
+/// channel.
 ///
 /// # Errors
 /// Returns the same errors as [`batch_norm_training`].

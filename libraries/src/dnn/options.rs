@@ -93,7 +93,7 @@ pub(crate) struct State {
     /// For each geometry, the index of the chosen plan among the plans that the heuristics suggest.
     choices: Mutex<Lru<Key, usize>>,
     options: Mutex<Options>,
-    /// Number that is incremented whenever the caches are cleared.
+    /// Counter that is incremented whenever the caches are cleared.
     generation: AtomicU64,
     pub(super) hits: AtomicU64,
     pub(super) misses: AtomicU64,

@@ -88,7 +88,7 @@ impl Plan {
     }
 }
 
-/// A convolution that is to be enqueued on a GPU.
+/// A convolution to enqueue on a GPU.
 pub(super) struct Request<'a, 'p> {
     /// Name of the operation in error messages.
     name: &'static str,
@@ -407,14 +407,13 @@ impl Search<'_, '_, '_> {
         Ok(None)
     }
 
-    /// Measures how long a plan runs on the device, in microseconds.
+    /// Measures a plan's execution time on the device, in microseconds.
     fn time(&self, plan: &Arc<OnDevice<Plan>>, addresses: &[DevicePtr]) -> Result<f64> {
         const ROUNDS: u32 = 4;
         let request = self.request;
         let mut workspace = request.workspace(plan)?;
         let mut run = || request.execute_in(self.handle, plan, addresses, workspace.as_mut());
-        // The first run loads what the plan needs. The first run also keeps the device busy while the other runs are
-        // enqueued.
+        // The first run loads the plan's kernels and keeps the device busy while the other runs are enqueued.
         run()?;
         let before = request.stream.record_timed_event()?;
         (0..ROUNDS).try_for_each(|_| run())?;

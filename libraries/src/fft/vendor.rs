@@ -74,7 +74,7 @@ pub(super) fn set_stream(handle: Handle, stream: StreamHandle) -> Result<()> {
 /// Enqueues a transform.
 ///
 /// # Safety
-/// The three ranges must match the plan, and nothing else may use the plan in the meantime.
+/// The three ranges must match the plan, and nothing else may use the plan during the call.
 pub(super) unsafe fn execute(
     key: &Key,
     direction: Direction,

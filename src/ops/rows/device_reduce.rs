@@ -397,7 +397,7 @@ pub fn l1_norm_into<'x, 'o, T: Float>(
 /// ```
 /// # use warpsmith::{ops, prelude::*};
 /// # let stream = Stream::new(&Device::open("cpu")?)?;
-/// // The squares are not in range.
+/// // The squares are out of range.
 /// let x = DeviceBuffer::from_host(&stream, &[3.0e30f32, -4.0e30])?;
 /// assert_eq!(ops::l2_norm(&stream, &x)?, 5.0e30);
 /// # Ok::<(), warpsmith::Error>(())

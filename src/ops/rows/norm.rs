@@ -79,8 +79,8 @@ pub fn rms_norm<T: Float>(
     forward(stream, Norm { operation: "rms_norm", is_rms: true, epsilon }, x, weight, None, out)
 }
 
-/// Backward pass of [`layer_norm()`], which computes the gradient of its input from the gradient `dy` of its output.
-/// The gradients of weight and bias are optional outputs.
+/// Backward pass of [`layer_norm()`]: computes the input gradient `dx` from the output gradient `dy`. The gradients
+/// `dweight` and `dbias` of weight and bias are optional outputs.
 ///
 /// The row statistics are recomputed from `x`. The gradients of weight and bias are deterministic sums over all rows,
 /// accumulated in `f32` for `f16` and `bf16`.
@@ -116,8 +116,8 @@ pub fn layer_norm_backward<T: Float>(
     backward(stream, norm, (x, dy, weight), (dx, dweight, dbias))
 }
 
-/// Backward pass of [`rms_norm()`], which computes the gradient of its input and, optionally, of its weight. Otherwise
-/// like [`layer_norm_backward()`].
+/// Backward pass of [`rms_norm()`]: computes the input gradient and, optionally, the weight gradient. Otherwise like
+/// [`layer_norm_backward()`].
 ///
 /// # Errors
 /// Returns the same errors as [`layer_norm()`].

@@ -61,8 +61,8 @@ fn rows_shape<T: DeviceCopy>(x: &DeviceSlice2<'_, T>, device: &DeviceProperties)
         let lanes = units.next_power_of_two().min(32);
         let rows = SLOTS / units.div_ceil(lanes).next_power_of_two();
         let shape = Shape::of_lanes(lanes, MAX_BLOCK, rows, height);
-        // Each block processes several rounds of rows, because a thread executes more instructions before its first
-        // load than in a round.
+        // Each block processes several rounds of rows, to amortize the instructions that each thread executes before
+        // its first load.
         let grid = shape.grid.min(4 * resident(device, MAX_BLOCK) as u32);
         return (Shape { grid, ..shape }, 1);
     }

@@ -82,10 +82,9 @@ pub enum Search {
     #[default]
     Heuristic,
     /// Uses the fastest of the first `candidates` algorithms that the heuristics suggest. Each of them runs `repeats`
-    /// times with the operands of the call. The first such call for a shape waits for the timed runs. The runs write to
-    /// a temporary buffer that is as large as the output. The output itself is written once. The search falls back to
-    /// [`Self::Heuristic`] during stream capture, with [`Math::deterministic`], or if the temporary buffer cannot be
-    /// allocated.
+    /// times with the operands of the call. The first such call for a shape waits for the timed runs, which write to a
+    /// temporary buffer of the output's size. The search falls back to [`Self::Heuristic`] during stream capture, with
+    /// [`Math::deterministic`], or if the temporary buffer cannot be allocated.
     Timed {
         /// Number of algorithms that are tried.
         candidates: usize,
@@ -142,7 +141,7 @@ const OPERATION: &str = "matmul";
 /// rules for [`gemm`](super::gemm) apply.
 ///
 /// The algorithm that the heuristics choose for a shape is cached ([`plan_cache`]). For 8-bit integers, this function
-/// calls [`gemm`](super::gemm), and supports neither bias nor activation. 8-bit floating point requires:
+/// calls [`gemm`](super::gemm) and supports neither bias nor activation. 8-bit floating point requires:
 ///
 /// - compute capability 8.9;
 /// - `b` as a transposed view, and all other matrices untransposed;
