@@ -121,7 +121,7 @@ impl Call {
                 true => self.device().synchronize(),
                 false => Ok(()),
             };
-            // The stream's own wait notes that its work has finished, so that tensors are released here.
+            // Synchronizing the stream also records that its work has finished, so that tensors are released here.
             let waited = waited.and(self.stream.synchronize());
             let tensors = returned.unwrap_or_else(|panic| resume_unwind(panic)).map(R::into_tensors)?;
             waited?;

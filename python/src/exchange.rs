@@ -320,7 +320,8 @@ pub(crate) fn export(py: Python<'_>, tensor: TensorMut, call: &Call) -> Result<P
     }
 }
 
-/// Result in memory of Warpsmith. One framework can import it, for example with `numpy.from_dlpack(tensor)`.
+/// Result in memory that Warpsmith allocated. One framework can import it, for example with
+/// `numpy.from_dlpack(tensor)`.
 #[pyclass(name = "Tensor", module = "warpsmith")]
 struct Exported {
     export: Option<Export>,

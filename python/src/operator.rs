@@ -253,7 +253,7 @@ pub trait Function<A> {
     /// Calls the function with values from PyTorch's stack.
     ///
     /// # Safety
-    /// The stack must contain one value per argument. The requirements for each value are the same as for
+    /// The stack must contain one value per argument. Each value must satisfy the safety contract of
     /// [`Argument::from_torch`].
     #[doc(hidden)]
     #[expect(private_interfaces, reason = "other crates cannot call the function")]
@@ -262,7 +262,7 @@ pub trait Function<A> {
     /// Calls the function with the arguments of a TVM FFI call.
     ///
     /// # Safety
-    /// The requirements for each argument are the same as for [`Argument::from_tvm`].
+    /// Each argument must satisfy the safety contract of [`Argument::from_tvm`].
     #[doc(hidden)]
     #[expect(private_interfaces, reason = "other crates cannot call the function")]
     unsafe fn call_tvm(&self, arguments: &[tvm::Any], frame: Frame) -> Result<tvm::Any>;

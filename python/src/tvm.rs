@@ -157,7 +157,7 @@ impl Api {
     }
 }
 
-/// Owned reference to a tensor object. The drop releases the reference.
+/// Owned reference to a tensor object. Dropping it releases the reference.
 #[derive(Debug)]
 pub(crate) struct Handle(Raw);
 

@@ -105,8 +105,8 @@ impl RawComm {
         self.end("ncclCommAbort", |nccl, comm| unsafe { (nccl.abort)(comm) });
     }
 
-    /// Ends the communicator on a separate thread, because the NCCL calls for this block and can hang. If the thread
-    /// hangs, it is abandoned together with the communicator.
+    /// Ends the communicator on a separate thread, because the NCCL calls block and can hang. A hanging thread is
+    /// abandoned together with the communicator.
     fn end(self, call: &'static str, end: impl FnOnce(&Nccl, Comm) -> Status + Send + 'static) {
         if self.get().is_null() {
             return;

@@ -42,7 +42,7 @@ pub(super) struct Script {
     pub stopped: Option<(Arc<EmulatedDriver>, Fault)>,
     /// Duration of an abort.
     pub abort_takes: Duration,
-    /// Calls that change state, each with its rank and as text.
+    /// State-changing calls, each with its rank and formatted as text.
     pub log: Mutex<Vec<(usize, String)>>,
     pub violations: Mutex<Vec<String>>,
     pub exchanged: Mutex<HashMap<Key, Vec<Option<Said>>>>,

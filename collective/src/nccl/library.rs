@@ -183,7 +183,7 @@ impl Nccl {
         NcclLibrary { version: parts(self.version), path: file_of(self.get_version as usize) }
     }
 
-    /// Describes a status other than success, with NCCL's own texts and an explanation.
+    /// Describes a status other than success, with NCCL's own messages and an explanation.
     pub(super) fn explain(&self, call: &str, code: Status, comm: Comm) -> String {
         // SAFETY: NCCL returns its own C strings. The communicator is alive or null; the function allows both.
         let (text, last) =

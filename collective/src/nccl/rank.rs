@@ -156,7 +156,7 @@ impl Rank {
     /// operations are captured.
     ///
     /// # Safety
-    /// The contract of [`Self::submit`] applies.
+    /// The caller must uphold the safety contract of [`Self::submit`].
     unsafe fn enqueue(
         &self,
         stream: StreamHandle,
@@ -378,7 +378,7 @@ impl Drop for Rank {
     }
 }
 
-/// Returns why a communicator has failed, after an NCCL call failed with the message `reason`.
+/// Returns the cause of a communicator's failure, after an NCCL call failed with the message `reason`.
 pub(super) fn failure_of(
     mesh: &Mesh,
     device: &Device,

@@ -16,7 +16,7 @@ const THREADS: (u32, u32) = (512, 32);
 /// Maximum number of blocks per launch, on GPUs and on emulated devices.
 const BLOCKS: (usize, usize) = (128, 2);
 /// Initial epoch, on GPUs and on emulated devices. On emulated devices, it is close to the wrap-around, so that tests
-/// cover the wrap-around.
+/// cover it.
 const EPOCHS_BEFORE: (u32, u32) = (0, u32::MAX - 20);
 
 /// Maximum time that a kernel waits, on GPUs and on emulated devices, regardless of the operation's timeout. By

@@ -29,8 +29,8 @@ pub struct RunStore {
 }
 
 impl Launch {
-    /// Opens the store of the run, at the latest by the deadline. Rank 0 serves the store unless the launcher does;
-    /// other ranks connect to it. A single process uses a [`MemoryStore`].
+    /// Opens the store of the run before the deadline. Rank 0 serves the store unless the launcher does; other ranks
+    /// connect to it. A single process uses a [`MemoryStore`].
     ///
     /// The server listens on the address to which its host name resolves. If this is a loopback address and the host
     /// name is not `localhost`, the server also listens on the address of the default route. If the run has a token,

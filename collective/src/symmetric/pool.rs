@@ -1,4 +1,4 @@
-//! [`Pool`]: small parts of symmetric memory, several per page.
+//! [`Pool`]: division of symmetric memory into small parts, several per page.
 //!
 //! All ranks divide their memory in the same way, so a part has the same offset on each rank. A part is reused after
 //! all ranks have dropped it; in collective calls, the ranks report which parts they have dropped. The pool itself does
@@ -78,7 +78,7 @@ pub(crate) struct Pool(Vec<Region>);
 
 impl Pool {
     /// Creates a zeroed part of `bytes` bytes on each rank, and calls `make` to create the object that this rank needs
-    /// with the part. All ranks must call it.
+    /// with the part. All ranks must make this call.
     ///
     /// # Errors
     /// Returns the same errors as [`Agreement::share`], which name the first rank with a problem. If an error is

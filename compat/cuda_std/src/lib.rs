@@ -57,7 +57,7 @@ pub mod shared;
 pub mod thread;
 pub mod warp;
 
-/// Macros of `core`. If an assertion fails, the launch stops with the assertion's text, file and line.
+/// Macros of `core`. If an assertion fails, the launch fails with the assertion's message, file and line.
 pub use core::{assert_eq, assert_ne};
 pub use float::GpuFloat;
 pub use float_ext::FloatExt;

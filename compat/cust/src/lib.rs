@@ -30,7 +30,7 @@
 //!
 //! The CUDA driver is loaded at run time. Therefore, building requires no CUDA toolkit, and if there is no driver,
 //! [`quick_init`] returns an error. [`CudaError`] contains CUDA's error codes; [`error::explanation`] returns the full
-//! text, with the kernel and the remedy.
+//! message, with the kernel and the remedy.
 //!
 //! Memory is allocated from the runtime's caching allocator. Freeing memory waits for the device, as `cuMemFree` does,
 //! because pointers passed to [`launch!`] are not tracked. `docs/porting-from-rust-cuda.md` lists the differences and

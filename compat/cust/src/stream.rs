@@ -100,7 +100,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// None.
+    /// Never returns an error.
     pub fn get_flags(&self) -> CudaResult<StreamFlags> {
         Ok(self.flags)
     }
@@ -109,7 +109,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// None.
+    /// Never returns an error.
     pub fn get_priority(&self) -> CudaResult<i32> {
         Ok(self.inner.priority())
     }
@@ -119,7 +119,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// Driver errors.
+    /// Returns driver errors.
     pub fn add_callback<T>(&self, callback: Box<T>) -> CudaResult<()>
     where
         T: FnOnce(CudaResult<()>) + Send + 'static,
@@ -141,7 +141,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// Driver errors.
+    /// Returns driver errors.
     pub fn wait_event(&self, event: Event, _: StreamWaitEventFlags) -> CudaResult<()> {
         event.make_wait(&self.inner)
     }
@@ -151,8 +151,8 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// An error if a value exceeds a limit of the device or of the kernel. An error if an argument is smaller than the
-    /// kernel parameter, provided that the driver reports the size of the parameter.
+    /// Returns an error if a value exceeds a limit of the device or of the kernel, or if an argument is smaller than
+    /// the kernel parameter. Argument sizes are checked only if the driver reports the sizes of the parameters.
     ///
     /// # Safety
     ///
@@ -190,7 +190,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Drops the stream, after its work.
+    /// Drops the stream after its work.
     ///
     /// # Errors
     ///

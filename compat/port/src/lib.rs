@@ -36,7 +36,7 @@ pub struct Scene {
 ///
 /// # Errors
 ///
-/// Errors of `cust`.
+/// Returns errors of `cust`.
 pub fn smooth(module: &Module, stream: &Stream, x: &[f32]) -> CudaResult<Vec<f32>> {
     let x_gpu = x.as_dbuf()?;
     // SAFETY: the kernel writes every element.

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-/// Major version of the layout. Only the deleter of a tensor of another major version may be used.
+/// Major version of the layout. If a tensor has a different major version, only its deleter may be used.
 pub const DLPACK_MAJOR_VERSION: u32 = 1;
 /// Minor version.
 pub const DLPACK_MINOR_VERSION: u32 = 3;

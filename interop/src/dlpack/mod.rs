@@ -54,11 +54,6 @@
 //! If this library imports a tensor that it exported itself, the import returns the original buffer with its original
 //! stream, without a driver call or a heap allocation. An import of a tensor from another library costs two heap
 //! allocations and one driver query of the address.
-//!
-//! # C types
-//!
-//! This module defines the C structs itself, because the header is small and its layout is stable. Crates such as
-//! `dlpark` add containers and Python bindings that do not use this runtime's owners and streams.
 
 mod abi;
 mod data_type;

@@ -86,7 +86,7 @@ fn memory_snapshot<'py>(py: Python<'py>, device: Option<&Bound<'py, PyAny>>) -> 
     py.import("json")?.call_method1("loads", (text,))
 }
 
-/// Releases all unused cached memory to the driver, and returns the number of bytes.
+/// Releases all unused cached memory to the driver, and returns the number of released bytes.
 #[pyfunction]
 #[pyo3(signature = (device = None))]
 fn empty_cache(py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> Result<u64> {

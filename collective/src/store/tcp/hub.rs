@@ -104,7 +104,7 @@ impl Hub {
         if let Some((key, value)) = state.will {
             self.promised -= key.len() + value.len();
             // The space for this value was reserved together with the will. If the value becomes too long, there is no
-            // client that could be notified.
+            // client to notify.
             let _ = self.append(&key, &value);
         }
     }
@@ -282,7 +282,7 @@ impl Hub {
         }
     }
 
-    /// Replaces a client's will. An empty key removes it.
+    /// Replaces a client's will. An empty key removes the will.
     fn leave_will(&mut self, client: Client, key: &[u8], value: &[u8]) -> Result<(), Malformed> {
         let state = self.clients.get_mut(&client).ok_or(Malformed("a client that has left"))?;
         if let Some((key, value)) = state.will.take() {

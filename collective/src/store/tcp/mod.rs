@@ -46,7 +46,7 @@ impl TcpStore {
     ///
     /// # Errors
     /// Returns [`CollectiveError::StoreUnreachable`]; [`CollectiveError::StoreClosed`] if the server has no room for
-    /// the connection or requires a token; [`CollectiveError::NotAStore`] if a different program answers; or
+    /// the connection or requires a token; [`CollectiveError::NotAStore`] if a different program responds; or
     /// [`CollectiveError::WrongToken`].
     pub fn connect(address: &str, token: Option<&Token>, deadline: Instant) -> Result<Self> {
         let began = Instant::now();

@@ -45,8 +45,8 @@ pub struct ServerOptions {
     /// Token that clients must know. Without a token, the server serves every client that can reach it, as PyTorch's
     /// servers do.
     pub token: Option<Token>,
-    /// Maximum number of connections; further connections are closed. In any case, the server uses at most three
-    /// quarters of the file descriptors of the process (`ulimit -n`).
+    /// Maximum number of connections; further connections are closed. Regardless of this limit, the server uses at most
+    /// three quarters of the file descriptors of the process (`ulimit -n`).
     pub max_connections: usize,
 }
 
@@ -57,7 +57,7 @@ impl Default for ServerOptions {
     }
 }
 
-/// Server for [`TcpStore`](super::TcpStore) and for clients of PyTorch's `TCPStore`. Dropping the server ends it and
+/// Server for [`TcpStore`](super::TcpStore) and for clients of PyTorch's `TCPStore`. Dropping the server stops it and
 /// closes its connections.
 #[derive(Debug)]
 pub struct StoreServer {

@@ -4,7 +4,7 @@
 //!
 //! # Safety
 //!
-//! The safety conditions of [`super::mid`] apply to all functions.
+//! Callers must uphold the safety contract of [`super::mid`].
 #![allow(clippy::missing_safety_doc)]
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};

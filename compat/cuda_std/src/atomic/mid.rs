@@ -36,7 +36,7 @@ macro_rules! transfers {
         ///
         /// # Safety
         ///
-        /// See the [safety conditions of the module](self).
+        /// The caller must uphold the [module's safety contract](self).
         #[inline(always)]
         #[track_caller]
         pub unsafe fn [<atomic_load_ $width _ $name>](pointer: *mut $t, ordering: Ordering) -> $t {
@@ -52,7 +52,7 @@ macro_rules! transfers {
         ///
         /// # Safety
         ///
-        /// See the [safety conditions of the module](self).
+        /// The caller must uphold the [module's safety contract](self).
         #[inline(always)]
         #[track_caller]
         pub unsafe fn [<atomic_store_ $width _ $name>](pointer: *mut $t, ordering: Ordering, value: $t) {
@@ -76,7 +76,7 @@ macro_rules! operations {
             ///
             /// # Safety
             ///
-            /// See the [safety conditions of the module](self).
+            /// The caller must uphold the [module's safety contract](self).
             #[inline(always)]
             pub unsafe fn [<atomic_fetch_ $op _ $t _ $name>](pointer: *mut $t, $order: Ordering, $value: $t) -> $t {
                 // SAFETY: guaranteed by the caller.
@@ -109,7 +109,7 @@ macro_rules! bitwise {
         ///
         /// # Safety
         ///
-        /// See the [safety conditions of the module](self).
+        /// The caller must uphold the [module's safety contract](self).
         #[inline(always)]
         pub unsafe fn [<atomic_fetch_ $op _ $t _ $scope>](pointer: *mut $t, ordering: Ordering, value: $t) -> $t {
             // SAFETY: guaranteed by the caller.

@@ -42,7 +42,7 @@ pub trait AsyncCopyDestination<O: ?Sized> {
     ///
     /// # Errors
     ///
-    /// Driver errors.
+    /// Returns driver errors.
     ///
     /// # Panics
     ///
@@ -58,7 +58,7 @@ pub trait AsyncCopyDestination<O: ?Sized> {
     ///
     /// # Errors
     ///
-    /// Driver errors.
+    /// Returns driver errors.
     ///
     /// # Panics
     ///
@@ -66,7 +66,7 @@ pub trait AsyncCopyDestination<O: ?Sized> {
     ///
     /// # Safety
     ///
-    /// The requirements of [`Self::async_copy_from`] apply.
+    /// The caller must uphold the safety contract of [`Self::async_copy_from`].
     unsafe fn async_copy_to(&self, dest: &mut O, stream: &Stream) -> CudaResult<()>;
 }
 
@@ -102,7 +102,7 @@ impl Transfer {
     ///
     /// # Safety
     ///
-    /// The requirements of [`Self::run`] must be met until the stream has completed the transfer.
+    /// The safety contract of [`Self::run`] must be upheld until the stream has completed the transfer.
     pub unsafe fn enqueue(self, bytes: usize, stream: &Stream) -> CudaResult<()> {
         if bytes == 0 {
             return Ok(());
@@ -114,7 +114,7 @@ impl Transfer {
 
     /// # Safety
     ///
-    /// The requirements of [`Self::enqueue`]; the stream must belong to the device.
+    /// The caller must uphold the safety contract of [`Self::enqueue`], and the stream must belong to the device.
     pub(super) unsafe fn enqueue_on(
         self,
         device: &warpsmith_runtime::Device,

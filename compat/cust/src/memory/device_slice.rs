@@ -93,11 +93,11 @@ impl<T> DeviceSlice<T> {
     #[track_caller]
     pub fn split_at_mut(&mut self, middle: usize) -> (&mut DeviceSlice<T>, &mut DeviceSlice<T>) {
         let (first, second) = (self.part(0..middle), self.part(middle..self.len()));
-        // SAFETY: both parts belong to this slice and do not overlap.
+        // SAFETY: both subslices belong to this slice and do not overlap.
         unsafe { (Self::from_raw_parts_mut(first.0, first.1), Self::from_raw_parts_mut(second.0, second.1)) }
     }
 
-    /// Returns the address and the length of a part of the slice.
+    /// Returns the address and the length of a subslice.
     #[track_caller]
     fn part(&self, range: Range<usize>) -> (DevicePointer<T>, usize) {
         let Range { start, end } = range;
@@ -140,11 +140,11 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     ///
     /// # Errors
     ///
-    /// Driver errors.
+    /// Returns driver errors.
     ///
     /// # Safety
     ///
-    /// The requirements of [`AsyncCopyDestination::async_copy_from`] apply.
+    /// The caller must uphold the safety contract of [`AsyncCopyDestination::async_copy_from`].
     pub unsafe fn set_zero_async(&mut self, stream: &Stream) -> CudaResult<()>
     where
         T: Zeroable,
@@ -170,11 +170,11 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     ///
     /// # Errors
     ///
-    /// Driver errors.
+    /// Returns driver errors.
     ///
     /// # Safety
     ///
-    /// The requirements of [`AsyncCopyDestination::async_copy_from`] apply.
+    /// The caller must uphold the safety contract of [`AsyncCopyDestination::async_copy_from`].
     pub unsafe fn set_8_async(&mut self, value: u8, stream: &Stream) -> CudaResult<()>
     where
         T: bytemuck::Pod,
@@ -208,7 +208,7 @@ macro_rules! set_words {
             ///
             /// # Errors
             ///
-            /// Driver errors.
+            /// Returns driver errors.
             ///
             /// # Panics
             ///
@@ -217,7 +217,7 @@ macro_rules! set_words {
             ///
             /// # Safety
             ///
-            /// The requirements of [`AsyncCopyDestination::async_copy_from`] apply.
+            /// The caller must uphold the safety contract of [`AsyncCopyDestination::async_copy_from`].
             #[track_caller]
             pub unsafe fn $set_async(&mut self, value: $word, stream: &Stream) -> CudaResult<()> {
                 self.check_words(size_of::<$word>());
@@ -259,7 +259,7 @@ macro_rules! ranges {
                 let $len = self.len();
                 let _ = $len;
                 let (pointer, len) = self.part($resolved);
-                // SAFETY: this is a part of the slice, which is borrowed for the same lifetime.
+                // SAFETY: this is a subslice of the slice, which is borrowed for the same lifetime.
                 unsafe { DeviceSlice::from_raw_parts(pointer, len) }
             }
         }
@@ -270,7 +270,7 @@ macro_rules! ranges {
                 let $len = self.len();
                 let _ = $len;
                 let (pointer, len) = self.part($resolved);
-                // SAFETY: this is a part of the slice, which is borrowed for the same lifetime.
+                // SAFETY: this is a subslice of the slice, which is borrowed for the same lifetime.
                 unsafe { DeviceSlice::from_raw_parts_mut(pointer, len) }
             }
         }

@@ -171,7 +171,7 @@ pub unsafe fn memcpy_htod(to: u64, source: *const c_void, size: usize) -> CudaRe
 ///
 /// # Safety
 ///
-/// The requirements of [`memcpy_htod`] apply.
+/// The caller must uphold the safety contract of [`memcpy_htod`].
 pub unsafe fn memcpy_dtoh(to: *mut c_void, source: u64, size: usize) -> CudaResult<()> {
     // SAFETY: guaranteed by the caller.
     unsafe { Transfer::ToHost { from: source, to }.run(size) }

@@ -56,7 +56,7 @@ pub unsafe fn cuda_malloc_pitched<T: DeviceCopy>(
 ///
 /// # Errors
 ///
-/// Returns [`CudaError::InvalidValue`] if a pitch is less than the size of a row; the errors of
+/// Returns [`CudaError::InvalidValue`] if a pitch is less than the size of a row, or the same errors as
 /// [`CopyDestination::copy_from`](super::CopyDestination).
 ///
 /// # Safety
@@ -86,7 +86,7 @@ pub unsafe fn memcpy_2d_htod<T: DeviceCopy>(
 ///
 /// # Safety
 ///
-/// The requirements of [`memcpy_2d_htod`] apply.
+/// The caller must uphold the safety contract of [`memcpy_2d_htod`].
 pub unsafe fn memcpy_2d_dtoh<T: DeviceCopy>(
     to: *mut T,
     to_pitch: usize,
@@ -106,7 +106,7 @@ pub unsafe fn memcpy_2d_dtoh<T: DeviceCopy>(
 ///
 /// # Safety
 ///
-/// The requirements of [`memcpy_2d_htod`] apply.
+/// The caller must uphold the safety contract of [`memcpy_2d_htod`].
 unsafe fn run(copy: RowsCopy) -> CudaResult<()> {
     let RowsCopy { dst_pitch, src_pitch, row_bytes, rows, .. } = copy;
     if row_bytes == 0 || rows == 0 {
