@@ -84,7 +84,7 @@ pub enum OpError {
         operation: &'static str,
     },
 
-    /// A random number operation or generator received an impossible request.
+    /// A random number operation or generator received an invalid request.
     #[error("{call}: {problem}")]
     Random {
         /// Name of the operation or function.

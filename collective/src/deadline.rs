@@ -1,4 +1,4 @@
-//! Deadlines for timeouts of any length, and the grace period after a deadline.
+//! Deadlines for timeouts of any length and the grace period after a deadline.
 
 use std::time::{Duration, Instant};
 

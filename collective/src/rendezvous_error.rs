@@ -29,11 +29,11 @@ pub enum RendezvousError {
     Versions {
         /// The rank that arrived first.
         first: Place,
-        /// Version of this rank.
+        /// Version of the rank that arrived first.
         first_version: String,
         /// The rank that arrived later.
         second: Place,
-        /// Version of this rank.
+        /// Version of the rank that arrived later.
         second_version: String,
     },
     /// Two processes have the same rank.

@@ -87,7 +87,7 @@ impl CudaArrayInterface {
         Ok(Self { shape, typestr: (*typestr).to_owned(), address, is_read_only, strides, stream })
     }
 
-    /// Imports the array of an object. `owner` keeps the object alive, and is dropped when the deleter of a DLPack
+    /// Imports the array of an object. `owner` keeps the object alive and is dropped when the deleter of a DLPack
     /// tensor would be called. Later work on `stream` waits for the array's stream.
     ///
     /// # Errors
@@ -138,7 +138,7 @@ impl CudaArrayInterface {
     }
 }
 
-/// Shape, strides and owner of an imported array, which are kept until its last use.
+/// Shape, strides and owner of an imported array, kept until its last use.
 struct Held {
     shape: Vec<i64>,
     strides: Option<Vec<i64>>,

@@ -1,4 +1,4 @@
-//! [`functions`]: library functions that are looked up by name on the first call.
+//! [`functions`]: library functions, looked up by name on the first call.
 //!
 //! The bindings declare return codes as an enumeration of the codes of one version. Later versions add codes, and
 //! reading an enumeration value that is not declared is undefined behavior. The functions of this module therefore

@@ -5,7 +5,7 @@ use std::fmt;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 /// A device's cached plans for [`blas::matmul`](crate::blas::matmul), for the convolutions of [`dnn`](crate::dnn), or
-/// for [`fft`](crate::fft). A plan contains the state that was selected or computed for one shape.
+/// for [`fft`](crate::fft). A plan contains the state selected or computed for one shape.
 ///
 /// ```
 /// use warpsmith_runtime::Device;
@@ -65,7 +65,7 @@ mod plans {
     use super::*;
     use warpsmith_runtime::error::Result;
 
-    /// Plans that any thread can use.
+    /// Thread-safe cache of plans.
     pub(crate) struct Plans<K, P>(Mutex<Counted<K, P>>);
 
     struct Counted<K, P> {
@@ -88,8 +88,8 @@ mod plans {
             self.lock().plans.entries.contains_key(key)
         }
 
-        /// Returns the plan for a key, and creates it with `make` if it is missing. `make` is called without holding
-        /// the lock, so two threads may each create a plan, but only one plan is kept.
+        /// Returns the plan for a key, or creates it with `make` if it is missing. `make` is called without holding the
+        /// lock, so two threads may each create a plan, but only one plan is kept.
         pub fn get_or_make(&self, key: &K, make: impl FnOnce() -> Result<P>) -> Result<Arc<P>> {
             let mut cache = self.lock();
             if let Some(plan) = cache.plans.get(key).cloned() {

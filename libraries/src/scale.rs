@@ -69,7 +69,7 @@ unsafe fn scale_rows<T: LibraryType>(
     macro_rules! geam {
         ($function:ident, $type:ty) => {{
             let (factor, none, at) = (factor as $type, 0.0, at.0 as *mut $type);
-            // SAFETY: the caller guarantees the elements. cuBLAS accepts the same matrix as input and output, and does
+            // SAFETY: the caller guarantees the elements. cuBLAS accepts the same matrix as input and output and does
             // not read the second input if its factor is 0. Both factors are local variables that are read before the
             // call returns.
             unsafe {

@@ -59,9 +59,9 @@ macro_rules! vendors {
 vendors! {
     "blas": #[doc = "Dense linear algebra."]
         Cublas, "cuBLAS", "cublas", "nvidia-cublas", 12, "cublasGetProperty";
-    "blas": #[doc = "Matrix products with epilogues."]
+    "blas": #[doc = "GEMM with fused epilogues."]
         CublasLt, "cuBLASLt", "cublasLt", "nvidia-cublas", 12, "cublasLtGetProperty";
-    "dnn": #[doc = "Convolutions and what goes with them."]
+    "dnn": #[doc = "Convolution, pooling, softmax and normalization."]
         Cudnn, "cuDNN", "cudnn", "nvidia-cudnn-cu13", 9, "cudnnGetProperty";
     "fft": #[doc = "Fourier transforms."]
         Cufft, "cuFFT", "cufft", "nvidia-cufft", 11, "cufftGetProperty";
@@ -123,7 +123,7 @@ impl Vendor {
         let [major, minor, patch] = [0, 1, 2].map(|part| {
             let mut value = 0;
             type Property = unsafe extern "C" fn(c_int, *mut c_int) -> c_int;
-            // SAFETY: the function has this type in all of NVIDIA's libraries, and writes the value.
+            // SAFETY: the function has this type in all of NVIDIA's libraries and writes the value.
             match unsafe { self.symbol::<Property>(property).map(|read| read(part, &mut value)) } {
                 Some(0) => u32::try_from(value).unwrap_or(0),
                 _ => 0,

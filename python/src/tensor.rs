@@ -47,7 +47,7 @@ pub struct TensorMut {
 }
 
 thread_local! {
-    /// Tensors that were dropped during the current call, if that call keeps them.
+    /// Tensors dropped during the current call, if that call keeps them.
     static KEPT: RefCell<Option<Vec<dlpack::Tensor>>> = const { RefCell::new(None) };
 }
 
@@ -102,7 +102,7 @@ impl Drop for Held {
     }
 }
 
-/// Origin of a tensor, with the handle or object that is returned to the caller.
+/// Origin of a tensor, with the handle or object to return to the caller.
 #[derive(Debug)]
 pub(crate) enum Origin {
     /// The tensor is an argument and cannot be returned.

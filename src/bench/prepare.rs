@@ -19,8 +19,8 @@ use super::ordered;
 use crate::ops::{self, Config};
 use crate::random::{Layout, fixed};
 
-/// Tolerance that allows for one more rounding than in the reference, because results are rounded first to f32 and then
-/// to a half type.
+/// Tolerance that allows for one more rounding than the reference, because results are rounded first to f32 and then to
+/// a half type.
 const ROUNDED: Tolerance = Tolerance { relative: 1.0, absolute: 0.0 };
 /// Tolerance for functions that are not correctly rounded, some of which suffer from cancellation in the argument.
 const FUNCTION: Tolerance = Tolerance { relative: 4.0, absolute: 2.0 };
@@ -76,7 +76,7 @@ type Launch<I, O> =
 type DrawFn<T> = fn(&Stream, Config, (u64, Layout), DeviceSliceMut<'_, T>) -> warpsmith_runtime::Result<()>;
 
 impl Setting<'_> {
-    /// Prepares a kernel that exists either only for float types or for all types.
+    /// Prepares a kernel, which may exist only for float types.
     fn real<T: Float<Accumulator: Draw>>(&self, kernel: &str) -> Prepared {
         match kernel {
             "axpy" => self.axpy::<T>(),

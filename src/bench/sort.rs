@@ -57,7 +57,7 @@ impl Benchmark for Sort {
     fn work(&self, dtype: &str, n: u64) -> Work {
         let bytes = Self::bytes(dtype);
         let array = n.saturating_mul(bytes);
-        // The sort reads the keys once to count digits, and then reads and writes them once for each byte of a key.
+        // The sort reads the keys once to count digits and then reads and writes them once for each byte of a key.
         Work {
             bytes: array.saturating_mul(1 + 2 * bytes),
             flops: 0,

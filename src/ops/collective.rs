@@ -1,4 +1,4 @@
-//! Operations on buffers on several devices.
+//! Reductions of buffers on several devices.
 
 use gpu_std::scalar::Number;
 use warpsmith_runtime::extension::site;
@@ -63,8 +63,8 @@ pub fn reduce_add<'s, T: Number, S: Into<DeviceSlice<'s, T>>>(
     Ok(sum)
 }
 
-/// Like [`reduce_add`], but for many buffers: for each position in the lists, it computes the sum of all buffers at
-/// that position on the stream's device.
+/// Like [`reduce_add`], but for many buffers: for each position in the lists, computes the sum of all buffers at that
+/// position on the stream's device.
 ///
 /// `lists` contains one list per device. All lists must contain buffers of the same lengths in the same order. For
 /// example, each list contains the gradients of one data-parallel model replica. Small buffers are coalesced into

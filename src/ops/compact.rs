@@ -249,7 +249,7 @@ fn compared<T: Number>(
     }
 }
 
-/// Writes the first element of each run of equal elements, and its index if requested.
+/// Writes the first element of each run of equal elements and, if requested, its index.
 fn runs<T: Number>(
     operation: &'static str,
     stream: &Stream,
@@ -466,7 +466,7 @@ pub fn partition_flagged<'x, 'f, 's, 'r, 'c, T: Element>(
     flagged_by_size("partition_flagged", stream, None, (x.into(), flags.into()), to)
 }
 
-/// Writes the first element of each run of equal elements to the start of `selected`, and writes the number of runs to
+/// Writes the first element of each run of equal elements to the start of `selected` and writes the number of runs to
 /// `count`, like PyTorch's `unique_consecutive`. `selected` must have the same length as `x`. NaN is not equal to any
 /// element, and −0 equals +0.
 ///

@@ -100,7 +100,7 @@ impl fmt::Display for Config {
     }
 }
 
-/// The part of a configuration that is fixed at compile time, which selects one instance in the GPU image.
+/// Compile-time part of a configuration, which selects one instance in the GPU image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Variant {
     /// Number of accesses that each thread keeps in flight.
@@ -244,8 +244,8 @@ fn of_kernel(kernel: &str) -> Option<&'static OfKernel> {
     table.get(kernel)
 }
 
-/// Returns the instances of a kernel for the given type arguments by variant, and the type arguments for which these
-/// instances are compiled.
+/// Returns the instances of a kernel for the given type arguments by variant, together with the type arguments for
+/// which these instances are compiled.
 pub(super) fn instances(kernel: &str, dtype: &str) -> Option<(&'static str, &'static ByVariant)> {
     let by_types = &of_kernel(kernel)?.by_types;
     let found = by_types.get_key_value(dtype).or_else(|| match dtype.split_once(',') {
@@ -370,7 +370,7 @@ fn waves_of_threads(n: usize, of_thread: usize, device: &DeviceProperties) -> Gr
 /// A kernel's instances, from which a configuration is selected.
 #[derive(Clone, Copy)]
 pub(crate) enum Instances<'a> {
-    /// Instances of one of this crate's kernels: the kernel's name, and the variants that exist for every type.
+    /// Instances of one of this crate's kernels: the kernel's name and the variants that exist for every type.
     Own(&'a str, &'a [(u32, u32)]),
     /// Instances of a user-defined `#[elementwise]` function or `#[reduction]` operator.
     Family {

@@ -164,8 +164,8 @@ impl<'a, I: Index> Indices<'a, I> {
 /// Copies the rows that the indices select.
 ///
 /// # Safety
-/// Both slices must contain the rows that `indices` select, which have `width` elements and these pitches. If the
-/// indices select the rows to write, no index may occur twice.
+/// Both slices must contain all selected rows, with `width` elements per row and these pitches. If the indices select
+/// the rows to write, no index may occur twice.
 unsafe fn by_indices<T: DeviceCopy, I: Index>(
     stream: &Stream,
     indices: &Indices<'_, I>,

@@ -10,7 +10,7 @@ macro_rules! methods {
     ($(#[$doc:meta])* $trait:ident: $($name:ident: $bound:ident => $value:ty;)*) => {
         $(#[$doc])*
         pub trait $trait<T: DeviceCopy> {
-            /// Returns the elements that are reduced.
+            /// Returns the elements to reduce.
             #[doc(hidden)]
             fn reduced(&self) -> DeviceSlice<'_, T>;
             $(

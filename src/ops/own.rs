@@ -15,7 +15,7 @@ use super::launch::{Operation, same_length};
 use super::reduce::{element, value};
 
 /// Computes `out[i] = f(x[i], y[i], …)` with the [`#[elementwise]`](macro@gpu_std::elementwise) function `F`, whose
-/// kernel is in `image`. The arguments correspond to the function's parameters: a buffer or slice for each array, and a
+/// kernel is in `image`. The arguments correspond to the function's parameters: a buffer or slice for each array and a
 /// value for each scalar. The output follows the inputs, unless the function updates its last array.
 ///
 /// # Errors

@@ -257,7 +257,10 @@ macro_rules! into {
         $name:ident, $kernel:literal, $device:ty, $of_nothing:expr, $nothing_doc:literal, $into:ident, $into_with:ident,
         $x:tt => $value:tt
     ) => {
-        #[doc = concat!("[`", stringify!($name), "()`], left on the device in `out`, a single element. ", $nothing_doc)]
+        #[doc = concat!(
+            "Like [`", stringify!($name), "()`], but leaves the result on the device, in the single-element buffer ",
+            "`out`. For zero elements, the result is ", $nothing_doc, "."
+        )]
         ///
         /// # Errors
         /// Returns [`OpError::LengthMismatch`] unless `out` has one element. Also returns the [enqueue
@@ -292,7 +295,7 @@ into!(
     "reduce_sum",
     T::SumAccumulator,
     T::SumAccumulator::ZERO,
-    "Of no elements: 0.",
+    "0",
     sum_into,
     sum_into_with,
     [1.0f32, 2.0, 4.0] => 7.0
@@ -302,7 +305,7 @@ into!(
     "reduce_prod",
     T::SumAccumulator,
     T::SumAccumulator::ONE,
-    "Of no elements: 1.",
+    "1",
     prod_into,
     prod_into_with,
     [2u32, 3, 4] => 24
@@ -312,7 +315,7 @@ into!(
     "reduce_min",
     T::Accumulator,
     T::Accumulator::MIN_IDENTITY,
-    "Of no elements: the type's largest value.",
+    "the type's largest value (+∞ for floats)",
     min_into,
     min_into_with,
     [3i32, 1, 2] => 1
@@ -322,10 +325,10 @@ into!(
     "reduce_max",
     T::Accumulator,
     T::Accumulator::MAX_IDENTITY,
-    "Of no elements: the type's smallest value.",
+    "the type's smallest value (-∞ for floats)",
     max_into,
     max_into_with,
     [3i32, 1, 2] => 3
 );
-into!(argmin, "reduce_argmin", u64, 0, "Of no elements: 0.", argmin_into, argmin_into_with, [3i32, 1, 2] => 1);
-into!(argmax, "reduce_argmax", u64, 0, "Of no elements: 0.", argmax_into, argmax_into_with, [3i32, 1, 2] => 0);
+into!(argmin, "reduce_argmin", u64, 0, "0", argmin_into, argmin_into_with, [3i32, 1, 2] => 1);
+into!(argmax, "reduce_argmax", u64, 0, "0", argmax_into, argmax_into_with, [3i32, 1, 2] => 0);

@@ -256,7 +256,7 @@ fn by_any_key<T: Number, K: Element>(
 }
 
 /// Inclusive running sum within each run of equal keys, like [`inclusive_sum()`]. Keys can be of any [`Element`] type
-/// of 4 or 8 bytes, and are equal if their bits are equal.
+/// of 4 or 8 bytes and are equal if their bits are equal.
 ///
 /// # Errors
 /// Returns [`OpError::Unsupported`] for keys of 1 or 2 bytes. Also returns [`OpError::LengthMismatch`] and the [enqueue
@@ -310,7 +310,7 @@ pub fn exclusive_sum_by_key<'k, 'x, 'o, K: Element, T: Number>(
     by_any_key("exclusive_sum_by_key", stream, None, true, keys.into(), (x.into(), out.into()))
 }
 
-/// Defines each scan, and a variant that takes a configuration, which the tuner measures.
+/// Defines each scan and a variant with an explicit configuration, which the tuner measures.
 macro_rules! scans {
     ($(
         $(#[$doc:meta])*

@@ -321,11 +321,11 @@ pub fn sort<'x, 'o, T: SortKey>(
     sort_bits::<T::Bits, u32>("sort", stream, transform_of::<T>(order), x.cast()?, None, (out.cast()?, None))
 }
 
-/// Sorts pairs by key, and writes the sorted keys to `keys_out` and their values to `values_out`. The sort is stable.
+/// Sorts pairs by key and writes the sorted keys to `keys_out` and their values to `values_out`. The sort is stable.
 /// All arrays must have the same length. Values can be of any [`Element`] type of 4 or 8 bytes.
 ///
 /// # Errors
-/// Returns [`OpError::Unsupported`] for values of 1 or 2 bytes, and for 2³² elements or more. Also returns
+/// Returns [`OpError::Unsupported`] for values of 1 or 2 bytes and for 2³² elements or more. Also returns
 /// [`OpError::LengthMismatch`] and the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```

@@ -63,7 +63,7 @@ pub(super) fn find_own(
     find(store, module, &known, instance, n, alignment)
 }
 
-/// Key of a kernel in a store, and the kernel's kind.
+/// Key of a kernel in a store and the kernel's kind.
 pub(super) struct Known<'a> {
     pub package: &'a str,
     pub kernel: &'a str,

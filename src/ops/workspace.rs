@@ -1,7 +1,7 @@
 //! Scratch memory for reductions. Each stream has its own workspace, so two streams never share one.
 //!
 //! A workspace is initialized to zero, and every reduction leaves its header zero, so consecutive launches on one
-//! stream need no memset. The stream keeps the workspace, and replaces it with a larger one if a larger grid requires
+//! stream need no memset. The stream keeps the workspace and replaces it with a larger one if a larger grid requires
 //! it.
 
 use gpu_std::reduction::{MAX_BYTES, workspace_bytes};
@@ -69,7 +69,7 @@ impl Workspace {
                 instead: "use the variant that writes the result to a buffer, `…_into`",
             }));
         }
-        // SAFETY: the driver calls receive only the stream's own handles, and memory that the stream keeps alive.
+        // SAFETY: the driver calls receive only the stream's own handles and memory that the stream keeps alive.
         let (driver, context) = unsafe { stream.device().driver() };
         // SAFETY: the memory is valid. `value` stays valid until the stream has been synchronized. After that, the copy
         // is no longer running, regardless of its outcome.

@@ -56,7 +56,7 @@
 //! produces new numbers: those that the operations would produce without a graph. A launch takes numbers once for each
 //! capture that its graph contains. If a part of the graph runs several times in a launch (in a loop, or because it was
 //! added several times), it uses the same numbers each time. A part that does not run, because it is in a conditional
-//! node, still takes its numbers. A launch that is rejected takes no numbers.
+//! node, still takes its numbers. A rejected launch takes no numbers.
 //!
 //! An operation on zero elements, or an operation that fails, takes no numbers from its generator. A generator can be
 //! used from any thread. Each operation reserves its numbers atomically, so two operations never use the same numbers.

@@ -1,4 +1,4 @@
-//! [`DeviceComm`]: the memory that the kernels of all ranks share, and the barrier between them.
+//! [`DeviceComm`]: the memory that the kernels of all ranks share and the barrier between them.
 //!
 //! Each rank has a *segment* that all ranks map. A segment contains flags, then [words](crate::words), then halves.
 //! Each of these parts has two *sides*, which operations use alternately. Block b of rank r sets a flag in every rank's
@@ -185,7 +185,7 @@ impl DeviceComm {
         if thread::sync_threads_or(has_failed) { None } else { Some(epoch) }
     }
 
-    /// Starts the next epoch for the calling thread, and returns whether a kernel has failed. The result may differ
+    /// Starts the next epoch for the calling thread and returns whether a kernel has failed. The result may differ
     /// between the threads of a block.
     ///
     /// # Safety
@@ -220,7 +220,7 @@ impl Epoch {
         (self.comm.segment(rank) + HEAD_BYTES + half) as *mut T
     }
 
-    /// Returns the address of the elements of a rank that are accessed directly.
+    /// Returns the address of a rank's directly accessed elements.
     ///
     /// # Safety
     /// The rank and the table must exist.
@@ -237,7 +237,7 @@ impl Epoch {
         let index =
             ((self.side() * PHASES + phase) * MAX_RANKS + from) * MAX_BLOCKS + thread::block_idx_x() as usize;
         let segment = self.comm.segment(of) as *mut u64;
-        // SAFETY: the address is that of one of the segment's flags, which are accessed only atomically and stay valid
+        // SAFETY: the address belongs to one of the segment's flags, which are accessed only atomically and stay valid
         // while the kernel runs.
         unsafe { Atomic::from_ptr(segment.add(index)) }
     }
@@ -294,7 +294,7 @@ impl Epoch {
     /// epoch.
     #[inline(always)]
     pub(crate) fn end(self) {
-        // Each block updates its own counter, and a share of the counters of blocks that the grid does not contain.
+        // Each block updates its own counter and a share of the counters of blocks that the grid does not contain.
         let (blocks, threads) = (thread::grid_dim_x() as usize, thread::block_dim_x() as usize);
         let mut block = thread::block_idx_x() as usize + thread::thread_idx_x() as usize * blocks;
         while block < MAX_BLOCKS {

@@ -12,7 +12,7 @@
 //! executes the same steps. Therefore, the results are bit-identical on all ranks, in every run, and to those of the
 //! Host backend.
 //!
-//! Block b of a rank writes elements for block b of another rank, and reads the elements that the latter has written,
+//! Block b of a rank writes elements for block b of another rank and reads the elements that the latter has written,
 //! because both process the same vectors of each part.
 
 use gpu_std::prelude::*;
@@ -215,10 +215,10 @@ impl<T: Packed> Work<T> {
         let world = self.how.world as usize;
         let (is_direct, is_in_place) = (self.has(options::DIRECT), self.has(options::IN_PLACE));
         let is_two_shot = self.has(options::TWO_SHOT);
-        // SAFETY: guaranteed by the caller. The first barrier separates the writes of a part's elements by the other
-        // ranks from the rank that reads them. The second barrier separates the writes of that part's results from the
-        // ranks that read them. Until the second barrier, no other rank accesses the addresses of the part. Only the
-        // rank that owns the part reads the elements and then overwrites them.
+        // SAFETY: guaranteed by the caller. The first barrier orders the other ranks' writes to a part's elements
+        // before the reads of the rank that owns the part. The second barrier orders the writes of that part's results
+        // before the reads of the other ranks. Until the second barrier, no other rank accesses the addresses of the
+        // part. Only the rank that owns the part reads the elements and then overwrites them.
         unsafe {
             // Each rank starts with the rank that follows it, so that not all ranks write to the same rank at once.
             for step in 1..if is_direct { 0 } else { world } {

@@ -1,4 +1,4 @@
-//! Words of the LL protocol. A word contains 32 bits of elements together with their epoch, and is written in one
+//! Words of the LL protocol. A word contains 32 bits of elements together with their epoch and is written in one
 //! access.
 //!
 //! A rank pushes words to the segments of other ranks. A receiver that finds the current epoch in a word has also

@@ -2,8 +2,8 @@
 //!
 //! One rank computes each reduction in rank order and sends the result to the other ranks, so the results are
 //! bit-identical on all ranks and in every run. In addition to the buffers, each rank uses a few times [`CHUNK`] of
-//! memory. The timeout of an operation starts when its stream reaches the operation. Each operation ends before its
-//! deadline, even if other ranks do not respond.
+//! memory. The timeout of an operation starts when its stream reaches the operation. Each operation completes or fails
+//! before its deadline, even if other ranks do not respond.
 
 mod arithmetic;
 
@@ -89,7 +89,7 @@ struct Flags {
     was_skipped: AtomicBool,
 }
 
-/// Batch that has been enqueued on the stream.
+/// Batch enqueued on the stream.
 #[derive(Debug)]
 struct Task {
     ranks: Arc<Ranks>,

@@ -5,8 +5,7 @@ use super::{Launch, Launcher, nodes};
 use crate::error::{CollectiveError, Error, Result};
 use crate::store::Token;
 
-/// First of the Slurm step IDs that are reserved for pseudo-steps, such as batch scripts and interactive shells of
-/// salloc.
+/// First of the Slurm step IDs reserved for pseudo-steps, such as batch scripts and interactive shells of salloc.
 const NO_STEPS: u64 = 0xffff_fff0;
 /// Maximum length of a run's name, in bytes.
 const LONGEST_RUN_ID: usize = 256;

@@ -84,7 +84,7 @@ pub(crate) struct Bootstrap<'a> {
     pub dump_to: Option<PathBuf>,
 }
 
-/// Connects to the other ranks. Returns the mesh, and the device facts of each rank.
+/// Connects to the other ranks. Returns the mesh and the device facts of each rank.
 pub(crate) fn connect(bootstrap: &Bootstrap<'_>) -> Result<(Arc<Mesh>, Vec<DeviceFacts>)> {
     let deadline = deadline::within(bootstrap.timeout);
     let Bootstrap { name, launch, store, .. } = *bootstrap;

@@ -87,7 +87,7 @@ impl Mesh {
         }
     }
 
-    /// Returns the error for a call on this rank.
+    /// Creates the error that a call on this rank returns.
     pub fn error(&self, operation: Option<Fingerprint>, failure: Failure) -> Box<CommunicatorError> {
         Box::new(CommunicatorError { rank: self.rank(), communicator: self.name.clone(), operation, failure })
     }
@@ -193,7 +193,7 @@ impl Mesh {
         ranks.iter().map(answer).collect()
     }
 
-    /// Announces the operation that this rank will run next, and compares it with the announcements of all other ranks.
+    /// Announces the operation that this rank will run next and compares it with the announcements of all other ranks.
     pub fn compare(&self, operation: &Fingerprint, deadline: Instant) -> Result<(), Stop> {
         self.announce(operation, deadline)?;
         self.others().try_for_each(|rank| self.hear(rank, operation, deadline))
@@ -273,7 +273,7 @@ impl Mesh {
             return;
         }
         let has_failed = self.member.failure().is_some();
-        // The failure is recorded before the connections end, so that their end is not reported as a loss.
+        // The failure is recorded before the connections close, so that the closing is not reported as a loss.
         self.member.fail(Failure::Left { rank: self.rank() });
         for (rank, wire) in self.wires.iter().enumerate() {
             match wire {

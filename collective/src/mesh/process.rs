@@ -18,7 +18,7 @@ pub(super) struct Process {
     /// each other up by PID.
     place: String,
     pid: u32,
-    /// Start time in clock ticks since boot, which is needed because the system reuses PIDs.
+    /// Start time in clock ticks since boot, needed because the system reuses PIDs.
     started: u64,
     /// Random number that distinguishes this process from others whose remaining fields are equal.
     nonce: String,

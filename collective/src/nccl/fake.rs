@@ -24,7 +24,7 @@ use self::numbers::{decode, element_bytes, reduced};
 use super::sys::{self, Comm, Status, status};
 use crate::element::Operator;
 
-/// Scripted behavior of all communicators with a certain name, and a log of their calls.
+/// Scripted behavior of all communicators with a given name and a log of their calls.
 #[derive(Debug, Default)]
 pub(super) struct Script {
     pub streams: Vec<Stream>,
@@ -38,7 +38,7 @@ pub(super) struct Script {
     pub background: Option<(usize, u64, Status)>,
     /// Name of the call that fails, and the status that it returns.
     pub refused: Option<(&'static str, Status)>,
-    /// Emulated driver, and the fault injected into its first device when the call in `refused` is made.
+    /// Emulated driver and the fault injected into its first device when the call in `refused` is made.
     pub stopped: Option<(Arc<EmulatedDriver>, Fault)>,
     /// Duration of an abort.
     pub abort_takes: Duration,
@@ -53,7 +53,7 @@ pub(super) struct Script {
 /// Key of an operation: the communicator, the two ranks (`None` for a collective) and the sequence number.
 pub(super) type Key = ([u8; 128], Option<(usize, usize)>, u64);
 
-/// Lane of an operation: whether it receives, and the two ranks (`None` for a collective operation).
+/// Lane of an operation: whether it receives and the two ranks (`None` for a collective operation).
 type Lane = (bool, Option<(usize, usize)>);
 
 /// A rank's contribution to an operation: the call and its data.
@@ -72,7 +72,7 @@ struct FakeComm {
     is_joined: AtomicBool,
     has_connected: AtomicBool,
     issued: AtomicU64,
-    /// Next sequence numbers of the collective operations, and of the sends and receives between each pair of ranks.
+    /// Next sequence numbers of the collective operations and of the sends and receives between each pair of ranks.
     places: Mutex<HashMap<Lane, u64>>,
     is_aborted: AtomicBool,
     has_ended: AtomicBool,

@@ -25,7 +25,7 @@ use crate::work::{Progress, WorkState};
 /// Time within which the mesh must report the end of a process that NCCL has already detected.
 const NAMED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Operations that have been enqueued and may not be complete yet.
+/// Enqueued operations that may not be complete yet.
 #[derive(Debug)]
 struct Outstanding {
     calls: Vec<Call>,
@@ -38,7 +38,7 @@ struct Outstanding {
     work: Arc<WorkState>,
 }
 
-/// Sequence numbers of the next operations, and the outstanding operations.
+/// Sequence numbers of the next operations and the outstanding operations.
 #[derive(Debug)]
 struct Queue {
     outstanding: VecDeque<Outstanding>,

@@ -1,4 +1,4 @@
-//! NCCL's types and status codes, and the table of the NCCL functions that this crate uses.
+//! NCCL's types, status codes and the table of the NCCL functions that this crate uses.
 //!
 //! The codes are plain integers, so that values defined only by newer libraries are valid.
 

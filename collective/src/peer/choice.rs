@@ -1,4 +1,4 @@
-//! Selection of the operations that the Peer backend runs, and of the algorithm for each. The selection depends only on
+//! Selection of the operations that the Peer backend runs and of the algorithm for each. The selection depends only on
 //! values that are equal on all ranks.
 
 use std::time::Duration;
@@ -32,8 +32,8 @@ struct Thresholds {
     low_latency: usize,
     /// Maximum size for one-shot reductions.
     one_shot: usize,
-    /// Maximum size of inputs that are written to the memory of the other ranks. Larger inputs are read directly from
-    /// the program's memory if all ranks can access it.
+    /// Maximum size of inputs written to the memory of the other ranks. Larger inputs are read directly from the
+    /// program's memory if all ranks can access it.
     written: usize,
     /// Maximum size of operations that `Auto` does not pass on to NCCL.
     auto: usize,

@@ -44,7 +44,7 @@ fn specs(element: ElementType, world: usize) -> Option<[&'static KernelSpec; 2]>
 pub(super) struct Kernels {
     /// Instances of `push` and `reduce` for each element type.
     reductions: Vec<(ElementType, [Function; 2])>,
-    /// Instance for arrays that are aligned to 4 bytes, and instance for all other arrays.
+    /// Instances for arrays aligned to 4 bytes and for all other arrays.
     exchange: [Function; 2],
 }
 
@@ -67,7 +67,7 @@ impl Kernels {
         self.reductions.iter().find(|(of, _)| *of == element).map(|(_, functions)| functions)
     }
 
-    /// Returns the instance of `exchange` for addresses that are multiples of `multiple`, and the size of its elements
+    /// Returns the instance of `exchange` for addresses that are multiples of `multiple` and the size of its elements
     /// in bytes.
     pub fn exchange(&self, multiple: usize) -> (&Function, usize) {
         let [of_words, of_bytes] = &self.exchange;

@@ -61,7 +61,7 @@ impl HostWords {
 /// Owners of the memory that kernels use.
 type Kept = (PeerMemory, DeviceBuffer<u32>, Arc<HostWords>);
 
-/// Operations that have been enqueued and may not be complete yet.
+/// Enqueued operations that may not be complete yet.
 #[derive(Debug)]
 struct Outstanding {
     calls: Vec<Call>,

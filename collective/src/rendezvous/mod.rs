@@ -52,7 +52,7 @@ const FAILED_RANKS: &str = "failed_ranks";
 const FINISHED: &str = "finished";
 /// Key of a group that contains the problem detected by a rank.
 const FAILED: &str = "failed";
-/// Key prefix of a group for the chunks of members that rank 0 writes, and the number of ranks per chunk. An encoded
+/// Key prefix of a group for the chunks of members that rank 0 writes and the number of ranks per chunk. An encoded
 /// member is shorter than 1 KiB.
 const MEMBERS: &str = "members";
 const CHUNK: usize = 1024;
@@ -70,7 +70,7 @@ pub struct Rendezvous {
     store: PrefixStore,
 }
 
-/// Waits until all ranks of a run have arrived, and checks that they match. `group` distinguishes several rendezvous of
+/// Waits until all ranks of a run have arrived and checks that they match. `group` distinguishes several rendezvous of
 /// the same run. Every rank must use the same group names, each of them only once. `gpu` is the
 /// [`uuid`](warpsmith_runtime::Device::uuid) of the GPU that the rank will use. Emulated devices have no UUID.
 ///
@@ -104,7 +104,7 @@ pub fn join(
                 let _ = store.compare_set(FAILED, b"", error.to_string().as_bytes(), last);
             }
             if launch.rank == 0 && is_served_by_rank_0(launch) {
-                // The store ends with this process, so the other ranks must be given time for one more check.
+                // The store shuts down with this process, so the other ranks must be given time for one more check.
                 std::thread::sleep(3 * LOOK);
             }
             Err(error)
@@ -119,7 +119,7 @@ fn is_served_by_rank_0(launch: &Launch) -> bool {
 /// Publishes this rank unless it conflicts with ranks that have already arrived.
 fn arrive(store: &dyn Store, here: &Member, deadline: Instant) -> Result<()> {
     let text = here.text();
-    // Only the first rank to arrive stores its text. The closure returns the text that is stored in the end.
+    // Only the first rank to arrive stores its member. The closure returns the stored member.
     let claim = |key: &str| -> Result<Option<Member>> {
         let present = store.compare_set(key, b"", text.as_bytes(), deadline)?;
         match present == text.as_bytes() {

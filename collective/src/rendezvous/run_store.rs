@@ -14,8 +14,8 @@ use crate::store::{
     FileStore, MemoryStore, PrefixStore, ServerOptions, Store, StoreServer, TcpStore, Will, resolve,
 };
 
-/// Store that the processes of a run share. If a process ends, its end is reported to the other processes, except with
-/// a store in a folder and with torchrun's agent.
+/// Store that the processes of a run share. The end of a process is reported to the other processes, except with a
+/// [`FileStore`] and with torchrun's agent.
 ///
 /// Dropping the store without calling [`finish`](Self::finish) reports to the other processes that this process has
 /// ended. On rank 0, dropping the store can also shut its server down.

@@ -1,7 +1,7 @@
 //! [`Door`]: exchange of file descriptors between the processes of a host, over sockets.
 //!
 //! The sockets are in a folder to which only this user has access. A process that connects must present the token that
-//! all ranks share, and the kernel must report that it belongs to the same user. Every operation ends before its
+//! all ranks share, and the kernel must report that it belongs to the same user. Every operation returns before its
 //! deadline. No files are left in the file system.
 
 use std::ffi::c_int;

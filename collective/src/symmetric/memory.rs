@@ -57,7 +57,7 @@ impl Drop for Offer {
     }
 }
 
-/// Memory of this rank, and the data that other ranks need to map it.
+/// Memory of this rank and the data that other ranks need to map it.
 struct Own {
     memory: Arc<SharedMemory>,
     offer: Offer,

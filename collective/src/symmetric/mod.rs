@@ -36,7 +36,7 @@ const SIGNALS: usize = 4096;
 /// consists of 4096 32-bit words that are initially zero and reserved for the program. A kernel sets a signal with a
 /// release store and waits for it with acquire loads, using atomics of
 /// [`scope::System`](https://docs.rs/gpu-std/latest/gpu_std/atomic/scope/). The runtime does not order accesses to the
-/// memory of other ranks. Order them with [`Communicator::barrier`](crate::Communicator::barrier) between kernels, and
+/// memory of other ranks. Order them with [`Communicator::barrier`](crate::Communicator::barrier) between kernels and
 /// with signals within kernels.
 ///
 /// With the Peer backend, `all_reduce`, `reduce` and `reduce_scatter` access a symmetric buffer, or a slice of one,
@@ -79,7 +79,7 @@ pub(crate) struct Common {
 #[derive(Debug, Default)]
 struct Operations {
     of: OnceLock<Weak<dyn Failing>>,
-    /// Operation that was called last.
+    /// Last called operation.
     last: Mutex<Option<Arc<WorkState>>>,
     /// True if graphs contain such operations.
     are_captured: AtomicBool,
@@ -285,12 +285,12 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
         SIGNALS
     }
 
-    /// Returns this rank's elements, for writing.
+    /// Returns this rank's elements as a mutable slice.
     pub fn as_mut_slice(&mut self) -> DeviceSliceMut<'_, T> {
         self.buffer.as_mut_slice()
     }
 
-    /// Returns a range of this rank's elements, for writing.
+    /// Returns a range of this rank's elements as a mutable slice.
     ///
     /// # Panics
     /// Panics if the range is out of bounds.

@@ -48,7 +48,7 @@ struct Part {
     placed: Weak<Placed>,
 }
 
-/// Memory that has been divided into parts.
+/// Memory divided into parts.
 #[derive(Debug)]
 struct Region {
     memory: Weak<PeerMemory>,
@@ -135,7 +135,7 @@ impl Pool {
         self.0.iter().take_while(fits).count()
     }
 
-    /// Encodes one bit for each of these regions, and one bit for each part of a region. A bit is set if this rank has
+    /// Encodes one bit for each of these regions and one bit for each part of a region. A bit is set if this rank has
     /// dropped the region or part.
     fn said(&self, here: &[Option<Arc<PeerMemory>>]) -> Vec<u8> {
         let dropped = self.0.iter().zip(here).flat_map(|(region, memory)| {

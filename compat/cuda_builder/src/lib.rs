@@ -28,8 +28,7 @@
 //!
 //! | option | in this crate |
 //! | --- | --- |
-//! | [`copy_to`](CudaBuilder::copy_to), [`arch`](CudaBuilder::arch), [`fma_contraction`](CudaBuilder::fma_contraction)
-//! | the same, but the default architecture is compute capability 8.0 |
+//! | [`copy_to`](CudaBuilder::copy_to), [`arch`](CudaBuilder::arch), [`fma_contraction`](CudaBuilder::fma_contraction) | the same, but the default architecture is compute capability 8.0 |
 //! | [`build_args`](CudaBuilder::build_args) | `--features` is passed on; other arguments have no effect |
 //! | [`optix`](CudaBuilder::optix), family-specific architectures (`Compute100f`) | an error |
 //! | all others | a build warning if they request something that is not supported |
@@ -270,7 +269,7 @@ impl CudaBuilder {
     }
 }
 
-/// Returns the features named by the cargo arguments, and all other arguments.
+/// Returns the features named by the cargo arguments and all other arguments.
 fn features(args: &[String]) -> (Vec<&str>, Vec<&str>) {
     let (mut features, mut others) = (Vec::new(), Vec::new());
     let mut args = args.iter().map(String::as_str);

@@ -57,7 +57,7 @@ pub unsafe fn warp_vote_ballot(mask: u32, predicate: bool) -> u32 {
 /// 32-bit or 64-bit type whose values lanes can compare.
 pub trait WarpMatchValue: gpu_std::KernelType {}
 
-/// Returns, as a bit mask, the lanes of `mask` whose value has the same bits.
+/// Returns, as a bit mask, the lanes of `mask` whose value has the same bits as the caller's.
 ///
 /// # Safety
 ///

@@ -117,7 +117,7 @@ impl Context {
     }
 
     /// Returns the context of a device of the runtime and makes it current for this thread. Use it in programs that
-    /// combine both APIs, and in tests on the emulated device.
+    /// combine both APIs and in tests on the emulated device.
     ///
     /// ```
     /// use cust::context::Context;

@@ -60,7 +60,7 @@ impl Event {
         Ok(Event { inner })
     }
 
-    /// Records the event after the work that has been enqueued in the stream so far.
+    /// Records the event after the work already enqueued in the stream.
     ///
     /// # Errors
     ///

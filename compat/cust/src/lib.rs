@@ -40,8 +40,7 @@
 //! | --- | --- |
 //! | [`context`], [`device`] | the current device of a thread, and properties of devices |
 //! | [`memory`] | buffers and boxes in device memory, page-locked memory, and memory that host and device share |
-//! | [`module`], [`link`], [`function`], [`launch!`] | PTX, cubins and fatbins, and linking them; kernels and launches
-//! |
+//! | [`module`], [`link`], [`function`], [`launch!`] | PTX, cubins and fatbins, and linking them; kernels and launches |
 //! | [`stream`], [`event`] | work queues, and markers in them |
 //! | [`error`] | CUDA's error codes |
 #![deny(missing_docs)]

@@ -1,4 +1,4 @@
-//! [`Module`]: PTX, a cubin or a fatbin that was loaded.
+//! [`Module`]: a loaded PTX, cubin or fatbin module.
 
 use std::ffi::CStr;
 use std::path::Path;
@@ -59,7 +59,7 @@ pub enum JitFallback {
     PreferCompatibleBinary,
 }
 
-/// Module of code that is loaded on the current device of the thread.
+/// Module loaded on the current device of the thread.
 ///
 /// On the emulated device, PTX selects those kernels of the program that have the same names. They run from their Rust
 /// source, provided that the host crate depends on the kernel crate and uses it (`use kernels as _;`).
@@ -84,7 +84,7 @@ impl Module {
     /// kernels. [`error::explanation`](crate::error::explanation) returns the compiler's message.
     pub fn from_ptx<T: AsRef<str>>(ptx: T, _: &[ModuleJitOption]) -> CudaResult<Module> {
         let ptx = ptx.as_ref();
-        // cuda_builder writes this text if there was no device toolchain.
+        // cuda_builder writes this message if there was no device toolchain.
         if let Some(reason) = ptx.trim().strip_prefix("// No GPU code: ") {
             let device = context::current()?;
             if device.is_emulated() {

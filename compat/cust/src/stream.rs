@@ -36,7 +36,7 @@ bitflags::bitflags! {
 /// Streams without [`StreamFlags::NON_BLOCKING`].
 static BLOCKING: Mutex<Vec<Weak<runtime::Stream>>> = Mutex::new(Vec::new());
 
-/// Waits for all streams of a device after which synchronous copies are ordered.
+/// Waits for all streams of a device created without [`StreamFlags::NON_BLOCKING`].
 pub(crate) fn wait_for_blocking(device: &runtime::Device) -> CudaResult<()> {
     let streams: Vec<Arc<runtime::Stream>> = {
         let mut known = BLOCKING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -49,7 +49,7 @@ pub(crate) fn wait_for_blocking(device: &runtime::Device) -> CudaResult<()> {
     Ok(())
 }
 
-/// Queue of work that is executed in order.
+/// Queue of work, executed in order.
 #[derive(Debug, Clone)]
 pub struct Stream {
     inner: Arc<runtime::Stream>,
@@ -114,7 +114,7 @@ impl Stream {
         Ok(self.inner.priority())
     }
 
-    /// Calls a host function when the work that has been enqueued so far is complete. The function must not use the
+    /// Calls a host function when the work already enqueued in the stream is complete. The function must not use the
     /// device.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Host code as it is written for Rust-CUDA.
+//! Host code written for Rust-CUDA.
 
 use cust::DeviceCopy;
 use cust::prelude::{CudaResult, DeviceBuffer, Module, SliceExt, Stream, launch};

@@ -146,7 +146,7 @@ pub struct DLPackExchangeAPIHeader {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct DLPackExchangeAPI {
-    /// The version, and a pointer to an older table.
+    /// The version and a pointer to an older table.
     pub header: DLPackExchangeAPIHeader,
     /// Allocates a tensor with the type, shape and device of a prototype. The last two arguments are the context and
     /// the function to report an error.

@@ -81,7 +81,7 @@ pub(crate) unsafe fn adopt(device: &Device, stream: Option<i64>) -> Result<Optio
 /// ```
 pub struct Export(Box<Exported>);
 
-// SAFETY: all pointers are to the box itself or to device memory, which the value owns.
+// SAFETY: all pointers point to the box itself or to device memory that the value owns.
 unsafe impl Send for Export {}
 // SAFETY: shared references only allow reads.
 unsafe impl Sync for Export {}
@@ -377,7 +377,7 @@ impl Export {
         Layout::new(&shape, Some(&strides)).is_ok_and(|layout| layout.is_packed)
     }
 
-    /// Returns the stream that was passed to [`Self::ready_on`].
+    /// Returns the stream passed to [`Self::ready_on`].
     pub(crate) fn consumer(&self) -> Option<&Stream> {
         self.0.consumer.as_ref()
     }
@@ -489,8 +489,8 @@ impl Export {
     fn publish(self) -> NonNull<Exported> {
         let exported = NonNull::from(Box::leak(self.0));
         let raw = exported.as_ptr();
-        // SAFETY: the box is owned here. Each reference ends with its statement. The derived pointers stay valid,
-        // because later accesses go through `raw`.
+        // SAFETY: the box is owned here. No reference outlives its statement. The derived pointers stay valid, because
+        // later accesses go through `raw`.
         unsafe {
             let rank = (*raw).versioned.dl_tensor.ndim as usize;
             let values = (*raw).extents.values().as_mut_ptr();

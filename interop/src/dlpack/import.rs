@@ -152,7 +152,7 @@ impl Imported {
         unsafe { Self::new(Managed::Unversioned(tensor)) }
     }
 
-    /// Like [`Self::from_raw`], but for a tensor from code that does not use DLPack. `owner` replaces the deleter, and
+    /// Like [`Self::from_raw`], but for a tensor from code that does not use DLPack. `owner` replaces the deleter and
     /// frees the tensor when it is dropped. `flags` is a combination of `DLPACK_FLAG_…` values.
     ///
     /// # Errors
@@ -171,9 +171,9 @@ impl Imported {
     /// has no effect on host memory.
     ///
     /// # Safety
-    /// After the deleter is called, the memory must stay valid for the work that is enqueued at that time on the stream
-    /// that was passed to the conversion. PyTorch and other frameworks with a caching allocator satisfy this
-    /// requirement for the stream that `current_work_stream` returns.
+    /// After the deleter is called, the memory must stay valid for the work enqueued at that time on the stream passed
+    /// to the conversion. PyTorch and other frameworks with a caching allocator satisfy this requirement for the stream
+    /// that `current_work_stream` returns.
     pub unsafe fn stream_ordered(self) -> Self {
         Self { is_stream_ordered: true, ..self }
     }

@@ -34,7 +34,7 @@
 //! let tensor = export.into_raw(); // for a capsule `dltensor_versioned`
 //!
 //! // As the consumer.
-//! // SAFETY: the tensor was just exported, and is ready on `consumer`.
+//! // SAFETY: the tensor was just exported and is ready on `consumer`.
 //! let imported = unsafe { Imported::from_raw(tensor.as_ptr()) }?;
 //! assert_eq!((imported.shape(), imported.data_type().to_string()), (&[2, 3][..], "float32".to_owned()));
 //! let y = imported.into_buffer::<f32>(&consumer)?;

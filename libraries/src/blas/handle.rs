@@ -125,8 +125,8 @@ impl LtHandle {
     }
 }
 
-/// Enqueues a cuBLAS call that accesses `parts`. The call receives a handle that is set to the stream. On the emulated
-/// device, enqueues `host` instead.
+/// Enqueues a cuBLAS call that accesses `parts`. The call receives a handle for the stream. On the emulated device,
+/// enqueues `host` instead.
 pub(super) fn enqueue(
     stream: &Stream,
     operation: &'static str,
@@ -135,8 +135,8 @@ pub(super) fn enqueue(
     host: impl Fn() + Send + Sync + 'static,
 ) -> Result<()> {
     if stream.device().is_emulated() {
-        // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; the shapes
-        // were checked, so the work accesses only the operands.
+        // SAFETY: `parts` are the operands, and no written operand overlaps another one. The shapes were checked, so
+        // the work accesses only the operands.
         return unsafe { stream.enqueue_host_named(operation, parts, host) };
     }
     enqueue_gpu(stream, operation, parts, call)
@@ -158,8 +158,8 @@ pub(super) fn enqueue_gpu(
             handle.set_workspace(workspace, bytes)?;
             call(&mut handle)
         };
-        // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; the shapes
-        // were checked, so the work accesses only the operands.
+        // SAFETY: `parts` are the operands, and no written operand overlaps another one. The shapes were checked, so
+        // the work accesses only the operands.
         unsafe { stream.enqueue_named(operation, parts, library) }
     })
 }
@@ -177,8 +177,8 @@ pub(super) fn enqueue_lt(
             let handle = State::of(stream.device()).lt_handles.acquire(stream)?;
             call(&handle, workspace, stream_handle)
         };
-        // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; the shapes
-        // were checked, so the work accesses only the operands.
+        // SAFETY: `parts` are the operands, and no written operand overlaps another one. The shapes were checked, so
+        // the work accesses only the operands.
         unsafe { stream.enqueue_named("blas::matmul", parts, library) }
     })
 }

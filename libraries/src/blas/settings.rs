@@ -78,7 +78,7 @@ pub struct Workspaces {
     pub warning: Option<String>,
 }
 
-/// Returns the workspace settings, which are read from the environment on first use.
+/// Returns the workspace settings, read from the environment on first use.
 pub fn workspaces(device: &Device) -> &Workspaces {
     State::of(device).workspaces.get_or_init(|| {
         let text = |name| std::env::var(name).ok();

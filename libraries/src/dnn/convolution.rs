@@ -163,7 +163,7 @@ pub fn convolution_backward_weights<T: FloatType>(
     )
 }
 
-/// One of the three operations, with tensors that match the geometry.
+/// One of the three convolution operations, with tensors that match the geometry.
 struct Call<'a> {
     name: &'static str,
     stream: &'a Stream,
@@ -187,8 +187,8 @@ impl Call<'_> {
         }
         if stream.device().is_emulated() {
             let geometry = *geometry;
-            // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; they have
-            // the geometry's shapes, and the work stays inside them.
+            // SAFETY: `parts` are the operands, and no written operand overlaps another one. The operands have the
+            // geometry's shapes, and the work stays inside them.
             return unsafe {
                 let host = move || host::convolution::run::<T>(operation, &geometry, places);
                 stream.enqueue_host_named(name, &parts, host)

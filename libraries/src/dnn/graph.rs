@@ -1,4 +1,4 @@
-//! [`Graph`]: a convolution in cuDNN's graph API, and the engines that its heuristics suggest.
+//! [`Graph`]: a convolution in cuDNN's graph API and the engines that its heuristics suggest.
 
 use cudarc::cudnn::sys::{
     cudnnBackendAttributeName_t as Name, cudnnBackendAttributeType_t as Type,

@@ -19,7 +19,7 @@ use warpsmith_runtime::stream::Stream;
 /// `BatchNorm3d`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BatchNorm {
-    /// Epsilon, which is added to the variance. The default is 1e-5.
+    /// Epsilon, added to the variance. The default is 1e-5.
     pub epsilon: f64,
     /// Momentum, which is the weight of a batch in the running statistics. The default is 0.1.
     pub momentum: f64,

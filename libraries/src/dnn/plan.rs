@@ -59,7 +59,7 @@ impl Plan {
     /// Enqueues the plan on the handle's stream.
     ///
     /// # Safety
-    /// The addresses must refer to tensors of the plan's shapes, and to a workspace of the size that the plan requires.
+    /// The addresses must refer to tensors of the plan's shapes and to a workspace of the size that the plan requires.
     /// Nothing else may use the workspace while the stream executes the plan.
     unsafe fn execute(
         &self,
@@ -171,7 +171,7 @@ impl<'a, 'p> Request<'a, 'p> {
         state.choices().get(&self.key).is_some()
     }
 
-    /// Finds a plan that needs at most `limit` bytes of workspace, and enqueues it. `lost` is the error that makes the
+    /// Finds a plan that needs at most `limit` bytes of workspace and enqueues it. `lost` is the error that makes the
     /// cached plan unusable, if any. If `lost` is set, the new plan is not cached, and `lost` is returned if no other
     /// plan exists.
     fn search(&self, state: &State, handle: &RawHandle, limit: u64, lost: Option<Error>) -> Result<Found> {
@@ -255,9 +255,9 @@ impl<'a, 'p> Request<'a, 'p> {
         self.stream.with_stable_capture_state(|| {
             // A captured graph may run code that the plan owns. The plan's handle lives until the device is dropped.
             self.stream.keep_in_capture(|| Arc::new((Arc::clone(plan), self.stream.device().clone())));
-            // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written. As the
-            // caller of `run` guarantees, the addresses belong to the parts and have the shapes for which the plan was
-            // created. The workspace has the size that the plan needs.
+            // SAFETY: `parts` are the operands, and no written operand overlaps another one. As the caller of `run`
+            // guarantees, the addresses belong to the parts and have the shapes for which the plan was created. The
+            // workspace has the size that the plan needs.
             unsafe {
                 self.stream.enqueue_named(self.name, &parts, |_| plan.execute(handle, addresses, address))
             }
@@ -338,7 +338,7 @@ impl Search<'_, '_, '_> {
         }
     }
 
-    /// Enqueues the first plan that can be enqueued, and returns that plan.
+    /// Enqueues the first plan that can be enqueued and returns it.
     fn first(
         &mut self,
         candidates: Vec<(usize, Descriptor)>,

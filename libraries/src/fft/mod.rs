@@ -319,13 +319,12 @@ impl Call {
                         unsafe { plan.run::<T>(direction, ends, factor) };
                     }
                 };
-                // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; the
-                // shapes were checked, so the work accesses only the operands.
+                // SAFETY: `parts` are the operands, and no written operand overlaps another one. The shapes were
+                // checked, so the work accesses only the operands.
                 return unsafe { stream.enqueue_host_named(operation, &parts, host) };
             };
-            // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written. Input and
-            // output have the lengths of the key for which the plan was created, and the work area has the size that
-            // the plan requires.
+            // SAFETY: `parts` are the operands, and no written operand overlaps another one. Input and output have the
+            // lengths of the key for which the plan was created, and the work area has the size that the plan requires.
             unsafe {
                 stream.enqueue_named(operation, &parts, |handle| {
                     gpu.execute(direction, handle, area, ends)?;

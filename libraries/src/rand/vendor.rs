@@ -68,7 +68,7 @@ impl Raw {
         })
     }
 
-    /// Creates the generator, and enqueues its initialization on the stream.
+    /// Creates the generator and enqueues its initialization on the stream.
     fn make(
         stream: &Stream,
         kind: curandRngType,
@@ -147,7 +147,7 @@ pub(super) enum Distribution {
     Poisson { mean: f64 },
 }
 
-/// An output type: `u32` for Poisson numbers, and a [`RandomFloat`] for all others.
+/// An output type: `u32` for Poisson numbers and a [`RandomFloat`] for all others.
 pub trait RandomType: DeviceCopy {
     const IS_DOUBLE: bool = false;
 }

@@ -66,7 +66,7 @@ impl<T: FloatType, I: Index> Csr<T, I> {
         let (offsets, columns) = (offsets.into(), columns.into());
         check_lengths::<I>(shape, offsets.len(), columns.len(), values.len())?;
         check_devices(stream, OPERATION, [(values.device(), "the values")])?;
-        // The matrix stores copies because a graph that was captured earlier may write to the originals.
+        // The matrix stores copies because a previously captured graph may write to the originals.
         let (offsets, indices) = (super::copied(stream, offsets)?, super::copied(stream, columns)?);
         check_indices(shape, &offsets.to_host()?, &indices.to_host()?)?;
         let [rows, columns] = shape;

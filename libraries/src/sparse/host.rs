@@ -1,4 +1,4 @@
-//! Products on the emulated device. The products run sequentially, are summed in double precision, and are rounded
+//! Products on the emulated device. Products run sequentially. Sums are accumulated in double precision and rounded
 //! once.
 
 use super::plan::{Dense, Operands};

@@ -42,7 +42,7 @@ impl Handle {
         Ok(Self(raw))
     }
 
-    /// Returns the raw handle for PyTorch's stack, and transfers the ownership.
+    /// Returns the raw handle for PyTorch's stack and transfers ownership.
     fn into_raw(self) -> Raw {
         let raw = self.0;
         std::mem::forget(self);
@@ -181,7 +181,7 @@ pub(crate) fn empty(
     Ok((imported(handle, tensor)?.into_tensor(stream)?, returned))
 }
 
-/// Calls an operator for PyTorch, and replaces the arguments on the stack with the results.
+/// Calls an operator for PyTorch and replaces the arguments on the stack with the results.
 ///
 /// # Safety
 /// `stack` must contain the argument values that the operator's schema specifies. The function takes ownership of them.

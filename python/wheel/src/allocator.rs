@@ -32,7 +32,7 @@ impl Drop for Block {
     }
 }
 
-/// Number of locks that threads share, chosen by the address of a block.
+/// Number of locks. The address of a block selects its lock.
 const SHARDS: usize = 64;
 type Blocks = HashMap<usize, Block>;
 static BLOCKS: LazyLock<[Mutex<Blocks>; SHARDS]> =
@@ -51,8 +51,8 @@ struct Pools {
     all: HashMap<(c_int, PoolId), (MemoryPool, usize)>,
     /// Pools of the current captures, one per device.
     active: HashMap<c_int, PoolId>,
-    /// Blocks that were freed during a capture after a stream had been recorded. Freeing them queries events, which
-    /// would invalidate the capture.
+    /// Blocks freed during a capture after a stream had been recorded. Freeing them queries events, which would
+    /// invalidate the capture.
     parked: Vec<(c_int, Block)>,
 }
 

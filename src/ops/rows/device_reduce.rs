@@ -48,7 +48,7 @@ fn launch<T: DeviceCopy, P, A: Arguments<P>>(
     }
 }
 
-/// Runs an operation that leaves a value on the device, and waits for this value.
+/// Runs an operation that leaves a value on the device and waits for this value.
 fn value<O: DeviceCopy>(
     stream: &Stream,
     work: impl FnOnce(DeviceSliceMut<'_, O>) -> Result<()>,

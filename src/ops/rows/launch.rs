@@ -97,7 +97,7 @@ impl<'a> RowKernel<'a> {
     }
 }
 
-/// The grid of a launch, and the size (`group_size`) of the thread group that processes a row.
+/// The grid of a launch and the size (`group_size`) of the thread group that processes a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
     pub grid: u32,

@@ -149,7 +149,7 @@ pub fn rms_norm_backward<T: Float>(
     backward(stream, norm, (x, dy, weight), (dx, dweight, None))
 }
 
-/// The kind of norm, and the operation's name.
+/// The kind of norm and the operation's name.
 #[derive(Clone, Copy)]
 struct Norm {
     operation: &'static str,

@@ -11,7 +11,7 @@ use super::reduce::argmax_rows;
 use crate::ops::bit_layout::BitLayout;
 use crate::random::{Generator, Numbers, with_base};
 
-/// Writes the k largest elements of each row of `x` to `values` in descending order, and writes their columns to
+/// Writes the k largest elements of each row of `x` to `values` in descending order and writes their columns to
 /// `indices`. k is the number of columns of `values`. Equal elements are ordered by column. NaN counts as greater than
 /// every number, and -0 equals +0.
 ///
@@ -106,8 +106,8 @@ pub struct Sampling {
     pub temperature: f32,
     /// If set to k, keeps the k largest logits and all logits that tie with the k-th.
     pub top_k: Option<u32>,
-    /// Keeps the most probable of the remaining logits whose probabilities add up to this value, and all logits that
-    /// tie with the last of them.
+    /// Keeps the most probable of the remaining logits until their probabilities add up to this value, plus all logits
+    /// that tie with the last of them.
     pub top_p: Option<f64>,
 }
 

@@ -22,11 +22,11 @@ use crate::{keepalive, machine};
 
 /// Time limit for the handshake of a client.
 const GREETING: Duration = Duration::from_secs(2);
-/// Time limit for the rest of a request, and for reading the replies.
+/// Time limit for the rest of a request and for reading the replies.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum number of connections whose handshake is pending.
 const MAX_STRANGERS: usize = 128;
-/// Maximum number of connections that are accepted per turn.
+/// Maximum number of connections accepted per turn.
 const ACCEPTED: usize = 64;
 /// Pause in accepting connections after the system has run out of sockets.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -259,7 +259,7 @@ impl Serving {
     }
 
     /// Evicts an unauthenticated connection to free its slot for another one: the oldest of those that are furthest
-    /// from authentication. Returns whether there was one.
+    /// from authentication. Returns whether a connection was evicted.
     fn turn_one_away(&mut self) -> bool {
         let is_silent = |client: &Client| !self.hub.is_challenged(*client);
         let place = self.strangers.iter().position(is_silent).unwrap_or(0);

@@ -72,7 +72,7 @@ macro_rules! operations {
     )* };
     (@scope $op:ident $t:ident $name:ident $scope:ident |$atomic:ident, $value:ident, $order:ident| $result:expr) => {
         pastey::paste! {
-            #[doc = concat!("Atomic `", stringify!($op), "`; gives the value before.")]
+            #[doc = concat!("Atomic `", stringify!($op), "`. Returns the previous value.")]
             ///
             /// # Safety
             ///
@@ -105,7 +105,7 @@ macro_rules! bitwise {
         bitwise! { @ $op f64 u64 block device system }
     )* };
     (@ $op:ident $t:ident $bits:ident $($scope:ident)*) => { pastey::paste! { $(
-        #[doc = concat!("Atomic `", stringify!($op), "` of the bits; gives the value before.")]
+        #[doc = concat!("Atomic `", stringify!($op), "` of the bits. Returns the previous value.")]
         ///
         /// # Safety
         ///

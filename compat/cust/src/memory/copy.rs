@@ -10,8 +10,8 @@ use crate::stream::{Stream, wait_for_blocking};
 
 /// Memory that can be copied synchronously to and from an `O`. When a function returns, its copy is complete.
 ///
-/// Each copy is ordered after the work of all streams that were created without `NON_BLOCKING`. Before the copy, wait
-/// for all other streams that use the memory.
+/// Each copy is ordered after the work of all streams created without `NON_BLOCKING`. Before the copy, wait for all
+/// other streams that use the memory.
 pub trait CopyDestination<O: ?Sized> {
     /// Copies `source` to this memory.
     ///

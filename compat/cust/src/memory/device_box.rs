@@ -108,7 +108,7 @@ impl<T> DeviceBox<T> {
     /// # Safety
     ///
     /// The caller must uphold the safety contract of [`Self::uninitialized`]. Other streams may use the memory only
-    /// after the work that has been enqueued in `stream` so far.
+    /// after the work already enqueued in `stream`.
     pub unsafe fn uninitialized_async(stream: &Stream) -> CudaResult<Self> {
         let pointer = match size_of::<T>() {
             0 => DevicePointer::null(),
@@ -146,7 +146,7 @@ impl<T> DeviceBox<T> {
         self.pointer
     }
 
-    /// Frees the memory after the work that has been enqueued in a stream so far.
+    /// Frees the memory after the work already enqueued in `stream`.
     ///
     /// # Errors
     ///
@@ -211,7 +211,7 @@ impl<T> fmt::Pointer for DeviceBox<T> {
 
 impl<T: DeviceCopy> CopyDestination<T> for DeviceBox<T> {
     fn copy_from(&mut self, source: &T) -> CudaResult<()> {
-        // SAFETY: source and destination are one value each, and are borrowed until the copy is complete.
+        // SAFETY: source and destination are one value each and are borrowed until the copy is complete.
         unsafe { self.to_device(source).run(size_of::<T>()) }
     }
 
@@ -223,7 +223,7 @@ impl<T: DeviceCopy> CopyDestination<T> for DeviceBox<T> {
 
 impl<T: DeviceCopy> CopyDestination<DeviceBox<T>> for DeviceBox<T> {
     fn copy_from(&mut self, source: &DeviceBox<T>) -> CudaResult<()> {
-        // SAFETY: source and destination are one value each, and are borrowed until the copy is complete.
+        // SAFETY: source and destination are one value each and are borrowed until the copy is complete.
         unsafe { Self::between(source, self).run(size_of::<T>()) }
     }
 

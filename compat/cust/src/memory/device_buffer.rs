@@ -65,7 +65,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// # Safety
     ///
     /// The caller must uphold the safety contract of [`Self::uninitialized`]. Other streams may use the memory only
-    /// after the work that has been enqueued in `stream` so far.
+    /// after the work already enqueued in `stream`.
     pub unsafe fn uninitialized_async(len: usize, stream: &Stream) -> CudaResult<Self> {
         let pointer = match size_of_values::<T>(len)? {
             0 => DevicePointer::null(),
@@ -178,7 +178,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         DeviceBuffer { pointer: pointer.cast(), len: bytes / size }
     }
 
-    /// Frees the memory after the work that has been enqueued in a stream so far.
+    /// Frees the memory after the work already enqueued in `stream`.
     ///
     /// # Errors
     ///
@@ -188,9 +188,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         if pointer.is_null() {
             return Ok(());
         }
-        // Work in other streams may also use the memory, so the stream frees it only after the work that they have
-        // enqueued so far. SAFETY: the buffer has been consumed. The caller of a launch guarantees that the memory
-        // stays valid until the kernel is complete.
+        // Work in other streams may also use the memory, so the stream frees it only after the work already enqueued in
+        // those streams. SAFETY: the buffer has been consumed. The caller of a launch guarantees that the memory stays
+        // valid until the kernel is complete.
         unsafe { cuda_free_async(stream, pointer) }
     }
 

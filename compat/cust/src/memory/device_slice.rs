@@ -12,7 +12,7 @@ use crate::DeviceCopy;
 use crate::error::CudaResult;
 use crate::stream::Stream;
 
-/// Slice of device memory, which is used through references like a slice of host memory.
+/// Slice of device memory, used through references like a slice of host memory.
 ///
 /// A reference contains the device address and the number of elements. It covers zero bytes of host memory, so a
 /// reference is valid for any device address.
@@ -187,7 +187,7 @@ impl<T: DeviceCopy> DeviceSlice<T> {
 macro_rules! set_words {
     ($($word:ty: $set:ident, $set_async:ident, $bits:literal;)*) => {
         impl<T: DeviceCopy + bytemuck::Pod> DeviceSlice<T> { $(
-            #[doc = concat!("Sets the memory to numbers of ", $bits, " bits.")]
+            #[doc = concat!("Fills the slice with a ", $bits, "-bit value.")]
             ///
             /// # Errors
             ///
@@ -204,7 +204,7 @@ macro_rules! set_words {
                 unsafe { fill::fill(self.address(), self.bytes(), &value.to_ne_bytes()) }
             }
 
-            #[doc = concat!("Enqueues setting the memory to numbers of ", $bits, " bits.")]
+            #[doc = concat!("Enqueues a fill of the slice with a ", $bits, "-bit value.")]
             ///
             /// # Errors
             ///

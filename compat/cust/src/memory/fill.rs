@@ -8,7 +8,7 @@ use crate::context;
 use crate::error::CudaResult;
 use crate::stream::{Stream, wait_for_blocking};
 
-/// Maximum size, in bytes, of the chunk that is copied from the host.
+/// Maximum size, in bytes, of the chunk copied from the host.
 const FIRST: usize = 64 << 10;
 
 /// Fills `bytes` bytes at `to` with repetitions of `pattern`, ordered after earlier work in blocking streams.

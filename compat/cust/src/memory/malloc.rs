@@ -65,7 +65,7 @@ pub unsafe fn cuda_malloc<T>(count: usize) -> CudaResult<DevicePointer<T>> {
 /// # Safety
 ///
 /// The caller must uphold the safety contract of [`cuda_malloc`]. Other streams may use the memory only after the work
-/// that has been enqueued in `stream` so far.
+/// already enqueued in `stream`.
 pub unsafe fn cuda_malloc_async<T>(stream: &Stream, count: usize) -> CudaResult<DevicePointer<T>> {
     allocate(stream.runtime(), count)
 }
@@ -100,7 +100,7 @@ pub unsafe fn cuda_free<T>(pointer: DevicePointer<T>) -> CudaResult<()> {
     Ok(waited?)
 }
 
-/// Frees device memory after the work that has been enqueued in a stream so far.
+/// Frees device memory after the work already enqueued in `stream`.
 ///
 /// # Errors
 ///

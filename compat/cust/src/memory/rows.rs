@@ -14,7 +14,7 @@ use crate::stream::wait_for_blocking;
 const PITCH: usize = 512;
 
 /// Allocates uninitialized pitched device memory for `height` rows of `width` elements. Returns the address of the
-/// memory, and the pitch in bytes.
+/// memory and the pitch in bytes.
 ///
 /// # Errors
 ///
@@ -42,7 +42,7 @@ pub unsafe fn cuda_malloc_pitched<T: DeviceCopy>(
 /// # fn main() -> Result<(), cust::error::CudaError> {
 /// # let _context = cust::context::Context::from_runtime(&cust::runtime::Device::emulated(0)?);
 /// let (from, mut to) = ([1.0f32, 2.0, 3.0, 4.0], [0.0f32; 4]);
-/// // SAFETY: there are two rows of two numbers everywhere.
+/// // SAFETY: all memory contains two rows of two numbers.
 /// unsafe {
 ///     let (rows, pitch) = cuda_malloc_pitched::<f32>(2, 2)?;
 ///     memcpy_2d_htod(rows, pitch, from.as_ptr(), 8, 2, 2)?;

@@ -2,7 +2,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `plan` | the descriptors of a product, and its candidate algorithms |
+//! | `plan` | the descriptors of a product and its candidate algorithms |
 //! | `search` | the selection of an algorithm by timing |
 
 mod plan;
@@ -32,7 +32,7 @@ use warpsmith_runtime::extension::site;
 use warpsmith_runtime::memory::{DeviceBuffer, DeviceCopy, DeviceSlice};
 use warpsmith_runtime::stream::Stream;
 
-/// Activation function, which is applied last to every output element.
+/// Activation function, applied last to every output element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Activation {
     /// Identity.
@@ -86,7 +86,7 @@ pub enum Search {
     /// temporary buffer of the output's size. The search falls back to [`Self::Heuristic`] during stream capture, with
     /// [`Math::deterministic`], or if the temporary buffer cannot be allocated.
     Timed {
-        /// Number of algorithms that are tried.
+        /// Number of algorithms to try.
         candidates: usize,
         /// Number of timed runs per algorithm.
         repeats: usize,
@@ -101,8 +101,7 @@ pub struct Matmul<'a, S, C: DeviceCopy> {
     /// Factor by which the old output is multiplied before it is added to the product. With 0, which is the default,
     /// the old output is not read.
     pub beta: S,
-    /// Bias vector, which is added to each row. The vector has one element per column of the output. The default is
-    /// `None`.
+    /// Bias vector, added to each row, with one element per column of the output. The default is `None`.
     pub bias: Option<DeviceSlice<'a, C>>,
     /// Activation, applied last. The default is `None`.
     pub activation: Activation,
@@ -137,8 +136,8 @@ impl<S: Sum, C: DeviceCopy> Default for Matmul<'_, S, C> {
 
 const OPERATION: &str = "matmul";
 
-/// Enqueues `c = activation(alpha * a * b + beta * c + bias)` for each matrix of a batch. In all other respects, the
-/// rules for [`gemm`](super::gemm) apply.
+/// Enqueues `c = activation(alpha * a * b + beta * c + bias)` for each matrix of a batch. Otherwise like
+/// [`gemm`](super::gemm).
 ///
 /// The algorithm that the heuristics choose for a shape is cached ([`plan_cache`]). For 8-bit integers, this function
 /// calls [`gemm`](super::gemm) and supports neither bias nor activation. 8-bit floating point requires:
@@ -226,8 +225,8 @@ where
     parts.extend(scales.iter().flatten().map(|scale| scale.used(Access::Read)));
     if device.is_emulated() {
         let host = on_host::<A, B, C>(options, problem);
-        // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; the shapes
-        // were checked, so the work accesses only the operands.
+        // SAFETY: `parts` are the operands, and no written operand overlaps another one. The shapes were checked, so
+        // the work accesses only the operands.
         return unsafe { stream.enqueue_host_named("blas::matmul", &parts, host) };
     }
     Vendor::CublasLt.version()?;
@@ -249,7 +248,7 @@ where
     let plans = &State::of(device).plans;
     let search = match options.search {
         Search::Timed { .. } if math.deterministic => Search::Heuristic,
-        // A plan that was found before the capture can still be used.
+        // A plan found before the capture can still be used.
         Search::Timed { .. } if stream.is_capturing() && !plans.has(&key(options.search)) => {
             Search::Heuristic
         }
