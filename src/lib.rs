@@ -85,8 +85,8 @@
 //! # Ok::<(), warpsmith::Error>(())
 //! ```
 //!
-//! A program built without the device toolchain runs only on the emulated device. On a CUDA device, loading its image
-//! returns an error that explains this.
+//! A program built without the device toolchain runs only on the emulated device. Loading its image on a CUDA device
+//! returns an error.
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

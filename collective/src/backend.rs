@@ -161,7 +161,7 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Closes the backend collectively: all ranks must call it. Nothing is enqueued afterwards.
+    /// Closes the backend collectively. All ranks must make this call. Nothing is enqueued afterwards.
     fn finish(&self) -> Result<()> {
         Ok(())
     }

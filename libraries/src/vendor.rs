@@ -23,7 +23,7 @@ struct Entry {
     package: &'static str,
     /// Oldest major version whose functions and types match the bindings.
     minimum: u32,
-    /// Function that returns a part of the library's version.
+    /// Function that returns a component of the library's version.
     property: &'static str,
 }
 

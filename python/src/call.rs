@@ -104,8 +104,8 @@ impl Call {
         }
     }
 
-    /// Runs the operator's function. It waits for the work on CPU tensors, which their framework reads immediately, and
-    /// on tensors of frameworks that do not order their later work after the call.
+    /// Runs the operator's function. Waits for the work on CPU tensors, which their framework reads immediately, and on
+    /// tensors of frameworks that do not order their later work after the call.
     ///
     /// The thread stays attached to the interpreter while it waits. A thread that detached could not attach again while
     /// the interpreter is being finalized.

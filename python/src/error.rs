@@ -129,7 +129,7 @@ impl From<Error> for PyErr {
     }
 }
 
-/// Returns the exception that a function of Python's C API has set and clears it.
+/// Clears and returns the exception that a function of Python's C API has set.
 pub(crate) fn fetch(py: Python<'_>) -> Error {
     PyErr::fetch(py).into()
 }

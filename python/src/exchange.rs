@@ -227,7 +227,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, frame: &mut Frame) -> Result<(Im
     Err(Error::NoTensor { argument: frame.argument(), found })
 }
 
-/// Returns the ordinal of the CUDA device that has the memory at an address.
+/// Returns the ordinal of the CUDA device that owns the memory at an address.
 fn ordinal(address: u64) -> Result<i32> {
     let device = Device::current()?;
     // SAFETY: the driver only looks up the address.

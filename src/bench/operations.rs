@@ -33,7 +33,7 @@ pub struct Operation {
     arrays: u64,
     /// True if only half of the output is written.
     writes_half: bool,
-    /// Floating-point operations per element of the problem size. It is 0 for pure data movement, and for functions
+    /// Floating-point operations per element of the problem size. It is 0 for pure data movement and for functions
     /// whose operation count depends on the implementation.
     flops: u64,
 }

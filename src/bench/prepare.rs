@@ -34,7 +34,7 @@ const FILLED: f64 = 3.0;
 /// Allocates an operation's buffers on the stream's device. Returns `None` if the operation does not support the type.
 ///
 /// # Errors
-/// Returns an out-of-memory error, and any other [enqueue errors](crate::Error#enqueue-errors).
+/// Returns the [enqueue errors](crate::Error#enqueue-errors), including out-of-memory errors.
 pub fn prepare(name: &str, setup: &Setup<'_>) -> Prepared {
     let setting = Setting(setup);
     #[cfg(feature = "histogram")]

@@ -21,7 +21,7 @@ const ROUNDS: u32 = 4096;
 /// its time would have no meaning.
 ///
 /// # Errors
-/// Returns an out-of-memory error, and any other [enqueue errors](crate::Error#enqueue-errors).
+/// Returns the [enqueue errors](crate::Error#enqueue-errors), including out-of-memory errors.
 pub fn probes(stream: &Stream) -> Result<Vec<Probe>> {
     let mut probes = vec![operation("copy", "copy", stream)?, operation("read", "reduce_sum", stream)?];
     if !stream.device().is_emulated() {

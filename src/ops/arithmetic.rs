@@ -186,8 +186,8 @@ fn select_as<T: Element, S: Scalar>(
     }
 }
 
-/// `out[i] = min(max(x[i], low), high)`, and NaN elements stay NaN. If `low > high`, the result is `high`. A bound that
-/// is NaN is ignored.
+/// `out[i] = min(max(x[i], low), high)`, and NaN elements stay NaN. If `low > high`, the result is `high`. NaN bounds
+/// are ignored.
 ///
 /// # Errors
 /// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) and the [enqueue

@@ -17,7 +17,7 @@ pub(super) struct BitLayout {
     pub sign: u64,
     #[cfg_attr(not(feature = "scan"), allow(dead_code, reason = "comparisons alone need it"))]
     pub is_float: bool,
-    /// Two masks: the bits to invert in a number whose highest bit is set and the bits to invert in every number. Read
+    /// Two masks: the bits to invert in a number whose highest bit is set, and the bits to invert in every number. Read
     /// as unsigned integers, the results have the same order as the numbers.
     pub negative: u64,
     pub always: u64,

@@ -18,7 +18,7 @@ use super::launch::Operation;
 use crate::IMAGE;
 use crate::op_error::OpError;
 
-/// Returns the error for shapes that do not match.
+/// Creates the error for mismatched shapes.
 pub(super) fn misfit<T>(operation: &'static str, problem: String) -> Result<T> {
     Err(OpError::Shape { operation, problem }.into())
 }
@@ -282,7 +282,7 @@ macro_rules! along {
         }
 
         #[doc = concat!(
-            "Splits the ", $what, " of `from` among the views `parts`, in order. The inverse of [`",
+            "Splits the ", $what, " of `from` among the views `parts`, in order. This is the inverse of [`",
             stringify!($concat), "()`]."
         )]
         ///

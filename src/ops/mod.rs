@@ -1,7 +1,7 @@
-//! Operations on device memory, on any device. They are typed, checked and asynchronous.
+//! Typed, checked and asynchronous operations on device memory, on any device.
 //!
-//! Every operation is enqueued on the given stream and returns before it has run. The exceptions are reductions that
-//! return a value to the host. Inputs and outputs are [`DeviceBuffer`](crate::DeviceBuffer)s or slices of them, at any
+//! Every operation is enqueued on the given stream and returns before it has run, except for reductions that return a
+//! value to the host. Inputs and outputs are [`DeviceBuffer`](crate::DeviceBuffer)s or slices of them, at any
 //! alignment. Buffers must be on the stream's device, except for the inputs of [`reduce_add()`]. If lengths are
 //! mismatched, the operation returns an error and enqueues nothing. Operations on zero elements launch nothing; only a
 //! minimum or maximum over zero elements is an error.

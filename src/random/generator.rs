@@ -53,7 +53,7 @@ pub(super) struct State {
     /// Offset within each subsequence, in words. The offset is a multiple of 4.
     pub offset: u64,
     layout: Layout,
-    /// Captures that take numbers from the generator and the graphs instantiated from them.
+    /// Captures that take numbers from the generator, and the graphs instantiated from them.
     captures: Vec<Weak<Replay>>,
 }
 

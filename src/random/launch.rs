@@ -62,7 +62,7 @@ impl Draw<'_> {
         let Numbers { seed, mut offset, layout, .. } = *numbers;
         let parts = parts(out.len(), size_of::<T>());
         if parts.len() > 1 {
-            // PyTorch takes numbers for the whole array before it divides the array and leaves those numbers unused.
+            // PyTorch takes numbers for the whole array before it divides the array, and leaves those numbers unused.
             offset += layout.increment(out.len(), self.lanes);
         }
         with_base(numbers, self.stream, |base| {

@@ -11,8 +11,8 @@ use crate::device_comm::DeviceComm;
 use crate::packed::Packed;
 use crate::vectors::{copy, own_vectors, vectors};
 
-/// Blocks that a rank provides, and blocks that it reads; all have the same length. A half contains the blocks of its
-/// rank one after another, each aligned to 16 bytes.
+/// Blocks that a rank provides and blocks that it reads. All blocks have the same length. A half contains the blocks of
+/// its rank one after another, each aligned to 16 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, KernelType)]
 #[repr(C)]
 pub struct Blocks {

@@ -62,7 +62,7 @@ pub struct Reduce {
 }
 
 impl Reduce {
-    /// Finishes a reduction: divides the sum if the result is an average and converts the result to the element type.
+    /// Finishes a reduction: divides the sum if the result is an average, and converts the result to the element type.
     #[inline(always)]
     pub fn finish<T: Packed>(self, wide: T::Accumulator) -> T {
         T::from_acc(if self.is_average { wide.divide(self.world) } else { wide })

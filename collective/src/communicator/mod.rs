@@ -196,7 +196,7 @@ impl Communicator {
             dump_to: options.dump_to.clone(),
         };
         let (mesh, devices) = mesh::connect(&bootstrap)?;
-        // Communicators that are split from this one do not know the address of the store.
+        // Communicators split from this one do not know the address of the store.
         options.address = mesh.address;
         let backend =
             choose::Choosing { stream, options: &options, mesh: &mesh, devices: &devices }.backend()?;

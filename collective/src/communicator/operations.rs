@@ -270,9 +270,9 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// Returns the closure's error, as [`CollectiveError::Group`]. If the closure fails or panics, nothing is enqueued.
-    /// In this case, the communicator is aborted, because the other ranks would wait for this one. Otherwise, returns
-    /// the same errors as [`Self::all_reduce`].
+    /// Returns the closure's error, as [`CollectiveError::Group`]. If the closure fails or panics, nothing is enqueued
+    /// and the communicator is aborted, because the other ranks would wait for this one. Also returns the same errors
+    /// as [`Self::all_reduce`].
     #[track_caller]
     pub fn group<'a>(&mut self, calls: impl FnOnce(&mut Group<'a>) -> Result<()>) -> Result<Work> {
         let mut group = Group { place: self.place(), calls: Vec::new() };

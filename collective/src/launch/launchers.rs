@@ -21,7 +21,7 @@ pub(super) struct Identity {
 }
 
 impl Variables {
-    /// Returns the process's rank, together with all other values of its launch.
+    /// Returns the process's rank and the other values of its launch.
     pub(super) fn launch(&self) -> Result<Launch> {
         let Some(identity) = self.identity()? else {
             return Ok(Launch { token: self.token()?, ..Launch::single() });

@@ -193,7 +193,7 @@ impl Mesh {
         ranks.iter().map(answer).collect()
     }
 
-    /// Announces the operation that this rank will run next and compares it with the announcements of all other ranks.
+    /// Announces the operation that this rank will run next, and compares it with the announcements of all other ranks.
     pub fn compare(&self, operation: &Fingerprint, deadline: Instant) -> Result<(), Stop> {
         self.announce(operation, deadline)?;
         self.others().try_for_each(|rank| self.hear(rank, operation, deadline))

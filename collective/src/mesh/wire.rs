@@ -107,7 +107,7 @@ impl Connection {
         }
     }
 
-    /// Sends a last frame if this takes only a few milliseconds and shuts the connection down for writing.
+    /// Sends a last frame if this takes only a few milliseconds, and shuts the connection down for writing.
     pub fn send_last(&self, frame: &Frame) {
         let end = Instant::now() + WRITE_POLL;
         loop {

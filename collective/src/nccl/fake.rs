@@ -24,7 +24,7 @@ use self::numbers::{decode, element_bytes, reduced};
 use super::sys::{self, Comm, Status, status};
 use crate::element::Operator;
 
-/// Scripted behavior of all communicators with a given name and a log of their calls.
+/// Scripted behavior of all communicators with a given name, and a log of their calls.
 #[derive(Debug, Default)]
 pub(super) struct Script {
     pub streams: Vec<Stream>,
@@ -53,7 +53,7 @@ pub(super) struct Script {
 /// Key of an operation: the communicator, the two ranks (`None` for a collective) and the sequence number.
 pub(super) type Key = ([u8; 128], Option<(usize, usize)>, u64);
 
-/// Lane of an operation: whether it receives and the two ranks (`None` for a collective operation).
+/// Lane of an operation: whether it receives, and the two ranks (`None` for a collective operation).
 type Lane = (bool, Option<(usize, usize)>);
 
 /// A rank's contribution to an operation: the call and its data.

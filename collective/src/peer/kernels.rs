@@ -67,7 +67,7 @@ impl Kernels {
         self.reductions.iter().find(|(of, _)| *of == element).map(|(_, functions)| functions)
     }
 
-    /// Returns the instance of `exchange` for addresses that are multiples of `multiple` and the size of its elements
+    /// Returns the instance of `exchange` for addresses that are multiples of `multiple`, and the size of its elements
     /// in bytes.
     pub fn exchange(&self, multiple: usize) -> (&Function, usize) {
         let [of_words, of_bytes] = &self.exchange;

@@ -1,7 +1,7 @@
 //! Peer backend: collective operations in kernels that access the memory of other ranks.
 //!
 //! Results are reduced in rank order and, except for the bits of NaN, are bit-identical to the Host backend's results,
-//! on all ranks and in all runs. An operation launches one kernel per half of the segment that its data fills and does
+//! on all ranks and in all runs. An operation launches one kernel per half of the segment that its data fills, and does
 //! not block the host. Ranks compare their operations before any data moves. A kernel that waits for a missing rank
 //! exits when the deadline of the operation expires, or as soon as the communicator fails, even in a graph.
 //!

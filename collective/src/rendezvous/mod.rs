@@ -52,7 +52,7 @@ const FAILED_RANKS: &str = "failed_ranks";
 const FINISHED: &str = "finished";
 /// Key of a group that contains the problem detected by a rank.
 const FAILED: &str = "failed";
-/// Key prefix of a group for the chunks of members that rank 0 writes and the number of ranks per chunk. An encoded
+/// Key prefix of a group for the chunks of members that rank 0 writes, and the number of ranks per chunk. An encoded
 /// member is shorter than 1 KiB.
 const MEMBERS: &str = "members";
 const CHUNK: usize = 1024;

@@ -93,7 +93,7 @@ pub(super) struct Exported {
     versioned: DLManagedTensorVersioned,
     legacy: MaybeUninit<DLManagedTensor>,
     extents: Extents,
-    /// `None` after the buffer was taken out.
+    /// `None` after the buffer has been taken out.
     owner: Option<Owner>,
     /// Stream on which the consumer's work runs.
     consumer: Option<Stream>,
@@ -422,7 +422,7 @@ impl Export {
     /// | a handle | the stream with this handle waits | error |
     /// | -1 | no stream waits: the consumer orders all its work before it calls the deleter | the same |
     ///
-    /// A stream that the consumer is capturing cannot wait. The consumer must then pass -1, and order the work before
+    /// A stream that the consumer is capturing cannot wait. The consumer must then pass -1 and order the work before
     /// the capture.
     ///
     /// # Errors

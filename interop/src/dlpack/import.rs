@@ -30,7 +30,7 @@ pub fn call_deleters_while(condition: fn() -> bool) {
 enum Managed {
     Versioned(NonNull<DLManagedTensorVersioned>),
     Unversioned(NonNull<DLManagedTensor>),
-    /// A tensor with its flags and its owner. The owner is `None` after it was moved out.
+    /// A tensor with its flags and its owner. The owner is `None` after it has been moved out.
     Described(DLTensor, u64, Option<Box<dyn Any + Send>>),
 }
 

@@ -1,7 +1,7 @@
 //! DLPack 1.3: tensors exchanged with other frameworks as C structs, without copies.
 //!
 //! - When the consumer calls the deleter, the buffer is freed after all work that the consumer has enqueued on its
-//!   stream. The consumer may call the deleter on any thread, in a host function, and after the device was lost.
+//!   stream. The consumer may call the deleter on any thread, in a host function, and after the device has been lost.
 //! - This library calls the deleter of an imported tensor exactly once: after the last use of the tensor on every
 //!   stream, or immediately if the import fails. It never calls a deleter in a host function.
 //! - An import checks the shape, strides, type, device, alignment and access before any work uses the memory. A failed

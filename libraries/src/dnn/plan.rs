@@ -171,7 +171,7 @@ impl<'a, 'p> Request<'a, 'p> {
         state.choices().get(&self.key).is_some()
     }
 
-    /// Finds a plan that needs at most `limit` bytes of workspace and enqueues it. `lost` is the error that makes the
+    /// Finds a plan that needs at most `limit` bytes of workspace, and enqueues it. `lost` is the error that makes the
     /// cached plan unusable, if any. If `lost` is set, the new plan is not cached, and `lost` is returned if no other
     /// plan exists.
     fn search(&self, state: &State, handle: &RawHandle, limit: u64, lost: Option<Error>) -> Result<Found> {

@@ -1,4 +1,4 @@
-//! [`pooling`]: max and average pooling and their gradients.
+//! [`pooling`]: max pooling, average pooling and their gradients.
 
 use cudarc::cudnn::sys::{cudnnNanPropagation_t, cudnnPoolingMode_t};
 

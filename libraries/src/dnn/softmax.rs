@@ -1,4 +1,4 @@
-//! [`softmax`] over the channels and its gradient.
+//! [`softmax`] over the channels, and its gradient.
 
 use cudarc::cudnn::sys::{cudnnSoftmaxAlgorithm_t, cudnnSoftmaxMode_t};
 

@@ -108,7 +108,7 @@ sums! {
     [f32, f64, f16, bf16]: mean as mean_rows;
 }
 
-/// Runs a reduction whose results have the accumulator type and rounds the results to the type of a sum.
+/// Runs a reduction whose results have the accumulator type, and rounds the results to the type of a sum.
 fn rounded<T: Number<Sum: Element, SumAccumulator: Element>>(
     call: &Call,
     shape: &[usize],

@@ -48,7 +48,7 @@ fn launch<T: DeviceCopy, P, A: Arguments<P>>(
     }
 }
 
-/// Runs an operation that leaves a value on the device and waits for this value.
+/// Runs an operation that leaves a value on the device, and waits for this value.
 fn value<O: DeviceCopy>(
     stream: &Stream,
     work: impl FnOnce(DeviceSliceMut<'_, O>) -> Result<()>,
@@ -455,9 +455,9 @@ fn vector_norm<T: Float>(
 /// `correction`. A correction of 1 gives the unbiased sample estimate, and a correction of 0 gives the population
 /// variance. The result is NaN unless the number of elements exceeds `correction`.
 ///
-/// The variance is computed from differences from means, so it does not suffer from the cancellation that occurs when
-/// two sums are subtracted. The variance of equal elements is 0. The variance is correct whenever it is in range, even
-/// if squares and sums are not.
+/// The variance is computed from differences from means, which avoids the cancellation of the sum-of-squares formula.
+/// The variance of equal elements is 0. The variance is correct whenever it is in range, even if squares and sums are
+/// not.
 ///
 /// # Errors
 /// Returns the [enqueue errors](crate::Error#enqueue-errors).

@@ -225,7 +225,7 @@ pub(super) fn address(pointer: DevicePtr) -> usize {
     pointer.0 as usize
 }
 
-/// Returns the error for shapes or lengths that do not match, with its remedy.
+/// Creates the error for mismatched shapes or lengths, with the remedy.
 #[cold]
 pub(super) fn shape_error(operation: &'static str, problem: String) -> warpsmith_runtime::Error {
     OpError::Shape { operation, problem }.into()

@@ -21,7 +21,7 @@ use crate::ops::data::fill;
 /// computed in `f32` and rounded once. A block, or a cluster on devices that support clusters, keeps a row in registers
 /// and reads it only once. This is possible for rows of up to 262 144 `f16` or `bf16` elements, 131 072 `f32` elements,
 /// or 32 768 `f64` elements. If rows do not start and end on 16-byte boundaries, the limit is 32 768 elements for all
-/// types. Longer rows are read twice. Rows whose squares overflow the compute type are read one more time.
+/// types. Longer rows are read twice. Rows whose squares overflow the compute type are read once more.
 ///
 /// The results are in range for any finite row. A row of equal elements is normalized to 0, so its result is the bias.
 ///

@@ -248,10 +248,11 @@ macro_rules! segments_example {
 /// Defines three variants of a reduction: by rows, by columns and by segments.
 macro_rules! reductions {
     ($(
-        $what:literal, $note:literal, $empty:literal: $rows:ident, $columns:ident, $segments:ident: $bound:ident => $out:ty,
+        $what:literal, $note:literal, $zero:literal, $empty:literal:
+        $rows:ident, $columns:ident, $segments:ident: $bound:ident => $out:ty,
         $of_nothing:expr, $of_rows:tt, $of_columns:tt, $of_segments:tt;
     )*) => { $(
-        #[doc = concat!("Sets `out[i]` to the ", $what, " of row i. ", $note)]
+        #[doc = concat!("Sets `out[i]` to the ", $what, " of row i.", $zero, $note)]
         ///
         /// # Errors
         /// Returns [`OpError::Shape`] unless `out` has one element per row, and [`OpError::Empty`] if the rows are
@@ -267,7 +268,7 @@ macro_rules! reductions {
             along(stream, stringify!($rows), Axis::Rows, x, out.into(), $of_nothing)
         }
 
-        #[doc = concat!("Sets `out[i]` to the ", $what, " of column i. ", $note)]
+        #[doc = concat!("Sets `out[i]` to the ", $what, " of column i.", $zero, $note)]
         ///
         /// # Errors
         /// Returns [`OpError::Shape`] unless `out` has one element per column, and [`OpError::Empty`] if the columns
@@ -285,7 +286,7 @@ macro_rules! reductions {
 
         #[doc = concat!(
             "Sets `out[i]` to the ", $what, " of segment i, from `offsets[i]` (inclusive) to `offsets[i + 1]` ",
-            "(exclusive). For an empty segment, the result is ", $empty, ". ", $note
+            "(exclusive). For an empty segment, the result is ", $empty, ".", $note
         )]
         ///
         /// The operation waits for the stream because it checks the offsets. The size of the thread group that reduces
@@ -310,20 +311,23 @@ macro_rules! reductions {
 }
 
 reductions! {
-    "sum", "The sum of zero elements is 0.", "0": sum_rows, sum_columns, sum_segments: Number => T::SumAccumulator,
+    "sum", "", " The sum of zero elements is 0.", "0":
+        sum_rows, sum_columns, sum_segments: Number => T::SumAccumulator,
         Some(T::SumAccumulator::ZERO), [9.0, 12.0], [5.0, 7.0, 9.0], [4.0, 17.0];
-    "mean", "The mean of zero elements is NaN.", "NaN": mean_rows, mean_columns, mean_segments: Float => T::SumAccumulator,
+    "mean", "", " The mean of zero elements is NaN.", "NaN":
+        mean_rows, mean_columns, mean_segments: Float => T::SumAccumulator,
         Some(f64::NAN.cast()), [3.0, 4.0], [2.5, 3.5, 4.5], [2.0, 4.25];
-    "product", "The product of zero elements is 1.", "1": prod_rows, prod_columns, prod_segments: Number => T::SumAccumulator,
+    "product", "", " The product of zero elements is 1.", "1":
+        prod_rows, prod_columns, prod_segments: Number => T::SumAccumulator,
         Some(T::SumAccumulator::ONE), [15.0, 48.0], [6.0, 6.0, 20.0], [3.0, 240.0];
-    "minimum", "The result is NaN if any element is NaN.", "the type's largest value (+∞ for floats)":
+    "minimum", " The result is NaN if any element is NaN.", "", "the type's largest value (+∞ for floats)":
         min_rows, min_columns, min_segments: Number => T, None,
         [1.0, 2.0], [2.0, 1.0, 4.0], [1.0, 2.0];
-    "maximum", "The result is NaN if any element is NaN.", "the type's smallest value (-∞ for floats)":
+    "maximum", " The result is NaN if any element is NaN.", "", "the type's smallest value (-∞ for floats)":
         max_rows, max_columns, max_segments: Number => T, None,
         [5.0, 6.0], [3.0, 6.0, 5.0], [3.0, 6.0];
-    "index of the first minimum", "If any element is NaN, the result is the index of the first NaN.", "`u64::MAX`":
+    "index of the first minimum", " If any element is NaN, the result is the index of the first NaN.", "", "`u64::MAX`":
         argmin_rows, argmin_columns, argmin_segments: Number => u64, None, [1, 0], [1, 0, 1], [1, 1];
-    "index of the first maximum", "If any element is NaN, the result is the index of the first NaN.", "`u64::MAX`":
+    "index of the first maximum", " If any element is NaN, the result is the index of the first NaN.", "", "`u64::MAX`":
         argmax_rows, argmax_columns, argmax_segments: Number => u64, None, [2, 1], [0, 1, 0], [0, 2];
 }

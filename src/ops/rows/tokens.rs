@@ -15,7 +15,7 @@ use crate::ops::indices::Index;
 /// Number of vectors that a thread moves at once.
 const ITEMS: usize = 4;
 
-/// Returns the launch shape for rows that are read once and the number of blocks per row.
+/// Returns the launch shape for rows that are read once, and the number of blocks per row.
 fn shape_of(units: usize, height: usize, device: &DeviceProperties) -> (Shape, u32) {
     let group_size = units.div_ceil(ITEMS).next_power_of_two().min(256);
     if group_size <= 32 {

@@ -333,7 +333,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Ends the client's wait, if it is waiting.
+    /// Cancels the client's wait, if any.
     fn cancel(&mut self, client: Client) {
         let Some(state) = self.clients.get_mut(&client) else { return };
         state.missing = 0;

@@ -158,9 +158,9 @@ struct Connection {
     needed: usize,
     /// True if the client has not authenticated yet.
     is_stranger: bool,
-    /// Time since which the server has been waiting for the handshake or the rest of a request.
+    /// Time at which the server started to wait for the handshake or the rest of a request.
     owes: Option<Instant>,
-    /// Time since which the client has not read its replies.
+    /// Time at which the client stopped reading its replies.
     stalls: Option<Instant>,
 }
 
@@ -202,7 +202,7 @@ impl Serving {
         }
         let first = self.connections.values().filter_map(Connection::end).min();
         let ends = first.into_iter().chain(self.accept_at).min();
-        // One millisecond is added, so that the deadline has really passed at the wake-up.
+        // One millisecond is added, so that the deadline has passed at the wake-up.
         ends.map(|end| end.saturating_duration_since(Instant::now()) + Duration::from_millis(1))
     }
 
