@@ -90,8 +90,8 @@ pub struct DLTensor {
     pub dtype: DLDataType,
     /// Sizes of the `ndim` dimensions.
     pub shape: *mut i64,
-    /// Strides of the `ndim` dimensions, in elements. Null stands for a contiguous tensor in row-major order; producers
-    /// of version 1.2 and later always set the strides.
+    /// Strides of the `ndim` dimensions, in elements. Null means contiguous row-major order; producers of version 1.2
+    /// and later always set the strides.
     pub strides: *mut i64,
     /// Distance from `data` to the first element, in bytes.
     pub byte_offset: u64,

@@ -12,7 +12,7 @@ use super::{Direction, FftScalar, Kind};
 use crate::element::{DataType, LibraryType};
 use warpsmith_runtime::driver::DevicePtr;
 
-/// A 1-D transform along one dimension, forward and inverse.
+/// Forward and inverse 1-D transforms along one dimension.
 #[doc(hidden)]
 pub struct Line<C> {
     forward: Arc<dyn Fft<C>>,
