@@ -14,7 +14,6 @@ use warpsmith_runtime::stream::Stream;
 
 /// A library handle. The device's context must be current when a handle is created, used or dropped.
 pub(crate) trait LibraryHandle: Sized + Send {
-    /// Creates a handle.
     fn create() -> Result<Self>;
     /// Sets the stream on which later calls enqueue their work.
     fn set_stream(&mut self, stream: StreamHandle) -> Result<()>;

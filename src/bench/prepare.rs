@@ -372,7 +372,6 @@ impl Setting<'_> {
     }
 }
 
-/// Enqueues a unary operation with this configuration.
 fn unary<T: Number>(
     stream: &Stream,
     config: Config,
@@ -383,7 +382,6 @@ fn unary<T: Number>(
     ops::unary_with(stream, Some(config), operation, inputs[0].as_slice(), out.into())
 }
 
-/// Enqueues a binary operation with this configuration.
 fn binary<T: Number>(
     stream: &Stream,
     config: Config,

@@ -376,7 +376,6 @@ pub(crate) enum Instances<'a> {
     Family {
         /// All variants that exist for the types.
         variants: &'static [FamilyVariant],
-        /// True for a reduction operator.
         is_reduction: bool,
     },
 }
@@ -395,7 +394,6 @@ impl<'a> Instances<'a> {
         }
     }
 
-    /// Returns whether the kernel is a reduction.
     pub(super) fn is_reduction(self) -> bool {
         match self {
             Instances::Own(kernel, _) => is_reduction(kernel),

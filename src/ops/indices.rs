@@ -334,7 +334,6 @@ pub fn scatter_rows<T: DeviceCopy, I: Index>(
     unsafe { by_indices(stream, indices, (width, pitches, true), from.elements(), to.into_elements()) }
 }
 
-/// Returns an error if the widths differ.
 fn same_width(operation: &'static str, from: usize, to: usize) -> Result<()> {
     if from == to {
         return Ok(());

@@ -15,7 +15,6 @@ const RESULT_BYTES: usize = MAX_BYTES;
 /// Number of blocks for which the first allocation is large enough.
 const MIN_BLOCKS: u32 = 1024;
 
-/// Scratch memory of one stream.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Workspace {
     memory: DevicePtr,

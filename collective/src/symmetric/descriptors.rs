@@ -178,7 +178,6 @@ impl Envelope {
     }
 }
 
-/// Sends a descriptor.
 pub(super) fn send(socket: &UnixStream, descriptor: BorrowedFd<'_>) -> Result<()> {
     let mut envelope = Envelope { byte: [0], control: [0; CONTROL / 8] };
     let sent = envelope.with(|message| {
@@ -197,7 +196,6 @@ pub(super) fn send(socket: &UnixStream, descriptor: BorrowedFd<'_>) -> Result<()
     if sent == 1 { Ok(()) } else { Err(ErrorKind::WriteZero.into()) }
 }
 
-/// Receives a descriptor.
 pub(super) fn receive(socket: &UnixStream, deadline: Instant) -> Result<OwnedFd> {
     socket.set_nonblocking(false)?;
     socket.set_read_timeout(Some(left(deadline)?))?;

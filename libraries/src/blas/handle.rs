@@ -20,7 +20,6 @@ use cublas::sys::{self, cublasMath_t};
 /// Key of a stream's cuBLAS workspace.
 const WORKSPACE: &str = "cuBLAS";
 
-/// A cuBLAS handle.
 #[derive(Debug)]
 pub(crate) struct Handle {
     raw: sys::cublasHandle_t,

@@ -68,7 +68,6 @@ impl Drop for RawHandle {
     }
 }
 
-/// An attribute type.
 pub(super) trait Attribute {
     const KIND: Type;
 }

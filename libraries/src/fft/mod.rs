@@ -94,7 +94,6 @@ pub fn plan_cache(device: &Device) -> PlanCache<'_> {
     PlanCache(&State::of(device).0)
 }
 
-/// Direction of a transform.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Direction {
     /// Kernel `exp(-2πi jk/n)`.

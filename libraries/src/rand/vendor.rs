@@ -138,7 +138,6 @@ impl Drop for Raw {
     }
 }
 
-/// Distribution of the generated numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Distribution {
     Uniform,

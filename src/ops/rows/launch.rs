@@ -220,7 +220,6 @@ pub(super) fn has_whole_vectors<T: DeviceCopy>(x: &DeviceSlice2<'_, T>) -> bool 
     address(x.as_device_ptr()).is_multiple_of(VECTOR) && in_vectors(x.row_stride()) && in_vectors(x.columns())
 }
 
-/// Returns the address as an integer.
 pub(super) fn address(pointer: DevicePtr) -> usize {
     pointer.0 as usize
 }

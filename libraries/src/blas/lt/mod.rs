@@ -324,7 +324,6 @@ pub fn plan_cache(device: &Device) -> PlanCache<'_> {
     PlanCache(&State::of(device).plans)
 }
 
-/// Checks the bias and the scales.
 fn check_extras<S, C: DeviceCopy>(
     stream: &Stream,
     options: &Matmul<'_, S, C>,
