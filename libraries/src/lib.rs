@@ -9,9 +9,9 @@
 //! | [`sparse`] | cuSPARSE | all operations, sequentially |
 //! | [`rand`] | cuRAND | not available; calls return an error |
 //!
-//! On the emulated device, captured library work becomes a host function. As in CUDA, the body of a conditional node
-//! ([`Graph::add_if`](warpsmith_runtime::Graph::add_if) and similar methods) cannot contain host functions. On that
-//! device, the body therefore cannot contain captured library work.
+//! On the emulated device, captured library work becomes a host function. It therefore cannot be part of the body of a
+//! conditional node ([`Graph::add_if`](warpsmith_runtime::Graph::add_if) and similar methods), which, as in CUDA,
+//! cannot contain host functions.
 //!
 //! Each module has a cargo feature of the same name, and a program compiles only the modules that it enables.
 //!

@@ -165,7 +165,7 @@ fn preload(file: &str, paths: &LibraryPaths) {
         versions.into_iter().rev().map(|(_, path)| path).find(|path| {
             let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
             // SAFETY: the string is zero-terminated. The call loads a library from NVIDIA, whose initializers may run
-            // at any time. It is never unloaded.
+            // at any time. The library is never unloaded.
             let loaded = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_GLOBAL) };
             !loaded.is_null()
         })

@@ -1,4 +1,4 @@
-//! GEMM, which selects the fastest implementation that supports the device and the matrices.
+//! GEMM with the fastest implementation that supports the device and the matrices.
 
 use half::{bf16, f16};
 use warpsmith_runtime::extension::site;

@@ -36,7 +36,7 @@ bitflags::bitflags! {
 /// Streams without [`StreamFlags::NON_BLOCKING`].
 static BLOCKING: Mutex<Vec<Weak<runtime::Stream>>> = Mutex::new(Vec::new());
 
-/// Waits for all streams of a device created without [`StreamFlags::NON_BLOCKING`].
+/// Waits for all streams that were created without [`StreamFlags::NON_BLOCKING`] on a device.
 pub(crate) fn wait_for_blocking(device: &runtime::Device) -> CudaResult<()> {
     let streams: Vec<Arc<runtime::Stream>> = {
         let mut known = BLOCKING.lock().unwrap_or_else(PoisonError::into_inner);

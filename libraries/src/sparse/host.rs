@@ -1,5 +1,4 @@
-//! Products on the emulated device. Products run sequentially. Sums are accumulated in double precision and rounded
-//! once.
+//! Sequential products on the emulated device. Sums are accumulated in double precision and rounded once.
 
 use super::plan::{Dense, Operands};
 use super::{FloatType, Index};
