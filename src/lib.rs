@@ -31,7 +31,7 @@
 //! | [`gpu_std`] | the standard library for kernels; kernel crates depend on it directly |
 //! | [`kernels`] | the kernels that implement [`ops`], for direct launches |
 //! | `bench`, with the feature `bench` | benchmarking and tuning of kernels, including your own |
-//! | [`IMAGE`], [`include_image!`] | the GPU code of this crate's kernels; the GPU code of your own kernels |
+//! | [`IMAGE`], [`include_image!`] | this crate's GPU image; a macro that embeds the image of your own kernels |
 //!
 //! # Generic code
 //!
@@ -69,11 +69,10 @@
 //!
 //! # Errors
 //!
-//! Every fallible function returns [`Error`]. The exceptions are a few functions whose errors also return memory to the
-//! caller, such as [`CopyFailed`]. An [`Error`] contains the error of a subsystem as plain data.
-//! [`Error::downcast_ref`] returns an [`OpError`], `tensor::TensorError`, `library::LibraryError`,
-//! `collective::CollectiveError`, `collective::CommunicatorError`, `profiler::ProfilerError` or
-//! `profiler::trace::TraceError`.
+//! Fallible functions return [`Error`], except for a few whose errors also return memory to the caller, such as
+//! [`CopyFailed`]. An [`Error`] from a subsystem contains that subsystem's error. [`Error::downcast_ref`] retrieves it
+//! as an [`OpError`], `tensor::TensorError`, `library::LibraryError`, `collective::CollectiveError`,
+//! `collective::CommunicatorError`, `profiler::ProfilerError` or `profiler::trace::TraceError`.
 //!
 //! ```
 //! use warpsmith::prelude::*;
@@ -86,8 +85,8 @@
 //! # Ok::<(), warpsmith::Error>(())
 //! ```
 //!
-//! A program built without the device toolchain runs only on the emulated device. On a CUDA device, loading its image
-//! returns an error that explains this.
+//! A program built without the device toolchain runs only on the emulated device. Loading its image on a CUDA device
+//! returns an error.
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use warpsmith_runtime::Error;
 
-/// An error from an operation. The message states the remedy. [`Error::downcast_ref`] retrieves it.
+/// An error from an operation, retrieved with [`Error::downcast_ref`]. The message states the remedy.
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpError {
@@ -21,7 +21,7 @@ pub enum OpError {
         first: usize,
         /// Name of the second array.
         second_name: &'static str,
-        /// Length of the first array, in elements.
+        /// Length of the second array, in elements.
         second: usize,
     },
 
@@ -84,7 +84,7 @@ pub enum OpError {
         operation: &'static str,
     },
 
-    /// A random number operation or generator received an impossible request.
+    /// A random number operation or generator received an invalid request.
     #[error("{call}: {problem}")]
     Random {
         /// Name of the operation or function.
@@ -128,7 +128,7 @@ pub enum OpError {
     GridRule(String),
 }
 
-/// Prints the same text as `Display`, so that `main` and `unwrap` show the message.
+/// Prints the same message as `Display`, so that `main` and `unwrap` show it.
 impl fmt::Debug for OpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -1,4 +1,4 @@
-//! The items that most programs that use devices need: `use warpsmith::prelude::*;`.
+//! The items that most programs need: `use warpsmith::prelude::*;`.
 
 pub use crate::ops::ReduceExt;
 pub use gpu_std::{Instance, SharedLen};

@@ -1,8 +1,8 @@
 //! [`Backend`]: the transport of operations. [`Call`] and [`Batch`]: the operations in the form that a backend
 //! receives.
 //!
-//! The arguments of a batch have already been checked: lengths, roots and devices are valid, and a buffer that is
-//! written overlaps no other buffer.
+//! The arguments of a batch have already been checked: lengths, roots and devices are valid, and no written buffer
+//! overlaps another buffer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -123,7 +123,7 @@ impl Call {
     }
 }
 
-/// Operations that are enqueued together: a single operation, or a group.
+/// Operations enqueued together: a single operation or a group.
 #[derive(Debug)]
 pub(crate) struct Batch {
     /// Operations, at least one.
@@ -150,7 +150,7 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     /// Enqueues the operations as one unit of work.
     ///
     /// # Safety
-    /// The uses must cover all memory that the calls access. A use that is written must not overlap any other use.
+    /// The uses must cover all memory that the calls access. No written use may overlap another use.
     unsafe fn enqueue(&self, stream: &Stream, uses: &[BufferUse<'_>], batch: Batch) -> Result<()>;
 
     /// Registers memory that all ranks can access from now on.
@@ -161,7 +161,7 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Closes the backend collectively: all ranks must call it. Nothing is enqueued afterwards.
+    /// Closes the backend collectively. All ranks must make this call. Nothing is enqueued afterwards.
     fn finish(&self) -> Result<()> {
         Ok(())
     }

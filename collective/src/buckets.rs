@@ -28,7 +28,7 @@ const ALIGNMENT: usize = 256;
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// let mut ranks = Communicator::init_all(&[stream.clone()], &CommunicatorOptions::new())?.remove(0);
-/// // Of a layer's weights and bias.
+/// // Gradients of a layer's weights and bias.
 /// let mut gradients = Buckets::<f32>::new(&stream, &[1000, 10], 25 << 20)?;
 /// for step in 0..3 {
 ///     for gradient in [1, 0] {
@@ -109,7 +109,7 @@ impl<T: Reducible> Buckets<T> {
     /// Returns the number of elements in a gradient.
     ///
     /// # Panics
-    /// Panics if the gradient does not exist. The methods below also panic in this case.
+    /// Panics if the gradient does not exist. The methods below panic in the same case.
     #[track_caller]
     pub fn len_of(&self, gradient: usize) -> usize {
         self.places[gradient].range.len()
@@ -134,8 +134,8 @@ impl<T: Reducible> Buckets<T> {
     /// step; in the next step, every gradient must be computed again.
     ///
     /// # Errors
-    /// Returns [`CollectiveError::Argument`] if the gradient has already been marked in this step; otherwise, returns
-    /// the same errors as [`Communicator::all_reduce`].
+    /// Returns [`CollectiveError::Argument`] if the gradient has already been marked in this step. Also returns the
+    /// same errors as [`Communicator::all_reduce`].
     #[track_caller]
     pub fn ready(&mut self, ranks: &mut Communicator, gradient: usize) -> Result<()> {
         let place = &mut self.places[gradient];
@@ -150,8 +150,8 @@ impl<T: Reducible> Buckets<T> {
         }
         self.buckets[place.bucket].missing -= 1;
         while let Some(bucket) = self.buckets.get_mut(self.next).filter(|bucket| bucket.missing == 0) {
-            // The returned work can be dropped, because a failure of it fails the communicator and is reported by the
-            // next call.
+            // The returned work can be dropped, because its failure also fails the communicator, and the next call
+            // reports it.
             drop(ranks.all_reduce_in_place(ReduceOp::Avg, &mut bucket.elements)?);
             self.next += 1;
         }

@@ -1,4 +1,4 @@
-//! Deadlines for timeouts of any length, and the grace period after a deadline.
+//! Deadlines for timeouts of any length and the grace period after a deadline.
 
 use std::time::{Duration, Instant};
 
@@ -17,8 +17,8 @@ pub fn within(timeout: Duration) -> Instant {
     after(Instant::now(), timeout)
 }
 
-/// Returns the deadline, or the time one second from now if that is later. After `deadline` was missed, the result is
-/// the deadline for reading the reason.
+/// Returns the deadline, or the time one second from now if that is later. After a missed `deadline`, the result is the
+/// deadline for reading the cause of the failure.
 pub fn with_last_word(deadline: Instant) -> Instant {
     deadline.max(within(LAST_WORD))
 }

@@ -99,7 +99,7 @@ impl ElementType {
 /// let mut results = Vec::new();
 /// for mut ranks in Communicator::init_all(&streams, &CommunicatorOptions::new())? {
 ///     let mut x = DeviceBuffer::from_host(ranks.stream(), &[1.0f32, -8.0])?;
-///     // Each rank multiplies by its own factor before the sum: 0.5 and 1.
+///     // Each rank multiplies its elements by its own factor, 0.5 or 1, before the sum.
 ///     let factor = 0.5 * (1 + ranks.rank()) as f32;
 ///     let work = ranks.all_reduce_in_place(ReduceOp::PreMulSum(factor), &mut x)?;
 ///     results.push((x, work, ranks));

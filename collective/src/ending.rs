@@ -11,7 +11,7 @@ use crate::mesh::Mesh;
 pub(crate) enum Ending {
     /// The communicator is in use.
     None,
-    /// The communicator was dropped. It ends after its operations.
+    /// The communicator was dropped. It shuts down after its operations have completed.
     Dropped,
     /// All ranks are finishing the communicator.
     Finishing,

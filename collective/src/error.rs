@@ -9,9 +9,9 @@ pub(crate) use warpsmith_runtime::{Error, Result};
 use crate::failure::CommunicatorError;
 use crate::rendezvous_error::RendezvousError;
 
-/// Error of a store, a launcher, or a collective operation. It is contained in a [`warpsmith_runtime::Error`]; to get
-/// it, call `downcast_ref`. Failures of a communicator are [`CommunicatorError`](crate::CommunicatorError)s instead,
-/// and failures of a rendezvous are [`RendezvousError`](crate::rendezvous::RendezvousError)s.
+/// Error of a store, a launcher, or a collective operation. [`warpsmith_runtime::Error::downcast_ref`] retrieves it.
+/// Failures of a communicator are [`CommunicatorError`](crate::CommunicatorError)s instead, and failures of a
+/// rendezvous are [`RendezvousError`](crate::rendezvous::RendezvousError)s.
 ///
 /// ```
 /// use std::time::Instant;
@@ -61,7 +61,7 @@ pub enum CollectiveError {
         /// The key or keys.
         key: String,
     },
-    /// The value to add to is not a number.
+    /// The stored value, to which a number should be added, is not a number.
     #[error("`{key}` in the store is not a decimal number")]
     NotANumber {
         /// The key.
@@ -168,7 +168,7 @@ pub enum CollectiveError {
     NotAStore {
         /// Host and port.
         address: String,
-        /// Description of the answer.
+        /// Description of the response.
         what: &'static str,
     },
     /// The two ends of a connection have different tokens.

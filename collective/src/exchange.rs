@@ -1,6 +1,6 @@
 //! [`exchange`]: concurrent messages to and from any ranks, in chunks.
 //!
-//! Messages to one rank, and messages from one rank, are transferred in list order. Messages to or from different ranks
+//! Messages to one rank and messages from one rank are transferred in list order. Messages to or from different ranks
 //! do not wait for each other. The amount of data in flight to a rank is at most a few times [`CHUNK`], regardless of
 //! the message lengths. An unexpected message causes an error that names both operations.
 

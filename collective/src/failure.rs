@@ -77,7 +77,7 @@ pub enum Failure {
     },
 }
 
-/// Formats the status reports of the ranks as one text.
+/// Formats the status reports of the ranks as one string.
 fn reports(peers: &[(usize, String)]) -> String {
     peers.iter().map(|(rank, report)| format!("rank {rank} {report}")).collect::<Vec<_>>().join("; ")
 }

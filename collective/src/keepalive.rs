@@ -11,8 +11,8 @@ use std::time::Duration;
 #[cfg(target_os = "linux")]
 const VANISHED: Duration = Duration::from_secs(30);
 
-/// Enables TCP keepalive, so that the system closes a connection if the other host has not responded for 30 seconds. It
-/// probes idle connections. On systems other than Linux, only the deadlines of the operations apply.
+/// Enables TCP keepalive, so that the system probes idle connections and closes them if the other host has not
+/// responded for 30 seconds. On systems other than Linux, only the deadlines of the operations apply.
 #[cfg(target_os = "linux")]
 pub fn watch(socket: &impl std::os::fd::AsFd) {
     use rustix::net::sockopt;

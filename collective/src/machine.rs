@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::OnceLock;
 
 /// Identifies this host, or the container, by the boot ID and the namespaces. Processes with the same identity can
-/// share memory and local sockets. The identity is empty if the system provides neither of them.
+/// share memory and local sockets. The identity is empty if the system provides neither.
 pub fn identity() -> &'static str {
     static IDENTITY: OnceLock<String> = OnceLock::new();
     IDENTITY.get_or_init(|| {

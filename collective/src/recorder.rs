@@ -1,6 +1,6 @@
 //! Flight recorder: outcomes of the most recent operations of a communicator on this rank.
 //!
-//! The recorder keeps the most recent operations, up to its capacity. Recording an operation holds a lock only briefly.
+//! Recording an operation holds a lock only briefly.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -32,7 +32,7 @@ pub enum OperationState {
 pub struct RecordedOperation {
     /// Zero-based index among the operations that this rank has enqueued or has launched in a graph.
     pub number: u64,
-    /// The operation. The sequence number of the operation is 0 until the operation runs.
+    /// The operation, with the sequence number 0 until it runs.
     pub operation: Fingerprint,
     /// State of the operation.
     pub state: OperationState,

@@ -29,11 +29,11 @@ pub enum RendezvousError {
     Versions {
         /// The rank that arrived first.
         first: Place,
-        /// Version of this rank.
+        /// Version of the rank that arrived first.
         first_version: String,
         /// The rank that arrived later.
         second: Place,
-        /// Version of this rank.
+        /// Version of the rank that arrived later.
         second_version: String,
     },
     /// Two processes have the same rank.
@@ -78,10 +78,10 @@ pub enum RendezvousError {
         /// Process and host of the rank, if the rank had published them.
         place: Option<Place>,
     },
-    /// Another rank has given up the rendezvous.
+    /// Another rank has abandoned the rendezvous.
     #[error("the rendezvous failed on another rank: {problem}")]
     Refused {
-        /// The problem that it detected.
+        /// The problem that the other rank detected.
         problem: String,
     },
 }

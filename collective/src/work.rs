@@ -29,7 +29,7 @@ use crate::failure::CommunicatorError;
 ///     works.push((ranks.all_reduce_in_place(ReduceOp::Sum, &mut x)?, x, ranks));
 /// }
 /// for (work, x, _) in &works {
-///     // A failure of the operation is an error here.
+///     // Returns an error if the operation has failed.
 ///     work.wait(Duration::from_secs(60))?;
 ///     assert!(work.query()?);
 ///     assert_eq!(x.to_host()?, [2]);
@@ -86,7 +86,7 @@ impl WorkState {
         self.changed.notify_all();
     }
 
-    /// Returns whether the operation has failed, or `None` if it may not have ended yet. It does not poll.
+    /// Returns whether the operation has failed, or `None` if it may not have ended yet. Does not poll.
     pub fn has_failed(&self) -> Option<bool> {
         self.result.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(Result::is_err)
     }
@@ -113,15 +113,15 @@ impl WorkState {
         }
     }
 
-    /// Waits until the operation has ended. The operation ends before its own deadline, because its timeout starts when
-    /// its stream reaches it.
+    /// Waits until the operation has ended. The wait has no timeout, because the operation ends at its own deadline at
+    /// the latest.
     pub fn wait_end(&self) -> Result<(), Box<CommunicatorError>> {
         self.wait(None).unwrap_or(Ok(()))
     }
 }
 
 impl Work {
-    /// Returns whether the operation is complete. It does not block.
+    /// Returns whether the operation is complete. Does not block.
     ///
     /// # Errors
     /// Returns [`CommunicatorError`](crate::CommunicatorError) if the operation failed.

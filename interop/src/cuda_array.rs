@@ -1,8 +1,9 @@
 //! `__cuda_array_interface__` version 3, as plain data.
 //!
-//! The interface describes memory of a CUDA device, but does not own it: the object with the attribute does. A consumer
-//! makes its stream wait for [`stream`](CudaArrayInterface::stream), and keeps the object. Prefer
-//! [DLPack](crate::dlpack) where both sides have it: it has an owner, more types, and devices other than CUDA.
+//! The interface describes memory of a CUDA device. The object with the attribute owns the memory, so a consumer keeps
+//! the object alive and makes its stream wait for [`stream`](CudaArrayInterface::stream). Prefer
+//! [DLPack](crate::dlpack) if both sides support it: it defines an owner and supports more types and devices other than
+//! CUDA.
 //!
 //! ```
 //! use warpsmith_interop::cuda_array::CudaArrayInterface;
@@ -61,8 +62,8 @@ pub struct CudaArrayInterface {
     pub is_read_only: bool,
     /// Strides in bytes; `None` for a contiguous array in row-major order.
     pub strides: Option<Vec<i64>>,
-    /// Stream for whose work the consumer waits: `None` if there is nothing to wait for, 1 for CUDA's legacy default
-    /// stream, 2 for the per-thread default stream, or a handle.
+    /// Stream that the consumer must wait for: `None` if no wait is required, 1 for CUDA's legacy default stream, 2 for
+    /// the per-thread default stream, or a handle.
     pub stream: Option<i64>,
 }
 
@@ -86,7 +87,7 @@ impl CudaArrayInterface {
         Ok(Self { shape, typestr: (*typestr).to_owned(), address, is_read_only, strides, stream })
     }
 
-    /// Imports the array of an object. `owner` keeps the object alive, and is dropped when the deleter of a DLPack
+    /// Imports the array of an object. `owner` keeps the object alive and is dropped when the deleter of a DLPack
     /// tensor would be called. Later work on `stream` waits for the array's stream.
     ///
     /// # Errors
@@ -94,8 +95,8 @@ impl CudaArrayInterface {
     /// these cases, the owner is dropped.
     ///
     /// # Safety
-    /// The requirements of [`Imported::from_raw`] apply until `owner` is dropped. The array's stream must be alive and
-    /// must not be in a capture.
+    /// The caller must uphold the safety contract of [`Imported::from_raw`] until `owner` is dropped. The array's
+    /// stream must be alive and must not be in a capture.
     pub unsafe fn import(self, stream: &Stream, owner: impl Any + Send) -> Result<Imported> {
         let refused = |what| DlpackError::CudaArray { what };
         let Some((_, code, bits)) = TYPES.iter().find(|(typestr, ..)| *typestr == self.typestr) else {
@@ -137,7 +138,7 @@ impl CudaArrayInterface {
     }
 }
 
-/// Shape, strides and owner of an imported array, which are kept until its last use.
+/// Shape, strides and owner of an imported array, kept until its last use.
 struct Held {
     shape: Vec<i64>,
     strides: Option<Vec<i64>>,

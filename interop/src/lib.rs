@@ -1,4 +1,4 @@
-//! Tensors of other frameworks on Warpsmith's streams and buffers, without copies.
+//! Zero-copy exchange of tensors with other frameworks.
 //!
 //! | module | contents |
 //! | --- | --- |

@@ -63,7 +63,7 @@ pub enum LibraryError {
     TooOld {
         /// Library name.
         library: &'static str,
-        /// The version that was found.
+        /// The installed version.
         version: VendorVersion,
         /// Minimum major version.
         minimum: u32,
@@ -87,7 +87,7 @@ pub enum LibraryError {
     Shape {
         /// Requested operation.
         operation: &'static str,
-        /// The mismatched values, and the values that are accepted.
+        /// The mismatched values and the accepted values.
         problem: String,
     },
 

@@ -1,14 +1,13 @@
-//! [`functions`]: library functions that are looked up by name on the first call.
+//! [`functions`]: library functions, looked up by name on the first call.
 //!
 //! The bindings declare return codes as an enumeration of the codes of one version. Later versions add codes, and
 //! reading an enumeration value that is not declared is undefined behavior. The functions of this module therefore
-//! return plain numbers.
+//! return plain integers.
 
-/// Declares functions of a loaded library, the one of `$vendor`. If the library's version does not have a function,
-/// that function returns `$missing`.
+/// Declares functions of the loaded library `$vendor`. Functions that the library's version lacks return `$missing`.
 macro_rules! functions {
     ($vendor:expr, $status:ty, $missing:expr; $($name:ident($($argument:ident: $type:ty),*);)*) => { $(
-        /// Calls the library function with this name. The safety conditions of that function apply.
+        /// Calls the library function with this name. The caller must uphold that function's safety contract.
         #[allow(non_snake_case, clippy::too_many_arguments, reason = "as in the library")]
         pub(super) unsafe fn $name($($argument: $type),*) -> $status {
             type Function = unsafe extern "C" fn($($type),*) -> $status;

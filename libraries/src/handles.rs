@@ -1,6 +1,6 @@
 //! [`HandlePool`]: handles of a library on one device, each of which is used by one thread at a time.
 //!
-//! A handle is created if no handle is free, and returns to the pool when its guard is dropped. The pool prefers a
+//! A handle is created if no handle is free. It returns to the pool when its guard is dropped. The pool prefers a
 //! handle that was last used on the same stream, because that handle needs no setup. The number of handles never
 //! exceeds the maximum number of concurrent calls. The handles are destroyed together with the device.
 
@@ -14,13 +14,12 @@ use warpsmith_runtime::stream::Stream;
 
 /// A library handle. The device's context must be current when a handle is created, used or dropped.
 pub(crate) trait LibraryHandle: Sized + Send {
-    /// Creates a handle.
     fn create() -> Result<Self>;
     /// Sets the stream on which later calls enqueue their work.
     fn set_stream(&mut self, stream: StreamHandle) -> Result<()>;
 }
 
-/// See the [module's documentation](self).
+/// A pool of library handles. See the [module's documentation](self).
 #[derive(Debug)]
 pub(crate) struct HandlePool<H> {
     /// Unused handles, each with the stream to which it is set.
@@ -34,7 +33,7 @@ impl<H> Default for HandlePool<H> {
 }
 
 impl<H: LibraryHandle> HandlePool<H> {
-    /// Acquires a handle that is set to `stream`. The device's context must be current.
+    /// Acquires a handle for `stream`. The device's context must be current.
     pub fn acquire(&self, stream: &Stream) -> Result<HandleGuard<'_, H>> {
         let id = stream.id();
         let spare = {

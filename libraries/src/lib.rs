@@ -9,9 +9,9 @@
 //! | [`sparse`] | cuSPARSE | all operations, sequentially |
 //! | [`rand`] | cuRAND | not available; calls return an error |
 //!
-//! On the emulated device, captured library work becomes a host function. On that device, a graph that contains such
-//! work cannot be the body of a conditional node ([`Graph::add_if`](warpsmith_runtime::Graph::add_if) and similar
-//! methods). As in CUDA, the body of a conditional node cannot contain host functions.
+//! On the emulated device, captured library work becomes a host function. It therefore cannot be part of the body of a
+//! conditional node ([`Graph::add_if`](warpsmith_runtime::Graph::add_if) and similar methods), which, as in CUDA,
+//! cannot contain host functions.
 //!
 //! Each module has a cargo feature of the same name, and a program compiles only the modules that it enables.
 //!
@@ -21,14 +21,14 @@
 //! `CUDA_HOME`, `CUDA_PATH` and `/usr/local/cuda`; the packages of the active Python environment. Relative paths are
 //! ignored. In a set-uid program, these environment variables are ignored as well.
 //!
-//! Every operation checks shapes, strides and types before anything is enqueued. Operations return before they have
-//! run, and can be captured in graphs unless their documentation states otherwise. Each device has its own library
-//! handles. A handle is used by one thread at a time, and is preferably reused on the same stream. Two streams never
-//! share a workspace.
+//! Every operation checks shapes, strides and types before anything is enqueued. Operations return before they have run
+//! and can be captured in graphs unless their documentation states otherwise. Each device has its own library handles.
+//! A handle is used by one thread at a time and is preferably reused on the same stream. Two streams never share a
+//! workspace.
 //!
-//! The first use of a library creates a handle, which may wait until the whole device is idle. CUDA forbids this wait
-//! while a stream of the device is being captured, so a capture in another thread fails with an error in this case. The
-//! thread that captures may itself use a library for the first time.
+//! On the first use of a library, creating its handle may wait until the whole device is idle. CUDA forbids this wait
+//! during stream capture, so a capture that another thread has started on the device fails with an error. The capturing
+//! thread itself may use a library for the first time.
 
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -5,7 +5,7 @@ use std::fmt;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 /// A device's cached plans for [`blas::matmul`](crate::blas::matmul), for the convolutions of [`dnn`](crate::dnn), or
-/// for [`fft`](crate::fft). A plan contains the state that was selected or computed for one shape.
+/// for [`fft`](crate::fft). A plan contains the state selected or computed for one shape.
 ///
 /// ```
 /// use warpsmith_runtime::Device;
@@ -43,7 +43,7 @@ impl PlanCache<'_> {
         self.0.clear();
     }
 
-    /// Returns the numbers of cache hits and cache misses since the device was opened.
+    /// Returns the numbers of cache hits and misses since the device was opened.
     pub fn hits_and_misses(&self) -> (u64, u64) {
         self.0.hits_and_misses()
     }
@@ -65,7 +65,7 @@ mod plans {
     use super::*;
     use warpsmith_runtime::error::Result;
 
-    /// Plans that any thread can use.
+    /// Thread-safe cache of plans.
     pub(crate) struct Plans<K, P>(Mutex<Counted<K, P>>);
 
     struct Counted<K, P> {
@@ -88,8 +88,8 @@ mod plans {
             self.lock().plans.entries.contains_key(key)
         }
 
-        /// Returns the plan for a key, and creates it with `make` if it is missing. `make` is called without holding
-        /// the lock, so two threads may both create a plan, of which one is kept.
+        /// Returns the plan for a key, or creates it with `make` if it is missing. `make` is called without holding the
+        /// lock, so two threads may each create a plan, but only one plan is kept.
         pub fn get_or_make(&self, key: &K, make: impl FnOnce() -> Result<P>) -> Result<Arc<P>> {
             let mut cache = self.lock();
             if let Some(plan) = cache.plans.get(key).cloned() {
@@ -206,8 +206,8 @@ impl<K: Eq + Hash + Clone, V> Lru<K, V> {
     }
 }
 
-/// Hash function for the keys, which takes one rotation and one multiplication per word. The hash function is several
-/// times as fast as the standard library's. Its quality is sufficient because the keys are not chosen by an adversary.
+/// Hash function for the keys, which takes one rotation and one multiplication per word. It is several times as fast as
+/// the standard library's. It need not resist hash flooding, because no adversary chooses the keys.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Words(u64);
 

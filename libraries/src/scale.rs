@@ -46,16 +46,15 @@ pub(super) unsafe fn enqueue<T: LibraryType>(
     let (data, computed) =
         (code::cublas(T::TYPE), if T::TYPE == DataType::F64 { DataType::F64 } else { DataType::F32 });
     let computed = code::cublas(computed);
-    // Scaling half as many complex numbers would take only two thirds of the time (on an H200), but the neighbor of an
-    // infinite number would be wrong. SAFETY: the factor is a local variable of the computation type that is read
-    // before the call returns; the caller guarantees the elements.
+    // Scaling pairs of elements as complex numbers would be faster, but would corrupt the neighbor of an infinite
+    // element. SAFETY: the factor is a local variable of the computation type that is read before the call returns; the
+    // caller guarantees the elements.
     check("cublasScalEx_64", unsafe {
         sys::cublasScalEx_64(handle.raw(), len, factor.as_ptr(), computed, rest, data, 1, computed)
     })
 }
 
-/// Scales `columns` times [`ROWS`] elements with the fastest cuBLAS call for this purpose. Returns false if cuBLAS has
-/// no such call for the type.
+/// Scales `columns` times [`ROWS`] elements with `geam`. Returns false if `geam` does not support the type.
 ///
 /// # Safety
 /// The address must refer to `rows * columns` elements, their use must be ordered on the handle's stream, and the
@@ -70,7 +69,7 @@ unsafe fn scale_rows<T: LibraryType>(
     macro_rules! geam {
         ($function:ident, $type:ty) => {{
             let (factor, none, at) = (factor as $type, 0.0, at.0 as *mut $type);
-            // SAFETY: the caller guarantees the elements. cuBLAS accepts the same matrix as input and output, and does
+            // SAFETY: the caller guarantees the elements. cuBLAS accepts the same matrix as input and output and does
             // not read the second input if its factor is 0. Both factors are local variables that are read before the
             // call returns.
             unsafe {

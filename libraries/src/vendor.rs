@@ -1,8 +1,8 @@
 //! [`Vendor`]: NVIDIA's libraries and their installed versions.
 //!
 //! Each library is searched for once per process. No function of this module panics. The bindings' own loader panics if
-//! a library is missing, so it is called only for a library that has already been loaded. It does not exist if another
-//! crate of the build makes the bindings link the libraries.
+//! a library is missing, so it is called only for a library that has already been loaded. The loader does not exist if
+//! another crate in the build makes the bindings link the libraries.
 
 use std::ffi::c_int;
 use std::sync::OnceLock;
@@ -11,7 +11,7 @@ use crate::error::{LibraryError, VendorVersion};
 use warpsmith_runtime::driver::library_paths::{LibraryPaths, SharedLibrary};
 use warpsmith_runtime::error::{Error, Result};
 
-/// The libraries that have been loaded, by [`Vendor`].
+/// Loaded libraries, indexed by [`Vendor`].
 static LIBRARIES: [OnceLock<SharedLibrary>; 6] = [const { OnceLock::new() }; 6];
 
 /// The names and versions of a library.
@@ -23,7 +23,7 @@ struct Entry {
     package: &'static str,
     /// Oldest major version whose functions and types match the bindings.
     minimum: u32,
-    /// Function that returns a part of the library's version.
+    /// Function that returns a component of the library's version.
     property: &'static str,
 }
 
@@ -59,9 +59,9 @@ macro_rules! vendors {
 vendors! {
     "blas": #[doc = "Dense linear algebra."]
         Cublas, "cuBLAS", "cublas", "nvidia-cublas", 12, "cublasGetProperty";
-    "blas": #[doc = "Matrix products with epilogues."]
+    "blas": #[doc = "GEMM with fused epilogues."]
         CublasLt, "cuBLASLt", "cublasLt", "nvidia-cublas", 12, "cublasLtGetProperty";
-    "dnn": #[doc = "Convolutions and what goes with them."]
+    "dnn": #[doc = "Convolution, pooling, softmax and normalization."]
         Cudnn, "cuDNN", "cudnn", "nvidia-cudnn-cu13", 9, "cudnnGetProperty";
     "fft": #[doc = "Fourier transforms."]
         Cufft, "cuFFT", "cufft", "nvidia-cufft", 11, "cufftGetProperty";
@@ -123,7 +123,7 @@ impl Vendor {
         let [major, minor, patch] = [0, 1, 2].map(|part| {
             let mut value = 0;
             type Property = unsafe extern "C" fn(c_int, *mut c_int) -> c_int;
-            // SAFETY: the function has this type in all of NVIDIA's libraries, and writes the value.
+            // SAFETY: the function has this type in all of NVIDIA's libraries and writes the value.
             match unsafe { self.symbol::<Property>(property).map(|read| read(part, &mut value)) } {
                 Some(0) => u32::try_from(value).unwrap_or(0),
                 _ => 0,
@@ -165,7 +165,7 @@ fn preload(file: &str, paths: &LibraryPaths) {
         versions.into_iter().rev().map(|(_, path)| path).find(|path| {
             let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
             // SAFETY: the string is zero-terminated. The call loads a library from NVIDIA, whose initializers may run
-            // at any time. It is never unloaded.
+            // at any time. The library is never unloaded.
             let loaded = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_GLOBAL) };
             !loaded.is_null()
         })

@@ -104,8 +104,8 @@ impl Call {
         }
     }
 
-    /// Runs the operator's function. It waits for the work on CPU tensors, which their framework reads immediately, and
-    /// on tensors of frameworks that do not order their later work after the call.
+    /// Runs the operator's function. Waits for the work on CPU tensors, which their framework reads immediately, and on
+    /// tensors of frameworks that do not order their later work after the call.
     ///
     /// The thread stays attached to the interpreter while it waits. A thread that detached could not attach again while
     /// the interpreter is being finalized.
@@ -121,7 +121,7 @@ impl Call {
                 true => self.device().synchronize(),
                 false => Ok(()),
             };
-            // The stream's own wait notes that its work has finished, so that tensors are released here.
+            // Synchronizing the stream also records that its work has finished, so that tensors are released here.
             let waited = waited.and(self.stream.synchronize());
             let tensors = returned.unwrap_or_else(|panic| resume_unwind(panic)).map(R::into_tensors)?;
             waited?;

@@ -62,7 +62,7 @@ pub enum Error {
         "argument `{written}` is modified in place and shares memory with `{other}`; pass a copy of one of them"
     )]
     Overlap {
-        /// Name of the argument that is written.
+        /// Name of the written argument.
         written: &'static str,
         /// Name of the other argument.
         other: &'static str,
@@ -129,7 +129,7 @@ impl From<Error> for PyErr {
     }
 }
 
-/// Returns the exception that a function of Python's C API has set, and clears it.
+/// Clears and returns the exception that a function of Python's C API has set.
 pub(crate) fn fetch(py: Python<'_>) -> Error {
     PyErr::fetch(py).into()
 }

@@ -37,7 +37,7 @@ impl Table {
     /// Returns the exchange API of an object's type, or `None` if the type has none or has an unknown version. The
     /// result is cached per type.
     fn of(object: &Bound<'_, PyAny>) -> Result<Option<&'static Self>> {
-        /// Address of a type, and its exchange API.
+        /// Address of a type and its exchange API.
         type Known = (usize, Option<&'static Table>);
         static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
         let kind = object.get_type();
@@ -183,7 +183,7 @@ pub(crate) unsafe fn allocate(
     }
 }
 
-/// Imports an object that was passed for a tensor argument.
+/// Imports an object passed for a tensor argument.
 pub(crate) fn import(object: &Bound<'_, PyAny>, frame: &mut Frame) -> Result<(Imported, Stream)> {
     let py = object.py();
     if let Some(table) = Table::of(object)? {
@@ -227,10 +227,10 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, frame: &mut Frame) -> Result<(Im
     Err(Error::NoTensor { argument: frame.argument(), found })
 }
 
-/// Returns the ordinal of the CUDA device that has the memory at an address.
+/// Returns the ordinal of the CUDA device that owns the memory at an address.
 fn ordinal(address: u64) -> Result<i32> {
     let device = Device::current()?;
-    // SAFETY: the driver only looks the address up.
+    // SAFETY: the driver only looks up the address.
     let (driver, context) = unsafe { device.driver() };
     let found = match address {
         0 => None,
@@ -302,7 +302,7 @@ fn cuda_array(interface: &Bound<'_, PyAny>) -> Result<CudaArrayInterface> {
     })
 }
 
-/// Converts a result to the Python object that is returned to the caller.
+/// Converts a result to the Python object to return to the caller.
 pub(crate) fn export(py: Python<'_>, tensor: TensorMut, call: &Call) -> Result<Py<PyAny>> {
     match tensor.origin {
         Origin::Python(object) => Ok(object),
@@ -320,7 +320,8 @@ pub(crate) fn export(py: Python<'_>, tensor: TensorMut, call: &Call) -> Result<P
     }
 }
 
-/// Result in memory of Warpsmith. One framework can import it, for example with `numpy.from_dlpack(tensor)`.
+/// Result in memory that Warpsmith allocated. One framework can import it, for example with
+/// `numpy.from_dlpack(tensor)`.
 #[pyclass(name = "Tensor", module = "warpsmith")]
 struct Exported {
     export: Option<Export>,

@@ -32,7 +32,7 @@
 //!
 //! Results are tensors of the first tensor's framework. The framework allocates their memory if it implements the C
 //! exchange API; otherwise Warpsmith allocates it. PyTorch's functions are looked up at run time, so the library is
-//! built without PyTorch and works with version 2.10 and later.
+//! built without PyTorch and works with PyTorch 2.10 and later.
 #![deny(missing_docs)]
 
 mod call;
@@ -63,8 +63,8 @@ pub mod expansion {
 }
 
 /// Creates the Python module `_native` from a list of functions. Invoke the macro once in a crate of type `cdylib`.
-/// Each entry lists the names of the arguments, with default values in Python syntax. The argument types are the types
-/// of the Rust function, as documented for [`Function`].
+/// Each entry lists the names of the arguments, with default values in Python syntax. The argument types are those of
+/// the Rust function (see [`Function`]).
 ///
 /// The module also contains `register_torch()`, which registers the operators `torch.ops.NAMESPACE.FUNCTION` for CPU
 /// and CUDA tensors. The string literal is the namespace.
@@ -73,7 +73,7 @@ pub mod expansion {
 /// functions accept only positional arguments.
 ///
 /// To add other functions to the module, write `"fused", extend:` instead of `"fused":`. Importing the module then also
-/// calls `fn extend(module: &Bound<PyModule>) -> PyResult<()>` of the crate.
+/// calls the crate's `fn extend(module: &Bound<PyModule>) -> PyResult<()>`.
 #[macro_export]
 macro_rules! operators {
     ($namespace:literal $(, $extend:path)?:

@@ -21,10 +21,10 @@ pub(crate) fn loaded(name: &str) -> Option<&'static Library> {
     library.map(|library| &*Box::leak(Box::new(library)))
 }
 
-/// Looks up a function of the program itself, or of a library that all libraries of the process see.
+/// Looks up a function in the program itself, or in a library whose symbols are visible to the whole process.
 ///
 /// # Safety
-/// `F` is the type of a pointer to the function with that name.
+/// `F` must be the type of a pointer to the function with that name.
 pub(crate) unsafe fn this_process<F: Copy>(name: &str) -> Option<F> {
     #[cfg(unix)]
     let library = libloading::os::unix::Library::this();
@@ -38,7 +38,7 @@ type GetContext = unsafe extern "C" fn(*mut *mut c_void) -> c_int;
 type SetContext = unsafe extern "C" fn(*mut c_void) -> c_int;
 
 /// Restores the thread's current CUDA context when it is dropped. The runtime makes the context of a tensor's device
-/// current, and frameworks take the current context for the current device.
+/// current, and frameworks treat the current context as the current device.
 #[derive(Debug)]
 pub struct ContextGuard(*mut c_void);
 

@@ -40,7 +40,8 @@ static DEFINITION: Definition = Definition(UnsafeCell::new(ffi::PyModuleDef {
 /// Function that adds other functions to the module.
 pub type Extend = fn(&Bound<'_, PyModule>) -> PyResult<()>;
 
-/// Returns false while the interpreter is being finalized. A thread that attaches to it then never returns.
+/// Returns false while the interpreter is being finalized. A thread that attaches to the interpreter at that time never
+/// returns.
 fn is_running() -> bool {
     static IS_ENDING: OnceLock<Option<unsafe extern "C" fn() -> c_int>> = OnceLock::new();
     // Python 3.13 renamed the function. Neither name is in the stable ABI of Python 3.10.

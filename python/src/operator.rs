@@ -36,7 +36,7 @@ impl Operator {
         boxed: torch::Boxed,
     ) -> Self {
         let argument = |(at, (name, kind)): (usize, (&&str, &&str))| {
-            // Each tensor that is written has its own alias set.
+            // Each written tensor has its own alias set.
             let kind = kind.replace('!', &format!("({}!)", (b'a' + at as u8) as char));
             let default = defaults[at].map_or(String::new(), |default| format!("={default}"));
             format!("{kind} {name}{default}")
@@ -62,14 +62,14 @@ mod sealed {
 /// | `f64`, `i64`, `bool` | `float`, `int`, `bool` |
 /// | `Option` of [`Tensor`], `f64`, `i64` or `bool` | `Tensor?`, `float?`, `int?`, `bool?` |
 pub trait Argument: sealed::Sealed + Sized {
-    /// Type in PyTorch's schema. A tensor that is written has the suffix `!`.
+    /// Type in PyTorch's schema. A written tensor has the suffix `!`.
     #[doc(hidden)]
     const SCHEMA: &'static str;
 
     /// Converts a value from PyTorch's stack and takes ownership of it.
     ///
     /// # Safety
-    /// The value must have the type in the schema, and must not have been converted before.
+    /// The value must have the type in the schema and must not have been converted before.
     #[doc(hidden)]
     #[expect(private_interfaces, reason = "other crates cannot call the function")]
     unsafe fn from_torch(value: u64, frame: &mut Frame) -> Result<Self>;
@@ -242,7 +242,7 @@ tuples! {
     (TensorMut, TensorMut, TensorMut, TensorMut): "(Tensor, Tensor, Tensor, Tensor)";
 }
 
-/// Function that implements an operator. It takes a [`Call`] and up to twelve [arguments](Argument), and returns a
+/// Function that implements an operator. It takes a [`Call`] and up to twelve [arguments](Argument) and returns a
 /// [`Result`] with a [`Returned`] type.
 pub trait Function<A> {
     #[doc(hidden)]
@@ -253,7 +253,7 @@ pub trait Function<A> {
     /// Calls the function with values from PyTorch's stack.
     ///
     /// # Safety
-    /// The stack must contain one value per argument. The requirements for each value are the same as for
+    /// The stack must contain one value per argument. Each value must satisfy the safety contract of
     /// [`Argument::from_torch`].
     #[doc(hidden)]
     #[expect(private_interfaces, reason = "other crates cannot call the function")]
@@ -262,7 +262,7 @@ pub trait Function<A> {
     /// Calls the function with the arguments of a TVM FFI call.
     ///
     /// # Safety
-    /// The requirements for each argument are the same as for [`Argument::from_tvm`].
+    /// Each argument must satisfy the safety contract of [`Argument::from_tvm`].
     #[doc(hidden)]
     #[expect(private_interfaces, reason = "other crates cannot call the function")]
     unsafe fn call_tvm(&self, arguments: &[tvm::Any], frame: Frame) -> Result<tvm::Any>;

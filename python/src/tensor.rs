@@ -47,7 +47,7 @@ pub struct TensorMut {
 }
 
 thread_local! {
-    /// Tensors that were dropped during the current call, if it keeps them.
+    /// Tensors dropped during the current call, if that call keeps them.
     static KEPT: RefCell<Option<Vec<dlpack::Tensor>>> = const { RefCell::new(None) };
 }
 
@@ -68,7 +68,7 @@ impl Held {
         unsafe { ManuallyDrop::take(&mut this.0) }
     }
 
-    /// Calls `work`, which waits for its launches before it returns. Tensors that it drops are kept until then.
+    /// Calls `work`, which waits for its launches before it returns. Tensors that `work` drops are kept until then.
     pub fn keep_during<R>(work: impl FnOnce() -> R) -> R {
         /// Restores the list of the outer call, even after a panic.
         struct Kept(Option<Vec<dlpack::Tensor>>);
@@ -90,7 +90,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         // SAFETY: the value is being dropped, so the field is not used afterwards.
         let mut tensor = Some(unsafe { ManuallyDrop::take(&mut self.0) });
-        // While the thread's variables are being destroyed, the tensor is dropped here.
+        // While thread-local variables are being destroyed, the tensor is dropped here.
         let _ = KEPT.try_with(|kept| {
             if let Ok(mut kept) = kept.try_borrow_mut()
                 && let Some(kept) = &mut *kept
@@ -102,7 +102,7 @@ impl Drop for Held {
     }
 }
 
-/// Origin of a tensor, with the handle or object that is returned to the caller.
+/// Origin of a tensor, with the handle or object to return to the caller.
 #[derive(Debug)]
 pub(crate) enum Origin {
     /// The tensor is an argument and cannot be returned.

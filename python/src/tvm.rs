@@ -1,6 +1,6 @@
 //! Implements the calling convention of TVM FFI. The functions of `libtvm_ffi` are looked up in the process.
 //!
-//! A function borrows its arguments, and writes one result that the caller owns. Errors are stored per thread.
+//! A function borrows its arguments and writes one result that the caller owns. Errors are stored per thread.
 
 use std::ffi::{CString, c_char, c_void};
 use std::mem::{offset_of, size_of};
@@ -157,7 +157,7 @@ impl Api {
     }
 }
 
-/// Owned reference to a tensor object. The drop releases the reference.
+/// Owned reference to a tensor object. Dropping it releases the reference.
 #[derive(Debug)]
 pub(crate) struct Handle(Raw);
 
@@ -170,7 +170,7 @@ impl Handle {
     /// Creates a tensor object from a DLPack tensor.
     ///
     /// # Safety
-    /// The caller must own `managed`, and must not use it afterwards.
+    /// The caller must own `managed` and must not use it afterwards.
     unsafe fn new(managed: *mut DLManagedTensorVersioned) -> Result<Self> {
         let mut raw = null_mut();
         // SAFETY: guaranteed by the caller. The two zeros request no specific alignment or contiguity.

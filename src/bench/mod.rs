@@ -1,8 +1,7 @@
-//! Benchmarks and tunes kernels: those of [`ops`](crate::ops), and your program's own. The module is available with the
-//! feature `bench`.
+//! Benchmarks and tunes the kernels of [`ops`](crate::ops) and your own kernels. Requires the feature `bench`.
 //!
 //! This module re-exports everything from `warpsmith_tuner`. [`bench_main!`](crate::bench_main) defines a benchmark
-//! program that accepts the same commands as `warpsmith`. [`suite`] adds the benchmarks of this crate's operations, and
+//! program that accepts the same commands as `warpsmith`. [`suite`] adds the benchmarks of this crate's operations and
 //! the probes that measure the device's peaks.
 //!
 //! | module | contents |
@@ -104,8 +103,8 @@ pub fn only(own: Vec<Box<dyn Benchmark>>) -> Suite {
 /// warpsmith::bench_main!(tuned_saxpy());
 /// ```
 ///
-/// Then run `cargo bench --bench tune -- tune saxpy`. Add `--features` if the bench has required features.
-/// `examples/own-kernels` in the repository is an example of such a package.
+/// Then run `cargo bench --bench tune -- tune saxpy`. Add `--features` if the bench has required features. For a
+/// complete package, see `examples/own-kernels` in the repository.
 #[cfg(feature = "command")]
 #[macro_export]
 macro_rules! bench_main {

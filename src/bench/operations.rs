@@ -1,7 +1,7 @@
 //! Benchmarks of the operations in [`ops`](crate::ops): their names, types, tuning spaces and bytes moved.
 //!
-//! Each name is the kernel's name in the source, so that the report of the GPU image contains it. A type is listed only
-//! if the kernel has an instance for it.
+//! Each operation has its kernel's name in the source, so that it can be found in the report of the GPU image. A type
+//! is listed only if the kernel has an instance for it.
 
 use gpu_spec::KernelSpec;
 use warpsmith_runtime::{Device, GpuImage};
@@ -29,12 +29,11 @@ pub struct Operation {
     reads: u64,
     /// Number of elements written per element of the problem size.
     writes: u64,
-    /// Number of problem-size arrays that one launch accesses. It is one less than reads plus writes if an array is
-    /// updated in place.
+    /// Number of problem-size arrays that one launch accesses. An array that is updated in place counts once.
     arrays: u64,
     /// True if only half of the output is written.
     writes_half: bool,
-    /// Floating-point operations per element of the problem size. It is 0 for pure data movement, and for functions
+    /// Floating-point operations per element of the problem size. It is 0 for pure data movement and for functions
     /// whose operation count depends on the implementation.
     flops: u64,
 }

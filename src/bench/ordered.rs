@@ -17,7 +17,6 @@ use crate::ops;
 #[cfg(feature = "scan")]
 use crate::ops::{Comparison, Config};
 
-/// Number of bins in the histogram.
 #[cfg(feature = "histogram")]
 const BINS: usize = 256;
 

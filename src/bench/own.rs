@@ -1,5 +1,4 @@
-//! [`map`] and [`reduce`] return benchmarks of your own functions and operators that `#[elementwise]` and
-//! `#[reduction]` turned into kernels.
+//! [`map`] and [`reduce`] return benchmarks of user-defined `#[elementwise]` functions and `#[reduction]` operators.
 
 use std::sync::Arc;
 
@@ -45,8 +44,8 @@ struct Own<I: Scalar, O: Scalar> {
 
 /// Returns the benchmark of a function over arrays of `I`. `launch` must call [`ops::map_with`] for the function.
 /// `reference` computes an element of the result in f64 from the elements of the first three arrays. The configurations
-/// combine the instances that the kernel crate declares with suitable block and grid sizes. [`ops::map`] then uses the
-/// configuration that [`tune`](crate::bench) finds.
+/// combine the instances that the kernel crate declares with suitable block and grid sizes. After tuning, [`ops::map`]
+/// uses the configuration that [`tune`](crate::bench) found.
 ///
 /// ```
 /// use warpsmith::bench::{self, benchmark::{Benchmark, Setup}};

@@ -19,12 +19,13 @@ use super::ordered;
 use crate::ops::{self, Config};
 use crate::random::{Layout, fixed};
 
-/// Tolerance that allows for one more rounding than in the reference, because results are rounded first to f32 and then
-/// to a half type.
+/// Tolerance that allows for one more rounding than the reference, because results are rounded first to f32 and then to
+/// a half type.
 const ROUNDED: Tolerance = Tolerance { relative: 1.0, absolute: 0.0 };
 /// Tolerance for functions that are not correctly rounded, some of which suffer from cancellation in the argument.
 const FUNCTION: Tolerance = Tolerance { relative: 4.0, absolute: 2.0 };
-/// Maximum absolute error of normal numbers that are computed with approximate functions: 6·10⁻⁴, reached near 0.
+/// Maximum absolute error of normally distributed numbers, which are computed with approximate functions: 6·10⁻⁴,
+/// reached near 0.
 const NORMAL_ERROR: f64 = 6.1e-4;
 /// Factor used by axpy, and value written by fill. Every float type represents it exactly.
 const FACTOR: f64 = 1.5;
@@ -33,7 +34,7 @@ const FILLED: f64 = 3.0;
 /// Allocates an operation's buffers on the stream's device. Returns `None` if the operation does not support the type.
 ///
 /// # Errors
-/// Returns an out-of-memory error, and any other [enqueue errors](crate::Error#enqueue-errors).
+/// Returns the [enqueue errors](crate::Error#enqueue-errors), including out-of-memory errors.
 pub fn prepare(name: &str, setup: &Setup<'_>) -> Prepared {
     let setting = Setting(setup);
     #[cfg(feature = "histogram")]
@@ -75,7 +76,7 @@ type Launch<I, O> =
 type DrawFn<T> = fn(&Stream, Config, (u64, Layout), DeviceSliceMut<'_, T>) -> warpsmith_runtime::Result<()>;
 
 impl Setting<'_> {
-    /// Prepares a kernel that exists either only for float types or for all types.
+    /// Prepares a kernel, which may exist only for float types.
     fn real<T: Float<Accumulator: Draw>>(&self, kernel: &str) -> Prepared {
         match kernel {
             "axpy" => self.axpy::<T>(),
@@ -371,7 +372,6 @@ impl Setting<'_> {
     }
 }
 
-/// Enqueues a unary operation with this configuration.
 fn unary<T: Number>(
     stream: &Stream,
     config: Config,
@@ -382,7 +382,6 @@ fn unary<T: Number>(
     ops::unary_with(stream, Some(config), operation, inputs[0].as_slice(), out.into())
 }
 
-/// Enqueues a binary operation with this configuration.
 fn binary<T: Number>(
     stream: &Stream,
     config: Config,

@@ -21,7 +21,7 @@ const ROUNDS: u32 = 4096;
 /// its time would have no meaning.
 ///
 /// # Errors
-/// Returns an out-of-memory error, and any other [enqueue errors](crate::Error#enqueue-errors).
+/// Returns the [enqueue errors](crate::Error#enqueue-errors), including out-of-memory errors.
 pub fn probes(stream: &Stream) -> Result<Vec<Probe>> {
     let mut probes = vec![operation("copy", "copy", stream)?, operation("read", "reduce_sum", stream)?];
     if !stream.device().is_emulated() {
@@ -30,8 +30,8 @@ pub fn probes(stream: &Stream) -> Result<Vec<Probe>> {
     Ok(probes)
 }
 
-/// Returns the number of elements of a bandwidth probe. It is large enough to make the start and end of a launch
-/// negligible, up to an eighth of the memory.
+/// Returns the number of elements for a bandwidth probe: enough to make a launch's ramp-up and tail negligible, but at
+/// most an eighth of the memory.
 fn elements(device: &Device) -> Result<u64> {
     let wanted = if device.is_emulated() { 1 << 16 } else { 1 << 28 };
     Ok((device.memory().available()? / 64).clamp(1, wanted))
@@ -45,7 +45,7 @@ fn operation(probe: &'static str, name: &str, stream: &Stream) -> Result<Probe> 
     let setup = Setup { stream, dtype: "f32", n: n as usize, copies: 1, seed: 1 };
     Ok(Probe {
         name: probe,
-        // Compute throughput is left to another probe, because the additions of the read are hidden behind its loads.
+        // The additions of the read are hidden behind its loads, so they do not count as compute work.
         work: Work { flops: 0, ..operation.work("f32", n) },
         configuration: operation.default_configuration("f32", n, stream.device()),
         case: operation.prepare(&setup)?,

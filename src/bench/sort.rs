@@ -14,7 +14,7 @@ use warpsmith_tuner::verify::Tolerance;
 
 use crate::ops::{self, Order, SortKey};
 
-/// A sort of keys that consist of random bits. The reported bytes include the transfers of all passes.
+/// A sort of random keys. The reported bytes include the transfers of all passes.
 #[derive(Debug, Clone, Copy)]
 pub struct Sort;
 
@@ -57,7 +57,7 @@ impl Benchmark for Sort {
     fn work(&self, dtype: &str, n: u64) -> Work {
         let bytes = Self::bytes(dtype);
         let array = n.saturating_mul(bytes);
-        // The sort reads the keys once to count digits, and then reads and writes them once for each byte of a key.
+        // The sort reads the keys once to count digits and then reads and writes them once for each byte of a key.
         Work {
             bytes: array.saturating_mul(1 + 2 * bytes),
             flops: 0,
@@ -91,7 +91,7 @@ impl Benchmark for Sort {
     }
 }
 
-/// Prepares keys that consist of random bits. NaN is excluded because it cannot be compared.
+/// Prepares random keys. NaN is excluded because it has no order.
 fn keys<T: SortKey>(setup: &Setup<'_>, order: fn(&T, &T) -> std::cmp::Ordering) -> Result<Box<dyn Case>> {
     let bits: Vec<u64> =
         (0..setup.n as u64).map(|i| setup.seed.wrapping_add(i).wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect();

@@ -14,7 +14,6 @@ use super::example::{binary_example, unary_example};
 use super::launch::{Operation, same_length};
 use super::operand::{Arguments, Operand, bits, common_width};
 
-/// Launches a unary operation.
 pub(crate) fn unary_with<T: Scalar>(
     stream: &Stream,
     config: Option<Config>,
@@ -29,7 +28,6 @@ pub(crate) fn unary_with<T: Scalar>(
     unsafe { launch.launch::<(Value<Unary>, Slice<T>, SliceMut<T>), _>((operation, x, out)) }
 }
 
-/// Launches a binary operation.
 pub(crate) fn binary_with<T: Element>(
     stream: &Stream,
     config: Option<Config>,
@@ -61,7 +59,6 @@ pub(crate) fn binary_with<T: Element>(
     }
 }
 
-/// Launches a comparison.
 pub(crate) fn compare_with<T: Element>(
     stream: &Stream,
     config: Option<Config>,
@@ -186,8 +183,8 @@ fn select_as<T: Element, S: Scalar>(
     }
 }
 
-/// `out[i] = min(max(x[i], low), high)`, and NaN elements stay NaN. If `low > high`, the result is `high`. A bound that
-/// is NaN is ignored.
+/// `out[i] = min(max(x[i], low), high)`, and NaN elements stay NaN. If `low > high`, the result is `high`. NaN bounds
+/// are ignored.
 ///
 /// # Errors
 /// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) and the [enqueue

@@ -2,7 +2,6 @@
 
 use gpu_std::scalar::Scalar;
 
-/// Returns the bit pattern of a number.
 pub(super) fn bits<T: Scalar>(x: T) -> u64 {
     let mut bytes = [0; 8];
     bytes[..size_of::<T>()].copy_from_slice(bytemuck::bytes_of(&x));

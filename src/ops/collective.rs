@@ -1,4 +1,4 @@
-//! Operations on buffers that are on several devices.
+//! Reductions of buffers on several devices.
 
 use gpu_std::scalar::Number;
 use warpsmith_runtime::extension::site;
@@ -12,11 +12,10 @@ use warpsmith_runtime::Result;
 /// Computes `out[i] = x[i] + y[i] + …` for buffers on any devices of one driver. Returns the sum in a new buffer, which
 /// is allocated on the stream.
 ///
-/// The sources are added sequentially in their order, so the result is deterministic. Each addition is rounded to the
-/// type, and integers wrap around on overflow. A source on another device is first copied to the stream's device. In
-/// addition to the result, the operation uses two temporary buffers of the same length. To broadcast buffers from one
-/// device to several, or to copy them back without adding them, use
-/// [`transfer::collective`](crate::transfer::collective).
+/// The sources are added sequentially, in order, so the result is deterministic. Each addition is rounded to the type,
+/// and integers wrap around on overflow. A source on another device is first copied to the stream's device. In addition
+/// to the result, the operation uses two temporary buffers of the same length. To broadcast buffers from one device to
+/// several, or to copy them back without adding them, use [`transfer::collective`](crate::transfer::collective).
 ///
 /// # Errors
 /// Returns [`EmptyList`](warpsmith_runtime::Error::EmptyList) if there are no sources,
@@ -64,8 +63,8 @@ pub fn reduce_add<'s, T: Number, S: Into<DeviceSlice<'s, T>>>(
     Ok(sum)
 }
 
-/// Like [`reduce_add`], but for many buffers: for each position in the lists, it computes the sum of all buffers at
-/// that position on the stream's device.
+/// Like [`reduce_add`], but for many buffers: for each position in the lists, computes the sum of all buffers at that
+/// position on the stream's device.
 ///
 /// `lists` contains one list per device. All lists must contain buffers of the same lengths in the same order. For
 /// example, each list contains the gradients of one data-parallel model replica. Small buffers are coalesced into

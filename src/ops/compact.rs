@@ -1,8 +1,8 @@
 //! Stream compaction: copies the selected elements in order. Each operation takes one launch, which reads every element
 //! once.
 //!
-//! The number of selected elements is written to `count`, a single element on the device. The operation does not wait
-//! for this number. Output elements past that number stay unchanged.
+//! The operation writes the number of selected elements to `count`, a single element on the device, and does not wait
+//! for it. Output elements beyond that number stay unchanged.
 
 use gpu_kernels::access::access;
 use gpu_kernels::compact::{self, workspace_len};
@@ -137,8 +137,7 @@ fn flagged_by_size<T: Element>(
     }
 }
 
-/// A range of keys, as integers of the element size. The range forms the arguments of
-/// `gpu_kernels::compact::compact_compared`.
+/// A range of keys, as integers of the element size: the arguments of `gpu_kernels::compact::compact_compared`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Keys {
     transform: [u64; 2],
@@ -250,7 +249,7 @@ fn compared<T: Number>(
     }
 }
 
-/// Writes the first element of each run of equal elements, and its index if requested.
+/// Writes the first element of each run of equal elements and, if requested, its index.
 fn runs<T: Number>(
     operation: &'static str,
     stream: &Stream,
@@ -320,8 +319,8 @@ fn runs_of<T: Scalar>(
     })
 }
 
-/// Writes the elements whose comparison with `with` is true to the start of `selected`, in order, and writes their
-/// number to `count`. `selected` must have the same length as `x`.
+/// Copies the elements for which the comparison with `with` is true to the start of `selected`, in order. Writes the
+/// number of copied elements to `count`. `selected` must have the same length as `x`.
 ///
 /// # Errors
 /// Returns [`OpError::LengthMismatch`] and the [enqueue errors](crate::Error#enqueue-errors).
@@ -367,8 +366,8 @@ pub fn select_if_with<'x, 's, 'c, T: Number>(
     compared("select_if", stream, config.into(), (comparison, with), x.into(), to)
 }
 
-/// Writes the elements whose flag is true to the start of `selected`, in order, and writes their number to `count`.
-/// `flags` and `selected` must have the same length as `x`.
+/// Copies the elements whose flag is true to the start of `selected`, in order. Writes the number of copied elements to
+/// `count`. `flags` and `selected` must have the same length as `x`.
 ///
 /// # Errors
 /// Returns [`OpError::LengthMismatch`] and the [enqueue errors](crate::Error#enqueue-errors).
@@ -467,7 +466,7 @@ pub fn partition_flagged<'x, 'f, 's, 'r, 'c, T: Element>(
     flagged_by_size("partition_flagged", stream, None, (x.into(), flags.into()), to)
 }
 
-/// Writes the first element of each run of equal elements to the start of `selected`, and writes the number of runs to
+/// Writes the first element of each run of equal elements to the start of `selected` and writes the number of runs to
 /// `count`, like PyTorch's `unique_consecutive`. `selected` must have the same length as `x`. NaN is not equal to any
 /// element, and −0 equals +0.
 ///
@@ -514,7 +513,7 @@ pub fn unique_with<'x, 's, 'c, T: Number>(
 /// Run-length encoding: like [`unique()`], but also writes the length of run i to `lengths[i]`. `lengths` must also
 /// have the same length as `x`.
 ///
-/// The operation takes two launches, and a temporary array of the same size as `lengths`.
+/// The operation takes two launches and a temporary array of the same size as `lengths`.
 ///
 /// # Errors
 /// Returns [`OpError::Unsupported`] for 2³² elements or more. Also returns [`OpError::LengthMismatch`] and the [enqueue

@@ -89,7 +89,7 @@ pub struct Config {
     pub grid: GridRule,
     /// Number of accesses that each thread keeps in flight.
     pub items: u32,
-    /// Number of bytes per access, used where the arrays are aligned to it.
+    /// Number of bytes per access, if the arrays are aligned to this size.
     pub vector: u32,
 }
 
@@ -100,7 +100,7 @@ impl fmt::Display for Config {
     }
 }
 
-/// The part of a configuration that is fixed at compile time, which selects one instance in the GPU image.
+/// Compile-time part of a configuration, which selects one instance in the GPU image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Variant {
     /// Number of accesses that each thread keeps in flight.
@@ -244,8 +244,8 @@ fn of_kernel(kernel: &str) -> Option<&'static OfKernel> {
     table.get(kernel)
 }
 
-/// Returns the instances of a kernel for the given type arguments by variant, and the type arguments for which these
-/// instances are compiled.
+/// Returns the instances of a kernel for the given type arguments by variant, together with the type arguments for
+/// which these instances are compiled.
 pub(super) fn instances(kernel: &str, dtype: &str) -> Option<(&'static str, &'static ByVariant)> {
     let by_types = &of_kernel(kernel)?.by_types;
     let found = by_types.get_key_value(dtype).or_else(|| match dtype.split_once(',') {
@@ -284,11 +284,8 @@ fn same_size(dtype: &str) -> Option<&'static str> {
 /// - Reductions: several accesses per thread and one wave of blocks, even for small inputs, so that few partial results
 ///   remain.
 ///
-/// The defaults were measured on an H200 for ten kernels, at 2^16 to 2^28 elements of f32 (for most kernels also bf16).
-/// With the chosen blocks of 256 threads and 16-byte accesses, the results were on average within about 2 % of the best
-/// configuration. At 2^16 elements, the best configurations of copy and axpy used 4-byte accesses. For uniform (f32,
-/// bf16, f64) and normal (f32, bf16) numbers, the chosen number of waves was within 8 % of the best number of blocks at
-/// 2^20 elements. From 2^22 elements on, it was within 4 %, except for f64 at 2^22 elements (14 %).
+/// Measured on an H200 at 2^16 to 2^28 elements, the defaults of ten kernels were on average within about 2 % of the
+/// best configuration.
 ///
 /// On the emulated device, each thread has an overhead of tens of nanoseconds before its first element, so the default
 /// launches few threads.
@@ -361,8 +358,8 @@ fn gpu_config(kernel: Instances<'_>, element_bytes: usize, n: usize, device: &De
     Config { block: spread_block(device, block, threads), vector, ..config }
 }
 
-/// Returns the number of waves with which each thread computes about `of_thread` of `n` elements, for kernels that run
-/// at half the maximum occupancy of an SM.
+/// Returns the number of waves for which each thread computes about `of_thread` of the `n` elements, for kernels that
+/// run at half the maximum occupancy of an SM.
 fn waves_of_threads(n: usize, of_thread: usize, device: &DeviceProperties) -> GridRule {
     let resident =
         device.multiprocessors as usize * (device.max_threads_per_multiprocessor as usize / 2).max(1);
@@ -373,13 +370,12 @@ fn waves_of_threads(n: usize, of_thread: usize, device: &DeviceProperties) -> Gr
 /// A kernel's instances, from which a configuration is selected.
 #[derive(Clone, Copy)]
 pub(crate) enum Instances<'a> {
-    /// Instances of one of this crate's kernels: the kernel's name, and the variants that exist for every type.
+    /// Instances of one of this crate's kernels: the kernel's name and the variants that exist for every type.
     Own(&'a str, &'a [(u32, u32)]),
     /// Instances of a user-defined `#[elementwise]` function or `#[reduction]` operator.
     Family {
         /// All variants that exist for the types.
         variants: &'static [FamilyVariant],
-        /// True for a reduction operator.
         is_reduction: bool,
     },
 }
@@ -390,8 +386,7 @@ impl<'a> Instances<'a> {
         Self::Own(kernel, of_kernel(kernel).map_or(&[], |of_kernel| &of_kernel.variants))
     }
 
-    /// Returns the kernel's name if the kernel belongs to this crate. The name is empty for a user-defined kernel,
-    /// because its amount of work is unknown.
+    /// Returns the name of this crate's kernel, or an empty string for a user-defined kernel.
     fn own_name(self) -> &'a str {
         match self {
             Instances::Own(kernel, _) => kernel,
@@ -399,7 +394,6 @@ impl<'a> Instances<'a> {
         }
     }
 
-    /// Returns whether the kernel is a reduction.
     pub(super) fn is_reduction(self) -> bool {
         match self {
             Instances::Own(kernel, _) => is_reduction(kernel),
@@ -489,7 +483,7 @@ mod tests {
         assert!(variants("no_such_kernel", "f32").is_empty());
     }
 
-    /// A kernel in another package that has the same name.
+    /// A kernel in another package with the name of one of this crate's kernels.
     #[gpu_std::__private::linkme::distributed_slice(gpu_std::registry::KERNELS)]
     #[linkme(crate = gpu_std::__private::linkme)]
     static FORGED: &KernelInfo = &KernelInfo {

@@ -11,7 +11,7 @@ use super::example::unary_example;
 use super::launch::{Operation, same_length};
 use warpsmith_runtime::Result;
 
-/// Defines each operation, and a variant that takes a configuration, which the tuner measures. The arguments include
+/// Defines each operation and a variant with an explicit configuration, which the tuner measures. The arguments include
 /// the parameters of the operation's kernel.
 macro_rules! operations {
     (@value $scalar:ident) => { Value<T> };

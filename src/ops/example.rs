@@ -25,8 +25,8 @@ macro_rules! buffer {
     };
 }
 
-/// Doctest statement that compares the buffer `$name` with an array, or with a text that shows each element with three
-/// decimals.
+/// Doctest statement that compares the buffer `$name` with an array, or with a string that shows each element with
+/// three decimals.
 macro_rules! holds {
     ($name:ident, [$($element:tt)*]) => {
         concat!("assert_eq!(", stringify!($name), ".to_host()?, [", stringify!($($element)*), "]);")

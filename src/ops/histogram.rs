@@ -93,7 +93,7 @@ fn plan<'s, T: Scalar>(
 
 /// A range of numbers: `lower..upper` or `lower..=upper`.
 pub trait BinRange<T>: sealed::Sealed {
-    /// Returns both ends of the range, and whether the last bin includes the upper end.
+    /// Returns both ends of the range and whether the last bin includes the upper end.
     #[doc(hidden)]
     fn ends(self) -> (T, T, bool);
 }

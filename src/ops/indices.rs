@@ -69,8 +69,8 @@ index! { u32 i64 }
 
 /// Indices in device memory that have been checked to be in range.
 ///
-/// The constructor checks the indices once, and waits for the result of the check. Operations that take `Indices` are
-/// therefore asynchronous and check no indices. The indices cannot change while they are borrowed.
+/// The constructor checks the indices and waits for the result. Operations that take `Indices` are therefore
+/// asynchronous and need no check. The indices cannot change while they are borrowed.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -106,8 +106,8 @@ impl<'a, I: Index> Indices<'a, I> {
         Self::checked(stream, elements.into(), limit, false)
     }
 
-    /// Also checks that no index occurs twice, as scatter requires. The check uses one bit of temporary memory per
-    /// index below `limit`.
+    /// Like [`new`](Self::new), but also checks that no index occurs twice, as scatter requires. The check uses one bit
+    /// of temporary memory per index below `limit`.
     ///
     /// # Errors
     /// Returns the same errors as [`new`](Self::new), and [`OpError::DuplicateIndex`](crate::OpError::DuplicateIndex),
@@ -161,11 +161,11 @@ impl<'a, I: Index> Indices<'a, I> {
     }
 }
 
-/// Copies rows with elements of any type, selected by indices.
+/// Copies the rows that the indices select.
 ///
 /// # Safety
-/// Both slices must contain the rows that `indices` select, which have `width` elements and these pitches. If the
-/// indices select the rows to write, no index may occur twice.
+/// Both slices must contain all selected rows, with `width` elements per row and these pitches. If the indices select
+/// the rows to write, no index may occur twice.
 unsafe fn by_indices<T: DeviceCopy, I: Index>(
     stream: &Stream,
     indices: &Indices<'_, I>,
@@ -334,7 +334,6 @@ pub fn scatter_rows<T: DeviceCopy, I: Index>(
     unsafe { by_indices(stream, indices, (width, pitches, true), from.elements(), to.into_elements()) }
 }
 
-/// Returns an error if the widths differ.
 fn same_width(operation: &'static str, from: usize, to: usize) -> Result<()> {
     if from == to {
         return Ok(());

@@ -1,7 +1,7 @@
 //! [`Operation`]: turns a kernel's name, element type, length and configuration into a checked launch.
 //!
-//! Instances are looked up by name, or belong to a user's function or operator. Configurations that are read from a
-//! file or swept by a tuner therefore need no code of their own.
+//! Instances are looked up by name or provided by a user-defined function or operator. Configurations from a file or a
+//! tuner therefore need no code of their own.
 
 use std::borrow::Cow;
 
@@ -33,7 +33,7 @@ pub(crate) fn same_length(
 enum Code {
     /// This crate's image. The value contains the kernel's type arguments, joined by commas.
     Own(Cow<'static, str>),
-    /// A user's image.
+    /// The image of a user-defined function or operator.
     Family { image: &'static GpuImage, variants: &'static [Variant], is_reduction: bool },
 }
 
@@ -190,7 +190,7 @@ impl<'a> Operation<'a> {
     /// Enqueues the launch. Does nothing if there are no elements.
     ///
     /// # Safety
-    /// The conditions of [`Plan::launch`] apply.
+    /// The caller must uphold the safety contract of [`Plan::launch`].
     pub unsafe fn launch<P, A: Arguments<P>>(&self, arguments: A) -> Result<()> {
         if self.n == 0 {
             return Ok(());

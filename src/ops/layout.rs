@@ -18,7 +18,7 @@ use super::launch::Operation;
 use crate::IMAGE;
 use crate::op_error::OpError;
 
-/// Returns the error for shapes that do not match.
+/// Creates the error for mismatched shapes.
 pub(super) fn misfit<T>(operation: &'static str, problem: String) -> Result<T> {
     Err(OpError::Shape { operation, problem }.into())
 }
@@ -222,7 +222,7 @@ where
     unsafe { kernel.launch_unsafe(stream, launch, (shape, from, to)) }
 }
 
-/// Returns the ranges of consecutive parts with these sizes, and the sum of the sizes.
+/// Returns the ranges of consecutive parts with these sizes and the sum of the sizes.
 fn ranges(sizes: impl IntoIterator<Item = usize>) -> (Vec<Range<usize>>, usize) {
     let mut end = 0;
     let range = |size: usize| {
@@ -257,9 +257,9 @@ fn fits(
 /// Defines concatenation and splitting along one dimension.
 macro_rules! along {
     ($(#[$concat_example:meta])* $concat:ident, $(#[$split_example:meta])* $split:ident,
-        $side:ident, $what:literal, $other:ident, $across:literal, $doc:literal,
+        $side:ident, $what:literal, $other:ident, $across:literal,
         |$range:ident| ($rows:expr, $columns:expr)) => {
-        #[doc = concat!("Views one ", $doc, " the other, in `to`.")]
+        #[doc = concat!("Concatenates the ", $what, " of the views `parts` into `to`, in order.")]
         ///
         /// # Errors
         /// Returns [`OpError::Shape`] if the parts do not add up to the whole. Also returns the [enqueue
@@ -281,7 +281,10 @@ macro_rules! along {
             Ok(())
         }
 
-        #[doc = concat!("The reverse of [`", stringify!($concat), "()`]: parts of `from`, one ", $doc, " the other.")]
+        #[doc = concat!(
+            "Splits the ", $what, " of `from` among the views `parts`, in order. This is the inverse of [`",
+            stringify!($concat), "()`]."
+        )]
         ///
         /// # Errors
         /// Returns [`OpError::Shape`] if the parts do not add up to the whole. Also returns the [enqueue
@@ -329,7 +332,7 @@ along! {
     /// # Ok::<(), warpsmith::Error>(())
     /// ```
     split_rows,
-    rows, "rows", columns, "elements in a row", "below", |range| (range, ..)
+    rows, "rows", columns, "elements in a row", |range| (range, ..)
 }
 along! {
     ///
@@ -356,5 +359,5 @@ along! {
     /// # Ok::<(), warpsmith::Error>(())
     /// ```
     split_columns,
-    columns, "columns", rows, "rows", "beside", |range| (.., range)
+    columns, "columns", rows, "rows", |range| (.., range)
 }

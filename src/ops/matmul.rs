@@ -1,4 +1,4 @@
-//! GEMM, which selects the fastest implementation that supports the device and the matrices.
+//! GEMM with the fastest implementation that supports the device and the matrices.
 
 use half::{bf16, f16};
 use warpsmith_runtime::extension::site;
@@ -35,7 +35,7 @@ pub use warpsmith_tensor::{
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 pub trait MatrixNumber: GemmElement {
-    /// Runs the GEMM with cuBLAS, for operands that our kernels do not support. `error` states the reason.
+    /// Runs the GEMM with cuBLAS, for operands that this crate's kernels do not support. `error` states the reason.
     #[doc(hidden)]
     fn by_library(product: Product<'_, '_, Self>, error: Error) -> Result<()> {
         let _ = product;
@@ -77,9 +77,9 @@ by_library!(bf16, f16, i8);
 /// all layouts and alignments. They are slow if the address, row stride or plane stride of `a` or `b` is not a multiple
 /// of 16 bytes; with the feature `blas`, cuBLAS multiplies such matrices.
 ///
-/// For 8-bit types, Rust kernels require compute capability 9.0, a row-major `a`, a transposed `b`, and the alignment
-/// above; for `i8`, also that of `c`. Other layouts, alignments and devices fall back to cuBLAS (feature `blas`), except
-/// for [`F8E4M3`]. Without that feature, such calls return an error.
+/// For 8-bit types, Rust kernels require compute capability 9.0, a row-major `a` and a transposed `b`. `a` and `b` (for
+/// `i8`, also `c`) must be aligned to 16 bytes as above. Other `i8` GEMMs fall back to cuBLAS (feature `blas`). Other
+/// [`F8E4M3`] GEMMs, and `i8` GEMMs without that feature, return an error.
 ///
 /// # Errors
 /// Returns [`TensorError::Shape`], the [enqueue errors](crate::Error#enqueue-errors) and cuBLAS errors. Without cuBLAS,
@@ -95,7 +95,7 @@ by_library!(bf16, f16, i8);
 /// // 16 rows of 8, read as 8 x 16.
 /// let columns = ops::Matrix::from(b.as_2d(16, 8)?).transposed();
 /// ops::matmul(&stream, a.as_2d(2, 8)?, columns, c.as_2d_mut(2, 16)?)?;
-/// // The first row is 0 1 2 3 4 0 1 2, in both.
+/// // The first row of both is 0 1 2 3 4 0 1 2.
 /// assert_eq!(c.to_host()?[0].to_f32(), 35.0);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```

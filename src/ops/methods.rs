@@ -10,7 +10,7 @@ macro_rules! methods {
     ($(#[$doc:meta])* $trait:ident: $($name:ident: $bound:ident => $value:ty;)*) => {
         $(#[$doc])*
         pub trait $trait<T: DeviceCopy> {
-            /// Returns the elements that are reduced.
+            /// Returns the elements to reduce.
             #[doc(hidden)]
             fn reduced(&self) -> DeviceSlice<'_, T>;
             $(
@@ -34,8 +34,8 @@ macro_rules! methods {
 
 methods! {
     /// Full reductions of a buffer or slice, on the stream on which the buffer was allocated. Each method calls the
-    /// function in [`ops`](crate::ops) that has the same name. It waits for the value, and has the same types, special
-    /// cases and errors as the function.
+    /// function of the same name in [`ops`](crate::ops) and waits for the value. See that function for types, special
+    /// cases and errors.
     ///
     /// ```
     /// # use warpsmith::prelude::*;

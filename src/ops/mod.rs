@@ -1,9 +1,9 @@
-//! Operations on device memory, on any device. They are typed, checked and asynchronous.
+//! Typed, checked and asynchronous operations on device memory, on any device.
 //!
-//! Every operation is enqueued on the given stream and returns before it has run. The exceptions are reductions that
-//! return a value to the host. Inputs and outputs are [`DeviceBuffer`](crate::DeviceBuffer)s or slices of them, at any
-//! alignment. Buffers must be on the stream's device, except for the inputs of [`reduce_add()`]. Mismatched lengths are
-//! an error. In this case, nothing is enqueued. Operations on zero elements are valid and launch nothing. Only a
+//! Every operation is enqueued on the given stream and returns before it has run, except for reductions that return a
+//! value to the host. Inputs and outputs are [`DeviceBuffer`](crate::DeviceBuffer)s or slices of them, at any
+//! alignment. Buffers must be on the stream's device, except for the inputs of [`reduce_add()`]. If lengths are
+//! mismatched, the operation returns an error and enqueues nothing. Operations on zero elements launch nothing; only a
 //! minimum or maximum over zero elements is an error.
 //!
 //! An operation uses the configuration that was tuned for the type, size, alignment and device ([`tuned_config`]). If
@@ -13,8 +13,8 @@
 //!
 //! All operations take their arguments in the same order: the stream, options, inputs (first arrays, then numbers), and
 //! outputs. A full reduction such as `sum` waits for its value. Its counterpart with the suffix `_into` is asynchronous
-//! and leaves the value on the device. Positions and element counts that refer to a whole array are `u64`. Indices that
-//! a caller passes can be of any [`Index`] type.
+//! and leaves the value on the device. Positions and element counts that refer to a whole array are `u64`. Index
+//! arguments can have any [`Index`] type.
 //!
 //! Copies, elementwise operations, full reductions and random numbers are always available. The features `histogram`,
 //! `rows`, `scan` and `sort` of this crate add the other families of operations. `families` enables all four.

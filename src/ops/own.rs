@@ -1,5 +1,5 @@
-//! Launches of user-defined functions and operators that `#[elementwise]` and `#[reduction]` turned into kernels. As in
-//! this crate's own operations, the tuned configuration applies, or the default configuration if none has been tuned.
+//! Launches user-defined `#[elementwise]` functions and `#[reduction]` operators. If no configuration has been tuned
+//! for the launch, the default configuration applies.
 
 use gpu_spec::{KernelSpec, ParamKind};
 use gpu_std::elementwise::Elementwise;
@@ -14,9 +14,9 @@ use super::config::Config;
 use super::launch::{Operation, same_length};
 use super::reduce::{element, value};
 
-/// Computes `out[i] = f(x[i], y[i], …)` with a function `F` that [`#[elementwise]`](macro@gpu_std::elementwise) turned
-/// into a kernel. Its code is in `image`. The arguments correspond to the function's parameters: a buffer or slice for
-/// each array, and a value for each scalar. The output follows the inputs, unless the function updates its last array.
+/// Computes `out[i] = f(x[i], y[i], …)` with the [`#[elementwise]`](macro@gpu_std::elementwise) function `F`, whose
+/// kernel is in `image`. The arguments correspond to the function's parameters: a buffer or slice for each array and a
+/// value for each scalar. The output follows the inputs, unless the function updates its last array.
 ///
 /// # Errors
 /// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) if an array and the output have different
@@ -138,9 +138,8 @@ impl Arrays {
 type Item<R> = <<R as Reduce>::Operator as Reduction>::Item;
 type Output<R> = <<R as Reduce>::Operator as Reduction>::Output;
 
-/// Reduces `x` with an operator `R` that [`#[reduction]`](macro@gpu_std::reduction) turned into a kernel. Its code is
-/// in `image`. The function waits for the result. For zero elements, the result is computed from the operator's
-/// identity.
+/// Reduces `x` with the [`#[reduction]`](macro@gpu_std::reduction) operator `R`, whose kernel is in `image`. Waits for
+/// the result. For zero elements, the result is computed from the operator's identity.
 ///
 /// # Errors
 /// Returns the [enqueue errors](crate::Error#enqueue-errors).

@@ -1,5 +1,4 @@
-//! Full reductions. Each of them takes one launch. The same configuration, data and alignment give bit-identical
-//! results.
+//! Full reductions. Each takes one launch. The same configuration, data and alignment give bit-identical results.
 //!
 //! The functions that return a value wait for it. The `_into` functions are asynchronous. They leave the value on the
 //! device in the accumulator type, which is `f32` for `f16` and `bf16`.
@@ -79,7 +78,7 @@ pub(super) unsafe fn value<T: DeviceCopy, D: DeviceCopy>(
 /// Launches a reduction over `x` that stores its result in `out`. If `x` is empty, the result is `of_nothing`.
 ///
 /// # Safety
-/// The conditions of [`value`] apply, and `out` must have one element.
+/// The caller must uphold the safety contract of [`value`]. `out` must have one element.
 pub(super) unsafe fn element<T: DeviceCopy, D: DeviceCopy>(
     stream: &Stream,
     operation: &Operation<'_>,
@@ -150,8 +149,8 @@ pub fn prod<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) ->
     to_host(stream, "reduce_prod", x.into(), T::SumAccumulator::ONE).map(Scalar::cast)
 }
 
-/// Returns the mean, which is rounded once from the accumulated sum. If all elements are in range, the mean is also in
-/// range, even if the sum is not. The mean of zero elements is NaN.
+/// Returns the mean, rounded once from the accumulated sum. If all elements are in range, the mean is also in range,
+/// even if the sum is not. The mean of zero elements is NaN.
 ///
 /// # Errors
 /// Returns the [enqueue errors](crate::Error#enqueue-errors).
@@ -258,7 +257,10 @@ macro_rules! into {
         $name:ident, $kernel:literal, $device:ty, $of_nothing:expr, $nothing_doc:literal, $into:ident, $into_with:ident,
         $x:tt => $value:tt
     ) => {
-        #[doc = concat!("[`", stringify!($name), "()`], left on the device in `out`, a single element. ", $nothing_doc)]
+        #[doc = concat!(
+            "Like [`", stringify!($name), "()`], but leaves the result on the device, in the single-element buffer ",
+            "`out`. For zero elements, the result is ", $nothing_doc, "."
+        )]
         ///
         /// # Errors
         /// Returns [`OpError::LengthMismatch`] unless `out` has one element. Also returns the [enqueue
@@ -293,7 +295,7 @@ into!(
     "reduce_sum",
     T::SumAccumulator,
     T::SumAccumulator::ZERO,
-    "Of no elements: 0.",
+    "0",
     sum_into,
     sum_into_with,
     [1.0f32, 2.0, 4.0] => 7.0
@@ -303,7 +305,7 @@ into!(
     "reduce_prod",
     T::SumAccumulator,
     T::SumAccumulator::ONE,
-    "Of no elements: 1.",
+    "1",
     prod_into,
     prod_into_with,
     [2u32, 3, 4] => 24
@@ -313,7 +315,7 @@ into!(
     "reduce_min",
     T::Accumulator,
     T::Accumulator::MIN_IDENTITY,
-    "Of no elements: the type's largest value.",
+    "the type's largest value (+∞ for floats)",
     min_into,
     min_into_with,
     [3i32, 1, 2] => 1
@@ -323,10 +325,10 @@ into!(
     "reduce_max",
     T::Accumulator,
     T::Accumulator::MAX_IDENTITY,
-    "Of no elements: the type's smallest value.",
+    "the type's smallest value (-∞ for floats)",
     max_into,
     max_into_with,
     [3i32, 1, 2] => 3
 );
-into!(argmin, "reduce_argmin", u64, 0, "Of no elements: 0.", argmin_into, argmin_into_with, [3i32, 1, 2] => 1);
-into!(argmax, "reduce_argmax", u64, 0, "Of no elements: 0.", argmax_into, argmax_into_with, [3i32, 1, 2] => 0);
+into!(argmin, "reduce_argmin", u64, 0, "0", argmin_into, argmin_into_with, [3i32, 1, 2] => 1);
+into!(argmax, "reduce_argmax", u64, 0, "0", argmax_into, argmax_into_with, [3i32, 1, 2] => 0);

@@ -63,8 +63,8 @@ type Combined<S> = <<S as Scan>::Operator as scan::Operation>::Value;
 /// Result type of a user-defined scan.
 type Output<S> = <<S as Scan>::Operator as scan::Operation>::Output;
 
-/// Inclusive scan of `x` to `out`, which must have the same length. [`#[scan]`](macro@gpu_std::scan) turned the
-/// operator `S` into a kernel, whose code is in `image`. `out[i]` combines elements 0 to i.
+/// Inclusive scan of `x` into `out`, which must have the same length: `out[i]` combines elements 0 to i. `image`
+/// contains the kernel of the [`#[scan]`](macro@gpu_std::scan) operator `S`.
 ///
 /// # Errors
 /// Returns [`OpError::LengthMismatch`] and the [enqueue errors](crate::Error#enqueue-errors).
@@ -256,7 +256,7 @@ fn by_any_key<T: Number, K: Element>(
 }
 
 /// Inclusive running sum within each run of equal keys, like [`inclusive_sum()`]. Keys can be of any [`Element`] type
-/// of 4 or 8 bytes, and are equal if their bits are equal.
+/// of 4 or 8 bytes and are equal if their bits are equal.
 ///
 /// # Errors
 /// Returns [`OpError::Unsupported`] for keys of 1 or 2 bytes. Also returns [`OpError::LengthMismatch`] and the [enqueue
@@ -310,7 +310,7 @@ pub fn exclusive_sum_by_key<'k, 'x, 'o, K: Element, T: Number>(
     by_any_key("exclusive_sum_by_key", stream, None, true, keys.into(), (x.into(), out.into()))
 }
 
-/// Defines each scan, and a variant that takes a configuration, which the tuner measures.
+/// Defines each scan and a variant with an explicit configuration, which the tuner measures.
 macro_rules! scans {
     ($(
         $(#[$doc:meta])*

@@ -1,5 +1,5 @@
-//! Radix sorts, binary searches in sorted arrays, and merges. All operations are asynchronous. Each operation uses as
-//! much temporary memory as its outputs occupy.
+//! Radix sorts, binary searches in sorted arrays, and merges. All operations except [`sort_segments()`] are
+//! asynchronous. Each sort uses as much temporary memory as its outputs occupy.
 
 use gpu_kernels::key_transform::{self, Bits, KeyTransform};
 use gpu_kernels::search::{MERGE_THREADS, MERGE_TILE};
@@ -71,8 +71,8 @@ mod sealed {
         ) -> Result<()>;
 
         /// # Safety
-        /// The conditions of `radix_pass` must hold, except those on the lengths of the arrays, which this function
-        /// checks.
+        /// The caller must uphold the safety contract of `radix_pass`, except for the array lengths, which this
+        /// function checks.
         unsafe fn pass<V: Payload>(
             of: &Launcher<'_>,
             transform: (KeyTransform<Self>, u32),
@@ -321,11 +321,11 @@ pub fn sort<'x, 'o, T: SortKey>(
     sort_bits::<T::Bits, u32>("sort", stream, transform_of::<T>(order), x.cast()?, None, (out.cast()?, None))
 }
 
-/// Sorts pairs by key, and writes the sorted keys to `keys_out` and their values to `values_out`. The sort is stable.
+/// Sorts pairs by key and writes the sorted keys to `keys_out` and their values to `values_out`. The sort is stable.
 /// All arrays must have the same length. Values can be of any [`Element`] type of 4 or 8 bytes.
 ///
 /// # Errors
-/// Returns [`OpError::Unsupported`] for values of 1 or 2 bytes, and for 2³² elements or more. Also returns
+/// Returns [`OpError::Unsupported`] for values of 1 or 2 bytes and for 2³² elements or more. Also returns
 /// [`OpError::LengthMismatch`] and the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -531,8 +531,8 @@ pub fn lower_bound<'s, 'k, 'o, T: Number>(
     search("lower_bound", false, stream, sorted.into(), keys.into(), out.into())
 }
 
-/// Computes, for each key, the number of elements of `sorted` that are not greater than the key. This number is the
-/// last insertion position. Otherwise like [`lower_bound()`].
+/// Computes, for each key, the number of elements of `sorted` that are not greater than the key. This is the last
+/// insertion position. Otherwise like [`lower_bound()`].
 ///
 /// # Errors
 /// Returns the same errors as [`lower_bound()`].

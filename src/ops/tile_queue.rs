@@ -10,7 +10,7 @@ use warpsmith_runtime::{Error, Result, Stream};
 
 use crate::op_error::OpError;
 
-/// Purposes of the scratch memory with sizes of 2¹⁶, 2¹⁷, … bytes.
+/// Purpose keys of the scratch buffers of 2¹⁶, 2¹⁷, … bytes.
 const PURPOSES: [&str; 25] = [
     "tiles 2^16",
     "tiles 2^17",
@@ -39,8 +39,8 @@ const PURPOSES: [&str; 25] = [
     "tiles 2^40",
 ];
 
-/// Runs `work` with the address and size of a workspace of the stream that has at least `words` 64-bit words. In the
-/// meantime, no other thread can enqueue work that uses the workspace.
+/// Runs `work` with the address and size of a stream workspace of at least `words` 64-bit words. Meanwhile, no other
+/// thread can enqueue work that uses the workspace.
 ///
 /// # Safety
 /// `work` must use the workspace only in work on this stream, and only in kernels that use it as a

@@ -1,8 +1,7 @@
 //! [`tuned_config`]: the configuration that a tuner found for an operation, provided that it can be launched.
 //!
-//! A record in the store was written by another program, and may be damaged or belong to an older build. A record is
-//! skipped, without an error, if it names an instance that does not exist or a configuration that an operation cannot
-//! launch.
+//! Records in the store may be damaged or come from an older build. A record is skipped without an error if it names a
+//! missing instance or a configuration that cannot be launched.
 
 use gpu_spec::KernelSpec;
 use warpsmith_runtime::store::{LaunchStore, TunedConfiguration, TuningKey};
@@ -15,19 +14,19 @@ use crate::IMAGE;
 /// its own memory.
 const MAX_WAVES: u32 = 64;
 /// Maximum number of blocks in a stored configuration, regardless of the number of elements. Only elementwise kernels
-/// can have more blocks, up to one per element. Without this limit, a corrupt number could keep the device busy without
-/// work.
+/// can have more blocks, up to one per element. Without this limit, a corrupt record could launch a huge number of idle
+/// blocks.
 const MAX_BLOCKS: u32 = 1 << 16;
 
 /// Returns the fastest configuration that a tuner found for `kernel` and `dtype`. `kernel` is a source name, such as
-/// `reduce_sum`. `dtype` is `f32` or, for a cast, `f32,f64`, as in [`variants`](super::variants). The configuration
-/// applies to `n` elements on `device`, the current kernel code, and arrays that are all aligned to at least
-/// `alignment` bytes. Alignments above 16 count as 16. Returns `None` if no configuration was tuned or the tuned
+/// `reduce_sum`. `dtype` is a type such as `f32` or, for a cast, `f32,f64`, as in [`variants`](super::variants). The
+/// configuration applies to `n` elements on `device`, the current kernel code, and arrays that are all aligned to at
+/// least `alignment` bytes. Alignments above 16 count as 16. Returns `None` if no configuration was tuned or the tuned
 /// configuration cannot be launched.
 ///
 /// Every operation uses this configuration if the caller does not specify one. If no tuned configuration exists, the
 /// operation falls back to [`default_config`](super::default_config). The search in the device's [`LaunchStore`] uses
-/// the instance's own type arguments. For `copy` and `fill`, the type argument is the unsigned integer of the type's
+/// the instance's own type arguments. For `copy` and `fill`, the type argument is the unsigned integer of the same
 /// size. For a reduction, `alignment` is the alignment of the input.
 ///
 /// ```
@@ -64,7 +63,7 @@ pub(super) fn find_own(
     find(store, module, &known, instance, n, alignment)
 }
 
-/// The name under which a store contains a kernel, and the kernel's kind.
+/// Key of a kernel in a store and the kernel's kind.
 pub(super) struct Known<'a> {
     pub package: &'a str,
     pub kernel: &'a str,

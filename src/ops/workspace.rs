@@ -1,7 +1,7 @@
 //! Scratch memory for reductions. Each stream has its own workspace, so two streams never share one.
 //!
 //! A workspace is initialized to zero, and every reduction leaves its header zero, so consecutive launches on one
-//! stream need no memset. The stream keeps the workspace, and replaces it with a larger one if a larger grid requires
+//! stream need no memset. The stream keeps the workspace and replaces it with a larger one if a larger grid requires
 //! it.
 
 use gpu_std::reduction::{MAX_BYTES, workspace_bytes};
@@ -10,19 +10,18 @@ use warpsmith_runtime::{DeviceCopy, Stream};
 
 use warpsmith_runtime::Result;
 
-/// Bytes at the start of the memory, reserved for a value that is copied to the host.
+/// Size, in bytes, of the area at the start of the memory for a value that is copied to the host.
 const RESULT_BYTES: usize = MAX_BYTES;
-/// The first allocation is large enough for grids of up to this number of blocks.
+/// Number of blocks for which the first allocation is large enough.
 const MIN_BLOCKS: u32 = 1024;
 
-/// Scratch memory of one stream.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Workspace {
     memory: DevicePtr,
 }
 
 /// Runs `work` with the stream's workspace, which is first allocated or enlarged for `blocks` blocks with one value of
-/// `value_bytes` bytes each. In the meantime, no other thread can enqueue work that uses the workspace.
+/// `value_bytes` bytes each. Meanwhile, no other thread can enqueue work that uses the workspace.
 ///
 /// # Safety
 /// `work` must use the workspace only in work on this stream, for grids of up to `blocks` blocks, and its kernels must
@@ -69,7 +68,7 @@ impl Workspace {
                 instead: "use the variant that writes the result to a buffer, `…_into`",
             }));
         }
-        // SAFETY: the driver calls receive only the stream's own handles, and memory that the stream keeps alive.
+        // SAFETY: the driver calls receive only the stream's own handles and memory that the stream keeps alive.
         let (driver, context) = unsafe { stream.device().driver() };
         // SAFETY: the memory is valid. `value` stays valid until the stream has been synchronized. After that, the copy
         // is no longer running, regardless of its outcome.

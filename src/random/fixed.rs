@@ -1,5 +1,5 @@
-//! For benchmarks: generates random numbers from the start of a seed's sequence, with an explicit configuration, and
-//! computes the same numbers on the host.
+//! Random numbers for benchmarks, generated from the start of a seed's sequence with an explicit configuration. The
+//! host computes the same numbers as a reference.
 
 use gpu_std::random::Philox;
 use gpu_std::scalar::Float;

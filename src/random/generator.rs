@@ -13,10 +13,10 @@ use super::replay::Replay;
 use crate::op_error::OpError;
 use warpsmith_runtime::Result;
 
-/// The seed of a new generator, which is the same as in PyTorch.
+/// Seed of a new generator, the same as PyTorch's.
 pub const DEFAULT_SEED: u64 = 67_280_421_310_721;
 
-/// The largest offset. The offset is limited because states store it as a signed number.
+/// The largest offset. States store the offset as a signed number.
 const MAX_OFFSET: u64 = i64::MAX as u64;
 
 /// A random number generator, which consists of a seed and an offset. Each operation advances the offset. Clones share
@@ -53,11 +53,11 @@ pub(super) struct State {
     /// Offset within each subsequence, in words. The offset is a multiple of 4.
     pub offset: u64,
     layout: Layout,
-    /// Captures that take numbers from the generator, and the graphs that were instantiated from them.
+    /// Captures that take numbers from the generator, and the graphs instantiated from them.
     captures: Vec<Weak<Replay>>,
 }
 
-/// The numbers that are reserved for one operation.
+/// Numbers reserved for one operation.
 pub(crate) struct Numbers {
     pub seed: u64,
     /// Offset of the numbers from the start of the sequence, or from the start of a graph launch.
@@ -101,7 +101,7 @@ impl Generator {
         self.shared.lock().seed
     }
 
-    /// Returns the offset, which is the number of words of each subsequence that are already used.
+    /// Returns the offset: the number of words already used in each subsequence.
     ///
     /// # Errors
     /// Returns the same errors as [`Self::manual_seed`].
@@ -188,7 +188,7 @@ impl Generator {
         }
     }
 
-    /// Returns the reserved numbers, and the offset that follows them.
+    /// Returns the reserved numbers and the offset that follows them.
     fn take(
         &self,
         stream: &Stream,
@@ -316,7 +316,7 @@ fn defaults() -> MutexGuard<'static, Defaults> {
 struct DefaultGenerator(Generator);
 
 /// Returns the device's default generator, for programs that do not need their own. Every call returns the same
-/// generator. Its seed is [`DEFAULT_SEED`], or the last seed that was set with [`manual_seed_all`].
+/// generator. Its seed is [`DEFAULT_SEED`], or the last seed set with [`manual_seed_all`].
 ///
 /// ```
 /// use warpsmith::random;
@@ -338,7 +338,7 @@ pub fn default_generator(device: &Device) -> Generator {
     made.0.clone()
 }
 
-/// Sets the seed of the default generators of all devices, including devices that are opened later.
+/// Sets the seed of the default generators of all devices, including devices opened later.
 ///
 /// # Errors
 /// Returns [`OpError::Random`] while a capture that uses one of these generators is active. In this case, no seed is
@@ -357,8 +357,8 @@ pub fn manual_seed_all(seed: u64) -> Result<()> {
     seed_everywhere("random::manual_seed_all", seed)
 }
 
-/// Sets one new seed from the operating system for the default generators of all devices, including devices that are
-/// opened later, and returns this seed.
+/// Sets one new seed from the operating system for the default generators of all devices, including devices opened
+/// later, and returns this seed.
 ///
 /// # Errors
 /// Returns the same errors as [`manual_seed_all`].

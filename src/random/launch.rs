@@ -1,4 +1,4 @@
-//! Launches operations with the random numbers that are reserved for them.
+//! Launches operations with the random numbers reserved for them.
 
 use gpu_kernels::random::COLUMNS;
 use gpu_std::scalar::Scalar;
@@ -25,7 +25,7 @@ pub(super) struct Draw<'a> {
     /// The operation's name.
     pub call: &'static str,
     pub kernel: &'static str,
-    /// Number of results that are generated from one block of words.
+    /// Number of results per block of words.
     pub lanes: usize,
     pub stream: &'a Stream,
     pub config: Option<Config>,

@@ -19,13 +19,13 @@
 //! let first = x.to_host()?;
 //! assert!(first.iter().all(|x| (0.0..1.0).contains(x)));
 //!
-//! random::uniform(&stream, &generator, &mut x)?; // others
+//! random::uniform(&stream, &generator, &mut x)?; // different numbers
 //! assert_ne!(x.to_host()?, first);
-//! generator.manual_seed(42)?; // and the first again
+//! generator.manual_seed(42)?; // the first numbers again
 //! random::uniform(&stream, &generator, &mut x)?;
 //! assert_eq!(x.to_host()?, first);
 //!
-//! // A deck of cards, shuffled.
+//! // A shuffled deck of cards.
 //! let mut deck = DeviceBuffer::<u32>::uninit(&stream, 52)?;
 //! random::permutation(&stream, &generator, &mut deck)?;
 //! let mut cards = deck.to_host()?;
@@ -56,7 +56,7 @@
 //! produces new numbers: those that the operations would produce without a graph. A launch takes numbers once for each
 //! capture that its graph contains. If a part of the graph runs several times in a launch (in a loop, or because it was
 //! added several times), it uses the same numbers each time. A part that does not run, because it is in a conditional
-//! node, still takes its numbers. A launch that is rejected takes no numbers.
+//! node, still takes its numbers. A rejected launch takes no numbers.
 //!
 //! An operation on zero elements, or an operation that fails, takes no numbers from its generator. A generator can be
 //! used from any thread. Each operation reserves its numbers atomically, so two operations never use the same numbers.

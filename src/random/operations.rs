@@ -50,7 +50,7 @@ fn problem<R>(call: &'static str, problem: String) -> Result<R> {
     Err(OpError::Random { call, problem }.into())
 }
 
-/// Returns the number of results of type `T` that are generated from one block of words.
+/// Returns the number of results of type `T` per block of words.
 pub(super) const fn lanes<T: Scalar>() -> usize {
     if size_of::<T::Accumulator>() == 8 { 2 } else { 4 }
 }
@@ -247,7 +247,7 @@ pub fn exponential<'o, T: Float>(
 }
 
 /// Fills `out` with integers in `range`, like `torch.randint`. An integer is a random word modulo the size of the
-/// range. The words have 32 bits for sizes below 2²⁸, and 64 bits for larger sizes. For sizes up to 2⁶⁰, an integer
+/// range. The words have 32 bits for sizes below 2²⁸ and 64 bits for larger sizes. For sizes up to 2⁶⁰, an integer
 /// occurs at most a sixteenth more often than any other. For larger sizes, some integers occur up to twice as often as
 /// others. If the size is a power of two, all integers are equally likely.
 ///
@@ -281,7 +281,7 @@ pub fn integers<'o, T: Integer + Number>(
     draw.run(generator, out.into(), launch!(T; start => T, range => u64))
 }
 
-/// Sets each element of `out` to 1 with probability `p` (rounded to `f32`), and to 0 otherwise. For `p` = 1, the result
+/// Sets each element of `out` to 1 with probability `p` (rounded to `f32`) and to 0 otherwise. For `p` = 1, the result
 /// is always 1, whereas PyTorch returns 0 about once in 2²⁵ numbers.
 ///
 /// # Errors
@@ -369,7 +369,7 @@ pub fn dropout<'x, 'y, 'm, T: Float>(
 
 /// Fills `out` with the integers from 0 to n − 1 in random order, where n is its length.
 ///
-/// The order is computed rather than sorted, so the operation takes one launch and no temporary memory. There are at
+/// The permutation is computed without a sort, so the operation takes one launch and no temporary memory. There are at
 /// most 2¹²⁸ different orders, so for more than 34 elements, not every order can occur. The order differs from the
 /// order that PyTorch's `randperm` produces. The order does not depend on the [layout](super::Layout).
 ///

@@ -49,7 +49,7 @@ impl Replay {
         self.base.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the start position of the next launch on the stream, and takes numbers for that launch.
+    /// Writes the start position of the next launch on the stream and takes numbers for that launch.
     pub fn begin(&self, stream: &Stream, state: &mut State) -> warpsmith_runtime::Result<()> {
         let kernel = stream.device().load(&IMAGE)?.kernel::<random_base>()?;
         kernel.launch(stream, Launch::grid_block(1, 32), (state.seed, state.offset, &mut *self.base()))?;

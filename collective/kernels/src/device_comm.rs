@@ -1,4 +1,4 @@
-//! [`DeviceComm`]: the memory that the kernels of all ranks share, and the barrier between them.
+//! [`DeviceComm`]: the memory that the kernels of all ranks share and the barrier between them.
 //!
 //! Each rank has a *segment* that all ranks map. A segment contains flags, then [words](crate::words), then halves.
 //! Each of these parts has two *sides*, which operations use alternately. Block b of rank r sets a flag in every rank's
@@ -17,7 +17,7 @@
 //! One barrier per epoch is enough if the epoch reads only data that other ranks wrote before the barrier.
 //!
 //! A kernel that waits too long, is aborted by the host, or detects a different operation writes a [`Verdict`] to host
-//! memory and ends. All later kernels also end. No kernel spins forever.
+//! memory and exits. All later kernels also exit. No kernel spins forever.
 
 use gpu_std::atomic::{Atomic, Ordering, scope};
 use gpu_std::prelude::*;
@@ -48,10 +48,10 @@ pub const HOST_WORDS: usize = 2;
 pub const ABORT: usize = 0;
 /// Index of the host word that receives the first verdict other than [`Verdict::None`].
 pub const VERDICT: usize = 1;
-/// Number of times that a flag is read between two checks of the clock and of the host's abort word.
+/// Number of flag reads between two checks of the clock and the host's abort word.
 const POLLS: u32 = if cfg!(target_arch = "nvptx64") { 4096 } else { 64 };
 
-/// Reason for which a kernel has failed.
+/// Reason for a kernel's failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The kernel has not failed.
@@ -99,7 +99,7 @@ impl Verdict {
     }
 }
 
-/// View that one rank has of an operation, passed to its kernel. All addresses must be accessible to the rank's device.
+/// One rank's view of an operation, passed to its kernel. All addresses must be accessible to the rank's device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, KernelType)]
 #[repr(C)]
 pub struct DeviceComm {
@@ -114,7 +114,7 @@ pub struct DeviceComm {
     /// Address of a table of [`MAX_RANKS`] addresses (`u64`) of the program's elements on all ranks. Used if the
     /// elements are accessed directly.
     pub direct: u64,
-    /// Offset, in bytes, of the operation's elements from these addresses.
+    /// Offset, in bytes, of the operation's elements from the addresses in the table.
     pub direct_offset: u64,
     /// Size of a half in bytes, a multiple of 16.
     pub half_bytes: u64,
@@ -140,7 +140,7 @@ const fn after(epoch: u32) -> u32 {
 /// An epoch in which a block participates.
 #[derive(Clone, Copy)]
 pub(crate) struct Epoch {
-    /// Communicator state. A copy, because a nullable reference would keep the state in local memory.
+    /// Copy of the communicator state, because a nullable reference would keep the state in local memory.
     pub(crate) comm: DeviceComm,
     pub(crate) number: u32,
 }
@@ -185,7 +185,7 @@ impl DeviceComm {
         if thread::sync_threads_or(has_failed) { None } else { Some(epoch) }
     }
 
-    /// Starts the next epoch for the calling thread, and returns whether a kernel has failed. The result may differ
+    /// Starts the next epoch for the calling thread and returns whether a kernel has failed. The result may differ
     /// between the threads of a block.
     ///
     /// # Safety
@@ -220,7 +220,7 @@ impl Epoch {
         (self.comm.segment(rank) + HEAD_BYTES + half) as *mut T
     }
 
-    /// Returns the address of the elements of a rank that are accessed directly.
+    /// Returns the address of a rank's directly accessed elements.
     ///
     /// # Safety
     /// The rank and the table must exist.
@@ -237,12 +237,12 @@ impl Epoch {
         let index =
             ((self.side() * PHASES + phase) * MAX_RANKS + from) * MAX_BLOCKS + thread::block_idx_x() as usize;
         let segment = self.comm.segment(of) as *mut u64;
-        // SAFETY: the address is that of one of the segment's flags, which are accessed only atomically and stay valid
+        // SAFETY: the address belongs to one of the segment's flags, which are accessed only atomically and stay valid
         // while the kernel runs.
         unsafe { Atomic::from_ptr(segment.add(index)) }
     }
 
-    /// Returns the value of the flag of a rank that runs the same operation.
+    /// Returns the flag value of a rank that runs the same operation.
     #[inline(always)]
     pub(crate) fn word(&self) -> u64 {
         (self.number as u64) << 32 | self.comm.hash as u64
@@ -276,8 +276,8 @@ impl Epoch {
         }
     }
 
-    /// Returns whether the rank of this flag runs the same operation, or `None` if the flag belongs to another epoch. A
-    /// mismatch fails the kernel.
+    /// Returns whether the rank of this flag runs the same operation, or `None` if the flag belongs to another epoch.
+    /// On a mismatch, the kernel fails.
     #[inline(always)]
     pub(crate) fn is_set(&self, flag: u64, peer: usize) -> Option<bool> {
         if (flag >> 32) as u32 != self.number {
@@ -294,7 +294,7 @@ impl Epoch {
     /// epoch.
     #[inline(always)]
     pub(crate) fn end(self) {
-        // Each block updates its own counter, and a share of the counters of blocks that the grid does not contain.
+        // Each block updates its own counter and a share of the counters of blocks that the grid does not contain.
         let (blocks, threads) = (thread::grid_dim_x() as usize, thread::block_dim_x() as usize);
         let mut block = thread::block_idx_x() as usize + thread::thread_idx_x() as usize * blocks;
         while block < MAX_BLOCKS {

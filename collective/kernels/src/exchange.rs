@@ -11,8 +11,8 @@ use crate::device_comm::DeviceComm;
 use crate::packed::Packed;
 use crate::vectors::{copy, own_vectors, vectors};
 
-/// Blocks that a rank provides, and blocks that it reads; all have the same length. A half contains the blocks of its
-/// rank one after another, each aligned to 16 bytes.
+/// Blocks that a rank provides and blocks that it reads. All blocks have the same length. A half contains the blocks of
+/// its rank one after another, each aligned to 16 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, KernelType)]
 #[repr(C)]
 pub struct Blocks {
@@ -22,9 +22,9 @@ pub struct Blocks {
     pub given: u32,
     /// First rank whose block is read. The other ranks follow consecutively.
     pub first: u32,
-    /// Number of ranks from which it reads a block.
+    /// Number of ranks from which the rank reads a block.
     pub taken: u32,
-    /// Index of the block that is read from each of these ranks.
+    /// Index of the block to read from each of these ranks.
     pub block: u32,
 }
 
@@ -36,9 +36,9 @@ pub struct Blocks {
 /// [`THREADS`](crate::device_comm::THREADS) threads per block and [`MAX_BLOCKS`](crate::device_comm::MAX_BLOCKS)
 /// blocks. On all ranks, the blocks must have the same size in bytes, and the [`DeviceComm`]s must belong to one
 /// communicator and differ only in the rank. Each rank must provide all blocks that other ranks read from it. A half
-/// must be large enough for the blocks that are provided. `x` must be valid for reads and `y` for writes of the
-/// respective blocks. They may be the same memory if each block that is stored in a place was also provided from that
-/// place, or if no block was provided.
+/// must be large enough for the provided blocks. `x` must be valid for reads and `y` for writes of the respective
+/// blocks. They may be the same memory if every stored block was also provided from the same location, or if no block
+/// was provided.
 #[kernel(types(T = u8, u32), launch_bounds(512, 1))]
 pub unsafe fn exchange<T: Packed>(x: *const T, y: *mut T, len: usize, blocks: Blocks, comm: DeviceComm) {
     // SAFETY: guaranteed by the caller. In every block, each vector belongs to one thread: a vector of this rank before

@@ -1,13 +1,13 @@
-//! Kernels of the Peer backend of `warpsmith-collective`, and the memory layout that they share with the host code.
+//! Kernels of the Peer backend of `warpsmith-collective` and the memory layout that they share with the host code.
 //!
 //! Every rank launches the same kernel in the same shape. Block b of a rank works on the same elements as block b of
-//! every other rank, and waits only for those blocks.
+//! every other rank and waits only for those blocks.
 //!
 //! | module | content |
 //! | --- | --- |
 //! | [`number`] | arithmetic of reductions, also used on the host |
-//! | [`mod@device_comm`] | the memory that ranks share, and the barrier between ranks |
-//! | [`words`] | LL protocol: elements that are pushed to other ranks together with the epoch |
+//! | [`mod@device_comm`] | the memory that ranks share and the barrier between ranks |
+//! | [`words`] | LL protocol: elements pushed to other ranks together with the epoch |
 //! | [`mod@low_latency`] | reductions of few elements with the LL protocol |
 //! | [`mod@reduce`] | one-shot and two-shot reductions |
 //! | [`mod@exchange`] | all operations that move elements without reducing them |

@@ -1,8 +1,8 @@
 //! `reduce_low_latency`: low-latency all-reduce and reduce with [words](crate::words) (LL protocol).
 //!
-//! Each rank pushes its elements to all other ranks and reduces the elements that are pushed to it. No rank reads over
-//! the links, and no access has to wait for another. The elements of each rank cross the links (n - 1) times, at twice
-//! their size.
+//! Each rank pushes its elements to all other ranks and reduces the elements pushed to it. No rank reads over the
+//! links, and no access waits for another. The elements of each rank cross the links (n - 1) times, at twice their
+//! size.
 //!
 //! The results are bit-identical to those of [`reduce`](mod@crate::reduce).
 

@@ -34,8 +34,7 @@ macro_rules! integers {
 
             #[inline(always)]
             fn divide(self, ranks: u32) -> Self {
-                // For every number of ranks, the wider type prevents overflow, and the minimum of 1 prevents a division
-                // by zero.
+                // The wider type can represent any number of ranks, and the minimum of 1 prevents a division by zero.
                 (self as $wide).wrapping_div(ranks.max(1) as $wide) as Self
             }
 

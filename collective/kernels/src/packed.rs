@@ -157,8 +157,7 @@ macro_rules! packed {
                         result
                     }};
                 }
-                // The sum has a branch of its own, checked first, because a jump table and an unneeded division would
-                // take time.
+                // The plain sum is checked first to avoid a jump table and an unneeded division.
                 if how.step == Step::Add && !how.is_average {
                     return by!(Step::Add, Self::from_acc);
                 }

@@ -12,7 +12,7 @@
 //! executes the same steps. Therefore, the results are bit-identical on all ranks, in every run, and to those of the
 //! Host backend.
 //!
-//! Block b of a rank writes elements for block b of another rank, and reads the elements that the latter has written,
+//! Block b of a rank writes elements for block b of another rank and reads the elements that the latter has written,
 //! because both process the same vectors of each part.
 
 use gpu_std::prelude::*;
@@ -175,7 +175,7 @@ impl<T: Packed> Work<T> {
     /// Loads a vector of the rank's `len` elements and multiplies it by the rank's factor, if there is one.
     ///
     /// # Safety
-    /// The contract of [`load`] applies.
+    /// The caller must uphold the safety contract of [`load`].
     #[inline(always)]
     unsafe fn own(&self, from: *const T, len: usize, vector: usize) -> T::Lanes {
         // SAFETY: guaranteed by the caller.
@@ -209,16 +209,16 @@ impl<T: Packed> Work<T> {
     }
 
     /// # Safety
-    /// The contract of [`reduce`] applies.
+    /// The caller must uphold the safety contract of [`reduce`].
     #[inline(always)]
     unsafe fn run<const WORLD: usize>(&self) -> bool {
         let world = self.how.world as usize;
         let (is_direct, is_in_place) = (self.has(options::DIRECT), self.has(options::IN_PLACE));
         let is_two_shot = self.has(options::TWO_SHOT);
-        // SAFETY: guaranteed by the caller. The first barrier separates the writes of a part's elements by the other
-        // ranks from the rank that reads them. The second barrier separates the writes of that part's results from the
-        // ranks that read them. Until the second barrier, no other rank accesses the addresses of the part. Only the
-        // rank that owns the part reads the elements and then overwrites them.
+        // SAFETY: guaranteed by the caller. The first barrier orders the other ranks' writes to a part's elements
+        // before the reads of the rank that owns the part. The second barrier orders the writes of that part's results
+        // before the reads of the other ranks. Until the second barrier, no other rank accesses the addresses of the
+        // part. Only the rank that owns the part reads the elements and then overwrites them.
         unsafe {
             // Each rank starts with the rank that follows it, so that not all ranks write to the same rank at once.
             for step in 1..if is_direct { 0 } else { world } {
@@ -254,7 +254,7 @@ impl<T: Packed> Work<T> {
     /// Writes this rank's elements of the part of another rank into this rank's slot there.
     ///
     /// # Safety
-    /// The contract of [`reduce`] applies.
+    /// The caller must uphold the safety contract of [`reduce`].
     #[inline(always)]
     unsafe fn give(&self, rank: usize) {
         let (from, len) = (self.x.wrapping_add(self.parts.start(rank)), self.parts.len(rank));
@@ -287,7 +287,7 @@ impl<T: Packed> Work<T> {
     /// Reduces this rank's part.
     ///
     /// # Safety
-    /// The contract of [`reduce`] applies. The writes of the other ranks must be visible.
+    /// The caller must uphold the safety contract of [`reduce`]. The writes of the other ranks must be visible.
     #[inline(always)]
     unsafe fn reduce<const WORLD: usize>(&self) {
         let (start, len) = (self.parts.start(self.rank), self.parts.len(self.rank));

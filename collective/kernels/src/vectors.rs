@@ -76,7 +76,7 @@ pub(crate) unsafe fn load<T: Packed>(from: *const T, len: usize, vector: usize) 
 /// Writes one vector of an array of `len` elements, in one access if the vector is full and aligned to 16 bytes.
 ///
 /// # Safety
-/// The contract of [`load`] applies, with writes instead of reads.
+/// The caller must uphold the safety contract of [`load`], with writes instead of reads.
 #[inline(always)]
 pub(crate) unsafe fn store<T: Packed>(result: T::Lanes, to: *mut T, len: usize, vector: usize) {
     let lanes = lanes_of::<T>(len, vector);

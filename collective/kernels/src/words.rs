@@ -1,4 +1,4 @@
-//! Words of the LL protocol. A word contains 32 bits of elements together with their epoch, and is written in one
+//! Words of the LL protocol. A word contains 32 bits of elements together with their epoch and is written in one
 //! access.
 //!
 //! A rank pushes words to the segments of other ranks. A receiver that finds the current epoch in a word has also
@@ -55,7 +55,7 @@ impl Slot {
         }
     }
 
-    /// Reads the words of a vector as they currently are.
+    /// Reads the current words of a vector.
     ///
     /// # Safety
     /// The slot must contain the vector and be in this rank's segment.
@@ -101,7 +101,7 @@ unsafe fn store(to: *mut u64, [a, b]: [u64; 2]) {
 /// Reads two words, each atomically.
 ///
 /// # Safety
-/// The contract of [`store`] applies.
+/// The caller must uphold the safety contract of [`store`].
 #[inline(always)]
 unsafe fn load(from: *mut u64) -> [u64; 2] {
     #[cfg(target_arch = "nvptx64")]

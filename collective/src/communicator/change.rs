@@ -14,8 +14,8 @@ const ALL: &str = "all";
 
 impl Communicator {
     /// Splits the communicator: the ranks that pass the same color form a new communicator, ordered first by `key` and
-    /// then by rank. All ranks must call it. On a rank that passes `None` as the color, the call returns `None`. The
-    /// new communicator uses the stream and options of this one, which remains usable.
+    /// then by rank. All ranks must make this call. On a rank that passes `None` as the color, the call returns `None`.
+    /// The new communicator uses the stream and options of this one, which remains usable.
     ///
     /// The ranks must make this call concurrently, from different threads or processes. Therefore, a thread that drives
     /// several ranks cannot make this call.
@@ -53,8 +53,8 @@ impl Communicator {
     ///
     /// # Errors
     /// Returns [`CollectiveError::Argument`] if the list names this rank or a rank that does not exist, or omits a rank
-    /// known to have failed; otherwise, returns the same errors as [`Self::init`]. If the lost process served the
-    /// store, the store is lost as well.
+    /// known to have failed. Also returns the same errors as [`Self::init`]. If the lost process served the store, the
+    /// store is lost as well.
     pub fn shrink(&self, excluded: &[usize]) -> Result<Self> {
         let argument = |reason| {
             Error::from(CollectiveError::Argument { operation: "shrink", rank: self.rank(), reason })

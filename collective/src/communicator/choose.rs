@@ -91,7 +91,7 @@ impl Choosing<'_> {
         peer::Making { mesh, stream, timeout, is_auto }
     }
 
-    /// Returns why the ranks cannot access each other's memory, if the reason is known without trying it.
+    /// Returns the reason why the ranks cannot access each other's memory, if it is known in advance.
     fn why_no_peers(&self) -> Option<String> {
         if self.devices.len() > peer::MAX_RANKS {
             return Some(format!(

@@ -1,4 +1,4 @@
-//! [`Group`]: operations that are enqueued together.
+//! [`Group`]: operations enqueued together.
 
 use warpsmith_runtime::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
 

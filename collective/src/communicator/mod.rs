@@ -47,8 +47,8 @@ use crate::work::{Work, WorkState};
 /// of buffers used by failed operations are unspecified. [`Self::shrink`] creates a new communicator from the remaining
 /// ranks.
 ///
-/// Dropping a communicator does not block, and operations that have been enqueued continue. Ranks that still need this
-/// rank then fail with [`Failure::Left`](crate::Failure::Left). For a collective shutdown, call [`Self::finish`].
+/// Dropping a communicator does not block, and enqueued operations continue. Ranks that still need this rank then fail
+/// with [`Failure::Left`](crate::Failure::Left). For a collective shutdown, call [`Self::finish`].
 ///
 /// On a stream that is being captured, operations become part of the graph if the backend supports it. Each graph
 /// launch then counts as one operation, so all ranks must launch their graphs in the same order. An emulated device
@@ -196,7 +196,7 @@ impl Communicator {
             dump_to: options.dump_to.clone(),
         };
         let (mesh, devices) = mesh::connect(&bootstrap)?;
-        // Communicators that are split from this one do not know the address of the store.
+        // Communicators split from this one do not know the address of the store.
         options.address = mesh.address;
         let backend =
             choose::Choosing { stream, options: &options, mesh: &mesh, devices: &devices }.backend()?;
@@ -213,7 +213,7 @@ impl Communicator {
         })
     }
 
-    /// This rank, counted from 0.
+    /// Returns this rank, counted from 0.
     pub fn rank(&self) -> usize {
         self.mesh.rank()
     }
@@ -233,13 +233,13 @@ impl Communicator {
         &self.stream
     }
 
-    /// Sets the timeout of all operations that are called from now on. See [`CommunicatorOptions::timeout`].
+    /// Sets the timeout of all later operations. See [`CommunicatorOptions::timeout`].
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.options.timeout = timeout;
     }
 
     /// Aborts the communicator on all ranks immediately: running and waiting operations fail with
-    /// [`Failure::Aborted`](crate::Failure::Aborted). It does not wait. A second call has no effect.
+    /// [`Failure::Aborted`](crate::Failure::Aborted). The call does not wait. A second call has no effect.
     pub fn abort(&self) {
         self.abort_with("the program called `abort`");
     }
@@ -323,8 +323,8 @@ impl Communicator {
         self.stream.with_stable_capture_state(|| {
             let (timeout, is_captured) = (self.options.timeout, self.stream.is_capturing());
             let batch = Batch { calls, timeout, is_captured, work: Arc::clone(&state) };
-            // SAFETY: the uses cover the memory that the calls access. The group borrows the slices, so a slice that is
-            // written overlaps no other.
+            // SAFETY: the uses cover the memory that the calls access. The group borrows the slices, so no written
+            // slice overlaps another.
             unsafe { self.backend.enqueue(&self.stream, &uses, batch) }
         })?;
         Ok(Work { state })

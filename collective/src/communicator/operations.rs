@@ -91,7 +91,7 @@ impl Communicator {
         self.one(|group| group.reduce(read(x), op, root, y))
     }
 
-    /// Copies the root's elements, of any type, to all ranks.
+    /// Copies the root's elements to all ranks. Elements can have any type.
     ///
     /// # Errors
     /// Returns the same errors as [`Self::all_reduce`], or [`CollectiveError::Argument`] if the root does not exist.
@@ -160,7 +160,7 @@ impl Communicator {
         self.one(|group| group.reduce_scatter_in_place(op, write(buffer)))
     }
 
-    /// Sends block r of `x` to rank r, and stores the data received from rank r in block r of `y`. Both buffers consist
+    /// Sends block r of `x` to rank r and stores the data received from rank r in block r of `y`. Both buffers consist
     /// of one block per rank, and all blocks have the same length.
     ///
     /// # Errors
@@ -238,7 +238,7 @@ impl Communicator {
     }
 
     /// Enqueues several operations as one: first, all sends and receives run concurrently; then the other operations
-    /// run in order. Use a group for messages in both directions, and for many small operations.
+    /// run in order. Use a group for messages in both directions and for many small operations.
     ///
     /// ```
     /// use std::time::Duration;
@@ -270,9 +270,9 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// Returns the closure's error, as [`CollectiveError::Group`]. If the closure fails or panics, nothing is enqueued.
-    /// In this case, the communicator is aborted, because the other ranks would wait for this one. Otherwise, returns
-    /// the same errors as [`Self::all_reduce`].
+    /// Returns the closure's error, as [`CollectiveError::Group`]. If the closure fails or panics, nothing is enqueued
+    /// and the communicator is aborted, because the other ranks would wait for this one. Also returns the same errors
+    /// as [`Self::all_reduce`].
     #[track_caller]
     pub fn group<'a>(&mut self, calls: impl FnOnce(&mut Group<'a>) -> Result<()>) -> Result<Work> {
         let mut group = Group { place: self.place(), calls: Vec::new() };

@@ -1,4 +1,4 @@
-//! [`CommunicatorOptions`].
+//! [`CommunicatorOptions`]: options of a communicator. [`BackendChoice`]: the selection of its backend.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -29,8 +29,7 @@ pub enum BackendChoice {
     ///   `NCCL_COMM_BLOCKING` must not be set, because calls could then block past their deadlines.
     Nccl,
     /// Kernels that access the memory of other ranks directly, over the links between the devices (peer-to-peer). This
-    /// backend supports up to 8 ranks on one host, in threads or processes, if their devices have peer access. Like the
-    /// kernels of programs, its kernels are written in Rust.
+    /// backend supports up to 8 ranks on one host, in threads or processes, if their devices have peer access.
     ///
     /// - It supports all operations except `send` and `recv`, and reductions of all types except 8-bit floating point.
     ///   Unsupported operations, and groups that contain one, run on [`Self::Nccl`] on GPUs (if NCCL is available) and

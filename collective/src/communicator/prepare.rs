@@ -10,7 +10,7 @@ use crate::element::{ReduceOp, Reducible, Reduction};
 use crate::error::{CollectiveError, Error, Result};
 use crate::fingerprint::{Fingerprint, type_name};
 
-/// Operation that has been checked and is ready to be enqueued.
+/// Checked operation, ready to be enqueued.
 pub(super) struct Prepared<'a> {
     pub call: Call,
     pub uses: Vec<BufferUse<'a>>,

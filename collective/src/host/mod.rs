@@ -1,9 +1,9 @@
 //! Host backend: collective operations without a GPU, executed by the threads of emulated streams.
 //!
 //! One rank computes each reduction in rank order and sends the result to the other ranks, so the results are
-//! bit-identical on all ranks and in every run. In addition to the buffers, each rank uses memory of a few times
-//! [`CHUNK`]. The timeout of an operation starts when its stream reaches the operation. Each operation ends before its
-//! deadline, even if other ranks do not respond.
+//! bit-identical on all ranks and in every run. In addition to the buffers, each rank uses a few times [`CHUNK`] of
+//! memory. The timeout of an operation starts when its stream reaches the operation. Each operation completes or fails
+//! before its deadline, even if other ranks do not respond.
 
 mod arithmetic;
 
@@ -89,7 +89,7 @@ struct Flags {
     was_skipped: AtomicBool,
 }
 
-/// Batch that has been enqueued on the stream.
+/// Batch enqueued on the stream.
 #[derive(Debug)]
 struct Task {
     ranks: Arc<Ranks>,

@@ -8,8 +8,8 @@ use super::variables::{Read, Variables};
 use super::{Launcher, nodes};
 use crate::error::{CollectiveError, Error, Result};
 
-/// First port, and number of ports, used for runs whose launcher specifies no port. As in JAX, these ports are above
-/// the ephemeral ports of Linux.
+/// First port and number of ports for runs whose launcher does not specify a port. As in JAX, these ports are above the
+/// ephemeral ports of Linux.
 const PORTS: (u16, u64) = (61440, 4096);
 
 /// Address of the store through which the processes of a run rendezvous.

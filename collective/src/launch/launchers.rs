@@ -5,8 +5,7 @@ use super::{Launch, Launcher, nodes};
 use crate::error::{CollectiveError, Error, Result};
 use crate::store::Token;
 
-/// First of the Slurm step IDs that are reserved for pseudo-steps, such as batch scripts and interactive shells of
-/// salloc.
+/// First of the Slurm step IDs reserved for pseudo-steps, such as batch scripts and interactive shells of salloc.
 const NO_STEPS: u64 = 0xffff_fff0;
 /// Maximum length of a run's name, in bytes.
 const LONGEST_RUN_ID: usize = 256;
@@ -22,7 +21,7 @@ pub(super) struct Identity {
 }
 
 impl Variables {
-    /// Returns the process's rank, together with all other values of its launch.
+    /// Returns the process's rank and the other values of its launch.
     pub(super) fn launch(&self) -> Result<Launch> {
         let Some(identity) = self.identity()? else {
             return Ok(Launch { token: self.token()?, ..Launch::single() });

@@ -5,13 +5,11 @@
 //!
 //! | launcher | variables |
 //! | --- | --- |
-//! | `warpsmith launch`, or set manually | `WARPSMITH_RANK`, `WARPSMITH_WORLD_SIZE`, `WARPSMITH_LOCAL_RANK`,
-//! `WARPSMITH_LOCAL_WORLD_SIZE`, `WARPSMITH_STORE`, `WARPSMITH_RUN_ID`, `WARPSMITH_RESTART_COUNT`, `WARPSMITH_TOKEN` |
+//! | `warpsmith launch`, or set manually | `WARPSMITH_RANK`, `WARPSMITH_WORLD_SIZE`, `WARPSMITH_LOCAL_RANK`, `WARPSMITH_LOCAL_WORLD_SIZE`, `WARPSMITH_STORE`, `WARPSMITH_RUN_ID`, `WARPSMITH_RESTART_COUNT`, `WARPSMITH_TOKEN` |
 //! | torchrun, Kubernetes, Ray | `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT`, `TORCHELASTIC_…` |
 //! | mpirun of Open MPI | `OMPI_COMM_WORLD_RANK`, `…_SIZE`, `…_LOCAL_RANK`, `…_LOCAL_SIZE` |
 //! | mpirun of MPICH and Intel | `PMI_RANK`, `PMI_SIZE`, `MPI_LOCALRANKID`, `MPI_LOCALNRANKS` |
-//! | srun | `SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`, `SLURM_STEP_NODELIST`; only in a step, with
-//! `SLURM_STEP_ID` |
+//! | srun | `SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`, `SLURM_STEP_NODELIST`; only in a step, with `SLURM_STEP_ID` |
 //!
 //! The launcher that applies is the first one in this table whose variables are set. Launchers can be nested: srun or
 //! mpirun can start torchrun, and mpirun starts its processes through srun. If two launchers could both have started

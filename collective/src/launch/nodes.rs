@@ -4,7 +4,7 @@
 pub(super) fn first_host(list: &str) -> Option<String> {
     let mut host = String::new();
     let mut rest = list;
-    // A name can contain several brackets, as in `rack[1-2]node[1-4]`.
+    // A name can contain several bracketed lists, as in `rack[1-2]node[1-4]`.
     loop {
         let end = rest.find(['[', ',']).unwrap_or(rest.len());
         host.push_str(&rest[..end]);

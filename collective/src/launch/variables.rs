@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::error::{CollectiveError, Error, Result};
 
-/// Names and prefixes of the variables that are read from the environment.
+/// Names and prefixes of the variables read from the environment.
 const NAMES: [&str; 13] = [
     "WARPSMITH_",
     "RANK",
@@ -89,7 +89,7 @@ impl Variables {
         }
     }
 
-    /// Parses, as an integer, the first of several variables that is set.
+    /// Parses the first of several variables that is set, as an integer.
     pub fn first<T: FromStr>(&self, names: &[&'static str]) -> Result<Option<Read<T>>> {
         names.iter().find(|name| self.has(name)).map_or(Ok(None), |name| self.number(name))
     }

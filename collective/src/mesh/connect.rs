@@ -1,11 +1,11 @@
 //! Connection setup between ranks after their rendezvous in the store.
 //!
-//! Every problem causes an error that names its cause, on all ranks that are waiting. These problems include problems
-//! that [`rendezvous`] detects, two ranks on one stream, and a mix of emulated devices and GPUs. If a process ends
-//! during the setup, it is named immediately; if a rank does not arrive, it is named at the deadline. Sockets are bound
-//! to the address set in the options. If no address is set, they are bound to the loopback interface if all ranks share
-//! the host, and otherwise to the interface that routes to the store. Both ends of a connection demand a token that
-//! only readers of the store can know, and reject connections without it.
+//! Every problem causes an error that names its cause, on all waiting ranks. Examples are two ranks on one stream, a
+//! mix of emulated devices and GPUs, and the problems that [`rendezvous`] detects. A process that ends during the setup
+//! is reported immediately; a rank that does not arrive is reported at the deadline. Sockets are bound to the address
+//! set in the options. If no address is set, they are bound to the loopback interface if all ranks share the host, and
+//! otherwise to the interface that routes to the store. Both ends of a connection demand a token that only readers of
+//! the store can know, and reject connections without it.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -33,7 +33,7 @@ use crate::store::{PrefixStore, Store, Token, is_end, resolve};
 
 /// Key under which a rank publishes its reason for giving up.
 const BROKEN: &str = "broken";
-/// Time that a rank has to publish why it gave up.
+/// Time limit for a rank to publish its reason for giving up.
 const CAUSE_TIME: Duration = Duration::from_millis(500);
 /// Interval at which a waiting rank checks whether other ranks have given up or ended.
 const LOOK: Duration = Duration::from_millis(100);
@@ -84,7 +84,7 @@ pub(crate) struct Bootstrap<'a> {
     pub dump_to: Option<PathBuf>,
 }
 
-/// Connects to the other ranks. Returns the mesh, and the device facts of each rank.
+/// Connects to the other ranks. Returns the mesh and the device facts of each rank.
 pub(crate) fn connect(bootstrap: &Bootstrap<'_>) -> Result<(Arc<Mesh>, Vec<DeviceFacts>)> {
     let deadline = deadline::within(bootstrap.timeout);
     let Bootstrap { name, launch, store, .. } = *bootstrap;

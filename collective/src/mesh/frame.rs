@@ -1,4 +1,4 @@
-//! [`Frame`]: messages between ranks, and their encoding on a socket.
+//! [`Frame`]: messages between ranks and their encoding on a socket.
 //!
 //! On a socket, a frame consists of a 20-byte header, the text (JSON) and the data, in this order. The header is
 //! little-endian: kind, lane, 2 zero bytes, text length in bytes, data length in bytes, and the message's total length
@@ -33,7 +33,7 @@ impl Lane {
     pub const ALL: [Self; 3] = [Self::Collective, Self::PointToPoint, Self::Setup];
 }
 
-/// Chunk of a message. The first part also contains the fingerprint and the total length.
+/// Chunk of a message. The first one also contains the fingerprint and the total length.
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
     pub begin: Option<(Arc<Fingerprint>, u64)>,
@@ -50,7 +50,7 @@ pub(crate) enum Frame {
     /// Request for the receiver's progress.
     Ask,
     Answer(Box<Progress>),
-    /// The communicator has ended.
+    /// The communicator has failed.
     Failed(Failure),
     /// Shutdown notice. The sender no longer needs any of the other ranks.
     Goodbye,

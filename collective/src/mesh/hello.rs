@@ -1,4 +1,4 @@
-//! Connection handshake, in which each end proves that it knows the token of the other.
+//! Connection handshake, in which each end proves that it knows the token of the other end.
 
 use std::collections::VecDeque;
 use std::io::{Error, ErrorKind, Read, Result, Write};

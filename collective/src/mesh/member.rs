@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::fingerprint::Fingerprint;
 use crate::recorder::{Progress, Recorder};
 
-/// Maximum number of parts per lane that were sent to a rank and that the rank has not yet consumed.
+/// Maximum number of parts per lane that have been sent to a rank but not yet consumed.
 pub(super) const WINDOW: usize = 4;
 /// Maximum number of announcements from a rank that have not yet been taken. No rank is ever ahead by more than one
 /// operation.
@@ -115,8 +115,8 @@ impl Member {
         self.state().failure.clone()
     }
 
-    /// Accepts a frame from another rank, except for a question. If the frame is invalid, fails with a description of
-    /// the problem.
+    /// Accepts a frame of any kind except [`Frame::Ask`] from another rank. If the frame is invalid, fails with a
+    /// description of the problem.
     pub fn deliver(&self, from: usize, frame: Frame) -> Result<(), &'static str> {
         self.change(|state| {
             let peer = &mut state.peers[from];

@@ -3,8 +3,8 @@
 //! Every backend has a mesh. The ranks use it to notify each other of failures, aborts and shutdowns, and to compare
 //! their calls. The Host backend also transfers data over the mesh.
 //!
-//! Frames from one rank arrive in order. The end of a process is detected immediately, because its connections end. The
-//! first failure is sent to all ranks and is final. No call exceeds its deadline by more than one second.
+//! Frames from one rank arrive in order. The end of a process is detected immediately, because its connections close.
+//! The first failure is sent to all ranks and is final. No call exceeds its deadline by more than one second.
 
 mod connect;
 mod frame;
@@ -87,7 +87,7 @@ impl Mesh {
         }
     }
 
-    /// Returns the error for a call on this rank.
+    /// Creates the error that a call on this rank returns.
     pub fn error(&self, operation: Option<Fingerprint>, failure: Failure) -> Box<CommunicatorError> {
         Box::new(CommunicatorError { rank: self.rank(), communicator: self.name.clone(), operation, failure })
     }
@@ -111,7 +111,7 @@ impl Mesh {
         }
     }
 
-    /// Sends a frame of any kind except a question.
+    /// Sends a frame of any kind except [`Frame::Ask`].
     pub fn send(&self, to: usize, frame: Frame, deadline: Instant) -> Result<(), Stop> {
         let refused = |why: &str| Stop::Failed(self.fail(Failure::Lost { rank: to, reason: why.to_owned() }));
         match &self.wires[to] {
@@ -273,7 +273,7 @@ impl Mesh {
             return;
         }
         let has_failed = self.member.failure().is_some();
-        // The failure is recorded before the connections end, so that their end is not reported as a loss.
+        // The failure is recorded before the connections close, so that the closing is not reported as a loss.
         self.member.fail(Failure::Left { rank: self.rank() });
         for (rank, wire) in self.wires.iter().enumerate() {
             match wire {

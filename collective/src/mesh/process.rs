@@ -1,4 +1,4 @@
-//! [`Process`]: the identity of a rank's process, with a check whether it has ended.
+//! [`Process`]: the identity of a rank's process, and a check of whether the process has ended.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -14,11 +14,11 @@ use crate::store::Token;
 pub(super) struct Process {
     /// Name of the host, for error messages.
     host: String,
-    /// Identifies the PID namespace by the host's identity and the namespace. Processes with the same value can look up
-    /// each other by PID.
+    /// Identifies the PID namespace by the host's identity and the namespace. Processes with the same value can look
+    /// each other up by PID.
     place: String,
     pid: u32,
-    /// Start time in clock ticks since boot, which is needed because the system reuses PIDs.
+    /// Start time in clock ticks since boot, needed because the system reuses PIDs.
     started: u64,
     /// Random number that distinguishes this process from others whose remaining fields are equal.
     nonce: String,

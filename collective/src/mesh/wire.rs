@@ -49,8 +49,8 @@ impl Connection {
         Ok(Self { writer: Mutex::new(socket.try_clone()?), socket })
     }
 
-    /// Writes a frame. Stops waiting as soon as `goes_on` returns false. If a frame has been written only in part, the
-    /// connection is closed.
+    /// Writes a frame. Stops waiting as soon as `goes_on` returns false. If a frame has been written only partially,
+    /// the connection is closed.
     pub fn send(&self, frame: &Frame, deadline: Instant, goes_on: impl Fn() -> bool) -> Result<(), Unsent> {
         let bytes = frame.encode();
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -107,7 +107,7 @@ impl Connection {
         }
     }
 
-    /// Sends a last frame if this takes only a moment, and shuts the connection down for writing.
+    /// Sends a last frame if this takes only a few milliseconds, and shuts the connection down for writing.
     pub fn send_last(&self, frame: &Frame) {
         let end = Instant::now() + WRITE_POLL;
         loop {

@@ -36,14 +36,14 @@ pub(super) struct Target<'n> {
     pub scratch: *mut c_void,
 }
 
-/// Returns the pointer to a byte offset in the memory.
+/// Returns a pointer to a byte offset in the memory.
 fn at(memory: Memory, offset: usize) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut((memory.address as usize).wrapping_add(offset))
 }
 
-/// Returns the call itself, or two calls that are equivalent to it. For a communicator with one rank, NCCL multiplies
-/// in `min(32, ⌈bytes / 16 KiB⌉)` blocks. Up to version 2.28, it omits the last elements if the element count is not a
-/// multiple of the number of blocks (`onerank.cu`).
+/// Returns the call itself, or two calls that are equivalent to it. For a communicator with one rank, NCCL's kernel
+/// uses `min(32, ⌈bytes / 16 KiB⌉)` blocks. Up to version 2.28, the kernel omits the last elements if the element count
+/// is not a multiple of the number of blocks (`onerank.cu`).
 fn divided_for_one_rank(call: &Call) -> Vec<Call> {
     const BLOCK: usize = 16 << 10;
     let multiplies = call.reduction.is_some_and(|reduction| reduction.operator == Operator::PreMulSum);
@@ -63,7 +63,7 @@ fn divided_for_one_rank(call: &Call) -> Vec<Call> {
 
 impl Target<'_> {
     /// Enqueues the calls, as a group if there are several. Returns whether NCCL has finished the calls or continues in
-    /// the background. Afterwards, the caller must [destroy](Self::destroy) the operators that were created.
+    /// the background. Afterwards, the caller must [destroy](Self::destroy) the created operators.
     ///
     /// # Safety
     /// The communicator must be ready, and no other thread may be using it. The memory of the calls must stay valid
@@ -120,8 +120,8 @@ impl Target<'_> {
         let mut operator = 0;
         let mut factor = u64::from_ne_bytes(reduction.factor);
         let data_type = sys::data_type(reduction.element);
-        // SAFETY: the factor is a value of the type, and is stored in memory that is aligned for every type. The
-        // library reads the factor before it returns.
+        // SAFETY: the factor is a value of the type and is stored in memory that is aligned for every type. The library
+        // reads the factor before it returns.
         let status = unsafe {
             (self.nccl.create_pre_mul_sum)(
                 &mut operator,
@@ -147,8 +147,8 @@ impl Target<'_> {
     }
 
     /// # Safety
-    /// The contract of [`Self::enqueue`] applies. If the call [requires several NCCL calls](Self::is_several), a group
-    /// must be open.
+    /// The caller must uphold the safety contract of [`Self::enqueue`]. If the call [requires several NCCL
+    /// calls](Self::is_several), a group must be open.
     unsafe fn issue(&self, call: &Call, operator: c_int) -> Result<Status, Refused> {
         let Self { nccl, comm, stream, rank, world, scratch } = *self;
         let (x, y) = (at(call.from, 0), at(call.to, 0));
@@ -209,10 +209,10 @@ impl Target<'_> {
         }
     }
 
-    /// Sends one part of `from` to each receiver, and receives one part of `to` from each sender.
+    /// Sends one part of `from` to each receiver and receives one part of `to` from each sender.
     ///
     /// # Safety
-    /// The contract of [`Self::issue`] applies.
+    /// The caller must uphold the safety contract of [`Self::issue`].
     unsafe fn exchange(
         &self,
         call: &Call,

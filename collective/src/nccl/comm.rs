@@ -1,4 +1,4 @@
-//! [`RawComm`]: a non-blocking NCCL communicator, and its creation and destruction.
+//! [`RawComm`]: a non-blocking NCCL communicator, its creation and its destruction.
 
 use std::ffi::{CString, c_int};
 use std::ptr::null_mut;
@@ -13,7 +13,7 @@ use crate::mesh::Mesh;
 
 /// Typical duration of NCCL's background work for a call. If the work takes longer, this is the polling interval.
 const SOON: Duration = Duration::from_micros(200);
-/// Time limit for a call that ends a communicator. A communicator whose call exceeds it is abandoned.
+/// Time limit for a call that destroys or aborts a communicator. A communicator whose call exceeds it is abandoned.
 pub(super) const END_TIME: Duration = Duration::from_millis(if cfg!(test) { 1000 } else { 10_000 });
 
 /// Reason why a communicator is not ready.
@@ -28,7 +28,7 @@ pub(super) enum NotReady {
 #[derive(Debug)]
 pub(super) struct RawComm {
     nccl: &'static Nccl,
-    /// Handle of the communicator, which a thread of NCCL can write.
+    /// Handle of the communicator, which an NCCL thread can write.
     comm: Box<AtomicPtr<std::ffi::c_void>>,
     /// Name of the communicator, kept alive because NCCL stores a pointer to it.
     _name: CString,
@@ -105,8 +105,8 @@ impl RawComm {
         self.end("ncclCommAbort", |nccl, comm| unsafe { (nccl.abort)(comm) });
     }
 
-    /// Ends the communicator on a separate thread, because the NCCL calls for this block and can hang. If the thread
-    /// hangs, it is abandoned together with the communicator.
+    /// Destroys or aborts the communicator on a separate thread, because the NCCL calls block and can hang. A hanging
+    /// thread is abandoned together with the communicator.
     fn end(self, call: &'static str, end: impl FnOnce(&Nccl, Comm) -> Status + Send + 'static) {
         if self.get().is_null() {
             return;

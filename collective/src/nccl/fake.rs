@@ -24,7 +24,7 @@ use self::numbers::{decode, element_bytes, reduced};
 use super::sys::{self, Comm, Status, status};
 use crate::element::Operator;
 
-/// Scripted behavior of all communicators with a certain name, and a log of their calls.
+/// Scripted behavior of all communicators with a given name, and a log of their calls.
 #[derive(Debug, Default)]
 pub(super) struct Script {
     pub streams: Vec<Stream>,
@@ -38,11 +38,11 @@ pub(super) struct Script {
     pub background: Option<(usize, u64, Status)>,
     /// Name of the call that fails, and the status that it returns.
     pub refused: Option<(&'static str, Status)>,
-    /// Emulated driver, and the fault injected into its first device when the call in `refused` is made.
+    /// Emulated driver and the fault injected into its first device when the call in `refused` is made.
     pub stopped: Option<(Arc<EmulatedDriver>, Fault)>,
     /// Duration of an abort.
     pub abort_takes: Duration,
-    /// Calls that change state, each with its rank and as text.
+    /// State-changing calls, each with its rank and formatted as text.
     pub log: Mutex<Vec<(usize, String)>>,
     pub violations: Mutex<Vec<String>>,
     pub exchanged: Mutex<HashMap<Key, Vec<Option<Said>>>>,
@@ -72,7 +72,7 @@ struct FakeComm {
     is_joined: AtomicBool,
     has_connected: AtomicBool,
     issued: AtomicU64,
-    /// Next sequence numbers of the collective operations, and of the sends and receives between each pair of ranks.
+    /// Next sequence numbers of the collective operations and of the sends and receives between each pair of ranks.
     places: Mutex<HashMap<Lane, u64>>,
     is_aborted: AtomicBool,
     has_ended: AtomicBool,

@@ -53,7 +53,7 @@ pub enum NcclError {
     Missing {
         /// Error of the dynamic loader.
         reason: String,
-        /// Folders that were searched.
+        /// Searched folders.
         searched: String,
     },
     /// NCCL lacks required functions.
@@ -99,7 +99,7 @@ pub(crate) fn nccl() -> Result<&'static Nccl, NcclError> {
     Ok(*loaded.insert(Box::leak(Box::new(nccl))))
 }
 
-/// Loads the first usable library. If no candidate is usable, the error describes the first one that was found.
+/// Loads the first usable library. If no candidate is usable, the error describes the first one found.
 fn load(paths: &LibraryPaths, name: &str) -> Result<Nccl, NcclError> {
     let (mut unusable, mut reason) = (None, String::new());
     for file in paths.candidates(&[name.to_owned()]) {
@@ -183,7 +183,7 @@ impl Nccl {
         NcclLibrary { version: parts(self.version), path: file_of(self.get_version as usize) }
     }
 
-    /// Describes a status other than success, with NCCL's own texts and an explanation.
+    /// Describes a status other than success, with NCCL's own messages and an explanation.
     pub(super) fn explain(&self, call: &str, code: Status, comm: Comm) -> String {
         // SAFETY: NCCL returns its own C strings. The communicator is alive or null; the function allows both.
         let (text, last) =
@@ -223,7 +223,7 @@ unsafe fn c_text(text: *const c_char) -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().trim().to_owned()
 }
 
-/// Returns the file that is mapped at an address of this process. Linux only.
+/// Returns the file mapped at an address of this process. Linux only.
 fn file_of(address: usize) -> Option<PathBuf> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     maps.lines().find_map(|line| {

@@ -1,9 +1,9 @@
 //! Nccl backend: GPU collectives through NCCL.
 //!
-//! The host does not block in NCCL calls that wait for another rank, with one exception. The first exchange between two
-//! ranks establishes their connection. The host waits for the connection, at most until the operation's deadline. A
-//! hanging operation is aborted at its deadline, and the communicator is aborted as soon as a rank fails. If an abort
-//! hangs, its thread is abandoned. Dropping a communicator does not block.
+//! The host does not block in NCCL calls that wait for another rank, with one exception: on the first exchange between
+//! two ranks, the host waits for their connection, at most until the operation's deadline. A hanging operation is
+//! aborted at its deadline, and the communicator is aborted as soon as a rank fails. If an abort hangs, its thread is
+//! abandoned. Dropping a communicator does not block.
 
 mod calls;
 mod comm;

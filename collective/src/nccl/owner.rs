@@ -1,5 +1,5 @@
 //! Owner thread of a communicator. It monitors operations, deadlines, NCCL errors and the other ranks. No other thread
-//! ends the communicator.
+//! destroys or aborts the communicator.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ const LEFT_TIME: Duration = Duration::from_millis(500);
 /// Time within which an NCCL call must return after the communicator has failed.
 const RETURN_TIME: Duration = Duration::from_secs(5);
 
-/// Reason why a communicator ends.
+/// Reason for shutting down a communicator.
 enum End {
     Failed(Failure),
     Dropped,

@@ -25,7 +25,7 @@ use crate::work::{Progress, WorkState};
 /// Time within which the mesh must report the end of a process that NCCL has already detected.
 const NAMED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Operations that have been enqueued and may not be complete yet.
+/// Enqueued operations that may not be complete yet.
 #[derive(Debug)]
 struct Outstanding {
     calls: Vec<Call>,
@@ -38,7 +38,7 @@ struct Outstanding {
     work: Arc<WorkState>,
 }
 
-/// Sequence numbers of the next operations, and the outstanding operations.
+/// Sequence numbers of the next operations and the outstanding operations.
 #[derive(Debug)]
 struct Queue {
     outstanding: VecDeque<Outstanding>,
@@ -156,7 +156,7 @@ impl Rank {
     /// operations are captured.
     ///
     /// # Safety
-    /// The contract of [`Self::submit`] applies.
+    /// The caller must uphold the safety contract of [`Self::submit`].
     unsafe fn enqueue(
         &self,
         stream: StreamHandle,
@@ -378,7 +378,7 @@ impl Drop for Rank {
     }
 }
 
-/// Returns why a communicator has failed, after an NCCL call failed with the message `reason`.
+/// Returns the cause of a communicator's failure, after an NCCL call failed with the message `reason`.
 pub(super) fn failure_of(
     mesh: &Mesh,
     device: &Device,

@@ -1,4 +1,4 @@
-//! NCCL's types and status codes, and the table of the NCCL functions that this crate uses.
+//! NCCL's types, status codes and the table of the NCCL functions that this crate uses.
 //!
 //! The codes are plain integers, so that values defined only by newer libraries are valid.
 
@@ -61,8 +61,8 @@ pub(super) fn data_type(element: ElementType) -> c_int {
     }
 }
 
-/// If a library of this version does not support a reduction for this number of ranks and this compute capability,
-/// returns the reason.
+/// Returns the reason why a library of this version does not support the reduction for this number of ranks and this
+/// compute capability, or `None` if it does.
 pub(super) fn unsupported(
     reduction: &Reduction,
     world: usize,

@@ -26,7 +26,7 @@ fn options(name: &str, nccl: Nccl) -> CommunicatorOptions {
     options
 }
 
-/// Registers a script under a name, and creates one stream per rank.
+/// Registers a script under a name and creates one stream per rank.
 fn play(name: &str, world: usize, script: Script) -> (Arc<Script>, Vec<Stream>) {
     let streams = streams_of(&driver(world), world);
     (Script { streams: streams.clone(), ..script }.play(name), streams)

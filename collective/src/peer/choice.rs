@@ -1,4 +1,4 @@
-//! Selection of the operations that the Peer backend runs, and of the algorithm for each. The selection depends only on
+//! Selection of the operations that the Peer backend runs and of the algorithm for each. The selection depends only on
 //! values that are equal on all ranks.
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ const THREADS: (u32, u32) = (512, 32);
 /// Maximum number of blocks per launch, on GPUs and on emulated devices.
 const BLOCKS: (usize, usize) = (128, 2);
 /// Initial epoch, on GPUs and on emulated devices. On emulated devices, it is close to the wrap-around, so that tests
-/// cover the wrap-around.
+/// cover it.
 const EPOCHS_BEFORE: (u32, u32) = (0, u32::MAX - 20);
 
 /// Maximum time that a kernel waits, on GPUs and on emulated devices, regardless of the operation's timeout. By
@@ -32,8 +32,8 @@ struct Thresholds {
     low_latency: usize,
     /// Maximum size for one-shot reductions.
     one_shot: usize,
-    /// Maximum size of inputs that are written to the memory of the other ranks. Larger inputs are read directly from
-    /// the program's memory if all ranks can access it.
+    /// Maximum size of inputs written to the memory of the other ranks. Larger inputs are read directly from the
+    /// program's memory if all ranks can access it.
     written: usize,
     /// Maximum size of operations that `Auto` does not pass on to NCCL.
     auto: usize,

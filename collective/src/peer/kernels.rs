@@ -44,7 +44,7 @@ fn specs(element: ElementType, world: usize) -> Option<[&'static KernelSpec; 2]>
 pub(super) struct Kernels {
     /// Instances of `push` and `reduce` for each element type.
     reductions: Vec<(ElementType, [Function; 2])>,
-    /// Instance for arrays that are aligned to 4 bytes, and instance for all other arrays.
+    /// Instances for arrays aligned to 4 bytes and for all other arrays.
     exchange: [Function; 2],
 }
 

@@ -1,14 +1,14 @@
 //! [`Known`]: operations, identified by the hash that a failing kernel reports.
 //!
 //! An operation is stored from before the launch of its kernels until its end or, if it is part of a graph,
-//! permanently. Operations that have ended do not use memory.
+//! permanently. Operations that have ended use no memory.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::fingerprint::Fingerprint;
 
-/// Last operation that has a certain hash.
+/// Last operation with a given hash.
 #[derive(Debug)]
 struct Last {
     operation: Fingerprint,

@@ -34,7 +34,7 @@ impl Launching<'_> {
     /// Launches the kernels of the operation.
     ///
     /// # Safety
-    /// The contract of [`Backend::enqueue`](crate::backend::Backend::enqueue) applies.
+    /// The caller must uphold the safety contract of [`Backend::enqueue`](crate::backend::Backend::enqueue).
     pub unsafe fn launch(self) -> Result<()> {
         // SAFETY: guaranteed by the caller.
         unsafe {
@@ -46,7 +46,7 @@ impl Launching<'_> {
     }
 
     /// # Safety
-    /// The contract of [`Self::launch`] applies.
+    /// The caller must uphold the safety contract of [`Self::launch`].
     unsafe fn reduce(&self, reduction: Reduction) -> Result<()> {
         let Reduction { element, operator, factor } = reduction;
         let Some([low_latency, reduce]) = self.rank.kernels.reductions(element) else { return Ok(()) };
@@ -130,7 +130,7 @@ impl Launching<'_> {
     }
 
     /// # Safety
-    /// The contract of [`Self::launch`] applies.
+    /// The caller must uphold the safety contract of [`Self::launch`].
     unsafe fn exchange(&self) -> Result<()> {
         let (rank, world) = (self.rank.mesh.rank() as u32, self.rank.choice.world as u32);
         let (from, to) = (self.call.from.address, self.call.to.address);
@@ -171,8 +171,8 @@ impl Launching<'_> {
     /// Launches a kernel whose last parameter is the communicator state.
     ///
     /// # Safety
-    /// The contract of [`Self::launch`] applies. The arguments that precede the communicator state must match the
-    /// kernel parameters.
+    /// The caller must uphold the safety contract of [`Self::launch`]. The arguments that precede the communicator
+    /// state must match the kernel parameters.
     unsafe fn launch_kernel(
         &self,
         function: &Function,

@@ -3,7 +3,7 @@
 //! Results are reduced in rank order and, except for the bits of NaN, are bit-identical to the Host backend's results,
 //! on all ranks and in all runs. An operation launches one kernel per half of the segment that its data fills, and does
 //! not block the host. Ranks compare their operations before any data moves. A kernel that waits for a missing rank
-//! ends when the deadline of the operation expires, or as soon as the communicator fails, even in a graph.
+//! exits when the deadline of the operation expires, or as soon as the communicator fails, even in a graph.
 //!
 //! Operations without a kernel, and operations that another backend runs faster, are passed on to that backend.
 

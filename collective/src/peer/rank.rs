@@ -61,7 +61,7 @@ impl HostWords {
 /// Owners of the memory that kernels use.
 type Kept = (PeerMemory, DeviceBuffer<u32>, Arc<HostWords>);
 
-/// Operations that have been enqueued and may not be complete yet.
+/// Enqueued operations that may not be complete yet.
 #[derive(Debug)]
 struct Outstanding {
     calls: Vec<Call>,
@@ -122,7 +122,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Rank {
-    /// Creates the state that the ranks share. All ranks must call it.
+    /// Creates the state that the ranks share. All ranks must make this call.
     pub fn rendezvous(
         agreement: &Agreement<'_>,
         mesh: &Arc<Mesh>,
@@ -226,7 +226,7 @@ impl Rank {
     /// Enqueues operations.
     ///
     /// # Safety
-    /// The contract of [`Backend::enqueue`](crate::backend::Backend::enqueue) applies.
+    /// The caller must uphold the safety contract of [`Backend::enqueue`](crate::backend::Backend::enqueue).
     pub unsafe fn submit(
         self: &Arc<Self>,
         stream: &Stream,
@@ -292,7 +292,7 @@ impl Rank {
     }
 
     /// # Safety
-    /// The contract of [`Self::submit`] applies.
+    /// The caller must uphold the safety contract of [`Self::submit`].
     unsafe fn enqueue(
         &self,
         stream: &Stream,

@@ -2,8 +2,8 @@
 //!
 //! A mismatch between two ranks causes an error that names both, on all ranks that have arrived. Mismatches are
 //! different world sizes, two processes with the same rank, two ranks on the same GPU, and different versions of
-//! Warpsmith. If the process of a rank ends, the rank is named immediately; missing ranks are named at the deadline. No
-//! rank continues before all ranks have arrived and have been found to match.
+//! Warpsmith. A rank whose process ends is reported immediately; missing ranks are reported at the deadline. No rank
+//! continues until all ranks have arrived and match.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -46,20 +46,20 @@ use crate::launch::{Launch, StoreAddress, StoreHost};
 pub use crate::rendezvous_error::{Place, RendezvousError};
 use crate::store::{PrefixStore, Store};
 
-/// Key in a run's part of the store that contains the list of failed ranks, such as `1,4,`.
+/// Key of a run that contains the list of failed ranks, such as `1,4,`.
 const FAILED_RANKS: &str = "failed_ranks";
-/// Key prefix in a run's part of the store for ranks that no longer use the store.
+/// Key prefix of a run for ranks that no longer use the store.
 const FINISHED: &str = "finished";
-/// Key in a group's part of the store that contains the problem detected by a rank.
+/// Key of a group that contains the problem detected by a rank.
 const FAILED: &str = "failed";
-/// Key prefix in a group's part of the store for the chunks of members that rank 0 writes, and the number of ranks per
-/// chunk. The text of a member is shorter than 1 KiB.
+/// Key prefix of a group for the chunks of members that rank 0 writes, and the number of ranks per chunk. An encoded
+/// member is shorter than 1 KiB.
 const MEMBERS: &str = "members";
 const CHUNK: usize = 1024;
 const END_OF_MEMBER: u8 = 0;
 /// Interval at which a waiting rank checks whether other ranks have ended.
 const LOOK: Duration = Duration::from_millis(50);
-/// Part of the timeout that is reserved for finding out which ranks are missing.
+/// Time reserved at the end of the timeout for finding out which ranks are missing.
 const REPORT: Duration = Duration::from_millis(500);
 
 /// Result of a rendezvous at which all ranks have arrived.
@@ -70,7 +70,7 @@ pub struct Rendezvous {
     store: PrefixStore,
 }
 
-/// Waits until all ranks of a run have arrived, and checks that they match. `group` distinguishes several rendezvous of
+/// Waits until all ranks of a run have arrived and checks that they match. `group` distinguishes several rendezvous of
 /// the same run. Every rank must use the same group names, each of them only once. `gpu` is the
 /// [`uuid`](warpsmith_runtime::Device::uuid) of the GPU that the rank will use. Emulated devices have no UUID.
 ///
@@ -104,7 +104,7 @@ pub fn join(
                 let _ = store.compare_set(FAILED, b"", error.to_string().as_bytes(), last);
             }
             if launch.rank == 0 && is_served_by_rank_0(launch) {
-                // The store ends with this process, so the other ranks must be given time for one more check.
+                // The store shuts down with this process, so the other ranks must be given time for one more check.
                 std::thread::sleep(3 * LOOK);
             }
             Err(error)
@@ -119,7 +119,7 @@ fn is_served_by_rank_0(launch: &Launch) -> bool {
 /// Publishes this rank unless it conflicts with ranks that have already arrived.
 fn arrive(store: &dyn Store, here: &Member, deadline: Instant) -> Result<()> {
     let text = here.text();
-    // Only the first rank to arrive stores its text. The closure returns the text that is stored in the end.
+    // Only the first rank to arrive stores its member. The closure returns the stored member.
     let claim = |key: &str| -> Result<Option<Member>> {
         let present = store.compare_set(key, b"", text.as_bytes(), deadline)?;
         match present == text.as_bytes() {
@@ -280,7 +280,7 @@ fn wait(run: &PrefixStore, group: &PrefixStore, keys: &[&str], deadline: Instant
     loop {
         match group.wait(keys, deadline.min(Instant::now() + LOOK)) {
             Ok(()) => return Ok(Waited::Set),
-            // A wait that starts at the deadline fails in the same way as one for a store that does not respond.
+            // A wait that starts at the deadline fails in the same way as a wait on a store that does not respond.
             Err(error) if !CollectiveError::is_store_timeout(&error) && Instant::now() < deadline => {
                 return Err(error);
             }

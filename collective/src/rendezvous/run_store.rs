@@ -14,8 +14,8 @@ use crate::store::{
     FileStore, MemoryStore, PrefixStore, ServerOptions, Store, StoreServer, TcpStore, Will, resolve,
 };
 
-/// Store that the processes of a run share. If a process ends, its end is reported to the other processes, except with
-/// a store in a folder and with torchrun's agent.
+/// Store that the processes of a run share. The end of a process is reported to the other processes, except with a
+/// [`FileStore`] and with torchrun's agent.
 ///
 /// Dropping the store without calling [`finish`](Self::finish) reports to the other processes that this process has
 /// ended. On rank 0, dropping the store can also shut its server down.
@@ -29,8 +29,8 @@ pub struct RunStore {
 }
 
 impl Launch {
-    /// Opens the store of the run, at the latest by the deadline. Rank 0 serves the store unless the launcher does;
-    /// other ranks connect to it. A single process uses a [`MemoryStore`].
+    /// Opens the store of the run before the deadline. Rank 0 serves the store unless the launcher does; other ranks
+    /// connect to it. A single process uses a [`MemoryStore`].
     ///
     /// The server listens on the address to which its host name resolves. If this is a loopback address and the host
     /// name is not `localhost`, the server also listens on the address of the default route. If the run has a token,

@@ -55,7 +55,7 @@ impl FileStore {
     /// to others (`chmod 700`).
     ///
     /// # Errors
-    /// Returns [`CollectiveError::StoreFile`] if the folder cannot be used, if the path is a link, and if the folder
+    /// Returns [`CollectiveError::StoreFile`] if the folder cannot be used, if the path is a link, or if the folder
     /// belongs to another user or has other permissions.
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self> {
         let folder = folder.into();

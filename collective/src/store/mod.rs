@@ -81,7 +81,7 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Returns an error if the store cannot be reached before the deadline, or [`CollectiveError::TooLong`].
     fn set(&self, key: &str, value: &[u8], deadline: Instant) -> Result<()>;
 
-    /// Waits until a key is set, and returns its value.
+    /// Waits until a key is set and returns its value.
     ///
     /// # Errors
     /// Returns [`CollectiveError::StoreTimeout`] if the key is not set before the deadline, or an error if the store

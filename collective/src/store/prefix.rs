@@ -7,8 +7,9 @@ use std::time::Instant;
 use super::Store;
 use crate::error::Result;
 
-/// View of another store, limited to the keys that start with a prefix. The view removes the prefix. With different
-/// prefixes, the keys of several users of one store cannot collide. Errors contain the keys including the prefix.
+/// View of another store, limited to the keys that start with a prefix. Keys are passed without the prefix. With
+/// different prefixes, the keys of several users of one store cannot collide. Errors contain the keys including the
+/// prefix.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -40,18 +40,18 @@ impl Token {
         Ok(Self(nonce()?.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// Creates a token from a text of 1 to 256 bytes. Returns `None` for other lengths.
+    /// Creates a token from a string of 1 to 256 bytes. Returns `None` for other lengths.
     pub fn new(text: impl Into<String>) -> Option<Self> {
         let text = text.into();
         (1..=LONGEST).contains(&text.len()).then_some(Self(text))
     }
 
-    /// Returns the text, which is secret.
+    /// Returns the secret string.
     pub fn secret(&self) -> &str {
         &self.0
     }
 
-    /// Returns the proof, for the nonces of both ends, that the end `end` of a connection knows the token.
+    /// Returns the proof that end `end` of a connection knows the token, for the nonces of both ends.
     pub(super) fn proof(&self, end: End, client: &[u8], server: &[u8]) -> [u8; PROOF] {
         self.mac(end, client, server).finalize().into_bytes().into()
     }

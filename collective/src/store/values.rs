@@ -1,4 +1,4 @@
-//! Values of a store, and the operations on them that all in-memory stores share.
+//! Values of a store and the operations that all in-memory stores share.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,7 @@
 //! [`Door`]: exchange of file descriptors between the processes of a host, over sockets.
 //!
 //! The sockets are in a folder to which only this user has access. A process that connects must present the token that
-//! all ranks share, and the kernel must report that it belongs to the same user. Every operation ends before its
+//! all ranks share, and the kernel must report that it belongs to the same user. Every operation returns before its
 //! deadline. No files are left in the file system.
 
 use std::ffi::c_int;
@@ -178,7 +178,6 @@ impl Envelope {
     }
 }
 
-/// Sends a descriptor.
 pub(super) fn send(socket: &UnixStream, descriptor: BorrowedFd<'_>) -> Result<()> {
     let mut envelope = Envelope { byte: [0], control: [0; CONTROL / 8] };
     let sent = envelope.with(|message| {
@@ -197,7 +196,6 @@ pub(super) fn send(socket: &UnixStream, descriptor: BorrowedFd<'_>) -> Result<()
     if sent == 1 { Ok(()) } else { Err(ErrorKind::WriteZero.into()) }
 }
 
-/// Receives a descriptor.
 pub(super) fn receive(socket: &UnixStream, deadline: Instant) -> Result<OwnedFd> {
     socket.set_nonblocking(false)?;
     socket.set_read_timeout(Some(left(deadline)?))?;

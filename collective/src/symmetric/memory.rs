@@ -57,7 +57,7 @@ impl Drop for Offer {
     }
 }
 
-/// Memory of this rank, and the data that other ranks need to map it.
+/// Memory of this rank and the data that other ranks need to map it.
 struct Own {
     memory: Arc<SharedMemory>,
     offer: Offer,
@@ -69,7 +69,7 @@ struct Own {
 
 impl PeerMemory {
     /// Allocates `bytes` bytes of zeroed memory on this rank and maps the memory of the other ranks. All ranks must
-    /// call it.
+    /// make this call.
     pub fn rendezvous(agreement: &Agreement<'_>, device: &Device, bytes: usize) -> Result<Self> {
         let mesh = agreement.mesh;
         let own = Own::make(agreement, device, bytes).map_err(|error| error.to_string());

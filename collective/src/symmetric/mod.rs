@@ -28,30 +28,30 @@ const PAD_BYTES: usize = SIGNALS * size_of::<u32>();
 /// Number of signals per rank.
 const SIGNALS: usize = 4096;
 
-/// Buffer that has the same length on each rank of a communicator, and that kernels of all ranks can access.
+/// Buffer with the same length on each rank of a communicator, which kernels of all ranks can access.
 /// [`Communicator::symmetric_buffer`](crate::Communicator::symmetric_buffer) creates it.
 ///
 /// The elements of this rank form a [`DeviceBuffer`], with all its operations. To access the memory of other ranks, a
 /// kernel uses the addresses of all ranks' elements ([`Self::peers`]) and signal pads ([`Self::signals`]). A signal pad
-/// consists of 4096 32-bit words that are initially zero and that the program can use as it likes. A kernel sets a
-/// signal with a release store and waits for it with acquire loads, using atomics of
+/// consists of 4096 32-bit words that are initially zero and reserved for the program. A kernel sets a signal with a
+/// release store and waits for it with acquire loads, using atomics of
 /// [`scope::System`](https://docs.rs/gpu-std/latest/gpu_std/atomic/scope/). The runtime does not order accesses to the
-/// memory of other ranks. Order them with [`Communicator::barrier`](crate::Communicator::barrier) between kernels, and
+/// memory of other ranks. Order them with [`Communicator::barrier`](crate::Communicator::barrier) between kernels and
 /// with signals within kernels.
 ///
-/// With the Peer backend, `all_reduce`, `reduce` and `reduce_scatter` access a symmetric buffer, or a part of one,
-/// without a copy. For this, all ranks must pass the same part of the same buffer; otherwise, all ranks must pass other
+/// With the Peer backend, `all_reduce`, `reduce` and `reduce_scatter` access a symmetric buffer, or a slice of one,
+/// without a copy. All ranks must then pass the same slice of the same buffer. Otherwise, all ranks must pass other
 /// memory.
 ///
 /// If such an operation fails, another rank may still be reading or writing the elements. From then on, every use of
-/// the buffer fails with [`CollectiveError::Withdrawn`]. In this case, drop the buffer, and create another one with a
+/// the buffer fails with [`CollectiveError::Withdrawn`]. In this case, drop the buffer and create another one with a
 /// communicator of the remaining ranks.
 ///
 /// The memory stays allocated until all enqueued work that uses it has run and every rank has dropped the buffer.
 /// Dropping the buffer is not a collective call and does not block, regardless of the other ranks' state.
 ///
-/// Small buffers share pages (2 MiB on GPUs). Once all ranks have dropped a part of a page, the next call can reuse
-/// this part, as long as the page contains another buffer. A page is freed together with its last buffer.
+/// Small buffers share pages (2 MiB on GPUs). Once all ranks have dropped a buffer, the next call can reuse its memory,
+/// provided that the page contains another buffer. A page is freed together with its last buffer.
 pub struct SymmetricBuffer<T: DeviceCopy> {
     /// View of the elements; the memory belongs to `common`.
     buffer: DeviceBuffer<T>,
@@ -79,7 +79,7 @@ pub(crate) struct Common {
 #[derive(Debug, Default)]
 struct Operations {
     of: OnceLock<Weak<dyn Failing>>,
-    /// Operation that was called last.
+    /// Last called operation.
     last: Mutex<Option<Arc<WorkState>>>,
     /// True if graphs contain such operations.
     are_captured: AtomicBool,
@@ -116,10 +116,10 @@ static ALL: Mutex<Vec<Weak<Common>>> = Mutex::new(Vec::new());
 /// Maximum time between the last use of memory and its release.
 const FREED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Waits for the work of the device, and until the memory of dropped [`SymmetricBuffer`]s has been freed. Returns the
-/// number of bytes that cannot be freed because graphs use the buffers.
+/// Waits until the device's work has completed and the memory of dropped [`SymmetricBuffer`]s has been freed. Returns
+/// the number of bytes that cannot be freed because graphs use the buffers.
 ///
-/// If this function is not called, the memory is still freed, but in the background, after the last work that uses it.
+/// Without this call, the memory is freed in the background after the last work that uses it.
 ///
 /// # Errors
 /// Returns the same errors as [`Device::synchronize`].
@@ -143,7 +143,7 @@ pub fn ipc_collect(device: &Device) -> Result<usize> {
     let deadline = Instant::now() + FREED_WITHIN;
     loop {
         let all = std::mem::take(&mut *ALL.lock().unwrap_or_else(PoisonError::into_inner));
-        // The lock must not be held while the values that this releases are dropped.
+        // The lock must not be held while the released values are dropped.
         let alive: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
         let is_left =
             |common: &&Arc<Common>| common.device == *device && common.is_dropped.load(Ordering::Acquire);
@@ -187,14 +187,14 @@ impl Common {
         }
     }
 
-    /// Makes the final decision whether the elements can still be used. Called after the communicator has failed.
+    /// Determines whether the elements can still be used. Called after the communicator has failed.
     pub fn settle(&self) {
         if self.operations.have_failed() {
             self.operations.have_failed.store(true, Ordering::Release);
         }
     }
 
-    /// Fails if a kernel of another rank may access the elements at a time when this rank's program does not expect it.
+    /// Fails if a kernel of another rank may still access the elements.
     fn may_use(&self) -> Result<(), warpsmith_runtime::Error> {
         match self.operations.have_failed() {
             false => Ok(()),
@@ -204,7 +204,7 @@ impl Common {
 }
 
 impl<T: DeviceCopy> SymmetricBuffer<T> {
-    /// Creates the buffers on all ranks. All ranks must call it.
+    /// Creates the buffers on all ranks. All ranks must make this call.
     pub(crate) fn rendezvous(
         agreement: &Agreement<'_>,
         pool: &mut Pool,
@@ -285,12 +285,12 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
         SIGNALS
     }
 
-    /// Returns this rank's elements, to be written by work.
+    /// Returns this rank's elements as a mutable slice.
     pub fn as_mut_slice(&mut self) -> DeviceSliceMut<'_, T> {
         self.buffer.as_mut_slice()
     }
 
-    /// Returns a range of this rank's elements, to be written by work.
+    /// Returns a range of this rank's elements as a mutable slice.
     ///
     /// # Panics
     /// Panics if the range is out of bounds.

@@ -1,4 +1,4 @@
-//! [`Pool`]: small parts of symmetric memory, several per page.
+//! [`Pool`]: division of symmetric memory into small parts, several per page.
 //!
 //! All ranks divide their memory in the same way, so a part has the same offset on each rank. A part is reused after
 //! all ranks have dropped it; in collective calls, the ranks report which parts they have dropped. The pool itself does
@@ -48,7 +48,7 @@ struct Part {
     placed: Weak<Placed>,
 }
 
-/// Memory that has been divided into parts.
+/// Memory divided into parts.
 #[derive(Debug)]
 struct Region {
     memory: Weak<PeerMemory>,
@@ -78,7 +78,7 @@ pub(crate) struct Pool(Vec<Region>);
 
 impl Pool {
     /// Creates a zeroed part of `bytes` bytes on each rank, and calls `make` to create the object that this rank needs
-    /// with the part. All ranks must call it.
+    /// with the part. All ranks must make this call.
     ///
     /// # Errors
     /// Returns the same errors as [`Agreement::share`], which name the first rank with a problem. If an error is
@@ -135,7 +135,7 @@ impl Pool {
         self.0.iter().take_while(fits).count()
     }
 
-    /// Encodes one bit for each of these regions, and one bit for each part of a region. A bit is set if this rank has
+    /// Encodes one bit for each of these regions and one bit for each part of a region. A bit is set if this rank has
     /// dropped the region or part.
     fn said(&self, here: &[Option<Arc<PeerMemory>>]) -> Vec<u8> {
         let dropped = self.0.iter().zip(here).flat_map(|(region, memory)| {

@@ -1,4 +1,4 @@
-//! [`NvvmArch`]: compute capabilities as Rust-CUDA names them.
+//! [`NvvmArch`]: compute capabilities, with Rust-CUDA's names.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
-//! [`CudaBuilderError`].
+//! [`CudaBuilderError`]: errors of the builder.
 
 use std::path::PathBuf;
 
-/// Reason for which the kernels could not be compiled.
+/// Reason why the kernels could not be compiled.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CudaBuilderError {
@@ -12,7 +12,7 @@ pub enum CudaBuilderError {
     /// The PTX file cannot be written.
     #[error("cannot write the PTX file: {0}")]
     FailedToCopyPtxFile(#[source] std::io::Error),
-    /// The compiler failed. The text contains the reason.
+    /// The compiler failed. The message contains the reason.
     #[error(transparent)]
     BuildFailed(warpsmith_builder::Error),
     /// An option is not supported.

@@ -1,5 +1,5 @@
-//! Rust-CUDA's builder, implemented on [`warpsmith_builder`]. A build script written for Rust-CUDA compiles its kernels
-//! to PTX if its manifest names this package instead.
+//! Rust-CUDA's builder, implemented with [`warpsmith_builder`]. A build script written for Rust-CUDA compiles its
+//! kernels to PTX if its manifest names this package instead.
 //!
 //! ```toml
 //! [build-dependencies]
@@ -28,8 +28,7 @@
 //!
 //! | option | in this crate |
 //! | --- | --- |
-//! | [`copy_to`](CudaBuilder::copy_to), [`arch`](CudaBuilder::arch), [`fma_contraction`](CudaBuilder::fma_contraction)
-//! | the same, but the default architecture is compute capability 8.0 |
+//! | [`copy_to`](CudaBuilder::copy_to), [`arch`](CudaBuilder::arch), [`fma_contraction`](CudaBuilder::fma_contraction) | the same, but the default architecture is compute capability 8.0 |
 //! | [`build_args`](CudaBuilder::build_args) | `--features` is passed on; other arguments have no effect |
 //! | [`optix`](CudaBuilder::optix), family-specific architectures (`Compute100f`) | an error |
 //! | all others | a build warning if they request something that is not supported |
@@ -73,17 +72,17 @@ pub struct CudaBuilder {
     pub release: bool,
     /// PTX file to write.
     pub ptx_file_copy_path: Option<PathBuf>,
-    /// True to generate line numbers. PTX never contains them.
+    /// True to generate line numbers, which is not supported.
     pub generate_line_info: bool,
     /// True to optimize. This has no effect, because kernels are always optimized.
     pub nvvm_opts: bool,
     /// Minimum compute capability that the PTX supports.
     pub arch: NvvmArch,
-    /// True to flush denormal `f32` numbers to zero. They are never flushed.
+    /// True to flush denormal `f32` numbers to zero, which is not supported.
     pub ftz: bool,
-    /// True to use approximate square roots. They are never approximate.
+    /// True to use approximate square roots, which is not supported.
     pub fast_sqrt: bool,
-    /// True to use approximate divisions. They are never approximate.
+    /// True to use approximate divisions, which is not supported.
     pub fast_div: bool,
     /// True to allow the compiler to contract `a * b + c` to one FMA, which rounds once.
     pub fma_contraction: bool,
@@ -143,7 +142,7 @@ impl CudaBuilder {
         arch: NvvmArch;
         /// Sets whether the compiler may contract `a * b + c` to one FMA, which rounds once. The default is true.
         fma_contraction: bool;
-        /// Sets whether PTX contains line numbers. It has no effect.
+        /// Sets whether PTX contains line numbers. This has no effect.
         generate_line_info: bool;
         /// Sets whether kernels are optimized. `false` causes a warning.
         nvvm_opts: bool;
@@ -205,8 +204,8 @@ impl CudaBuilder {
     ///
     /// # Errors
     ///
-    /// An error for a crate that does not exist, a compiler error, an unsupported option, or a file that cannot be
-    /// written.
+    /// Returns an error if the crate does not exist, the compiler fails, an option is not supported, or a file cannot
+    /// be written.
     pub fn build(self) -> Result<PathBuf, CudaBuilderError> {
         if !self.path_to_crate.is_dir() {
             return Err(CudaBuilderError::CratePathDoesntExist(self.path_to_crate));
@@ -270,7 +269,7 @@ impl CudaBuilder {
     }
 }
 
-/// Returns the features named by the cargo arguments, and all other arguments.
+/// Returns the features named by the cargo arguments and all other arguments.
 fn features(args: &[String]) -> (Vec<&str>, Vec<&str>) {
     let (mut features, mut others) = (Vec::new(), Vec::new());
     let mut args = args.iter().map(String::as_str);

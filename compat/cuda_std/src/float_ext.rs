@@ -262,7 +262,7 @@ mod host {
         unsafe { frexp(f64::from(x), exponent) as f32 }
     }
 
-    /// Defines single-precision functions that are computed in double precision and rounded.
+    /// Defines single-precision functions, computed in double precision and rounded.
     macro_rules! rounded {
         ($($name:ident = $double:ident;)*) => { $(
             pub fn $name(x: f32) -> f32 {

@@ -10,7 +10,7 @@
 
 macro_rules! declare {
     ($($name:ident($($argument:ident: $t:ty),*) $(-> $result:ty)?;)*) => { $(
-        #[doc = concat!("libdevice's `__nv_", stringify!($name), "`.")]
+        #[doc = concat!("Calls libdevice's `__nv_", stringify!($name), "`.")]
         #[inline(always)]
         #[cfg_attr(not(target_arch = "nvptx64"), allow(unused_variables))]
         pub unsafe fn $name($($argument: $t),*) $(-> $result)? {

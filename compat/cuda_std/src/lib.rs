@@ -19,7 +19,7 @@
 //! }
 //! ```
 //!
-//! Names, signatures and safety are those of Rust-CUDA. Functions that are `unsafe` in Rust-CUDA are `unsafe` here as
+//! Names, signatures and safety match those of Rust-CUDA. Functions that are `unsafe` in Rust-CUDA are `unsafe` here as
 //! well, even if gpu-std has safe versions of them. New code should use gpu-std directly, because kernels can then be
 //! safe functions, and tests can run them on the emulated device. `docs/porting-from-rust-cuda.md` compares both.
 //!
@@ -57,7 +57,7 @@ pub mod shared;
 pub mod thread;
 pub mod warp;
 
-/// Macros of `core`. If an assertion fails, the launch stops with the assertion's text, file and line.
+/// Macros of `core`. If an assertion fails, the launch fails with the assertion's message, file and line.
 pub use core::{assert_eq, assert_ne};
 pub use float::GpuFloat;
 pub use float_ext::FloatExt;

@@ -1,8 +1,8 @@
-//! The device heap, and the amount of shared memory of a launch.
+//! The device heap and the shared memory size of a launch.
 //!
 //! `Box`, `Vec` and `String` work in kernels. They allocate from the device heap, whose size is 8 MiB unless the host
-//! changes the `Context` limit `MALLOC_HEAP_SIZE`. Allocation in kernels is slow, so prefer memory that is passed to
-//! the launch.
+//! changes the `Context` limit `MALLOC_HEAP_SIZE`. Allocation in kernels is slow, so prefer memory passed to the
+//! launch.
 
 pub use gpu_std::shared::dynamic_bytes as dynamic_smem_size;
 

@@ -14,7 +14,7 @@ pub use gpu_std::warp::{active_mask as activemask, lane_id};
 ///
 /// # Safety
 ///
-/// See the [safety conditions of the module](self).
+/// The caller must uphold the [module's safety contract](self).
 #[inline(always)]
 #[track_caller]
 pub unsafe fn sync_warp(mask: u32) {
@@ -25,7 +25,7 @@ pub unsafe fn sync_warp(mask: u32) {
 ///
 /// # Safety
 ///
-/// See the [safety conditions of the module](self).
+/// The caller must uphold the [module's safety contract](self).
 #[inline(always)]
 #[track_caller]
 pub unsafe fn warp_vote_all(mask: u32, predicate: bool) -> bool {
@@ -36,7 +36,7 @@ pub unsafe fn warp_vote_all(mask: u32, predicate: bool) -> bool {
 ///
 /// # Safety
 ///
-/// See the [safety conditions of the module](self).
+/// The caller must uphold the [module's safety contract](self).
 #[inline(always)]
 #[track_caller]
 pub unsafe fn warp_vote_any(mask: u32, predicate: bool) -> bool {
@@ -47,7 +47,7 @@ pub unsafe fn warp_vote_any(mask: u32, predicate: bool) -> bool {
 ///
 /// # Safety
 ///
-/// See the [safety conditions of the module](self).
+/// The caller must uphold the [module's safety contract](self).
 #[inline(always)]
 #[track_caller]
 pub unsafe fn warp_vote_ballot(mask: u32, predicate: bool) -> u32 {
@@ -57,11 +57,11 @@ pub unsafe fn warp_vote_ballot(mask: u32, predicate: bool) -> u32 {
 /// 32-bit or 64-bit type whose values lanes can compare.
 pub trait WarpMatchValue: gpu_std::KernelType {}
 
-/// Returns, as a bit mask, the lanes of `mask` whose value has the same bits.
+/// Returns, as a bit mask, the lanes of `mask` whose value has the same bits as the caller's.
 ///
 /// # Safety
 ///
-/// See the [safety conditions of the module](self).
+/// The caller must uphold the [module's safety contract](self).
 #[inline(always)]
 #[track_caller]
 pub unsafe fn warp_match_any<T: WarpMatchValue>(mask: u32, value: T) -> u32 {
@@ -72,7 +72,7 @@ pub unsafe fn warp_match_any<T: WarpMatchValue>(mask: u32, value: T) -> u32 {
 ///
 /// # Safety
 ///
-/// See the [safety conditions of the module](self).
+/// The caller must uphold the [module's safety contract](self).
 #[inline(always)]
 #[track_caller]
 pub unsafe fn warp_match_all<T: WarpMatchValue>(mask: u32, value: T) -> Option<u32> {
@@ -133,7 +133,7 @@ reduce!(i32, u32);
 ///
 /// # Safety
 ///
-/// See the [safety conditions of the module](self).
+/// The caller must uphold the [module's safety contract](self).
 #[inline(always)]
 #[track_caller]
 pub unsafe fn warp_reduce<T: WarpReduceValue>(mask: u32, value: T, op: WarpReductionOp) -> T {
@@ -172,7 +172,7 @@ pub trait WarpShuffleValue: Sized {
     ///
     /// # Safety
     ///
-    /// See the [safety conditions of the module](self).
+    /// The caller must uphold the [module's safety contract](self).
     #[doc(hidden)]
     unsafe fn shuffle(
         mode: WarpShuffleMode,
@@ -265,7 +265,7 @@ macro_rules! shuffles {
         ///
         /// # Safety
         ///
-        /// See the [safety conditions of the module](self).
+        /// The caller must uphold the [module's safety contract](self).
         #[inline(always)]
         #[track_caller]
         pub unsafe fn $name<T: WarpShuffleValue>(mask: u32, value: T, $operand: u32, width: u32) -> (T, bool) {

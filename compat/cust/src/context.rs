@@ -1,8 +1,7 @@
 //! [`Context`]: the device that a thread uses.
 //!
-//! Contexts. Every context is the primary context of a device, which CUDA's libraries also use. [`Context::new`] makes
-//! it current for the calling thread. A thread that has not created a context uses the one that was created last, by
-//! any thread.
+//! Every context is the primary context of a device, which CUDA's libraries also use. [`Context::new`] makes it current
+//! for the calling thread. A thread that has not created a context uses the most recently created one of any thread.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -112,13 +111,13 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// Driver errors.
+    /// Returns driver errors.
     pub fn new(device: Device) -> CudaResult<Context> {
         Ok(Self::from_runtime(&device.runtime()?))
     }
 
     /// Returns the context of a device of the runtime and makes it current for this thread. Use it in programs that
-    /// combine both APIs, and in tests on the emulated device.
+    /// combine both APIs and in tests on the emulated device.
     ///
     /// ```
     /// use cust::context::Context;
@@ -154,7 +153,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// None.
+    /// Never returns an error.
     pub fn set_flags(&self, _: ContextFlags) -> CudaResult<()> {
         Ok(())
     }
@@ -163,7 +162,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// None.
+    /// Never returns an error.
     pub fn get_api_version(&self) -> CudaResult<CudaApiVersion> {
         Ok(CudaApiVersion::of(self.device.properties()))
     }
@@ -212,7 +211,7 @@ impl CurrentContext {
     ///
     /// # Errors
     ///
-    /// None.
+    /// Never returns an error.
     pub fn set_current(context: &Context) -> CudaResult<()> {
         context.make_current();
         Ok(())
@@ -256,7 +255,7 @@ impl CurrentContext {
         current().map(|_| CacheConfig::PreferNone)
     }
 
-    /// Sets the preferred division of memory between L1 cache and shared memory. It has no effect.
+    /// Sets the preferred division of memory between L1 cache and shared memory. This has no effect.
     ///
     /// # Errors
     ///
@@ -274,7 +273,7 @@ impl CurrentContext {
         current().map(|_| SharedMemoryConfig::DefaultBankSize)
     }
 
-    /// Sets the width of shared memory banks. It has no effect.
+    /// Sets the width of shared memory banks. This has no effect.
     ///
     /// # Errors
     ///

@@ -69,7 +69,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Driver errors.
+    /// Returns driver errors.
     pub fn total_memory(self) -> CudaResult<usize> {
         Ok(self.runtime()?.properties().total_memory as usize)
     }
@@ -78,7 +78,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Driver errors.
+    /// Returns driver errors.
     pub fn name(self) -> CudaResult<String> {
         Ok(self.runtime()?.name().to_owned())
     }
@@ -87,7 +87,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Driver errors.
+    /// Returns driver errors.
     pub fn uuid(self) -> CudaResult<[u8; 16]> {
         Ok(self.runtime()?.uuid().0)
     }
@@ -96,7 +96,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Driver errors.
+    /// Returns driver errors.
     pub fn get_attribute(self, attribute: DeviceAttribute) -> CudaResult<i32> {
         let device = self.runtime()?;
         let of = device.properties();
@@ -127,7 +127,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Driver errors.
+    /// Returns driver errors.
     pub fn runtime(self) -> CudaResult<runtime::Device> {
         Ok(runtime::Device::from_id(self.id)?)
     }

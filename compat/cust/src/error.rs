@@ -1,8 +1,8 @@
 //! [`CudaError`]: CUDA's error codes.
 //!
-//! An error code alone rarely tells the remedy. [`explanation`] returns the full text of the calling thread's last
-//! error. The text can contain the kernel and its configuration, the panic message of a kernel, or the error of the PTX
-//! compiler.
+//! An error code alone rarely indicates the remedy. [`explanation`] returns the full message of the calling thread's
+//! last error. The message can contain the kernel and its configuration, the panic message of a kernel, or the error of
+//! the PTX compiler.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -125,7 +125,7 @@ thread_local! {
     static LAST: RefCell<Option<(CudaError, String)>> = const { RefCell::new(None) };
 }
 
-/// Returns the full text of this thread's last runtime error, with its cause and remedy.
+/// Returns the full message of this thread's last runtime error, with its cause and remedy.
 pub fn explanation() -> Option<String> {
     LAST.with_borrow(|last| last.as_ref().map(|(_, text)| text.clone()))
 }

@@ -14,7 +14,7 @@ bitflags::bitflags! {
     pub struct EventFlags: u32 {
         /// The event measures time.
         const DEFAULT = 0x0;
-        /// Threads that wait for the event block instead of spinning. It has no effect.
+        /// Threads that wait for the event block instead of spinning. This flag has no effect.
         const BLOCKING_SYNC = 0x1;
         /// The event does not record a time and is therefore cheaper.
         const DISABLE_TIMING = 0x2;
@@ -60,7 +60,7 @@ impl Event {
         Ok(Event { inner })
     }
 
-    /// Records the event after the work that has been enqueued in the stream so far.
+    /// Records the event after the work already enqueued in the stream.
     ///
     /// # Errors
     ///
@@ -119,7 +119,7 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// None.
+    /// Never returns an error.
     pub fn drop(event: Event) -> DropResult<Event> {
         std::mem::drop(event);
         Ok(())

@@ -141,7 +141,7 @@ impl Function<'_> {
     ///
     /// # Errors
     ///
-    /// None.
+    /// Never returns an error.
     pub fn get_attribute(&self, attribute: FunctionAttribute) -> CudaResult<i32> {
         let of = self.inner.attributes();
         let value = match attribute {
@@ -159,7 +159,7 @@ impl Function<'_> {
     ///
     /// # Errors
     ///
-    /// None.
+    /// Never returns an error.
     pub fn set_cache_config(&mut self, _: CacheConfig) -> CudaResult<()> {
         Ok(())
     }
@@ -169,7 +169,7 @@ impl Function<'_> {
     ///
     /// # Errors
     ///
-    /// None.
+    /// Never returns an error.
     pub fn set_shared_memory_config(&mut self, _: SharedMemoryConfig) -> CudaResult<()> {
         Ok(())
     }
@@ -191,8 +191,8 @@ impl Function<'_> {
         }
         let threads = block_size.threads();
         let most = self.inner.device().properties().shared_memory_per_block_optin;
-        // The more memory each block uses, the fewer blocks are resident, so this searches for the largest size with
-        // which enough blocks fit.
+        // The more memory each block uses, the fewer blocks are resident, so this code searches for the largest size
+        // with which enough blocks fit.
         let (mut fits, mut too_much) = (None, most.saturating_add(1));
         let mut size = 0;
         loop {
@@ -212,7 +212,7 @@ impl Function<'_> {
     ///
     /// # Errors
     ///
-    /// Driver errors.
+    /// Returns driver errors.
     pub fn max_active_blocks_per_multiprocessor(
         &self,
         block_size: BlockSize,
@@ -228,7 +228,7 @@ impl Function<'_> {
     ///
     /// # Errors
     ///
-    /// An error if the shared memory exceeds the limit of a block; driver errors.
+    /// Returns an error if the shared memory exceeds the limit of a block. Also returns driver errors.
     pub fn suggested_launch_configuration(
         &self,
         dynamic_smem_size: usize,

@@ -1,6 +1,6 @@
 //! [`HostKernels`]: the kernels of a module on the emulated device, which cannot run PTX.
 //!
-//! Each `cuda_std` kernel in the program also exists as a host form: the same Rust source, compiled for the CPU. A PTX
+//! Each `cuda_std` kernel in the program also has a host version, compiled for the CPU from the same Rust source. A PTX
 //! module contains those kernels whose names are entry points of the PTX. A kernel crate is part of the program if the
 //! host crate depends on it and uses one of its items; `use my_kernels as _;` is sufficient.
 
@@ -25,7 +25,7 @@ pub(crate) struct HostKernels {
 }
 
 impl HostKernels {
-    /// Finds the kernels of PTX. `None` stands for PTX that was not compiled because there was no toolchain.
+    /// Finds the kernels in the PTX. `None` stands for PTX that was not compiled because there was no toolchain.
     ///
     /// # Errors
     ///

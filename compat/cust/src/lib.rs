@@ -30,7 +30,7 @@
 //!
 //! The CUDA driver is loaded at run time. Therefore, building requires no CUDA toolkit, and if there is no driver,
 //! [`quick_init`] returns an error. [`CudaError`] contains CUDA's error codes; [`error::explanation`] returns the full
-//! text, with the kernel and the remedy.
+//! message, with the kernel and the remedy.
 //!
 //! Memory is allocated from the runtime's caching allocator. Freeing memory waits for the device, as `cuMemFree` does,
 //! because pointers passed to [`launch!`] are not tracked. `docs/porting-from-rust-cuda.md` lists the differences and
@@ -40,8 +40,7 @@
 //! | --- | --- |
 //! | [`context`], [`device`] | the current device of a thread, and properties of devices |
 //! | [`memory`] | buffers and boxes in device memory, page-locked memory, and memory that host and device share |
-//! | [`module`], [`link`], [`function`], [`launch!`] | PTX, cubins and fatbins, and linking them; kernels and launches
-//! |
+//! | [`module`], [`link`], [`function`], [`launch!`] | PTX, cubins and fatbins, and linking them; kernels and launches |
 //! | [`stream`], [`event`] | work queues, and markers in them |
 //! | [`error`] | CUDA's error codes |
 #![deny(missing_docs)]

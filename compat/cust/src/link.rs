@@ -7,8 +7,8 @@ use crate::error::CudaResult;
 
 /// Links PTX, cubins and fatbins into one cubin.
 ///
-/// The parts are read only when [`complete`](Self::complete) is called. On the emulated device, the result of linking
-/// PTX is the PTX of all parts, from which [`Module::from_cubin`](crate::module::Module::from_cubin) reads the kernel
+/// The inputs are read only when [`complete`](Self::complete) is called. On the emulated device, the result of linking
+/// PTX is the PTX of all inputs, from which [`Module::from_cubin`](crate::module::Module::from_cubin) reads the kernel
 /// names.
 ///
 /// ```no_run
@@ -44,7 +44,7 @@ impl Linker {
     ///
     /// # Errors
     ///
-    /// None; see [`Self::complete`].
+    /// Never returns an error; see [`Self::complete`].
     pub fn add_ptx(&mut self, ptx: impl AsRef<str>) -> CudaResult<()> {
         self.add(ptx.as_ref().as_bytes())
     }
@@ -53,7 +53,7 @@ impl Linker {
     ///
     /// # Errors
     ///
-    /// None; see [`Self::complete`].
+    /// Never returns an error; see [`Self::complete`].
     pub fn add_cubin(&mut self, cubin: impl AsRef<[u8]>) -> CudaResult<()> {
         self.add(cubin.as_ref())
     }
@@ -62,7 +62,7 @@ impl Linker {
     ///
     /// # Errors
     ///
-    /// None; see [`Self::complete`].
+    /// Never returns an error; see [`Self::complete`].
     pub fn add_fatbin(&mut self, fatbin: impl AsRef<[u8]>) -> CudaResult<()> {
         self.add(fatbin.as_ref())
     }
@@ -72,13 +72,13 @@ impl Linker {
         Ok(())
     }
 
-    /// Links all parts into a cubin for the current device of the thread.
+    /// Links all inputs into a cubin for the current device of the thread.
     ///
     /// # Errors
     ///
-    /// Returns [`CudaError::InvalidImage`](crate::error::CudaError::InvalidImage) if the format of a part is unknown,
-    /// or if there are no parts. [`CudaError::InvalidPtx`](crate::error::CudaError::InvalidPtx) and other codes for
-    /// linker errors; [`error::explanation`](crate::error::explanation) returns the text of the linker.
+    /// Returns [`CudaError::InvalidImage`](crate::error::CudaError::InvalidImage) if the format of an input is unknown,
+    /// or if there are no inputs. Returns [`CudaError::InvalidPtx`](crate::error::CudaError::InvalidPtx) and other
+    /// codes for linker errors; [`error::explanation`](crate::error::explanation) returns the linker's message.
     pub fn complete(self) -> CudaResult<Vec<u8>> {
         let device = context::current()?;
         // SAFETY: as for `Module`, the caller that launches the kernels guarantees that a compiler has produced the

@@ -1,4 +1,4 @@
-//! [`Module`]: PTX, a cubin or a fatbin that was loaded.
+//! [`Module`]: a loaded PTX, cubin or fatbin module.
 
 use std::ffi::CStr;
 use std::path::Path;
@@ -59,7 +59,7 @@ pub enum JitFallback {
     PreferCompatibleBinary,
 }
 
-/// Module of code that is loaded on the current device of the thread.
+/// Module loaded on the current device of the thread.
 ///
 /// On the emulated device, PTX selects those kernels of the program that have the same names. They run from their Rust
 /// source, provided that the host crate depends on the kernel crate and uses it (`use kernels as _;`).
@@ -79,12 +79,12 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// Returns [`CudaError::InvalidPtx`] if the driver cannot compile the PTX. [`CudaError::InvalidImage`] if the text
-    /// is not PTX. [`CudaError::NotSupported`] on the emulated device if the program contains none of the kernels.
-    /// [`error::explanation`](crate::error::explanation) returns the compiler's text.
+    /// Returns [`CudaError::InvalidPtx`] if the driver cannot compile the PTX. Returns [`CudaError::InvalidImage`] if
+    /// the text is not PTX, or [`CudaError::NotSupported`] on the emulated device if the program contains none of the
+    /// kernels. [`error::explanation`](crate::error::explanation) returns the compiler's message.
     pub fn from_ptx<T: AsRef<str>>(ptx: T, _: &[ModuleJitOption]) -> CudaResult<Module> {
         let ptx = ptx.as_ref();
-        // cuda_builder writes this text if there was no device toolchain.
+        // cuda_builder writes this message if there was no device toolchain.
         if let Some(reason) = ptx.trim().strip_prefix("// No GPU code: ") {
             let device = context::current()?;
             if device.is_emulated() {
@@ -110,7 +110,7 @@ impl Module {
         Self::from_ptx(text, options)
     }
 
-    /// Loads PTX. This is the name that the function had before version 0.3.
+    /// Loads PTX. Rust-CUDA used this name before version 0.3.
     ///
     /// # Errors
     ///
@@ -121,7 +121,7 @@ impl Module {
         Self::from_ptx(ptx, &[])
     }
 
-    /// Loads PTX. This is the name that the function had before version 0.3.
+    /// Loads PTX. Rust-CUDA used this name before version 0.3.
     ///
     /// # Errors
     ///
@@ -135,7 +135,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// Returns [`CudaError::FileNotFound`]; the errors of [`Self::from_ptx`].
+    /// Returns [`CudaError::FileNotFound`], or the same errors as [`Self::from_ptx`].
     pub fn from_ptx_file<P: AsRef<Path>>(path: P, options: &[ModuleJitOption]) -> CudaResult<Module> {
         let path = path.as_ref();
         let text = std::fs::read_to_string(path).map_err(|error| {
@@ -148,7 +148,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// Returns [`CudaError::NoBinaryForGpu`] if the cubin was compiled for another architecture; the errors of
+    /// Returns [`CudaError::NoBinaryForGpu`] if the cubin was compiled for another architecture, or the same errors as
     /// [`Self::from_ptx`].
     ///
     /// # Safety
@@ -199,7 +199,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// Returns [`CudaError::FileNotFound`]; the errors of [`Self::from_ptx`].
+    /// Returns [`CudaError::FileNotFound`], or the same errors as [`Self::from_ptx`].
     pub fn from_file<P: AsRef<Path>>(path: P) -> CudaResult<Module> {
         // SAFETY: see `load`.
         match unsafe { context::current()?.load_code_file(&path) } {
@@ -284,11 +284,11 @@ impl Module {
         }
     }
 
-    /// Drops the module, after the work that uses it.
+    /// Drops the module after the work that uses it.
     ///
     /// # Errors
     ///
-    /// None.
+    /// Never returns an error.
     pub fn drop(module: Module) -> DropResult<Module> {
         std::mem::drop(module);
         Ok(())

@@ -36,7 +36,7 @@ bitflags::bitflags! {
 /// Streams without [`StreamFlags::NON_BLOCKING`].
 static BLOCKING: Mutex<Vec<Weak<runtime::Stream>>> = Mutex::new(Vec::new());
 
-/// Waits for all streams of a device after which synchronous copies are ordered.
+/// Waits for all streams that were created without [`StreamFlags::NON_BLOCKING`] on a device.
 pub(crate) fn wait_for_blocking(device: &runtime::Device) -> CudaResult<()> {
     let streams: Vec<Arc<runtime::Stream>> = {
         let mut known = BLOCKING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -49,7 +49,7 @@ pub(crate) fn wait_for_blocking(device: &runtime::Device) -> CudaResult<()> {
     Ok(())
 }
 
-/// Queue of work that is executed in order.
+/// Queue of work, executed in order.
 #[derive(Debug, Clone)]
 pub struct Stream {
     inner: Arc<runtime::Stream>,
@@ -100,7 +100,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// None.
+    /// Never returns an error.
     pub fn get_flags(&self) -> CudaResult<StreamFlags> {
         Ok(self.flags)
     }
@@ -109,17 +109,17 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// None.
+    /// Never returns an error.
     pub fn get_priority(&self) -> CudaResult<i32> {
         Ok(self.inner.priority())
     }
 
-    /// Calls a host function when the work that has been enqueued so far is complete. The function must not use the
+    /// Calls a host function when the work already enqueued in the stream is complete. The function must not use the
     /// device.
     ///
     /// # Errors
     ///
-    /// Driver errors.
+    /// Returns driver errors.
     pub fn add_callback<T>(&self, callback: Box<T>) -> CudaResult<()>
     where
         T: FnOnce(CudaResult<()>) + Send + 'static,
@@ -141,7 +141,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// Driver errors.
+    /// Returns driver errors.
     pub fn wait_event(&self, event: Event, _: StreamWaitEventFlags) -> CudaResult<()> {
         event.make_wait(&self.inner)
     }
@@ -151,8 +151,8 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// An error if a value exceeds a limit of the device or of the kernel. An error if an argument is smaller than the
-    /// kernel parameter, provided that the driver reports the size of the parameter.
+    /// Returns an error if a value exceeds a limit of the device or of the kernel, or if an argument is smaller than
+    /// the kernel parameter. Argument sizes are checked only if the driver reports the sizes of the parameters.
     ///
     /// # Safety
     ///
@@ -190,7 +190,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Drops the stream, after its work.
+    /// Drops the stream after its work.
     ///
     /// # Errors
     ///

@@ -29,7 +29,7 @@ impl<T: DeviceCopy> fmt::Debug for Symbol<'_, T> {
 impl<T: DeviceCopy> CopyDestination<T> for Symbol<'_, T> {
     fn copy_from(&mut self, source: &T) -> CudaResult<()> {
         let transfer = Transfer::ToDevice { from: (&raw const *source).cast(), to: self.pointer.as_raw() };
-        // SAFETY: source and destination are one value each, and are borrowed until the copy is complete. Callers of
+        // SAFETY: source and destination are one value each and are borrowed until the copy is complete. Callers of
         // launches guarantee that no kernel uses the variable at the same time.
         unsafe { transfer.run(size_of::<T>()) }
     }

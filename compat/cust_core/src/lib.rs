@@ -72,7 +72,7 @@ device_copy! {
 
 macro_rules! of_parts {
     ($($t:ty [$($part:ident),*];)*) => { $(
-        // SAFETY: the parts contain no pointers that the device cannot access.
+        // SAFETY: the fields contain no pointers that the device cannot access.
         #[diagnostic::do_not_recommend]
         unsafe impl<$($part: DeviceCopy),*> DeviceCopy for $t {}
     )* };

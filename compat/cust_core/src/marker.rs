@@ -1,4 +1,4 @@
-//! [`DeviceCopy`], separate from its derive.
+//! [`DeviceCopy`], without its derive macro.
 
 /// Type whose values can be copied to and from a device as bytes.
 ///

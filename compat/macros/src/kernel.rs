@@ -35,7 +35,7 @@ pub(crate) fn expand(hints: TokenStream, item: TokenStream) -> Result<TokenStrea
     // Parameter types that are not primitive may be less visible than the function, and a public marker must not expose
     // them.
     let marker = format_ident!("{name}_kernel");
-    // An alias of the function that is not hidden by the name of the entry.
+    // An alias of the function, which the name of the entry does not shadow.
     let alias = format_ident!("__{name}_function");
     let generics = &function.sig.generics;
     let names: Vec<_> = (0..params.len()).map(|index| format_ident!("p{index}")).collect();
@@ -44,7 +44,7 @@ pub(crate) fn expand(hints: TokenStream, item: TokenStream) -> Result<TokenStrea
         FnArg::Receiver(_) => None,
     });
     let vis = params.iter().all(|param| param.is_plain).then_some(&function.vis);
-    let summary = format!("The kernel [`{name}()`] as a type, for launches by the runtime.");
+    let summary = format!("Marker type of the kernel [`{name}()`], for launches through the runtime.");
     Ok(quote! {
         #inline
         #[allow(clippy::missing_safety_doc, clippy::too_many_arguments)]

@@ -1,4 +1,4 @@
-//! Host code as it is written for Rust-CUDA.
+//! Host code written for Rust-CUDA.
 
 use cust::DeviceCopy;
 use cust::prelude::{CudaResult, DeviceBuffer, Module, SliceExt, Stream, launch};
@@ -36,7 +36,7 @@ pub struct Scene {
 ///
 /// # Errors
 ///
-/// Errors of `cust`.
+/// Returns errors of `cust`.
 pub fn smooth(module: &Module, stream: &Stream, x: &[f32]) -> CudaResult<Vec<f32>> {
     let x_gpu = x.as_dbuf()?;
     // SAFETY: the kernel writes every element.

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-/// Major version of the layout. Only the deleter of a tensor of another major version may be used.
+/// Major version of the layout. If a tensor has a different major version, only its deleter may be used.
 pub const DLPACK_MAJOR_VERSION: u32 = 1;
 /// Minor version.
 pub const DLPACK_MINOR_VERSION: u32 = 3;
@@ -90,8 +90,8 @@ pub struct DLTensor {
     pub dtype: DLDataType,
     /// Sizes of the `ndim` dimensions.
     pub shape: *mut i64,
-    /// Strides of the `ndim` dimensions, in elements. Null stands for a contiguous tensor in row-major order; producers
-    /// of version 1.2 and later always set the strides.
+    /// Strides of the `ndim` dimensions, in elements. Null means contiguous row-major order; producers of version 1.2
+    /// and later always set the strides.
     pub strides: *mut i64,
     /// Distance from `data` to the first element, in bytes.
     pub byte_offset: u64,
@@ -146,7 +146,7 @@ pub struct DLPackExchangeAPIHeader {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct DLPackExchangeAPI {
-    /// The version, and a pointer to an older table.
+    /// The version and a pointer to an older table.
     pub header: DLPackExchangeAPIHeader,
     /// Allocates a tensor with the type, shape and device of a prototype. The last two arguments are the context and
     /// the function to report an error.

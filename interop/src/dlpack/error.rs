@@ -4,7 +4,7 @@ use warpsmith_runtime::{DeviceId, Error};
 
 use super::{DLDataType, DLDevice};
 
-/// A tensor that cannot be imported or exported, or a request that does not fit it.
+/// A tensor that cannot be imported or exported, or an invalid request for a tensor.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DlpackError {
@@ -14,7 +14,7 @@ pub enum DlpackError {
     )]
     NoTensor,
 
-    /// The tensor has another layout.
+    /// The tensor has an unsupported DLPack version.
     #[error(
         "the tensor has DLPack version {major}.{minor}, but this library reads version 1; pass `max_version=(1, 3)` \
          to `__dlpack__`"
@@ -45,7 +45,7 @@ pub enum DlpackError {
     NegativeExtent {
         /// Index of the dimension.
         dimension: usize,
-        /// Its extent.
+        /// Extent of the dimension.
         extent: i64,
     },
 
@@ -57,7 +57,7 @@ pub enum DlpackError {
     NegativeStride {
         /// Index of the dimension.
         dimension: usize,
-        /// Its stride, in elements.
+        /// Stride of the dimension, in elements.
         stride: i64,
     },
 
@@ -69,11 +69,11 @@ pub enum DlpackError {
     Broadcast {
         /// Index of the dimension.
         dimension: usize,
-        /// Its extent.
+        /// Extent of the dimension.
         extent: i64,
     },
 
-    /// Several indices have the same element.
+    /// Several indices refer to the same element.
     #[error("with strides {strides:?}, elements of shape {shape:?} overlap; make the tensor contiguous")]
     Overlap {
         /// The shape.
@@ -91,7 +91,7 @@ pub enum DlpackError {
         strides: Vec<i64>,
     },
 
-    /// The tensor has elements and no memory.
+    /// The tensor has elements but no memory.
     #[error("the tensor has {elements} elements but a null data pointer; the producer must set `data`")]
     NoData {
         /// Number of elements.
@@ -107,7 +107,7 @@ pub enum DlpackError {
         byte_offset: u64,
     },
 
-    /// The address does not fit the elements.
+    /// The address is not aligned for the element type.
     #[error(
         "the tensor's address {address:#x} is not a multiple of {align} bytes, the alignment of its elements; copy \
          the tensor (`clone`)"
@@ -135,18 +135,18 @@ pub enum DlpackError {
         found: DLDataType,
     },
 
-    /// The elements have another type.
+    /// The element type differs from the requested type.
     #[error(
         "the elements are {found}, not {expected}; import them with their own type, or convert the tensor first"
     )]
     DataType {
         /// Type of the elements.
         found: DLDataType,
-        /// Type that was asked for.
+        /// Requested type.
         expected: DLDataType,
     },
 
-    /// The memory is on another kind of device.
+    /// The tensor and the stream are on different kinds of devices.
     #[error(
         "the tensor is on DLPack device {}:{}, but the stream is on {stream}; a CUDA stream accepts CUDA (2), CUDA \
          host (3) and managed memory (13), and an emulated stream CPU memory (1): copy the tensor there first",
@@ -159,19 +159,19 @@ pub enum DlpackError {
         stream: DeviceId,
     },
 
-    /// The tensor may not be written.
+    /// The tensor is read-only.
     #[error(
         "the tensor is read-only; read it with `Imported::into_tensor`, or pass `copy=True` to `__dlpack__`"
     )]
     ReadOnly,
 
-    /// The form cannot express that the tensor is read-only.
+    /// The unversioned form cannot express that the tensor is read-only.
     #[error(
         "the unversioned DLPack form cannot mark the tensor as read-only; export it with `Export::into_raw`"
     )]
     ReadOnlyUnversioned,
 
-    /// The elements are not in one piece.
+    /// The elements are not contiguous.
     #[error(
         "a tensor of shape {shape:?} and strides {strides:?} is not contiguous; use `Tensor::as_2d` or \
          `Tensor::as_3d`, or make it contiguous"
@@ -183,15 +183,15 @@ pub enum DlpackError {
         strides: Vec<i64>,
     },
 
-    /// The tensor has another number of dimensions than the view.
+    /// The tensor and the view have different numbers of dimensions.
     #[error(
         "a {expected}-D view was requested of a tensor with {found} dimensions; reshape the tensor, or use another \
          view"
     )]
     Rank {
-        /// Dimensions of the tensor.
+        /// Number of dimensions of the tensor.
         found: usize,
-        /// Dimensions of the view.
+        /// Number of dimensions of the view.
         expected: usize,
     },
 
@@ -204,7 +204,7 @@ pub enum DlpackError {
         stride: usize,
     },
 
-    /// The shape does not fit the buffer.
+    /// The shape does not match the buffer.
     #[error(
         "a tensor of shape {shape:?} needs {needed} elements from element {offset} on, but the buffer has {len}; use \
          a smaller shape"
@@ -214,7 +214,7 @@ pub enum DlpackError {
         shape: Vec<usize>,
         /// Index of the first element.
         offset: usize,
-        /// Elements from the first to the last of the tensor.
+        /// Number of elements from the first to the last element of the tensor.
         needed: usize,
         /// Length of the buffer.
         len: usize,
@@ -231,7 +231,7 @@ pub enum DlpackError {
         strides: usize,
     },
 
-    /// The protocol does not know the stream.
+    /// The stream argument is invalid.
     #[error(
         "{stream} is not a stream; pass 1 for CUDA's legacy default stream, 2 for the per-thread default stream, -1 \
          for no synchronization, or a stream handle"

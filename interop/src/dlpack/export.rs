@@ -48,7 +48,7 @@ fn device(device: &Device) -> DLDevice {
 /// CUDA makes each of them wait for earlier work on the other.
 ///
 /// # Safety
-/// The requirements are the same as for [`Stream::adopt`], unless the argument is `None`, -1, 1 or 2.
+/// The caller must uphold the safety contract of [`Stream::adopt`], unless the argument is `None`, -1, 1 or 2.
 pub(crate) unsafe fn adopt(device: &Device, stream: Option<i64>) -> Result<Option<Stream>> {
     let handle = match stream {
         Some(NO_ORDER) => return Ok(None),
@@ -81,7 +81,7 @@ pub(crate) unsafe fn adopt(device: &Device, stream: Option<i64>) -> Result<Optio
 /// ```
 pub struct Export(Box<Exported>);
 
-// SAFETY: all pointers are to the box itself or to device memory, which the value owns.
+// SAFETY: all pointers point to the box itself or to device memory that the value owns.
 unsafe impl Send for Export {}
 // SAFETY: shared references only allow reads.
 unsafe impl Sync for Export {}
@@ -93,7 +93,7 @@ pub(super) struct Exported {
     versioned: DLManagedTensorVersioned,
     legacy: MaybeUninit<DLManagedTensor>,
     extents: Extents,
-    /// `None` after the buffer was taken out.
+    /// `None` after the buffer has been taken out.
     owner: Option<Owner>,
     /// Stream on which the consumer's work runs.
     consumer: Option<Stream>,
@@ -296,7 +296,7 @@ impl Export {
     ///
     /// # Errors
     /// Returns [`DlpackError::Shape`] if the number of elements differs from the buffer's length, or
-    /// [`DlpackError::Dimensions`] for more than 64 dimensions. The buffer is then dropped.
+    /// [`DlpackError::Dimensions`] for more than 64 dimensions. On error, the buffer is dropped.
     pub fn with_shape(self, shape: &[usize]) -> Result<Self> {
         let len = self.len();
         let product = shape.iter().try_fold(1usize, |product, extent| product.checked_mul(*extent));
@@ -315,8 +315,8 @@ impl Export {
     /// # Errors
     /// Returns [`DlpackError::Shape`] if an element is outside the buffer, [`DlpackError::Strides`] if the number of
     /// strides differs from the number of dimensions, [`DlpackError::Dimensions`] for more than 64 dimensions, or
-    /// [`DlpackError::Broadcast`] or [`DlpackError::Overlap`] for strides that use an element twice. The buffer is then
-    /// dropped.
+    /// [`DlpackError::Broadcast`] or [`DlpackError::Overlap`] for strides that use an element twice. On error, the
+    /// buffer is dropped.
     pub fn with_strides(mut self, offset: usize, shape: &[usize], strides: &[usize]) -> Result<Self> {
         if shape.len() != strides.len() {
             return Err(DlpackError::Strides { shape: shape.len(), strides: strides.len() }.into());
@@ -377,7 +377,7 @@ impl Export {
         Layout::new(&shape, Some(&strides)).is_ok_and(|layout| layout.is_packed)
     }
 
-    /// Returns the stream that was passed to [`Self::ready_on`].
+    /// Returns the stream passed to [`Self::ready_on`].
     pub(crate) fn consumer(&self) -> Option<&Stream> {
         self.0.consumer.as_ref()
     }
@@ -396,7 +396,7 @@ impl Export {
     }
 
     /// Makes later work on the consumer's stream `stream` wait for all earlier work on the buffer. The memory is reused
-    /// only after all work that is enqueued on `stream` when the consumer calls the deleter.
+    /// only after all work that has been enqueued on `stream` by the time the consumer calls the deleter.
     ///
     /// # Errors
     /// Returns [`Error::DifferentDevices`] for a stream of another device, any [driver error](Error::Driver), or
@@ -422,7 +422,7 @@ impl Export {
     /// | a handle | the stream with this handle waits | error |
     /// | -1 | no stream waits: the consumer orders all its work before it calls the deleter | the same |
     ///
-    /// A stream that the consumer is capturing cannot wait. The consumer must then pass -1, and order the work before
+    /// A stream that the consumer is capturing cannot wait. The consumer must then pass -1 and order the work before
     /// the capture.
     ///
     /// # Errors
@@ -465,7 +465,7 @@ impl Export {
     /// `max_version` expect this struct.
     ///
     /// # Errors
-    /// Returns [`DlpackError::ReadOnlyUnversioned`] for a read-only tensor. The buffer is then dropped.
+    /// Returns [`DlpackError::ReadOnlyUnversioned`] for a read-only tensor. On error, the buffer is dropped.
     pub fn into_raw_unversioned(self) -> Result<NonNull<DLManagedTensor>> {
         if self.is_read_only() {
             return Err(DlpackError::ReadOnlyUnversioned.into());
@@ -489,8 +489,8 @@ impl Export {
     fn publish(self) -> NonNull<Exported> {
         let exported = NonNull::from(Box::leak(self.0));
         let raw = exported.as_ptr();
-        // SAFETY: the box is owned here. Each reference ends with its statement. The derived pointers stay valid,
-        // because later accesses go through `raw`.
+        // SAFETY: the box is owned here. No reference outlives its statement. The derived pointers stay valid, because
+        // later accesses go through `raw`.
         unsafe {
             let rank = (*raw).versioned.dl_tensor.ndim as usize;
             let values = (*raw).extents.values().as_mut_ptr();

@@ -21,7 +21,7 @@ use super::{
 struct Memory(#[allow(dead_code, reason = "only its address is used")] [u8; 4096]);
 static MEMORY: Memory = Memory([0; 4096]);
 
-/// Imports a tensor that is built from the bytes, converts it, and checks that its deleter is called once.
+/// Imports a tensor built from the bytes, converts it, and checks that its deleter is called once.
 pub fn reader(bytes: &[u8]) {
     static STREAM: OnceLock<Stream> = OnceLock::new();
     let stream = STREAM.get_or_init(|| {
@@ -115,7 +115,7 @@ fn convert<T: Element>(imported: Imported, stream: &Stream, as_buffer: bool) {
     }
 }
 
-/// Shape and strides of a tensor, and the sender that reports its deletion.
+/// Shape and strides of a tensor and the sender that reports its deletion.
 struct Held {
     shape: Vec<i64>,
     strides: Vec<i64>,

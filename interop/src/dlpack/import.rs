@@ -26,11 +26,11 @@ pub fn call_deleters_while(condition: fn() -> bool) {
     let _ = CONDITION.set(condition);
 }
 
-/// A tensor that this program owns. The drop calls the deleter or drops the owner.
+/// A tensor that this program owns. Dropping it calls the deleter or drops the owner.
 enum Managed {
     Versioned(NonNull<DLManagedTensorVersioned>),
     Unversioned(NonNull<DLManagedTensor>),
-    /// A tensor with its flags and its owner. The owner is `None` after it was moved out.
+    /// A tensor with its flags and its owner. The owner is `None` after it has been moved out.
     Described(DLTensor, u64, Option<Box<dyn Any + Send>>),
 }
 
@@ -106,7 +106,7 @@ impl Drop for Managed {
 
 /// A tensor from a DLPack producer. Its shape and strides are valid. Convert it to a buffer or to a [`Tensor`].
 ///
-/// The drop calls the tensor's deleter.
+/// Dropping this value calls the tensor's deleter.
 pub struct Imported {
     managed: Managed,
     layout: Layout,
@@ -145,22 +145,22 @@ impl Imported {
     /// Returns the same errors as [`Self::from_raw`], except for `Version`.
     ///
     /// # Safety
-    /// The requirements are the same as for [`Self::from_raw`].
+    /// The caller must uphold the safety contract of [`Self::from_raw`].
     pub unsafe fn from_raw_unversioned(tensor: *mut DLManagedTensor) -> Result<Self> {
         let tensor = NonNull::new(tensor).ok_or(DlpackError::NoTensor)?;
         // SAFETY: guaranteed by the caller.
         unsafe { Self::new(Managed::Unversioned(tensor)) }
     }
 
-    /// Like [`Self::from_raw`], but for a tensor from code that does not use DLPack. `owner` replaces the deleter, and
+    /// Like [`Self::from_raw`], but for a tensor from code that does not use DLPack. `owner` replaces the deleter and
     /// frees the tensor when it is dropped. `flags` is a combination of `DLPACK_FLAG_…` values.
     ///
     /// # Errors
     /// Returns the same errors as [`Self::from_raw`], except for `NoTensor` and `Version`.
     ///
     /// # Safety
-    /// The requirements are the same as for [`Self::from_raw`]. In addition, `shape` and `strides` must stay valid
-    /// until the owner is dropped, even if the owner is moved.
+    /// The caller must uphold the safety contract of [`Self::from_raw`]. In addition, `shape` and `strides` must stay
+    /// valid until the owner is dropped, even if the owner is moved.
     pub unsafe fn from_tensor(tensor: DLTensor, flags: u64, owner: impl Any + Send) -> Result<Self> {
         // SAFETY: guaranteed by the caller.
         unsafe { Self::new(Managed::Described(tensor, flags, Some(Box::new(owner)))) }
@@ -171,15 +171,16 @@ impl Imported {
     /// has no effect on host memory.
     ///
     /// # Safety
-    /// After the deleter is called, the memory must stay valid for the work that is enqueued at that time on the stream
-    /// that was passed to the conversion. PyTorch and other frameworks with a caching allocator satisfy this
-    /// requirement for the stream that `current_work_stream` returns.
+    /// After the deleter is called, the memory must stay valid for the work enqueued at that time on the stream passed
+    /// to the conversion. PyTorch and other frameworks with a caching allocator satisfy this requirement for the stream
+    /// that `current_work_stream` returns.
     pub unsafe fn stream_ordered(self) -> Self {
         Self { is_stream_ordered: true, ..self }
     }
 
     /// # Safety
-    /// The requirements are the same as for [`Self::from_raw`]. The major version of a versioned struct must be 1.
+    /// The caller must uphold the safety contract of [`Self::from_raw`]. The major version of a versioned struct must
+    /// be 1.
     unsafe fn new(managed: Managed) -> Result<Self> {
         let DLTensor { data, ndim, shape, .. } = *managed.tensor();
         if !(0..=MAX_DIMENSIONS as i32).contains(&ndim) {
@@ -273,9 +274,9 @@ impl Imported {
         buffer.cast()
     }
 
-    /// Converts the imported tensor to a [`Tensor`] on `stream`, without a copy. It supports every element type of
-    /// whole bytes, all strides without overlap, and read-only tensors. The tensor must be ready for later work on
-    /// `stream`, as described for [`Self::into_buffer`].
+    /// Converts the imported tensor to a [`Tensor`] on `stream`, without a copy. The conversion supports every element
+    /// type of whole bytes, all strides without overlap, and read-only tensors. The tensor must be ready for later work
+    /// on `stream`, as described for [`Self::into_buffer`].
     ///
     /// # Errors
     /// Returns the same errors as [`Self::into_buffer`], except for `DataType`, `ReadOnly`, `NotContiguous` and

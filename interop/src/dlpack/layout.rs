@@ -26,8 +26,8 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Checks the extents and the strides, of which there must be equally many. Without strides, the tensor is
-    /// contiguous in row-major order.
+    /// Checks the extents and the strides, which must be equal in number. Without strides, the tensor is contiguous in
+    /// row-major order.
     pub fn new(shape: &[i64], strides: Option<&[i64]>) -> Result<Self, DlpackError> {
         let too_large =
             || DlpackError::TooLarge { shape: shape.to_vec(), strides: strides.unwrap_or_default().to_vec() };

@@ -1,7 +1,7 @@
 //! DLPack 1.3: tensors exchanged with other frameworks as C structs, without copies.
 //!
 //! - When the consumer calls the deleter, the buffer is freed after all work that the consumer has enqueued on its
-//!   stream. The consumer may call the deleter on any thread, in a host function, and after the device was lost.
+//!   stream. The consumer may call the deleter on any thread, in a host function, and after the device has been lost.
 //! - This library calls the deleter of an imported tensor exactly once: after the last use of the tensor on every
 //!   stream, or immediately if the import fails. It never calls a deleter in a host function.
 //! - An import checks the shape, strides, type, device, alignment and access before any work uses the memory. A failed
@@ -34,7 +34,7 @@
 //! let tensor = export.into_raw(); // for a capsule `dltensor_versioned`
 //!
 //! // As the consumer.
-//! // SAFETY: the tensor was just exported, and is ready on `consumer`.
+//! // SAFETY: the tensor was just exported and is ready on `consumer`.
 //! let imported = unsafe { Imported::from_raw(tensor.as_ptr()) }?;
 //! assert_eq!((imported.shape(), imported.data_type().to_string()), (&[2, 3][..], "float32".to_owned()));
 //! let y = imported.into_buffer::<f32>(&consumer)?;
@@ -54,11 +54,6 @@
 //! If this library imports a tensor that it exported itself, the import returns the original buffer with its original
 //! stream, without a driver call or a heap allocation. An import of a tensor from another library costs two heap
 //! allocations and one driver query of the address.
-//!
-//! # C types
-//!
-//! This module defines the C structs itself, because the header is small and its layout is stable. Crates such as
-//! `dlpark` add containers and Python bindings that do not use this runtime's owners and streams.
 
 mod abi;
 mod data_type;

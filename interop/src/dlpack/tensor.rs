@@ -49,7 +49,7 @@ pub(super) struct Extents {
 }
 
 impl Extents {
-    /// Converts a shape and strides that were checked.
+    /// Converts a checked shape and its strides.
     pub(super) fn new(shape: &[i64], strides: Option<&[i64]>, is_packed: bool) -> Self {
         let shape: Vec<usize> = shape.iter().map(|extent| *extent as usize).collect();
         let mut packed = row_major(&shape);
@@ -76,7 +76,7 @@ impl Tensor {
     ///
     /// # Errors
     /// Returns [`DlpackError::Shape`] if the shape does not match the size of the buffer, or [`DlpackError::Lanes`] or
-    /// [`DlpackError::SubByte`] for an unsupported type. The buffer is then dropped.
+    /// [`DlpackError::SubByte`] for an unsupported type. On error, the buffer is dropped.
     pub fn from_buffer(buffer: DeviceBuffer<u8>, data_type: DLDataType, shape: &[usize]) -> Result<Self> {
         data_type.check_whole()?;
         let bytes = usize::from(data_type.bits / 8);
@@ -171,7 +171,7 @@ impl Tensor {
         if self.is_read_only { Err(DlpackError::ReadOnly.into()) } else { Ok(()) }
     }
 
-    /// Returns all elements in the order of memory, including the gaps between them.
+    /// Returns all elements in memory order, including the gaps between them.
     fn elements_as<T: Element>(&self) -> Result<DeviceSlice<'_, T>> {
         self.data_type.check(T::DATA_TYPE)?;
         self.buffer.as_slice().cast()
@@ -205,7 +205,7 @@ impl Tensor {
     /// Returns the buffer of a contiguous tensor.
     ///
     /// # Errors
-    /// Returns the same errors as [`Self::as_mut_slice`]. The tensor is then dropped.
+    /// Returns the same errors as [`Self::as_mut_slice`]. On error, the tensor is dropped.
     pub fn into_buffer<T: Element>(self) -> Result<DeviceBuffer<T>> {
         self.data_type.check(T::DATA_TYPE)?;
         self.check_contiguous()?;
@@ -237,8 +237,8 @@ impl Tensor {
     /// Returns a two-dimensional tensor as a view of rows.
     ///
     /// # Errors
-    /// Returns [`DlpackError::Rank`] for another number of dimensions, [`DlpackError::ColumnStride`] if the last stride
-    /// is not 1, [`DlpackError::DataType`], or the same errors as [`DeviceSlice::as_2d_strided`].
+    /// Returns [`DlpackError::Rank`] for a different number of dimensions, [`DlpackError::ColumnStride`] if the last
+    /// stride is not 1, [`DlpackError::DataType`], or the same errors as [`DeviceSlice::as_2d_strided`].
     pub fn as_2d<T: Element>(&self) -> Result<DeviceSlice2<'_, T>> {
         let ([rows, columns], [row_stride, _]) = self.view()?;
         self.elements_as()?.as_2d_strided(rows, columns, row_stride)

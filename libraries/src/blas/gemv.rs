@@ -71,7 +71,7 @@ pub fn gemv<'a, 'x, 'y, T: VectorType>(
     macro_rules! call {
         ($function:ident, $type:ty, $handle:expr) => {
             // SAFETY: the handle is alive and used only here. Matrix and vectors lie inside memory that is recorded as
-            // used, and have elements of this type, as do the scalars.
+            // used. They and the scalars have this element type.
             unsafe {
                 sys::$function(
                     $handle.raw(),

@@ -22,13 +22,12 @@ const WITH_GROUPS: VendorVersion = VendorVersion { major: 12, minor: 5, patch: 0
 
 /// Enqueues one product `c = alpha * a * b + beta * c` per tuple `(a, b, c)`. Each of these products has its own shape.
 ///
-/// If the shapes of any product do not match, nothing is enqueued. Other products may already have been enqueued if
-/// cuBLAS rejects a product, or if a product's inner dimension is 0 and the zero operands that replace its inputs
-/// cannot be allocated. 8-bit floating point is not supported.
+/// If the shapes of any product do not match, nothing is enqueued. After any other error, some products may already be
+/// enqueued. 8-bit floating point is not supported.
 ///
-/// On a GPU with cuBLAS 12.5 or later, this is one call of `cublasGemmGroupedBatchedEx` for `f32` and `f64`, and for
-/// `f16` and `bf16` if all addresses are multiples of 16. In all other cases, and during stream capture, there is one
-/// call per product. In all other respects, the rules for [`gemm`] apply.
+/// On a GPU with cuBLAS 12.5 or later, the function makes a single call to `cublasGemmGroupedBatchedEx` for `f32` and
+/// `f64`, and for `f16` and `bf16` if all addresses are multiples of 16. In all other cases, and during stream capture,
+/// it makes one call per product. Otherwise like [`gemm`].
 ///
 /// # Errors
 /// Returns the same errors as [`gemm`].

@@ -20,7 +20,6 @@ use cublas::sys::{self, cublasMath_t};
 /// Key of a stream's cuBLAS workspace.
 const WORKSPACE: &str = "cuBLAS";
 
-/// A cuBLAS handle.
 #[derive(Debug)]
 pub(crate) struct Handle {
     raw: sys::cublasHandle_t,
@@ -91,7 +90,7 @@ impl Handle {
     }
 }
 
-/// A cuBLASLt handle. A cuBLASLt handle is not bound to a stream.
+/// A cuBLASLt handle, which is not bound to a stream.
 #[derive(Debug)]
 pub(crate) struct LtHandle(cublaslt::sys::cublasLtHandle_t);
 
@@ -125,8 +124,8 @@ impl LtHandle {
     }
 }
 
-/// Enqueues a cuBLAS call that uses these parts. The call receives a handle that is set to the stream. On the emulated
-/// device, enqueues `host` instead.
+/// Enqueues a cuBLAS call that accesses `parts`. The call receives a handle for the stream. On the emulated device,
+/// enqueues `host` instead.
 pub(super) fn enqueue(
     stream: &Stream,
     operation: &'static str,
@@ -135,8 +134,8 @@ pub(super) fn enqueue(
     host: impl Fn() + Send + Sync + 'static,
 ) -> Result<()> {
     if stream.device().is_emulated() {
-        // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; the shapes
-        // were checked, so the work accesses only the operands.
+        // SAFETY: `parts` are the operands, and no written operand overlaps another one. The shapes were checked, so
+        // the work accesses only the operands.
         return unsafe { stream.enqueue_host_named(operation, parts, host) };
     }
     enqueue_gpu(stream, operation, parts, call)
@@ -158,13 +157,13 @@ pub(super) fn enqueue_gpu(
             handle.set_workspace(workspace, bytes)?;
             call(&mut handle)
         };
-        // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; the shapes
-        // were checked, so the work accesses only the operands.
+        // SAFETY: `parts` are the operands, and no written operand overlaps another one. The shapes were checked, so
+        // the work accesses only the operands.
         unsafe { stream.enqueue_named(operation, parts, library) }
     })
 }
 
-/// Enqueues a cuBLASLt call that uses these parts and a workspace. If the workspace's size is 0, the function receives
+/// Enqueues a cuBLASLt call that accesses `parts` and a workspace. If the workspace size is 0, the function receives
 /// the address 0.
 pub(super) fn enqueue_lt(
     stream: &Stream,
@@ -177,8 +176,8 @@ pub(super) fn enqueue_lt(
             let handle = State::of(stream.device()).lt_handles.acquire(stream)?;
             call(&handle, workspace, stream_handle)
         };
-        // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; the shapes
-        // were checked, so the work accesses only the operands.
+        // SAFETY: `parts` are the operands, and no written operand overlaps another one. The shapes were checked, so
+        // the work accesses only the operands.
         unsafe { stream.enqueue_named("blas::matmul", parts, library) }
     })
 }

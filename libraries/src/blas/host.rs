@@ -1,5 +1,5 @@
-//! Implementation for the emulated device. It computes the same products in plain Rust, accumulates in the type of the
-//! scalars, and rounds once.
+//! Matrix operations on the emulated device, in plain Rust. Sums are accumulated in the type of the scalars and rounded
+//! once.
 //!
 //! This module creates no references to device memory. It reads and writes elements one by one.
 
@@ -26,8 +26,8 @@ impl HostMatrix {
     }
 
     /// # Safety
-    /// The conditions of [`Self::get`] apply. In addition, the memory must be writable, and nothing else may access the
-    /// matrix.
+    /// The caller must uphold the safety contract of [`Self::get`]. In addition, the memory must be writable, and
+    /// nothing else may access the matrix.
     pub unsafe fn set<T: LibraryType>(&self, batch: usize, row: usize, col: usize, value: f64) {
         let at = (self.ptr as *mut T).wrapping_add(self.layout.index(batch, row, col));
         // SAFETY: as above, and nothing else accesses the matrix.
@@ -37,7 +37,7 @@ impl HostMatrix {
     /// Returns all elements of one matrix in row-major order.
     ///
     /// # Safety
-    /// The conditions of [`Self::get`] apply.
+    /// The caller must uphold the safety contract of [`Self::get`].
     unsafe fn packed<T: GemmType>(&self, batch: usize) -> Vec<T::Sum> {
         let (rows, cols) = (self.layout.rows(), self.layout.columns());
         let indices = (0..rows).flat_map(|row| (0..cols).map(move |col| (row, col)));
@@ -79,7 +79,7 @@ pub(super) unsafe fn gemm<A, B, C>(
 }
 
 /// Solves `a * x = alpha * b` for `x`, where `a` is triangular. The solution overwrites `b`. Elements outside the
-/// triangle are not read. A unit diagonal is not read either. If `alpha` is 0, neither matrix is read.
+/// triangle and a unit diagonal are not read. If `alpha` is 0, neither matrix is read.
 ///
 /// # Safety
 /// The matrices must be in readable memory, `b` must be in writable memory, and nothing else may access `b`.

@@ -8,14 +8,14 @@ use warpsmith_runtime::memory::{
 
 const VIEW: &str = "a view of a matrix";
 
-/// Memory layout of a matrix, or of a batch of matrices of the same shape, with any strides. Matrices of a batch can be
-/// adjacent within the rows, and their distance need not be a multiple of the row stride. No [3-D
-/// view](warpsmith_runtime::DeviceSlice3) supports these two cases. All sizes and strides are in elements.
+/// Memory layout of a matrix, or of a batch of matrices of the same shape, with any strides. Unlike in a [3-D
+/// view](warpsmith_runtime::DeviceSlice3), the matrices of a batch can lie side by side within the rows, and the batch
+/// stride need not be a multiple of the row stride. All sizes and strides are in elements.
 ///
 /// ```
 /// use warpsmith_libraries::blas::Layout;
 ///
-/// // 3 x 5 inside of rows of 8, read as its transpose.
+/// // A 3 x 5 matrix in rows of 8 elements, read as its transpose.
 /// let layout = Layout::new(3, 5).with_row_stride(8).transposed();
 /// assert_eq!((layout.rows(), layout.columns()), (5, 3));
 /// assert_eq!(layout.extent(), Some(2 * 8 + 5));
@@ -114,7 +114,7 @@ impl Layout {
         if self.count == 1 && count != 1 { self.with_batch(count, 0) } else { self }
     }
 
-    /// Returns true if two elements of the layout have the same position.
+    /// Returns true if two elements of the layout alias.
     fn overlaps(&self) -> bool {
         if self.count < 2 || self.is_empty() {
             return false;

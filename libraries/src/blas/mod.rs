@@ -19,7 +19,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `matrix`, `vector_view` | views of device memory |
-//! | `types`, `float8` | element types, and the products that are supported |
+//! | `types`, `float8` | element types and supported products |
 //! | `settings` | precision and workspaces |
 //! | `handle` | library handles and the enqueueing of calls |
 //! | `gemm`, `grouped`, `gemv`, `trsm` | cuBLAS operations |

@@ -74,12 +74,11 @@ pub struct Workspaces {
     /// Maximum size of the cuBLASLt workspace in bytes, from `CUBLASLT_WORKSPACE_SIZE` (in KiB). The default is the
     /// size of the cuBLAS workspace.
     pub cublas_lt: usize,
-    /// Describes a problem with the environment variables, in which case the defaults are used. `None` if there is no
-    /// problem.
+    /// Problem with the environment variables, or `None`. If there is a problem, the defaults apply.
     pub warning: Option<String>,
 }
 
-/// Returns the workspace settings, which are read from the environment on first use.
+/// Returns the workspace settings, read from the environment on first use.
 pub fn workspaces(device: &Device) -> &Workspaces {
     State::of(device).workspaces.get_or_init(|| {
         let text = |name| std::env::var(name).ok();
@@ -120,8 +119,8 @@ impl Workspaces {
     }
 }
 
-/// Returns the total bytes of all `:KIB:COUNT` pairs at any position in the text, or `None` if the text contains no
-/// pair or the total overflows.
+/// Returns the sum, in bytes, of all `:KIB:COUNT` pairs in `text`, or `None` if it contains no pair or the sum
+/// overflows.
 fn sum_of_pairs(text: &str) -> Option<usize> {
     let number = |text: &str| -> Option<(usize, usize)> {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();

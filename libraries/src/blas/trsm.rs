@@ -41,7 +41,7 @@ pub enum Triangle {
 pub struct Trsm<S> {
     /// Factor by which the right-hand sides are multiplied. The default is 1.
     pub alpha: S,
-    /// Side of the unknowns on which the triangular matrix stands. The default is left.
+    /// Side of the unknowns on which the triangular matrix appears. The default is left.
     pub side: Side,
     /// Triangle of the matrix that is read. The default is lower.
     pub triangle: Triangle,
@@ -63,8 +63,8 @@ impl Solve for f64 {}
 
 /// Enqueues the solution of `a * x = alpha * b` or `x * a = alpha * b` for each matrix of a batch. The solution `x`
 /// overwrites `b`. If the diagonal contains a zero, the solution contains infinities and NaN. If `alpha` is 0, neither
-/// matrix is read, and `x` is 0. On a GPU, this is one cuBLAS call per matrix of the batch. If one of these calls
-/// fails, the calls before it have been enqueued. The call can be captured in a graph.
+/// matrix is read, and `x` is 0. On a GPU, the function makes one cuBLAS call per matrix of the batch. If a call fails,
+/// the calls before it remain enqueued. The call can be captured in a graph.
 ///
 /// ```
 /// use warpsmith_libraries::blas::{self, Trsm};

@@ -1,4 +1,4 @@
-//! [`GemmType`]: element types of matrices. [`Multiply`]: products that are supported.
+//! [`GemmType`]: element types of matrices. [`Multiply`]: supported products.
 
 use half::{bf16, f16};
 

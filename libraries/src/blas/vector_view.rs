@@ -46,7 +46,7 @@ macro_rules! vector {
                 Self { slice: slice.into(), stride: 1 }
             }
 
-            /// Selects the first element and every `stride`-th one after it.
+            /// Selects the first element and every `stride`-th element after it.
             ///
             /// # Errors
             /// Returns [`LibraryError::Shape`] if the stride is 0.

@@ -1,5 +1,4 @@
-//! The steps with which every cuDNN call starts: loading the library, acquiring a handle, and performing the checks
-//! that all operations share.
+//! Common start of all cuDNN calls: loading the library, acquiring a handle, and shared checks.
 
 use std::ffi::c_void;
 use std::ops::{Deref, DerefMut};
@@ -20,8 +19,7 @@ use warpsmith_runtime::extension::{Access, BufferUse};
 use warpsmith_runtime::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
 use warpsmith_runtime::stream::Stream;
 
-/// A library handle that is set to a stream. While this value exists, the thread may call the library, even during
-/// stream capture.
+/// A library handle for a stream. While this value exists, the thread may call the library, even during stream capture.
 pub(super) struct Acquired<'a> {
     handle: HandleGuard<'a, Handle>,
     _calls: LibraryCalls,
@@ -41,7 +39,7 @@ impl DerefMut for Acquired<'_> {
     }
 }
 
-/// Acquires a handle that is set to the stream, and makes the device's context current.
+/// Acquires a handle for the stream and makes the device's context current.
 pub(super) fn acquire(stream: &Stream) -> Result<Acquired<'_>> {
     Vendor::Cudnn.version()?;
     let device = stream.device();
@@ -89,7 +87,7 @@ pub(super) fn check_same(
 pub(super) struct Operand<'a> {
     /// Name of the operand in error messages.
     pub name: &'static str,
-    /// The part of a buffer that is used, or `None` if the operand is omitted.
+    /// The buffer range to use, or `None` if the operand is omitted.
     pub part: Option<BufferUse<'a>>,
     pub place: Place,
     bytes: Bytes<'a>,
@@ -146,7 +144,7 @@ impl Place {
     /// Returns the elements on the emulated device, whose memory is memory of this process.
     ///
     /// # Safety
-    /// The elements must be of this type, and must belong to an operand of the work that is currently running.
+    /// The elements must be of this type and must belong to an operand of the work that is currently running.
     pub unsafe fn read<'a, T: FloatType>(self) -> &'a [T] {
         if self.len == 0 {
             return &[];
@@ -158,8 +156,8 @@ impl Place {
     /// Like [`Self::read`], but for writing.
     ///
     /// # Safety
-    /// The conditions of [`Self::read`] apply. In addition, the work must be allowed to write this operand, and nothing
-    /// else may access it.
+    /// The caller must uphold the safety contract of [`Self::read`]. In addition, the work must be allowed to write
+    /// this operand, and nothing else may access it.
     pub unsafe fn write<'a, T: FloatType>(self) -> &'a mut [T] {
         if self.len == 0 {
             return &mut [];
@@ -211,8 +209,8 @@ pub(super) fn enqueue<T: FloatType, const N: usize>(
         return Ok(());
     }
     if stream.device().is_emulated() {
-        // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; the shapes
-        // were checked, so the work accesses only the operands.
+        // SAFETY: `parts` are the operands, and no written operand overlaps another one. The shapes were checked, so
+        // the work accesses only the operands.
         return unsafe { stream.enqueue_host_named(operation, &parts, move || host(places)) };
     }
     enqueue_gpu::<T>(operation, stream, &parts, |handle| library(handle, places.map(Place::pointer)))
@@ -223,8 +221,8 @@ pub(super) fn enqueue<T: FloatType, const N: usize>(
 /// documentation does not state this requirement.
 const ALIGNMENT: u64 = 16;
 
-/// Like [`enqueue_gpu`], but uses aligned copies of operands that are unaligned. Copies of operands that the operation
-/// writes are then copied back.
+/// Like [`enqueue_gpu`], but uses aligned copies of unaligned operands. Copies of operands that the operation writes
+/// are then copied back.
 fn enqueue_aligned<T: FloatType, const N: usize>(
     operation: &'static str,
     stream: &Stream,
@@ -282,7 +280,7 @@ pub(super) fn enqueue_gpu<T: FloatType>(
     check_type::<T>(operation, stream.device())?;
     let handle = acquire(stream)?;
     let raw = handle.raw.get();
-    // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; the shapes were
-    // checked, so the work accesses only the operands.
+    // SAFETY: `parts` are the operands, and no written operand overlaps another one. The shapes were checked, so the
+    // work accesses only the operands.
     unsafe { stream.enqueue_named(operation, parts, |_| library(raw)) }
 }

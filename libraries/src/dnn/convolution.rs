@@ -75,7 +75,7 @@ impl Convolution {
     }
 }
 
-/// Enqueues `y = alpha * (x ∗ w) + beta * y`, which is the convolution of an input with weights.
+/// Enqueues `y = alpha * (x ∗ w) + beta * y`: the convolution of the input `x` with the weights `w`.
 ///
 /// # Errors
 /// - [`LibraryError::Shape`], [`LibraryError::Missing`], [`LibraryError::WorkspaceTooSmall`], [`Error::OutOfMemory`],
@@ -163,7 +163,7 @@ pub fn convolution_backward_weights<T: FloatType>(
     )
 }
 
-/// One of the three operations, with tensors that match the geometry.
+/// One of the three convolution operations, with tensors that match the geometry.
 struct Call<'a> {
     name: &'static str,
     stream: &'a Stream,
@@ -187,8 +187,8 @@ impl Call<'_> {
         }
         if stream.device().is_emulated() {
             let geometry = *geometry;
-            // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; they have
-            // the geometry's shapes, and the work stays inside them.
+            // SAFETY: `parts` are the operands, and no written operand overlaps another one. The operands have the
+            // geometry's shapes, and the work stays inside them.
             return unsafe {
                 let host = move || host::convolution::run::<T>(operation, &geometry, places);
                 stream.enqueue_host_named(name, &parts, host)
@@ -220,7 +220,7 @@ impl Call<'_> {
     }
 }
 
-/// Enqueues `target = beta * target` on a GPU, if the sum has no terms.
+/// Enqueues `target = beta * target` on a GPU, for a convolution whose sums have no terms.
 fn scale_only<T: FloatType>(
     name: &'static str,
     stream: &Stream,

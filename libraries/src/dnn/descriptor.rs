@@ -1,4 +1,4 @@
-//! [`Descriptor`]: descriptors of cuDNN's graph API and legacy API, which are destroyed on drop.
+//! [`Descriptor`]: descriptors of cuDNN's graph API and legacy API, destroyed on drop.
 //!
 //! The library is loaded whenever a handle exists, and everything in this module requires a handle.
 
@@ -33,7 +33,7 @@ pub(super) fn check(call: &'static str, status: Status) -> Result<()> {
     Err(LibraryError::of_call("cuDNN", call, status, message.trim()))
 }
 
-/// A library handle, which is used by one thread at a time.
+/// A library handle, used by one thread at a time.
 #[derive(Debug)]
 pub(super) struct RawHandle(cudnnHandle_t);
 
@@ -68,7 +68,6 @@ impl Drop for RawHandle {
     }
 }
 
-/// An attribute type.
 pub(super) trait Attribute {
     const KIND: Type;
 }
@@ -176,7 +175,7 @@ impl Descriptor {
         Ok(usize::try_from(count).unwrap_or(0))
     }
 
-    /// Fills descriptors with the values of an attribute in order. Returns the number of descriptors that were filled.
+    /// Fills descriptors with the values of an attribute in order. Returns the number of filled descriptors.
     pub fn fill(&self, name: Name, into: &mut [Descriptor]) -> Result<usize> {
         let mut raw: Vec<_> = into.iter().map(|descriptor| descriptor.0).collect();
         let mut count = 0i64;
@@ -189,7 +188,7 @@ impl Descriptor {
         Ok(usize::try_from(count).unwrap_or(0).min(into.len()))
     }
 
-    /// Returns the numerical notes of an engine. They are plain numbers because a library that is newer than the
+    /// Returns the numerical notes of an engine. They are plain integers because a library that is newer than the
     /// bindings may define additional notes.
     pub fn numerical_notes(&self) -> Result<Vec<u32>> {
         let mut notes = [u32::MAX; NOTES];
@@ -240,7 +239,7 @@ macro_rules! old {
             }
 
             fn destroy(raw: Self::Raw) {
-                // SAFETY: the descriptor was created, and is destroyed only once.
+                // SAFETY: the descriptor was created and is destroyed only once.
                 unsafe { functions::$destroy(raw) };
             }
         }

@@ -20,7 +20,7 @@ pub(super) fn widen<T: FloatType>(value: T) -> T::Real {
     T::Real::from_f64(value.to_f64())
 }
 
-/// Rounds a sum to the element type, once.
+/// Rounds a sum to the element type.
 #[inline]
 pub(super) fn round<T: FloatType>(value: T::Real) -> T {
     T::from_f64(value.to_f64())

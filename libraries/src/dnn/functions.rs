@@ -23,7 +23,7 @@ impl Status {
     const NOT_SUPPORTED: Self = Self(3000);
 }
 
-/// Formats the name that the library gives the status, or its number.
+/// Formats the library's name for the status, or the status number.
 impl std::fmt::Debug for Status {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // SAFETY: the library is loaded because every caller holds a handle. For any number, the function returns a

@@ -21,7 +21,7 @@ use warpsmith_runtime::extension::site;
 use warpsmith_runtime::memory::DeviceSlice;
 use warpsmith_runtime::stream::Stream;
 
-/// Activation function, which is applied last to each element.
+/// Activation function, applied last to each element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Activation {
     /// Identity.
@@ -35,8 +35,8 @@ pub enum Activation {
 ///
 /// On a GPU, this is one fused kernel if `alpha` is 1, `beta` is 0, cuDNN has an engine for the convolution, and the
 /// engine's workspace can be allocated. Otherwise the operation takes three passes. These passes round differently,
-/// because sums are rounded to the element type before the bias is added. If one of these passes fails, the passes
-/// before it have been enqueued.
+/// because sums are rounded to the element type before the bias is added. If a pass fails, the passes before it remain
+/// enqueued.
 ///
 /// # Errors
 /// Returns the same errors as [`convolution`], and [`LibraryError::Shape`] unless there is one bias per output
@@ -74,7 +74,7 @@ pub fn convolution_fused<T: FloatType>(
         return Ok(());
     }
     if device.is_emulated() {
-        // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; they have the
+        // SAFETY: `parts` are the operands, and no written operand overlaps another one. The operands have the
         // geometry's shapes, and the work stays inside them.
         return unsafe {
             let host = move || host::convolution::run_fused::<T>(&geometry, places, activation);
@@ -147,7 +147,7 @@ impl Passes {
         Ok(Self { bias: tensor(name, &of_bias, data::<T>())?, y: tensor(name, y, data::<T>())?, relu })
     }
 
-    /// Enqueues `y = activation(y + bias)`. `y` must have the shape that was passed to [`Self::new`].
+    /// Enqueues `y = activation(y + bias)`. `y` must have the shape passed to [`Self::new`].
     fn enqueue<T: FloatType>(
         &self,
         name: &'static str,

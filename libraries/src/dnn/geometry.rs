@@ -26,7 +26,7 @@ pub(super) enum Epilogue {
     BiasRelu,
 }
 
-/// The shapes of a convolution, which have been checked to match.
+/// Checked shapes of a convolution.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Geometry {
     pub x: Shape,
@@ -41,7 +41,7 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// Creates the geometry of a convolution from the shape of its input, and computes the shape of its output.
+    /// Creates the geometry of a convolution from the shape of its input and computes the shape of its output.
     pub fn of_input(
         operation: &'static str,
         convolution: &Convolution,

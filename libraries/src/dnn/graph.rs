@@ -1,4 +1,4 @@
-//! [`Graph`]: a convolution in cuDNN's graph API, and the engines that its heuristics suggest.
+//! [`Graph`]: a convolution in cuDNN's graph API and the engines that its heuristics suggest.
 
 use cudarc::cudnn::sys::{
     cudnnBackendAttributeName_t as Name, cudnnBackendAttributeType_t as Type,
@@ -27,8 +27,7 @@ pub(super) struct Graph {
 /// Engine configurations.
 pub(super) struct Candidates {
     pub configs: Vec<Descriptor>,
-    /// Errors for the heuristics lists that the library did not return. If there are such errors, further engines may
-    /// exist.
+    /// Errors of failed heuristics queries. If there are any, further engines may exist.
     pub failed: Vec<Error>,
 }
 
@@ -80,8 +79,8 @@ impl Graph {
         Ok(Self { graph: graph.finalize()?, _operations: operations, _parts: parts })
     }
 
-    /// Returns the engine configurations that satisfy the options, with the most promising first. The fallback engines
-    /// come last. The fallback engines are slow but support any geometry.
+    /// Returns the engine configurations that satisfy the options, most promising first. The fallback engines, which
+    /// are slow but support any geometry, come last.
     pub fn candidates(&self, data: cudnnDataType_t, options: &Options) -> Result<Candidates> {
         let mut found = Vec::new();
         let mut failed = Vec::new();

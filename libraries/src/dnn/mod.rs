@@ -13,11 +13,11 @@
 //! PyTorch, `allow_tf32` is on by default, so GPUs round `f32` inputs to TF32 (10 mantissa bits) before they multiply
 //! them.
 //!
-//! The plan of a convolution is chosen once per geometry and then cached. The plan is chosen by the library's
-//! heuristics, or by timing the plans that they suggest ([`Options::benchmark`], like PyTorch's
-//! `torch.backends.cudnn.benchmark`). [`Options`] can be set per call or per device ([`set_options`]). Each call
-//! allocates its workspace from the caching allocator on the stream of the call. If there is not enough memory for the
-//! workspace, a plan with a smaller workspace is used.
+//! The plan of a convolution is chosen once per geometry and then cached. The library's heuristics choose it, or
+//! [`Options::benchmark`] times the plans that they suggest, like PyTorch's `torch.backends.cudnn.benchmark`.
+//! [`Options`] can be set per call or per device ([`set_options`]). Each call allocates its workspace from the caching
+//! allocator on the stream of the call. If there is not enough memory for the workspace, a plan with a smaller
+//! workspace is used.
 //!
 //! ```
 //! use warpsmith_libraries::dnn::{self, Convolution, Layout, Tensor, TensorMut};

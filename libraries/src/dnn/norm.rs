@@ -19,7 +19,7 @@ use warpsmith_runtime::stream::Stream;
 /// `BatchNorm3d`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BatchNorm {
-    /// Epsilon, which is added to the variance. The default is 1e-5.
+    /// Epsilon, added to the variance. The default is 1e-5.
     pub epsilon: f64,
     /// Momentum, which is the weight of a batch in the running statistics. The default is 0.1.
     pub momentum: f64,
@@ -192,8 +192,8 @@ pub fn batch_norm_training<T: FloatType>(
     )
 }
 
-/// Enqueues `y = scale * (x - mean) / sqrt(variance + epsilon) + bias`, with the statistics of each channel that the
-/// caller passes.
+/// Enqueues `y = scale * (x - mean) / sqrt(variance + epsilon) + bias`, with the given mean and variance of each
+/// channel.
 ///
 /// # Errors
 /// Returns the same errors as [`batch_norm_training`].

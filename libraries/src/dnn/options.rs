@@ -55,8 +55,8 @@ pub fn set_options(device: &Device, options: Options) {
 /// Returns the device's plan cache. The cache size is the number of geometries for which a choice of plan is cached.
 ///
 /// Finalized plans are cached per cuDNN handle, and calls that run concurrently use different handles. Each handle
-/// keeps its most recently used plans, up to 1024 and up to the limit of the cache. A plan that was evicted is rebuilt
-/// from the cached choice. A handle evicts its surplus plans the next time it is used.
+/// keeps its most recently used plans, up to 1024 and up to the limit of the cache. An evicted plan is rebuilt from the
+/// cached choice. A handle evicts its surplus plans the next time it is used.
 pub fn plan_cache(device: &Device) -> PlanCache<'_> {
     PlanCache(State::of(device))
 }
@@ -93,7 +93,7 @@ pub(crate) struct State {
     /// For each geometry, the index of the chosen plan among the plans that the heuristics suggest.
     choices: Mutex<Lru<Key, usize>>,
     options: Mutex<Options>,
-    /// Number that is incremented whenever the caches are cleared.
+    /// Counter, incremented whenever the caches are cleared.
     generation: AtomicU64,
     pub(super) hits: AtomicU64,
     pub(super) misses: AtomicU64,

@@ -59,7 +59,7 @@ impl Plan {
     /// Enqueues the plan on the handle's stream.
     ///
     /// # Safety
-    /// The addresses must refer to tensors of the plan's shapes, and to a workspace of the size that the plan requires.
+    /// The addresses must refer to tensors of the plan's shapes and to a workspace of the size that the plan requires.
     /// Nothing else may use the workspace while the stream executes the plan.
     unsafe fn execute(
         &self,
@@ -88,7 +88,7 @@ impl Plan {
     }
 }
 
-/// A convolution that is to be enqueued on a GPU.
+/// A convolution to enqueue on a GPU.
 pub(super) struct Request<'a, 'p> {
     /// Name of the operation in error messages.
     name: &'static str,
@@ -255,9 +255,9 @@ impl<'a, 'p> Request<'a, 'p> {
         self.stream.with_stable_capture_state(|| {
             // A captured graph may run code that the plan owns. The plan's handle lives until the device is dropped.
             self.stream.keep_in_capture(|| Arc::new((Arc::clone(plan), self.stream.device().clone())));
-            // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written. As the
-            // caller of `run` guarantees, the addresses belong to the parts and have the shapes for which the plan was
-            // created. The workspace has the size that the plan needs.
+            // SAFETY: `parts` are the operands, and no written operand overlaps another one. As the caller of `run`
+            // guarantees, the addresses belong to the parts and have the shapes for which the plan was created. The
+            // workspace has the size that the plan needs.
             unsafe {
                 self.stream.enqueue_named(self.name, &parts, |_| plan.execute(handle, addresses, address))
             }
@@ -338,7 +338,7 @@ impl Search<'_, '_, '_> {
         }
     }
 
-    /// Enqueues the first plan that can be enqueued, and returns that plan.
+    /// Enqueues the first plan that can be enqueued and returns it.
     fn first(
         &mut self,
         candidates: Vec<(usize, Descriptor)>,
@@ -407,14 +407,13 @@ impl Search<'_, '_, '_> {
         Ok(None)
     }
 
-    /// Measures how long a plan runs on the device, in microseconds.
+    /// Measures a plan's execution time on the device, in microseconds.
     fn time(&self, plan: &Arc<OnDevice<Plan>>, addresses: &[DevicePtr]) -> Result<f64> {
         const ROUNDS: u32 = 4;
         let request = self.request;
         let mut workspace = request.workspace(plan)?;
         let mut run = || request.execute_in(self.handle, plan, addresses, workspace.as_mut());
-        // The first run loads what the plan needs. The first run also keeps the device busy while the other runs are
-        // enqueued.
+        // The first run loads the plan's kernels and keeps the device busy while the other runs are enqueued.
         run()?;
         let before = request.stream.record_timed_event()?;
         (0..ROUNDS).try_for_each(|_| run())?;

@@ -1,4 +1,4 @@
-//! [`pooling`]: max and average pooling, and their gradients.
+//! [`pooling`]: max pooling, average pooling and their gradients.
 
 use cudarc::cudnn::sys::{cudnnNanPropagation_t, cudnnPoolingMode_t};
 
@@ -46,7 +46,7 @@ impl Default for Pooling {
     }
 }
 
-/// Pooling windows over an input, which have been checked.
+/// Checked pooling windows over an input.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Windows {
     pub mode: PoolingMode,

@@ -1,4 +1,4 @@
-//! [`FftScalar`]: element types of transforms, and the types in which the host computes them.
+//! [`FftScalar`]: element types of transforms and the types in which the host computes them.
 
 use half::f16;
 use rustfft::FftNum;

@@ -12,7 +12,7 @@ use super::{Direction, FftScalar, Kind};
 use crate::element::{DataType, LibraryType};
 use warpsmith_runtime::driver::DevicePtr;
 
-/// A 1-D transform along one dimension, forward and inverse.
+/// Forward and inverse 1-D transforms along one dimension.
 #[doc(hidden)]
 pub struct Line<C> {
     forward: Arc<dyn Fft<C>>,
@@ -61,8 +61,8 @@ impl HostPlan {
     /// Transforms the data at `input` and writes the result to `output`, which may be the same address.
     ///
     /// # Safety
-    /// Both addresses must refer to memory of the process that contains the key's number of elements of this type, and
-    /// nothing else may write it in the meantime.
+    /// Both addresses must refer to process memory that contains the key's number of elements of this type. Nothing
+    /// else may write this memory during the call.
     pub(super) unsafe fn run<T: FftScalar>(
         &self,
         direction: Direction,
@@ -178,7 +178,7 @@ impl<C: Computed> Transform<'_, C> {
 }
 
 /// # Safety
-/// The conditions of [`HostPlan::run`] apply.
+/// The caller must uphold the safety contract of [`HostPlan::run`].
 unsafe fn load<T: FftScalar, R>(from: DevicePtr, len: usize, convert: impl Fn(T) -> R) -> Vec<R> {
     // SAFETY: guaranteed by the caller.
     let from = unsafe { std::slice::from_raw_parts(from.0 as *const T, len) };
@@ -186,7 +186,7 @@ unsafe fn load<T: FftScalar, R>(from: DevicePtr, len: usize, convert: impl Fn(T)
 }
 
 /// # Safety
-/// The conditions of [`HostPlan::run`] apply.
+/// The caller must uphold the safety contract of [`HostPlan::run`].
 unsafe fn load_complex<T: FftScalar>(from: DevicePtr, len: usize) -> Vec<Complex<T::Computed>> {
     // SAFETY: guaranteed by the caller.
     let from = unsafe { std::slice::from_raw_parts(from.0 as *const Complex<T>, len) };
@@ -194,7 +194,7 @@ unsafe fn load_complex<T: FftScalar>(from: DevicePtr, len: usize) -> Vec<Complex
 }
 
 /// # Safety
-/// The conditions of [`HostPlan::run`] apply, and `to` must have space for `from`.
+/// The caller must uphold the safety contract of [`HostPlan::run`], and `to` must have space for `from`.
 unsafe fn store<C, R>(to: DevicePtr, from: Vec<C>, convert: impl Fn(C) -> R) {
     // SAFETY: guaranteed by the caller.
     let to = unsafe { std::slice::from_raw_parts_mut(to.0 as *mut R, from.len()) };

@@ -94,7 +94,6 @@ pub fn plan_cache(device: &Device) -> PlanCache<'_> {
     PlanCache(&State::of(device).0)
 }
 
-/// Direction of a transform.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Direction {
     /// Kernel `exp(-2πi jk/n)`.
@@ -128,7 +127,7 @@ fn check_precision(device: &Device, operation: &'static str, key: Key) -> Result
 ///
 /// # Errors
 /// - [`LibraryError::Shape`] if a size is 0 or a length does not match the shape.
-/// - [`LibraryError::Unsupported`] if half precision does not support a size or the GPU.
+/// - [`LibraryError::Unsupported`] if a size or the GPU does not support half precision.
 /// - [`LibraryError::Missing`], and [`LibraryError::Call`] with cuFFT's status.
 /// - [`Error::OutOfMemory`](warpsmith_runtime::Error::OutOfMemory) if the work area cannot be allocated.
 /// - [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices).
@@ -211,9 +210,9 @@ pub fn forward_real<'i, 'o, T: FftScalar>(
     call.apart(stream, shape.into(), input.into(), output.into())
 }
 
-/// Enqueues the inverse transform of a half spectrum, such as [`forward_real`] returns, to real numbers (C2R). The
-/// shape must be that of the real output. Elements of the spectrum that must be real for a real output are assumed to
-/// be real.
+/// Enqueues the inverse transform of a half spectrum, such as the output of [`forward_real`], to real numbers (C2R).
+/// The shape must be that of the real output. Elements of the spectrum that must be real for a real output are assumed
+/// to be real.
 ///
 /// **The spectrum is overwritten**, because cuFFT uses it as scratch space. Its contents are unspecified afterwards. To
 /// keep the spectrum, transform a copy.
@@ -319,13 +318,12 @@ impl Call {
                         unsafe { plan.run::<T>(direction, ends, factor) };
                     }
                 };
-                // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; the
-                // shapes were checked, so the work accesses only the operands.
+                // SAFETY: `parts` are the operands, and no written operand overlaps another one. The shapes were
+                // checked, so the work accesses only the operands.
                 return unsafe { stream.enqueue_host_named(operation, &parts, host) };
             };
-            // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written. Input and
-            // output have the lengths of the key for which the plan was created, and the work area has the size that
-            // the plan requires.
+            // SAFETY: `parts` are the operands, and no written operand overlaps another one. Input and output have the
+            // lengths of the key for which the plan was created, and the work area has the size that the plan requires.
             unsafe {
                 stream.enqueue_named(operation, &parts, |handle| {
                     gpu.execute(direction, handle, area, ends)?;

@@ -61,8 +61,8 @@ impl Shape {
         (factor != 1.0).then_some(factor)
     }
 
-    /// Returns the key of the required plan, and the numbers of input and output elements. The key is `None` if there
-    /// is nothing to compute.
+    /// Returns the key of the required plan and the numbers of input and output elements. The key is `None` if there is
+    /// nothing to compute.
     pub(super) fn key<T: FftScalar>(
         self,
         operation: &'static str,

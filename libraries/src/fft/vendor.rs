@@ -35,7 +35,7 @@ pub(super) fn create() -> Result<Handle> {
     Ok(handle)
 }
 
-/// Creates a plan without a work area, and returns the size in bytes of the work area that it requires.
+/// Creates a plan without a work area and returns the required size of the work area in bytes.
 pub(super) fn make(operation: &'static str, handle: Handle, key: &Key) -> Result<usize> {
     // SAFETY: the handle belongs to a plan.
     check("cufftSetAutoAllocation", unsafe { cufftSetAutoAllocation(handle, 0) })?;
@@ -74,7 +74,7 @@ pub(super) fn set_stream(handle: Handle, stream: StreamHandle) -> Result<()> {
 /// Enqueues a transform.
 ///
 /// # Safety
-/// The three ranges must match the plan, and nothing else may use the plan in the meantime.
+/// The three ranges must match the plan, and nothing else may use the plan during the call.
 pub(super) unsafe fn execute(
     key: &Key,
     direction: Direction,

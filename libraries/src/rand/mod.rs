@@ -106,7 +106,7 @@ impl Generator {
         self.order.device()
     }
 
-    /// Enqueues uniform numbers in `(0, 1]`.
+    /// Enqueues the generation of uniform numbers in `(0, 1]`.
     ///
     /// # Errors
     /// - [`LibraryError::Shape`] if the length is not a multiple of the number of dimensions.
@@ -123,7 +123,7 @@ impl Generator {
         self.fill(stream, "rand::Generator::uniform", output.into(), Distribution::Uniform)
     }
 
-    /// Enqueues normal numbers with this mean and standard deviation.
+    /// Enqueues the generation of normal numbers with this mean and standard deviation.
     ///
     /// # Errors
     /// Returns [`LibraryError::Shape`] if a parameter is not finite or the deviation is negative. Also returns the
@@ -142,7 +142,7 @@ impl Generator {
         self.fill(stream, operation, output.into(), Distribution::Normal { mean, deviation })
     }
 
-    /// Enqueues log-normal numbers. The logarithms of these numbers have this mean and standard deviation.
+    /// Enqueues the generation of log-normal numbers, whose logarithms have this mean and standard deviation.
     ///
     /// # Errors
     /// Returns the same errors as [`Self::normal`].
@@ -160,7 +160,7 @@ impl Generator {
         self.fill(stream, operation, output.into(), Distribution::LogNormal { mean, deviation })
     }
 
-    /// Enqueues Poisson numbers with this mean.
+    /// Enqueues the generation of Poisson numbers with this mean.
     ///
     /// # Errors
     /// Returns [`LibraryError::Shape`] unless the mean is positive and finite. Also returns the same errors as
@@ -181,7 +181,7 @@ impl Generator {
         self.fill(stream, operation, output.into(), Distribution::Poisson { mean })
     }
 
-    /// Enqueues the numbers. The numbers are generated in a temporary buffer if cuRAND does not accept the output.
+    /// Enqueues the generation of numbers, in a temporary buffer if cuRAND does not accept the output.
     #[track_caller]
     fn fill<T: RandomType>(
         &mut self,

@@ -68,7 +68,7 @@ impl Raw {
         })
     }
 
-    /// Creates the generator, and enqueues its initialization on the stream.
+    /// Creates the generator and enqueues its initialization on the stream.
     fn make(
         stream: &Stream,
         kind: curandRngType,
@@ -138,7 +138,6 @@ impl Drop for Raw {
     }
 }
 
-/// Distribution of the generated numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Distribution {
     Uniform,
@@ -147,7 +146,7 @@ pub(super) enum Distribution {
     Poisson { mean: f64 },
 }
 
-/// An output type: `u32` for Poisson numbers, and a [`RandomFloat`] for all others.
+/// An output type: `u32` for Poisson numbers and a [`RandomFloat`] for all others.
 pub trait RandomType: DeviceCopy {
     const IS_DOUBLE: bool = false;
 }

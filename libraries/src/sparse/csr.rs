@@ -26,7 +26,7 @@ pub struct Csr<T: FloatType, I: Index> {
 }
 
 impl<T: FloatType, I: Index> Csr<T, I> {
-    /// Creates a matrix of `[rows, columns]` from host memory.
+    /// Creates a matrix of shape `[rows, columns]` from host memory.
     ///
     /// # Errors
     /// - [`LibraryError::Shape`] if lengths do not match, if offsets decrease or do not run from 0 to the number of
@@ -49,11 +49,11 @@ impl<T: FloatType, I: Index> Csr<T, I> {
         Ok(Self { plans: Plans::default(), rows: shape[0], columns: shape[1], offsets, indices, values })
     }
 
-    /// Creates a matrix of `[rows, columns]` with copies of offsets and columns that are already in device memory. The
-    /// call downloads the copies to check them, so it waits.
+    /// Creates a matrix of shape `[rows, columns]` with copies of offsets and columns that are already in device
+    /// memory. The call downloads the copies to check them, so it waits for the stream.
     ///
     /// # Errors
-    /// Returns the same errors as [`Self::from_host`], or the fault of a kernel that was still running.
+    /// Returns the same errors as [`Self::from_host`], or the fault of an earlier kernel.
     #[track_caller]
     pub fn new<'o, 'c>(
         stream: &Stream,
@@ -66,14 +66,15 @@ impl<T: FloatType, I: Index> Csr<T, I> {
         let (offsets, columns) = (offsets.into(), columns.into());
         check_lengths::<I>(shape, offsets.len(), columns.len(), values.len())?;
         check_devices(stream, OPERATION, [(values.device(), "the values")])?;
-        // The matrix stores copies because a graph that was captured earlier may write to the originals.
+        // The matrix stores copies because a previously captured graph may write to the originals.
         let (offsets, indices) = (super::copied(stream, offsets)?, super::copied(stream, columns)?);
         check_indices(shape, &offsets.to_host()?, &indices.to_host()?)?;
         let [rows, columns] = shape;
         Ok(Self { plans: Plans::default(), rows, columns, offsets, indices, values })
     }
 
-    /// Creates a matrix of `[rows, columns]` from data that is already in device memory, without reading the data.
+    /// Creates a matrix of shape `[rows, columns]` from data that is already in device memory, without reading the
+    /// data.
     ///
     /// # Errors
     /// Returns [`LibraryError::Shape`] if lengths do not match, or
@@ -148,7 +149,7 @@ impl<T: FloatType, I: Index> Csr<T, I> {
         if product.transpose { [self.columns, self.rows] } else { [self.rows, self.columns] }
     }
 
-    /// Returns the parts of buffers that a product uses.
+    /// Returns the buffer ranges that a product uses.
     pub(super) fn parts<'a>(&'a self, input: BufferUse<'a>, output: BufferUse<'a>) -> [BufferUse<'a>; 5] {
         let read = Access::Read;
         let [offsets, indices] = [&self.offsets, &self.indices].map(|buffer| buffer.as_slice().used(read));

@@ -1,5 +1,4 @@
-//! Products on the emulated device. The products run sequentially, are summed in double precision, and are rounded
-//! once.
+//! Sequential products on the emulated device. Sums are accumulated in double precision and rounded once.
 
 use super::plan::{Dense, Operands};
 use super::{FloatType, Index};
@@ -18,8 +17,8 @@ pub(super) struct Work {
 
 impl Work {
     /// # Safety
-    /// All addresses must refer to live memory of the process that contains these types, and nothing else may write it
-    /// in the meantime.
+    /// All addresses must refer to live process memory that contains elements of these types. Nothing else may write
+    /// this memory during the call.
     pub unsafe fn run<T: FloatType, I: Index>(&self) {
         let Operands { input, output, dense, product } = self.operands;
         // SAFETY: guaranteed by the caller.

@@ -263,8 +263,8 @@ fn multiply<T: FloatType, I: Index>(
             operands,
             lengths: [input.len(), output.len()],
         };
-        // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; the work stays
-        // inside them because the lengths match.
+        // SAFETY: `parts` are the operands, and no written operand overlaps another one. The work stays inside them
+        // because the lengths match.
         return unsafe { stream.enqueue_host_named(operation, &parts, move || work.run::<T, I>()) };
     }
     plan::run(stream, operation, matrix, input.used(Access::Read), output.used(), operands)

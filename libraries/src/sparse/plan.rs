@@ -150,8 +150,8 @@ pub(super) fn run<'a, T: FloatType, I: Index>(
         let [offsets, indices, values, input, output] = matrix.parts(input, output);
         let parts = [offsets, indices, values, input, output, workspace.used(Access::Write)];
         let workspace = workspace.as_device_ptr();
-        // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written, and cover
-        // everything that the descriptors describe; the workspace has the requested size.
+        // SAFETY: `parts` are the operands and cover everything that the descriptors describe. No written operand
+        // overlaps another one. The workspace has the requested size.
         let done = unsafe {
             stream.enqueue_named(operation, &parts, |_| {
                 let handle = crate::sparse::State::of(stream.device()).handles.acquire(stream)?;

@@ -12,8 +12,8 @@ use crate::library::loaded;
 /// `AtenTensorHandle`.
 pub type Raw = *mut c_void;
 
-/// Version 2.10.0 in PyTorch's encoding, the oldest version that exports all functions. PyTorch converts arguments in
-/// the same way as this version.
+/// Version 2.10.0 in PyTorch's encoding, the oldest version that exports all functions. With this value, newer versions
+/// convert arguments as version 2.10 does.
 pub const BUILD_VERSION: u64 = 2 << 56 | 10 << 48;
 
 /// Functions of the PyTorch library in the process. They return 0 on success, and another value after an exception.

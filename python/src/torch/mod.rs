@@ -23,11 +23,11 @@ use crate::tensor::{Origin, TensorMut};
 /// Boxed function that PyTorch calls with its stack, the number of arguments, and the number of results.
 pub(crate) type Boxed = unsafe extern "C-unwind" fn(*mut u64, u64, u64);
 
-/// Owned handle of a PyTorch tensor. The drop releases the handle.
+/// Owned handle of a PyTorch tensor. Dropping it releases the handle.
 #[derive(Debug)]
 pub(crate) struct Handle(Raw);
 
-// SAFETY: PyTorch's reference counts are atomic, and one thread at a time uses a handle.
+// SAFETY: PyTorch's reference counts are atomic, and a handle is used by one thread at a time.
 unsafe impl Send for Handle {}
 // SAFETY: shared references only read the handle.
 unsafe impl Sync for Handle {}
@@ -42,7 +42,7 @@ impl Handle {
         Ok(Self(raw))
     }
 
-    /// Returns the raw handle for PyTorch's stack, and transfers the ownership.
+    /// Returns the raw handle for PyTorch's stack and transfers ownership.
     fn into_raw(self) -> Raw {
         let raw = self.0;
         std::mem::forget(self);
@@ -181,7 +181,7 @@ pub(crate) fn empty(
     Ok((imported(handle, tensor)?.into_tensor(stream)?, returned))
 }
 
-/// Calls an operator for PyTorch, and replaces the arguments on the stack with the results.
+/// Calls an operator for PyTorch and replaces the arguments on the stack with the results.
 ///
 /// # Safety
 /// `stack` must contain the argument values that the operator's schema specifies. The function takes ownership of them.
@@ -234,7 +234,7 @@ pub unsafe fn call<A, F: Function<A>>(
 /// function returns.
 pub fn throw(text: String) {
     let Ok(api) = Api::get() else { return };
-    // PyTorch copies the text before it throws. Unwinding then frees the text in this frame.
+    // PyTorch copies the message before it throws. Unwinding then frees the string in this frame.
     let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
     // SAFETY: the strings are alive during the call. The exception unwinds through this function, whose callers permit
     // unwinding.

@@ -3,8 +3,8 @@
 //!
 //! A block belongs to the stream for which PyTorch allocates it. After PyTorch has freed the block, the allocator can
 //! reuse it on that stream immediately, and elsewhere after the work of the streams that [`warpsmith_record_stream`]
-//! has recorded. While PyTorch captures a graph, blocks come from a private pool, which lives until PyTorch has released
-//! it as often as captures have used it.
+//! has recorded. While PyTorch captures a graph, blocks come from a private pool, which lives until PyTorch has
+//! released it once per capture that used it.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -32,7 +32,7 @@ impl Drop for Block {
     }
 }
 
-/// Number of locks that threads share, chosen by the address of a block.
+/// Number of locks. The address of a block selects its lock.
 const SHARDS: usize = 64;
 type Blocks = HashMap<usize, Block>;
 static BLOCKS: LazyLock<[Mutex<Blocks>; SHARDS]> =
@@ -51,8 +51,8 @@ struct Pools {
     all: HashMap<(c_int, PoolId), (MemoryPool, usize)>,
     /// Pools of the current captures, one per device.
     active: HashMap<c_int, PoolId>,
-    /// Blocks that were freed during a capture after a stream had been recorded. To free them, events are queried, which
-    /// would invalidate the capture.
+    /// Blocks freed during a capture after a stream had been recorded. Freeing them queries events, which would
+    /// invalidate the capture.
     parked: Vec<(c_int, Block)>,
 }
 
@@ -126,7 +126,8 @@ fn allocate(
     Ok(ptr)
 }
 
-/// Calls `work` so that neither a panic nor a changed CUDA context reaches PyTorch. The error is the text of either.
+/// Calls `work` so that neither a panic nor a changed CUDA context reaches PyTorch. Returns the message of an error or
+/// a panic.
 fn guarded<R>(work: impl FnOnce() -> Result<R, Error>) -> Result<R, String> {
     let _context = ContextGuard::new();
     match catch_unwind(AssertUnwindSafe(work)) {
@@ -173,8 +174,8 @@ pub extern "C" fn warpsmith_free(ptr: *mut c_void, _bytes: isize, device: c_int,
     });
 }
 
-/// Records that a stream uses a block until the block is freed. The allocator does not reuse the block before the work
-/// that the stream contains at that time has finished.
+/// Records that a stream uses a block until the block is freed. After that, the allocator does not reuse the block
+/// until the work that the stream contains at that time has finished.
 #[unsafe(no_mangle)]
 pub extern "C" fn warpsmith_record_stream(ptr: *mut c_void, handle: *mut c_void) {
     let _ = guarded(|| {

@@ -86,7 +86,7 @@ fn memory_snapshot<'py>(py: Python<'py>, device: Option<&Bound<'py, PyAny>>) -> 
     py.import("json")?.call_method1("loads", (text,))
 }
 
-/// Releases all unused cached memory to the driver, and returns the number of bytes.
+/// Releases all unused cached memory to the driver and returns the number of released bytes.
 #[pyfunction]
 #[pyo3(signature = (device = None))]
 fn empty_cache(py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> Result<u64> {
@@ -98,7 +98,7 @@ fn empty_cache(py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> Result<u64>
 /// The running profiler. A process can have only one.
 static PROFILER: Mutex<Option<FileProfiler>> = Mutex::new(None);
 
-/// Starts a profiler that records the devices and the host, and writes the trace to a file.
+/// Starts a profiler that records the devices and the host and writes the trace to a file.
 #[pyfunction]
 fn start_profiler(py: Python<'_>, path: PathBuf) -> Result<()> {
     let _context = ContextGuard::new();

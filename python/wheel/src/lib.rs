@@ -52,11 +52,11 @@ operators! {
     maximum(x, y);
     /// Returns `x` raised to the power `y`. The shapes must be as described for `add`.
     pow(x, y);
-    /// Returns the sum of all elements, or the sum over the last dimension if `dim` is -1. The result for integers has
-    /// 64 bits.
+    /// Returns the sum of all elements, or the sum over the last dimension if `dim` is -1. Integer results have 64
+    /// bits.
     sum(x, dim = None);
-    /// Returns the product of all elements, or the product over the last dimension if `dim` is -1. The result for
-    /// integers has 64 bits.
+    /// Returns the product of all elements, or the product over the last dimension if `dim` is -1. Integer results have
+    /// 64 bits.
     prod(x, dim = None);
     /// Returns the mean of all elements, or the mean over the last dimension if `dim` is -1.
     mean(x, dim = None);

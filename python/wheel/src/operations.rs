@@ -75,7 +75,7 @@ fn rows_mut<T: Element>(x: &mut TensorMut) -> Result<DeviceSliceMut2<'_, T>> {
     Ok(x.as_mut_slice()?.into_2d(rows, columns)?)
 }
 
-/// Returns the rows to reduce, and the shape of the result. Each row spans the last dimension; without `dim`, all
+/// Returns the rows to reduce and the shape of the result. Each row spans the last dimension; without `dim`, all
 /// elements form one row.
 fn reduced<T: Element>(x: &Tensor, dim: Option<i64>) -> Result<(DeviceSlice2<'_, T>, &[usize])> {
     let rank = x.shape().len();

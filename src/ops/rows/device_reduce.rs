@@ -397,7 +397,7 @@ pub fn l1_norm_into<'x, 'o, T: Float>(
 /// ```
 /// # use warpsmith::{ops, prelude::*};
 /// # let stream = Stream::new(&Device::open("cpu")?)?;
-/// // The squares are not in range.
+/// // The squares are out of range.
 /// let x = DeviceBuffer::from_host(&stream, &[3.0e30f32, -4.0e30])?;
 /// assert_eq!(ops::l2_norm(&stream, &x)?, 5.0e30);
 /// # Ok::<(), warpsmith::Error>(())
@@ -455,9 +455,9 @@ fn vector_norm<T: Float>(
 /// `correction`. A correction of 1 gives the unbiased sample estimate, and a correction of 0 gives the population
 /// variance. The result is NaN unless the number of elements exceeds `correction`.
 ///
-/// The variance is computed from differences from means, so it does not suffer from the cancellation that occurs when
-/// two sums are subtracted. The variance of equal elements is 0. The variance is correct whenever it is in range, even
-/// if squares and sums are not.
+/// The variance is computed from differences from means, which avoids the cancellation of the sum-of-squares formula.
+/// The variance of equal elements is 0. The variance is correct whenever it is in range, even if squares and sums are
+/// not.
 ///
 /// # Errors
 /// Returns the [enqueue errors](crate::Error#enqueue-errors).

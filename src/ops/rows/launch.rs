@@ -1,4 +1,4 @@
-//! Launches of row operations. They select the instance, the threads per row and the number of blocks.
+//! Launches row operations and selects the instance, the threads per row and the number of blocks.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -58,7 +58,7 @@ fn find(kernel: &str, types: &str, constant: u32) -> Option<&'static KernelSpec>
     });
     let of_kernel = table.get(kernel)?;
     let of = |types: &str| of_kernel.get(&(types.to_owned(), i64::from(constant))).copied();
-    // A kernel for which the sign makes no difference has one instance for signed and unsigned integers.
+    // A kernel for which the sign makes no difference shares one instance between signed and unsigned integers.
     of(types).or_else(|| of(&types.replace('i', "u")))
 }
 
@@ -73,7 +73,7 @@ pub(super) fn instance(kernel: &str, types: &str, constant: u32) -> &'static Ker
         .unwrap_or_else(|| panic!("{kernel} is not compiled for {types} with the constant {constant}"))
 }
 
-/// A kernel that is to be launched on a stream.
+/// A kernel and the stream on which it is launched.
 pub(super) struct RowKernel<'a> {
     stream: &'a Stream,
     function: Function,
@@ -97,7 +97,7 @@ impl<'a> RowKernel<'a> {
     }
 }
 
-/// The grid of a launch, and the size (`group_size`) of the thread group that processes a row.
+/// The grid of a launch and the size (`group_size`) of the thread group that processes a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
     pub grid: u32,
@@ -139,8 +139,8 @@ pub(super) struct ResidentShape {
 }
 
 impl ResidentShape {
-    /// Returns the launch shape of a kernel with these two instances, for views that have the same size and these
-    /// addresses and pitches.
+    /// Returns the launch shape of a kernel with these two instances, for views of the same size with these addresses
+    /// and pitches.
     pub fn new<T: DeviceCopy>(
         views: &[(DevicePtr, usize)],
         (width, height): (usize, usize),
@@ -188,8 +188,8 @@ impl ResidentShape {
         let cluster = match blocks {
             _ if !has_clusters => 1,
             ..=MAX_CLUSTER => blocks,
-            // These rows are too long for one block's registers, so as many blocks process a row as are needed to fill
-            // the device.
+            // These rows are too long for one block's registers, so each row is processed by as many blocks as are
+            // needed to fill the device.
             _ => (threads / MAX_GROUP_SIZE as usize)
                 .div_ceil(height)
                 .next_power_of_two()
@@ -220,12 +220,11 @@ pub(super) fn has_whole_vectors<T: DeviceCopy>(x: &DeviceSlice2<'_, T>) -> bool 
     address(x.as_device_ptr()).is_multiple_of(VECTOR) && in_vectors(x.row_stride()) && in_vectors(x.columns())
 }
 
-/// Returns the address as an integer.
 pub(super) fn address(pointer: DevicePtr) -> usize {
     pointer.0 as usize
 }
 
-/// Returns the error for shapes or lengths that do not match, with its remedy.
+/// Creates the error for mismatched shapes or lengths, with the remedy.
 #[cold]
 pub(super) fn shape_error(operation: &'static str, problem: String) -> warpsmith_runtime::Error {
     OpError::Shape { operation, problem }.into()
@@ -250,8 +249,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the block, cluster, thread group and vectors per thread, for `height` rows of `width` elements on a
-    /// device with as many SMs as an H200.
+    /// Returns the block size, cluster size, thread group size and vectors per thread, for `height` rows of `width`
+    /// elements on a device with as many SMs as an H200.
     fn of<T: DeviceCopy>(width: usize, height: usize) -> (u32, u32, u32, u32) {
         let mut properties = Device::emulated(0).unwrap().properties().clone();
         (properties.multiprocessors, properties.max_threads_per_multiprocessor) = (132, 2048);

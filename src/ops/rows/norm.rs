@@ -21,7 +21,7 @@ use crate::ops::data::fill;
 /// computed in `f32` and rounded once. A block, or a cluster on devices that support clusters, keeps a row in registers
 /// and reads it only once. This is possible for rows of up to 262 144 `f16` or `bf16` elements, 131 072 `f32` elements,
 /// or 32 768 `f64` elements. If rows do not start and end on 16-byte boundaries, the limit is 32 768 elements for all
-/// types. Longer rows are read twice. Rows whose squares overflow the compute type are read one more time.
+/// types. Longer rows are read twice. Rows whose squares overflow the compute type are read once more.
 ///
 /// The results are in range for any finite row. A row of equal elements is normalized to 0, so its result is the bias.
 ///
@@ -79,8 +79,8 @@ pub fn rms_norm<T: Float>(
     forward(stream, Norm { operation: "rms_norm", is_rms: true, epsilon }, x, weight, None, out)
 }
 
-/// Backward pass of [`layer_norm()`], which computes the gradient of its input from the gradient `dy` of its output.
-/// The gradients of weight and bias are optional outputs.
+/// Backward pass of [`layer_norm()`]: computes the input gradient `dx` from the output gradient `dy`. The gradients
+/// `dweight` and `dbias` of weight and bias are optional outputs.
 ///
 /// The row statistics are recomputed from `x`. The gradients of weight and bias are deterministic sums over all rows,
 /// accumulated in `f32` for `f16` and `bf16`.
@@ -116,8 +116,8 @@ pub fn layer_norm_backward<T: Float>(
     backward(stream, norm, (x, dy, weight), (dx, dweight, dbias))
 }
 
-/// Backward pass of [`rms_norm()`], which computes the gradient of its input and, optionally, of its weight. Otherwise
-/// like [`layer_norm_backward()`].
+/// Backward pass of [`rms_norm()`]: computes the input gradient and, optionally, the weight gradient. Otherwise like
+/// [`layer_norm_backward()`].
 ///
 /// # Errors
 /// Returns the same errors as [`layer_norm()`].
@@ -149,7 +149,7 @@ pub fn rms_norm_backward<T: Float>(
     backward(stream, norm, (x, dy, weight), (dx, dweight, None))
 }
 
-/// The kind of norm, and the operation's name.
+/// The kind of norm and the operation's name.
 #[derive(Clone, Copy)]
 struct Norm {
     operation: &'static str,

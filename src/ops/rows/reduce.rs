@@ -51,7 +51,7 @@ pub(super) fn resident(device: &DeviceProperties, block: u32) -> usize {
     device.multiprocessors as usize * (device.max_threads_per_multiprocessor / block).max(1) as usize
 }
 
-/// Returns the launch shape of row reductions, and the number of blocks per row.
+/// Returns the launch shape of row reductions and the number of blocks per row.
 fn rows_shape<T: DeviceCopy>(x: &DeviceSlice2<'_, T>, device: &DeviceProperties) -> (Shape, usize) {
     let (width, height) = (x.columns(), x.rows());
     let vectors = width.div_ceil((VECTOR / size_of::<T>()).max(1));
@@ -61,8 +61,8 @@ fn rows_shape<T: DeviceCopy>(x: &DeviceSlice2<'_, T>, device: &DeviceProperties)
         let lanes = units.next_power_of_two().min(32);
         let rows = SLOTS / units.div_ceil(lanes).next_power_of_two();
         let shape = Shape::of_lanes(lanes, MAX_BLOCK, rows, height);
-        // Each block processes several rounds of rows, because a thread executes more instructions before its first
-        // load than in a round.
+        // Each block processes several rounds of rows, to amortize the instructions that each thread executes before
+        // its first load.
         let grid = shape.grid.min(4 * resident(device, MAX_BLOCK) as u32);
         return (Shape { grid, ..shape }, 1);
     }
@@ -248,10 +248,11 @@ macro_rules! segments_example {
 /// Defines three variants of a reduction: by rows, by columns and by segments.
 macro_rules! reductions {
     ($(
-        $what:literal, $of_nothing_doc:literal: $rows:ident, $columns:ident, $segments:ident: $bound:ident => $out:ty,
+        $what:literal, $note:literal, $zero:literal, $empty:literal:
+        $rows:ident, $columns:ident, $segments:ident: $bound:ident => $out:ty,
         $of_nothing:expr, $of_rows:tt, $of_columns:tt, $of_segments:tt;
     )*) => { $(
-        #[doc = concat!("`out[i]` = the ", $what, " of row i. ", $of_nothing_doc)]
+        #[doc = concat!("Sets `out[i]` to the ", $what, " of row i.", $zero, $note)]
         ///
         /// # Errors
         /// Returns [`OpError::Shape`] unless `out` has one element per row, and [`OpError::Empty`] if the rows are
@@ -267,7 +268,7 @@ macro_rules! reductions {
             along(stream, stringify!($rows), Axis::Rows, x, out.into(), $of_nothing)
         }
 
-        #[doc = concat!("`out[i]` = the ", $what, " of column i. ", $of_nothing_doc)]
+        #[doc = concat!("Sets `out[i]` to the ", $what, " of column i.", $zero, $note)]
         ///
         /// # Errors
         /// Returns [`OpError::Shape`] unless `out` has one element per column, and [`OpError::Empty`] if the columns
@@ -284,8 +285,8 @@ macro_rules! reductions {
         }
 
         #[doc = concat!(
-            "`out[i]` = the ", $what, " of elements `offsets[i]` to `offsets[i + 1]`, the latter excluded. An empty segment: ",
-            "the value where the search or the sum begins, for the index `u64::MAX`."
+            "Sets `out[i]` to the ", $what, " of segment i, from `offsets[i]` (inclusive) to `offsets[i + 1]` ",
+            "(exclusive). For an empty segment, the result is ", $empty, ".", $note
         )]
         ///
         /// The operation waits for the stream because it checks the offsets. The size of the thread group that reduces
@@ -310,18 +311,23 @@ macro_rules! reductions {
 }
 
 reductions! {
-    "sum", "Of no elements 0.": sum_rows, sum_columns, sum_segments: Number => T::SumAccumulator,
+    "sum", "", " The sum of zero elements is 0.", "0":
+        sum_rows, sum_columns, sum_segments: Number => T::SumAccumulator,
         Some(T::SumAccumulator::ZERO), [9.0, 12.0], [5.0, 7.0, 9.0], [4.0, 17.0];
-    "mean", "Of no elements NaN.": mean_rows, mean_columns, mean_segments: Float => T::SumAccumulator,
+    "mean", "", " The mean of zero elements is NaN.", "NaN":
+        mean_rows, mean_columns, mean_segments: Float => T::SumAccumulator,
         Some(f64::NAN.cast()), [3.0, 4.0], [2.5, 3.5, 4.5], [2.0, 4.25];
-    "product", "Of no elements 1.": prod_rows, prod_columns, prod_segments: Number => T::SumAccumulator,
+    "product", "", " The product of zero elements is 1.", "1":
+        prod_rows, prod_columns, prod_segments: Number => T::SumAccumulator,
         Some(T::SumAccumulator::ONE), [15.0, 48.0], [6.0, 6.0, 20.0], [3.0, 240.0];
-    "smallest element, NaN if there is one,", "": min_rows, min_columns, min_segments: Number => T, None,
+    "minimum", " The result is NaN if any element is NaN.", "", "the type's largest value (+∞ for floats)":
+        min_rows, min_columns, min_segments: Number => T, None,
         [1.0, 2.0], [2.0, 1.0, 4.0], [1.0, 2.0];
-    "largest element, NaN if there is one,", "": max_rows, max_columns, max_segments: Number => T, None,
+    "maximum", " The result is NaN if any element is NaN.", "", "the type's smallest value (-∞ for floats)":
+        max_rows, max_columns, max_segments: Number => T, None,
         [5.0, 6.0], [3.0, 6.0, 5.0], [3.0, 6.0];
-    "index of the first smallest element, of the first NaN if there is one,", "":
+    "index of the first minimum", " If any element is NaN, the result is the index of the first NaN.", "", "`u64::MAX`":
         argmin_rows, argmin_columns, argmin_segments: Number => u64, None, [1, 0], [1, 0, 1], [1, 1];
-    "index of the first largest element, of the first NaN if there is one,", "":
+    "index of the first maximum", " If any element is NaN, the result is the index of the first NaN.", "", "`u64::MAX`":
         argmax_rows, argmax_columns, argmax_segments: Number => u64, None, [2, 1], [0, 1, 0], [0, 2];
 }

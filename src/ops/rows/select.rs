@@ -11,7 +11,7 @@ use super::reduce::argmax_rows;
 use crate::ops::bit_layout::BitLayout;
 use crate::random::{Generator, Numbers, with_base};
 
-/// Writes the k largest elements of each row of `x` to `values` in descending order, and writes their columns to
+/// Writes the k largest elements of each row of `x` to `values` in descending order and writes their columns to
 /// `indices`. k is the number of columns of `values`. Equal elements are ordered by column. NaN counts as greater than
 /// every number, and -0 equals +0.
 ///
@@ -106,12 +106,12 @@ pub struct Sampling {
     pub temperature: f32,
     /// If set to k, keeps the k largest logits and all logits that tie with the k-th.
     pub top_k: Option<u32>,
-    /// Keeps the most probable of the remaining logits whose probabilities add up to this value, and all logits that
-    /// tie with the last of them.
+    /// Keeps the most probable of the remaining logits until their probabilities add up to this value, plus all logits
+    /// that tie with the last of them.
     pub top_p: Option<f64>,
 }
 
-/// Returns a temperature of 1 and no limits on the logits.
+/// The default is a temperature of 1, without limits on the logits.
 impl Default for Sampling {
     fn default() -> Self {
         Self { temperature: 1.0, top_k: None, top_p: None }
@@ -124,8 +124,8 @@ impl Default for Sampling {
 /// Probabilities are computed in `f32` and rounded to integer multiples of 2⁻⁴⁰ of the row's largest probability.
 /// Integer sums are deterministic, so the same generator, logits and options give the same indices on every device. Row
 /// r uses subsequence r at the generator's offset, which the operation advances by 4. If a row contains NaN or +∞, or
-/// no logit above -∞, its result is `u64::MAX`. A temperature of 0 uses no random numbers, and the result for such a
-/// row is the index that [`argmax_rows()`] returns.
+/// no logit above -∞, its result is `u64::MAX`. With a temperature of 0, the operation uses no random numbers, and the
+/// result for such a row is that of [`argmax_rows()`].
 ///
 /// # Errors
 /// Returns [`OpError::Shape`](crate::OpError::Shape) in the following cases: `out` does not have one element per row,

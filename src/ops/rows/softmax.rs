@@ -14,10 +14,8 @@ use super::launch::{ResidentShape, RowKernel, same_sides};
 /// is computed in `f32` and the result is rounded once. If a row contains +∞ or NaN, or no element above -∞, all its
 /// results are NaN.
 ///
-/// A block, or a cluster on devices that support clusters, keeps a row in registers and reads it only once. This is
-/// possible for rows of up to 262 144 `f16` or `bf16` elements, 131 072 `f32` elements, or 32 768 `f64` elements. If
-/// rows do not start and end on 16-byte boundaries, the limit is 32 768 elements for all types. Longer rows are read
-/// twice.
+/// Rows that fit in the registers of a block, or of a cluster, are read only once. The limits are those of
+/// [`layer_norm()`](crate::ops::layer_norm()). Longer rows are read twice.
 ///
 /// # Errors
 /// Returns [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ. Also returns the [enqueue
@@ -85,8 +83,7 @@ fn forward<T: Float>(
     }
 }
 
-/// Backward pass of [`softmax()`], which computes `dx` from the output `y` of [`softmax()`] and the gradient `dy` of
-/// that output.
+/// Backward pass of [`softmax()`]: computes `dx` from the output `y` of [`softmax()`] and its gradient `dy`.
 ///
 /// `dx[row, i]` = y\[row, i\] (dy\[row, i\] - Σⱼ y\[row, j\] dy\[row, j\]). The maximum length of register-resident
 /// rows is half the limit of [`softmax()`].

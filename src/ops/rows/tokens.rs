@@ -72,7 +72,7 @@ fn types<I: DeviceCopy>(element: &str) -> String {
 /// ```
 /// # use warpsmith::{ops, prelude::*};
 /// # let stream = Stream::new(&Device::open("cpu")?)?;
-/// // Two sequences of up to three tokens of two numbers, which have one token and none.
+/// // Two sequences with room for three tokens of two numbers each. Their lengths are 1 and 0.
 /// let mut cache = DeviceBuffer::<f32>::zeros(&stream, 12)?;
 /// let lengths = DeviceBuffer::from_host(&stream, &[1u32, 0])?;
 /// let new = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0, 4.0])?;
@@ -124,7 +124,7 @@ pub fn append_to_cache<'l, T: Element, I: Index>(
 }
 
 /// SwiGLU: `out` = gate / (1 + exp(-gate)) · up, which is SiLU(gate) · up. For `f16` and `bf16`, the result is computed
-/// in `f32` and rounded once. `gate` and `up` are often parts of one view.
+/// in `f32` and rounded once. `gate` and `up` can be column ranges of one buffer.
 ///
 /// # Errors
 /// Returns [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ. Also returns the [enqueue
@@ -185,8 +185,8 @@ pub enum RotaryPairs {
 /// Rotary position embedding, which rotates each pair (a, b) of a head's elements to (a cos - b sin, a sin + b cos).
 ///
 /// A row of `x` contains a token's heads, which are stored consecutively. Row p of `cos` and `sin` applies to position
-/// p. It has one column per pair, so a head is twice as wide as the tables. For `f16` and `bf16`, the tables are `f32`,
-/// and results are computed in `f32` and rounded once. Row i of `x` has position `positions[i]`, or position i if
+/// p. The tables have one column per pair, so a head is twice as wide. For `f16` and `bf16`, the tables are `f32`, and
+/// results are computed in `f32` and rounded once. Row i of `x` has position `positions[i]`, or position i if
 /// `positions` is `None`. If positions are passed, the operation waits for the stream because it checks them.
 ///
 /// # Errors
@@ -199,7 +199,7 @@ pub enum RotaryPairs {
 /// # use warpsmith::{ops, prelude::*};
 /// # let stream = Stream::new(&Device::open("cpu")?)?;
 /// let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0, 4.0])?;
-/// // Position 0 turns by nothing, position 1 by a right angle.
+/// // Position 0 rotates by 0 degrees, position 1 by 90 degrees.
 /// let (cos, sin) =
 ///     (DeviceBuffer::from_host(&stream, &[1.0f32, 0.0])?, DeviceBuffer::from_host(&stream, &[0.0f32, 1.0])?);
 /// let mut out = DeviceBuffer::uninit(&stream, 4)?;

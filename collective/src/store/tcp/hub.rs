@@ -30,7 +30,7 @@ const MAX_VALUES: usize = 1 << 20;
 const MAX_REPLIES: usize = if cfg!(test) { 1 << 20 } else { 16 << 20 };
 const MAX_REPLIES_OF_ALL: usize = 16 * MAX_REPLIES;
 
-/// Buffer capacity that is retained for a client's replies after all of them have been sent, in bytes.
+/// Buffer capacity, in bytes, retained for a client's replies after all of them have been sent.
 const KEPT: usize = 64 << 10;
 
 /// Number of bytes that a call has consumed, and number of bytes that the next call requires.
@@ -51,7 +51,7 @@ pub struct Hub {
     /// Waiting clients per key. A client that waits twice for the same key is listed twice.
     waiting: HashMap<Vec<u8>, Vec<Client>>,
     clients: HashMap<Client, State>,
-    /// Number of bytes that are reserved for awaited keys and wills.
+    /// Number of bytes reserved for awaited keys and wills.
     promised: usize,
     /// Bytes of all replies.
     replies: usize,
@@ -104,7 +104,7 @@ impl Hub {
         if let Some((key, value)) = state.will {
             self.promised -= key.len() + value.len();
             // The space for this value was reserved together with the will. If the value becomes too long, there is no
-            // client that could be notified.
+            // client to notify.
             let _ = self.append(&key, &value);
         }
     }
@@ -134,7 +134,7 @@ impl Hub {
         self.clients.get(&client).map(|state| &*state.replies)
     }
 
-    /// Removes the given number of bytes, which have been sent, from a client's replies.
+    /// Removes the given number of sent bytes from a client's replies.
     pub fn sent(&mut self, client: Client, bytes: usize) {
         let Some(state) = self.clients.get_mut(&client) else { return };
         state.replies.drain(..bytes);
@@ -282,7 +282,7 @@ impl Hub {
         }
     }
 
-    /// Replaces a client's will. An empty key removes it.
+    /// Replaces a client's will. An empty key removes the will.
     fn leave_will(&mut self, client: Client, key: &[u8], value: &[u8]) -> Result<(), Malformed> {
         let state = self.clients.get_mut(&client).ok_or(Malformed("a client that has left"))?;
         if let Some((key, value)) = state.will.take() {
@@ -333,7 +333,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Ends the client's wait, if it is waiting.
+    /// Cancels the client's wait, if any.
     fn cancel(&mut self, client: Client) {
         let Some(state) = self.clients.get_mut(&client) else { return };
         state.missing = 0;
@@ -406,7 +406,7 @@ impl Hub {
     }
 }
 
-/// Returns the number of bytes that the hub uses for the awaited keys of a client: in the client's state, and in the
+/// Returns the number of bytes that the hub uses for the awaited keys of a client: in the client's state and in the
 /// lists of waiting clients per key.
 fn awaited_bytes(keys: &[Vec<u8>]) -> usize {
     keys.iter().map(|key| 2 * key.len() + AWAITED_KEY).sum()
@@ -465,8 +465,8 @@ mod tests {
         Ok(())
     }
 
-    /// Sends one request per client. Returns the number of clients whose request the hub accepts, and the reason for
-    /// the first rejection.
+    /// Sends one request per client. Returns the number of clients whose request the hub accepts and the reason for the
+    /// first rejection.
     fn taken(hub: &mut Hub, clients: usize, request: &Request<'_>) -> (usize, &'static str) {
         let refused = (0..clients).find_map(|client| Some((client, send(hub, client, request).err()?)));
         let (client, why) = refused.expect("a limit");

@@ -27,7 +27,8 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(1
 
 /// Client of a [`StoreServer`], or of PyTorch's `TCPStore`.
 ///
-/// Threads can use it concurrently, because each operation uses its own connection, which is then kept for reuse.
+/// Threads can use the client concurrently, because each operation uses its own connection, which is then kept for
+/// reuse.
 ///
 /// If the server and its clients have the same [`Token`], they prove this to each other when they connect. Data sent
 /// after that is neither encrypted nor authenticated, so the network must be trusted.
@@ -46,7 +47,7 @@ impl TcpStore {
     ///
     /// # Errors
     /// Returns [`CollectiveError::StoreUnreachable`]; [`CollectiveError::StoreClosed`] if the server has no room for
-    /// the connection or requires a token; [`CollectiveError::NotAStore`] if a different program answers; or
+    /// the connection or requires a token; [`CollectiveError::NotAStore`] if a different program responds; or
     /// [`CollectiveError::WrongToken`].
     pub fn connect(address: &str, token: Option<&Token>, deadline: Instant) -> Result<Self> {
         let began = Instant::now();
@@ -109,7 +110,7 @@ impl TcpStore {
     fn attempt(&self, deadline: Instant) -> Result<Connection<TcpStream>, Failure> {
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for (index, target) in self.targets.iter().enumerate() {
-            // The time that is left is divided evenly among the remaining targets.
+            // The remaining time is divided evenly among the remaining targets.
             let others = u32::try_from(self.targets.len() - index).unwrap_or(u32::MAX);
             match TcpStream::connect_timeout(target, left(deadline)?.div_f64(f64::from(others))) {
                 Ok(stream) => {

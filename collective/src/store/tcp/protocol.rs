@@ -87,7 +87,7 @@ pub enum Request<'a> {
     Will { key: &'a [u8], value: &'a [u8] },
 }
 
-/// Result of parsing the bytes that have been received so far.
+/// Result of parsing the bytes received so far.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Parsed<'a> {
     /// Complete request, with its length in bytes.

@@ -22,11 +22,11 @@ use crate::{keepalive, machine};
 
 /// Time limit for the handshake of a client.
 const GREETING: Duration = Duration::from_secs(2);
-/// Time limit for the rest of a request, and for reading the replies.
+/// Time limit for the rest of a request and for reading the replies.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum number of connections whose handshake is pending.
 const MAX_STRANGERS: usize = 128;
-/// Maximum number of connections that are accepted per turn.
+/// Maximum number of connections accepted per turn.
 const ACCEPTED: usize = 64;
 /// Pause in accepting connections after the system has run out of sockets.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -45,8 +45,8 @@ pub struct ServerOptions {
     /// Token that clients must know. Without a token, the server serves every client that can reach it, as PyTorch's
     /// servers do.
     pub token: Option<Token>,
-    /// Maximum number of connections; further connections are closed. In any case, the server uses at most three
-    /// quarters of the file descriptors of the process (`ulimit -n`).
+    /// Maximum number of connections; further connections are closed. Regardless of this limit, the server uses at most
+    /// three quarters of the file descriptors of the process (`ulimit -n`).
     pub max_connections: usize,
 }
 
@@ -57,7 +57,7 @@ impl Default for ServerOptions {
     }
 }
 
-/// Server for [`TcpStore`](super::TcpStore) and for clients of PyTorch's `TCPStore`. Dropping the server ends it and
+/// Server for [`TcpStore`](super::TcpStore) and for clients of PyTorch's `TCPStore`. Dropping the server stops it and
 /// closes its connections.
 #[derive(Debug)]
 pub struct StoreServer {
@@ -158,9 +158,9 @@ struct Connection {
     needed: usize,
     /// True if the client has not authenticated yet.
     is_stranger: bool,
-    /// Time since which the server has been waiting for the handshake or the rest of a request.
+    /// Time at which the server started to wait for the handshake or the rest of a request.
     owes: Option<Instant>,
-    /// Time since which the client has not read its replies.
+    /// Time at which the client stopped reading its replies.
     stalls: Option<Instant>,
 }
 
@@ -202,7 +202,7 @@ impl Serving {
         }
         let first = self.connections.values().filter_map(Connection::end).min();
         let ends = first.into_iter().chain(self.accept_at).min();
-        // One millisecond is added, so that the deadline has really passed at the wake-up.
+        // One millisecond is added, so that the deadline has passed at the wake-up.
         ends.map(|end| end.saturating_duration_since(Instant::now()) + Duration::from_millis(1))
     }
 
@@ -259,7 +259,7 @@ impl Serving {
     }
 
     /// Evicts an unauthenticated connection to free its slot for another one: the oldest of those that are furthest
-    /// from authentication. Returns whether there was one.
+    /// from authentication. Returns whether a connection was evicted.
     fn turn_one_away(&mut self) -> bool {
         let is_silent = |client: &Client| !self.hub.is_challenged(*client);
         let place = self.strangers.iter().position(is_silent).unwrap_or(0);

@@ -4,7 +4,7 @@
 //!
 //! # Safety
 //!
-//! The safety conditions of [`super::mid`] apply to all functions.
+//! Callers must uphold the safety contract of [`super::mid`].
 #![allow(clippy::missing_safety_doc)]
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -13,7 +13,7 @@ use super::mid;
 
 macro_rules! fences {
     ($($name:ident = $fence:ident($ordering:ident);)*) => { $(
-        #[doc = concat!("[`mid::", stringify!($fence), "`] with `", stringify!($ordering), "`.")]
+        #[doc = concat!("Calls [`mid::", stringify!($fence), "`] with `", stringify!($ordering), "`.")]
         #[inline(always)]
         pub unsafe fn $name() {
             mid::$fence($ordering);
@@ -44,7 +44,7 @@ macro_rules! transfers {
             volatile Relaxed [<atomic_store_volatile_ $width _ $scope>] }
     )* } };
     (@load $mid:ident $t:ident $($word:ident $ordering:ident $name:ident),*) => { $(
-        #[doc = concat!("A load, ", stringify!($word), ".")]
+        #[doc = concat!("Atomic ", stringify!($word), " load.")]
         #[inline(always)]
         pub unsafe fn $name(pointer: *const $t) -> $t {
             // SAFETY: guaranteed by the caller.
@@ -52,7 +52,7 @@ macro_rules! transfers {
         }
     )* };
     (@store $mid:ident $t:ident $($word:ident $ordering:ident $name:ident),*) => { $(
-        #[doc = concat!("A store, ", stringify!($word), ".")]
+        #[doc = concat!("Atomic ", stringify!($word), " store.")]
         #[inline(always)]
         pub unsafe fn $name(pointer: *mut $t, value: $t) {
             // SAFETY: guaranteed by the caller.
@@ -77,7 +77,7 @@ macro_rules! operations {
         operations! { @ordering $op $t $scope volatile Relaxed }
     )* };
     (@ordering $op:ident $t:ident $scope:ident $word:ident $ordering:ident) => { pastey::paste! {
-        #[doc = concat!("Atomic `", stringify!($op), "`, ", stringify!($word), "; gives the value before.")]
+        #[doc = concat!("Atomic ", stringify!($word), " `", stringify!($op), "`. Returns the previous value.")]
         #[inline(always)]
         pub unsafe fn [<atomic_fetch_ $op _ $word _ $t _ $scope>](pointer: *mut $t, value: $t) -> $t {
             // SAFETY: guaranteed by the caller.

@@ -36,7 +36,7 @@ macro_rules! transfers {
         ///
         /// # Safety
         ///
-        /// See the [safety conditions of the module](self).
+        /// The caller must uphold the [module's safety contract](self).
         #[inline(always)]
         #[track_caller]
         pub unsafe fn [<atomic_load_ $width _ $name>](pointer: *mut $t, ordering: Ordering) -> $t {
@@ -52,7 +52,7 @@ macro_rules! transfers {
         ///
         /// # Safety
         ///
-        /// See the [safety conditions of the module](self).
+        /// The caller must uphold the [module's safety contract](self).
         #[inline(always)]
         #[track_caller]
         pub unsafe fn [<atomic_store_ $width _ $name>](pointer: *mut $t, ordering: Ordering, value: $t) {
@@ -72,11 +72,11 @@ macro_rules! operations {
     )* };
     (@scope $op:ident $t:ident $name:ident $scope:ident |$atomic:ident, $value:ident, $order:ident| $result:expr) => {
         pastey::paste! {
-            #[doc = concat!("Atomic `", stringify!($op), "`; gives the value before.")]
+            #[doc = concat!("Atomic `", stringify!($op), "`. Returns the previous value.")]
             ///
             /// # Safety
             ///
-            /// See the [safety conditions of the module](self).
+            /// The caller must uphold the [module's safety contract](self).
             #[inline(always)]
             pub unsafe fn [<atomic_fetch_ $op _ $t _ $name>](pointer: *mut $t, $order: Ordering, $value: $t) -> $t {
                 // SAFETY: guaranteed by the caller.
@@ -105,11 +105,11 @@ macro_rules! bitwise {
         bitwise! { @ $op f64 u64 block device system }
     )* };
     (@ $op:ident $t:ident $bits:ident $($scope:ident)*) => { pastey::paste! { $(
-        #[doc = concat!("Atomic `", stringify!($op), "` of the bits; gives the value before.")]
+        #[doc = concat!("Atomic `", stringify!($op), "` of the bits. Returns the previous value.")]
         ///
         /// # Safety
         ///
-        /// See the [safety conditions of the module](self).
+        /// The caller must uphold the [module's safety contract](self).
         #[inline(always)]
         pub unsafe fn [<atomic_fetch_ $op _ $t _ $scope>](pointer: *mut $t, ordering: Ordering, value: $t) -> $t {
             // SAFETY: guaranteed by the caller.

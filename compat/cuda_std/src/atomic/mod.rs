@@ -31,35 +31,50 @@ macro_rules! floats {
             }
 
             /// Adds `value` and returns the previous value.
-            $(#[doc = concat!("\n# Safety\n\nNo thread of another block accesses it: this is ", stringify!($safety), ".")])?
+            $(#[doc = concat!(
+                "\n# Safety\n\nNo thread of another block may access the atomic concurrently with this ",
+                stringify!($safety), " call."
+            )])?
             #[inline(always)]
             pub $($safety)? fn fetch_add(&self, value: $t, order: Ordering) -> $t {
                 self.0.fetch_add(value, order)
             }
 
             /// Subtracts `value` and returns the previous value.
-            $(#[doc = concat!("\n# Safety\n\nNo thread of another block accesses it: this is ", stringify!($safety), ".")])?
+            $(#[doc = concat!(
+                "\n# Safety\n\nNo thread of another block may access the atomic concurrently with this ",
+                stringify!($safety), " call."
+            )])?
             #[inline(always)]
             pub $($safety)? fn fetch_sub(&self, value: $t, order: Ordering) -> $t {
                 self.0.fetch_add(-value, order)
             }
 
-            /// Replaces the bits with their bitwise AND with those of `value`. Returns the previous value.
-            $(#[doc = concat!("\n# Safety\n\nNo thread of another block accesses it: this is ", stringify!($safety), ".")])?
+            /// Performs a bitwise AND on the bits of the current value and `value`. Returns the previous value.
+            $(#[doc = concat!(
+                "\n# Safety\n\nNo thread of another block may access the atomic concurrently with this ",
+                stringify!($safety), " call."
+            )])?
             #[inline(always)]
             pub $($safety)? fn fetch_and(&self, value: $t, order: Ordering) -> $t {
                 $t::from_bits(self.bits().fetch_and(value.to_bits(), order))
             }
 
-            /// Replaces the bits with their bitwise OR with those of `value`. Returns the previous value.
-            $(#[doc = concat!("\n# Safety\n\nNo thread of another block accesses it: this is ", stringify!($safety), ".")])?
+            /// Performs a bitwise OR on the bits of the current value and `value`. Returns the previous value.
+            $(#[doc = concat!(
+                "\n# Safety\n\nNo thread of another block may access the atomic concurrently with this ",
+                stringify!($safety), " call."
+            )])?
             #[inline(always)]
             pub $($safety)? fn fetch_or(&self, value: $t, order: Ordering) -> $t {
                 $t::from_bits(self.bits().fetch_or(value.to_bits(), order))
             }
 
-            /// Replaces the bits with their bitwise XOR with those of `value`. Returns the previous value.
-            $(#[doc = concat!("\n# Safety\n\nNo thread of another block accesses it: this is ", stringify!($safety), ".")])?
+            /// Performs a bitwise XOR on the bits of the current value and `value`. Returns the previous value.
+            $(#[doc = concat!(
+                "\n# Safety\n\nNo thread of another block may access the atomic concurrently with this ",
+                stringify!($safety), " call."
+            )])?
             #[inline(always)]
             pub $($safety)? fn fetch_xor(&self, value: $t, order: Ordering) -> $t {
                 $t::from_bits(self.bits().fetch_xor(value.to_bits(), order))
@@ -70,7 +85,10 @@ macro_rules! floats {
             /// # Panics
             ///
             /// Panics if `order` is `Release` or `AcqRel`.
-            $(#[doc = concat!("\n# Safety\n\nNo thread of another block accesses it: this is ", stringify!($safety), ".")])?
+            $(#[doc = concat!(
+                "\n# Safety\n\nNo thread of another block may access the atomic concurrently with this ",
+                stringify!($safety), " call."
+            )])?
             #[inline(always)]
             #[track_caller]
             pub $($safety)? fn load(&self, order: Ordering) -> $t {
@@ -82,7 +100,10 @@ macro_rules! floats {
             /// # Panics
             ///
             /// Panics if `order` is `Acquire` or `AcqRel`.
-            $(#[doc = concat!("\n# Safety\n\nNo thread of another block accesses it: this is ", stringify!($safety), ".")])?
+            $(#[doc = concat!(
+                "\n# Safety\n\nNo thread of another block may access the atomic concurrently with this ",
+                stringify!($safety), " call."
+            )])?
             #[inline(always)]
             #[track_caller]
             pub $($safety)? fn store(&self, value: $t, order: Ordering) {

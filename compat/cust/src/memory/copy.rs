@@ -10,8 +10,8 @@ use crate::stream::{Stream, wait_for_blocking};
 
 /// Memory that can be copied synchronously to and from an `O`. When a function returns, its copy is complete.
 ///
-/// Each copy is ordered after the work of all streams that were created without `NON_BLOCKING`. Before the copy, wait
-/// for all other streams that use the memory.
+/// Each copy is ordered after the work of all streams created without `NON_BLOCKING`. Before the copy, wait for all
+/// other streams that use the memory.
 pub trait CopyDestination<O: ?Sized> {
     /// Copies `source` to this memory.
     ///
@@ -42,7 +42,7 @@ pub trait AsyncCopyDestination<O: ?Sized> {
     ///
     /// # Errors
     ///
-    /// Driver errors.
+    /// Returns driver errors.
     ///
     /// # Panics
     ///
@@ -58,7 +58,7 @@ pub trait AsyncCopyDestination<O: ?Sized> {
     ///
     /// # Errors
     ///
-    /// Driver errors.
+    /// Returns driver errors.
     ///
     /// # Panics
     ///
@@ -66,7 +66,7 @@ pub trait AsyncCopyDestination<O: ?Sized> {
     ///
     /// # Safety
     ///
-    /// The requirements of [`Self::async_copy_from`] apply.
+    /// The caller must uphold the safety contract of [`Self::async_copy_from`].
     unsafe fn async_copy_to(&self, dest: &mut O, stream: &Stream) -> CudaResult<()>;
 }
 
@@ -102,7 +102,7 @@ impl Transfer {
     ///
     /// # Safety
     ///
-    /// The requirements of [`Self::run`] must be met until the stream has completed the transfer.
+    /// The safety contract of [`Self::run`] must be upheld until the stream has completed the transfer.
     pub unsafe fn enqueue(self, bytes: usize, stream: &Stream) -> CudaResult<()> {
         if bytes == 0 {
             return Ok(());
@@ -114,7 +114,7 @@ impl Transfer {
 
     /// # Safety
     ///
-    /// The requirements of [`Self::enqueue`]; the stream must belong to the device.
+    /// The caller must uphold the safety contract of [`Self::enqueue`], and the stream must belong to the device.
     pub(super) unsafe fn enqueue_on(
         self,
         device: &warpsmith_runtime::Device,

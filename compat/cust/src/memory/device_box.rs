@@ -107,8 +107,8 @@ impl<T> DeviceBox<T> {
     ///
     /// # Safety
     ///
-    /// The requirements of [`Self::uninitialized`] apply. Other streams may use the memory only after the work that has
-    /// been enqueued in `stream` so far.
+    /// The caller must uphold the safety contract of [`Self::uninitialized`]. Other streams may use the memory only
+    /// after the work already enqueued in `stream`.
     pub unsafe fn uninitialized_async(stream: &Stream) -> CudaResult<Self> {
         let pointer = match size_of::<T>() {
             0 => DevicePointer::null(),
@@ -131,7 +131,7 @@ impl<T> DeviceBox<T> {
     ///
     /// # Safety
     ///
-    /// The requirements of [`Self::from_device`] apply.
+    /// The caller must uphold the safety contract of [`Self::from_device`].
     pub unsafe fn from_raw(address: u64) -> Self {
         Self { pointer: DevicePointer::from_raw(address) }
     }
@@ -146,11 +146,11 @@ impl<T> DeviceBox<T> {
         self.pointer
     }
 
-    /// Frees the memory after the work that has been enqueued in a stream so far.
+    /// Frees the memory after the work already enqueued in `stream`.
     ///
     /// # Errors
     ///
-    /// Driver errors.
+    /// Returns driver errors.
     pub fn drop_async(self, stream: &Stream) -> CudaResult<()> {
         let pointer = Self::into_device(self);
         if pointer.is_null() {
@@ -165,7 +165,7 @@ impl<T> DeviceBox<T> {
     ///
     /// # Errors
     ///
-    /// Returns a fault in earlier work. The memory is freed in any case; the box that is returned is empty.
+    /// Returns a fault in earlier work. The memory is freed nevertheless, so the returned box is empty.
     pub fn drop(boxed: DeviceBox<T>) -> DropResult<DeviceBox<T>> {
         let pointer = Self::into_device(boxed);
         if pointer.is_null() {
@@ -191,8 +191,7 @@ impl<T> DeviceBox<T> {
 impl<T> Drop for DeviceBox<T> {
     fn drop(&mut self) {
         if !self.pointer.is_null() {
-            // An error comes from earlier work and is also reported by other calls. SAFETY: nothing else uses the
-            // memory.
+            // Any error comes from earlier work, and other calls also report it. SAFETY: nothing else uses the memory.
             let _ = unsafe { cuda_free(self.pointer) };
         }
     }
@@ -212,7 +211,7 @@ impl<T> fmt::Pointer for DeviceBox<T> {
 
 impl<T: DeviceCopy> CopyDestination<T> for DeviceBox<T> {
     fn copy_from(&mut self, source: &T) -> CudaResult<()> {
-        // SAFETY: source and destination are one value each, and are borrowed until the copy is complete.
+        // SAFETY: source and destination are one value each and are borrowed until the copy is complete.
         unsafe { self.to_device(source).run(size_of::<T>()) }
     }
 
@@ -224,7 +223,7 @@ impl<T: DeviceCopy> CopyDestination<T> for DeviceBox<T> {
 
 impl<T: DeviceCopy> CopyDestination<DeviceBox<T>> for DeviceBox<T> {
     fn copy_from(&mut self, source: &DeviceBox<T>) -> CudaResult<()> {
-        // SAFETY: source and destination are one value each, and are borrowed until the copy is complete.
+        // SAFETY: source and destination are one value each and are borrowed until the copy is complete.
         unsafe { Self::between(source, self).run(size_of::<T>()) }
     }
 

@@ -64,8 +64,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Safety
     ///
-    /// The requirements of [`Self::uninitialized`] apply. Other streams may use the memory only after the work that has
-    /// been enqueued in `stream` so far.
+    /// The caller must uphold the safety contract of [`Self::uninitialized`]. Other streams may use the memory only
+    /// after the work already enqueued in `stream`.
     pub unsafe fn uninitialized_async(len: usize, stream: &Stream) -> CudaResult<Self> {
         let pointer = match size_of_values::<T>(len)? {
             0 => DevicePointer::null(),
@@ -178,19 +178,19 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         DeviceBuffer { pointer: pointer.cast(), len: bytes / size }
     }
 
-    /// Frees the memory after the work that has been enqueued in a stream so far.
+    /// Frees the memory after the work already enqueued in `stream`.
     ///
     /// # Errors
     ///
-    /// Driver errors.
+    /// Returns driver errors.
     pub fn drop_async(self, stream: &Stream) -> CudaResult<()> {
         let (pointer, _) = self.into_raw_parts();
         if pointer.is_null() {
             return Ok(());
         }
-        // Work in other streams may also use the memory, so the stream frees it only after the work that they have
-        // enqueued so far. SAFETY: the buffer has been consumed. The caller of a launch guarantees that the memory
-        // stays valid until the kernel is complete.
+        // Work in other streams may also use the memory, so the stream frees it only after the work already enqueued in
+        // those streams. SAFETY: the buffer has been consumed. The caller of a launch guarantees that the memory stays
+        // valid until the kernel is complete.
         unsafe { cuda_free_async(stream, pointer) }
     }
 
@@ -198,7 +198,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// Returns a fault in earlier work. The memory is freed in any case; the buffer that is returned is empty.
+    /// Returns a fault in earlier work. The memory is freed nevertheless, so the returned buffer is empty.
     pub fn drop(buffer: DeviceBuffer<T>) -> DropResult<DeviceBuffer<T>> {
         let (pointer, _) = buffer.into_raw_parts();
         if pointer.is_null() {
@@ -247,8 +247,7 @@ impl<T: DeviceCopy> DerefMut for DeviceBuffer<T> {
 impl<T: DeviceCopy> Drop for DeviceBuffer<T> {
     fn drop(&mut self) {
         if !self.pointer.is_null() {
-            // An error comes from earlier work and is also reported by other calls. SAFETY: nothing else uses the
-            // memory.
+            // Any error comes from earlier work, and other calls also report it. SAFETY: nothing else uses the memory.
             let _ = unsafe { cuda_free(self.pointer) };
         }
     }

@@ -12,7 +12,7 @@ use crate::DeviceCopy;
 use crate::error::CudaResult;
 use crate::stream::Stream;
 
-/// Slice of device memory, which is used through references like a slice of host memory.
+/// Slice of device memory, used through references like a slice of host memory.
 ///
 /// A reference contains the device address and the number of elements. It covers zero bytes of host memory, so a
 /// reference is valid for any device address.
@@ -93,11 +93,11 @@ impl<T> DeviceSlice<T> {
     #[track_caller]
     pub fn split_at_mut(&mut self, middle: usize) -> (&mut DeviceSlice<T>, &mut DeviceSlice<T>) {
         let (first, second) = (self.part(0..middle), self.part(middle..self.len()));
-        // SAFETY: both parts belong to this slice and do not overlap.
+        // SAFETY: both subslices belong to this slice and do not overlap.
         unsafe { (Self::from_raw_parts_mut(first.0, first.1), Self::from_raw_parts_mut(second.0, second.1)) }
     }
 
-    /// Returns the address and the length of a part of the slice.
+    /// Returns the address and the length of a subslice.
     #[track_caller]
     fn part(&self, range: Range<usize>) -> (DevicePointer<T>, usize) {
         let Range { start, end } = range;
@@ -140,11 +140,11 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     ///
     /// # Errors
     ///
-    /// Driver errors.
+    /// Returns driver errors.
     ///
     /// # Safety
     ///
-    /// The requirements of [`AsyncCopyDestination::async_copy_from`] apply.
+    /// The caller must uphold the safety contract of [`AsyncCopyDestination::async_copy_from`].
     pub unsafe fn set_zero_async(&mut self, stream: &Stream) -> CudaResult<()>
     where
         T: Zeroable,
@@ -170,11 +170,11 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     ///
     /// # Errors
     ///
-    /// Driver errors.
+    /// Returns driver errors.
     ///
     /// # Safety
     ///
-    /// The requirements of [`AsyncCopyDestination::async_copy_from`] apply.
+    /// The caller must uphold the safety contract of [`AsyncCopyDestination::async_copy_from`].
     pub unsafe fn set_8_async(&mut self, value: u8, stream: &Stream) -> CudaResult<()>
     where
         T: bytemuck::Pod,
@@ -187,7 +187,7 @@ impl<T: DeviceCopy> DeviceSlice<T> {
 macro_rules! set_words {
     ($($word:ty: $set:ident, $set_async:ident, $bits:literal;)*) => {
         impl<T: DeviceCopy + bytemuck::Pod> DeviceSlice<T> { $(
-            #[doc = concat!("Sets the memory to numbers of ", $bits, " bits.")]
+            #[doc = concat!("Fills the slice with a ", $bits, "-bit value.")]
             ///
             /// # Errors
             ///
@@ -204,11 +204,11 @@ macro_rules! set_words {
                 unsafe { fill::fill(self.address(), self.bytes(), &value.to_ne_bytes()) }
             }
 
-            #[doc = concat!("Enqueues setting the memory to numbers of ", $bits, " bits.")]
+            #[doc = concat!("Enqueues a fill of the slice with a ", $bits, "-bit value.")]
             ///
             /// # Errors
             ///
-            /// Driver errors.
+            /// Returns driver errors.
             ///
             /// # Panics
             ///
@@ -217,7 +217,7 @@ macro_rules! set_words {
             ///
             /// # Safety
             ///
-            /// The requirements of [`AsyncCopyDestination::async_copy_from`] apply.
+            /// The caller must uphold the safety contract of [`AsyncCopyDestination::async_copy_from`].
             #[track_caller]
             pub unsafe fn $set_async(&mut self, value: $word, stream: &Stream) -> CudaResult<()> {
                 self.check_words(size_of::<$word>());
@@ -259,7 +259,7 @@ macro_rules! ranges {
                 let $len = self.len();
                 let _ = $len;
                 let (pointer, len) = self.part($resolved);
-                // SAFETY: this is a part of the slice, which is borrowed for the same lifetime.
+                // SAFETY: this is a subslice of the slice, which is borrowed for the same lifetime.
                 unsafe { DeviceSlice::from_raw_parts(pointer, len) }
             }
         }
@@ -270,7 +270,7 @@ macro_rules! ranges {
                 let $len = self.len();
                 let _ = $len;
                 let (pointer, len) = self.part($resolved);
-                // SAFETY: this is a part of the slice, which is borrowed for the same lifetime.
+                // SAFETY: this is a subslice of the slice, which is borrowed for the same lifetime.
                 unsafe { DeviceSlice::from_raw_parts_mut(pointer, len) }
             }
         }

@@ -1,5 +1,5 @@
-//! Fills device memory with 16-bit and 32-bit values. The first part is copied from the host; on the device, the filled
-//! part is then doubled repeatedly.
+//! Fills device memory with 16-bit and 32-bit values. The first chunk is copied from the host, and the filled range is
+//! then doubled repeatedly on the device.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::context;
 use crate::error::CudaResult;
 use crate::stream::{Stream, wait_for_blocking};
 
-/// Maximum size, in bytes, of the part that is copied from the host.
+/// Maximum size, in bytes, of the chunk copied from the host.
 const FIRST: usize = 64 << 10;
 
 /// Fills `bytes` bytes at `to` with repetitions of `pattern`, ordered after earlier work in blocking streams.
@@ -25,7 +25,7 @@ pub(super) unsafe fn fill(to: u64, bytes: usize, pattern: &[u8]) -> CudaResult<(
     wait_for_blocking(&device)?;
     let stream = device.default_stream();
     let first = first(bytes, pattern);
-    // SAFETY: the caller guarantees the requirements, and the first part stays valid until the wait has ended.
+    // SAFETY: the caller guarantees the requirements, and `first` stays valid until the wait has ended.
     unsafe { enqueue(to, bytes, &first, &stream)? };
     Ok(stream.synchronize()?)
 }
@@ -34,13 +34,13 @@ pub(super) unsafe fn fill(to: u64, bytes: usize, pattern: &[u8]) -> CudaResult<(
 ///
 /// # Safety
 ///
-/// The requirements of [`fill`] must be met until the stream has completed the work.
+/// The safety contract of [`fill`] must be upheld until the stream has completed the work.
 pub(super) unsafe fn fill_async(to: u64, bytes: usize, pattern: &[u8], stream: &Stream) -> CudaResult<()> {
     if bytes == 0 {
         return Ok(());
     }
     let (first, stream) = (Arc::new(first(bytes, pattern)), stream.runtime());
-    // SAFETY: the caller guarantees the requirements. The first part stays valid until the stream has reached the host
+    // SAFETY: the caller guarantees the requirements. `first` stays valid until the stream has reached the host
     // function or, if enqueuing it fails, until the wait has ended.
     let enqueued = unsafe { enqueue(to, bytes, &first, stream) };
     let kept = Arc::clone(&first);
@@ -57,7 +57,8 @@ fn first(bytes: usize, pattern: &[u8]) -> Vec<u8> {
 
 /// # Safety
 ///
-/// The requirements of [`fill_async`]; `first` must stay valid until the stream has completed the work.
+/// The caller must uphold the safety contract of [`fill_async`], and `first` must stay valid until the stream has
+/// completed the work.
 unsafe fn enqueue(to: u64, bytes: usize, first: &[u8], stream: &warpsmith_runtime::Stream) -> CudaResult<()> {
     let (device, handle) = (stream.device(), stream.handle());
     let upload = Transfer::ToDevice { from: first.as_ptr().cast(), to };

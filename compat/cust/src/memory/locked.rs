@@ -100,7 +100,7 @@ impl<T: DeviceCopy> LockedBuffer<T> {
     ///
     /// # Errors
     ///
-    /// Returns a fault in earlier work. The memory is freed in any case; the buffer that is returned is empty.
+    /// Returns a fault in earlier work. The memory is freed nevertheless, so the returned buffer is empty.
     pub fn drop(buffer: LockedBuffer<T>) -> DropResult<LockedBuffer<T>> {
         let buffer = ManuallyDrop::new(buffer);
         match buffer.len * size_of::<T>() {
@@ -155,8 +155,7 @@ impl<T: DeviceCopy> AsMut<[T]> for LockedBuffer<T> {
 impl<T: DeviceCopy> Drop for LockedBuffer<T> {
     fn drop(&mut self) {
         if self.len * size_of::<T>() > 0 {
-            // An error comes from earlier work and is also reported by other calls. SAFETY: nothing else uses the
-            // memory.
+            // Any error comes from earlier work, and other calls also report it. SAFETY: nothing else uses the memory.
             let _ = unsafe { cuda_free_locked(self.pointer) };
         }
     }

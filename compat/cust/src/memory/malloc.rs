@@ -1,6 +1,6 @@
 //! Allocates and frees memory by pointer; the buffers and boxes build on these functions.
 //!
-//! Each allocation is a buffer of the runtime, which is kept in a table under its address until it is freed.
+//! Each allocation is a buffer of the runtime, which a table keeps by address until it is freed.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -64,8 +64,8 @@ pub unsafe fn cuda_malloc<T>(count: usize) -> CudaResult<DevicePointer<T>> {
 ///
 /// # Safety
 ///
-/// The requirements of [`cuda_malloc`] apply. Other streams may use the memory only after the work that has been
-/// enqueued in `stream` so far.
+/// The caller must uphold the safety contract of [`cuda_malloc`]. Other streams may use the memory only after the work
+/// already enqueued in `stream`.
 pub unsafe fn cuda_malloc_async<T>(stream: &Stream, count: usize) -> CudaResult<DevicePointer<T>> {
     allocate(stream.runtime(), count)
 }
@@ -83,7 +83,7 @@ fn taken<V>(table: &Table<V>, address: u64) -> CudaResult<V> {
     })
 }
 
-/// Frees device memory, after all work on the device.
+/// Frees device memory after all work on the device.
 ///
 /// # Errors
 ///
@@ -100,7 +100,7 @@ pub unsafe fn cuda_free<T>(pointer: DevicePointer<T>) -> CudaResult<()> {
     Ok(waited?)
 }
 
-/// Frees device memory after the work that has been enqueued in a stream so far.
+/// Frees device memory after the work already enqueued in `stream`.
 ///
 /// # Errors
 ///
@@ -148,7 +148,7 @@ pub unsafe fn cuda_malloc_unified<T>(count: usize) -> CudaResult<UnifiedPointer<
     }
 }
 
-/// Frees unified memory, after all work on the device.
+/// Frees unified memory after all work on the device.
 ///
 /// # Errors
 ///
@@ -156,7 +156,7 @@ pub unsafe fn cuda_malloc_unified<T>(count: usize) -> CudaResult<UnifiedPointer<
 ///
 /// # Safety
 ///
-/// The requirements of [`cuda_free`] apply.
+/// The caller must uphold the safety contract of [`cuda_free`].
 pub unsafe fn cuda_free_unified<T>(pointer: UnifiedPointer<T>) -> CudaResult<()> {
     // SAFETY: guaranteed by the caller.
     unsafe { cuda_free_locked(pointer.as_mut_ptr()) }
@@ -188,7 +188,7 @@ fn pinned<T>(count: usize) -> CudaResult<*mut T> {
     Ok(pointer.cast())
 }
 
-/// Frees page-locked memory, after all work on the device.
+/// Frees page-locked memory after all work on the device.
 ///
 /// # Errors
 ///
@@ -196,7 +196,7 @@ fn pinned<T>(count: usize) -> CudaResult<*mut T> {
 ///
 /// # Safety
 ///
-/// The requirements of [`cuda_free`] apply.
+/// The caller must uphold the safety contract of [`cuda_free`].
 pub unsafe fn cuda_free_locked<T>(pointer: *mut T) -> CudaResult<()> {
     let device = taken(&PINNED, pointer.addr() as u64)?;
     let waited = device.synchronize();

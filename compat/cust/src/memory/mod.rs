@@ -3,8 +3,7 @@
 //! | type | location | access |
 //! | --- | --- | --- |
 //! | [`DeviceBuffer`], [`DeviceBox`], [`DeviceVariable`] | on the device | the host copies data to and from it |
-//! | [`UnifiedBuffer`], [`UnifiedBox`] | page-locked, on the host | host and device access it; data does not migrate,
-//! so data that kernels read often should be on the device |
+//! | [`UnifiedBuffer`], [`UnifiedBox`] | page-locked, on the host | host and device access it; data does not migrate, so keep data that kernels read often on the device |
 //! | [`LockedBuffer`], [`LockedBox`] | page-locked, on the host | copies to and from the device are faster, and do not block |
 //!
 //! Device memory is allocated from the runtime's caching allocator. Freeing it first waits for all work on the device,
@@ -171,7 +170,7 @@ pub unsafe fn memcpy_htod(to: u64, source: *const c_void, size: usize) -> CudaRe
 ///
 /// # Safety
 ///
-/// The requirements of [`memcpy_htod`] apply.
+/// The caller must uphold the safety contract of [`memcpy_htod`].
 pub unsafe fn memcpy_dtoh(to: *mut c_void, source: u64, size: usize) -> CudaResult<()> {
     // SAFETY: guaranteed by the caller.
     unsafe { Transfer::ToHost { from: source, to }.run(size) }

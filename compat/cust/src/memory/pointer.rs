@@ -1,4 +1,4 @@
-//! [`DevicePointer`] and [`UnifiedPointer`].
+//! [`DevicePointer`] and [`UnifiedPointer`]: addresses in device memory and in unified memory.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -155,7 +155,7 @@ impl<T> DevicePointer<T> {
     ///
     /// # Safety
     ///
-    /// The requirements of [`Self::offset`] apply.
+    /// The caller must uphold the safety contract of [`Self::offset`].
     #[allow(clippy::should_implement_trait)]
     pub unsafe fn add(self, count: usize) -> Self {
         self.wrapping_add(count)
@@ -165,7 +165,7 @@ impl<T> DevicePointer<T> {
     ///
     /// # Safety
     ///
-    /// The requirements of [`Self::offset`] apply.
+    /// The caller must uphold the safety contract of [`Self::offset`].
     #[allow(clippy::should_implement_trait)]
     pub unsafe fn sub(self, count: usize) -> Self {
         self.wrapping_sub(count)

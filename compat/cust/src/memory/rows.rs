@@ -14,7 +14,7 @@ use crate::stream::wait_for_blocking;
 const PITCH: usize = 512;
 
 /// Allocates uninitialized pitched device memory for `height` rows of `width` elements. Returns the address of the
-/// memory, and the pitch in bytes.
+/// memory and the pitch in bytes.
 ///
 /// # Errors
 ///
@@ -42,7 +42,7 @@ pub unsafe fn cuda_malloc_pitched<T: DeviceCopy>(
 /// # fn main() -> Result<(), cust::error::CudaError> {
 /// # let _context = cust::context::Context::from_runtime(&cust::runtime::Device::emulated(0)?);
 /// let (from, mut to) = ([1.0f32, 2.0, 3.0, 4.0], [0.0f32; 4]);
-/// // SAFETY: there are two rows of two numbers everywhere.
+/// // SAFETY: all memory contains two rows of two numbers.
 /// unsafe {
 ///     let (rows, pitch) = cuda_malloc_pitched::<f32>(2, 2)?;
 ///     memcpy_2d_htod(rows, pitch, from.as_ptr(), 8, 2, 2)?;
@@ -56,7 +56,7 @@ pub unsafe fn cuda_malloc_pitched<T: DeviceCopy>(
 ///
 /// # Errors
 ///
-/// Returns [`CudaError::InvalidValue`] if a pitch is less than the size of a row; the errors of
+/// Returns [`CudaError::InvalidValue`] if a pitch is less than the size of a row, or the same errors as
 /// [`CopyDestination::copy_from`](super::CopyDestination).
 ///
 /// # Safety
@@ -86,7 +86,7 @@ pub unsafe fn memcpy_2d_htod<T: DeviceCopy>(
 ///
 /// # Safety
 ///
-/// The requirements of [`memcpy_2d_htod`] apply.
+/// The caller must uphold the safety contract of [`memcpy_2d_htod`].
 pub unsafe fn memcpy_2d_dtoh<T: DeviceCopy>(
     to: *mut T,
     to_pitch: usize,
@@ -106,7 +106,7 @@ pub unsafe fn memcpy_2d_dtoh<T: DeviceCopy>(
 ///
 /// # Safety
 ///
-/// The requirements of [`memcpy_2d_htod`] apply.
+/// The caller must uphold the safety contract of [`memcpy_2d_htod`].
 unsafe fn run(copy: RowsCopy) -> CudaResult<()> {
     let RowsCopy { dst_pitch, src_pitch, row_bytes, rows, .. } = copy;
     if row_bytes == 0 || rows == 0 {

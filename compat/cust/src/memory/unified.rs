@@ -124,7 +124,7 @@ impl<T: DeviceCopy> UnifiedBuffer<T> {
     ///
     /// # Errors
     ///
-    /// Returns a fault in earlier work. The memory is freed in any case; the buffer that is returned is empty.
+    /// Returns a fault in earlier work. The memory is freed nevertheless, so the returned buffer is empty.
     pub fn drop(buffer: UnifiedBuffer<T>) -> DropResult<UnifiedBuffer<T>> {
         let mut buffer = ManuallyDrop::new(buffer);
         let freed = buffer.free();
@@ -172,7 +172,7 @@ impl<T: DeviceCopy> AsMut<[T]> for UnifiedBuffer<T> {
 
 impl<T: DeviceCopy> Drop for UnifiedBuffer<T> {
     fn drop(&mut self) {
-        // An error comes from earlier work and is also reported by other calls.
+        // Any error comes from earlier work, and other calls also report it.
         let _ = self.free();
     }
 }
@@ -222,7 +222,7 @@ impl<T: DeviceCopy> UnifiedBox<T> {
     ///
     /// # Safety
     ///
-    /// The requirements of [`Self::from_unified`] apply.
+    /// The caller must uphold the safety contract of [`Self::from_unified`].
     pub unsafe fn from_raw(pointer: *mut T) -> Self {
         // SAFETY: guaranteed by the caller.
         unsafe { Self::from_unified(UnifiedPointer::wrap(pointer)) }

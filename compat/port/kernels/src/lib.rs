@@ -1,4 +1,4 @@
-//! Kernels as they are written for Rust-CUDA.
+//! Kernels written for Rust-CUDA.
 #![allow(clippy::missing_safety_doc, clippy::undocumented_unsafe_blocks)]
 
 extern crate alloc;

@@ -104,7 +104,7 @@ pub unsafe fn places(out: *mut u32) {
     }
 }
 
-/// Prints a line, and panics if the index exceeds `limit`.
+/// Prints a line and panics if the index exceeds `limit`.
 #[kernel]
 pub unsafe fn checks(limit: u32) {
     let i = thread::index_1d();

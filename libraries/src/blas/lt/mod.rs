@@ -2,7 +2,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `plan` | the descriptors of a product, and its candidate algorithms |
+//! | `plan` | the descriptors of a product and its candidate algorithms |
 //! | `search` | the selection of an algorithm by timing |
 
 mod plan;
@@ -32,7 +32,7 @@ use warpsmith_runtime::extension::site;
 use warpsmith_runtime::memory::{DeviceBuffer, DeviceCopy, DeviceSlice};
 use warpsmith_runtime::stream::Stream;
 
-/// Activation function, which is applied last to every output element.
+/// Activation function, applied last to every output element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Activation {
     /// Identity.
@@ -82,12 +82,11 @@ pub enum Search {
     #[default]
     Heuristic,
     /// Uses the fastest of the first `candidates` algorithms that the heuristics suggest. Each of them runs `repeats`
-    /// times with the operands of the call. The first such call for a shape waits for the timed runs. The runs write to
-    /// a temporary buffer that is as large as the output. The output itself is written once. The search falls back to
-    /// [`Self::Heuristic`] during stream capture, with [`Math::deterministic`], or if the temporary buffer cannot be
-    /// allocated.
+    /// times with the operands of the call. The first such call for a shape waits for the timed runs, which write to a
+    /// temporary buffer of the output's size. The search falls back to [`Self::Heuristic`] during stream capture, with
+    /// [`Math::deterministic`], or if the temporary buffer cannot be allocated.
     Timed {
-        /// Number of algorithms that are tried.
+        /// Number of algorithms to try.
         candidates: usize,
         /// Number of timed runs per algorithm.
         repeats: usize,
@@ -102,8 +101,7 @@ pub struct Matmul<'a, S, C: DeviceCopy> {
     /// Factor by which the old output is multiplied before it is added to the product. With 0, which is the default,
     /// the old output is not read.
     pub beta: S,
-    /// Bias vector, which is added to each row. The vector has one element per column of the output. The default is
-    /// `None`.
+    /// Bias vector, added to each row, with one element per column of the output. The default is `None`.
     pub bias: Option<DeviceSlice<'a, C>>,
     /// Activation, applied last. The default is `None`.
     pub activation: Activation,
@@ -138,11 +136,11 @@ impl<S: Sum, C: DeviceCopy> Default for Matmul<'_, S, C> {
 
 const OPERATION: &str = "matmul";
 
-/// Enqueues `c = activation(alpha * a * b + beta * c + bias)` for each matrix of a batch. In all other respects, the
-/// rules for [`gemm`](super::gemm) apply.
+/// Enqueues `c = activation(alpha * a * b + beta * c + bias)` for each matrix of a batch. Otherwise like
+/// [`gemm`](super::gemm).
 ///
 /// The algorithm that the heuristics choose for a shape is cached ([`plan_cache`]). For 8-bit integers, this function
-/// calls [`gemm`](super::gemm), and supports neither bias nor activation. 8-bit floating point requires:
+/// calls [`gemm`](super::gemm) and supports neither bias nor activation. 8-bit floating point requires:
 ///
 /// - compute capability 8.9;
 /// - `b` as a transposed view, and all other matrices untransposed;
@@ -227,8 +225,8 @@ where
     parts.extend(scales.iter().flatten().map(|scale| scale.used(Access::Read)));
     if device.is_emulated() {
         let host = on_host::<A, B, C>(options, problem);
-        // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; the shapes
-        // were checked, so the work accesses only the operands.
+        // SAFETY: `parts` are the operands, and no written operand overlaps another one. The shapes were checked, so
+        // the work accesses only the operands.
         return unsafe { stream.enqueue_host_named("blas::matmul", &parts, host) };
     }
     Vendor::CublasLt.version()?;
@@ -250,7 +248,7 @@ where
     let plans = &State::of(device).plans;
     let search = match options.search {
         Search::Timed { .. } if math.deterministic => Search::Heuristic,
-        // A plan that was found before the capture can still be used.
+        // A plan found before the capture can still be used.
         Search::Timed { .. } if stream.is_capturing() && !plans.has(&key(options.search)) => {
             Search::Heuristic
         }
@@ -326,7 +324,6 @@ pub fn plan_cache(device: &Device) -> PlanCache<'_> {
     PlanCache(&State::of(device).plans)
 }
 
-/// Checks the bias and the scales.
 fn check_extras<S, C: DeviceCopy>(
     stream: &Stream,
     options: &Matmul<'_, S, C>,

@@ -344,7 +344,7 @@ impl Plan {
         self.candidates.first().map_or(0, |(_, bytes)| *bytes)
     }
 
-    /// Returns the number of algorithms, and the largest workspace size among them.
+    /// Returns the number of algorithms and the largest workspace size among them.
     pub fn choices(&self) -> (usize, usize) {
         let bytes = self.candidates.iter().map(|(_, bytes)| *bytes).max();
         (self.candidates.len(), bytes.unwrap_or(0))

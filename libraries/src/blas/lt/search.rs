@@ -7,7 +7,7 @@ use warpsmith_runtime::extension::BufferUse;
 use warpsmith_runtime::memory::{DeviceBuffer, DeviceCopy};
 use warpsmith_runtime::stream::Stream;
 
-/// Returns a plan that uses the fastest of the first `candidates` algorithms. Each algorithm runs once, and then
+/// Returns a plan that uses the fastest of the first `candidates` algorithms. Each algorithm runs once and then
 /// `repeats` times between two events on the stream. The runs write to a separate buffer instead of the output of the
 /// call. Algorithms that fail are skipped. Ties are resolved in the order of the heuristics.
 pub(super) fn fastest<S, C: DeviceCopy>(

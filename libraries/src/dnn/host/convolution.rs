@@ -12,8 +12,8 @@ use crate::element::LibraryType;
 /// Computes one of the three tensors from the other two.
 ///
 /// # Safety
-/// The places must contain x, w and y with the geometry's shapes, and nothing else may access the computed tensor in
-/// the meantime.
+/// The places must contain x, w and y with the geometry's shapes, and nothing else may access the computed tensor
+/// during the call.
 pub unsafe fn run<T: FloatType>(operation: Operation, geometry: &Geometry, places: [Place; 3]) {
     let [x, w, y] = places;
     let target = match operation {
@@ -32,7 +32,7 @@ pub unsafe fn run<T: FloatType>(operation: Operation, geometry: &Geometry, place
 /// Computes y with bias and activation. The places must contain x, w, y and the bias.
 ///
 /// # Safety
-/// The conditions of [`run`] apply.
+/// The caller must uphold the safety contract of [`run`].
 pub unsafe fn run_fused<T: FloatType>(geometry: &Geometry, places: [Place; 4], activation: Activation) {
     let [x, w, y, bias] = places;
     // SAFETY: guaranteed by the caller.
@@ -68,7 +68,7 @@ fn finish<T: FloatType>(
 }
 
 /// # Safety
-/// The conditions of [`run`] apply. The two tensors that are not computed are read.
+/// The caller must uphold the safety contract of [`run`]. Only the two tensors that are not computed are read.
 unsafe fn sums<T: FloatType>(
     operation: Operation,
     geometry: &Geometry,
@@ -95,7 +95,7 @@ unsafe fn sums<T: FloatType>(
     sums
 }
 
-/// Value that replaces the index of an input element that is padding.
+/// Index that represents a padding element.
 const OUTSIDE: usize = usize::MAX;
 
 /// A convolution expressed as products of rows (im2col). For each output, a row contains the input of one tap in one

@@ -39,7 +39,7 @@ pub unsafe fn training<T: FloatType>(norm: &BatchNorm, shape: &Shape, places: [P
 }
 
 /// # Safety
-/// The places must contain the scale, bias, mean, variance, x and y, and nothing else may access y in the meantime.
+/// The places must contain the scale, bias, mean, variance, x and y, and nothing else may access y during the call.
 pub unsafe fn inference<T: FloatType>(norm: &BatchNorm, shape: &Shape, places: [Place; 6]) {
     let [scale, bias, mean, variance, x, y] = places;
     // SAFETY: guaranteed by the caller.
