@@ -1,18 +1,16 @@
-//! The part of a stream's capture state on which streams themselves depend.
+//! The part of a stream's capture state that streams need.
 //!
 //! While a stream takes part in a capture, its work becomes part of a graph instead of running. A higher-level module
 //! defines how a capture records the work ([`CaptureSink`]).
 //!
-//! Each stream counts the starts and ends of its captures ([`Captures::count`]). The count is odd while the stream
-//! takes part in a capture. The count is incremented before the driver starts a capture and after the driver has ended
-//! it. A thread that enqueues work outside of captures reads the count before and after that. If the count has changed,
-//! the work may have become part of the graph although it was recorded as running, so the graph is marked invalid
-//! ([`Invalidation`]).
+//! Each stream counts the starts and ends of its captures ([`Captures::count`]), so the count is odd during a capture.
+//! It is incremented before the driver starts a capture and after the driver has ended it. A thread that enqueues work
+//! outside captures reads the count before and after enqueueing. If the count has changed, the work may have become
+//! part of the graph although it was recorded as running, so the graph is marked invalid ([`Invalidation`]).
 //!
-//! Driver calls in flight on a stream are counted in the same word ([`Captures::call`]). The start of a capture
-//! therefore observes all calls that started before it. A call that starts after it observes the capture and acquires
-//! the capture's lock ([`CaptureSink::hold`]). A capture can thus determine whether another thread may be inside a call
-//! on one of its streams.
+//! The same word counts driver calls in flight on the stream ([`Captures::call`]). The start of a capture therefore
+//! observes all earlier calls. Later calls observe the capture and acquire its lock ([`CaptureSink::hold`]). A capture
+//! can thus detect that another thread may be inside a call on one of its streams.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -30,8 +28,8 @@ use crate::error::{Error, GraphError, PoolId, Result};
 
 /// A capture in which streams take part.
 pub(crate) trait CaptureSink: Noted + Any + Send + Sync + fmt::Debug {
-    /// Makes a running stream join the capture. Later work on the stream is ordered after the event, which was recorded
-    /// in the capture when an epoch was closed.
+    /// Makes a running stream join the capture. Later work on the stream waits for the event, which was recorded in the
+    /// capture when the epoch `closed` was closed.
     fn join(self: Arc<Self>, stream: &Stream, closed: &Timestamp, event: EventHandle) -> Result<()>;
     /// Makes a stream of the capture wait for an event that was recorded in the capture.
     fn wait_event(&self, stream: &Stream, event: EventHandle) -> Result<()>;
@@ -55,8 +53,8 @@ thread_local! {
     static HOLDS: Cell<*const ()> = const { Cell::new(std::ptr::null()) };
 }
 
-/// Guard that marks a capture's lock as held by this thread. While the guard lives, all driver calls of the thread
-/// belong to that capture.
+/// Marks a capture's lock as held by this thread while the guard lives; all driver calls of the thread then belong to
+/// that capture.
 pub(crate) struct Holds(*const ());
 
 impl Holds {
@@ -82,8 +80,7 @@ impl Drop for Holds {
     }
 }
 
-/// Flag that is true if a graph is invalid because it may contain work that was not recorded. Such a graph cannot be
-/// launched.
+/// True if a graph may contain unrecorded work and therefore cannot be launched.
 pub(crate) type Invalidation = Arc<AtomicBool>;
 
 /// Capture state of a stream.
@@ -93,7 +90,7 @@ pub(crate) struct Captures {
     /// flight.
     word: AtomicU64,
     slot: Mutex<Slot>,
-    /// Event on which captured work in other streams waits. It is recorded only in captures.
+    /// Event, recorded only in captures, for which captured work on other streams waits.
     pub(super) order: OnceLock<EventHandle>,
     /// Held while captured work uses scratch memory that the capture keeps for this stream.
     pub exclusive: Mutex<()>,
@@ -102,7 +99,7 @@ pub(crate) struct Captures {
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     pub current: Option<Arc<dyn CaptureSink>>,
-    /// Position of the stream before its current capture; running work can wait for it.
+    /// Position of the stream before its current capture, for which running work can wait.
     pub before: Option<Arc<Before>>,
     /// Invalidation flag of the current or the last capture.
     pub invalidation: Option<Invalidation>,
@@ -113,7 +110,7 @@ pub(crate) struct Slot {
 /// Number of bits for the count of driver calls in flight; the count cannot exceed the number of threads.
 const CALLS: u32 = 24;
 
-/// Guard that counts a driver call in flight on a stream.
+/// Counts a driver call in flight on a stream until dropped.
 pub(super) struct Call<'a>(&'a Captures);
 
 impl Drop for Call<'_> {
@@ -144,8 +141,7 @@ impl Captures {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of starts and ends of captures so far; the number is odd while the stream takes part in a
-    /// capture.
+    /// Returns the number of capture starts and ends so far; odd during a capture.
     #[inline]
     pub fn count(&self) -> u64 {
         self.word.load(Ordering::Acquire) >> CALLS
@@ -220,7 +216,7 @@ impl Stream {
         self.captures().slot().before.clone()
     }
 
-    /// Returns the number of starts and ends of captures so far, as described in the [module's documentation](self).
+    /// Returns the number of capture starts and ends so far; see the [module's documentation](self).
     #[inline]
     pub(crate) fn capture_count(&self) -> u64 {
         self.captures().count()
@@ -249,8 +245,8 @@ impl Stream {
             .is_some_and(|invalidation| invalidation.load(Ordering::Acquire))
     }
 
-    /// Returns an error if the stream is being captured, because `call` cannot be captured; `instead` names an
-    /// alternative.
+    /// Returns an error if the stream is being captured. The error message names `call`, which cannot be captured, and
+    /// `instead`, an alternative.
     ///
     /// # Errors
     /// Returns [`GraphError::NotCapturable`].
