@@ -31,7 +31,7 @@ use crate::driver::{EventHandle, host_function};
 use crate::error::Result;
 use crate::stream::clock::Done;
 
-/// How long a future keeps waking itself.
+/// Time for which a future keeps waking itself.
 const PATIENCE: Duration = Duration::from_micros(50);
 /// Minimum and maximum pause between two queries of an event.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(10), Duration::from_micros(250));

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 /// Number of remembered waits. Waits are predictable if a program repeats a cycle of up to this many waits.
 const REMEMBERED: usize = 4;
-/// How long before the predicted end of a wait a future is woken: initial, minimum and maximum. A fraction of the
+/// Lead of the wake-up over the predicted end of a wait: initial, minimum and maximum. A fraction of the
 /// wait's duration is added.
 const LEADS: (Duration, Duration, Duration) =
     (Duration::from_micros(60), Duration::from_micros(20), Duration::from_micros(250));
-/// How long after the predicted end polling stops. A fraction of the wait's duration is added.
+/// Time after the predicted end at which polling stops. A fraction of the wait's duration is added.
 const LAG: Duration = Duration::from_micros(25);
 const SHARE: u32 = 128;
 /// Longer waits are not remembered, because their wake-up delay is negligible.
