@@ -149,8 +149,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// memory with [`MappedBuffer::register_raw`](crate::MappedBuffer::register_raw).
     ///
     /// # Errors
-    /// Returns the same errors as [`Self::from_raw`], or a [driver error](crate::Error::Driver) for a GPU that cannot access
-    /// pageable memory.
+    /// Returns the same errors as [`Self::from_raw`], or a [driver error](crate::Error::Driver) if the GPU cannot
+    /// access pageable memory.
     ///
     /// # Safety
     /// The requirements are the same as for [`Self::from_raw`].
