@@ -26,13 +26,13 @@ pub struct Fake {
     pub records: VecDeque<Vec<u8>>,
     /// Dropped records not yet reported.
     pub dropped: usize,
-    /// Nanoseconds by which the library's clock is ahead.
+    /// Number of nanoseconds by which the library's clock is ahead.
     pub ahead: i64,
     pub pushed: Vec<u64>,
     callbacks: Option<(BufferRequested, BufferCompleted)>,
 }
 
-/// State of a fake library. It exists once per process, so tests must run one after another.
+/// State of a fake library. It is process-wide, so tests must be serialized.
 pub struct OfProcess<T> {
     turn: Mutex<()>,
     state: Mutex<Option<T>>,
@@ -326,9 +326,9 @@ unsafe extern "C" fn pop_external_id(kind: u32, id: *mut u64) -> Status {
     call("pop_external_id", kind)
 }
 
-/// Builds a record of a kind in its full size, with 32-bit and 64-bit numbers at the given offsets.
+/// Builds a full-size record of a kind, with 32-bit and 64-bit numbers at the given offsets.
 pub fn record(kind: u32, small: &[(usize, u32)], large: &[(usize, u64)]) -> Vec<u8> {
-    // The other bytes must not matter.
+    // Poison the bytes that the reader must ignore.
     let mut bytes = vec![0xEE; size(kind).unwrap_or(32)];
     bytes[..4].copy_from_slice(&kind.to_ne_bytes());
     small.iter().for_each(|(offset, value)| bytes[*offset..offset + 4].copy_from_slice(&value.to_ne_bytes()));
