@@ -41,8 +41,7 @@ pub fn thread_id() -> u64 {
 /// success. Registration fails only if the system is out of memory.
 ///
 /// # Safety
-/// The function may perform only async-signal-safe operations, because locks may be held by threads that do not exist in
-/// the child.
+/// The function must be async-signal-safe, because locks may be held by threads that do not exist in the child.
 #[cfg(unix)]
 pub unsafe fn after_fork(function: extern "C" fn()) -> bool {
     // SAFETY: guaranteed by the caller.

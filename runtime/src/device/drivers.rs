@@ -41,10 +41,8 @@ pub(crate) fn call_hooks(driver: &Arc<dyn Driver>) {
     }
 }
 
-/// Devices opened by this process.
 static OPENED: Mutex<Vec<WeakDevice>> = Mutex::new(Vec::new());
 
-/// Registers an opened device.
 pub(crate) fn opened(device: &Device) {
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     opened.retain(|device| device.0.strong_count() > 0);

@@ -16,7 +16,6 @@ static FLAGS: AtomicU64 = AtomicU64::new(0);
 const OBSERVED: u64 = 1 << 63;
 /// Increment per active capture.
 const CAPTURE: u64 = 1 << 32;
-/// Mask of the fork count.
 const FORKS: u64 = CAPTURE - 1;
 
 /// Returns true if operations must be reported: an observer is registered, or a capture is active.
@@ -30,7 +29,6 @@ pub fn is_any_stream_capturing() -> bool {
     FLAGS.load(Ordering::SeqCst) & !OBSERVED >= CAPTURE
 }
 
-/// Sets whether an observer is registered.
 pub(super) fn set_observed(is_observed: bool) {
     if is_observed {
         FLAGS.fetch_or(OBSERVED, Ordering::SeqCst);
@@ -39,7 +37,6 @@ pub(super) fn set_observed(is_observed: bool) {
     }
 }
 
-/// Returns the number of forks so far.
 #[inline]
 pub(super) fn forks() -> u32 {
     (FLAGS.load(Ordering::Relaxed) & FORKS) as u32

@@ -1,11 +1,11 @@
 //! Behavior of devices after `fork`: the child cannot use devices that were opened before the fork.
 //!
 //! CUDA does not work in a process that was forked after CUDA was initialized, and `fork` does not copy the threads of
-//! an emulated device. Therefore, in the child, every call on a device opened before the fork, and opening any device
-//! of that kind, fails with [`Error::Forked`] instead of waiting for threads that do not exist. Dropping a value in the
-//! child neither calls a driver nor takes a lock. If the parent had not yet opened a device of a kind (for CUDA: nor
-//! listed devices), the child opens devices of that kind as usual. Starting another program (`std::process::Command`)
-//! is not affected.
+//! an emulated device. Therefore, in the child, every call on a device opened before the fork fails with
+//! [`Error::Forked`], as does opening any device of that kind. No call waits for threads that do not exist. Dropping a
+//! value in the child neither calls a driver nor takes a lock. If the parent had not yet opened a device of a kind (for
+//! CUDA: nor listed devices), the child opens devices of that kind as usual. Starting another program
+//! (`std::process::Command`) is not affected.
 //!
 //! Opening the first device registers a handler that the system calls in each forked child and that counts forks. Each
 //! device stores the count at which it was opened, and each call on the device compares the two.
@@ -27,7 +27,6 @@ static REGISTERED: AtomicBool = AtomicBool::new(false);
 pub(crate) struct Origin(u32);
 
 impl Default for Origin {
-    /// The current process.
     fn default() -> Self {
         Self(flags::forks())
     }

@@ -57,7 +57,6 @@ fn hash(words: &[u64; WORDS]) -> u64 {
     words.iter().fold(0, |hash: u64, word| (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
 
-/// Encodes a launch as words.
 #[inline]
 fn words(stream: u64, kernel: &'static KernelSpec, config: &LaunchConfig) -> [u64; WORDS] {
     const { assert!(align_of::<KernelSpec>() > COOPERATIVE | DEPENDENT) };
@@ -246,7 +245,6 @@ impl Health {
         }
     }
 
-    /// Remembers a launch.
     #[inline]
     pub(crate) fn launched(&self, stream: u64, kernel: &'static KernelSpec, config: &LaunchConfig) {
         self.ring(stream).push(words(stream, kernel, config));
@@ -262,7 +260,6 @@ impl Health {
         self.ring(stream).forget(Some(stream));
     }
 
-    /// Forgets every launch.
     pub(crate) fn all_finished(&self) {
         self.recent.iter().for_each(|ring| ring.forget(None));
     }

@@ -256,7 +256,7 @@ thread_local! {
     static SITE: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
 }
 
-/// If there are observers or captures, records the source line that calls the runtime until the guard is dropped.
+/// Guard that attributes operations to a source line until dropped, if there are observers or captures.
 #[must_use]
 #[derive(Debug)]
 pub struct Site {

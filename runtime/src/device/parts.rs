@@ -5,7 +5,6 @@ use std::any::{Any, TypeId};
 use super::{Device, EventPool};
 use crate::driver::{Context, Driver};
 
-/// The number of parts.
 const PARTS: usize = 6;
 
 /// The state that a module keeps with each device.

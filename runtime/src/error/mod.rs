@@ -467,7 +467,7 @@ pub enum Error {
         message: String,
         /// Kernels that may have panicked: the kernel if known, otherwise every kernel in flight.
         kernel: Vec<String>,
-        /// Launches that may have panicked, without duplicates; only recorded launches.
+        /// Recorded launches that may have panicked, without duplicates.
         launches: RecentLaunches,
         /// Source location of the panic, as `file:line:column`.
         location: Option<String>,
@@ -486,7 +486,7 @@ pub enum Error {
         message: String,
         /// The kernels that may have deadlocked.
         kernel: Vec<String>,
-        /// Launches that may have deadlocked, without duplicates; only recorded launches.
+        /// Recorded launches that may have deadlocked, without duplicates.
         launches: RecentLaunches,
         /// The source location, if known.
         location: Option<String>,
@@ -501,7 +501,7 @@ pub enum Error {
         message: String,
         /// The kernels that may have faulted.
         kernel: Vec<String>,
-        /// Launches that may have faulted, without duplicates; only recorded launches.
+        /// Recorded launches that may have faulted, without duplicates.
         launches: RecentLaunches,
         /// The source location, if known.
         location: Option<String>,

@@ -46,11 +46,9 @@ struct Key {
     group: u64,
     /// The stream's epoch; events are reached in epoch order.
     epoch: u64,
-    /// Unique ID of the future.
     number: u64,
 }
 
-/// A registered future.
 struct Waiting {
     device: Device,
     event: EventHandle,
@@ -196,7 +194,6 @@ impl Reactor {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs the thread's loop.
     fn run(&self) {
         exact_timers();
         loop {
@@ -341,8 +338,8 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    /// Polls a future that waits for an event, which must be the same in every call. `may_be_recorded` must be true if
-    /// other code can record the event during the wait.
+    /// Polls a future that waits for `event`, which must be the same event in every call. `may_be_recorded` must be
+    /// true if other code can record the event during the wait.
     pub fn poll(&mut self, event: &Event, may_be_recorded: bool, task: &Context<'_>) -> Poll<Result<()>> {
         let reached = event.is_reached("awaiting an event");
         if let (Some(registration), Some((wait, _))) = (&self.registration, &self.wait) {

@@ -15,8 +15,8 @@
 //! `after`, and after every earlier node that conflicts with it (uses the same memory, and one of the two writes it).
 //! Launches of graphs created from one capture are serialized.
 //!
-//! **Limits of capture.** Some calls cannot be captured: calls that wait for work (`synchronize`, `query`, copies to
-//! and from pageable host memory), copies that return host memory, copies between devices, and host functions that are
+//! **Limits of capture.** Calls that wait for work (`synchronize`, `query`, copies to and from pageable host memory)
+//! cannot be captured. Nor can copies that return host memory, copies between devices, and host functions that are
 //! called once. During a capture, such a call fails with an error that names it, and the capture continues. Work
 //! outside the capture fails if it conflicts with captured work on the same memory ([`GraphError::UsedInCapture`]).
 //! Graphs can copy from and to a [`HostBuffer`], and [`Stream::graph_function`](crate::Stream::graph_function) adds a
@@ -222,7 +222,6 @@ impl Graph {
         GraphExec::new(self)
     }
 
-    /// Returns the nodes and edges of the graph.
     fn shape(&self) -> Result<(Vec<NodeHandle>, Vec<Edge>)> {
         self.device.call(|driver, context| {
             Ok::<_, DriverError>((

@@ -87,7 +87,6 @@ impl<'a> ArgumentList<'a> {
         self.push(Param::Word(slice.len() as u64));
     }
 
-    /// Adds a 2-D or 3-D view.
     #[inline(always)]
     fn view<T: DeviceCopy, E>(&mut self, slice: DeviceSlice<'a, T>, extents: &'a E, access: Access) {
         self.elements(slice, access);

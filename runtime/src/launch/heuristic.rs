@@ -7,8 +7,8 @@
 //! | memory-bound | the block keeps enough bytes in flight ([`bytes_needed`]), and the grid is a number of waves ([`GridChoice`]) |
 //! | small | the block is halved until the busiest SM has at most 25 % more threads than the average SM |
 //!
-//! An eighth of an SM's threads is 256 (8 warps) for an SM with 2048 threads and 192 (6 warps) for one with 1536:
-//! enough warps to hide latency in blocks small enough to limit the tail effect.
+//! An eighth of an SM's threads is 256 (8 warps) of 2048 threads or 192 (6 warps) of 1536. This is enough to hide
+//! latency, and the blocks are small enough to limit the tail effect.
 
 use super::limits::Limits;
 use super::occupancy::Occupancy;

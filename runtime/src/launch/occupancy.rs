@@ -2,8 +2,8 @@
 //!
 //! [`Occupancy::theoretical`] computes the occupancy from a device's properties and a kernel's resources, by the rules
 //! of the CUDA programming guide, without a driver call. On a CUDA device, the number of blocks equals the driver's
-//! result ([`Function::occupancy`](super::Function::occupancy)), unless barriers limit it: an SM has 64 barriers,
-//! but drivers do not report the number that a kernel uses.
+//! result ([`Function::occupancy`](super::Function::occupancy)), unless barriers limit it. An SM has 64 barriers, but
+//! drivers do not report the number that a kernel uses.
 
 use std::fmt;
 

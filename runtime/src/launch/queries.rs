@@ -40,8 +40,8 @@ impl Function {
         Occupancy::theoretical(self.device().properties(), self.attributes(), block_threads, shared_bytes)
     }
 
-    /// Returns the number of blocks that can be resident on the device concurrently, which is the largest grid of a
-    /// cooperative launch, for blocks of `block_threads` threads with `shared_bytes` bytes of dynamic shared memory.
+    /// Returns the number of blocks that can be resident on the device concurrently, for blocks of `block_threads`
+    /// threads with `shared_bytes` bytes of dynamic shared memory. It limits the grid of a cooperative launch.
     ///
     /// # Errors
     /// Returns any [driver error](crate::Error::Driver).

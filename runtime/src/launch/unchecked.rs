@@ -137,8 +137,8 @@ impl fmt::Debug for RawArguments<'_> {
 }
 
 impl Function {
-    /// Returns the maximum size of a launch's arguments in bytes: 32 764 on the emulated device and on GPUs of compute
-    /// capability 7.0 or later with a driver for CUDA 12.1 or later, and 4096 on other GPUs.
+    /// Returns the maximum size of a launch's arguments in bytes. It is 32 764 on the emulated device and, with a
+    /// driver for CUDA 12.1 or later, on GPUs of compute capability 7.0 or later. It is 4096 on other GPUs.
     pub fn max_argument_bytes(&self) -> usize {
         let properties = self.device().properties();
         let mut version = properties.driver_version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));

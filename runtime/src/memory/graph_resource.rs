@@ -82,7 +82,7 @@ impl GraphResource {
         self.captured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a new list for the uses by a capture; `thread` is the thread that started the capture.
+    /// Creates the list of a capture's uses; `thread` is the thread that started the capture.
     pub fn begin_capture(&self, mode: CaptureMode, thread: ThreadId) -> Arc<CapturedRanges> {
         let new = Arc::new(CapturedRanges { mode, thread, ranges: Mutex::default() });
         let mut captured = self.captured();
@@ -165,7 +165,6 @@ pub(crate) enum Liveness {
     Live,
     /// The program currently accesses the memory. Only host memory can be in this state.
     Lent,
-    /// The buffer was dropped.
     Dropped,
 }
 

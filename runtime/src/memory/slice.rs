@@ -106,8 +106,8 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
         BufferUse { storage: self.storage, range, access, ordered: self.ordered }
     }
 
-    /// Returns the same range, for whose uses the runtime inserts no waits, for programs that synchronize the streams
-    /// by other means. Later work on the buffer still waits for these uses, and the memory is kept until they have run.
+    /// Returns the same range without automatic waits: the program synchronizes the streams by other means. Later work
+    /// on the buffer still waits for these uses, and the memory is kept until they have run.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
@@ -306,7 +306,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         self.range.used(Access::Write)
     }
 
-    /// Returns the same range, for whose uses the runtime inserts no waits, like [`DeviceSlice::assume_ordered`].
+    /// Returns the same range without automatic waits, like [`DeviceSlice::assume_ordered`].
     ///
     /// # Safety
     /// Work that uses the result must be enqueued only on a stream where it is ordered after every use of these

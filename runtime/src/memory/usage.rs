@@ -289,7 +289,6 @@ impl Usage {
         }
     }
 
-    /// Records a use in the list.
     #[cold]
     fn note(
         &self,

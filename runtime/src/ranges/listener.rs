@@ -147,7 +147,6 @@ fn change(how: impl FnOnce(&mut Vec<Arc<Entry>>)) {
     drop(before);
 }
 
-/// Returns the next ID.
 pub(crate) fn next_id() -> RangeId {
     let id = NEXT.fetch_add(1, Ordering::AcqRel);
     // The counter does not wrap during the lifetime of a process.
@@ -159,13 +158,11 @@ pub(crate) fn is_calling() -> bool {
     CALLING.try_with(Cell::get).unwrap_or(true)
 }
 
-/// Reports an event.
 pub(crate) fn report(event: &Event<'_>) {
     let id = event.id.get();
     each(|entry| id >= entry.since.load(Ordering::Acquire), |listener| listener.event(event));
 }
 
-/// Reports a misuse.
 pub(crate) fn report_misuse(misuse: &Misuse) {
     tracing::warn!("{misuse}");
     each(|_| true, |listener| listener.misuse(misuse));

@@ -13,7 +13,6 @@ use crate::ranges::listener::{Event, Kind, RangeId, is_calling, next_id, report,
 use crate::ranges::misuse::Misuse;
 use crate::ranges::state::{self, PerProcess};
 
-/// A range on a stack.
 struct Open {
     /// ID of the range; `None` if no listener or tool received its start.
     id: Option<RangeId>,

@@ -64,7 +64,6 @@ struct Pickle<'o, W> {
     out: &'o mut W,
     strings: HashMap<String, u32>,
     stacks: HashMap<Value, u32>,
-    /// Number of memoized values.
     memos: u32,
 }
 

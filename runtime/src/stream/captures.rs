@@ -45,7 +45,6 @@ pub(crate) trait CaptureSink: Noted + Any + Send + Sync + fmt::Debug {
     fn hold(&self) -> Box<dyn Held + '_>;
 }
 
-/// A held lock.
 pub(crate) trait Held {}
 
 thread_local! {

@@ -106,12 +106,10 @@ impl StreamCore {
         self.memory.set((TypeId::of::<T>(), Box::new(value))).is_ok()
     }
 
-    /// Returns the stream's ID.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    /// Returns the driver's handle.
     pub(crate) fn handle(&self) -> StreamHandle {
         self.handle
     }

@@ -15,7 +15,6 @@ use crate::device::{Device, EventPool, Part};
 use crate::driver::{Context, Driver, StreamHandle};
 use crate::error::{Error, Result, code};
 
-/// Number of streams per pool.
 pub(crate) const POOL_STREAMS: usize = 32;
 /// CUDA's handle for the per-thread default stream.
 const PER_THREAD: StreamHandle = StreamHandle(2);
@@ -176,9 +175,9 @@ impl Stream {
     /// CUDA's per-thread default stream, or any other driver error.
     ///
     /// # Safety
-    /// The stream must belong to this device's primary context, and must exist until the owner is dropped; if the owner
-    /// is `()`, until every handle to it and every buffer used on it is dropped. The stream must not be capturing when
-    /// this function is called.
+    /// The stream must belong to this device's primary context, and must exist until the owner is dropped. With `()` as
+    /// the owner, it must exist until every handle to it and every buffer used on it is dropped. The stream must not be
+    /// capturing when this function is called.
     pub unsafe fn adopt(device: &Device, handle: StreamHandle, owner: impl Any + Send) -> Result<Self> {
         if handle == PER_THREAD && !device.is_emulated() {
             return Err(Error::PerThreadStream);

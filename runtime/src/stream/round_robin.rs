@@ -40,7 +40,6 @@ impl<T, const N: usize> RoundRobin<T, N> {
         Ok(slot.get_or_init(|| made))
     }
 
-    /// Removes all items.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = T> {
         self.slots.iter_mut().filter_map(OnceLock::take)
     }

@@ -17,7 +17,6 @@ pub const COALESCE_BYTES: usize = 10 << 20;
 /// Alignment of every slice in bytes, the same as for buffers.
 const ALIGNMENT: usize = 256;
 
-/// Ranges of slices in a buffer, in order.
 type Places = Vec<Range<usize>>;
 
 /// Result of [`broadcast_coalesced`] or [`combine_coalesced`] on one device: many small buffers, stored as slices of a

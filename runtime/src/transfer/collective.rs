@@ -14,8 +14,8 @@
 //! | `gather` | [`gather`], [`gather_columns`], [`gather_to_host`] | [`gather_into`] |
 //! | `reduce_add`, `reduce_add_coalesced` | `ops::reduce_add`, `ops::reduce_add_coalesced` in the crate `warpsmith` | |
 //!
-//! [`scatter_columns`] can divide a tensor along any dimension `d`: view it as a matrix whose number of rows is the
-//! product of the sizes before `d`, and whose number of columns is the product of the other sizes. A chunk of size `n`
+//! [`scatter_columns`] can divide a tensor along any dimension `d`. View the tensor as a matrix: its number of rows is
+//! the product of the sizes before `d`, and its number of columns the product of the other sizes. A chunk of size `n`
 //! along `d` has `n` times the product of the sizes after `d` columns. Along the first dimension, [`scatter`] suffices.
 //!
 //! A source in host memory must first be copied to a device. Copies between devices use the same path as

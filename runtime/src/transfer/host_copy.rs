@@ -17,7 +17,6 @@ const MAX_THREADS: usize = 4;
 /// Number of bytes that a thread copies at a time.
 const PIECE_BYTES: usize = 128 << 10;
 
-/// An active copy.
 struct Job {
     target: *mut u8,
     source: *const u8,
@@ -58,7 +57,6 @@ impl Job {
 /// machines; the chunks of a large copy follow each other within this time.
 const AWAKE: Duration = Duration::from_micros(150);
 
-/// The helper threads.
 struct Helpers {
     threads: usize,
     jobs: Mutex<VecDeque<Arc<Job>>>,

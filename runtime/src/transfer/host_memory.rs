@@ -24,7 +24,6 @@ pub(super) mod sealed {
     pub trait Memory {
         /// True if the device can access the memory; otherwise, copies are staged.
         const PINNED: bool;
-        /// Returns the number of elements.
         fn elements(&self) -> usize;
         /// Returns the address of the first element.
         fn source(&self) -> *const u8;

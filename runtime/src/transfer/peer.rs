@@ -69,7 +69,6 @@ impl Route {
     }
 }
 
-/// Enqueues a direct (peer-to-peer) copy.
 pub(super) fn copy_directly(stream: &Stream, from: &Side<'_>, to: &Side<'_>) -> Result<()> {
     let (target, source) = ((to.device.raw().1, to.address), (from.device.raw().1, from.address));
     let bytes = to.part.range.len();

@@ -69,7 +69,6 @@ pub struct CopyFailed<H> {
     pub memory: H,
 }
 
-/// Host memory during a copy.
 pub(super) enum HostSide<H> {
     /// Memory that only this value uses.
     Own(H),

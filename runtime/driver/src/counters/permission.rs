@@ -5,8 +5,8 @@ use std::fmt;
 /// Linux capability `CAP_SYS_ADMIN`.
 const SYS_ADMIN: u32 = 21;
 
-/// This process's permission to read the hardware counters of NVIDIA devices, as far as the system reports it. Only
-/// reading counters through CUPTI is conclusive.
+/// This process's permission to read the hardware counters of NVIDIA devices, as far as the system reports it. Only an
+/// attempt to read counters through CUPTI is conclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CounterPermission {
     /// True if the NVIDIA kernel module restricts counters to administrators; `None` if the module does not report
@@ -48,7 +48,6 @@ impl CounterPermission {
     }
 }
 
-/// Describes the permission.
 impl fmt::Display for CounterPermission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.is_restricted {

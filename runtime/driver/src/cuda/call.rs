@@ -125,14 +125,11 @@ pub(super) enum Feature {
     /// Querying the context of a stream that may belong to a green context.
     StreamParts,
     StreamIds,
-    /// Launch attributes.
     LaunchAttributes,
     Clusters,
     Graphs,
-    /// Edge data of graphs.
     GraphEdgeData,
     ConditionalNodes,
-    /// Enumeration of a module's kernels.
     ModuleKernels,
     /// Parameter layout of a kernel.
     KernelParams,
@@ -224,7 +221,7 @@ pub(super) unsafe fn find_symbol<F: Copy>(symbol: &str) -> Option<F> {
 
 /// Exempts this thread from the restrictions of graph captures, on this thread or others, until dropped. Captures
 /// restrict calls that allocate, free or map memory, query whether work has run, load images, or create streams and
-/// executables, because captured work might depend on them; this crate's captured work never does. A restricted call
+/// executables. Captured work might depend on such calls, but this crate's captured work never does. A restricted call
 /// not only fails but also invalidates the capture, so handling its error is not enough.
 ///
 /// Waits are not exempted, because a wait during a capture should fail, nor are calls that the driver forbids in every

@@ -21,7 +21,6 @@ use crate::{Context, ContextLimit, DevicePtr, Fault};
 #[derive(Debug, Default)]
 pub(super) struct Contexts(Mutex<HashMap<u64, State>>);
 
-/// State of a context.
 #[derive(Debug)]
 struct State {
     ordinal: u32,

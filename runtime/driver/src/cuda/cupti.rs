@@ -184,7 +184,7 @@ impl Cupti {
                 old_name_size: name.len() - 1,
             };
             let mut subscriber = std::ptr::null_mut();
-            // SAFETY: the structure has the size that it names, and its pointers are to local variables and a C string.
+            // SAFETY: the structure's size field is correct, and its pointers are to local variables and a C string.
             let result = unsafe { subscribe(&mut subscriber, ignore, std::ptr::null_mut(), &mut params) };
             if result == status::SUCCESS {
                 // The other tool has detached. SAFETY: the subscriber was just created.

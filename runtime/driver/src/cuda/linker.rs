@@ -39,7 +39,6 @@ pub(super) fn with_linked_cubin<R>(
 
 /// Links several code files into one cubin.
 pub(super) fn link(parts: &[ModuleSource<'_>]) -> Result<Vec<u8>> {
-    /// First bytes of a fatbin.
     const FATBIN: [u8; 4] = 0xba55_ed50_u32.to_le_bytes();
     use sys::CUjitInputType as Kind;
     let mut link = Link::new()?;

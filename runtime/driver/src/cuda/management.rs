@@ -34,7 +34,6 @@ macro_rules! called {
 pub(super) struct Library(nvml::NvmlLib);
 
 impl Library {
-    /// Loads and initializes NVML.
     pub(super) fn open() -> Option<Self> {
         // SAFETY: the library belongs to the driver; its initializers may run at any time.
         let library = LIBRARY.iter().find_map(|file| unsafe { nvml::NvmlLib::new(file) }.ok())?;
@@ -188,7 +187,7 @@ impl Device<'_> {
     pub(super) fn processes(&self) -> Option<Vec<(u32, u64)>> {
         let library = &self.library.0;
         let mut count = 0;
-        // With an empty buffer, the call returns the number of processes and, unless it is 0, fails.
+        // With an empty buffer, the call returns the number of processes, and fails unless it is 0.
         let empty = std::ptr::null_mut();
         if called!(library, nvmlDeviceGetComputeRunningProcesses_v3(self.handle, &mut count, empty)).is_some()
         {

@@ -19,7 +19,6 @@ use crate::{Context, DevicePtr, ExportedMemory, MemoryDriver, PhysicalHandle, St
 const FILE_DESCRIPTOR: sys::CUmemAllocationHandleType =
     sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
-/// Returns a device as a memory location.
 pub(super) fn location(ordinal: u32) -> Result<sys::CUmemLocation> {
     let device = call::device(ordinal)?;
     Ok(sys::CUmemLocation { type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device })
@@ -56,7 +55,6 @@ fn allocation_for(
     })
 }
 
-/// Returns the device address of page-locked memory.
 fn device_address(ptr: *mut c_void) -> Result<DevicePtr> {
     let mut device = 0;
     // SAFETY: the driver writes to a local variable and rejects an address that is not page-locked.

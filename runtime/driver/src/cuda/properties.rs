@@ -84,7 +84,6 @@ fn name(device: sys::CUdevice) -> Result<String> {
     }
 }
 
-/// Returns the UUID of a device.
 pub(super) fn uuid(device: sys::CUdevice) -> Result<[u8; 16]> {
     let mut uuid = sys::CUuuid { bytes: [0; 16] };
     // SAFETY: the pointer is to a local variable.

@@ -25,8 +25,8 @@ pub(super) fn encode(spec: &TensorMapSpec) -> Result<TensorMapData> {
         Swizzle::Bytes64 => sys::CUtensorMapSwizzle_enum::CU_TENSOR_MAP_SWIZZLE_64B,
         Swizzle::Bytes128 => sys::CUtensorMapSwizzle_enum::CU_TENSOR_MAP_SWIZZLE_128B,
     };
-    // An unaligned row touches one more cache line than it fills, which L2 promotion would read entirely: a GEMM whose
-    // k is not a multiple of 64 became one eighth slower with promotion.
+    // An unaligned row touches one more cache line than it fills, and L2 promotion would read this line entirely. It
+    // made a GEMM whose k is not a multiple of 64 one eighth slower.
     let is_aligned =
         spec.strides.iter().zip(&spec.dims[1..spec.rank]).all(|(stride, &dim)| dim == 1 || stride % 256 == 0);
     let promotion = if is_aligned {

@@ -12,7 +12,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Largest distinguished alignment, in bytes: the size of the widest memory access.
 const MAX_ALIGNMENT: u32 = 16;
-/// The highest [`size_class`].
 const MAX_BUCKET: u32 = 127;
 
 /// The subject of a tuned configuration.

@@ -66,7 +66,6 @@ struct Inner {
     watchers: Mutex<Vec<Weak<AtomicU64>>>,
 }
 
-/// The records in memory.
 #[derive(Default)]
 struct Known {
     launches: HashMap<u64, Winner, FixedState>,
@@ -189,9 +188,10 @@ impl LaunchStore {
     /// Stores the fastest configuration for a key, replacing the previous one.
     ///
     /// If the configuration names its instance, specifies `block`, and uses neither dynamic shared memory nor clusters,
-    /// it also applies to open launches of that instance in the same size class: always to `Launch::for_bandwidth`, and
-    /// to `Launch::auto` and `Launch::for_occupancy` if the grid is `auto` or unspecified. It takes effect immediately,
-    /// even for kernels launched earlier. Open launches ignore the alignment and use the configuration stored last.
+    /// it also applies to open launches of that instance in the same size class. `Launch::for_bandwidth` always uses
+    /// it; `Launch::auto` and `Launch::for_occupancy` use it if the grid is `auto` or unspecified. It takes effect
+    /// immediately, even for kernels launched earlier. Open launches ignore the alignment and use the configuration
+    /// stored last.
     ///
     /// # Errors
     /// Returns [`StoreProblem::File`] if the file cannot be written; the configuration is then stored only in this

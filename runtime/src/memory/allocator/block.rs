@@ -14,14 +14,12 @@ pub(crate) type BlockId = u32;
 /// The ID that denotes no block.
 pub(crate) const NONE: BlockId = BlockId::MAX;
 
-/// The state of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     /// Not a block: a vacant slot of the slab.
     Vacant,
     /// Free, and in the free index.
     Free,
-    /// Allocated.
     Allocated,
     /// Freed, but work on other streams may still use it.
     Pending,
@@ -66,7 +64,6 @@ impl Block {
     }
 }
 
-/// The blocks of an arena.
 #[derive(Debug)]
 pub(crate) struct Blocks {
     blocks: Vec<Block>,

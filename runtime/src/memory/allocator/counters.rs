@@ -60,7 +60,6 @@ impl Track {
         (self.allocated, self.base) = (0, self.current);
     }
 
-    /// Adds the values of another counter.
     fn absorb(&mut self, other: &Track) {
         self.current += other.current;
         self.peak += other.peak;

@@ -32,7 +32,6 @@ const SLACK: u64 = 8;
 /// size, but larger pages leave more partly used pages, which cannot be remapped.
 const LARGE_PAGE: u64 = 4 << 20;
 
-/// The memory of an expandable segment.
 #[derive(Debug)]
 pub(crate) struct Expandable {
     page: u64,
@@ -67,7 +66,6 @@ impl Expandable {
     }
 }
 
-/// A run of free and unmapped blocks.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     first: BlockId,
@@ -433,7 +431,6 @@ fn unmap(
     result
 }
 
-/// Merges an unmapped block with its unmapped neighbors.
 fn merge_unmapped(state: &mut ArenaState, block: BlockId) {
     let unmapped = |state: &ArenaState, id| id != NONE && state.blocks[id].state == State::Unmapped;
     let (prev, next) = (state.blocks[block].prev, state.blocks[block].next);

@@ -9,7 +9,6 @@ use crate::snapshot::TraceAction;
 /// Source location of a call.
 pub(crate) type Site = &'static Location<'static>;
 
-/// An event of the history.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
     pub action: TraceAction,

@@ -6,11 +6,10 @@
 //! without an event in between. A failed request changes only the contents of the cache.
 //!
 //! **Threads.** Every stream has its own arena with its own lock. A request that a free block can serve acquires only
-//! this lock. State shared by all streams (the registry and the totals) is accessed only when memory is allocated from
-//! the driver or returned to it, when a stream first allocates or is dropped, and for reports. The lock order is
-//! registry, arena, totals. Two arenas are never locked at the same time, and no lock is held while user code runs.
-//! Calls that must not occur while another thread captures a graph, especially waits for a stream, hold a lock that
-//! prevents captures.
+//! this lock. State shared by all streams (the registry and the totals) is accessed only for driver allocations and
+//! frees, for a stream's first allocation and its drop, and for reports. The lock order is registry, arena, totals. Two
+//! arenas are never locked at the same time, and no lock is held while user code runs. Calls that must not occur while
+//! another thread captures a graph, especially waits for a stream, hold a lock that prevents captures.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -229,7 +228,6 @@ impl CachingAllocator {
     }
 }
 
-/// A memory request.
 #[derive(Debug, Clone, Copy)]
 struct Request {
     /// Requested size, in bytes.
@@ -297,7 +295,6 @@ pub(crate) unsafe fn free_at_end(
     }
 }
 
-/// Allocates in a private pool.
 fn allocate_in(
     pool: &Arc<PoolShared>,
     stream: &Stream,
@@ -487,7 +484,6 @@ fn wait_for_users(device: &Device, state: &mut ArenaState, block: BlockId, users
 }
 
 impl CachingAllocator {
-    /// Frees the blocks whose events have completed.
     fn poll(&self, device: &Device, state: &mut ArenaGuard<'_>) -> Result<()> {
         if self.capturing() {
             return Ok(());

@@ -75,13 +75,11 @@ pub struct PoolOptions {
 #[derive(Clone)]
 pub struct MemoryPool(Arc<PoolShared>);
 
-/// The shared state of a pool.
 pub(crate) struct PoolShared {
     device: Device,
     id: PoolId,
     options: PoolOptions,
     released: AtomicBool,
-    /// Arenas, keyed by stream ID.
     arenas: Mutex<HashMap<u64, Arc<Arena>>>,
 }
 

@@ -90,9 +90,9 @@ impl Memory<'_> {
     /// Returns [`Error::NotAllocated`] for an unknown or freed address, or any [driver error](crate::Error::Driver).
     ///
     /// # Safety
-    /// No work that uses the memory may be enqueued afterwards. Every other stream with work that uses the memory must
-    /// have been passed to [`Self::record_stream`] after that work was enqueued, unless that work is ordered before
-    /// later work on the memory's stream or a recorded stream.
+    /// No work that uses the memory may be enqueued afterwards. Work on any other stream must have been recorded with
+    /// [`Self::record_stream`] after it was enqueued, unless it is ordered before later work on the memory's stream or
+    /// a recorded stream.
     #[track_caller]
     pub unsafe fn free_raw(&self, ptr: DevicePtr) -> Result<()> {
         let _site = site();

@@ -14,7 +14,6 @@ pub(crate) const SMALL_SEGMENT: u64 = 2 << 20;
 pub(crate) const LARGE_ALONE: u64 = 10 << 20;
 /// Granularity of segments for a single request.
 pub(crate) const LARGE_ROUNDING: u64 = 2 << 20;
-/// Maximum size of a request.
 pub(crate) const MAX_REQUEST: u64 = 1 << 60;
 
 /// The kind of a block, which determines the free index in which it is stored.
@@ -27,7 +26,6 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Returns the kind of a rounded size.
     pub(crate) fn of(size: u64) -> Self {
         if size <= SMALL_SIZE { Kind::Small } else { Kind::Large }
     }

@@ -1,4 +1,4 @@
-//! [`Memory`]: the interface of a device's caching allocator: statistics, limits, release of cached memory.
+//! [`Memory`]: statistics, limits and cache control of a device's caching allocator.
 
 use std::sync::Arc;
 

@@ -88,7 +88,6 @@ pub(crate) struct Capturing {
     invalidation: Invalidation,
     device: Device,
     mode: CaptureMode,
-    /// The thread that began the capture.
     thread: ThreadId,
     /// Outside `state`, which is locked while operations record notes.
     notes: Mutex<Vec<Note>>,
@@ -119,7 +118,6 @@ impl DerefMut for Locked<'_> {
 
 impl Held for Locked<'_> {}
 
-/// Begins a capture on a stream.
 pub(crate) fn begin(stream: &Stream, mode: CaptureMode) -> Result<Arc<Capturing>> {
     let device = stream.device();
     device.check()?;

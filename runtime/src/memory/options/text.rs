@@ -49,7 +49,6 @@ macro_rules! entry {
     };
 }
 
-/// All options, in output order.
 const ENTRIES: &[Entry] = &[
     entry!("backend", backend, read_backend, write_backend),
     entry!("caching", caching, read_bool, write_bool),
@@ -99,7 +98,6 @@ pub(super) fn value_of(options: &AllocatorOptions, name: &str) -> String {
     ENTRIES.iter().find(|entry| entry.name == name).map(|entry| (entry.write)(options)).unwrap_or_default()
 }
 
-/// Creates the error for an invalid value.
 pub(super) fn bad(option: &str, value: impl Into<String>, reason: impl Into<String>) -> Error {
     Error::AllocatorOption { option: option.to_owned(), value: value.into(), reason: reason.into() }
 }

@@ -34,7 +34,6 @@ struct Deferred {
     stream: Stream,
 }
 
-/// Returns the block size for a request.
 fn rounded(options: &PinnedOptions, bytes: usize) -> usize {
     let over = |limit: Option<u64>| limit.is_some_and(|limit| bytes as u64 > limit);
     if over(options.max_round_threshold) || over(options.max_cached_size) {

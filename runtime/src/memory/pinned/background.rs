@@ -41,7 +41,6 @@ pub(super) struct Background {
 }
 
 impl Background {
-    /// Returns true if the thread is running.
     pub(super) fn is_running(&self) -> bool {
         self.signal.running.load(Ordering::Acquire)
     }
@@ -67,7 +66,6 @@ impl Background {
         self.signal.changed.notify_all();
     }
 
-    /// Stops the thread and joins it.
     pub(super) fn stop(&self) {
         self.signal.state().stop = true;
         self.signal.changed.notify_all();

@@ -79,7 +79,6 @@ impl Cache {
         })
     }
 
-    /// Removes and returns all blocks.
     pub(super) fn take_all(&self) -> Vec<Block> {
         let mut all = Vec::new();
         for list in &self.lists {

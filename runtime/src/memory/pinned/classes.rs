@@ -6,7 +6,6 @@
 pub(super) const SMALLEST: usize = 512;
 /// Page size in bytes, which is the smallest unit that the system locks.
 pub(super) const PAGE: usize = 4096;
-/// Total number of classes.
 pub(super) const COUNT: usize = ((usize::BITS - SMALLEST.ilog2()) << DIVISIONS_LOG2) as usize;
 
 /// Base-2 logarithm of the number of classes per power of two.

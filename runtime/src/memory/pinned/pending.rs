@@ -20,7 +20,6 @@ struct Entry {
 
 #[derive(Debug, Default)]
 struct Queues {
-    /// The next entry's number.
     next: u64,
     /// Queues, keyed by stream ID.
     streams: BTreeMap<u64, VecDeque<Entry>>,

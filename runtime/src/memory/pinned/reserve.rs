@@ -16,7 +16,6 @@ struct State {
     used: usize,
 }
 
-/// The reserve of one device.
 #[derive(Debug, Default)]
 pub(super) struct Reserve {
     state: Mutex<State>,

@@ -24,7 +24,6 @@ use crate::ranges::state::{self, PerProcess, TOOL, UNKNOWN};
 const VARIABLE: &str = "NVTX_INJECTION64_PATH";
 const DOMAIN: &std::ffi::CStr = c"warpsmith";
 
-/// An attached tool.
 struct Tool {
     path: PathBuf,
     domain: usize,
@@ -285,7 +284,6 @@ pub(crate) fn end(id: u64) {
     }
 }
 
-/// Marks a point in time.
 pub(crate) fn mark(label: &Label) {
     // SAFETY: the slot has this type.
     if let (Some(tool), Some(mark)) = (attached(), unsafe { CORE2.function::<MarkEx>(1) }) {

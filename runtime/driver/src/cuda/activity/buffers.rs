@@ -26,7 +26,6 @@ const ALIGNMENT: usize = 4096;
 /// Number of buffers allocated in advance, so that the first requests cause no page faults on the program's threads.
 const READY: usize = 2;
 
-/// Memory of a buffer.
 #[derive(Debug)]
 pub(super) struct Buffer {
     memory: NonNull<u8>,
@@ -52,7 +51,6 @@ impl Buffer {
         self.memory.addr().get()
     }
 
-    /// Zeroes the entire buffer.
     fn clear(&mut self) {
         // SAFETY: the buffer owns this many bytes.
         unsafe { self.memory.as_ptr().write_bytes(0, self.bytes) };
@@ -94,7 +92,6 @@ impl Filled {
         self.buffer.memory.as_ptr()
     }
 
-    /// Returns the bytes of the records.
     pub(super) fn bytes(&self) -> &[u8] {
         // SAFETY: the buffer owns the memory, which was zeroed before CUPTI wrote to it; `valid` is within the buffer.
         unsafe { std::slice::from_raw_parts(self.buffer.memory.as_ptr(), self.valid) }
@@ -121,7 +118,6 @@ struct State {
     full: VecDeque<Filled>,
     /// Addresses of the buffers lent to CUPTI.
     lent: Vec<usize>,
-    /// True while a buffer is being read.
     is_reading: bool,
     /// Number of buffers that CUPTI has returned since the start.
     returned: u64,

@@ -12,7 +12,6 @@ use super::super::cupti::{
 use super::records::kind;
 use crate::activity::{Activity, ActivitySink};
 
-/// State of the fake library.
 #[derive(Default)]
 pub struct Fake {
     pub calls: Vec<String>,
@@ -76,7 +75,6 @@ fn call(name: &'static str, argument: impl std::fmt::Display) -> Status {
     })
 }
 
-/// Function table of the fake library.
 pub fn table() -> Cupti {
     Cupti {
         version: 130_001,
@@ -249,7 +247,6 @@ fn size(kind: u32) -> Option<usize> {
     })
 }
 
-/// Record kind unknown to the reader.
 pub const UNKNOWN_KIND: u32 = 99;
 
 unsafe extern "C" fn get_next_record(buffer: *mut u8, valid: usize, record: *mut *mut u8) -> Status {
@@ -336,7 +333,6 @@ pub fn record(kind: u32, small: &[(usize, u32)], large: &[(usize, u64)]) -> Vec<
     bytes
 }
 
-/// Builds the record of a kernel.
 pub fn kernel(correlation: u32, start: u64, end: u64) -> Vec<u8> {
     let grid = [(52, 8), (56, 4), (60, 2), (64, 128), (68, 2), (72, 1)];
     let rest =
@@ -346,7 +342,6 @@ pub fn kernel(correlation: u32, start: u64, end: u64) -> Vec<u8> {
     record(kind::CONCURRENT_KERNEL, &[&grid[..], &rest[..]].concat(), &times)
 }
 
-/// Builds the record of a driver call.
 pub fn driver_call(function: u32, correlation: u32, start: u64, end: u64) -> Vec<u8> {
     let numbers = [(4, function), (24, 1), (28, 4321), (32, correlation), (36, 0)];
     record(kind::DRIVER, &numbers, &[(8, start), (16, end)])

@@ -199,7 +199,6 @@ unsafe fn exec_number(exec: GraphExecHandle, cuda: i32) -> ActivityResult<u32> {
     Ok(id)
 }
 
-/// Opens a range on this thread.
 fn push(id: u64) {
     let cupti = current();
     if let Some(cupti) = cupti {

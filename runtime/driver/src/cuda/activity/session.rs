@@ -40,13 +40,11 @@ const QUIET_AT_END: Duration = Duration::from_millis(50);
 /// Maximum difference in nanoseconds between clocks that count as equal.
 const SAME_CLOCK: i64 = 1000;
 
-/// A recording.
 pub(super) struct Session {
     cupti: &'static Cupti,
     /// CUDA version of the driver, for error messages.
     cuda: i32,
     subscriber: Subscriber,
-    /// Enabled activity kinds.
     kinds: Vec<u32>,
     /// Driver functions whose calls CUPTI does not record.
     left_out: Vec<u32>,

@@ -20,7 +20,6 @@ const IMAGE_BYTES: usize = 8 * 9;
 /// First word of an initialized image.
 const MAGIC: u64 = 0x1A6E;
 
-/// State of the fake library.
 pub struct Fake {
     pub calls: Vec<&'static str>,
     /// Functions that fail, each with its status and the remaining number of failures.

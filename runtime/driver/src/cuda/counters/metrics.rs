@@ -44,7 +44,7 @@ impl Metrics {
         params.kind = RANGE_PROFILER;
         params.chip = chip.as_ptr();
         params.availability = if availability.is_empty() { std::ptr::null() } else { availability.as_ptr() };
-        // SAFETY: here and below, the structure has the size that it names, and its pointers are valid during the call.
+        // SAFETY: here and below, the structure's size field is correct, and its pointers are valid during the call.
         let result = unsafe { (calls.functions.host_initialize)(&mut params) };
         let obstacle = |obstacle| CounterError::Device { device: calls.device, obstacle };
         if result == status::INVALID_CHIP_NAME {

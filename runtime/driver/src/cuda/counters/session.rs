@@ -41,7 +41,7 @@ unsafe impl Send for Session {}
 impl Session {
     /// Prepares the current context, whose device has the driver handle `handle`.
     pub fn open(calls: Calls, context: CUcontext, handle: i32) -> CounterResult<Self> {
-        // SAFETY: here and below, the structure has the size that it names, and its pointers are valid during the call.
+        // SAFETY: here and below, the structure's size field is correct, and its pointers are valid during the call.
         let result = unsafe { (calls.functions.initialize)(&mut Initialize::new()) };
         calls.check("cuptiProfilerInitialize", result)?;
         supported(calls, handle)?;

@@ -11,7 +11,6 @@ use super::super::host_functions;
 use crate::error::{DriverError, Result, capture_advice, code};
 use crate::{CaptureMode, CaptureStatus, GraphFunction, GraphHandle, NodeHandle};
 
-/// Starts a capture.
 pub(in super::super) fn begin(stream: sys::CUstream, mode: CaptureMode) -> Result<()> {
     let mode = match mode {
         CaptureMode::Global => Mode::CU_STREAM_CAPTURE_MODE_GLOBAL,
@@ -73,7 +72,6 @@ fn older_info() -> Result<CaptureInfo> {
     found.ok_or(DriverError::LacksFunction { symbol: SYMBOL })
 }
 
-/// Returns the capture status of a stream.
 pub(in super::super) fn status(stream: sys::CUstream) -> Result<CaptureStatus> {
     info(stream).map(|info| status_of(info.status, info.id))
 }

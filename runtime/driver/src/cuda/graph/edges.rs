@@ -17,7 +17,6 @@ use crate::{Edge, GraphHandle, NodeHandle};
 const PLAIN: sys::CUgraphEdgeData =
     sys::CUgraphEdgeData { from_port: 0, to_port: 0, type_: 0, reserved: [0; 5] };
 
-/// Returns the nodes of a graph.
 pub(super) fn nodes(graph: GraphHandle) -> Result<Vec<NodeHandle>> {
     const CALL: &str = "cuGraphGetNodes";
     let mut count = 0;
@@ -71,7 +70,6 @@ unsafe fn get(
     check("cuGraphGetEdges", result)
 }
 
-/// Returns the edges of a graph.
 pub(super) fn edges(graph: GraphHandle) -> Result<Vec<Edge>> {
     let mut count = 0;
     // SAFETY: the graph is alive, by the trait's contract.
@@ -90,7 +88,7 @@ fn edge(from: sys::CUgraphNode, to: sys::CUgraphNode, data: sys::CUgraphEdgeData
     Edge { from: NodeHandle(from as u64), to: NodeHandle(to as u64), early: is_early(data) }
 }
 
-/// Returns true for a programmatic edge, which starts at a port that may open before the end of the earlier node.
+/// Returns true for a programmatic edge, which starts at a port that opens before the end of the earlier node.
 fn is_early(data: sys::CUgraphEdgeData) -> bool {
     const PROGRAMMATIC: u32 = sys::CUgraphDependencyType::CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC as u32;
     u32::from(data.from_port) != sys::CU_GRAPH_KERNEL_NODE_PORT_DEFAULT

@@ -13,12 +13,11 @@ use crate::{
     Context, ExecUpdate, GraphExecHandle, GraphHandle, LaunchConfig, NodeHandle, NodeWork, StreamHandle,
 };
 
-/// Instantiation flags: nodes run with the priority of the streams on which they were captured, and a launch frees
-/// memory that the previous launch has allocated but not freed, instead of failing.
+/// Instantiation flags. Nodes run with the priority of the streams on which they were captured. A launch frees memory
+/// that the previous launch allocated and did not free, instead of failing.
 const FLAGS: u32 = Flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0
     | Flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.0;
 
-/// Instantiates a graph.
 pub(super) fn instantiate(graph: GraphHandle) -> Result<GraphExecHandle> {
     let _relaxed = RelaxedCapture::enter();
     let mut params = MaybeUninit::new(sys::CUDA_GRAPH_INSTANTIATE_PARAMS {
@@ -73,7 +72,6 @@ fn instantiate_reason(reason: u32) -> Option<&'static str> {
     })
 }
 
-/// Uploads an executable graph to the device.
 pub(super) fn upload(exec: GraphExecHandle, stream: StreamHandle) -> Result<()> {
     let _relaxed = RelaxedCapture::enter();
     // SAFETY: both are alive, by the trait's contract.
