@@ -87,7 +87,7 @@ handle!(
 );
 
 impl DevicePtr {
-    /// The null address, which is also the address of an empty buffer.
+    /// The null address, also used for empty buffers.
     pub const NULL: DevicePtr = DevicePtr(0);
 
     /// Returns the address plus `bytes`.

@@ -37,7 +37,7 @@ pub fn thread_id() -> u64 {
     NUMBER.with(|number| *number)
 }
 
-/// Registers a function that the system calls in each forked child, which is still single-threaded. Returns true on
+/// Registers a function that the system calls in each forked child before the child starts threads. Returns true on
 /// success. Registration fails only if the system is out of memory.
 ///
 /// # Safety

@@ -34,7 +34,7 @@ pub struct Telemetry {
     pub utilization_percent: Option<u32>,
     /// Percentage of the last sample period during which memory was being read or written.
     pub memory_utilization_percent: Option<u32>,
-    /// Throttle reasons, for which clocks are below their maximum, named as in NVML but in lower case, for example
+    /// Throttle reasons: why clocks are below their maximum. Named as in NVML but in lower case, for example
     /// `sw_power_cap` or `gpu_idle`. Empty if there are none or the system does not report them.
     pub throttle_reasons: Vec<String>,
     /// Version of the driver package, for example `570.124.06`.

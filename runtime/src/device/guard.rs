@@ -1,7 +1,7 @@
-//! The thread's current device, set until further notice or for a scope.
+//! The thread's current device, and guards that set it for a scope.
 //!
-//! Each thread has its own current device. Guards nest. Each guard restores the device that was current when the guard
-//! was created, even if [`Device::set_current`] was called in between. A thread that has not set a device uses
+//! Every thread has a current device. Guards nest. Each guard restores the device that was current when the guard was
+//! created, even if [`Device::set_current`] was called in between. A thread that has not set a device uses
 //! [`Device::best`], which is determined once per process and again only after that device is lost.
 
 use std::cell::RefCell;

@@ -1,4 +1,4 @@
-//! [`Parts`]: per-device state that other modules store, without making `device` depend on the types of that state.
+//! [`Parts`]: per-device state of other modules, on whose types `device` does not depend.
 
 use std::any::{Any, TypeId};
 

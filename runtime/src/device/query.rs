@@ -125,7 +125,7 @@ impl Device {
     }
 
     /// Returns the current SM clock in MHz; `None` if the system does not report it, or if the process was forked after
-    /// the device was opened. The query can run during benchmarks, because it enqueues and allocates nothing.
+    /// the device was opened. The query does not disturb running work, because it enqueues and allocates nothing.
     pub fn sm_clock_mhz(&self) -> Option<u32> {
         self.check_process().ok()?;
         self.raw().0.sm_clock_mhz(self.ordinal())

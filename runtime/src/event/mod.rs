@@ -2,6 +2,8 @@
 //!
 //! An event can be recorded any number of times on streams of its device. Queries and waits refer to its last
 //! recording. Each device pools its events: a dropped event returns to the pool even while streams still wait for it.
+//!
+//! Events ([`Reached`]) and streams ([`Stream::completed`]) can be awaited.
 
 mod future;
 mod reactor;

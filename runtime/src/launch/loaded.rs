@@ -48,13 +48,13 @@ impl Loaded {
         self.parts().module.module
     }
 
-    /// Returns the buffer use that a launch must record as its use of the module.
+    /// Returns the buffer use that a launch of one of the module's kernels must record.
     pub fn used(&self) -> BufferUse<'_> {
         self.parts().uses.as_slice().used(Access::Read)
     }
 }
 
-/// Returns a stream that does not take part in any capture.
+/// Returns a stream that is not capturing.
 fn quiet_stream(device: &Device) -> Result<Stream> {
     let stream = Stream::from_pool(device)?;
     if stream.is_capturing() { Stream::new(device) } else { Ok(stream) }

@@ -14,7 +14,7 @@ const REGISTER_UNIT: u64 = 256;
 /// Number of partitions per SM, which share the registers equally. A warp stays in one partition.
 const PARTITIONS: u64 = 4;
 
-/// Theoretical occupancy of an SM by blocks of a kernel, and the limiting resource.
+/// Theoretical occupancy of a kernel, and the limiting resource.
 ///
 /// ```
 /// use warpsmith_runtime::Device;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 /// `N` words, initially zero.
 #[derive(Debug)]
 pub(super) struct SeqLock<const N: usize> {
-    /// Sequence number, which is odd during a write and different after each write.
+    /// Sequence number: odd during a write, and different after each write.
     sequence: AtomicU64,
     words: [AtomicU64; N],
 }

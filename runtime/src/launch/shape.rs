@@ -53,7 +53,7 @@ dim_from! {
 /// Launch::auto(1000).waves(4); // the same, but at most four waves
 /// Launch::for_occupancy(1000); // at least 1000 threads; block size with the highest occupancy
 /// Launch::for_bandwidth(1000, 8); // a loop over 1000 items that moves 8 bytes per item
-/// Launch::cover((640, 480)); // at least 640 × 480 threads; block size required or chosen
+/// Launch::cover((640, 480)); // at least 640 × 480 threads; block size chosen
 /// Launch::cover((640, 480)).block((16, 16)); // the same, in blocks of 16 × 16 threads
 /// Launch::cover((640, 480)).tile((32, 32)); // one block per tile of 32 × 32 elements
 /// Launch::linear(1000, 128); // at least 1000 threads, in blocks of 128
@@ -224,8 +224,8 @@ impl Launch {
         self
     }
 
-    /// Requests a cooperative launch, which fails unless all blocks can be resident concurrently and thus wait for each
-    /// other. Kernels declared as cooperative are always launched this way.
+    /// Requests a cooperative launch, whose blocks can wait for each other. It fails unless all blocks can be resident
+    /// concurrently. Kernels declared as cooperative are always launched this way.
     pub fn cooperative(mut self) -> Self {
         self.cooperative = true;
         self

@@ -106,7 +106,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
         BufferUse { storage: self.storage, range, access, ordered: self.ordered }
     }
 
-    /// Returns the same range without automatic waits: the program synchronizes the streams by other means. Later work
+    /// Returns the same range without automatic waits, for programs that synchronize the streams themselves. Later work
     /// on the buffer still waits for these uses, and the memory is kept until they have run.
     ///
     /// ```

@@ -23,7 +23,7 @@ pub(crate) struct Storage {
     bytes: usize,
     /// The owner that frees foreign memory.
     owner: Option<Owner>,
-    /// The home stream, on which the buffer's own copies run, as does work for which no stream is specified.
+    /// The home stream, for the buffer's own copies and other work without an explicit stream.
     stream: Stream,
     /// Uses recorded before [`Self::tracked`] was created.
     usage: Usage,

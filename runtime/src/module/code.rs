@@ -282,7 +282,7 @@ fn form(bytes: &[u8]) -> std::result::Result<ModuleSource<'_>, String> {
     Err(format!("it starts with \"{}\" and has no `.version` line, which PTX requires", start.escape_debug()))
 }
 
-/// Returns the length of a 64-bit ELF file, which is computed from its tables.
+/// Computes the length of a 64-bit ELF file from its tables.
 fn elf_len(bytes: &[u8]) -> Option<u64> {
     let table = |at: usize, size: usize| {
         let (start, size, count) = (word(bytes, at, 8)?, word(bytes, size, 2)?, word(bytes, size + 2, 2)?);
@@ -313,7 +313,7 @@ fn word(bytes: &[u8], at: usize, size: usize) -> Option<u64> {
     Some(bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
 }
 
-/// Returns the FNV-1a hash, which is the same in every process.
+/// Returns the FNV-1a hash, the same in every process.
 fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)

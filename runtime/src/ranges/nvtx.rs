@@ -35,8 +35,8 @@ pub fn range_push(name: impl Into<Cow<'static, str>>) -> usize {
     stack::push_depth(|| label)
 }
 
-/// Ends the range that the calling thread pushed last. Returns the number of enclosing ranges; `None` if no range was
-/// pushed, which is reported as a [`Misuse`](super::Misuse).
+/// Ends the range that the calling thread pushed last. Returns the number of enclosing ranges; `None`, reported as a
+/// [`Misuse`](super::Misuse), if no range was pushed.
 pub fn range_pop() -> Option<usize> {
     stack::pop()
 }

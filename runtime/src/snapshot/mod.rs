@@ -84,7 +84,7 @@ pub struct Block {
     pub address: u64,
     /// Size of the block in bytes.
     pub size: u64,
-    /// Requested size in bytes, which is at most `size`; 0 for a free block.
+    /// Requested size in bytes, at most `size`; 0 for a free block.
     pub requested_size: u64,
     /// State of the block.
     pub state: BlockState,

@@ -68,7 +68,7 @@ struct Pickle<'o, W> {
 }
 
 impl<W: Write> Pickle<'_, W> {
-    /// Writes a small item of the snapshot, of which two copies exist in memory meanwhile.
+    /// Writes a small item of the snapshot, temporarily keeping two copies of it in memory.
     fn any(&mut self, item: &impl Serialize) -> Result<()> {
         self.value(&serde_json::to_value(item)?)
     }

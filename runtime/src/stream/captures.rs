@@ -1,4 +1,4 @@
-//! The part of a stream's capture state that streams need.
+//! Capture state of streams, as far as streams need it.
 //!
 //! While a stream takes part in a capture, its work becomes part of a graph instead of running. A higher-level module
 //! defines how a capture records the work ([`CaptureSink`]).
@@ -26,7 +26,7 @@ use crate::device::graph_nodes::Noted;
 use crate::driver::{EventHandle, GraphFunction};
 use crate::error::{Error, GraphError, PoolId, Result};
 
-/// A capture in which streams take part.
+/// A capture, as seen by its streams.
 pub(crate) trait CaptureSink: Noted + Any + Send + Sync + fmt::Debug {
     /// Makes a running stream join the capture. Later work on the stream waits for the event, which was recorded in the
     /// capture when the epoch `closed` was closed.
@@ -151,23 +151,22 @@ impl Captures {
         !self.word.fetch_add(1 << CALLS, Ordering::SeqCst).is_multiple_of(1 << CALLS)
     }
 
-    /// Counts a driver call until the returned guard is dropped. Also returns true if the stream takes part in a
-    /// capture.
+    /// Counts a driver call until the returned guard is dropped. Also returns true if the stream is capturing.
     #[inline]
     pub(super) fn call(&self) -> (Call<'_>, bool) {
         let before = self.word.fetch_add(1, Ordering::SeqCst);
         (Call(self), Self::is_capturing(before >> CALLS))
     }
 
-    /// Returns true if a stream with this count takes part in a capture.
+    /// Returns true if a stream with this count is capturing.
     #[inline]
     pub fn is_capturing(count: u64) -> bool {
         count % 2 == 1
     }
 }
 
-/// Identity of the capture in which a stream takes part. It is equal for all streams of one capture and differs between
-/// captures, even after the capture has ended.
+/// ID of a stream's capture, equal for all streams of one capture and different for different captures, even after they
+/// have ended.
 #[derive(Debug, Clone)]
 pub struct CaptureId(Weak<dyn CaptureSink>);
 
@@ -197,7 +196,7 @@ impl Stream {
         Captures::is_capturing(self.captures().count())
     }
 
-    /// Returns the capture in which the stream takes part, if any.
+    /// Returns the stream's capture, if any.
     pub(crate) fn capture_sink(&self) -> Option<Arc<dyn CaptureSink>> {
         if !self.is_capturing() {
             return None;
@@ -205,12 +204,12 @@ impl Stream {
         self.captures().slot().current.clone()
     }
 
-    /// Returns the ID of the capture in which the stream takes part, if any.
+    /// Returns the ID of the stream's capture, if any.
     pub fn capture_id(&self) -> Option<CaptureId> {
         self.capture_sink().map(|capture| CaptureId(Arc::downgrade(&capture)))
     }
 
-    /// Returns the position of the stream before the capture in which it takes part, if any.
+    /// Returns the stream's position before its capture, if any.
     pub(super) fn before_capture(&self) -> Option<Arc<Before>> {
         self.captures().slot().before.clone()
     }

@@ -38,12 +38,12 @@ pub(crate) struct Shared {
 /// Owner of an adopted stream.
 pub(super) type StreamOwner = Box<dyn Any + Send>;
 
-/// The owner of a stream, which is responsible for destroying the stream.
+/// The owner of a stream, responsible for destroying it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ownership {
     /// The last handle destroys the stream.
     Handles,
-    /// The device owns the stream, which is the default stream or a pool stream.
+    /// The device owns the stream: the default stream or a pool stream.
     Device,
     /// Other code created the stream. Contains the driver's ID of the stream, which reveals whether the handle has been
     /// reused.

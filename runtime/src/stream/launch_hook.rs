@@ -99,9 +99,9 @@ impl Stream {
     ///
     /// Use it for values that differ between launches: the callback can write them to a buffer that captured kernels
     /// read. Copies of the graph, graphs that contain it, and executables share the callback. It is called once per
-    /// launch, even if the launch runs this part of the graph several times or not at all, and never for two launches
-    /// at the same time. It is not called for a launch that fails validation, for example because a buffer was dropped.
-    /// The callback may launch graphs that have no callbacks; launching any other graph fails with
+    /// launch, even if the launch runs the captured work several times or not at all. It is never called for two
+    /// launches at the same time. It is not called for a launch that fails validation, for example because a buffer was
+    /// dropped. The callback may launch graphs that have no callbacks; launching any other graph fails with
     /// [`GraphError::LaunchInHook`]. The callback is dropped with the last graph or executable that uses it.
     ///
     /// ```

@@ -18,7 +18,7 @@ use crate::error::{Error, Result, code};
 pub(crate) const POOL_STREAMS: usize = 32;
 /// CUDA's handle for the per-thread default stream.
 const PER_THREAD: StreamHandle = StreamHandle(2);
-/// Number of priorities that have a pool, namely 0 to -3.
+/// Number of priorities with a pool: 0 to -3.
 const PRIORITIES: usize = 4;
 
 /// A device's default, pool and adopted streams.

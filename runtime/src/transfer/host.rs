@@ -20,7 +20,7 @@ use crate::memory::usage::Access;
 use crate::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut, PinnedBuffer};
 use crate::stream::Stream;
 
-/// Largest pageable copy, in bytes, that the calling thread stages itself, which takes less time than host functions.
+/// Largest pageable copy, in bytes, that the calling thread stages itself, because host functions would take longer.
 const SMALL_BYTES: usize = 2 << 20;
 
 /// Alternative named in the error for capturing a copy that returns host memory.

@@ -67,7 +67,7 @@ struct GraphTable {
 }
 
 impl GraphTable {
-    /// Returns the ID of a function, which is the same on every call.
+    /// Returns the ID of a function, the same on every call.
     fn number(&mut self, function: &Arc<GraphFunction>) -> usize {
         let address = Arc::as_ptr(function).addr();
         if let Some(number) = self.numbers.get(&address) {

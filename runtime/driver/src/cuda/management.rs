@@ -1,7 +1,7 @@
 //! Access to NVML, NVIDIA's management library, if it is installed.
 //!
-//! NVML reports all devices of the machine, whatever subset and order this process sees, so devices are looked up by
-//! UUID. After any failure, values are unknown (`None`).
+//! NVML reports all devices of the machine, regardless of `CUDA_VISIBLE_DEVICES`, so devices are looked up by UUID.
+//! After any failure, values are unknown (`None`).
 
 use std::ffi::{CStr, CString, c_char, c_uint, c_ulonglong};
 use std::fmt::{self, Write};
@@ -30,7 +30,7 @@ macro_rules! called {
     }};
 }
 
-/// Initialized NVML library, which is shut down on drop.
+/// Initialized NVML library, shut down on drop.
 pub(super) struct Library(nvml::NvmlLib);
 
 impl Library {

@@ -22,7 +22,7 @@ pub const NOT_READY: u32 = 600;
 pub const CONTEXT_IS_DESTROYED: u32 = 709;
 /// A kernel panicked or failed an assertion.
 pub const ASSERT: u32 = 710;
-/// A part of the memory is already page-locked.
+/// Some of the memory is already page-locked.
 pub const HOST_MEMORY_ALREADY_REGISTERED: u32 = 712;
 /// The memory was not registered.
 pub const HOST_MEMORY_NOT_REGISTERED: u32 = 713;

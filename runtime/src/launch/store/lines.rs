@@ -2,7 +2,7 @@
 //!
 //! Appended lines never interleave: each is a single write at the end of the file, under a lock if the file system
 //! supports locks. If a process is killed or the disk is full, a line may be truncated, but the next writer starts a
-//! new line. Reading uses a bounded amount of memory, whatever the file contains.
+//! new line. Reading uses a bounded amount of memory, regardless of the file's contents.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};

@@ -85,8 +85,8 @@ pub struct TunedSubject<'a> {
     pub alignment: u32,
 }
 
-/// Returns the hash of a subject, which is the same in every process. Each launch of an operation performs a lookup, so
-/// the standard library's hash function would be too slow.
+/// Returns the hash of a subject, the same in every process. Each launch of an operation performs a lookup, so the
+/// standard library's hash function would be too slow.
 fn key(subject: &impl Hash) -> u64 {
     FixedState::default().hash_one(subject)
 }

@@ -58,7 +58,7 @@ pub struct LaunchStore(Arc<Inner>);
 struct Inner {
     file: Option<PathBuf>,
     known: RwLock<Known>,
-    /// True if the store contains a tuned configuration; if not, which is usual, the lookup is skipped.
+    /// True if the store contains a tuned configuration; otherwise, the usual case, the lookup is skipped.
     has_tuned: AtomicBool,
     problem: Mutex<Option<String>>,
     /// Counters of the devices that use the store. They are incremented when launches may resolve to different

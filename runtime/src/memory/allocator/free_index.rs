@@ -61,7 +61,7 @@ fn key(blocks: &Blocks, id: BlockId) -> Key {
     (blocks[id].size, blocks[id].address)
 }
 
-/// Returns the treap priority of a node, which is pseudorandom but identical in every run of a program.
+/// Returns the treap priority of a node: pseudorandom, but identical in every run of a program.
 #[inline]
 fn priority(id: BlockId) -> u32 {
     (id.wrapping_add(1)).wrapping_mul(0x9E37_79B1).rotate_left(13).wrapping_mul(0x85EB_CA6B)

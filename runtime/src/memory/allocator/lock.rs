@@ -1,6 +1,6 @@
 //! [`Lock`]: a spin lock for state that one thread uses almost exclusively.
 //!
-//! Without contention, acquiring the lock takes one atomic exchange, and releasing it a plain store, which is half the
+//! Without contention, acquiring the lock takes one atomic exchange, and releasing it takes a plain store: half the
 //! cost of a lock that wakes its waiters. This cost matters because every allocation and free acquires the lock.
 //! Waiting threads poll at increasing intervals of up to [`LONGEST`], because the holder may be waiting for the device.
 

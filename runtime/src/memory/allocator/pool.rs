@@ -1,10 +1,10 @@
 //! Private pools: memory separate from the default pool, for a section of a program or for a captured graph.
 //!
 //! A [`PoolGuard`] routes its thread's requests to the pool; a [`CaptureGuard`] routes all requests for its stream. A
-//! freed block returns to the pool from which it was allocated, wherever it is freed. A pool's cached memory never
-//! serves other requests, unless the pool is configured to lend memory when memory runs out. Releasing the pool returns
-//! its cached memory to the driver. Memory still in use is released once it has been freed and the cache is emptied or
-//! memory runs out.
+//! freed block always returns to the pool from which it was allocated. A pool's cached memory never serves other
+//! requests, unless the pool is configured to lend memory when memory runs out. Releasing the pool returns its cached
+//! memory to the driver. Memory still in use is released once it has been freed and the cache is emptied or memory runs
+//! out.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -316,7 +316,8 @@ impl CaptureSink for Capturing {
         stream.observed(
             || Operation::HostFunction,
             || {
-                // SAFETY: the graph keeps the function alive, and its executables keep alive whatever the graph does.
+                // SAFETY: the graph keeps the function alive, and its executables keep alive everything that the graph
+                // keeps alive.
                 stream.call(|driver, context| unsafe {
                     driver.capture_host_function(context, handle, &function)
                 })
@@ -343,7 +344,7 @@ impl CaptureSink for Capturing {
 }
 
 impl Stream {
-    /// Returns the capture in which the stream takes part, if any.
+    /// Returns the stream's capture, if any.
     pub(crate) fn capturing(&self) -> Option<Arc<Capturing>> {
         let capture: Arc<dyn Any + Send + Sync> = self.capture_sink()?;
         capture.downcast().ok()

@@ -14,7 +14,7 @@ pub(crate) struct Block {
     pub(super) bytes: usize,
     /// Size, in bytes, of the request that the block currently serves or last served.
     pub(super) asked: usize,
-    /// True if the block is part of the reserve segment, which is kept as long as the device.
+    /// True if the block belongs to the reserve segment, which lives as long as the device.
     pub(super) reserve: bool,
 }
 

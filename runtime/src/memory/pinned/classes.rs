@@ -4,7 +4,7 @@
 
 /// Size of the smallest class, in bytes.
 pub(super) const SMALLEST: usize = 512;
-/// Page size in bytes, which is the smallest unit that the system locks.
+/// Page size in bytes, the smallest unit that the system locks.
 pub(super) const PAGE: usize = 4096;
 pub(super) const COUNT: usize = ((usize::BITS - SMALLEST.ilog2()) << DIVISIONS_LOG2) as usize;
 

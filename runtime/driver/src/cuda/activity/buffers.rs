@@ -19,7 +19,7 @@ use crate::activity::{ActivityError, ActivityResult};
 const BYTES: usize = 4 << 20;
 /// Minimum buffer size in bytes. The minimum amount of memory for records is [`BUFFERS`] buffers of this size.
 const MIN_BYTES: usize = 16 << 10;
-/// Minimum number of buffers, into which a small amount of memory is divided.
+/// Minimum number of buffers; a small amount of memory is divided into this many.
 const BUFFERS: usize = 4;
 /// Alignment of buffers; CUPTI requires 8.
 const ALIGNMENT: usize = 4096;

@@ -41,7 +41,7 @@ thread_local! {
     static PUSHED: RefCell<Vec<Option<&'static Cupti>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `work` unless a recording is active, and prevents recordings from starting meanwhile.
+/// Runs `work` unless a recording is active. No recording can start while `work` runs.
 pub(super) fn unless_recording<R>(work: impl FnOnce() -> R) -> Option<R> {
     let recording = recording();
     recording.is_none().then(work)

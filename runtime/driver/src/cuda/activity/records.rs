@@ -270,7 +270,7 @@ impl Reader {
         self.deliver(&Activity::Overhead { start, end, what: overhead(record.u32(4)) });
     }
 
-    /// Returns the start and end time on the driver's clock; `None` if CUPTI does not report them, which is counted.
+    /// Returns the start and end time on the driver's clock; `None`, counted as a loss, if CUPTI does not report them.
     fn times(&mut self, record: Record<'_>, start: usize, end: usize) -> Option<(u64, u64)> {
         let (start, end) = (record.u64(start), record.u64(end));
         if start == 0 || end == 0 {

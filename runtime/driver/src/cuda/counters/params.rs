@@ -1,7 +1,7 @@
 //! Parameter structures of CUPTI's range profiler and profiler host, as in the headers of CUDA 12.8 and later.
 //!
-//! Each structure starts with its size (the end of the last field, without trailing padding), which tells the library
-//! which fields exist. Later versions append fields.
+//! Each structure starts with its size (the end of the last field, without trailing padding), from which the library
+//! derives the existing fields. Later versions append fields.
 
 use std::ffi::{c_char, c_void};
 

@@ -99,7 +99,7 @@ pub(super) fn add(
     Ok((NodeHandle(node as u64), bodies.iter().map(|body| GraphHandle(*body as u64)).collect()))
 }
 
-/// Returns node parameters that are zero except for the conditional part.
+/// Returns node parameters that are zero except for the conditional member.
 fn parameters(conditional: sys::CUDA_CONDITIONAL_NODE_PARAMS) -> sys::CUgraphNodeParams {
     let mut params = sys::CUgraphNodeParams {
         type_: sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL,

@@ -7,7 +7,7 @@ use cudarc::driver::sys;
 use super::super::rows;
 use crate::{DevicePtr, FunctionHandle, LaunchConfig, Place};
 
-/// Returns the parameters of a launch. The receiving driver call reads the arguments.
+/// Returns the parameters of a launch. The driver call to which they are passed reads the arguments.
 pub(super) fn kernel(
     function: FunctionHandle,
     config: &LaunchConfig,
