@@ -102,7 +102,7 @@ pub struct ActivityLoss {
     pub refused_buffers: u64,
 }
 
-/// The device and stream of device work, and the call that enqueued it.
+/// Location of work: its device and stream, and the call that enqueued it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ActivityPlace {
     /// Ordinal of the device.

@@ -30,7 +30,7 @@ handle!(
 pub enum CaptureMode {
     /// Every thread of the process, except for threads that have exempted themselves.
     Global,
-    /// Only the thread that started the capture and must also end it.
+    /// Only the thread that started the capture, which must also end it.
     #[default]
     ThreadLocal,
     /// No thread. Any thread may end the capture.
@@ -201,7 +201,7 @@ pub enum ExecUpdate {
 /// Implementations must uphold the safety contract of [`Driver`](super::Driver) for handles and for the work of graphs:
 ///
 /// - Work that is captured or added must not run before a launch.
-/// - A launch must run each node after its predecessors, and before later work on its stream.
+/// - A launch must run each node after the node's predecessors and before later work on the launch's stream.
 /// - A launch may access only the memory that its nodes specify.
 /// - Functions must not be called after the executable is destroyed and its launches have finished.
 /// - [`Self::graph_add`] and captured calls must copy their arguments before they return.

@@ -55,7 +55,7 @@ pub(super) fn count_fork() {
     FLAGS.fetch_and(FORKS, Ordering::Relaxed);
 }
 
-/// Counts one active capture until dropped.
+/// Guard that counts one active capture.
 #[derive(Debug)]
 pub(crate) struct ActiveCapture(Origin);
 

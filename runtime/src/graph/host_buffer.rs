@@ -83,7 +83,7 @@ impl<T: DeviceCopy> HostBuffer<T> {
     pub fn lock(&self) -> Result<HostGuard<'_, T>> {
         let _site = site();
         self.shared.tracked.lend("HostBuffer::lock")?;
-        // From here on, no new launch can use the memory; only existing uses remain to be waited for.
+        // From here on, no new launch can use the memory, so waiting for its existing uses suffices.
         let guard = HostGuard { shared: &self.shared };
         self.shared.tracked.synchronize()?;
         Ok(guard)

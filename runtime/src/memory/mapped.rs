@@ -223,7 +223,7 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
         if let Some(tracked) = tracked {
             tracked.lend("MappedBuffer::lock")?;
         }
-        // From here on, no new work can use the buffer; only existing uses remain to be waited for.
+        // From here on, no new work can use the buffer, so waiting for its existing uses suffices.
         let guard = MappedGuard { host: self.host, len: self.buffer.len, tracked, elements: PhantomData };
         storage.unfinished().iter().try_for_each(Stream::synchronize)?;
         Ok(guard)

@@ -109,7 +109,7 @@ pub(crate) struct Slot {
 /// Number of bits for the count of driver calls in flight; the count cannot exceed the number of threads.
 const CALLS: u32 = 24;
 
-/// Counts a driver call in flight on a stream until dropped.
+/// Guard that counts a driver call in flight on a stream.
 pub(super) struct Call<'a>(&'a Captures);
 
 impl Drop for Call<'_> {

@@ -11,7 +11,7 @@ use crate::device::observe::{Awaited, AwaitedBuffer, Operation, site};
 use crate::driver::{EventHandle, StreamHandle};
 use crate::error::{Error, GraphError, Result};
 
-/// Reason, in error messages, why a capturing stream cannot be waited for.
+/// Reason, for error messages, why waiting for a capturing stream is impossible.
 const NOTHING_RUNS: &str =
     "captured work does not run until the graph is launched; wait after the graph launch";
 

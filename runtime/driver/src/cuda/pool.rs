@@ -68,7 +68,7 @@ impl Pool {
         check("cuMemPoolSetAccess", result)
     }
 
-    /// Allocates memory for later work on `stream`. Graphs can capture the call.
+    /// Allocates memory for later work on `stream`. The allocation can be captured into a graph.
     pub(super) fn allocate(self, bytes: usize, stream: sys::CUstream) -> Result<DevicePtr> {
         let mut ptr = 0;
         // SAFETY: the pool is alive, as is the stream, by the trait's contract; the pointer is to a local variable.

@@ -70,7 +70,7 @@ pub fn read(path: &Path, most: u64, each: impl FnMut(usize, Result<&[u8], String
     }
 }
 
-/// Returns a reader of the last `most` bytes of a file, starting at the first line that begins in them.
+/// Returns a reader of the last `most` bytes of a file, starting at the first line that begins within them.
 fn end_of(mut file: File, most: u64) -> io::Result<impl BufRead> {
     let len = file.metadata()?.len();
     if len <= most {

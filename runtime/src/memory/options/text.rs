@@ -31,7 +31,7 @@ const WITHOUT_EFFECT: [&str; 9] = [
 struct Entry {
     name: &'static str,
     read: fn(&mut AllocatorOptions, &str) -> Parsed<()>,
-    /// Formats the value. The text is empty for a value without a text form, which only a default may be.
+    /// Formats the value. Returns an empty string for a value without a text form; only a default may lack one.
     write: fn(&AllocatorOptions) -> String,
 }
 

@@ -95,7 +95,8 @@ impl Store {
         })
     }
 
-    /// Returns a block that no work uses to the cache, or releases it to the driver if it is too large to be cached.
+    /// Puts a block that no work uses back into the cache, or releases it to the driver if it is too large to be
+    /// cached.
     pub(super) fn retire(&self, block: Block) -> Result<()> {
         self.counters.returned(block.bytes);
         let largest = self.options.read().unwrap_or_else(PoisonError::into_inner).max_cached_size;

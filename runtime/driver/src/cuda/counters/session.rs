@@ -2,8 +2,8 @@
 //!
 //! Each kernel is a range. CUPTI replays the kernel for each pass and restores the memory that it wrote
 //! (`CUPTI_AutoRange` with `CUPTI_KernelReplay`). User replay would require knowing which memory a kernel writes, and
-//! application replay a deterministic program. Auto ranges are only numbered, so counting starts with an empty counter
-//! data image, whose ranges are then the counted kernels.
+//! application replay a deterministic program. Auto ranges have numbers instead of names. Counting therefore starts
+//! with an empty counter data image, so that its ranges are exactly the counted kernels.
 
 use std::ffi::CStr;
 
