@@ -163,7 +163,7 @@ pub enum ConditionalKind {
     IfElse,
     /// The body runs repeatedly while the condition is not 0.
     While,
-    /// Of this number of bodies, the one whose index equals the condition runs, if any.
+    /// Number of bodies, of which the one whose index equals the condition runs, if any.
     Switch(u32),
 }
 
