@@ -1,26 +1,26 @@
-//! [`TunedConfiguration`]: the fastest configuration found by a tuner, and the part of it that open launches can use.
+//! [`TunedConfiguration`]: the fastest configuration found by a tuner, and the block and grid size that open launches
+//! can use.
 
 use crate::launch::policy::{GridChoice, Winner};
 use serde::{Deserialize, Serialize};
 
 use super::problem::StoreProblem;
 
-/// Maximum number of values. Together with the limit on the length of each text, this limit keeps a line below a few
-/// thousand bytes.
+/// Maximum number of values. Together with the limit on the length of strings, it keeps a line below a few thousand
+/// bytes.
 const MAX_VALUES: usize = 32;
 const MAX_TEXT: usize = 256;
 
-/// The fastest configuration of a kernel for a key. It consists of a value for each axis and of the instance that was
-/// launched.
+/// The fastest configuration of a kernel for a key: a value per axis, and the kernel instance.
 ///
-/// `block` and `grid` have the same meaning for every kernel. `block` is the number of threads per block. `grid` is
-/// `auto` (one thread per element), `waves:N` (at most `N` times the number of blocks that can be resident on the
-/// device concurrently) or `blocks:N`. A missing `grid` means `auto`. The other axes are specific to the kernel.
+/// Two axes have the same meaning for every kernel. `block` is the number of threads per block. `grid` is `auto` (one
+/// thread per element; the default), `waves:N` (at most `N` waves) or `blocks:N` (at most `N` blocks). The other axes
+/// are specific to the kernel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TunedConfiguration {
-    /// The axes with their values, such as `("block", "256")` and `("items", "8")`. No axis occurs twice.
+    /// The axes with their values, such as `("block", "256")` and `("items", "8")`. No axis may occur twice.
     pub values: Vec<(String, String)>,
-    /// The symbol of the instance, if one was launched.
+    /// The symbol of the kernel instance, if any.
     pub symbol: Option<String>,
     /// The median time in microseconds, greater than 0.
     pub median_us: f64,
@@ -71,7 +71,7 @@ impl TunedConfiguration {
     }
 
     /// Returns the block and grid size for open launches of the instance; `None` if they do not fully determine a
-    /// launch. A missing grid means `auto`.
+    /// launch.
     pub(crate) fn winner(&self) -> Option<Winner> {
         let is_other = |axis| self.value(axis).is_some_and(|value| !matches!(value, "0" | "1"));
         if self.symbol.is_none() || is_other("shared") || is_other("cluster") {
