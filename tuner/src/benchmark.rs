@@ -167,6 +167,13 @@ pub trait Benchmark: Send + Sync {
     /// Returns the kernel instance that a configuration launches. The winner is stored under the name of this instance.
     fn instance(&self, dtype: &str, configuration: &Configuration) -> Option<&'static KernelSpec>;
 
+    /// Returns how many threads, or items of a loop, a configuration launches for `n` elements. Open launches for about
+    /// as many threads use the winner.
+    fn threads(&self, dtype: &str, n: u64, configuration: &Configuration) -> u64 {
+        let _ = (dtype, configuration);
+        n
+    }
+
     /// Allocates and fills the buffers on the stream's device.
     ///
     /// # Errors

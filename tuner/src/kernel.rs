@@ -344,6 +344,17 @@ impl<I: Scalar, O: Scalar> Benchmark for ArrayKernel<I, O> {
         instance(&self.specs(), configuration)
     }
 
+    fn threads(&self, _: &str, n: u64, configuration: &Configuration) -> u64 {
+        // The shape for this number of blocks does not tell the number of items over which the kernel loops.
+        let configuration = match configuration.get("grid") {
+            Some(_) => configuration.clone().with("grid", "auto"),
+            None => configuration.clone(),
+        };
+        let launch = usize::try_from(n).ok().and_then(|n| (self.shape)(&configuration, n).ok());
+        let extent = launch.and_then(|launch| launch.extent());
+        extent.map_or(n, |sides| sides.into_iter().fold(1, u64::saturating_mul))
+    }
+
     fn prepare(&self, setup: &Setup<'_>) -> Result<Box<dyn Case>> {
         let n = setup.n;
         let inputs: Vec<Vec<I>> = (0..self.inputs as u64)

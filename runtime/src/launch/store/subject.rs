@@ -144,9 +144,10 @@ impl<'a> TunedSubject<'a> {
     }
 
     /// Returns the subject under which the store keeps the block and grid size for open launches of the instance
-    /// `symbol` with the same sizes.
-    pub fn launches(&self, symbol: &'a str, is_loop: bool) -> LaunchSubject<'a> {
+    /// `symbol` for this many threads or, with `None`, for as many threads as elements.
+    pub fn launches(&self, symbol: &'a str, is_loop: bool, threads: Option<u64>) -> LaunchSubject<'a> {
         let Self { device, code, bucket, .. } = self.clone();
+        let bucket = threads.map_or(bucket, size_class);
         LaunchSubject { device, code, symbol: symbol.into(), is_loop, bucket }
     }
 
