@@ -56,6 +56,9 @@ pub struct KernelInfo {
     pub static_shared: u32,
     /// Launch shapes in which each index of the kernel's mutable views belongs to one thread.
     pub claims: Claims,
+    /// Number of elements that each claim owns, from a mapping such as `Chunks<N>`: the maximum over the kernel's
+    /// mutable views. 1 for other mappings.
+    pub items: usize,
     /// Bytes of stack that each thread needs, from `stack = BYTES`. With `None`, the builder's analysis determines the
     /// number.
     pub stack: Option<u32>,
@@ -135,6 +138,7 @@ impl KernelInfo {
             cluster: None,
             static_shared: 0,
             claims: Claims::Any,
+            items: 1,
             stack: None,
             min_arch: 0,
             is_arch_specific: false,

@@ -257,7 +257,7 @@ fn checks(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let at = kernel.function.sig.ident.span();
     quote! {
         #[allow(dead_code)]
-        const __CLAIMED: [(::gpu_std::Claims, u32); #claims_len] = [#(#claimed),*];
+        const __CLAIMED: [(::gpu_std::Claims, u32, usize); #claims_len] = [#(#claimed),*];
         #[allow(dead_code)]
         const __SIGNATURES: [u32; #len] = [#(#signatures),*];
         const _: () = #any_lifetime;
@@ -456,7 +456,7 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let mut lengths = Vec::new();
     let mut slot = 0usize;
     let claimed = kernel.params.iter().filter(|param| param.is_claimed()).enumerate();
-    let claimed = claimed.map(|(position, _)| Literal::usize_unsuffixed(position));
+    let claimed: Vec<_> = claimed.map(|(position, _)| Literal::usize_unsuffixed(position)).collect();
     for (index, (form, param)) in forms(kernel, instance).into_iter().zip(&kernel.params).enumerate() {
         let Form { element, kind, on_host, slots, .. } = form;
         if slots == 0 {
@@ -537,6 +537,7 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
                 cluster: __LIMITS.cluster(),
                 static_shared: #static_shared,
                 claims: __CLAIMS,
+                items: ::gpu_std::__private::items(&[#(__CLAIMED[#claimed].2),*]),
                 stack: #stack,
                 min_arch: #min_arch,
                 is_arch_specific: #is_arch_specific,

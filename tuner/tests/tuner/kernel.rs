@@ -3,7 +3,7 @@
 use gpu_std::Kernel;
 use gpu_std::prelude::*;
 use warpsmith_runtime::launch::Source;
-use warpsmith_runtime::{Device, GpuImage, Launch, Stream};
+use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch, Stream};
 use warpsmith_tuner::benchmark::{Benchmark, Setup, Suite};
 use warpsmith_tuner::data::Values;
 use warpsmith_tuner::kernel::ArrayKernel;
@@ -40,7 +40,7 @@ pub fn scale<const FACTOR: usize>(data: &[i32], mut out: DisjointMut<i32>) {
 }
 
 /// `x[i] *= 2`, `ITEMS` elements per thread.
-#[kernel(consts(ITEMS = 1, 4))]
+#[kernel(consts(ITEMS = 1, 4), same_len(x, launch))]
 pub fn double<const ITEMS: usize>(mut x: DisjointMut<f32, Chunks<ITEMS>>) {
     for chunk in thread::grid_stride(x.chunks()) {
         for item in x.get_mut(chunk).into_iter().flatten() {
@@ -109,6 +109,26 @@ fn constants_become_axes() {
     let mut case = benchmark.prepare(&setup).unwrap();
     let unknown: Configuration = "block=64 factor=3".parse().unwrap();
     assert!(case.select(&unknown).unwrap_err().to_string().contains("no instance of scale"));
+}
+
+#[test]
+fn chunks_are_launched_with_a_thread_each() {
+    let benchmark = ArrayKernel::new("double", &IMAGE, |[x, ..]| 2.0 * x)
+        .launch::<double<1>>(|kernel, stream, _, x| kernel.launch(stream, (x,)))
+        .launch::<double<4>>(|kernel, stream, _, x| kernel.launch(stream, (x,)))
+        .updates()
+        .inputs(0, Values::Spread);
+    for (items, threads) in [("items=1", 1001), ("items=4", 251)] {
+        let configuration: Configuration = items.parse().unwrap();
+        assert!(check(&benchmark, &configuration, 1001).correct(), "{items}");
+        assert_eq!(benchmark.threads("f32", 1001, &configuration), threads);
+    }
+    let stream = Stream::new(&device()).unwrap();
+    let kernel = stream.device().load(&IMAGE).unwrap().kernel::<double<4>>().unwrap();
+    let mut x = DeviceBuffer::<f32>::zeros(&stream, 1001).unwrap();
+    kernel.launch(&stream, Launch::auto(251), (&mut x,)).unwrap();
+    let error = kernel.launch(&stream, Launch::auto(250), (&mut x,)).unwrap_err().to_string();
+    assert!(error.contains("250 threads of 4 elements each"), "{error}");
 }
 
 #[test]
@@ -182,7 +202,6 @@ fn open_launches_for_several_elements_per_thread_use_tuned_blocks() {
             .launch::<double<4>>(|kernel, stream, _, x| kernel.launch(stream, (x,)))
             .updates()
             .inputs(0, Values::Spread)
-            .shape(|configuration, n| configuration.launch(n.div_ceil(4)))
             .axis("block", [32, 96, 160])
             .axis("grid", [grid])
     };
