@@ -148,7 +148,7 @@ const TUNE_HELP: &str = "\
 The default configuration is always measured first, and wins unless another one is at least 0.5 % faster. Every \
 configuration is checked against a float64 reference before it is timed; a configuration that is incorrect, fails or crashes \
 never wins. Winners are saved in the launch store, in the folder WARPSMITH_CACHE_DIR. Later GPU launches in all programs of \
-this user read the store; launches on the emulated device do not.
+this user read the store; the emulated device neither reads nor writes it.
 
 Examples:
   tune axpy reduce_sum --sizes '2^[16:28:4]' --dtypes f32,bf16
