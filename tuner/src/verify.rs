@@ -27,12 +27,27 @@ impl Tolerance {
 /// Outcome of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Check {
+    /// Number of compared elements.
+    pub compared: u64,
     /// Number of incorrect elements.
     pub incorrect: u64,
     /// Largest difference. It is infinite or NaN if an output element is not finite although it should be.
     pub max_error: f64,
-    /// First incorrect element: its index, its value and the expected value.
-    pub first: Option<(u64, f64, f64)>,
+    /// First incorrect element.
+    pub first: Option<Mismatch>,
+}
+
+/// An incorrect element.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Mismatch {
+    /// Index of the element.
+    pub index: u64,
+    /// Value of the element.
+    pub found: f64,
+    /// Value of the reference.
+    pub expected: f64,
+    /// Largest allowed difference between the two values.
+    pub allowed: f64,
 }
 
 impl Check {
@@ -43,14 +58,16 @@ impl Check {
 
     /// Returns a short description of the first mismatch.
     pub fn problem(&self) -> Option<String> {
-        let (index, found, expected) = self.first?;
+        let Mismatch { index, found, expected, allowed } = self.first?;
+        let are = if self.incorrect == 1 { "is" } else { "are" };
+        let allowed = if allowed > 0.0 { format!(" ± {allowed:.2e}") } else { String::new() };
         Some(format!(
-            "{} incorrect elements, first at index {index}: {found} instead of {expected}",
-            self.incorrect
+            "{} of {} elements {are} incorrect, first at index {index}: {found} instead of {expected}{allowed}",
+            self.incorrect, self.compared
         ))
     }
 
-    const RIGHT: Check = Check { incorrect: 0, max_error: 0.0, first: None };
+    const RIGHT: Check = Check { compared: 0, incorrect: 0, max_error: 0.0, first: None };
 
     fn add<T: Scalar>(&mut self, index: u64, found: T, expected: f64, tolerance: Tolerance) {
         let (value, rounded) = (found.cast::<f64>(), T::from_f64(expected));
@@ -59,9 +76,10 @@ impl Check {
         let allowed = T::EPSILON * (tolerance.relative * expected.abs() + tolerance.absolute);
         // An error that is NaN must never be allowed.
         let near = error <= allowed;
+        self.compared += 1;
         if !equal && !near {
             self.incorrect += 1;
-            self.first.get_or_insert((index, value, expected));
+            self.first.get_or_insert(Mismatch { index, found: value, expected, allowed });
         }
         self.raise(error);
     }
@@ -74,10 +92,11 @@ impl Check {
     }
 
     fn merge(mut self, later: Check) -> Check {
+        self.compared += later.compared;
         self.incorrect += later.incorrect;
         self.raise(later.max_error);
         self.first = match (self.first, later.first) {
-            (Some(a), Some(b)) => Some(if a.0 <= b.0 { a } else { b }),
+            (Some(a), Some(b)) => Some(if a.index <= b.index { a } else { b }),
             (a, b) => a.or(b),
         };
         self
@@ -124,7 +143,9 @@ mod tests {
             found[at] += 1.0;
             let check = compare(&found, Tolerance::EXACT, |i| i as f64);
             assert_eq!((check.incorrect, check.max_error), (1, 1.0), "{n}");
-            assert_eq!(check.first, Some((at as u64, at as f64 + 1.0, at as f64)));
+            let (index, expected) = (at as u64, at as f64);
+            let first = Mismatch { index, found: expected + 1.0, expected, allowed: 0.0 };
+            assert_eq!((check.first, check.compared), (Some(first), n as u64));
         }
         assert!(compare::<f32>(&[], Tolerance::EXACT, |_| 0.0).correct());
     }
@@ -133,7 +154,21 @@ mod tests {
     fn the_first_wrong_element_is_reported() {
         let found = vec![1i32; 5 * CHUNK];
         let check = compare(&found, Tolerance::EXACT, |i| if i % CHUNK == 5 { 2.0 } else { 1.0 });
-        assert_eq!((check.incorrect, check.first), (5, Some((5, 1.0, 2.0))));
+        let first = check.first.unwrap();
+        assert_eq!((check.incorrect, first.index, first.found, first.expected), (5, 5, 1.0, 2.0));
+    }
+
+    #[test]
+    fn problems_name_the_allowed_difference() {
+        let problem = |found: &[f32], relative| {
+            compare(found, Tolerance { relative, absolute: 0.0 }, |_| 2.0).problem().unwrap()
+        };
+        let one = problem(&[2.0, 3.0, 2.0], 4.0);
+        assert_eq!(one, "1 of 3 elements is incorrect, first at index 1: 3 instead of 2 ± 9.54e-7");
+        assert_eq!(
+            problem(&[1.0; 2], 0.0),
+            "2 of 2 elements are incorrect, first at index 0: 1 instead of 2"
+        );
     }
 
     #[test]

@@ -159,8 +159,15 @@ fn tuned(benchmark: impl Benchmark + 'static, device: &Device, n: usize) -> Conf
     let suite =
         Suite { benchmarks: vec![Box::new(benchmark)], left_out: Vec::new(), probes: |_| Ok(Vec::new()) };
     let (mode, effort) = (Mode::Cold, Effort::QUICK);
-    let request =
-        Request { kernels, dtypes: Vec::new(), sizes: vec![n as u64], axes: Vec::new(), mode, effort };
+    let request = Request {
+        kernels,
+        dtypes: Vec::new(),
+        sizes: vec![n as u64],
+        axes: Vec::new(),
+        mode,
+        effort,
+        seed: None,
+    };
     let plan = Plan::new(&suite, device, &request).unwrap();
     let mut winner = None;
     tune(&plan, &Tuning::default(), &Default::default(), &mut |event| {
