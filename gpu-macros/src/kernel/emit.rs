@@ -340,7 +340,7 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
         (kernel.options.dependent && kernel.is_safe).then(|| quote!(::gpu_std::grid::dependency_wait();));
     let as_type = gpu_type(kernel, instance);
     let record = abi_record(kernel, instance, &symbol);
-    let origin = origin(&symbol);
+    let origin = origin(&symbol, instance);
     let no_panic = kernel.options.no_panic.then(|| no_panic(&symbol));
     let (limits, limits_record) = (limits::constant(kernel, instance), limits::record(kernel, &symbol));
     let assume = kernel.options.block.is_some().then(|| {
@@ -399,11 +399,17 @@ fn abi_record(kernel: &Kernel, instance: &Instance, symbol: &str) -> TokenStream
 }
 
 /// Emits the origin of the kernel, for the builder (see `gpu_spec::image::ORIGIN_PREFIX`).
-fn origin(symbol: &str) -> TokenStream {
+fn origin(symbol: &str, instance: &Instance) -> TokenStream {
+    let consts = instance.0.iter().filter_map(|argument| match argument {
+        Argument::Const { parameter, .. } => Some(parameter.to_string()),
+        Argument::Type { .. } => None,
+    });
+    let consts = consts.collect::<Vec<_>>().join(",");
+    let gap = if consts.is_empty() { "" } else { " " };
     let symbol = format!("{}{symbol}", gpu_spec::image::ORIGIN_PREFIX);
     quote! {
         const __ORIGIN_TEXT: &str = ::core::concat!(
-            ::core::env!("CARGO_PKG_NAME"), " ", ::core::env!("CARGO_PKG_VERSION"), " ", ::core::module_path!()
+            ::core::env!("CARGO_PKG_NAME"), " ", ::core::env!("CARGO_PKG_VERSION"), " ", ::core::module_path!(), #gap, #consts
         );
         // SAFETY: the symbol consists of the entry's symbol, which is unique, and a prefix that no Rust name has.
         #[unsafe(export_name = #symbol)]
