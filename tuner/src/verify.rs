@@ -9,13 +9,25 @@ use rayon::prelude::*;
 
 use crate::data::CHUNK;
 
-/// Allowed difference between a result and the reference, in multiples of the element type's epsilon.
+/// Allowed difference between an element and the reference: epsilon × (`relative` × |reference| + `absolute`).
+///
+/// Epsilon is the distance from 1 to the next number of the element type: 2⁻²³ for `f32`, 2⁻¹⁰ for `f16`, 2⁻⁷ for `bf16`,
+/// and 0 for integers, which must be equal.
+///
+/// ```
+/// use warpsmith_tuner::verify::{Tolerance, compare};
+///
+/// // Four roundings of the result, and 64 roundings of terms up to 1, even if the result is much smaller.
+/// let tolerance = Tolerance { relative: 4.0, absolute: 64.0 };
+/// assert!(compare(&[7e-6f32], tolerance, |_| 0.0).correct());
+/// assert!(!compare(&[8e-6f32], tolerance, |_| 0.0).correct());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tolerance {
-    /// Part of the tolerance that is multiplied by the magnitude of the reference.
+    /// Allowed difference relative to the reference, in epsilons: about the number of roundings of a result.
     pub relative: f64,
-    /// Part of the tolerance that does not depend on the reference, for operations whose operands are larger than their
-    /// result.
+    /// Allowed difference that does not depend on the reference, in epsilons of the value 1. It is needed if terms
+    /// cancel, because their roundings can exceed a small result.
     pub absolute: f64,
 }
 
