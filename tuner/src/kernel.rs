@@ -155,7 +155,7 @@ impl<I: Scalar, O: Scalar> ArrayKernel<I, O> {
 
     /// Sets the function that returns the launch configuration over `n` elements. The default is
     /// [`Configuration::launch`] with one thread per element or, if the kernel's mutable view has the mapping
-    /// `Chunks<N>` or `Striped<N>`, one thread per `N` elements. This function is required for kernels that divide the
+    /// `Chunks<N>` or `Striped<N>`, one thread per `N` output elements. This function is required for kernels that divide the
     /// work in another way, such as one warp per row, and for two- and three-dimensional kernels, whose block shapes
     /// (`16x16`) can then be an axis.
     ///
@@ -286,11 +286,13 @@ impl<I: Scalar, O: Scalar> ArrayKernel<I, O> {
 
     /// Returns the function that [`Self::shape`] set, or its default.
     fn shape_of(&self) -> Shape {
-        let specs = self.specs();
+        let (specs, output_len) = (self.specs(), self.output_len);
         self.shape.clone().unwrap_or_else(|| {
             Arc::new(move |configuration, n| {
-                let items = instance(&specs, configuration).map_or(1, |spec| spec.items);
-                configuration.launch(n.div_ceil(items))
+                configuration.launch(match instance(&specs, configuration).map_or(1, |spec| spec.items) {
+                    1 => n,
+                    items => output_len(n).div_ceil(items),
+                })
             })
         })
     }

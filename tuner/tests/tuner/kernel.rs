@@ -123,6 +123,8 @@ fn chunks_are_launched_with_a_thread_each() {
         assert!(check(&benchmark, &configuration, 1001).correct(), "{items}");
         assert_eq!(benchmark.threads("f32", 1001, &configuration), threads);
     }
+    let chunks = benchmark.output_len(|n| 8 * n);
+    assert_eq!(chunks.threads("f32", 1001, &"items=4".parse().unwrap()), 2002, "chunks of the output");
     let stream = Stream::new(&device()).unwrap();
     let kernel = stream.device().load(&IMAGE).unwrap().kernel::<double<4>>().unwrap();
     let mut x = DeviceBuffer::<f32>::zeros(&stream, 1001).unwrap();
