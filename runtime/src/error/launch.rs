@@ -44,7 +44,7 @@ pub enum LaunchError {
         /// The instance's symbol.
         kernel: String,
         /// The violated requirement.
-        wrong: WrongLength,
+        wrong: Box<WrongLength>,
     },
 
     /// A block that differs from the block that the kernel requires.

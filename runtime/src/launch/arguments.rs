@@ -180,7 +180,7 @@ fn elsewhere(argument: usize, found: &Device, expected: &Device, kernel: &'stati
     label = "not an argument for `{M}`",
     note = "`Optional<M>` stands for an `Option` of a slice or view, and takes `Some(&buffer)` or \
             `None::<&DeviceBuffer<T>>`",
-    note = "`Shared<T>` stands for a `Shared<[T]>`, and takes its length, `SharedLen(elements)`"
+    note = "`Shared<T>` stands for a `Shared<[T]>` or `DoubleBuffer<[T]>`, and takes its length, `SharedLen(elements)`"
 )]
 pub unsafe trait Argument<M> {
     /// Adds the argument to the list.
@@ -438,7 +438,9 @@ unsafe impl<M: PointerAndExtent, A: Argument<M>> Argument<Optional<M>> for Optio
 #[diagnostic::on_unimplemented(
     message = "the kernel has a different number of parameters",
     label = "expected a tuple with one argument for each parameter of the kernel",
-    note = "the kinds of the parameters are `{P}`; a shared array of fixed length takes no argument",
+    note = "the kinds of the parameters are `{P}`; pass one argument for each, in this order",
+    note = "for `Shared<T>` in this list, pass the length of the kernel's `Shared<[T]>`: `SharedLen(elements)`; \
+            a `Shared<[T; N]>` takes no argument and is not in the list",
     note = "a kernel with one parameter takes a one-element tuple: `(&x,)`"
 )]
 pub unsafe trait Arguments<P> {

@@ -423,7 +423,7 @@ impl Function {
         // SAFETY: guaranteed by the caller.
         unsafe { check(args.as_ptr(), extent) }.map_err(|wrong| {
             let kernel = self.spec().symbol.to_owned();
-            LaunchError::WrongLengths { kernel, wrong }.into()
+            LaunchError::WrongLengths { kernel, wrong: wrong.into() }.into()
         })
     }
 }

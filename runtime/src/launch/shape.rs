@@ -99,7 +99,7 @@ impl Launch {
 
     /// Returns the extent of the launch along x, y and z; `None` if the launch specifies blocks instead of threads or
     /// items.
-    pub(super) fn extent(&self) -> Option<[u64; 3]> {
+    pub fn extent(&self) -> Option<[u64; 3]> {
         match self.shape {
             Shape::Linear { threads, .. } | Shape::Occupancy { threads } => Some([threads as u64, 1, 1]),
             Shape::Bandwidth { items, .. } => Some([items as u64, 1, 1]),

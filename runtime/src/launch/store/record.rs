@@ -120,6 +120,7 @@ mod tests {
         let configuration = TunedConfiguration {
             values: values.map(|(axis, value)| (axis.to_owned(), value.to_owned())).into(),
             symbol: Some("axpy__f32_8_16".to_owned()),
+            threads: None,
             median_us: 3.5,
             toolchain: "rustc 1.96.0".to_owned(),
         };

@@ -142,9 +142,11 @@ impl<'a> TunedSubject<'a> {
         key(self)
     }
 
-    /// Returns the subject of open launches of the instance `symbol` in the same size class.
-    pub fn launches(&self, symbol: &'a str, is_loop: bool) -> LaunchSubject<'a> {
+    /// Returns the subject under which the store keeps the block and grid size for open launches of the instance
+    /// `symbol` for this many threads or, with `None`, for as many threads as elements.
+    pub fn launches(&self, symbol: &'a str, is_loop: bool, threads: Option<u64>) -> LaunchSubject<'a> {
         let Self { device, code, bucket, .. } = self.clone();
+        let bucket = threads.map_or(bucket, size_class);
         LaunchSubject { device, code, symbol: symbol.into(), is_loop, bucket }
     }
 

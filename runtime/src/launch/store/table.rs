@@ -44,7 +44,7 @@ const MAX: usize = 1 << 16;
 /// };
 /// let values = vec![("block".to_owned(), "256".to_owned()), ("grid".to_owned(), "auto".to_owned())];
 /// let toolchain = "rustc 1.96.0".to_owned();
-/// store.store_tuned(&subject, TunedConfiguration { values, symbol: None, median_us: 6.3, toolchain })?;
+/// store.store_tuned(&subject, TunedConfiguration { values, symbol: None, threads: None, median_us: 6.3, toolchain })?;
 ///
 /// // It also applies to similar sizes.
 /// let found = store.tuned(&TuningKey { n: 1_200_000, ..subject });
@@ -79,10 +79,11 @@ impl Known {
             return false;
         }
         if let (Some(symbol), Some(winner)) = (&configuration.symbol, configuration.winner()) {
-            insert(&mut self.launches, subject.launches(symbol, true).key(), winner);
-            // The kernel may process one element per thread, so the grid must cover all elements.
+            let threads = configuration.threads;
+            insert(&mut self.launches, subject.launches(symbol, true, threads).key(), winner);
+            // A kernel without a loop needs a grid that covers all elements.
             if winner.grid == GridChoice::All {
-                insert(&mut self.launches, subject.launches(symbol, false).key(), winner);
+                insert(&mut self.launches, subject.launches(symbol, false, threads).key(), winner);
             }
         }
         true
@@ -188,10 +189,10 @@ impl LaunchStore {
     /// Stores the fastest configuration for a key, replacing the previous one.
     ///
     /// If the configuration names its instance, specifies `block`, and uses neither dynamic shared memory nor clusters,
-    /// it also applies to open launches of that instance in the same size class. `Launch::for_bandwidth` always uses
-    /// it; `Launch::auto` and `Launch::for_occupancy` use it if the grid is `auto` or unspecified. It takes effect
-    /// immediately, even for kernels launched earlier. Open launches ignore the alignment and use the configuration
-    /// stored last.
+    /// it also applies to open launches of that instance with about as many threads or items
+    /// ([`TunedConfiguration::threads`]). `Launch::for_bandwidth` always uses it; `Launch::auto` and
+    /// `Launch::for_occupancy` use it if the grid is `auto` or unspecified. It takes effect immediately, even for
+    /// kernels launched earlier. Open launches ignore the alignment and use the configuration stored last.
     ///
     /// # Errors
     /// Returns [`StoreProblem::File`] if the file cannot be written; the configuration is then stored only in this
@@ -312,9 +313,12 @@ mod tests {
         assert_eq!(both(5001), [None, waves], "too few threads, but for a loop");
         assert_eq!(both(100), [None, None]);
         assert_eq!(both(90), [all, all], "without a grid it is the same");
+        let chunks = TunedConfiguration { threads: Some(10_000), ..tuned(&[("block", "32")]) };
+        store.store_tuned(&tuned_for(&device, 40_000), chunks).unwrap();
+        assert_eq!((both(10_001)[0], both(40_000)[0]), (winner(32, GridChoice::All), None), "by threads");
         let other = gpu((8, 0));
         assert_eq!(store.policy().find(&open(&other, false, 1000)), None, "of another device");
-        assert_eq!((store.len(), store.tuned_len()), (5, 3));
+        assert_eq!((store.len(), store.tuned_len()), (7, 4));
     }
 
     #[test]

@@ -22,6 +22,10 @@ pub struct TunedConfiguration {
     pub values: Vec<(String, String)>,
     /// The symbol of the kernel instance, if any.
     pub symbol: Option<String>,
+    /// The number of threads, or of items of a loop, for which the instance was launched; `None` if it equals the number
+    /// of elements. Open launches for about as many threads use the configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads: Option<u64>,
     /// The median time in microseconds, greater than 0.
     pub median_us: f64,
     /// The toolchain that compiled the code, for display, as returned by
@@ -37,7 +41,7 @@ impl TunedConfiguration {
     ///
     /// let values = vec![("block".to_owned(), "256".to_owned())];
     /// let toolchain = "rustc 1.96.0".to_owned();
-    /// let tuned = TunedConfiguration { values, symbol: None, median_us: 3.5, toolchain };
+    /// let tuned = TunedConfiguration { values, symbol: None, threads: None, median_us: 3.5, toolchain };
     /// assert_eq!((tuned.value("block"), tuned.value("grid")), (Some("256"), None));
     /// ```
     pub fn value(&self, axis: &str) -> Option<&str> {
@@ -47,7 +51,7 @@ impl TunedConfiguration {
     /// Returns an error if the configuration is invalid.
     pub(crate) fn check(&self) -> Result<(), StoreProblem> {
         let wrong = |what: String| Err(StoreProblem::Configuration { what });
-        let Self { values, symbol, median_us, toolchain } = self;
+        let Self { values, symbol, threads: _, median_us, toolchain } = self;
         if !(median_us.is_finite() && *median_us > 0.0) {
             return wrong(format!("the median is {median_us} µs, but must be positive and finite"));
         }
@@ -97,6 +101,7 @@ pub(crate) mod tests {
         TunedConfiguration {
             values: values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
             symbol: Some("axpy__f32_8_16".to_owned()),
+            threads: None,
             median_us: 3.5,
             toolchain: "rustc 1.96.0".to_owned(),
         }
