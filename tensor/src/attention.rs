@@ -243,11 +243,11 @@ pub(crate) fn check_sizes(
             named("k", k)
         )
     } else if ![64, 128, 256].contains(&q.dim) {
-        format!("a row has {} elements: it has 64, 128 or 256", q.dim)
+        format!("a row has {} elements: it must have 64, 128 or 256", q.dim)
     } else if let Some(most) = [q, k].map(|of| of.rows.max(of.heads).max(of.planes)).into_iter().max()
         && most >= MAX_ROWS
     {
-        format!("there are {most} rows, heads or sequences, and no more than {} are worked on", MAX_ROWS - 1)
+        format!("there are {most} rows, heads or sequences; the kernel supports at most {}", MAX_ROWS - 1)
     } else if let Some(sums) = sums
         && sums as u128 != all_rows
     {
@@ -342,7 +342,7 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         let tiles = sequences.tiles(TILE_Q, options.offsets.is_some());
         if tiles >= MAX_TILES {
             let what =
-                format!("q has {tiles} tiles of {TILE_Q} rows, and fewer than {MAX_TILES} are worked on");
+                format!("q has {tiles} tiles of {TILE_Q} rows; the kernel supports fewer than {MAX_TILES}");
             return Err(TensorError::Heads { operation: OPERATION, what }.into());
         }
         // If k has no rows, the kernel reads neither k nor v, and no valid tensor map exists for them.

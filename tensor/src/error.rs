@@ -106,7 +106,7 @@ pub enum TensorError {
 
     /// The kernel does not support the device's compute capability.
     #[error(
-        "{operation}: {device} has compute capability {}.{}, and this kernel is for {needed}{}",
+        "{operation}: {device} has compute capability {}.{}, but this kernel requires {needed}{}",
         capability.0,
         capability.1,
         or_library(.operation)

@@ -84,7 +84,7 @@ pub fn matmul_grouped<'a, 'b, 'c, T: GroupedElement>(
     let shape = |what| Err(TensorError::Groups { operation: OPERATION, what }.into());
     if a.planes() != 1 || c.planes() != 1 {
         return shape(format!(
-            "a is {} matrices and c {}: each is one, of all groups",
+            "a is a batch of {} matrices and c of {}; each must be one matrix that contains the rows of all groups",
             a.planes(),
             c.planes()
         ));

@@ -81,7 +81,10 @@ pub fn matmul_scaled<'a, 'b, 'c>(
     epilogue.check_bias(OPERATION, n)?;
     let shape = |what| Err(TensorError::Shape { operation: OPERATION, what }.into());
     if c.planes() != 1 {
-        return shape(format!("c is {} matrices, of one product", c.planes()));
+        return shape(format!(
+            "c is a batch of {} matrices; a block-scaled GEMM takes a single matrix",
+            c.planes()
+        ));
     }
     let blocks = k.div_ceil(BLOCK as usize);
     for (name, found, expected) in

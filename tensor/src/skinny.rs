@@ -25,7 +25,7 @@ pub(crate) fn check_device(operation: &'static str, device: &Device) -> Result<(
     if device.is_emulated() || device.properties().capability >= (8, 0) {
         return Ok(());
     }
-    Err(TensorError::device(operation, device, "8.0 and later"))
+    Err(TensorError::device(operation, device, "8.0 or later"))
 }
 
 /// Returns whether a GEMM is skinny and whether its operands have the layout that these kernels require.
@@ -102,7 +102,11 @@ pub fn matmul_4bit<'a, 'c, T: Element4>(
     let (m, n, k) = (c.rows(), c.columns(), a.columns());
     let shape = |what| Err(TensorError::Shape { operation: OPERATION, what }.into());
     if a.planes() != 1 || c.planes() != 1 {
-        return shape(format!("a is {} matrices and c {}, of one product", a.planes(), c.planes()));
+        return shape(format!(
+            "a is a batch of {} matrices and c of {}; a W4A16 GEMM takes single matrices",
+            a.planes(),
+            c.planes()
+        ));
     }
     if a.rows() != m {
         return shape(format!("a is {} x {k}, c is {m} x {n}", a.rows()));

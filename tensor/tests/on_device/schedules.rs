@@ -119,5 +119,5 @@ fn schedules_that_there_are_not_are_named() {
     assert!(refused([64, 256], 1, 5, false).contains("split_k 5 with clusters of 1 tiles"));
     assert!(refused([128, 128], 1, 16, false).contains("split_k 16 with"));
     assert!(refused(LARGE, 1, 2, true).contains("a row-major a"));
-    assert!(refused([64, 128], 1, 1, true).contains("need a row-major a"));
+    assert!(refused([64, 128], 1, 1, true).contains("require a row-major a"));
 }

@@ -291,7 +291,7 @@ where
         const {
             assert!(size_of::<A>() == size_of::<B>(), "the elements of both have one size");
             let is_transposed = AMajor::IS_TRANSPOSED || BMajor::IS_TRANSPOSED;
-            assert!(!is_transposed || size_of::<A>() == 2, "`wgmma` transposes elements of 16 bits alone");
+            assert!(!is_transposed || size_of::<A>() == 2, "`wgmma` can transpose only 16-bit elements");
             assert!(
                 !BMajor::IS_TRANSPOSED || N.is_multiple_of(64),
                 "MN-major tiles have a multiple of 64 rows"
