@@ -9,7 +9,7 @@ use syn::{Attribute, Error, Ident, ItemStatic, Result, StaticMutability, Type};
 pub(crate) fn expand(space: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let space: Ident = syn::parse2(space)?;
     let mut item: ItemStatic = syn::parse2(item)
-        .map_err(|error| Error::new(error.span(), format!("#[address_space({space})] goes on a static")))?;
+        .map_err(|error| Error::new(error.span(), format!("#[address_space({space})] applies to statics")))?;
     let attributes = item.attrs.len();
     item.attrs.retain(|attribute| !is_visible(attribute));
     let is_visible = item.attrs.len() < attributes;

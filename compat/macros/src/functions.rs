@@ -8,7 +8,7 @@ use syn::{Error, ItemFn, Result};
 pub(crate) fn gpu_only(item: TokenStream) -> Result<TokenStream> {
     let function: ItemFn = syn::parse2(item)?;
     let ItemFn { attrs, vis, sig, .. } = &function;
-    let message = format!("`{}` can be called on a GPU only", sig.ident);
+    let message = format!("`{}` can be called only on a GPU", sig.ident);
     let mut on_host = sig.clone();
     on_host.abi = None;
     Ok(quote! {

@@ -195,7 +195,7 @@ fn param((index, input): (usize, &FnArg)) -> Result<Param> {
             };
             return Err(Error::new(
                 typed.ty.span(),
-                format!("every thread would have the same mutable {slice}: take `*mut {element}`"),
+                format!("all threads would share the mutable {slice}: take `*mut {element}`"),
             ));
         }
         Type::Reference(reference) => match &*reference.elem {
