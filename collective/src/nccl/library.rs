@@ -191,7 +191,7 @@ impl Nccl {
         let meaning = match code {
             status::CUDA => "a CUDA call inside NCCL failed",
             status::SYSTEM => {
-                "a call of the operating system failed: sockets, files, or shared memory (is /dev/shm too small?)"
+                "an operating system call failed: sockets, files, or shared memory (is /dev/shm too small?)"
             }
             status::INTERNAL => {
                 "NCCL found its internal state corrupted: memory was overwritten, or NCCL has a bug"

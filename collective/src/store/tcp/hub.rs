@@ -175,7 +175,7 @@ impl Hub {
         }
         match request {
             Request::Validate(_) | Request::Nonce(_) | Request::Proof(_) => {
-                return Err(Malformed("a greeting in the middle"));
+                return Err(Malformed("a handshake request after the handshake"));
             }
             Request::Set { key, value } => self.set(key, value)?,
             Request::Append { key, value } => self.append(key, value)?,
@@ -241,7 +241,7 @@ impl Hub {
 
     /// Executes the handshake requests of a connection.
     fn greet(&mut self, client: Client, request: &Request<'_>) -> Result<(), Malformed> {
-        let wrong = Malformed("a client that has not proven the token");
+        let wrong = Malformed("the client has not proven that it knows the token");
         let state = self.clients.get_mut(&client).ok_or(wrong)?;
         match (&state.stage, request, &self.token) {
             (Stage::New, Request::Validate(MAGIC), token) => {
@@ -262,7 +262,7 @@ impl Hub {
                 self.reply(client, &[0])
             }
             (Stage::New, ..) => Err(Malformed("it does not start with the handshake of a store client")),
-            _ => Err(Malformed("a client that has not proven the token")),
+            _ => Err(Malformed("the client has not proven that it knows the token")),
         }
     }
 
