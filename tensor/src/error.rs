@@ -134,7 +134,7 @@ impl TensorError {
 /// Returns an additional remedy for GEMMs: using cuBLAS.
 fn or_library(operation: &str) -> &'static str {
     if operation == "matmul" {
-        ", or have cuBLAS multiply: `warpsmith::ops` does, with the feature `blas`"
+        ", or use cuBLAS through `warpsmith::ops` with the feature `blas`"
     } else {
         ""
     }

@@ -91,7 +91,9 @@ pub fn matmul_scaled<'a, 'b, 'c>(
         [("a", scales.a.len(), m * blocks), ("b", scales.b.len(), n.div_ceil(BLOCK as usize) * blocks)]
     {
         if found != expected {
-            return shape(format!("{name} has {found} scales: of {m} x {k} by {k} x {n} it has {expected}"));
+            return shape(format!(
+                "{name} has {found} scales, but a GEMM of {m} x {k} by {k} x {n} requires {expected}"
+            ));
         }
     }
     for (matrix, is_correct) in [("a", !a.is_transposed), ("b", b.is_transposed)] {

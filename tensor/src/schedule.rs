@@ -174,10 +174,11 @@ impl Schedule {
             format!("clusters of {cluster} blocks are not supported: cluster must be 1 or 2")
         } else if !Self::SPLIT_K.contains(&split_k) || split_k > non_persistent::MAX_IN_CLUSTER / cluster {
             format!(
-                "split_k {split_k} with clusters of {cluster} tiles: split_k must be 1, 2, 3, 4 or 8, and cluster * split_k at most 8"
+                "split_k {split_k} with cluster {cluster}: split_k must be 1, 2, 3, 4 or 8, and cluster * split_k at \
+                 most 8"
             )
         } else if columns == 192 && (cluster > 1 || split_k > 1) {
-            format!("split_k {split_k} with clusters of {cluster} tiles of 192 columns: both must be 1")
+            format!("split_k {split_k} with cluster {cluster}: both must be 1 for tiles of 192 columns")
         } else if split_k > 1 && !has_clusters {
             "split_k requires a row-major a and a type other than i8".to_owned()
         } else {

@@ -112,7 +112,9 @@ pub fn matmul_4bit<'a, 'c, T: Element4>(
         return shape(format!("a is {} x {k}, c is {m} x {n}", a.rows()));
     }
     if !k.is_multiple_of(GROUP_K as usize) {
-        return shape(format!("k is {k}, and groups have {GROUP_K}: pad a and the weights with zeros"));
+        return shape(format!(
+            "k is {k}, but must be a multiple of {GROUP_K}: pad a and the weights with zeros"
+        ));
     }
     let groups = n * (k / GROUP_K as usize);
     let lengths = [
@@ -125,7 +127,9 @@ pub fn matmul_4bit<'a, 'c, T: Element4>(
         if let Some(len) = len
             && len != expected
         {
-            return shape(format!("there are {len} {name} for weights of {k} x {n}, which have {expected}"));
+            return shape(format!(
+                "there are {len} {name} for weights of {k} x {n}, which require {expected}"
+            ));
         }
     }
     if a.is_transposed {
@@ -259,7 +263,7 @@ impl Blocks {
                 Ok(Launch::grid_block(blocks, THREADS).shared(kernels::shared_bytes(self.tiles, is_4bit)))
             }
             _ => {
-                let what = format!("c takes {blocks} blocks of threads, more than {MAX_BLOCKS}");
+                let what = format!("c requires {blocks} blocks, more than the maximum of {MAX_BLOCKS}");
                 Err(TensorError::Shape { operation, what }.into())
             }
         }
