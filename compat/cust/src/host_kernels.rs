@@ -63,7 +63,7 @@ impl HostKernels {
         if let Some(other) = found.find(|other| other.package != kernel.package) {
             let packages = format!("{} and {}", kernel.package, other.package);
             let text = format!(
-                "both {packages} have a kernel `{name}`: rename one, the emulated device knows kernels by name"
+                "both {packages} have a kernel `{name}`: rename one, because the emulated device finds kernels by name"
             );
             return Err(explained(CudaError::InvalidSource, text));
         }

@@ -17,7 +17,8 @@ pub(crate) fn expand(space: TokenStream, item: TokenStream) -> Result<TokenStrea
     match space.to_string().as_str() {
         "shared" if is_visible => Err(Error::new(
             space.span(),
-            "the host cannot reach shared memory: it lives as long as a block. Take a pointer as the kernel's parameter",
+            "the host cannot access shared memory, which exists only as long as its block: take a pointer as a kernel \
+             parameter",
         )),
         "shared" => shared(&item),
         "constant" => {
@@ -37,11 +38,11 @@ pub(crate) fn expand(space: TokenStream, item: TokenStream) -> Result<TokenStrea
         }),
         "local" => Err(Error::new(
             space.span(),
-            "a static cannot lie in a thread's local memory: write a `let` variable in the kernel",
+            "a static cannot be in a thread's local memory: use a `let` variable in the kernel",
         )),
         _ => Err(Error::new(
             space.span(),
-            format!("there is no address space `{space}`: write shared, constant or global"),
+            format!("unknown address space `{space}`: write shared, constant or global"),
         )),
     }
 }

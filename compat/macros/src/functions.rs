@@ -32,7 +32,7 @@ pub(crate) fn externally_visible(item: TokenStream) -> Result<TokenStream> {
     let function: ItemFn = syn::parse2(item)?;
     Err(Error::new(
         function.sig.ident.span(),
-        "an image exports kernels only, so no other PTX can be linked against this function: make it a #[kernel], or put \
-         it into a crate that both kernel crates depend on",
+        "an image exports only kernels, so no other PTX can be linked against this function: make it a #[kernel], or \
+         put it into a crate that both kernel crates depend on",
     ))
 }

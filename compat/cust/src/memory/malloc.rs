@@ -141,7 +141,7 @@ pub unsafe fn cuda_malloc_unified<T>(count: usize) -> CudaResult<UnifiedPointer<
                 Err(error) => Err(error.into()),
                 Ok(_) => Err(explained(
                     CudaError::NotSupported,
-                    "this device reaches memory of the host by other addresses: use DeviceBuffer and copies",
+                    "this device accesses host memory at different addresses: use DeviceBuffer and copies",
                 )),
             }
         }
