@@ -455,7 +455,7 @@ fn wrong_heads_are_named() {
     };
     for (options, sequences, what) in [
         (given(3, 3), 2, "the views have 2 sequences"),
-        (given(3, 2), 1, "q has 3 offsets and k 2"),
+        (given(3, 2), 1, "q has 3 offsets, but k has 2"),
         (given(0, 0), 1, "there are 0 offsets"),
     ] {
         let (error, text) = refused(&options, right, right, right, right, sequences);
