@@ -39,7 +39,7 @@ fn main() -> Result<()> {
         None => Device::is_available(),
         Some("cuda") => true,
         Some("cpu") => false,
-        Some(other) => return Err(format!("`{other}` is no kind of device: `cpu` or `cuda`").into()),
+        Some(other) => return Err(format!("`{other}` is not a kind of device: use `cpu` or `cuda`").into()),
     };
     let launch = Launch::from_env()?;
     match (arguments.next(), launch.world_size) {

@@ -97,7 +97,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let stream = Stream::new(&device)?;
     let mut springs = Springs::new(&stream)?;
     let dt = 0.01f32;
-    println!("{KERNELS} kernels over {POINTS} points on {}; nanoseconds a kernel", device.name());
+    println!("{KERNELS} kernels over {POINTS} points on {}; nanoseconds per kernel", device.name());
     println!("{:24} {:>14} {:>14}", "", "host enqueues", "until done");
     let row = |name: &str, (enqueued, done): (f64, f64)| println!("{name:24} {enqueued:14.0} {done:14.0}");
 

@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let pairs = (STEPS - 1) as f64 * (bodies as f64).powi(2);
     println!("{STEPS} steps of {bodies} bodies on {}: correct", device.name());
-    println!("{:.2} billion interactions a second", pairs / seconds / 1e9);
+    println!("{:.2} billion interactions per second", pairs / seconds / 1e9);
     Ok(())
 }
 

@@ -36,7 +36,7 @@ fn main() -> Result<()> {
     let ideal = alone.iter().copied().fold(0.0, f64::max);
     let [copy_in, compute, copy_out] = alone;
     println!(
-        "alone: copy in {copy_in:.2} ms, compute {compute:.2} ms ({launches} launches an array), copy out {copy_out:.2} ms"
+        "alone: copy in {copy_in:.2} ms, compute {compute:.2} ms ({launches} launches per array), copy out {copy_out:.2} ms"
     );
 
     let both_ways = arrays.fastest(&streams(&device, 3)?, items, 0)?;

@@ -10,7 +10,8 @@ use warpsmith_runtime::Error;
 pub enum OpError {
     /// Arrays of one operation have different lengths.
     #[error(
-        "{operation}: {first_name} has {first} elements, but {second_name} has {second}; pass slices of equal length"
+        "{operation}: {first_name} has {first} element{}, but {second_name} has {second}; pass slices of equal length",
+        if *first == 1 { "" } else { "s" }
     )]
     LengthMismatch {
         /// The operation.

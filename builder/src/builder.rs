@@ -338,7 +338,7 @@ impl PtxBuilder {
             );
             if is_set(REQUIRE) {
                 return Err(Error::ImageRequired {
-                    reason: format!("{reason}\nlooked at:\n{}", search.explain()),
+                    reason: format!("{reason}\nsearched:\n{}", search.explain()),
                 });
             }
             return kernels.without_image(folders, &reason, vec![without(&package, &reason)]);

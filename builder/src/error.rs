@@ -131,9 +131,8 @@ pub enum Error {
 
     /// A kernel marked `no_panic` can panic.
     #[error(
-        "the compiler cannot rule out {} in a `#[kernel(no_panic)]`:{}\nindex with `get`, use an iterator, compare \
-         the index with the length first, or remove `no_panic`",
-        if panics.len() == 1 { "a panic" } else { "panics" },
+        "the compiler could not remove every panic from `#[kernel(no_panic)]` kernels:{}\nuse `get` or an iterator, \
+         compare the index with the length first, or remove `no_panic`",
         list(panics)
     )]
     Panics {
@@ -142,7 +141,11 @@ pub enum Error {
     },
 
     /// ptxas would serialize a kernel's `wgmma` instructions, or spills the kernel's registers.
-    #[error("the tensor cores would stall in {}:{}", if kernels.len() == 1 { "a kernel" } else { "kernels" }, list(kernels))]
+    #[error(
+        "ptxas serializes `wgmma` or spills registers in {}, which stalls the tensor cores:{}",
+        if kernels.len() == 1 { "a kernel" } else { "kernels" },
+        list(kernels)
+    )]
     Wgmma {
         /// Affected kernels, one item each: kernel, architecture, cause and remedy.
         kernels: Vec<String>,

@@ -37,7 +37,7 @@ fn fix(name: &str) -> &'static str {
     if name.starts_with("__warpsmith_panic") {
         ": gpu-std defines it; add warpsmith-gpu-std to the kernel crate's dependencies and `use` it"
     } else if name.starts_with("__nv_") {
-        ": libdevice does not have it"
+        ": libdevice does not define it"
     } else {
         ""
     }

@@ -158,8 +158,10 @@ pub fn list(out: &Path, names: &[String]) -> Result<(), Error> {
         );
     }
     let known: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
-    let known =
-        format!("; build.rs makes {}, named as the packages of kernels with `_` for `-`", known.join(", "));
+    let known = format!(
+        "; build.rs builds {} (an image has the name of its kernel package, with `_` instead of `-`)",
+        known.join(", ")
+    );
     let _ = writeln!(
         text,
         "    ($name:tt) => {{ compile_error!(concat!(\"there is no image \", stringify!($name), {known:?})) }};\n}}"

@@ -133,7 +133,7 @@ pub fn check_stacks(reports: &[KernelReport]) -> Result<(), Error> {
     let needed = |report: &KernelReport| report.stack.unwrap_or(0).max(report.requested_stack);
     let large = reports.iter().filter(|report| needed(report) > MAX_STACK);
     let kernels: Vec<String> =
-        large.map(|report| format!("`{}`: {} bytes a thread", report.symbol, needed(report))).collect();
+        large.map(|report| format!("`{}`: {} bytes per thread", report.symbol, needed(report))).collect();
     if kernels.is_empty() { Ok(()) } else { Err(Error::Stack { kernels }) }
 }
 

@@ -91,7 +91,7 @@ fn supervised(args: &LaunchArgs, first: Option<u32>) -> Result<(), Failure> {
     while ends.recv_timeout(until.saturating_duration_since(Instant::now())).is_ok() {}
     let Some((rank, process, status)) = failure else { return Ok(()) };
     let how = match child::name_of(status) {
-        Some(signal) => format!("was ended by {signal}"),
+        Some(signal) => format!("was terminated by {signal}"),
         None => format!("ended with exit code {}", child::code(status)),
     };
     let others = if args.processes > 1 { "; the other ranks were terminated" } else { "" };

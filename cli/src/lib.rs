@@ -86,7 +86,7 @@ fn refused(error: &clap::Error) -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         Some(command @ ("bench" | "tune")) if ["-p", "--package"].contains(&argument) => {
             complain(&format!(
-                "warpsmith: `{command}` knows only the kernels of this program; to measure your package's kernels, \
+                "warpsmith: `{command}` can measure only this program's kernels; to measure your package's kernels, \
                  run `cargo bench --bench tune --features tune -- {command} KERNEL` in its folder; see warpsmith \
                  {command} --help"
             ));

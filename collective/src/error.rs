@@ -48,7 +48,10 @@ pub enum CollectiveError {
         advice: &'static str,
     },
     /// Two environment variables contradict each other.
-    #[error("{} says {}, but {} says {}: unset the variables of the launcher that did not start this process", .first.0, .first.1, .second.0, .second.1)]
+    #[error(
+        "{}={}, but {}={}: unset the variables of the launcher that did not start this process",
+        .first.0, .first.1, .second.0, .second.1
+    )]
     Contradiction {
         /// Name and value of the first variable.
         first: (String, String),

@@ -179,7 +179,7 @@ fn take_part(mesh: &Mesh, receive: &mut Message, mut part: Part) -> Result<(), F
             }
         }
         None if !receive.has_begun => {
-            return Err(garbage("it sent data that belongs to no operation".to_owned()));
+            return Err(garbage("it sent data for an unknown operation".to_owned()));
         }
         None => {}
     }

@@ -86,7 +86,7 @@ impl fmt::Display for FlightRecord {
             };
             write!(f, "{number:>6}  {state:<8}  {operation}")?;
             if let Some(started_us) = started_us {
-                write!(f, ", began after {} us", started_us.saturating_sub(*enqueued_us))?;
+                write!(f, ", started after {} us", started_us.saturating_sub(*enqueued_us))?;
                 if let Some(ended_us) = ended_us {
                     write!(f, ", took {} us", ended_us.saturating_sub(*started_us))?;
                 }

@@ -124,7 +124,7 @@ pub unsafe fn arrive(barrier: *mut u64, bytes: u32) {
     }
     let Some(missing) = state.missing.checked_sub(1) else {
         caller.fail(&format!(
-            "more than {} threads arrived in a phase, which still waits for {} bytes",
+            "more threads than the expected {} arrived in a phase, which still waits for {} bytes",
             state.arrivals, state.bytes
         ))
     };

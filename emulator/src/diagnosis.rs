@@ -109,7 +109,7 @@ impl BlockSet<'_> {
         Err(Fault::RedZone {
             kernel: self.grid.kernel.name,
             block: block.index(),
-            message: format!("{damage} (`warpsmith check` names the line)"),
+            message: format!("{damage}; run under `warpsmith check` to find the line"),
         })
     }
 

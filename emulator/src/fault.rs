@@ -87,7 +87,7 @@ pub enum Fault {
 
     /// Blocks exceeded the time limit.
     #[error(
-        "kernel `{kernel}` has not ended after {seconds} s in block {} (WARPSMITH_EMULATOR_TIME_LIMIT sets the \
+        "kernel `{kernel}` did not finish within {seconds} s in block {} (WARPSMITH_EMULATOR_TIME_LIMIT sets the \
          limit){}{}",
         Index(block),
         RunsAt(thread, at),
@@ -244,7 +244,7 @@ impl Fault {
             | Fault::Copies { message, .. }
             | Fault::InvalidLaunch { message, .. } => message.clone(),
             Fault::Endless { thread, at, seconds, waiting, .. } => {
-                format!("not ended after {seconds} s{}{}", RunsAt(thread, at), Lines(waiting))
+                format!("did not finish within {seconds} s{}{}", RunsAt(thread, at), Lines(waiting))
             }
             Fault::RedZone { message, .. } => format!("shared memory: {message}"),
             Fault::Deadlock { waiting, note, .. } => {
@@ -419,7 +419,7 @@ struct RunsAt<'a>(&'a Option<[u32; 3]>, &'a Option<String>);
 impl fmt::Display for RunsAt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RunsAt(Some(thread), Some(at)) => write!(f, "\n  thread {} runs: {at}", Index(thread)),
+            RunsAt(Some(thread), Some(at)) => write!(f, "\n  thread {} is at {at}", Index(thread)),
             _ => Ok(()),
         }
     }

@@ -45,10 +45,14 @@ impl Damage {
         let verb = if bytes == 1 { "was" } else { "were" };
         match first < 0 {
             true => {
-                format!("{bytes} {noun} before the start of {what} {verb} overwritten, from byte {first} on")
+                format!(
+                    "{bytes} {noun} before the start of {what} {verb} overwritten, starting at byte {first}"
+                )
             }
             false => {
-                format!("{bytes} {noun} beyond the end of {what} {verb} overwritten, from byte {first} on")
+                format!(
+                    "{bytes} {noun} beyond the end of {what} {verb} overwritten, starting at byte {first}"
+                )
             }
         }
     }
@@ -148,10 +152,10 @@ mod tests {
         let text = Damage { first: 64, bytes: 4 }.of("a shared array of 64 bytes");
         assert_eq!(
             text,
-            "4 bytes beyond the end of a shared array of 64 bytes were overwritten, from byte 64 on"
+            "4 bytes beyond the end of a shared array of 64 bytes were overwritten, starting at byte 64"
         );
         let text = Damage { first: -1, bytes: 1 }.of("memory");
-        assert_eq!(text, "1 byte before the start of memory was overwritten, from byte -1 on");
+        assert_eq!(text, "1 byte before the start of memory was overwritten, starting at byte -1");
     }
 
     #[test]

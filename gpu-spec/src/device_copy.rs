@@ -18,7 +18,7 @@ use bytemuck::{AnyBitPattern, NoUninit};
 #[diagnostic::on_unimplemented(
     message = "values of `{Self}` cannot be stored in device memory",
     label = "not a type without padding for which every bit pattern is valid",
-    note = "supported are numbers, `f16`, `bf16`, arrays of them, structs that derive `KernelType`, and `bool` and \
+    note = "supported types: numbers, `f16`, `bf16`, arrays of them, structs that derive `KernelType`, and `bool` and \
             enums as `Checked`; references and types that own memory must stay on the host",
     note = "padding bytes would expose earlier contents of memory: replace the padding with a field"
 )]

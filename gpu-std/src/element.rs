@@ -80,7 +80,7 @@ use half::{bf16, f16};
 #[diagnostic::on_unimplemented(
     message = "kernels cannot take `{Self}`",
     label = "not a `KernelValue`",
-    note = "supported are numbers, `bool`, f16, bf16, arrays of them and, with gpu-std's feature `glam`, glam types",
+    note = "supported types: numbers, `bool`, f16, bf16, arrays of them and, with gpu-std's feature `glam`, glam types",
     note = "add `#[derive(Clone, Copy, KernelValue)]` to your own type, with `#[repr(C)]` for a struct, or with \
             `#[repr(u8)]` for an enum without fields"
 )]
@@ -108,7 +108,7 @@ pub unsafe trait KernelValue: Copy + Send + Sync + 'static {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be stored in memory that kernels use",
     label = "not a `KernelType`",
-    note = "supported are numbers, f16, bf16, arrays of them and, with gpu-std's feature `glam`, glam types; add \
+    note = "supported types: numbers, f16, bf16, arrays of them and, with gpu-std's feature `glam`, glam types; add \
             `#[derive(Clone, Copy, KernelType)]` and `#[repr(C)]` to your own struct",
     note = "not every bit pattern is a valid `bool` or enum: use `Checked<bool>` or `Checked<Enum>`"
 )]
@@ -216,7 +216,7 @@ unsafe impl<T: Send + Sync + 'static> KernelType for PhantomData<T> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an element of a kernel's slice",
     label = "neither a `KernelType` nor an `Atomic` with device or system scope",
-    note = "supported are numbers, arrays of them, f16, bf16, `Atomic<T>` and, with gpu-std's feature `glam`, glam \
+    note = "supported types: numbers, arrays of them, f16, bf16, `Atomic<T>` and, with gpu-std's feature `glam`, glam \
             types; add `#[derive(Clone, Copy, KernelType)]` and `#[repr(C)]` to your own struct",
     note = "not every bit pattern is a valid `bool` or enum: use `Checked<bool>` or `Checked<Enum>`"
 )]

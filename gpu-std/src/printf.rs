@@ -192,7 +192,7 @@ mod host {
             let end = 1 + rest[1..]
                 .iter()
                 .position(|byte| b"diouxXcsfFeEgGaAp%".contains(byte))
-                .expect("the macro lets complete conversions through only");
+                .expect("the macro accepts only complete conversions");
             let conversion = &rest[..=end];
             rest = &rest[end + 1..];
             if conversion == b"%%" {

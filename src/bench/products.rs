@@ -68,7 +68,7 @@ impl Benchmark for Product {
             .axis("tile", names.each_ref().map(String::as_str))
             .axis("tiles", [1, 2])
             .axis("split_k", Schedule::SPLIT_K)
-            .restrict("the schedules that there are", |configuration| {
+            .restrict("existing schedules", |configuration| {
                 schedule(configuration).is_ok_and(|schedule| schedule.exists())
             })
     }
@@ -111,7 +111,7 @@ fn schedule(configuration: &Configuration) -> Result<Schedule> {
     let unknown = || Error::Axis {
         axis: "tile".to_owned(),
         text: text.clone(),
-        reason: "there are 128x256, 128x128, 64x256 and 64x128".to_owned(),
+        reason: "use 128x256, 128x128, 64x256 or 64x128".to_owned(),
     };
     let (cluster, split_k) = (configuration.number("tiles")?, configuration.number("split_k")?);
     Ok(Schedule { tile: tile.ok_or_else(unknown)?, cluster, split_k })

@@ -181,8 +181,8 @@ pub(super) fn common_width(
             && other != width
         {
             let problem = format!(
-                "one input requires rows of {other} elements, another input rows of {width}; pass inputs of equal \
-                 shape"
+                "one input requires rows of {other} elements, but another requires rows of {width}; pass inputs of \
+                 equal shape"
             );
             return Err(OpError::Shape { operation, problem }.into());
         }

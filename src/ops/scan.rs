@@ -248,8 +248,7 @@ fn by_any_key<T: Number, K: Element>(
         4 => of_values!(u32),
         8 => of_values!(u64),
         bytes => {
-            let problem =
-                format!("keys of {bytes} bytes are not supported; cast them to a type of 4 or 8 bytes");
+            let problem = format!("{bytes}-byte keys are not supported; cast them to a type of 4 or 8 bytes");
             Err(OpError::Unsupported { operation, problem }.into())
         }
     }

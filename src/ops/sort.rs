@@ -377,7 +377,7 @@ pub fn sort_pairs<'k, 'v, 'o, 'p, K: SortKey, V: Element>(
         8 => with_values!(u64),
         bytes => {
             let problem =
-                format!("values of {bytes} bytes are not supported; cast them to a type of 4 or 8 bytes");
+                format!("{bytes}-byte values are not supported; cast them to a type of 4 or 8 bytes");
             Err(OpError::Unsupported { operation: "sort_pairs", problem }.into())
         }
     }

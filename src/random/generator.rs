@@ -431,7 +431,7 @@ pub fn set_states(devices: &[Device], states: &[impl AsRef<[u8]>]) -> Result<()>
     let call = "random::set_states";
     if devices.len() != states.len() {
         let problem = format!(
-            "there are {} states for {} devices; pass one state per device",
+            "the number of states is {}, but the number of devices is {}; pass one state per device",
             states.len(),
             devices.len()
         );
@@ -448,7 +448,7 @@ fn of_devices(call: &'static str, devices: &[Device], change: impl FnMut(usize, 
     let generators: Vec<Arc<Shared>> = devices.iter().map(of).collect();
     for (index, generator) in generators.iter().enumerate() {
         if generators[..index].iter().any(|earlier| Arc::ptr_eq(earlier, generator)) {
-            let problem = format!("{} is named twice", devices[index].id());
+            let problem = format!("{} is listed twice", devices[index].id());
             return Err(OpError::Random { call, problem }.into());
         }
     }

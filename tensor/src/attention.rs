@@ -232,26 +232,27 @@ pub(crate) fn check_sizes(
     };
     let all_rows = q.planes as u128 * q.heads as u128 * q.rows as u128;
     let what = if sizes(out) != sizes(q) {
-        format!("{}, and {}: they have the same sides", named("q", q), named("out", out))
+        format!("{}, and {}: they must have the same shape", named("q", q), named("out", out))
     } else if sizes(v) != sizes(k) {
-        format!("{}, and {}: they have the same sides", named("k", k), named("v", v))
+        format!("{}, and {}: they must have the same shape", named("k", k), named("v", v))
     } else if (k.planes, k.dim) != (q.planes, q.dim) || !q.heads.is_multiple_of(k.heads) {
         // The only multiple of zero is zero.
         format!(
-            "{}, and {}: both have as many sequences of as many elements a row, and q a multiple of k's heads",
+            "{}, and {}: the number of sequences and the row length must be equal, and q's heads a multiple of k's \
+             heads",
             named("q", q),
             named("k", k)
         )
     } else if ![64, 128, 256].contains(&q.dim) {
-        format!("a row has {} elements: it has 64, 128 or 256", q.dim)
+        format!("a row has {} elements: it must have 64, 128 or 256", q.dim)
     } else if let Some(most) = [q, k].map(|of| of.rows.max(of.heads).max(of.planes)).into_iter().max()
         && most >= MAX_ROWS
     {
-        format!("there are {most} rows, heads or sequences, and no more than {} are worked on", MAX_ROWS - 1)
+        format!("there are {most} rows, heads or sequences; the kernel supports at most {}", MAX_ROWS - 1)
     } else if let Some(sums) = sums
         && sums as u128 != all_rows
     {
-        format!("{} and {sums} sums: there is one for each of the {all_rows} rows", named("q", q))
+        format!("{} and {sums} sums: there must be one sum per row, {all_rows} in total", named("q", q))
     } else {
         return match &options.offsets {
             Some(offsets) => check_offsets(operation, offsets, q.planes),
@@ -263,11 +264,17 @@ pub(crate) fn check_sizes(
 
 fn check_offsets(operation: &'static str, Offsets { q, k }: &Offsets<'_>, planes: usize) -> Result<()> {
     let what = if planes != 1 {
-        format!("the views have {planes} sequences, and with offsets they have one, of the rows of all")
+        format!(
+            "the views have {planes} sequences; with offsets, they must have one that contains the rows of all \
+             sequences"
+        )
     } else if q.len() != k.len() {
-        format!("q has {} offsets and k {}", q.len(), k.len())
+        format!("q has {} offsets, but k has {}", q.len(), k.len())
     } else if q.is_empty() || q.len() > MAX_ROWS {
-        format!("there are {} offsets: one more than sequences, and at most {MAX_ROWS}", q.len())
+        format!(
+            "there are {} offsets; pass one more than there are sequences, and at most {MAX_ROWS}",
+            q.len()
+        )
     } else {
         return Ok(());
     };
@@ -342,7 +349,7 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         let tiles = sequences.tiles(TILE_Q, options.offsets.is_some());
         if tiles >= MAX_TILES {
             let what =
-                format!("q has {tiles} tiles of {TILE_Q} rows, and fewer than {MAX_TILES} are worked on");
+                format!("q has {tiles} tiles of {TILE_Q} rows; the kernel supports fewer than {MAX_TILES}");
             return Err(TensorError::Heads { operation: OPERATION, what }.into());
         }
         // If k has no rows, the kernel reads neither k nor v, and no valid tensor map exists for them.

@@ -176,12 +176,12 @@ fn check_gradients<T: DeviceCopy>(
         let [of_planes, of_heads, of_rows, of_dim] = sizes(expected);
         format!(
             "{name} is {planes} sequences of {heads} heads of {rows} rows of {dim}, and {of} {of_planes} of {of_heads} of {of_rows} of {of_dim}: \
-             they have the same sides"
+             they must have the same shape"
         )
     } else if attended.q.extents.heads == 0 && attended.k.extents.heads > 0 {
-        "q has no heads, of which those of k would have a gradient".to_owned()
+        "q has no heads, so the gradients of k and v are undefined".to_owned()
     } else if dim != 64 && dim != 128 {
-        format!("a row has {dim} elements: the backward pass has kernels for 64 and 128")
+        format!("a row has {dim} elements: the backward pass supports 64 and 128")
     } else {
         return Ok(());
     };
@@ -329,7 +329,7 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         let tiles = |sequences: Sequences| match sequences.tiles(TILE, is_packed) {
             tiles if tiles >= MAX_TILES => {
                 let what = format!(
-                    "there are {tiles} tiles of {TILE} rows, and fewer than {MAX_TILES} are worked on"
+                    "there are {tiles} tiles of {TILE} rows; the kernel supports fewer than {MAX_TILES}"
                 );
                 Err(TensorError::Heads { operation: OPERATION, what })
             }

@@ -175,15 +175,15 @@ fn check_sizes<T: DeviceCopy>(q: &Extents, out: &Extents, cache: &KvCache<'_, T>
     let capacity = table.map_or(k.rows, |[_, columns]| columns.saturating_mul(k.rows));
     let most = [q.heads, q.planes, k.planes, k.rows, capacity].into_iter().max().unwrap_or(0);
     let what = if sizes(out) != sizes(q) {
-        format!("{}, and {}: they must have the same sizes", named("q", q), named("out", out))
+        format!("{}, and {}: they must have the same shape", named("q", q), named("out", out))
     } else if sizes(v) != sizes(k) {
-        format!("{}, and {}: they must have the same sizes", named("k", k), named("v", v))
+        format!("{}, and {}: they must have the same shape", named("k", k), named("v", v))
     } else if q.rows != 1 {
         format!("{}: each head must have one row, which is the query", named("q", q))
     } else if k.dim != q.dim || !q.heads.is_multiple_of(k.heads) {
         // The only multiple of zero is zero.
         format!(
-            "{}, and {}: rows must have the same length, and q a multiple of k's heads",
+            "{}, and {}: rows must have the same length, and q's heads must be a multiple of k's heads",
             named("q", q),
             named("k", k)
         )

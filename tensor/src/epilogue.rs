@@ -43,7 +43,7 @@ impl<C: DeviceCopy> Epilogue<'_, C> {
     pub(crate) fn check_bias(&self, operation: &'static str, columns: usize) -> Result<()> {
         match self.bias {
             Some(bias) if bias.len() != columns => {
-                let what = format!("the bias has {} elements and c {columns} columns", bias.len());
+                let what = format!("the bias has {} elements, but c has {columns} columns", bias.len());
                 Err(TensorError::Shape { operation, what }.into())
             }
             _ => Ok(()),

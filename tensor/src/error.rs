@@ -106,7 +106,7 @@ pub enum TensorError {
 
     /// The kernel does not support the device's compute capability.
     #[error(
-        "{operation}: {device} has compute capability {}.{}, and this kernel is for {needed}{}",
+        "{operation}: {device} has compute capability {}.{}, but this kernel requires {needed}{}",
         capability.0,
         capability.1,
         or_library(.operation)
@@ -134,7 +134,7 @@ impl TensorError {
 /// Returns an additional remedy for GEMMs: using cuBLAS.
 fn or_library(operation: &str) -> &'static str {
     if operation == "matmul" {
-        ", or have cuBLAS multiply: `warpsmith::ops` does, with the feature `blas`"
+        ", or use cuBLAS through `warpsmith::ops` with the feature `blas`"
     } else {
         ""
     }

@@ -84,7 +84,7 @@ pub fn matmul_grouped<'a, 'b, 'c, T: GroupedElement>(
     let shape = |what| Err(TensorError::Groups { operation: OPERATION, what }.into());
     if a.planes() != 1 || c.planes() != 1 {
         return shape(format!(
-            "a is {} matrices and c {}: each is one, of all groups",
+            "a is a batch of {} matrices and c of {}; each must be one matrix that contains the rows of all groups",
             a.planes(),
             c.planes()
         ));
@@ -97,17 +97,13 @@ pub fn matmul_grouped<'a, 'b, 'c, T: GroupedElement>(
         ));
     }
     if offsets.len() != count + 1 {
-        return shape(format!(
-            "there are {} offsets of {count} groups, which have {}",
-            offsets.len(),
-            count + 1
-        ));
+        return shape(format!("there are {} offsets for {count} groups; pass {}", offsets.len(), count + 1));
     }
     if let Some(bias) = epilogue.bias
         && bias.len() != count * n
     {
         return shape(format!(
-            "the bias has {} elements: {count} groups of {n} columns have {}",
+            "the bias has {} elements, but {count} groups of {n} columns require {}",
             bias.len(),
             count * n
         ));
@@ -137,7 +133,9 @@ pub fn matmul_grouped<'a, 'b, 'c, T: GroupedElement>(
     };
     let most = groups.blocks(tile);
     if count > MAX_BLOCKS as usize || most > MAX_BLOCKS {
-        return shape(format!("{m} rows of {count} groups take up to {most} tiles, more than {MAX_BLOCKS}"));
+        return shape(format!(
+            "{m} rows of {count} groups require up to {most} tiles, more than the maximum of {MAX_BLOCKS}"
+        ));
     }
     T::launch(Product { stream, epilogue: *epilogue, a, offsets, b, c, groups, tile })
 }

@@ -79,7 +79,7 @@ fn by_head([all_heads, rows, dim]: [usize; 3], [head, row]: [usize; 2], sequence
 
 fn divided(count: usize, sequences: usize, of: &str) -> Result<usize> {
     if sequences == 0 || !count.is_multiple_of(sequences) {
-        let what = format!("{count} {of} are no whole number for each of {sequences} sequences");
+        let what = format!("{count} {of} cannot be divided evenly among {sequences} sequences");
         return Err(TensorError::Heads { operation: "attention", what }.into());
     }
     Ok(count / sequences)

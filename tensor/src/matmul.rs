@@ -335,7 +335,7 @@ pub(crate) fn check_device(operation: &'static str, device: &Device) -> Result<(
     if device.is_emulated() || device.properties().capability == (9, 0) {
         return Ok(());
     }
-    Err(TensorError::device(operation, device, "9.0 alone"))
+    Err(TensorError::device(operation, device, "9.0"))
 }
 
 /// Writes zeros, which are the sums if k = 0.
@@ -588,7 +588,7 @@ impl<'a, T: GemmElement> Inputs<'a, T> {
         match u64::from(m.div_ceil(height * cluster)) * u64::from(n.div_ceil(width)) * planes {
             tiles if tiles <= MAX_TILES => Ok(tiles as u32),
             tiles => {
-                let what = format!("c has {tiles} tiles and parts of tiles, more than {MAX_TILES}");
+                let what = format!("c has {tiles} full and partial tiles, more than {MAX_TILES}");
                 Err(TensorError::Shape { operation: OPERATION, what }.into())
             }
         }

@@ -179,7 +179,7 @@ impl<T: DeviceCopy> Plan<'_, '_, T> {
         let tiles = c.rows().div_ceil(rows) as u64 * c.columns().div_ceil(columns) as u64 * c.planes() as u64;
         let blocks = tiles * parts as u64;
         if blocks > MAX_BLOCKS {
-            let what = format!("c has {blocks} tiles and parts of tiles, more than {MAX_BLOCKS}");
+            let what = format!("c requires {blocks} blocks, more than the maximum of {MAX_BLOCKS}");
             return Err(TensorError::Shape { operation, what }.into());
         }
         let launch =

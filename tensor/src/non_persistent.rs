@@ -50,7 +50,7 @@ impl Clusters {
         let high = u64::from(work.m.div_ceil(height * cluster)) * u64::from(cluster);
         let blocks = high * u64::from(work.n.div_ceil(width)) * u64::from(work.batches) * u64::from(split_k);
         if blocks > MAX_BLOCKS {
-            let what = format!("c has {blocks} tiles and parts of tiles, more than {MAX_BLOCKS}");
+            let what = format!("c requires {blocks} blocks, more than the maximum of {MAX_BLOCKS}");
             return Err(TensorError::Shape { operation, what }.into());
         }
         let sizes = Sizes {

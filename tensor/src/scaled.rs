@@ -81,14 +81,19 @@ pub fn matmul_scaled<'a, 'b, 'c>(
     epilogue.check_bias(OPERATION, n)?;
     let shape = |what| Err(TensorError::Shape { operation: OPERATION, what }.into());
     if c.planes() != 1 {
-        return shape(format!("c is {} matrices, of one product", c.planes()));
+        return shape(format!(
+            "c is a batch of {} matrices; a block-scaled GEMM takes a single matrix",
+            c.planes()
+        ));
     }
     let blocks = k.div_ceil(BLOCK as usize);
     for (name, found, expected) in
         [("a", scales.a.len(), m * blocks), ("b", scales.b.len(), n.div_ceil(BLOCK as usize) * blocks)]
     {
         if found != expected {
-            return shape(format!("{name} has {found} scales: of {m} x {k} by {k} x {n} it has {expected}"));
+            return shape(format!(
+                "{name} has {found} scales, but a GEMM of {m} x {k} by {k} x {n} requires {expected}"
+            ));
         }
     }
     for (matrix, is_correct) in [("a", !a.is_transposed), ("b", b.is_transposed)] {

@@ -169,17 +169,18 @@ impl Schedule {
                 "tiles of {rows} x {columns}: tiles must have 128 or 64 rows, and 256, 192 or 128 columns"
             )
         } else if !tiles.contains(&tile) {
-            format!("tiles of {rows} x {columns} need a row-major a and another type than i8")
+            format!("tiles of {rows} x {columns} require a row-major a and a type other than i8")
         } else if cluster != 1 && cluster != CLUSTER {
-            format!("clusters of {cluster} blocks: 1 or 2 share tiles of b")
+            format!("clusters of {cluster} blocks are not supported: cluster must be 1 or 2")
         } else if !Self::SPLIT_K.contains(&split_k) || split_k > non_persistent::MAX_IN_CLUSTER / cluster {
             format!(
-                "split_k {split_k} with clusters of {cluster} tiles: 1, 2, 3, 4 or 8, and cluster * split_k at most 8"
+                "split_k {split_k} with cluster {cluster}: split_k must be 1, 2, 3, 4 or 8, and cluster * split_k at \
+                 most 8"
             )
         } else if columns == 192 && (cluster > 1 || split_k > 1) {
-            format!("split_k {split_k} with clusters of {cluster} tiles of 192 columns: both are 1")
+            format!("split_k {split_k} with cluster {cluster}: both must be 1 for tiles of 192 columns")
         } else if split_k > 1 && !has_clusters {
-            "split_k needs a row-major a and another type than i8".to_owned()
+            "split_k requires a row-major a and a type other than i8".to_owned()
         } else {
             return None;
         })

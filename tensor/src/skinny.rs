@@ -25,7 +25,7 @@ pub(crate) fn check_device(operation: &'static str, device: &Device) -> Result<(
     if device.is_emulated() || device.properties().capability >= (8, 0) {
         return Ok(());
     }
-    Err(TensorError::device(operation, device, "8.0 and later"))
+    Err(TensorError::device(operation, device, "8.0 or later"))
 }
 
 /// Returns whether a GEMM is skinny and whether its operands have the layout that these kernels require.
@@ -102,13 +102,19 @@ pub fn matmul_4bit<'a, 'c, T: Element4>(
     let (m, n, k) = (c.rows(), c.columns(), a.columns());
     let shape = |what| Err(TensorError::Shape { operation: OPERATION, what }.into());
     if a.planes() != 1 || c.planes() != 1 {
-        return shape(format!("a is {} matrices and c {}, of one product", a.planes(), c.planes()));
+        return shape(format!(
+            "a is a batch of {} matrices and c of {}; a W4A16 GEMM takes single matrices",
+            a.planes(),
+            c.planes()
+        ));
     }
     if a.rows() != m {
         return shape(format!("a is {} x {k}, c is {m} x {n}", a.rows()));
     }
     if !k.is_multiple_of(GROUP_K as usize) {
-        return shape(format!("k is {k}, and groups have {GROUP_K}: pad a and the weights with zeros"));
+        return shape(format!(
+            "k is {k}, but must be a multiple of {GROUP_K}: pad a and the weights with zeros"
+        ));
     }
     let groups = n * (k / GROUP_K as usize);
     let lengths = [
@@ -121,7 +127,9 @@ pub fn matmul_4bit<'a, 'c, T: Element4>(
         if let Some(len) = len
             && len != expected
         {
-            return shape(format!("there are {len} {name} for weights of {k} x {n}, which have {expected}"));
+            return shape(format!(
+                "there are {len} {name} for weights of {k} x {n}, which require {expected}"
+            ));
         }
     }
     if a.is_transposed {
@@ -255,7 +263,7 @@ impl Blocks {
                 Ok(Launch::grid_block(blocks, THREADS).shared(kernels::shared_bytes(self.tiles, is_4bit)))
             }
             _ => {
-                let what = format!("c takes {blocks} blocks of threads, more than {MAX_BLOCKS}");
+                let what = format!("c requires {blocks} blocks, more than the maximum of {MAX_BLOCKS}");
                 Err(TensorError::Shape { operation, what }.into())
             }
         }

@@ -121,7 +121,7 @@ pub enum Error {
     },
     /// A configuration has crashed the device, so nothing else can be measured in this process.
     #[error(
-        "{case} with {configuration} stopped the device: {problem}; exclude one of its values with --axis and start \
+        "{case} with {configuration} crashed the device: {problem}; exclude one of its values with --axis and start \
          again"
     )]
     Lost {

@@ -135,7 +135,7 @@ impl Space {
             self = self.axis(&name.to_lowercase(), values.into_iter().filter_map(|v| u64::try_from(v).ok()));
         }
         let known = instances.to_vec();
-        self.restrict("what was compiled, in blocks within its launch bounds", move |configuration| {
+        self.restrict("compiled constants and launch bounds", move |configuration| {
             instance(&known, configuration).is_some_and(|spec| {
                 let Ok(Some(block)) = configuration.block() else { return true };
                 spec.block.is_none_or(|required| required == block)

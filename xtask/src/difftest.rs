@@ -161,7 +161,7 @@ fn request(arguments: &[&str], new_seed: impl FnOnce() -> u64) -> Result<Request
             "{what}: give --seed S, --count N, or --reduce SEED:KERNEL[:STEP[.CANDIDATE]…]"
         ))
     };
-    let number = |text: &str| text.parse::<u64>().map_err(|_| wrong(&format!("`{text}` is no number")));
+    let number = |text: &str| text.parse::<u64>().map_err(|_| wrong(&format!("`{text}` is not a number")));
     let (mut seed, mut count, mut rest) = (None, COUNT, arguments);
     loop {
         match rest {

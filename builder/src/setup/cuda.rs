@@ -118,7 +118,7 @@ fn python(say: &mut dyn FnMut(&str), empty: &Path) -> Result<Python, SetupError>
     find_python(empty).ok_or_else(|| SetupError::NoPip {
         reason: match find(PYTHON) {
             Some(python) => format!("{} has neither pip nor venv", python.display()),
-            None => format!("there is no {PYTHON}"),
+            None => format!("{PYTHON} was not found"),
         },
     })
 }

@@ -26,7 +26,7 @@ pub fn command(program: &Path, folder: &Path) -> Command {
 ///
 /// Returns a message if the program does not exist.
 pub fn system(program: &str) -> Result<Command, String> {
-    let found = find(program).ok_or_else(|| format!("there is no {program}"))?;
+    let found = find(program).ok_or_else(|| format!("{program} was not found"))?;
     Ok(command(&found, Path::new("/")))
 }
 

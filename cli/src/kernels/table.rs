@@ -167,8 +167,8 @@ pub fn as_text(instances: &[Instance], arch: Option<u32>, block: u32, one_by_one
         text.push_str("\nWith a stack of unknown size (recursion, or calls through pointers):\n");
         for i in unknown {
             let asked = match i.code.as_ref().map_or(0, |code| code.requested_stack) {
-                bytes if bytes > 0 => format!("asks for {bytes} bytes"),
-                _ => "declares none: #[kernel(stack = BYTES)]".to_string(),
+                bytes if bytes > 0 => format!("declares {bytes} bytes"),
+                _ => "undeclared; add #[kernel(stack = BYTES)]".to_string(),
             };
             text.push_str(&format!("  {}: {asked}\n", i.symbol));
         }

@@ -127,7 +127,7 @@ impl Finding {
         match (self.count, self.kind) {
             (0 | 1, _) => {}
             (count, Kind::Race) => text += &format!("\n  at {count} bytes"),
-            (count, _) => text += &format!("\n  {count} times; this is the first"),
+            (count, _) => text += &format!("\n  {count} occurrences; the first is shown"),
         }
         if let Some(advice) = self.kind.advice() {
             text += &format!("\n  help: {advice}");

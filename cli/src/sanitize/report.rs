@@ -84,8 +84,8 @@ impl Report {
         }
         text += &match self.findings.len() {
             0 => format!("warpsmith sanitize: {tool} found nothing\n"),
-            1 => format!("warpsmith sanitize: 1 finding of {tool}\n"),
-            count => format!("warpsmith sanitize: {count} findings of {tool}\n"),
+            1 => format!("warpsmith sanitize: 1 {tool} finding\n"),
+            count => format!("warpsmith sanitize: {count} {tool} findings\n"),
         };
         if self.more > 0 {
             text += &format!("and {} more reports beyond the limit\n", self.more);
@@ -297,6 +297,7 @@ fn memory<'a>(
             let size = head.rsplit_once("of size ").map(|(_, size)| size.trim_end_matches("bytes").trim());
             let space = head.split("__").nth(1);
             let mut text = match (size, space) {
+                (Some("1"), Some(space)) => format!("1 byte of {space} memory"),
                 (Some(size), Some(space)) => format!("{size} bytes of {space} memory"),
                 _ => head.to_owned(),
             };
@@ -305,7 +306,9 @@ fn memory<'a>(
                 text += &format!(" at {}", address.trim_end_matches(" is misaligned"));
             }
             if let Some(nearest) = more.next() {
-                text += &format!(", {}", nearest.strip_prefix("is ").unwrap_or(nearest));
+                let nearest = nearest.strip_prefix("is ").unwrap_or(nearest);
+                text += ", ";
+                text += &nearest.replacen("1 bytes ", "1 byte ", usize::from(nearest.starts_with("1 ")));
             }
             text
         }

@@ -101,8 +101,12 @@ fn a_rank_that_fails_is_named_and_ends_the_others() {
     let began = Instant::now();
     for (end, how, code) in [
         ("exit 37", "ended with exit code 37", 37),
-        ("kill -SEGV $$", "was ended by SIGSEGV", 128 + 11),
-        ("kill -KILL $$", "was ended by SIGKILL, for example by the system when memory ran out", 128 + 9),
+        ("kill -SEGV $$", "was terminated by SIGSEGV", 128 + 11),
+        (
+            "kill -KILL $$",
+            "was terminated by SIGKILL, for example by the system when memory ran out",
+            128 + 9,
+        ),
     ] {
         let run =
             launch(&["-n", "4"], &format!("if [ $WARPSMITH_RANK = 2 ]; then {end}; fi; exec sleep 600"));

@@ -122,7 +122,7 @@ fn the_kernels_of_a_package_are_shown_like_those_of_the_command() {
     assert_eq!(cells(&text, "worst")[1..], ["1", "16x8", "255", "1024+", "48", "96", "1", "13", "%"]);
     for words in [
         "  worst: stack 48, spills 96\n",
-        "  worst: declares none: #[kernel(stack = BYTES)]\n",
+        "  worst: undeclared; add #[kernel(stack = BYTES)]\n",
         "  worst: elements of 4 bytes\n",
         "    kernels/src/lib.rs:7:5: index out of bounds\n      called at kernels/src/lib.rs:20:9\n",
     ] {

@@ -215,7 +215,10 @@ fn counters_of_a_program_are_shown() {
     let run = count(&options, COUNTED, &format!("count 7; {show}"));
     assert_eq!((run.code(), run.stderr()), (Some(0), String::new()));
     let text = run.stdout();
-    assert!(text.starts_with("2 axpy;sum\n2 of 3 operations counted; 1 not: over the limit"), "{text}");
+    assert!(
+        text.starts_with("2 axpy;sum\n2 of 3 operations counted; 1 not counted: over the limit"),
+        "{text}"
+    );
     assert!(text.contains("axpy<f32>") && text.contains("3000.0   62.5 %   50.0 %     75.0 %"), "{text}");
     assert_eq!(files(&run.folder), ["counters.json"]);
 }

@@ -73,7 +73,7 @@ fn findings_fail_with_or_without_the_program() {
             "{said}"
         );
         assert!(said.contains("\n    at kernels/src/lib.rs:74 in past_end\n"), "{said}");
-        assert!(said.ends_with("\n\nwarpsmith sanitize: 1 finding of memcheck\n"), "{said}");
+        assert!(said.ends_with("\n\nwarpsmith sanitize: 1 memcheck finding\n"), "{said}");
     }
 }
 

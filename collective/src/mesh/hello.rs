@@ -58,7 +58,7 @@ pub(super) fn dial(
     let mut answer = [0; HELLO];
     socket.read_exact(&mut answer)?;
     if answer != hello(token, other) {
-        return Err(Error::new(ErrorKind::InvalidData, "another program answers there"));
+        return Err(Error::new(ErrorKind::InvalidData, "a different program responds at this address"));
     }
     socket.set_read_timeout(None)?;
     Ok(socket)

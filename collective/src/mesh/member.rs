@@ -144,7 +144,7 @@ impl Member {
                     state.failure.get_or_insert(failure);
                 }
                 Frame::Goodbye => peer.left = true,
-                Frame::Ask => return Err("a question is answered, not delivered"),
+                Frame::Ask => return Err("`Ask` frames must be answered, not delivered"),
             }
             Ok(())
         })

@@ -124,7 +124,7 @@ impl RawComm {
             Ok(_) => match ended.recv_timeout(END_TIME) {
                 Ok(status::SUCCESS | status::IN_PROGRESS) => return,
                 Ok(status) => format!("failed with {status}"),
-                Err(_) => format!("has not returned within {END_TIME:?} and is abandoned"),
+                Err(_) => format!("did not return within {END_TIME:?} and was abandoned"),
             },
         };
         tracing::warn!(

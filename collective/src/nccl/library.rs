@@ -191,7 +191,7 @@ impl Nccl {
         let meaning = match code {
             status::CUDA => "a CUDA call inside NCCL failed",
             status::SYSTEM => {
-                "a call of the operating system failed: sockets, files, or shared memory (is /dev/shm too small?)"
+                "an operating system call failed: sockets, files, or shared memory (is /dev/shm too small?)"
             }
             status::INTERNAL => {
                 "NCCL found its internal state corrupted: memory was overwritten, or NCCL has a bug"
@@ -206,7 +206,7 @@ impl Nccl {
         };
         let mut explained = format!("{call} failed with {code} ({text}): {meaning}");
         if !last.is_empty() {
-            explained.push_str(&format!("; NCCL says: {last}"));
+            explained.push_str(&format!("; NCCL's last error: {last}"));
         }
         explained.push_str("; NCCL_DEBUG=INFO in the environment shows more");
         explained
@@ -300,6 +300,6 @@ mod tests {
     fn errors_have_the_code_and_the_meaning() {
         let text = fake::table().explain("ncclAllReduce", status::SYSTEM, std::ptr::null_mut());
         assert!(text.contains("ncclAllReduce failed with 2") && text.contains("/dev/shm"), "{text}");
-        assert!(text.contains("NCCL says: the fake's last error"), "{text}");
+        assert!(text.contains("NCCL's last error: the fake's last error"), "{text}");
     }
 }

@@ -244,7 +244,7 @@ impl Own {
         let mut called = Vec::new();
         for &rank in missing.iter().filter(|rank| **rank < mesh.rank()) {
             let Some((token, path)) = addresses[rank][16..].split_at_checked(TOKEN) else {
-                return Err(format!("rank {rank} did not say where to get its memory"));
+                return Err(format!("rank {rank} did not publish the address of its memory"));
             };
             let token = token.try_into().unwrap_or_default();
             let path = std::path::Path::new(std::ffi::OsStr::from_bytes(path));

@@ -370,7 +370,7 @@ fn the_flight_record_shows_what_failed() {
             assert_eq!(states[..2], [OperationState::Done, OperationState::Done]);
             assert!(matches!(&states[2], OperationState::Failed(_)));
             assert!(
-                record.to_string().contains("failed    all_reduce #4 (prod, f64, 2 elements), began after"),
+                record.to_string().contains("failed    all_reduce #4 (prod, f64, 2 elements), started after"),
                 "{record}"
             );
             let json = std::fs::read_to_string(&record_file).expect("the dump");

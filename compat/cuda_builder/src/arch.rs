@@ -72,8 +72,8 @@ impl NvvmArch {
             (number, "") => Ok((Arch::new(number.max(MIN)), number < MIN)),
             (number, "a") => Ok((Arch::specific(number), false)),
             (number, _) => Err(format!(
-                "{self} is for one family of GPUs, which is not supported: choose Compute{number}, or Compute{number}a \
-                 for that GPU alone"
+                "{self} targets a family of GPUs, which is not supported: choose Compute{number}, or Compute{number}a \
+                 for only that GPU"
             )),
         }
     }

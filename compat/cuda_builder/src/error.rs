@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum CudaBuilderError {
     /// The folder of the crate does not exist.
-    #[error("there is no crate in {0:?}: give its folder relative to the package's")]
+    #[error("there is no crate in {0:?}: pass its folder, relative to the package's folder")]
     CratePathDoesntExist(PathBuf),
     /// The PTX file cannot be written.
     #[error("cannot write the PTX file: {0}")]

@@ -250,7 +250,7 @@ impl CudaBuilder {
         };
         warn(
             too_old,
-            "kernels are compiled for compute capability 7.0 at least, and do not run on older GPUs: choose \
+            "kernels are compiled for compute capability 7.0 or higher, and do not run on older GPUs: choose \
              NvvmArch::Compute70 or later",
         );
         warn(!self.release || !self.nvvm_opts, "kernels are always optimized: release(false) has no effect");
@@ -297,7 +297,7 @@ fn deliver(built: &BuiltImage, to: Option<PathBuf>) -> Result<PathBuf, CudaBuild
         },
         None => {
             // `include_str!` requires a file even if there is no PTX.
-            let reason = built.reason.as_deref().unwrap_or("no PTX was made");
+            let reason = built.reason.as_deref().unwrap_or("no PTX was generated");
             let to = to.unwrap_or_else(|| built.file.with_extension("ptx"));
             std::fs::write(&to, format!("// No GPU code: {reason}\n")).map_err(failed)?;
             Ok(to)

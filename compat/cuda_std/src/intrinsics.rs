@@ -26,7 +26,7 @@ macro_rules! declare {
             #[cfg(not(target_arch = "nvptx64"))]
             {
                 unimplemented!(
-                    concat!("`__nv_", stringify!($name), "` is in CUDA's libdevice and can be called on a GPU only")
+                    concat!("`__nv_", stringify!($name), "` is in CUDA's libdevice and can be called only on a GPU")
                 )
             }
         }

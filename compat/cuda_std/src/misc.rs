@@ -20,7 +20,7 @@ pub fn breakpoint() {
 #[inline(always)]
 #[track_caller]
 pub fn profiler_counter(counter: u32) {
-    assert!(counter <= 7, "there are the profiler counters 0 to 7");
+    assert!(counter <= 7, "the profiler counters are 0 to 7");
     #[cfg(target_arch = "nvptx64")]
     {
         macro_rules! events {

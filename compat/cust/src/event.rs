@@ -49,7 +49,7 @@ impl Event {
         if flags.contains(EventFlags::INTERPROCESS) {
             return Err(explained(
                 CudaError::NotSupported,
-                "events of other processes are not provided: synchronise the processes on the host",
+                "events of other processes are not provided: synchronize the processes on the host",
             ));
         }
         let device = context::current()?;

@@ -187,7 +187,7 @@ impl Function<'_> {
     ) -> CudaResult<usize> {
         let wanted = blocks.x.saturating_mul(blocks.y).saturating_mul(blocks.z);
         if wanted == 0 {
-            return Err(explained(CudaError::InvalidValue, "no blocks are on an SM: name one at least"));
+            return Err(explained(CudaError::InvalidValue, "`blocks` must be at least 1"));
         }
         let threads = block_size.threads();
         let most = self.inner.device().properties().shared_memory_per_block_optin;

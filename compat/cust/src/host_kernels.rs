@@ -13,8 +13,8 @@ use warpsmith_runtime::{Device, Function, GpuImage};
 use crate::error::{CudaError, CudaResult, explained};
 
 /// Remedy for programs without host kernels.
-const REMEDY: &str = "the emulated device runs no PTX, it runs kernels from their Rust source: add the kernel crate to the \
-                      host crate's [dependencies], and write `use KERNEL_CRATE as _;`";
+const REMEDY: &str = "the emulated device cannot run PTX; it runs kernels compiled from their Rust source: add the \
+                      kernel crate to the host crate's [dependencies], and write `use KERNEL_CRATE as _;`";
 
 /// Kernels that a PTX module contains on the emulated device.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl HostKernels {
         if !kernels().any(|kernel| has(&kernel)) {
             return Err(explained(
                 CudaError::NotSupported,
-                format!("the program has no kernel of this PTX: {REMEDY}"),
+                format!("the program contains none of the kernels in this PTX: {REMEDY}"),
             ));
         }
         Ok(Self { device, entries })
@@ -63,7 +63,7 @@ impl HostKernels {
         if let Some(other) = found.find(|other| other.package != kernel.package) {
             let packages = format!("{} and {}", kernel.package, other.package);
             let text = format!(
-                "both {packages} have a kernel `{name}`: rename one, the emulated device knows kernels by name"
+                "both {packages} have a kernel `{name}`: rename one, because the emulated device finds kernels by name"
             );
             return Err(explained(CudaError::InvalidSource, text));
         }

@@ -30,14 +30,14 @@ instead! {
     surface: "surfaces are not provided: pass a DeviceBuffer to the kernel",
         Surface ResourceDescriptor ResourceType ResourceViewFormat;
     /// Graphics interoperability memory: not provided.
-    external: "memory of graphics interfaces is not provided: import it with cudarc's cuImportExternalMemory, and pass its \
-               address with DevicePointer::from_raw",
+    external: "graphics interoperability memory is not provided: import it with cudarc's cuImportExternalMemory, and \
+               pass its address with DevicePointer::from_raw",
         ExternalMemory;
     /// Graphs, which are not provided; use the graphs of the runtime, which capture and launch the same work.
-    graph: "graphs are those of the runtime: cust::runtime::Graph::capture(stream.runtime(), …), see docs/guide/graphs.md",
+    graph: "graphs are not provided: use cust::runtime::Graph::capture(stream.runtime(), …), see docs/guide/graphs.md",
         Graph GraphCreationFlags GraphNode GraphNodeType KernelInvocation;
     /// CUDA arrays for textures and surfaces, which are not provided.
-    array: "arrays are for textures and surfaces, which are not provided: use DeviceBuffer, with cuda_malloc_pitched for rows \
-            that are aligned",
+    array: "arrays are for textures and surfaces, which are not provided: use DeviceBuffer, or cuda_malloc_pitched for \
+            aligned rows",
         ArrayObject ArrayDescriptor ArrayFormat ArrayObjectFlags;
 }

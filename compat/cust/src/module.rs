@@ -259,8 +259,8 @@ impl Module {
         let name = name.to_string_lossy();
         let Loaded::Code(code) = &self.code else {
             let text = format!(
-                "on the emulated device the global `{name}` is a static of the kernel crate, which the host cannot change by \
-                 its name: pass a buffer to the kernel"
+                "on the emulated device the global `{name}` is a static of the kernel crate, which the host cannot \
+                 access by name: pass a buffer to the kernel"
             );
             return Err(explained(CudaError::NotSupported, text));
         };
@@ -268,7 +268,7 @@ impl Module {
         if bytes != size_of::<T>() {
             let (ty, size) = (std::any::type_name::<T>(), size_of::<T>());
             let text = format!(
-                "the global `{name}` has {bytes} bytes, and {ty} has {size}: name the type it is declared with"
+                "the global `{name}` has {bytes} bytes, but {ty} has {size}: use the type of its declaration"
             );
             return Err(explained(CudaError::InvalidValue, text));
         }

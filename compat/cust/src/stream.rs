@@ -175,8 +175,8 @@ impl Stream {
                     return Err(explained(
                         CudaError::InvalidValue,
                         format!(
-                            "argument {} of kernel `{kernel}` has {has} bytes, its parameter {needed}: pass a value of the \
-                             parameter's type, and a slice as pointer and length (`usize`)",
+                            "argument {} of kernel `{kernel}` has {has} bytes, but its parameter has {needed}: pass a \
+                             value of the parameter's type, and a slice as pointer and length (`usize`)",
                             index + 1
                         ),
                     ));

@@ -9,6 +9,6 @@
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be copied to a device",
     label = "not `DeviceCopy`",
-    note = "numbers, arrays, tuples and `Option`s of them are; a struct is with `#[derive(Clone, Copy, DeviceCopy)]` and `#[repr(C)]`; glam's and mint's types with cust_core's features of these names"
+    note = "supported types: numbers, and arrays, tuples and `Option`s of them; a struct requires `#[derive(Clone, Copy, DeviceCopy)]` and `#[repr(C)]`; glam's and mint's types require cust_core's features of these names"
 )]
 pub unsafe trait DeviceCopy: Copy {}

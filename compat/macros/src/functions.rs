@@ -8,7 +8,7 @@ use syn::{Error, ItemFn, Result};
 pub(crate) fn gpu_only(item: TokenStream) -> Result<TokenStream> {
     let function: ItemFn = syn::parse2(item)?;
     let ItemFn { attrs, vis, sig, .. } = &function;
-    let message = format!("`{}` can be called on a GPU only", sig.ident);
+    let message = format!("`{}` can be called only on a GPU", sig.ident);
     let mut on_host = sig.clone();
     on_host.abi = None;
     Ok(quote! {
@@ -32,7 +32,7 @@ pub(crate) fn externally_visible(item: TokenStream) -> Result<TokenStream> {
     let function: ItemFn = syn::parse2(item)?;
     Err(Error::new(
         function.sig.ident.span(),
-        "an image exports kernels only, so no other PTX can be linked against this function: make it a #[kernel], or put \
-         it into a crate that both kernel crates depend on",
+        "an image exports only kernels, so no other PTX can be linked against this function: make it a #[kernel], or \
+         put it into a crate that both kernel crates depend on",
     ))
 }

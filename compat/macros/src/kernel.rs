@@ -102,8 +102,8 @@ fn check_hints(input: ParseStream<'_>) -> Result<()> {
         let key: Ident = input.parse()?;
         if key != "grid_dim" && key != "block_dim" {
             let message = format!(
-                "unknown hint `{key}`: there are grid_dim = 2d and block_dim = 2d. For launch_bounds and other options \
-                 write the kernel with gpu-std's own #[kernel]"
+                "unknown hint `{key}`: the hints are grid_dim = 2d and block_dim = 2d; for launch_bounds and other \
+                 options, write the kernel with gpu-std's own #[kernel]"
             );
             return Err(Error::new(key.span(), message));
         }
@@ -123,7 +123,8 @@ fn check(sig: &Signature) -> Result<()> {
     if !matches!(sig.safety, Safety::Unsafe(_)) {
         return Err(Error::new(
             sig.fn_token.span(),
-            "a kernel of Rust-CUDA is an `unsafe fn`: add `unsafe`, or write a safe kernel with gpu-std's own #[kernel]",
+            "a Rust-CUDA kernel must be an `unsafe fn`: add `unsafe`, or write a safe kernel with gpu-std's own \
+             #[kernel]",
         ));
     }
     if let ReturnType::Type(_, ty) = &sig.output
@@ -131,14 +132,14 @@ fn check(sig: &Signature) -> Result<()> {
     {
         return Err(Error::new(
             ty.span(),
-            "a kernel returns nothing: remove this, and write results through a pointer",
+            "a kernel cannot return a value: remove the return type, and write results through a pointer",
         ));
     }
     let generic = sig.generics.params.iter().find(|param| !matches!(param, GenericParam::Lifetime(_)));
     if let Some(generic) = generic {
         return Err(Error::new(
             generic.span(),
-            "a kernel of Rust-CUDA has no type parameters: write one function for each type, or use gpu-std's own \
+            "a Rust-CUDA kernel cannot have type parameters: write one function per type, or use gpu-std's own \
              #[kernel(types(T = f32, f64))]",
         ));
     }
@@ -195,7 +196,7 @@ fn param((index, input): (usize, &FnArg)) -> Result<Param> {
             };
             return Err(Error::new(
                 typed.ty.span(),
-                format!("every thread would have the same mutable {slice}: take `*mut {element}`"),
+                format!("all threads would share the mutable {slice}: take `*mut {element}`"),
             ));
         }
         Type::Reference(reference) => match &*reference.elem {

@@ -61,7 +61,7 @@ fn invalid(call: Call, text: String) -> DriverError {
 /// Checks that a size is a multiple of the granularity.
 fn whole_units(call: Call, bytes: usize) -> Result<()> {
     if bytes == 0 || !bytes.is_multiple_of(GRANULARITY) {
-        let text = format!("{bytes} bytes are not a multiple of the granularity of {GRANULARITY}, or zero");
+        let text = format!("{bytes} bytes are not a positive multiple of the granularity of {GRANULARITY}");
         return Err(invalid(call, text));
     }
     Ok(())

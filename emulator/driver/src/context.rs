@@ -159,7 +159,8 @@ impl EmulatedContext {
         let names = ran.iter().map(|kernel| format!("`{kernel}`")).collect::<Vec<_>>().join(", ");
         let ran =
             if ran.is_empty() { "no kernel has run".to_owned() } else { format!("kernels since: {names}") };
-        let message = format!("{damage} since the last check; {ran}; `warpsmith check` names the line");
+        let message =
+            format!("{damage}, since the last check; {ran}; run under `warpsmith check` to find the line");
         self.stop(fault(FaultKind::Other, message), true);
     }
 

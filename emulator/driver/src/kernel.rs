@@ -125,7 +125,7 @@ impl KernelCall {
     pub(super) unsafe fn run(&self, stack_limit: usize) -> std::result::Result<(), Fault> {
         if let Some(stack) = self.kernel.stack.filter(|stack| *stack as usize > stack_limit) {
             let message = format!(
-                "its threads use {stack} bytes of stack, and the stack limit is {stack_limit}; raise the limit"
+                "its threads use {stack} bytes of stack, but the stack limit is {stack_limit}; raise the limit"
             );
             let kernel = Some(self.kernel.symbol.to_owned());
             return Err(Fault {

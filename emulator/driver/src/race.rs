@@ -103,7 +103,7 @@ impl State {
                 if !told.contains(&(old.slot, old.tick)) {
                     told.push((old.slot, old.tick));
                     found.push(format!(
-                        "{old} and {new} access the same bytes from {at:#x} on, without an order"
+                        "{old} and {new} access the same bytes, starting at {at:#x}, but are not ordered"
                     ));
                 }
             });

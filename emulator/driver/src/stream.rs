@@ -442,7 +442,8 @@ impl Queue {
         // SAFETY: the caller of the free has guaranteed that work that uses the memory is ordered before the free, and
         // the pending work of all streams is checked.
         if let Err(error) = unsafe { context.heap.left(ptr, |start, end| context.is_busy(start, end)) } {
-            let text = format!("{error}; the stream that frees it did not wait for that work");
+            let text =
+                format!("{error}; the stream that frees the memory did not wait for the work that uses it");
             context.poison(fault(FaultKind::Other, text));
         }
         context.report_damage(context.heap.take_damage());

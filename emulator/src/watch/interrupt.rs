@@ -27,8 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 fn give_up() -> ! {
     eprintln!(
-        "a kernel on the emulated device has not ended within WARPSMITH_EMULATOR_TIME_LIMIT, and cannot be interrupted: \
-         the process ends"
+        "a kernel on the emulated device did not finish within WARPSMITH_EMULATOR_TIME_LIMIT, and cannot be \
+         interrupted; terminating the process"
     );
     std::process::abort()
 }

@@ -12,7 +12,7 @@ fn endless(result: Result<(), Fault>) -> (Option<[u32; 3]>, String) {
     let fault = result.unwrap_err();
     let Fault::Endless { seconds: 1, thread, .. } = &fault else { panic!("{fault:?}") };
     let text = fault.to_string();
-    assert!(text.contains("has not ended after 1 s in block"), "{text}");
+    assert!(text.contains("did not finish within 1 s in block"), "{text}");
     assert!(text.contains("WARPSMITH_EMULATOR_TIME_LIMIT sets the limit"), "{text}");
     (*thread, text)
 }
@@ -96,7 +96,7 @@ mod interrupted {
             DROPPED.store(0, Ordering::Relaxed);
             let (thread, text) = endless(launch_as(&COMPUTES, [2, 1, 1], [64, 1, 1], 0, order, &[1]));
             assert_eq!(thread, Some([5, 0, 0]), "{text}");
-            assert!(text.contains("thread [5,0,0] runs: ") && text.contains("endless.rs:"), "{text}");
+            assert!(text.contains("thread [5,0,0] is at ") && text.contains("endless.rs:"), "{text}");
             let dropped = DROPPED.load(Ordering::Relaxed);
             assert!((64..128).contains(&dropped), "round {round}: all but the interrupted thread: {dropped}");
             launch_as(&COMPUTES, [2, 1, 1], [64, 1, 1], 0, order, &[2]).unwrap();

@@ -33,8 +33,8 @@ fn writes_outside_a_shared_array_fail() {
             let expected =
                 format!("1 byte {side} of a shared array of 100 bytes (emulator/tests/emulator/redzones.rs:");
             assert!(text.contains(&expected), "{text}");
-            assert!(text.contains(&format!("overwritten, from byte {offset} on")), "{text}");
-            assert!(text.contains("`warpsmith check` names the line"), "{text}");
+            assert!(text.contains(&format!("overwritten, starting at byte {offset}")), "{text}");
+            assert!(text.contains("run under `warpsmith check` to find the line"), "{text}");
         }
         for offset in [0, 99] {
             launch_as(&STRAY, [4, 1, 1], [32, 1, 1], 0, order, &[2, offset]).unwrap();

@@ -69,7 +69,7 @@ const fn bytes_of<T>() -> usize {
 ///
 /// `add` must add the kernel parameters that `M` represents, which must take at most `BYTES` bytes.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be passed by a kernel for a kernel parameter `{M}`",
+    message = "a kernel cannot pass `{Self}` for a parameter `{M}`",
     label = "not an argument for `{M}`",
     note = "`Value<T>` stands for a parameter `T` and takes a `T`; `Slice<T>` stands for a parameter `&[T]` and \
             takes a `&[T]`",

@@ -142,7 +142,7 @@ impl LaunchError {
     const fn numbered(code: u32) -> Self {
         match NonZeroU32::new(code) {
             Some(code) => Self(code),
-            None => panic!("0 is no error"),
+            None => panic!("0 is not an error"),
         }
     }
 

@@ -57,7 +57,7 @@ impl<const COUNT: usize> PipelineState<COUNT> {
     #[inline(always)]
     #[allow(clippy::new_without_default, reason = "there is nothing that is more usual")]
     pub const fn new() -> Self {
-        const { assert!(COUNT > 0, "a ring has stages") };
+        const { assert!(COUNT > 0, "a ring must have at least one stage") };
         Self { index: 0, parity: 0 }
     }
 

@@ -16,7 +16,7 @@ use crate::host::copies;
 /// function instead.
 macro_rules! tensor_copy {
     ($rank:ident, $at:ident, $form:literal, $end:literal, $operands:tt, $host:expr) => {{
-        const { assert!($rank >= 1 && $rank <= 5, "a tensor map has 1 to 5 dimensions") };
+        const { assert!($rank >= 1 && $rank <= 5, "a tensor map must have 1 to 5 dimensions") };
         #[cfg(target_arch = "nvptx64")]
         {
             let at = |i: usize| if i < $rank { $at[i] } else { 0 };

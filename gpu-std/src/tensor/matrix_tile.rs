@@ -29,13 +29,19 @@ impl<T, const ROWS: usize, const COLUMNS: usize> Copy for MatrixTile<T, ROWS, CO
 impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS, COLUMNS> {
     /// Number of 16-byte chunks per row.
     pub const CHUNKS: u32 = {
-        assert!(size_of::<T>() == 2, "elements of matrix tiles have 16 bits");
-        assert!(COLUMNS == 32 || COLUMNS.is_multiple_of(64), "a row has 32 columns or a multiple of 64");
+        assert!(size_of::<T>() == 2, "the elements of a matrix tile must have 16 bits");
+        assert!(
+            COLUMNS == 32 || COLUMNS.is_multiple_of(64),
+            "a row must have 32 columns or a multiple of 64"
+        );
         (COLUMNS / 8) as u32
     };
     /// Size of the tile in bytes.
     pub const BYTES: u32 = {
-        assert!((ROWS * COLUMNS * 2).is_multiple_of(1024), "a tile has a multiple of 1024 bytes");
+        assert!(
+            (ROWS * COLUMNS * 2).is_multiple_of(1024),
+            "the size of a tile must be a multiple of 1024 bytes"
+        );
         (ROWS * COLUMNS * 2) as u32
     };
 

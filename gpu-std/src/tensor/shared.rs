@@ -122,7 +122,7 @@ impl<T: KernelType, const ROWS: usize, const COUNT: usize> SharedTiles<T, ROWS, 
     /// Returns tile `INDEX`.
     #[inline(always)]
     pub fn tile<const INDEX: usize>(&self) -> SharedTile<T, ROWS> {
-        const { assert!(INDEX < COUNT, "there is no tile of this index") };
+        const { assert!(INDEX < COUNT, "no tile has this index") };
         SharedTile::at(self.first.address.add(INDEX as u32 * SharedTile::<T, ROWS>::BYTES))
     }
 
@@ -157,12 +157,12 @@ impl<T, const ROWS: usize> Copy for SharedTile<T, ROWS> {}
 impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
     /// Number of elements per row.
     pub const COLUMNS: u32 = {
-        assert!(128 % size_of::<T>() == 0, "a row of 128 bytes has whole elements");
+        assert!(128 % size_of::<T>() == 0, "a row of 128 bytes must contain whole elements");
         128 / size_of::<T>() as u32
     };
     /// Size of the tile in bytes.
     pub const BYTES: u32 = {
-        assert!(ROWS.is_multiple_of(8) && ROWS > 0, "a tile has a multiple of 8 rows");
+        assert!(ROWS.is_multiple_of(8) && ROWS > 0, "a tile must have a multiple of 8 rows");
         (ROWS * 128) as u32
     };
 
@@ -279,7 +279,7 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
     /// The caller must uphold the safety contract of [`Self::store_matrices`].
     #[inline(always)]
     pub(super) unsafe fn store_pairs(self, row: u32, chunk: u32, pairs: [[T; 2]; 4]) {
-        const { assert!(size_of::<T>() == 4, "a pair has elements of 32 bits") };
+        const { assert!(size_of::<T>() == 4, "the elements of a pair must have 32 bits") };
         let lane = crate::warp::lane_id();
         let (row, right, in_chunk) = (row + lane / 4, lane % 4 / 2, lane % 2 * 8);
         let mut i = 0;
@@ -311,7 +311,7 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
     /// of 16. No copy or other thread may access these elements concurrently.
     #[inline(always)]
     pub unsafe fn store_matrices(self, row: u32, chunk: u32, registers: [u32; 4]) {
-        const { assert!(size_of::<T>() == 2, "a matrix has elements of 16 bits") };
+        const { assert!(size_of::<T>() == 2, "the elements of a matrix must have 16 bits") };
         let lane = crate::warp::lane_id();
         let [a, b, c, d] = registers;
         #[cfg(target_arch = "nvptx64")]

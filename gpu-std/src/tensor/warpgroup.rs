@@ -26,7 +26,7 @@ pub fn warp_index() -> u32 {
 /// registers.
 #[inline(always)]
 pub unsafe fn release_registers<const COUNT: u32>() {
-    const { assert!(is_count(COUNT), "a thread has 24 to 256 registers, a multiple of 8") };
+    const { assert!(is_count(COUNT), "the registers per thread must be a multiple of 8, from 24 to 256") };
     gpu_asm!(["setmaxnreg.dec.sync.aligned.u32 {n};", n = const COUNT, options(nostack)], ())
 }
 
@@ -41,7 +41,7 @@ pub unsafe fn release_registers<const COUNT: u32>() {
 /// which the block started.
 #[inline(always)]
 pub unsafe fn acquire_registers<const COUNT: u32>() {
-    const { assert!(is_count(COUNT), "a thread has 24 to 256 registers, a multiple of 8") };
+    const { assert!(is_count(COUNT), "the registers per thread must be a multiple of 8, from 24 to 256") };
     gpu_asm!(["setmaxnreg.inc.sync.aligned.u32 {n};", n = const COUNT, options(nostack)], ())
 }
 

@@ -144,7 +144,7 @@ fn misused_barriers_and_copies_are_faults() {
     for (fault, part) in [
         (text(copied::<NOT_INITIALIZED>([0, 0])), "is not initialized"),
         (text(copied::<TOO_FEW_ARRIVALS>([0, 0])), "every thread waits"),
-        (text(copied::<TOO_MANY_ARRIVALS>([0, 0])), "more than 1 threads arrived in a phase"),
+        (text(copied::<TOO_MANY_ARRIVALS>([0, 0])), "more threads than the expected 1 arrived in a phase"),
         (text(copied::<HALF_THE_BYTES>([0, 0])), "every thread waits"),
         (text(copied::<STORE_NOT_AWAITED>([0, 0])), "1 tile stores were not awaited"),
         (text(copied::<LOAD_NOT_AWAITED>([0, 0])), "1 tile loads were not awaited"),

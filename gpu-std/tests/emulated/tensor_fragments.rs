@@ -212,5 +212,5 @@ fn a_warp_missing_from_a_product_of_fragments_is_a_deadlock() {
 #[test]
 fn lanes_that_multiply_other_fragments_are_named() {
     let fault = product::<bf16, KMajor, 128, 64>(LANES_DIFFER).unwrap_err().to_string();
-    assert!(fault.contains("multiply different tiles"), "{fault}");
+    assert!(fault.contains("must multiply the same tiles"), "{fault}");
 }

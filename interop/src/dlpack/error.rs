@@ -206,8 +206,8 @@ pub enum DlpackError {
 
     /// The shape does not match the buffer.
     #[error(
-        "a tensor of shape {shape:?} needs {needed} elements from element {offset} on, but the buffer has {len}; use \
-         a smaller shape"
+        "a tensor of shape {shape:?} needs {needed} elements starting at element {offset}, but the buffer has {len}; \
+         use a smaller shape"
     )]
     Shape {
         /// The shape.

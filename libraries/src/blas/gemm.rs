@@ -251,9 +251,9 @@ impl Problem {
         }
         let of = |Operand { ptr, layout, .. }: &Operand| {
             let (stride, batch) = (layout.leading(), layout.batch_stride);
-            format!("a stride of {stride}, a batch stride of {batch}, at {ptr:#x}")
+            format!("stride {stride}, batch stride {batch}, address {ptr:#x}")
         };
-        let what = format!("a product of i8 with {} and {}", of(&self.a), of(&self.b));
+        let what = format!("an i8 GEMM of a ({}) and b ({})", of(&self.a), of(&self.b));
         Err(LibraryError::unsupported("gemm", what, "strides and addresses that are multiples of 4 bytes"))
     }
 

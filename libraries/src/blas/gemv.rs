@@ -49,7 +49,8 @@ pub fn gemv<'a, 'x, 'y, T: VectorType>(
     let (rows, cols, count) = (a.rows(), a.columns(), a.layout.count());
     if count != 1 || x.len() != cols || y.len() != rows {
         let problem = format!(
-            "a is {count} of {rows} x {cols}, x has {} elements and y {}: they must be one of m x n, n and m",
+            "a is a batch of {count} matrices of {rows} x {cols}, x has {} elements and y has {}; a must be a single m \
+             x n matrix, x must have n elements, and y must have m",
             x.len(),
             y.len()
         );

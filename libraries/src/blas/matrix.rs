@@ -135,8 +135,7 @@ impl Layout {
         let problem = if stride < stored_cols {
             format!("the row stride of {stride} elements is smaller than a row of {stored_cols}")
         } else if self.extent().is_none_or(|extent| extent > len || extent > isize::MAX as usize) {
-            let needed =
-                self.extent().map_or_else(|| "more than can be".to_owned(), |extent| extent.to_string());
+            let needed = self.extent().map_or_else(|| "too many".to_owned(), |extent| extent.to_string());
             format!(
                 "{count} x {stored_rows} x {stored_cols} with strides {batch_stride} and {stride} needs {needed} \
                  elements, but the slice has {len}"

@@ -89,7 +89,7 @@ fn checked(elements: usize, shape: &[usize], layout: Layout) -> Result<Shape> {
     if shape.elements() == Some(elements) {
         return Ok(shape);
     }
-    let needs = shape.elements().map_or("more than there can be".to_owned(), |needs| needs.to_string());
+    let needs = shape.elements().map_or("too many".to_owned(), |needs| needs.to_string());
     let text = format!("the slice has {elements} elements, but shape {:?} needs {needs}", shape.shown());
     Err(LibraryError::shape("a tensor", text))
 }

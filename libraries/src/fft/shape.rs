@@ -102,7 +102,7 @@ impl Shape {
                 let (batch, sizes) = (self.batch, &self.sizes[3 - self.rank..]);
                 let transforms = if batch == 1 { "transform" } else { "transforms" };
                 let problem = format!(
-                    "the {side} has {found} elements, but {batch} contiguous {transforms} of {sizes:?} have {wanted}"
+                    "the {side} has {found} elements, but {batch} contiguous {transforms} of {sizes:?} require {wanted}"
                 );
                 return Err(LibraryError::shape(call.operation, problem));
             }

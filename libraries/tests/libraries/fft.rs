@@ -399,14 +399,14 @@ fn what_cannot_be_transformed_is_refused() -> Result<()> {
     let refused = assert_refused::<()>;
     refused(
         fft::forward(&stream, 25, &x, &mut y),
-        "the input has 24 elements, but 1 contiguous transform of [25] have 25",
+        "the input has 24 elements, but 1 contiguous transform of [25] require 25",
     );
-    refused(fft::forward(&stream, 12, &x, &mut y), "have 12");
+    refused(fft::forward(&stream, 12, &x, &mut y), "require 12");
     refused(fft::forward(&stream, 20, x.slice(..20), &mut y), "the output has 24 elements");
     refused(fft::forward(&stream, [0, 24], &x, &mut y), "dimension 0 of [0, 24] is 0");
     refused(fft::forward(&stream, Shape::from(0).batch(0), &x, &mut y), "dimension 0 of [0] is 0");
     let none = Shape::from(24).batch(0);
-    refused(fft::forward(&stream, none, &x, &mut y), "0 contiguous transforms of [24] have 0");
+    refused(fft::forward(&stream, none, &x, &mut y), "0 contiguous transforms of [24] require 0");
     refused(fft::forward_real(&stream, 24, &real, &mut y), "have 13");
     let mut back = DeviceBuffer::<f32>::zeros(&stream, 24)?;
     refused(fft::inverse_real(&stream, 24, &mut y, &mut back), "have 13");

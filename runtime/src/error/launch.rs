@@ -49,9 +49,10 @@ pub enum LaunchError {
 
     /// A block that differs from the block that the kernel requires.
     #[error(
-        "kernel `{kernel}` requires blocks of {} threads, but the launch has {}; let the kernel determine the block, \
-         as `Launch::cover((width, height))` does",
-        sides(required), found.as_ref().map_or("a line of them".to_owned(), |block| format!("blocks of {}", sides(block)))
+        "kernel `{kernel}` requires blocks of {} threads, but the launch {}; let the kernel determine the block, as \
+         `Launch::cover((width, height))` does",
+        sides(required),
+        found.as_ref().map_or("specifies only a number of threads".to_owned(), |block| format!("has blocks of {}", sides(block)))
     )]
     RequiredBlock {
         /// The instance's symbol.

@@ -149,7 +149,7 @@ pub enum Error {
     UnknownDevice(String),
 
     /// The device index is out of range.
-    #[error("there is no device {device}: {}", device_count(*device, *count))]
+    #[error("device {device} does not exist; {}", device_count(*device, *count))]
     NoSuchDevice {
         /// The requested device.
         device: DeviceId,

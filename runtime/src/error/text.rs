@@ -52,7 +52,7 @@ pub(super) fn device_count(device: DeviceId, count: u32) -> String {
     let kind = device.kind_name();
     match count {
         0 => format!("there are no {kind} devices"),
-        1 => format!("there is one {kind} device, {}", device.with_ordinal(0)),
+        1 => format!("the only {kind} device is {}", device.with_ordinal(0)),
         n => format!(
             "there are {n} {kind} devices, {} to {}",
             device.with_ordinal(0),

@@ -108,18 +108,14 @@ impl fmt::Display for Explanation {
         let percent = fraction * 100.0;
         writeln!(
             f,
-            "  occupancy: {percent:.1} %, {blocks} blocks of {warps} warps in all, limited by {limiter}"
+            "  occupancy: {percent:.1} %, {blocks} blocks ({warps} warps) per SM, limited by {limiter}"
         )?;
-        write!(f, "  waves: {:.2}, {:.1} % of the device idle in the last", self.waves, self.tail * 100.0)?;
+        let idle = self.tail * 100.0;
+        write!(f, "  waves: {:.2}; {idle:.1} % of the device is idle in the last wave", self.waves)?;
         if let Some((have, need)) = self.in_flight {
-            let verdict = if have >= need { "enough" } else { "too few: give each thread more loads" };
+            let remedy = if have >= need { "" } else { "; issue more loads per thread" };
             let kib = |bytes: u64| bytes as f64 / 1024.0;
-            write!(
-                f,
-                "\n  in flight on an SM: {:.1} KiB of the {:.1} KiB it needs, {verdict}",
-                kib(have),
-                kib(need)
-            )?;
+            write!(f, "\n  in flight per SM: {:.1} KiB ({:.1} KiB needed{remedy})", kib(have), kib(need))?;
         }
         Ok(())
     }

@@ -29,7 +29,10 @@ fn texts_name_devices() {
 fn an_index_out_of_range_names_the_count() {
     let driver = driver(3);
     let error = Device::with_driver(driver, 3).unwrap_err();
-    assert_eq!(error.to_string(), "there is no device cpu:3: there are 3 emulated devices, cpu:0 to cpu:2");
+    assert_eq!(
+        error.to_string(),
+        "device cpu:3 does not exist; there are 3 emulated devices, cpu:0 to cpu:2"
+    );
     let error = Device::open("cpu:4096").unwrap_err();
     assert!(matches!(error, Error::NoSuchDevice { device: DeviceId::Emulated(4096), .. }), "{error}");
 }

@@ -278,8 +278,11 @@ pub unsafe fn product<
     Columns<COLUMNS>: Width,
 {
     const {
-        assert!(ROWS == 64 || ROWS == 128, "a tile has 64 or 128 rows");
-        assert!(COLUMNS == 128 || COLUMNS == 192 || COLUMNS == 256, "a tile has 128, 192 or 256 columns");
+        assert!(ROWS == 64 || ROWS == 128, "a tile must have 64 or 128 rows");
+        assert!(
+            COLUMNS == 128 || COLUMNS == 192 || COLUMNS == 256,
+            "a tile must have 128, 192 or 256 columns"
+        );
         assert!(
             S::PARTS == 1 || S::PARTS == 2 && S::IS_ALONE,
             "products of numbers in two parts are added alone"

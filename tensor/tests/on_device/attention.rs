@@ -455,14 +455,14 @@ fn wrong_heads_are_named() {
     };
     for (options, sequences, what) in [
         (given(3, 3), 2, "the views have 2 sequences"),
-        (given(3, 2), 1, "q has 3 offsets and k 2"),
+        (given(3, 2), 1, "q has 3 offsets, but k has 2"),
         (given(0, 0), 1, "there are 0 offsets"),
     ] {
         let (error, text) = refused(&options, right, right, right, right, sequences);
         assert!(matches!(error, TensorError::Heads { .. }) && text.contains(what), "{text}");
     }
     let error = view(right, 4).unwrap_err().to_string();
-    assert!(error.contains("6 tokens are no whole number for each of 4 sequences"), "{error}");
+    assert!(error.contains("6 tokens cannot be divided evenly among 4 sequences"), "{error}");
 
     let mut out = DeviceBuffer::<bf16>::zeros(&stream, 64 * 24).unwrap();
     fn to(out: &mut DeviceBuffer<bf16>) -> HeadsMut<'_, bf16> {
@@ -473,7 +473,7 @@ fn wrong_heads_are_named() {
     let sums = sums.as_mut_slice();
     let error =
         attention_with_lse(&stream, &plain, right(), right(), right(), to(&mut out), sums).unwrap_err();
-    assert!(error.to_string().contains("23 sums: there is one for each of the 24 rows"), "{error}");
+    assert!(error.to_string().contains("23 sums: there must be one sum per row, 24 in total"), "{error}");
     let unaligned = |first: usize, pitch: usize| {
         Heads::by_token(x.slice(first..).as_3d_strided([6, 4, 64], [4 * pitch, pitch]).unwrap(), 1).unwrap()
     };

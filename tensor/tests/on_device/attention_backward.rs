@@ -293,8 +293,8 @@ fn wrong_gradients_are_named() {
     for ((dim, of_dout, of_dk, count), what) in [
         ((64, 5, 6, 24), "dout is 1 sequences of 4 heads of 5 rows of 64, and out 1 of 4 of 6 of 64"),
         ((64, 6, 7, 24), "the gradient of k is 1 sequences of 4 heads of 7 rows"),
-        ((64, 6, 6, 23), "23 sums: there is one for each of the 24 rows"),
-        ((256, 6, 6, 24), "a row has 256 elements: the backward pass has kernels for 64 and 128"),
+        ((64, 6, 6, 23), "23 sums: there must be one sum per row, 24 in total"),
+        ((256, 6, 6, 24), "a row has 256 elements: the backward pass supports 64 and 128"),
     ] {
         let (error, text) = refused(dim, of_dout, of_dk, count);
         let is_named = matches!(&error, TensorError::Heads { operation: "attention_backward", .. });

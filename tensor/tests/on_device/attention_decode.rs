@@ -399,7 +399,7 @@ fn mismatched_sizes_are_refused() {
     };
     let q = [2, 1, 2, 64];
     assert!(refused([2, 3, 2, 64], [2, 16, 1, 64], 2, None).contains("must have one row"));
-    assert!(refused(q, [2, 16, 3, 64], 2, None).contains("q a multiple of k's heads"));
+    assert!(refused(q, [2, 16, 3, 64], 2, None).contains("q's heads must be a multiple of k's heads"));
     assert!(refused([2, 1, 2, 32], [2, 16, 1, 32], 2, None).contains("64, 128 or 256"));
     assert!(refused(q, [2, 16, 1, 64], 3, None).contains("there are 3 lengths for 2 sequences"));
     assert!(refused(q, [4, 16, 1, 64], 2, None).contains("without pages"));

@@ -122,7 +122,7 @@ fn a_bias_of_another_length_is_named() {
     let epilogue = Epilogue { bias: Some(x.slice(..7)), ..Epilogue::default() };
     let views = (x.as_2d(8, 8).unwrap(), x.as_2d(8, 8).unwrap());
     let error = matmul_fused(&stream, &epilogue, views.0, views.1, c.as_2d_mut(8, 8).unwrap()).unwrap_err();
-    assert!(error.to_string().contains("the bias has 7 elements and c 8 columns"), "{error}");
+    assert!(error.to_string().contains("the bias has 7 elements, but c has 8 columns"), "{error}");
 }
 
 /// Tests batches in which `a` or `b` can be broadcast. Gaps between the matrices of `c` must be unchanged.

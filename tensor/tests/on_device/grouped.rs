@@ -106,9 +106,12 @@ fn wrong_groups_are_named() {
         (error.downcast_ref::<TensorError>().cloned().unwrap(), error.to_string())
     };
     let (error, text) = refused(false, 0, 4, None);
-    assert!(matches!(error, TensorError::Groups { .. }) && text.contains("4 offsets of 2 groups"), "{text}");
+    assert!(matches!(error, TensorError::Groups { .. }) && text.contains("4 offsets for 2 groups"), "{text}");
     let (error, text) = refused(false, 0, 3, Some(8));
-    assert!(matches!(error, TensorError::Groups { .. }) && text.contains("8 elements: 2 groups"), "{text}");
+    assert!(
+        matches!(error, TensorError::Groups { .. }) && text.contains("8 elements, but 2 groups"),
+        "{text}"
+    );
     let (error, text) = refused(true, 0, 3, None);
     assert!(matches!(error, TensorError::Layout { matrix: "a", .. }), "{text}");
     let (error, text) = refused(false, 1, 3, None);

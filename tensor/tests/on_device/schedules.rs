@@ -112,12 +112,12 @@ fn schedules_that_there_are_not_are_named() {
     };
     assert!(refused([64, 64], 1, 1, false).contains("tiles of 64 x 64: tiles must have"));
     assert!(refused(LARGE, 3, 1, false).contains("clusters of 3 blocks"));
-    assert!(refused([64, 128], 2, 8, false).contains("split_k 8 with clusters of 2 tiles"));
+    assert!(refused([64, 128], 2, 8, false).contains("split_k 8 with cluster 2:"));
     assert!(refused(LARGE, 1, 0, false).contains("split_k 0 with"));
     assert!(refused(LARGE, 2, 1 << 31, false).contains("split_k 2147483648 with"));
     assert!(refused(LARGE, 1, 64, false).contains("split_k 64 with"));
-    assert!(refused([64, 256], 1, 5, false).contains("split_k 5 with clusters of 1 tiles"));
+    assert!(refused([64, 256], 1, 5, false).contains("split_k 5 with cluster 1:"));
     assert!(refused([128, 128], 1, 16, false).contains("split_k 16 with"));
     assert!(refused(LARGE, 1, 2, true).contains("a row-major a"));
-    assert!(refused([64, 128], 1, 1, true).contains("need a row-major a"));
+    assert!(refused([64, 128], 1, 1, true).contains("require a row-major a"));
 }

@@ -195,7 +195,7 @@ fn bad_weights_are_named() {
         (multiply(128, 2, scales, None), "there are 3 scales"),
         (multiply(128, 2, zeros, None), "there are 5 zeros"),
         (multiply(128, 2, good, Some(3)), "there are 3 elements of the bias"),
-        (multiply(64, 2, good, None), "k is 64, and groups have 128"),
+        (multiply(64, 2, good, None), "k is 64, but must be a multiple of 128"),
         (multiply(128, 3, good, None), "a is 3 x 128, c is 2 x 4"),
     ];
     for (error, expected) in cases {

@@ -253,7 +253,7 @@ fn scans_refuse_what_does_not_fit() {
     assert!(text.contains("exclusive_max") && text.contains("48") && text.contains("32"), "{text}");
     let keys = DeviceBuffer::from_host(&stream, &[1u8; 9]).unwrap();
     let text = ops::inclusive_sum_by_key(&stream, &keys, x.slice(1..), &mut out).unwrap_err().to_string();
-    assert!(text.contains("inclusive_sum_by_key") && text.contains("1 bytes"), "{text}");
+    assert!(text.contains("inclusive_sum_by_key") && text.contains("1-byte keys"), "{text}");
     let text = ops::exclusive_sum_by_key(&stream, &keys, &x, &mut out).unwrap_err().to_string();
     assert!(text.contains("keys has 9") && text.contains("x has 10"), "{text}");
     assert_eq!(out.to_host().unwrap(), [7.0; 9]);

@@ -242,7 +242,7 @@ fn sorts_of_other_lengths_are_refused() {
         ),
         (
             ops::sort_pairs(&stream, &x, &narrow, Order::Ascending, &mut whole, &mut narrow_out),
-            ["1 bytes", "4 or 8", "sort_pairs"],
+            ["1-byte values", "4 or 8", "sort_pairs"],
         ),
         (ops::merge_sorted(&stream, &x, &x, Order::Ascending, &mut whole), ["merge_sorted", "20", "10"]),
         (

@@ -116,7 +116,7 @@ fn default_generators_are_seeded_together() {
     random::set_states(&both, &states).unwrap();
     assert_eq!(random::states(&both).unwrap(), states);
     let [device, later] = both;
-    for (devices, word) in [(vec![later.clone(), later], "twice"), (vec![device], "1 devices")] {
+    for (devices, word) in [(vec![later.clone(), later], "twice"), (vec![device], "number of devices is 1")] {
         let outcome = random::set_states(&devices, &states).unwrap_err().to_string();
         assert!(outcome.contains(word), "{outcome}");
     }

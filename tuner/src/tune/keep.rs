@@ -162,7 +162,9 @@ pub fn winner(
         return not_kept("launches use only winners measured with cold caches; tune with --mode cold");
     }
     if plan.is_narrowed() && known.is_some() {
-        return not_kept("the saved winner may come from a wider search than the values given with --axis");
+        return not_kept(
+            "the saved winner may come from a search with more values; tune without --axis to replace it",
+        );
     }
     let kept = kept.map(|kept| &planned.configurations[kept]);
     let is_throttled = |record: &Record| {

@@ -35,7 +35,7 @@ fn an_access_out_of_bounds_has_kernel_place_and_thread() {
     assert_eq!(
         finding.paragraph(),
         "\
-kernel `past_buffer`: access out of bounds: 4 bytes of global memory at 0x7f3b52000100, 1 bytes after the nearest allocation at 0x7f3b52000000 of size 256 bytes
+kernel `past_buffer`: access out of bounds: 4 bytes of global memory at 0x7f3b52000100, 1 byte after the nearest allocation at 0x7f3b52000000 of size 256 bytes
   write by thread [63,0,0] of block [2,0,0]
     at kernels/src/lib.rs:74 in kernels::store
     called at kernels/src/lib.rs:80 in past_buffer
@@ -99,10 +99,10 @@ fn repeated_reports_are_one_finding_with_a_count() {
     assert_eq!((finding.kind, finding.count), (Kind::Misaligned, 300));
     assert_eq!(finding.access.as_ref().unwrap().thread, Some([0, 0, 0]));
     assert!(finding.text.contains("8 bytes of shared memory at 0x1\n"), "{}", finding.text);
-    assert!(finding.text.contains("\n  300 times; this is the first\n"), "{}", finding.text);
+    assert!(finding.text.contains("\n  300 occurrences; the first is shown\n"), "{}", finding.text);
     let shown = read(&text).text("memcheck");
     assert!(
-        shown.ends_with("warpsmith sanitize: 1 finding of memcheck\nand 12 more reports beyond the limit\n"),
+        shown.ends_with("warpsmith sanitize: 1 memcheck finding\nand 12 more reports beyond the limit\n"),
         "{shown}"
     );
 }
@@ -312,7 +312,7 @@ fn recorded_reports_are_read() {
     let paragraph = only(&text(&format!("{past}{host}"), "ERROR SUMMARY: 1 error")).paragraph();
     assert!(
         paragraph.starts_with(
-            "kernel `past_end`: access out of bounds: 4 bytes of global memory at 0x7f6ebec00400, 1 bytes after the \
+            "kernel `past_end`: access out of bounds: 4 bytes of global memory at 0x7f6ebec00400, 1 byte after the \
              nearest allocation at 0x7f6ebec00000 of size 1,024 bytes\n  write by thread [0,0,0] of block [2,0,0]\n    \
              at kernels/src/lib.rs:10 in past_end\n"
         ),

@@ -133,7 +133,7 @@ impl<W: Wire> Connection<W> {
         match answer {
             [0] => Ok(()),
             [TURNED_AWAY] => Err(Failure::TurnedAway),
-            _ => Err(Failure::Strange("an invalid answer to a proof")),
+            _ => Err(Failure::Strange("an invalid reply to a proof")),
         }
     }
 
@@ -144,7 +144,7 @@ impl<W: Wire> Connection<W> {
         self.wire.send(&out, deadline)?;
         match self.array(deadline)? == number.to_le_bytes() {
             true => Ok(()),
-            false => Err(Failure::Strange("an invalid answer to a ping")),
+            false => Err(Failure::Strange("an invalid reply to a ping")),
         }
     }
 
@@ -174,7 +174,7 @@ impl<W: Wire> Connection<W> {
             match self.array(deadline)? {
                 [ALL_SET] => {}
                 [CANCELED] => self.is_canceling = false,
-                _ => return Err(Failure::Strange("an invalid answer to a wait")),
+                _ => return Err(Failure::Strange("an invalid reply to a wait")),
             }
         }
         Ok(())
@@ -194,7 +194,7 @@ impl<W: Wire> Connection<W> {
         self.send(&Request::Wait { keys: keys.to_vec() }, deadline)?;
         match self.array(deadline) {
             Ok([ALL_SET]) => Ok(()),
-            Ok(_) => Err(Failure::Strange("an invalid answer to a wait")),
+            Ok(_) => Err(Failure::Strange("an invalid reply to a wait")),
             Err(Failure::Wire(error)) if error.kind() == io::ErrorKind::TimedOut => {
                 // A single byte fits into any socket buffer. The reply is read before the next request is sent.
                 self.send(&Request::CancelWait, Instant::now() + Duration::from_millis(100))?;
@@ -219,7 +219,7 @@ impl<W: Wire> Connection<W> {
         match self.array(deadline)? {
             [0] => Ok(true),
             [1] => Ok(false),
-            _ => Err(Failure::Strange("an invalid answer to a check")),
+            _ => Err(Failure::Strange("an invalid reply to a check")),
         }
     }
 
@@ -256,7 +256,7 @@ impl<W: Wire> Connection<W> {
         self.send(&Request::Will { key, value }, deadline)?;
         match self.array(deadline)? {
             [0] => Ok(()),
-            _ => Err(Failure::Strange("an invalid answer to a will")),
+            _ => Err(Failure::Strange("an invalid reply to a will")),
         }
     }
 }

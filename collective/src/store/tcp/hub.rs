@@ -165,7 +165,7 @@ impl Hub {
     }
 
     fn handle(&mut self, client: Client, request: Request<'_>) -> Result<(), Malformed> {
-        let state = self.clients.get_mut(&client).ok_or(Malformed("a client that has left"))?;
+        let state = self.clients.get_mut(&client).ok_or(Malformed("the client has left"))?;
         match (&state.stage, &request) {
             (Stage::Open, _) => {}
             (_, request) => return self.greet(client, request),
@@ -175,7 +175,7 @@ impl Hub {
         }
         match request {
             Request::Validate(_) | Request::Nonce(_) | Request::Proof(_) => {
-                return Err(Malformed("a greeting in the middle"));
+                return Err(Malformed("a handshake request after the handshake"));
             }
             Request::Set { key, value } => self.set(key, value)?,
             Request::Append { key, value } => self.append(key, value)?,
@@ -241,7 +241,7 @@ impl Hub {
 
     /// Executes the handshake requests of a connection.
     fn greet(&mut self, client: Client, request: &Request<'_>) -> Result<(), Malformed> {
-        let wrong = Malformed("a client that has not proven the token");
+        let wrong = Malformed("the client has not proven that it knows the token");
         let state = self.clients.get_mut(&client).ok_or(wrong)?;
         match (&state.stage, request, &self.token) {
             (Stage::New, Request::Validate(MAGIC), token) => {
@@ -251,7 +251,7 @@ impl Hub {
             (Stage::Valid, Request::Nonce(theirs), Some(token)) => {
                 let ours = nonce().map_err(|_| Malformed("no random numbers for a nonce"))?;
                 let proof = token.proof(End::Server, theirs, &ours);
-                let theirs = (*theirs).try_into().map_err(|_| Malformed("a nonce with a wrong length"))?;
+                let theirs = (*theirs).try_into().map_err(|_| Malformed("a nonce of the wrong length"))?;
                 state.stage = Stage::Challenged(theirs, ours);
                 self.reply(client, &[ours, proof].concat())
             }
@@ -262,7 +262,7 @@ impl Hub {
                 self.reply(client, &[0])
             }
             (Stage::New, ..) => Err(Malformed("it does not start with the handshake of a store client")),
-            _ => Err(Malformed("a client that has not proven the token")),
+            _ => Err(Malformed("the client has not proven that it knows the token")),
         }
     }
 
@@ -284,7 +284,7 @@ impl Hub {
 
     /// Replaces a client's will. An empty key removes the will.
     fn leave_will(&mut self, client: Client, key: &[u8], value: &[u8]) -> Result<(), Malformed> {
-        let state = self.clients.get_mut(&client).ok_or(Malformed("a client that has left"))?;
+        let state = self.clients.get_mut(&client).ok_or(Malformed("the client has left"))?;
         if let Some((key, value)) = state.will.take() {
             self.promised -= key.len() + value.len();
         }
@@ -328,7 +328,7 @@ impl Hub {
         for key in &awaited {
             self.waiting.entry(key.clone()).or_default().push(client);
         }
-        let state = self.clients.get_mut(&client).ok_or(Malformed("a client that has left"))?;
+        let state = self.clients.get_mut(&client).ok_or(Malformed("the client has left"))?;
         (state.missing, state.awaited) = (awaited.len(), awaited);
         Ok(())
     }
@@ -392,7 +392,7 @@ impl Hub {
     }
 
     fn reply(&mut self, client: Client, bytes: &[u8]) -> Result<(), Malformed> {
-        let state = self.clients.get_mut(&client).ok_or(Malformed("a client that has left"))?;
+        let state = self.clients.get_mut(&client).ok_or(Malformed("the client has left"))?;
         if state.replies.len() + bytes.len() > MAX_REPLIES {
             return Err(Malformed("the client does not read its replies"));
         }

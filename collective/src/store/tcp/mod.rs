@@ -76,11 +76,11 @@ impl TcpStore {
                     return Ok(store);
                 }
                 Err(Failure::Wire(error)) => error,
-                Err(failure) => return Err(store.error(failure, &[], "a greeting")),
+                Err(failure) => return Err(store.error(failure, &[], "handshake")),
             };
             if failure.kind() == io::ErrorKind::InvalidInput || Instant::now() + pause >= deadline {
                 return Err(match is_end(&failure) {
-                    true => store.error(failure.into(), &[], "a greeting"),
+                    true => store.error(failure.into(), &[], "handshake"),
                     false => unreachable(failure),
                 });
             }

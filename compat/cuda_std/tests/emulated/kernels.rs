@@ -194,7 +194,7 @@ fn failures_stop_the_launch_with_their_text() {
     let mut out = 0u32;
     let args = Args::new().value(&raw mut out);
     let fault = launch_shared::<calls_gpu_only_kernel>([1; 3], [1; 3], 0, &args).unwrap_err();
-    assert!(fault.message().contains("`lane_register` can be called on a GPU only"), "{}", fault.message());
+    assert!(fault.message().contains("`lane_register` can be called only on a GPU"), "{}", fault.message());
     let fault = launch_shared::<compares_kernel>([1; 3], [1; 3], 0, &Args::new().value(7u32)).unwrap_err();
     assert!(fault.message().contains("a must not be 7"), "{}", fault.message());
 }

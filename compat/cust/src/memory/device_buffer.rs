@@ -173,7 +173,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     {
         let bytes = self.len * size_of::<T>();
         let size = size_of::<U>().max(1);
-        assert!(bytes.is_multiple_of(size), "{bytes} bytes are no whole number of elements of {size} bytes");
+        assert!(
+            bytes.is_multiple_of(size),
+            "{bytes} bytes are not a whole number of elements of {size} bytes"
+        );
         let (pointer, _) = self.into_raw_parts();
         DeviceBuffer { pointer: pointer.cast(), len: bytes / size }
     }

@@ -238,7 +238,8 @@ impl<T: DeviceCopy> DeviceSlice<T> {
         let (bytes, address) = (self.bytes(), self.address());
         assert!(
             bytes.is_multiple_of(size) && address.is_multiple_of(size as u64),
-            "{bytes} bytes at {address:#x} on the device are no numbers of {size} bytes"
+            "{bytes} bytes at {address:#x} on the device must have a size and an address that are multiples of {size} \
+             bytes"
         );
     }
 }
@@ -289,7 +290,7 @@ ranges! {
 fn check(device: usize, other: usize) {
     assert!(
         device == other,
-        "the copy is between {device} elements on the device and {other}: make them equal"
+        "the device slice has {device} elements, but the other side of the copy has {other}: make them equal"
     );
 }
 

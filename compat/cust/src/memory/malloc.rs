@@ -28,7 +28,7 @@ pub(super) fn size_of_values<T>(count: usize) -> CudaResult<usize> {
     count.checked_mul(size_of::<T>()).filter(|bytes| *bytes <= limit).ok_or_else(|| {
         explained(
             CudaError::InvalidMemoryAllocation,
-            format!("{count} elements of {} bytes are more than an address space", size_of::<T>()),
+            format!("{count} elements of {} bytes exceed the address space", size_of::<T>()),
         )
     })
 }
@@ -36,7 +36,7 @@ pub(super) fn size_of_values<T>(count: usize) -> CudaResult<usize> {
 /// Returns the total size of `count` values, in bytes, which must not be 0.
 fn some_bytes<T>(count: usize) -> CudaResult<usize> {
     match size_of_values::<T>(count)? {
-        0 => Err(explained(CudaError::InvalidMemoryAllocation, "nothing can be allocated for 0 bytes")),
+        0 => Err(explained(CudaError::InvalidMemoryAllocation, "cannot allocate 0 bytes")),
         bytes => Ok(bytes),
     }
 }
@@ -79,7 +79,7 @@ fn allocate<T>(stream: &runtime::Stream, count: usize) -> CudaResult<DevicePoint
 
 fn taken<V>(table: &Table<V>, address: u64) -> CudaResult<V> {
     locked(table).remove(&address).ok_or_else(|| {
-        explained(CudaError::InvalidValue, format!("{address:#x} is no memory that this crate allocated"))
+        explained(CudaError::InvalidValue, format!("{address:#x} was not allocated by this crate"))
     })
 }
 
@@ -141,7 +141,7 @@ pub unsafe fn cuda_malloc_unified<T>(count: usize) -> CudaResult<UnifiedPointer<
                 Err(error) => Err(error.into()),
                 Ok(_) => Err(explained(
                     CudaError::NotSupported,
-                    "this device reaches memory of the host by other addresses: use DeviceBuffer and copies",
+                    "this device accesses host memory at different addresses: use DeviceBuffer and copies",
                 )),
             }
         }

@@ -113,8 +113,9 @@ unsafe fn run(copy: RowsCopy) -> CudaResult<()> {
         return Ok(());
     }
     if rows > 1 && dst_pitch.min(src_pitch) < row_bytes {
-        let text =
-            format!("rows of {row_bytes} bytes overlap with pitches of {src_pitch} and {dst_pitch} bytes");
+        let text = format!(
+            "pitches of {src_pitch} and {dst_pitch} bytes are smaller than a row of {row_bytes} bytes"
+        );
         return Err(explained(CudaError::InvalidValue, text));
     }
     let copy = RowsCopy { dst_pitch: dst_pitch.max(row_bytes), src_pitch: src_pitch.max(row_bytes), ..copy };

@@ -53,7 +53,7 @@ fn buffers_are_copied_in_whole_and_in_part() {
 }
 
 #[test]
-#[should_panic(expected = "between 3 elements on the device and 2")]
+#[should_panic(expected = "the device slice has 3 elements, but the other side of the copy has 2")]
 fn lengths_must_be_equal() {
     let _context = context();
     let _ = DeviceBuffer::from_slice(&[1, 2, 3]).unwrap().copy_to(&mut [0; 2]);

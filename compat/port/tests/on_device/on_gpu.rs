@@ -68,7 +68,7 @@ fn globals_are_read_and_written() {
 
     assert_eq!(module.get_global::<u32>(c"NONE").unwrap_err(), CudaError::NotFound);
     let error = module.get_global::<u64>(c"CALLS").unwrap_err();
-    assert!(error.to_string().contains("has 4 bytes, and u64 has 8"), "{error}");
+    assert!(error.to_string().contains("has 4 bytes, but u64 has 8"), "{error}");
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub(super) fn within(plan: &Plan) -> Vec<String> {
                 let at = first.range.start.max(second.range.start);
                 let (first, second) = (Use(plan, earlier, first), Use(plan, later, second));
                 found.push(format!(
-                    "{first} and {second} in one graph access the same bytes from {at:#x} on, without an order"
+                    "{first} and {second} in one graph access the same bytes, starting at {at:#x}, but are not ordered"
                 ));
             }
         }

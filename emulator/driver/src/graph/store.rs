@@ -172,7 +172,7 @@ impl Store {
                 None => return Err(invalid(call, format!("node {} is unknown", node.0))),
             };
             if places.contains(&place) {
-                return Err(invalid(call, format!("node {} is named twice", node.0)));
+                return Err(invalid(call, format!("node {} is listed twice", node.0)));
             }
             places.push(place);
         }

@@ -66,7 +66,7 @@ fn a_free_during_a_peer_copy_stops_it() {
     proceed.send(()).unwrap();
     first.wait().unwrap();
     let fault = second.driver.take_fault(second.context).unwrap();
-    assert!(fault.message.contains("did not wait for that work"), "{fault:?}");
+    assert!(fault.message.contains("did not wait for the work that uses it"), "{fault:?}");
 }
 
 #[test]

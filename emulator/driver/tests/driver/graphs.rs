@@ -328,7 +328,7 @@ fn nodes_of_a_graph_that_nothing_orders_race() {
     let races = races_of(&m, || use_both(true));
     let expected = format!(
         "memset in node 0 (writes {:#x}..{:#x}) and copy_device in node 1 (reads {:#x}..{:#x}) in one graph access \
-         the same bytes from {:#x} on, without an order",
+         the same bytes, starting at {:#x}, but are not ordered",
         a.0,
         a.0 + 64,
         a.0 + 16,

@@ -36,7 +36,7 @@ fn an_unordered_read_is_found() {
     let (text, [first, second]) = (race(&m), [m.streams[0].0, m.streams[1].0]);
     let expected = format!(
         "memset on stream {first} (writes {:#x}..{:#x}) and copy_device on stream {second} (reads {:#x}..{:#x}) \
-         access the same bytes from {:#x} on, without an order",
+         access the same bytes, starting at {:#x}, but are not ordered",
         x.0,
         x.0 + 256,
         x.0 + 16,

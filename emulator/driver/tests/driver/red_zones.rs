@@ -29,8 +29,8 @@ fn a_wait_reports_writes_beyond_a_block() {
     fixture.launch(block, 6).unwrap();
     refused(fixture.wait(), LAUNCH_FAILED, "stopped the context");
     let expected = format!(
-        "8 bytes beyond the end of device memory of 16 bytes at {:#x} were overwritten, from byte 16 on since the last \
-         check; kernels since: `iota__u32`; `warpsmith check` names the line",
+        "8 bytes beyond the end of device memory of 16 bytes at {:#x} were overwritten, starting at byte 16, since the \
+         last check; kernels since: `iota__u32`; run under `warpsmith check` to find the line",
         block.0
     );
     assert_eq!(report(&fixture), expected);
@@ -45,7 +45,7 @@ fn a_free_reports_writes_before_a_block() {
     refused(fixture.free(block), LAUNCH_FAILED, "stopped the context");
     let report = report(&fixture);
     assert!(report.starts_with("8 bytes before the start of device memory of 16 bytes"), "{report}");
-    assert!(report.contains("from byte -8 on"), "{report}");
+    assert!(report.contains("starting at byte -8"), "{report}");
     assert_eq!(fixture.driver.live_allocations(0), 0, "the memory is free all the same");
 }
 
@@ -57,7 +57,7 @@ fn a_free_in_stream_order_reports_writes() {
     // If the free has run when the call ends, the call returns the error.
     let _ = unsafe { fixture.driver.stream_free(fixture.context, block, fixture.stream) };
     refused(fixture.wait(), LAUNCH_FAILED, "stopped the context");
-    assert!(report(&fixture).contains("from byte 16 on"));
+    assert!(report(&fixture).contains("starting at byte 16"));
 }
 
 #[test]

@@ -70,7 +70,7 @@ impl<S: Sum> Groups<S> {
         }
         assert!(
             self.count < MAX,
-            "the emulated device has at most {MAX} `wgmma` of an accumulator in flight"
+            "the emulated device supports at most {MAX} `wgmma` in flight per accumulator"
         );
         self.products[self.count] = Some((multiply, operands));
         self.count += 1;
@@ -80,7 +80,7 @@ impl<S: Sum> Groups<S> {
     #[track_caller]
     pub fn check(&self) {
         let first = warp::shuffle(!0, self.issued, 0);
-        assert!(first == self.issued, "the lanes of a warp multiply different tiles");
+        assert!(first == self.issued, "the lanes of a warp must multiply the same tiles");
     }
 
     #[track_caller]

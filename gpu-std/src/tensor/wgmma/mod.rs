@@ -44,7 +44,7 @@ where
 }
 
 /// A batch of products that is being issued.
-#[must_use = "a batch is committed"]
+#[must_use = "a batch must be committed"]
 pub struct Batch<const N: usize, S: Sum = f32, F: Held = ()>
 where
     Columns<N>: Width,
@@ -56,7 +56,7 @@ where
 }
 
 /// In-flight products.
-#[must_use = "the tiles are in use until the products were waited for"]
+#[must_use = "the tiles are in use until the products have completed"]
 pub struct Pending<const N: usize, S: Sum = f32, F: Held = ()>
 where
     Columns<N>: Width,
@@ -227,7 +227,7 @@ where
         const {
             assert!(
                 !BMajor::IS_TRANSPOSED || N.is_multiple_of(64),
-                "MN-major tiles have a multiple of 64 rows"
+                "MN-major tiles must have a multiple of 64 rows"
             );
         }
         #[cfg(target_arch = "nvptx64")]
@@ -289,12 +289,12 @@ where
         B: Operand<Sum = S>,
     {
         const {
-            assert!(size_of::<A>() == size_of::<B>(), "the elements of both have one size");
+            assert!(size_of::<A>() == size_of::<B>(), "the elements of `a` and `b` must have the same size");
             let is_transposed = AMajor::IS_TRANSPOSED || BMajor::IS_TRANSPOSED;
-            assert!(!is_transposed || size_of::<A>() == 2, "`wgmma` transposes elements of 16 bits alone");
+            assert!(!is_transposed || size_of::<A>() == 2, "`wgmma` can transpose only 16-bit elements");
             assert!(
                 !BMajor::IS_TRANSPOSED || N.is_multiple_of(64),
-                "MN-major tiles have a multiple of 64 rows"
+                "MN-major tiles must have a multiple of 64 rows"
             );
         }
         #[cfg(target_arch = "nvptx64")]

@@ -194,7 +194,7 @@ where
     let Matmul { alpha, beta, bias, activation, math, .. } = *options;
     if A::TYPE == DataType::I8 {
         if bias.is_some() || activation != Activation::None {
-            return Err(unsupported("an epilogue for 8-bit integers", "a product of floating point"));
+            return Err(unsupported("an epilogue for 8-bit integers", "floating-point operands"));
         }
         return gemm(stream, Gemm { alpha, beta, math }, a, b, c);
     }

@@ -26,7 +26,7 @@ fn what_does_not_fit_is_refused() {
         "smaller than a row of 3",
     );
     assert_shape(Matrix::with_layout(&x, Layout::new(3, 3).with_row_stride(5)).map(drop), "needs 13");
-    assert_shape(Matrix::with_layout(&x, Layout::new(usize::MAX, 2)).map(drop), "more than can be");
+    assert_shape(Matrix::with_layout(&x, Layout::new(usize::MAX, 2)).map(drop), "needs too many elements");
     let overlapping = Layout::new(2, 2).with_batch(3, 3);
     assert_shape(MatrixMut::with_layout(&mut y, overlapping).map(drop), "overlap");
     assert_shape(MatrixMut::with_layout(&mut y, Layout::new(2, 2).with_batch(2, 0)).map(drop), "overlap");

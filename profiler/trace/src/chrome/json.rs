@@ -365,6 +365,6 @@ fn meaning(word: &[u8]) -> Result<Loose, Fault> {
         b"null" | b"none" | b"undefined" | b"inf" | b"infinity" => Ok(Loose::None),
         // C libraries append words in parentheses to NaN.
         _ if bare.starts_with(b"nan") => Ok(Loose::None),
-        _ => Err(Fault::Wrong("there is a word that JSON does not have")),
+        _ => Err(Fault::Wrong("there is a word that is not valid JSON")),
     }
 }

@@ -9,15 +9,15 @@ const REASONS: usize = 3;
 pub(super) fn text(report: &CounterReport, rows: usize) -> String {
     let mut out = format!("{} of {} operations counted", report.counted, report.operations);
     for (reason, count) in &report.not_counted {
-        out += &format!("; {count} not: {}", shortened(reason));
+        out += &format!("; {count} not counted: {}", shortened(reason));
     }
     if report.dropped > 0 {
-        out += &format!("; {} kernels had no space", report.dropped);
+        out += &format!("; {} kernels were not counted for lack of space", report.dropped);
     }
     out.push('\n');
     for device in &report.devices {
         out += &format!(
-            "device {}: {} ({}), {}, {} passes a kernel\n",
+            "device {}: {} ({}), {}, {} passes per kernel\n",
             device.device, device.name, device.chip, device.source, device.passes
         );
     }

@@ -62,7 +62,7 @@ impl Page<'_> {
 <body>
 <header><h1>{title}</h1><div id="about"></div></header>
 <main id="main"></main>
-<noscript><p class="notice">{drawn} of this page are drawn by JavaScript in it, which is switched off.</p></noscript>
+<noscript><p class="notice">{drawn} on this page are drawn by JavaScript, which is disabled.</p></noscript>
 <script type="application/json" id="data">{data}</script>
 <script>
 "use strict";

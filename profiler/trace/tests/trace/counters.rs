@@ -37,7 +37,7 @@ fn report() -> CounterReport {
         kernels: vec![kernel, KernelCounters { name: "idle".to_owned(), ..KernelCounters::default() }],
         operations: 13,
         counted: 10,
-        not_counted: [("over the limit of 10 a kernel".to_owned(), 3)].into(),
+        not_counted: [("over the limit of 10 per kernel".to_owned(), 3)].into(),
         ..CounterReport::default()
     }
 }
@@ -46,8 +46,8 @@ fn report() -> CounterReport {
 fn a_report_has_its_tables() {
     let text = report().text(10);
     let wanted = "\
-10 of 13 operations counted; 3 not: over the limit of 10 a kernel
-device 0: NVIDIA H200 (GH100), CUPTI 13.0, 6 passes a kernel
+10 of 13 operations counted; 3 not counted: over the limit of 10 per kernel
+device 0: NVIDIA H200 (GH100), CUPTI 13.0, 6 passes per kernel
 program: train
 
 Kernels (averages per launch)

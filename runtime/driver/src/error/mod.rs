@@ -77,7 +77,7 @@ impl DriverError {
 }
 
 fn log_suffix(log: &str) -> String {
-    if log.is_empty() { String::new() } else { format!("; its compiler says:\n{log}") }
+    if log.is_empty() { String::new() } else { format!("; compiler output:\n{log}") }
 }
 
 /// Returns the remedy for a capture-related driver error code.

@@ -28,7 +28,7 @@ impl Record<'_> {
     /// Returns an error if the record contains values that a tuner cannot produce.
     fn check(&self) -> Result<(), StoreProblem> {
         if !self.subject.is_possible() {
-            let what = "there is no such bucket or alignment".to_owned();
+            let what = "its bucket or alignment does not exist".to_owned();
             return Err(StoreProblem::Configuration { what });
         }
         self.configuration.check()

@@ -261,7 +261,7 @@ impl Inner {
         if let (None, Some(file)) = (&*problem, &self.file) {
             *problem = append(file, record).err();
             if let Some(problem) = &*problem {
-                tracing::warn!(problem, "the launch store saves nothing from now on");
+                tracing::warn!(problem, "the launch store no longer saves anything");
             }
         }
         match &*problem {
