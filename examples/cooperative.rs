@@ -154,7 +154,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Runs a chain of launches of about 4 µs. Each starts after the previous one has ended, or while it is still
+    /// Runs a chain of launches of about 4 µs. Each starts after the previous one has completed, or while it is still
     /// running.
     fn chain(&self) -> Outcome<()> {
         let launches = self.size(200, 20);

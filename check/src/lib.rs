@@ -24,7 +24,7 @@ pub use wrapper::wrapper;
 /// Outcome of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Findings, one for each pair of locations.
+    /// Distinct findings: repeated findings of the same kind at the same source locations are listed once.
     pub findings: Vec<Finding>,
     /// Exit status of cargo in the first failed run.
     pub failure: Option<ExitStatus>,

@@ -12,7 +12,7 @@ use crate::fingerprint::Fingerprint;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// A process has ended, or the connection to it has broken.
+    /// A process has exited, or the connection to it has broken.
     #[error("rank {rank} failed: {reason}; `shrink(&[{rank}])` creates a communicator of the other ranks")]
     Lost {
         /// The rank.

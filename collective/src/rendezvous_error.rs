@@ -70,7 +70,7 @@ pub enum RendezvousError {
         /// Duration of the wait in seconds.
         seconds: f64,
     },
-    /// The process of a rank ended.
+    /// The process of a rank exited.
     #[error("{} has ended", .place.as_ref().map_or_else(|| format!("rank {rank}"), ToString::to_string))]
     RankFailed {
         /// The rank.

@@ -41,7 +41,7 @@ fn slots() -> MutexGuard<'static, Slots> {
     SLOTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Guard that makes the watcher monitor this host thread while the guard lives.
+/// Guard that makes the watcher monitor this host thread while the guard exists.
 pub(crate) struct Watched(&'static Slot);
 
 impl Default for Watched {

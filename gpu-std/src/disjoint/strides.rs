@@ -1,4 +1,4 @@
-//! Grid-stride loops that return claims. [`grid_stride`] divides indices among all threads of a launch of any size;
+//! Grid-stride iterators that yield claims. [`grid_stride`] divides indices among all threads of a launch of any size;
 //! [`grid_stride_2d`] and [`grid_stride_3d`] divide coordinates.
 //!
 //! Each iterator starts at an index that belongs to the caller and advances by the launch size. By point 1 of the

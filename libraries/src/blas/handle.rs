@@ -40,7 +40,7 @@ impl LibraryHandle for Handle {
     }
 
     fn set_stream(&mut self, stream: StreamHandle) -> Result<()> {
-        // This call makes cuBLAS forget the workspace.
+        // This call resets the workspace of the cuBLAS handle.
         self.workspace = None;
         // SAFETY: the handle is alive and nothing else uses it, and the stream is alive.
         check("cublasSetStream", unsafe { sys::cublasSetStream_v2(self.raw, stream.0 as *mut _) })

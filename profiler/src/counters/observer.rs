@@ -49,7 +49,7 @@ pub(super) struct Counting {
 #[derive(Default)]
 struct Turn {
     holder: Option<Holder>,
-    /// True once counting has ended.
+    /// True once counting has stopped.
     is_over: bool,
 }
 

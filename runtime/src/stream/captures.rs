@@ -52,7 +52,7 @@ thread_local! {
     static HOLDS: Cell<*const ()> = const { Cell::new(std::ptr::null()) };
 }
 
-/// Marks a capture's lock as held by this thread while the guard lives; all driver calls of the thread then belong to
+/// Marks a capture's lock as held by this thread while the guard exists; all driver calls of the thread then belong to
 /// that capture.
 pub(crate) struct Holds(*const ());
 

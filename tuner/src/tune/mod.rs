@@ -45,7 +45,7 @@ pub enum Event<'a> {
         /// Number of trials for the case so far.
         trials: usize,
     },
-    /// A case (kernel, type and size) was finished or ended early.
+    /// A case (kernel, type and size) was finished or stopped early.
     Done {
         /// The finished case.
         case: &'a PlannedCase<'a>,
@@ -104,7 +104,7 @@ pub struct Totals {
     /// Number of winners, from this run or an earlier one, that launches now use. If sizes share a winner, it counts
     /// only once.
     pub kept: usize,
-    /// True if the run was ended early.
+    /// True if the run was stopped early.
     pub interrupted: bool,
 }
 
