@@ -23,7 +23,7 @@ pub const INLINED: &str = "always-inline,function(sroa,early-cse),globaldce";
 /// Linked module from which the code of all architectures is generated.
 #[derive(Debug)]
 pub struct Linked {
-    /// Path of its bitcode.
+    /// Path of the module's bitcode.
     pub bitcode: PathBuf,
     /// Path of the reduced module as text, before libdevice is linked and without line tables. Used to look up callers.
     pub reachable: PathBuf,

@@ -126,7 +126,7 @@ pub struct Written {
     pub path: PathBuf,
     /// Number of records in the file.
     pub records: u64,
-    /// Numbers of recorded and lost records.
+    /// Counts of recorded and lost operations.
     pub loss: Loss,
 }
 

@@ -79,11 +79,11 @@ pub(crate) struct Common {
 #[derive(Debug, Default)]
 struct Operations {
     of: OnceLock<Weak<dyn Failing>>,
-    /// Last called operation.
+    /// The operation that was called last.
     last: Mutex<Option<Arc<WorkState>>>,
-    /// True if graphs contain such operations.
+    /// True if graphs contain operations that access the elements.
     are_captured: AtomicBool,
-    /// True if such an operation has failed.
+    /// True if an operation that accesses the elements has failed.
     have_failed: AtomicBool,
 }
 

@@ -186,8 +186,8 @@ pub(super) fn enqueue_lt(
 fn with_workspace(stream: &Stream, bytes: usize, enqueue: impl FnOnce(u64) -> Result<()>) -> Result<()> {
     match bytes {
         0 => enqueue(0),
-        // SAFETY: the work is enqueued only on this stream. A handle that still stores the address receives a new one
-        // before its next call.
+        // SAFETY: the work is enqueued only on this stream. If the workspace is replaced, every handle receives the new
+        // address before its next call.
         bytes => unsafe { stream.with_scratch(WORKSPACE, bytes, |ptr, _| enqueue(ptr.0)) },
     }
 }

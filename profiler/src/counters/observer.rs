@@ -45,7 +45,7 @@ pub(super) struct Counting {
     tally: Mutex<Tally>,
 }
 
-/// Turn: the right of one operation to enqueue kernels.
+/// Exclusive right of one operation to enqueue kernels.
 #[derive(Default)]
 struct Turn {
     holder: Option<Holder>,

@@ -163,7 +163,7 @@ pub enum ConditionalKind {
     IfElse,
     /// The body runs repeatedly while the condition is not 0.
     While,
-    /// Number of bodies, of which the one whose index equals the condition runs, if any.
+    /// The body whose index equals the condition runs, if it exists. The field is the number of bodies.
     Switch(u32),
 }
 

@@ -85,8 +85,7 @@ pub(crate) type Invalidation = Arc<AtomicBool>;
 /// Capture state of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct Captures {
-    /// Number of starts and ends of captures, shifted left by [`CALLS`] bits; the low bits count driver calls in
-    /// flight.
+    /// Counter of capture starts and ends, shifted left by [`CALLS`] bits; the low bits count driver calls in flight.
     word: AtomicU64,
     slot: Mutex<Slot>,
     /// Event, recorded only in captures, for which captured work on other streams waits.
