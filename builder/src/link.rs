@@ -1,4 +1,5 @@
-//! Links the bitcode of the graph into one module, rewrites it and reduces it to what the kernels reach.
+//! Links the bitcode of the dependency graph into one module, rewrites the module, and reduces it to what the kernels
+//! reach.
 //!
 //! This step does not depend on the architecture, so it runs only once.
 

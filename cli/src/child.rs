@@ -26,7 +26,7 @@ pub fn run(command: &mut Command) -> io::Result<ExitStatus> {
     }
 }
 
-/// Makes the operating system kill a process when this process ends for any reason.
+/// Makes the operating system kill a process when this process exits for any reason.
 #[cfg(target_os = "linux")]
 pub fn end_with_this_process(command: &mut Command) {
     use std::os::unix::process::CommandExt;
@@ -126,12 +126,12 @@ mod signals {
             self.has_terminal && matches!(signal, SIGINT | SIGQUIT)
         }
 
-        /// Returns true if a signal asks a program to end.
+        /// Returns true if a signal requests the termination of a program.
         pub fn is_end(signal: i32) -> bool {
             !matches!(signal, SIGUSR1 | SIGUSR2)
         }
 
-        /// Signal that asks a program to end.
+        /// Signal that requests the termination of a program.
         pub const END: i32 = SIGTERM;
         /// Signal that kills any program.
         pub const KILL: i32 = SIGKILL;

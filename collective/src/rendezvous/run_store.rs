@@ -90,7 +90,7 @@ impl RunStore {
         self.store.clone()
     }
 
-    /// Finishes using the store, so that the other processes do not treat the end of this process as a failure. The
+    /// Finishes using the store, so that the other processes do not treat the exit of this process as a failure. The
     /// process that serves the store waits until all other processes have also finished or exited.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Capture state of streams, as far as streams need it.
+//! The capture state that a stream needs.
 //!
 //! While a stream takes part in a capture, its work becomes part of a graph instead of running. A higher-level module
 //! defines how a capture records the work ([`CaptureSink`]).
