@@ -310,7 +310,7 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
     }
 }
 
-/// Returns the address of the elements in the memory of a rank, which follow the signal pad.
+/// Returns the address of a rank's elements, which follow the signal pad in the rank's memory.
 fn elements(memory: DevicePtr) -> DevicePtr {
     memory.offset(PAD_BYTES)
 }

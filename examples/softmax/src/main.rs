@@ -1,5 +1,5 @@
 //! Computes one softmax and prints the launch configuration: `cargo run -- [DEVICE]`. The device is `cpu`, `cuda:0`, …;
-//! the default is the best device, or the emulated device if the program was built without GPU code.
+//! the default is the best available device, or the emulated device if the program was built without GPU code.
 
 use softmax::{KERNELS, softmax};
 use softmax_kernels::warps;

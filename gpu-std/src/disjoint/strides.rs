@@ -149,8 +149,8 @@ impl Axis {
         self.next = self.next.saturating_add(self.step);
     }
 
-    /// Advances by the launch size, or returns to the first index if the end has been reached. Returns true if the
-    /// index returned to the first.
+    /// Advances by the launch size, or resets the index to the first one if the end has been reached. Returns true
+    /// after a reset.
     #[inline(always)]
     fn wraps(&mut self) -> bool {
         let further = self.next.saturating_add(self.step);

@@ -30,7 +30,7 @@ handle!(
 pub enum CaptureMode {
     /// Every thread of the process, except for threads that have exempted themselves.
     Global,
-    /// Only the thread that started the capture, which must also end it.
+    /// Only the thread that started the capture. This thread must also end the capture.
     #[default]
     ThreadLocal,
     /// No thread. Any thread may end the capture.

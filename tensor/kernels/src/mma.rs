@@ -317,8 +317,8 @@ struct Partial {
 }
 
 impl Partial {
-    /// Split-K reduction: stores the sums in the workspace. If the other parts of the tile are there, the function
-    /// replaces the sums by the totals of all parts, and returns true.
+    /// Split-K reduction: stores the sums in the workspace. If the workspace already contains the other parts of the
+    /// tile, the function replaces the sums with the totals of all parts, and returns true.
     ///
     /// # Safety
     ///
