@@ -103,6 +103,8 @@ impl Target {
             format!("target.{TARGET}.linker={LINKER:?}"),
             format!("target.{TARGET}.rustflags={flags:?}"),
             format!("target.{TARGET}.rustdocflags={flags:?}"),
+            // Optimized dependencies, above all those of macros, take longer to compile than they save.
+            "profile.dev.package.\"*\".opt-level=0".to_owned(),
         ];
         let options = options.into_iter().flat_map(|option| ["--config".to_owned(), option]);
         let settings = ["--target".to_owned(), TARGET.to_owned()].into_iter().chain(options).collect();
