@@ -7,7 +7,7 @@ fn main() -> Result<(), Error> {
     PtxBuilder::new("kernels")
         .library()
         .archs([Arch::SM_80, Arch::SM_90A])
-        // Before and after their main loops, these kernels need a few sizes that the loops have no registers for.
+        // These kernels spill a few sizes that only the code before and after the main loop needs.
         .allow_spills("matmul_mma")
         .ready_made("warpsmith-tensor-kernels", "image")
         .build()?;

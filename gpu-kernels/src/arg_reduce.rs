@@ -4,8 +4,8 @@
 //! so the first NaN, if any, wins. +0 and -0 are equal.
 //!
 //! For each vector, a thread compares the vector's best element with the best element so far. Only if the vector's best
-//! element is better does the thread search for its position within the vector. A better element is rare, so the test
-//! saves most of the instructions.
+//! element is better does the thread search for its position within the vector. Better elements are rare, so most
+//! vectors need no search.
 
 use core::marker::PhantomData;
 
@@ -14,14 +14,14 @@ use gpu_std::reduction::{Partial, Reduction, reduce_into};
 
 use crate::tile::each;
 
-/// A candidate, which consists of a value and either its index or `NONE`.
+/// A candidate: a value, and either its index or `NONE`.
 #[derive(Clone, Copy)]
 pub struct Candidate<A> {
     value: A,
     index: u64,
 }
 
-/// Index that means that the candidate represents no element.
+/// Index of a candidate that represents no element.
 const NONE: u64 = u64::MAX;
 
 impl<A: KernelType> Partial for Candidate<A> {
@@ -33,7 +33,7 @@ impl<A: KernelType> Partial for Candidate<A> {
 
 /// An order of values that determines which of two values is better.
 trait Order<A> {
-    /// Returns the value with which the search starts. An element that is equal to this value does not beat it.
+    /// Returns the initial value of the search. An element that is equal to the initial value does not beat it.
     fn worst() -> A;
     /// Returns whether number `a` beats number `b`. The result is false if either is NaN.
     fn beats(a: A, b: A) -> bool;
@@ -83,7 +83,7 @@ fn is_nan<A: Scalar>(value: A) -> bool {
 }
 
 impl<A: Scalar> Candidate<A> {
-    /// Returns the identity, which is a candidate that represents no element.
+    /// Returns the identity: a candidate that represents no element.
     #[inline(always)]
     fn none<O: Order<A>>() -> Self {
         Self { value: O::worst(), index: NONE }
@@ -114,7 +114,7 @@ impl<A: Scalar> Candidate<A> {
     }
 }
 
-/// The search, as a reduction.
+/// Argmin or argmax as a reduction.
 struct Search<T, O>(PhantomData<(T, O)>);
 
 impl<T: Scalar, O: Order<T::Accumulator>> Reduction for Search<T, O> {
@@ -167,7 +167,7 @@ macro_rules! kernels {
         ///
         /// # Safety
         ///
-        /// The conditions of [`reduce_into`] apply.
+        /// The caller must uphold the safety contract of [`reduce_into`].
         #[kernel(
             types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
             consts(ITEMS = 4; VECTOR = 16),

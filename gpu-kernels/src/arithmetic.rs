@@ -1,8 +1,8 @@
-//! Elementwise unary and binary operations, comparisons and selection. One kernel implements many operations, which are
-//! selected by an operation code.
+//! Elementwise unary and binary operations, comparisons and selection. One kernel implements many operations, and an
+//! operation code selects one of them.
 //!
-//! The operation code is the same for all threads, so the branch costs almost nothing in a memory-bound kernel. Each
-//! type therefore needs only one kernel instance, rather than one per operation. To keep an instance small, the
+//! The operation code is the same for all threads, so the branch costs almost nothing in a memory-bound kernel.
+//! Therefore, each type needs only one kernel instance, rather than one per operation. To keep an instance small, the
 //! operation is expanded only once per vector lane. Edges and unaligned arrays use the same code with single-element
 //! loads and stores. For `f16` and `bf16`, the function is computed in `f32` and the result is rounded once.
 //!
@@ -111,8 +111,8 @@ pub trait Arithmetic: Scalar {
     fn binary(operation: Binary, x: Self, y: Self) -> Self;
 }
 
-/// Returns the number of elements per access. It is at most eight, because the code for all operations and input forms
-/// is repeated for each lane.
+/// Returns the number of elements per access: at most eight, because the code for all operations and input forms is
+/// repeated for each lane.
 const fn few_lanes<T>(vector: usize) -> usize {
     if lanes::<T>(vector) > 8 { 8 } else { lanes::<T>(vector) }
 }
@@ -124,7 +124,7 @@ const GELU: [f64; 2] = [0.797_884_560_802_865_4, 0.044_715];
 /// function. Neither factor overflows if the product does not. The result for -∞ is 0.
 #[inline(always)]
 pub(crate) fn gate<A: Math + From64>(x: A, z: A, exp: impl Fn(A) -> A) -> [A; 2] {
-    // exp(-|z|) is computed as a square because it may be below the smallest representable number.
+    // exp(-|z|) can underflow even if the product does not, so its square root is computed.
     let root = exp(z.abs() * A::from_f64(-0.5));
     let quotient = x / (A::ONE + root * root);
     if z < A::ZERO {
@@ -134,7 +134,7 @@ pub(crate) fn gate<A: Math + From64>(x: A, z: A, exp: impl Fn(A) -> A) -> [A; 2]
     }
 }
 
-/// Computes the unary operations of floats in the accumulator type.
+/// Computes a unary operation on a float in the accumulator type.
 #[inline(always)]
 fn of_float<A: Math + From64>(operation: Unary, x: A) -> A {
     match operation {
@@ -336,8 +336,8 @@ pub fn binary<T: Arithmetic, const ITEMS: usize, const VECTOR: usize>(
     }))
 }
 
-/// `out[i] = operation(x[i], y[i])`. Results are stored as 0 or 1, which are the bytes of a `bool`. Inputs can be
-/// broadcast as in [`binary()`].
+/// `out[i] = operation(x[i], y[i])`. Each result is a `bool` stored as a byte (0 or 1). Inputs can be broadcast as in
+/// [`binary()`].
 #[kernel(
     types(T = f32, f64, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64),
     consts(ITEMS = 1; VECTOR = 16),
@@ -419,7 +419,7 @@ pub fn select<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     }))
 }
 
-/// `min(max(x, low), high)`, and NaN stays NaN. A bound that is NaN is ignored.
+/// `min(max(x, low), high)`. NaN elements stay NaN, and NaN bounds are ignored.
 #[elementwise(
     types(T = f32, f64, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64),
     consts(ITEMS = 1; VECTOR = 16),
@@ -445,7 +445,7 @@ pub fn lerp<T: Float>(weight: T, x: T, y: T) -> T {
     } else if difference.abs() < T::Accumulator::MIN_IDENTITY {
         if weight + weight < one { weight.mul_add(difference, x) } else { (-left).mul_add(difference, y) }
     } else {
-        // In this case, the difference overflows or one of the inputs is infinite.
+        // The difference overflows, or an input is infinite.
         weight.mul_add(y, left * x)
     })
 }

@@ -2,12 +2,12 @@
 //!
 //! | axis | threads per result | if there are few results |
 //! | --- | --- | --- |
-//! | rows | a [thread group](crate::thread_group) per row; for short rows, the group consists of lanes that load several rows at once, and otherwise of a block | several blocks per row |
+//! | rows | a [thread group](crate::thread_group) per row: for short rows, lanes that load several rows at once; otherwise, a block | several blocks per row |
 //! | columns | one lane per vector of adjacent columns; the warps of a block are stacked along the rows | several blocks per column |
 //! | segments | a thread group per segment | |
 //!
 //! Blocks that share a result store their partial results in the workspace. The last of these blocks to arrive combines
-//! them in order. `workspace` must be aligned to 16 bytes. It contains [`COUNTERS`] 32-bit counters, which are zero
+//! them in order. `workspace` must be aligned to 16 bytes. It consists of [`COUNTERS`] 32-bit counters, which are zero
 //! before and after every launch, and [16 bytes per partial result](workspace_bytes).
 
 use gpu_std::atomic::{Atomic, Ordering, scope::Device};
@@ -21,7 +21,7 @@ use crate::thread_group::{
 };
 use crate::tile::load_or;
 
-/// Maximum number of results that several blocks can share in one launch.
+/// Maximum number of results per launch if several blocks share each result.
 pub const COUNTERS: usize = 4096;
 
 /// Maximum number of threads per block.
@@ -41,7 +41,7 @@ pub const SLOTS: usize = 4;
 ///
 /// # Safety
 ///
-/// `workspace` must meet the requirements of the module documentation, and `result` must be below [`COUNTERS`].
+/// `workspace` must meet the requirements of the module documentation, and `result` must be less than [`COUNTERS`].
 #[inline(always)]
 pub(crate) unsafe fn shared_result<P>(
     workspace: *mut u64,
@@ -55,7 +55,7 @@ pub(crate) unsafe fn shared_result<P>(
 }
 
 /// Records that the block has finished its part of a result. Returns true if the block is the last of the `parts`
-/// blocks, in which case all partial results can be read. Every thread of the block must call this function.
+/// blocks to finish. The last block can read all partial results. Every thread of the block must call this function.
 #[inline(always)]
 pub(crate) fn is_last(finished: &Atomic<u32, Device>, parts: u32) -> bool {
     // The block's partial results are written before this barrier.
@@ -117,8 +117,8 @@ unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
     write: impl Fn(usize, R::Partial),
 ) {
     let vectors = width / N;
-    // The number of slots per row, which is a power of two, and the number of rows per round. The rows that the groups
-    // of a warp process are adjacent.
+    // The number of slots per row, which is a power of two, and the number of rows per round. The groups of a warp
+    // process adjacent rows.
     let of_row = usize::BITS - (vectors.saturating_sub(1) >> group.size.trailing_zeros()).leading_zeros();
     let (rows, (before, groups)) = (SLOTS >> of_row, group.in_warp());
     let place = |first: usize, slot: usize| {
@@ -147,8 +147,8 @@ unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
             each::<{ SLOTS / 2 }>(|i| partials[i] = R::combine(partials[2 * i], partials[2 * i + 1]));
             joined += 1;
         }
-        // This is a transposing reduction. A lane that holds several rows sends half of them to the lane at `distance`,
-        // and combines the other half with the values from that lane.
+        // Transposing reduction: a lane that holds several rows sends half of them to the lane at `distance`. The lane
+        // combines the other half with the values that it receives.
         let (mut own, mut resident, mut distance) = (0, rows, group.size / 2);
         each::<{ SLOTS.trailing_zeros() as usize }>(|step| {
             let half = SLOTS >> (step + 1);
@@ -186,7 +186,7 @@ unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
 ///
 /// # Safety
 ///
-/// The conditions of [`sum_rows()`] apply.
+/// The caller must uphold the safety contract of [`sum_rows()`].
 #[inline(always)]
 unsafe fn reduce_rows<T: Scalar, R: Fold<T>, O, const N: usize>(
     x: *const T,
@@ -214,7 +214,7 @@ unsafe fn reduce_rows<T: Scalar, R: Fold<T>, O, const N: usize>(
             }
         }
     }
-    // Part p of each row belongs to the p-th of the row's `parts` blocks. If there is only one part, a thread group
+    // Part p of each row belongs to block p of the row's `parts` blocks. If there is only one part, a thread group
     // processes the whole row.
     let count = parts as usize;
     let mut work = own.first();
@@ -308,8 +308,8 @@ fn combine_columns<P: KernelType, const N: usize>(
     });
 }
 
-/// Common body of the column reductions, for a view of these sizes. `fetch` loads `N` elements at a row and a column,
-/// and `fold` adds one of these elements to a partial result.
+/// Common body of the column reductions, for a view with the given width and height. `fetch` loads `N` elements at a
+/// row and a column, and `fold` adds one of these elements to a partial result.
 ///
 /// # Safety
 ///
@@ -356,7 +356,7 @@ pub(crate) unsafe fn columns_with<P: KernelType, V: Copy, const N: usize>(
         }
         let has_totals = is_inside & (thread::thread_idx_x() < lanes);
         let mut is_whole = parts == 1;
-        // The loop serves the same purpose as the loop for rows.
+        // As in `reduce_rows`, a loop avoids a second copy of this code.
         loop {
             combine_columns::<P, N>(&mut partials, lanes, &combine);
             if is_whole {
@@ -424,7 +424,7 @@ fn fold_rows<S, V: Copy, const ITEMS: usize>(
 ///
 /// # Safety
 ///
-/// The conditions of [`sum_columns()`] apply.
+/// The caller must uphold the safety contract of [`sum_columns()`].
 #[inline(always)]
 unsafe fn columns<T: Scalar, R: Fold<T>, O, const N: usize>(
     x: Slice2<T>,
@@ -462,7 +462,7 @@ macro_rules! reductions {
         /// threads and without clusters. `x` must be valid for the rows, and `out` for one value per row. If offsets
         /// are passed, their number must be the number of rows plus one. `parts` is the number of blocks per row. If
         /// `parts` is greater than one, there must be no offsets, the thread group must be a block, and there must be
-        /// at most [`COUNTERS`] rows. The workspace must then have space for rows times parts partial results. Nothing
+        /// at most [`COUNTERS`] rows. The workspace must then have space for `parts` partial results per row. Nothing
         /// else may access `out` and the workspace until the launch ends.
         #[kernel(
             types(T = $($t),*),
@@ -492,8 +492,8 @@ macro_rules! reductions {
         /// The launch must be one-dimensional, with blocks of 32, 64, 128 or 256 threads. `lanes` must be a power of
         /// two from 1 to 32. If `VECTOR` is 16, rows must start and end on 16-byte boundaries. `out` must have one
         /// element per column. `parts` is the number of blocks per column. If `parts` is greater than one, a row must
-        /// have at most [`COUNTERS`] tiles of `lanes` vectors, and the workspace must have space for columns times
-        /// parts partial results. Nothing else may access `out` and the workspace until the launch ends.
+        /// have at most [`COUNTERS`] tiles of `lanes` vectors, and the workspace must have space for `parts` partial
+        /// results per column. Nothing else may access `out` and the workspace until the launch ends.
         #[kernel(
             types(T = $($t),*),
             consts(VECTOR = $($vector),*),
@@ -523,14 +523,14 @@ reductions! {
         [f32, f64, f16, bf16], 3, |sums, count| mean_of::<T, _>(sums, count);
     "product": prod_rows, prod_columns: Number, Product => <T as Number>::SumAccumulator, [1],
         [f32, f64, f16, bf16, i32, u32, u64], 3, |total, _count| total;
-    "smallest element (NaN if there is one)": min_rows, min_columns: Scalar, Min => T, [1],
+    "smallest element (or NaN, if any element is NaN)": min_rows, min_columns: Scalar, Min => T, [1],
         [f32, f64, f16, bf16, i32, u32, i64, u64], 3, |smallest, _count| T::from_acc(smallest);
-    "largest element (NaN if there is one)": max_rows, max_columns: Scalar, Max => T, [1],
+    "largest element (or NaN, if any element is NaN)": max_rows, max_columns: Scalar, Max => T, [1],
         [f32, f64, f16, bf16, i32, u32, i64, u64], 3, |largest, _count| T::from_acc(largest);
-    "index of the first smallest element (of the first NaN; `u64::MAX` of none)":
+    "index of the first smallest element (or of the first NaN; `u64::MAX` for zero elements)":
         argmin_rows, argmin_columns: Scalar, First<Smallest> => u64, [1],
         [f32, f64, f16, bf16, i32, u32, i64, u64], 2, |best, count| if count == 0 { u64::MAX } else { best.index() };
-    "index of the first largest element (of the first NaN; `u64::MAX` of none)":
+    "index of the first largest element (or of the first NaN; `u64::MAX` for zero elements)":
         argmax_rows, argmax_columns: Scalar, First<Largest> => u64, [1],
         [f32, f64, f16, bf16, i32, u32, i64, u64], 2, |best, count| if count == 0 { u64::MAX } else { best.index() };
 }

@@ -1,4 +1,4 @@
-//! Assigns numbers exactly to bins of equal width.
+//! Exact assignment of numbers to bins of equal width.
 //!
 //! The bin of a float is estimated in the accumulator type, and the estimate is corrected by comparing the float with
 //! bin edges. The edges are computed with integer comparisons, so the result is exact for any range. If a table
@@ -13,7 +13,7 @@ use gpu_std::prelude::*;
 use crate::powers::{exponent, two_to};
 
 /// Even bins. Bin i of `count` covers the interval from `lower` + i · width (inclusive) to the start of the next bin,
-/// where the width is (`upper` - `lower`) / `count`. The value is created by [`Binned::bins`].
+/// where the width is (`upper` - `lower`) / `count`. [`Binned::bins`] creates this value.
 #[derive(Debug, Clone, Copy)]
 pub struct Bins<T> {
     /// Number of bins.
@@ -31,12 +31,12 @@ pub struct Bins<T> {
     pub slack: u32,
 }
 
-/// The first number of each bin in a launch.
+/// Lower edges of the bins in a launch.
 #[derive(Debug, Clone, Copy)]
 pub enum Edges<'a, T> {
-    /// Edges in the type of the numbers. They are used for fewer than 2¹⁵ bins.
+    /// Edges in the element type, for fewer than 2¹⁵ bins.
     Table(&'a [T]),
-    /// Exact edges, which [edge()] returns.
+    /// Exact edges, as computed by [`edge()`].
     Exact(&'a [f64]),
 }
 
@@ -46,7 +46,7 @@ pub trait Binned: Scalar {
     /// result is always below the number of bins. For integers, the edges are not used.
     fn bin(self, bins: &Bins<Self>, edges: Edges<'_, Self>) -> Option<u32>;
 
-    /// Returns the smallest number that is not below an [edge()].
+    /// Returns the smallest number that is not below an edge (see [`edge()`]).
     fn at_or_above(edge: f64) -> Self;
 
     /// Creates `count` bins from `lower` to `upper`. The last bin includes `upper` if `is_inclusive`. Returns `None` if
@@ -136,7 +136,7 @@ fn sign_of_sum(terms: [Term; 3]) -> Ordering {
         (b, c) = (c, b);
     }
     let distance = a.exponent - b.exponent;
-    // The magnitude of this term exceeds the combined magnitude of the other two.
+    // The magnitude of the first term exceeds the combined magnitude of the other two.
     if distance >= 2 {
         return a.sign();
     }
@@ -145,8 +145,8 @@ fn sign_of_sum(terms: [Term; 3]) -> Ordering {
     Term::normal(a.is_negative, a.exponent, sum).sign_of_sum(c)
 }
 
-/// Returns the smallest `f64` that is in bin `i` or a later bin, for `count` bins from `lower` to `upper`. It is the
-/// first number that is not below the exact edge.
+/// Returns the smallest `f64` in bin `i` or a later bin, for `count` bins from `lower` to `upper`. No smaller number
+/// reaches the exact edge.
 pub fn edge(lower: f64, upper: f64, i: u32, count: u32) -> f64 {
     if i == 0 || i >= count {
         return lower;
@@ -167,8 +167,8 @@ pub fn edge(lower: f64, upper: f64, i: u32, count: u32) -> f64 {
     } else {
         estimate
     };
-    // The first end is below the edge, and the last end is not. Starting at the estimate, the step doubles until the
-    // edge is enclosed.
+    // The number at `low` is below the edge, and the number at `high` is not. The step from the estimate doubles until
+    // the edge lies between the two numbers.
     let is_up = is_below(estimate);
     let (mut low, mut high) = if is_up { (estimate, last) } else { (first, estimate) };
     let mut step = 1_u64;
@@ -216,8 +216,8 @@ macro_rules! float_bins {
                 let in_range = |bin: u32| if bin < bins.count { bin } else { bins.count - 1 };
                 match edges {
                     Edges::Table(edges) => {
-                        // The result is this bin or the preceding one, because a bin is wider than twice the error of
-                        // the estimate.
+                        // The number is in this bin or the next one, because a bin is wider than twice the error of the
+                        // estimate.
                         let bin = in_range((place.saturating_sub(bins.slack as $acc_bits) >> bins.fraction) as u32);
                         let is_above = bin + 1 < bins.count && edges.get(bin as usize + 1).is_some_and(|edge| x >= edge.to_acc());
                         Some(bin + is_above as u32)
@@ -242,7 +242,7 @@ macro_rules! float_bins {
                 match nearest.to_bits() {
                     _ if nearest.cast::<f64>() >= edge => nearest,
                     bits if edge > 0.0 => Self::from_bits(bits + 1),
-                    // A negative number below the edge is not zero.
+                    // The nearest number is negative and not zero, so the next larger number has smaller bits.
                     bits => Self::from_bits(bits - 1),
                 }
             }
@@ -280,7 +280,7 @@ float_bins! {
 macro_rules! integer_bins {
     ($($t:ty),*) => { $(
         impl Binned for $t {
-            /// The result is exact because the estimate is off by at most one for up to 2²⁰ bins.
+            /// The result is exact, because for up to 2²⁰ bins, the estimate is off by at most one bin.
             #[inline(always)]
             fn bin(self, bins: &Bins<Self>, _: Edges<'_, Self>) -> Option<u32> {
                 if !(self >= bins.lower && self <= bins.last) {
@@ -297,7 +297,7 @@ macro_rules! integer_bins {
                 } else {
                     estimate
                 };
-                // With invalid factors, the estimate can be arbitrary.
+                // Invalid factors can lead to any estimate.
                 Some(if bin < bins.count { bin } else { bins.count - 1 })
             }
 

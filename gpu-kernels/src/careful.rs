@@ -1,8 +1,8 @@
 //! Norms for rows whose moments exceed the range or precision of the accumulator type. In such a row, squares or sums
 //! overflow or underflow, or the spread is lost in the rounding of the mean.
 //!
-//! Rows of this kind are rare. The thread group reads these rows several times, one element at a time. It computes in
-//! `f64`, with the elements scaled by a power of two so that the largest is about 1.
+//! Such rows are rare. The thread group reads them several times, one element at a time, and computes in `f64`. The
+//! elements are scaled by a power of two so that the largest is about 1.
 
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
@@ -54,7 +54,7 @@ impl Found {
 const FORWARD: u32 = 4;
 const BACKWARD: u32 = 7;
 
-/// Returns the exponent of the power of two that scales a number to about 1. It is limited to the range of the type.
+/// Returns the exponent of the power of two that scales a number to about 1, clamped to the exponent range of the type.
 #[inline(always)]
 fn power<A>(largest: f64) -> i32 {
     let most = if size_of::<A>() == 4 { 126 } else { 1022 };
@@ -80,7 +80,8 @@ impl<T: Float> Row<T> {
 
     /// Computes the statistics in the first `passes` passes. `gradient` returns an element's gradient and weight.
     ///
-    /// All passes share one loop, which the compiler must not split, because the code would be large for a rare case.
+    /// All passes share one loop. The compiler must not split the loop, because the code would be large for a rare
+    /// case.
     ///
     /// # Safety
     ///
@@ -118,7 +119,7 @@ impl<T: Float> Row<T> {
             let scale = two_to(found.power);
             let (mut result, mut i) = (0.0, group.rank);
             while i < self.width {
-                // SAFETY: `i` is below the width.
+                // SAFETY: `i` is less than the width.
                 let x = unsafe { self.at(i) } * scale;
                 let value = if pass < FORWARD {
                     let difference = x - found.mean - found.rest;
@@ -152,7 +153,7 @@ impl<T: Float> Row<T> {
                 }
                 3 => {
                     let variance = mean + self.epsilon * scale * scale;
-                    // Rows of equal elements become 0 for any epsilon.
+                    // A row of equal elements becomes 0 for any epsilon.
                     found.inverse = if variance == 0.0 { 1.0 } else { Math::rsqrt(variance) };
                 }
                 FORWARD => found.of_gradients = power::<f64>(result),
@@ -189,7 +190,7 @@ pub(crate) unsafe fn forward<T: Float>(
         let [weight, bias] = [(weight, 1.0), (bias, 0.0)].map(|(array, otherwise)| {
             array.and_then(|array| array.get(i)).map_or(otherwise, |value| value.cast::<f64>())
         });
-        // SAFETY: `i` is below the width.
+        // SAFETY: `i` is less than the width.
         unsafe {
             let result = Math::mul_add(normalized(row.at(i), statistics), weight, bias);
             target.add(i).write(result.cast());
@@ -203,7 +204,8 @@ pub(crate) unsafe fn forward<T: Float>(
 ///
 /// # Safety
 ///
-/// The conditions of [`forward`] apply, both to `x` and to `dy`, and `statistics` must be the slot of this row.
+/// The caller must uphold the safety contract of [`forward`], both to `x` and to `dy`, and `statistics` must be the
+/// slot of this row.
 #[inline(always)]
 pub(crate) unsafe fn backward<T: Float>(
     row: &Row<T>,
@@ -215,7 +217,7 @@ pub(crate) unsafe fn backward<T: Float>(
 ) {
     let gradient = |i: usize| {
         let weight = weight.and_then(|array| array.get(i)).map_or(1.0, |value| value.cast());
-        // SAFETY: all indices passed to it are below the width.
+        // SAFETY: all indices passed to this closure are less than the width.
         [unsafe { dy.add(i).read() }.cast::<f64>(), weight]
     };
     // SAFETY: guaranteed by this function's contract.
@@ -235,7 +237,7 @@ pub(crate) unsafe fn backward<T: Float>(
     while i < row.width {
         let [gradient, weight] = gradient(i);
         let weighted = gradient * two_to(found.of_gradients) * weight;
-        // SAFETY: `i` is below the width.
+        // SAFETY: `i` is less than the width.
         unsafe {
             let left = weighted - found.gradient - normalized(row.at(i), own) * found.product;
             target.add(i).write((left * inverse * factors[1] * factors[0] * factors[0]).cast());

@@ -4,9 +4,9 @@ use gpu_std::prelude::*;
 
 /// `x as U`.
 ///
-/// The conversion follows the rules of Rust's `as`. Conversions to floats round to nearest even. Conversions from
-/// floats to integers truncate. Out-of-range values saturate, and NaN becomes 0. Integers wrap. `VECTOR` is the access
-/// size for the larger of the two types.
+/// As with Rust's `as`, conversions to floats round to nearest even. Conversions from floats to integers truncate.
+/// Out-of-range values saturate, and NaN becomes 0. Integers wrap. `VECTOR` is the access size for the larger of the
+/// two types.
 ///
 /// For conversions from integers to signed integers, use the instance for unsigned integers of the same size, which
 /// produces the same bits. For conversions from floats to signed integers, use [`cast_to_signed()`].
@@ -27,8 +27,8 @@ pub fn cast_to_signed<T: Scalar, U: Scalar>(x: T) -> U {
     x.cast::<U>()
 }
 
-/// `x != 0`, stored as 0 or 1, which are the bytes of a `bool`. The result is true for NaN and false for -0.0. For
-/// signed integers, use the instance for unsigned integers.
+/// `x != 0`, a `bool` stored as a byte (0 or 1). The result is true for NaN and false for -0.0. For signed integers,
+/// use the instance for unsigned integers.
 #[elementwise(types(T = f32, f64, f16, bf16, u8, u16, u32, u64), consts(ITEMS = 2; VECTOR = 16))]
 pub fn cast_to_bool<T: Scalar>(x: T) -> u8 {
     (x != T::ZERO) as u8

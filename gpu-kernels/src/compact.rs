@@ -1,9 +1,9 @@
 //! Stream compaction: copies the selected elements in order, and counts them.
 //!
-//! Each kernel takes one launch. The kernel reads every element once and writes the selected elements, using decoupled
-//! look-back ([`gpu_std::look_back`]). The block size must be a multiple of 32 threads, and at most 256. A block
-//! compacts the selected elements of a tile in shared memory, and writes them contiguously once it knows the prefix of
-//! the tile. In the meantime, the block loads and compacts its next tile.
+//! Each operation is a single launch, which reads every element once and uses decoupled look-back
+//! ([`gpu_std::look_back`]). The block size must be a multiple of 32 threads, and at most 256. A block compacts the
+//! selected elements of a tile in shared memory, and writes them contiguously once it knows the prefix of the tile. In
+//! the meantime, the block loads and compacts its next tile.
 //!
 //! All kernels take a workspace of [`workspace_len`] words, as described in [`gpu_std::look_back`]. The result does not
 //! depend on the grid.
@@ -36,7 +36,7 @@ unsafe trait Select<T: Copy, const N: usize> {
     ///
     /// # Safety
     ///
-    /// `i` must be below the length.
+    /// `i` must be less than the length.
     unsafe fn element(&self, i: usize, item: T) -> bool;
 
     /// Returns the selection mask of elements `i..i + N`, with the first element in the lowest bit.
@@ -164,7 +164,7 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
                     if is_chosen || (together && keeps_others && in_tile < high - low) {
                         let slot = if is_chosen { rank } else { count + in_tile - rank };
                         // SAFETY: selected elements have the ranks below `count`, and the others have the ranks from
-                        // `count` on. Together, they are at most as many as the tile's elements, and each slot belongs
+                        // `count` on. All ranks are less than the number of elements in the tile, and each slot belongs
                         // to one thread.
                         unsafe { stage.add(slot as usize).write(rows[row][i]) };
                     }
@@ -174,7 +174,8 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
             if keeps_others && !together {
                 each::<ITEMS>(|row| {
                     let place = (of_thread + (row * row_len) as u32).wrapping_sub(low);
-                    // Without `opaque`, the compiler would keep the state of each element from the previous loop.
+                    // Without `opaque`, the compiler would keep each element's state from the previous loop in
+                    // registers.
                     let (mut rank, chosen) = (befores[row], opaque(chosen[row]));
                     each::<N>(|i| {
                         let is_chosen = chosen >> i & 1 == 1;
@@ -197,7 +198,7 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
             let (low, high) = tiling.bounds(tile);
             let first = tiling.first(tile).wrapping_add(low as usize);
             let stage = stages.wrapping_byte_add(stage);
-            // All threads can read the elements because barriers followed the staging.
+            // Barriers have followed the staging, so all threads can read the elements.
             let prefix = look_back.published_prefix_of_block(tile as usize, u64::from(count), |a, b| a + b);
             let before = prefix.unwrap_or(0) as usize;
             if next.is_some() {
@@ -206,8 +207,8 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
             let staged = if keeps_others { high - low } else { count };
             let mut own_slot = own;
             while own_slot < staged {
-                // The loop reads several elements at a time so that their shared memory latencies overlap. SAFETY: the
-                // array has at least one element.
+                // Several elements are read at once so that their shared memory latencies overlap. SAFETY: the array
+                // has at least one element.
                 let mut items = [unsafe { x.read() }; AHEAD];
                 each::<AHEAD>(|i| {
                     let slot = own_slot + i as u32 * threads;
@@ -268,8 +269,8 @@ struct Staged<const ITEMS: usize> {
     stage: usize,
 }
 
-/// For each of the thread's rows, returns the number of selected elements that precede it in the tile. Also returns the
-/// total number.
+/// Returns the number of selected elements that precede each of the thread's rows in the tile, and the total number of
+/// selected elements.
 #[inline(always)]
 #[track_caller]
 fn ranks<const ITEMS: usize>(chosen: &[u32; ITEMS], lane: u32) -> ([u32; ITEMS], u32) {
@@ -324,7 +325,7 @@ unsafe impl<T: Copy, const N: usize> Select<T, N> for Flagged {
     }
 }
 
-/// Selects the elements whose keys are inside a range, or outside it.
+/// Selects the elements whose keys are inside (or outside) a range.
 struct Between<T> {
     transform: KeyTransform<T>,
     first: T,
@@ -365,7 +366,7 @@ struct First<T> {
     equality: Equality<T>,
 }
 
-// SAFETY: if an element is not the first, the element before it is also below the length.
+// SAFETY: if an element is not the first of the array, the element before it is also in bounds.
 unsafe impl<T: Bits, const N: usize> Select<T, N> for First<T> {
     #[inline(always)]
     unsafe fn element(&self, i: usize, item: T) -> bool {
@@ -422,12 +423,12 @@ pub unsafe fn compact_flagged<T: Scalar, const ITEMS: usize, const VECTOR: usize
 
 /// Writes the elements of `x` whose transformed keys are in the range from `first` to `last` (both inclusive) to
 /// `selected`, and writes their number to `count`. If `rejected` is not null, the other elements are written to it. If
-/// `is_inverted`, the elements outside the range are selected instead. For any type that has the same size as `T`, any
-/// comparison with a number can be expressed as such a range.
+/// `is_inverted` is set, the elements outside the range are selected instead. Such a range can express any comparison
+/// with a number, for any type that has the same size as `T`.
 ///
 /// # Safety
 ///
-/// The conditions of [`compact_flagged()`] apply.
+/// The caller must uphold the safety contract of [`compact_flagged()`].
 #[kernel(
     types(T = u16, u32, u64),
     consts(ITEMS = 4; VECTOR = 16),
@@ -465,8 +466,8 @@ pub unsafe fn compact_compared<T: Bits, const ITEMS: usize, const VECTOR: usize>
 ///
 /// # Safety
 ///
-/// The conditions of [`compact_flagged()`] apply, and its conditions for `out` apply to `indices` as well. If `indices`
-/// is not null, `x` must have at most 2³² elements.
+/// The caller must uphold the safety contract of [`compact_flagged()`], and its conditions for `out` apply to `indices`
+/// as well. If `indices` is not null, `x` must have at most 2³² elements.
 #[kernel(
     types(T = u16, u32, u64),
     consts(ITEMS = 4; VECTOR = 16),
@@ -493,7 +494,8 @@ pub unsafe fn compact_runs<T: Bits, const ITEMS: usize, const VECTOR: usize>(
     })
 }
 
-/// Computes `lengths[i] = starts[i + 1] - starts[i]` for each i below `count[0]`. The last start is followed by `len`.
+/// Computes `lengths[i] = starts[i + 1] - starts[i]` for each i below `count[0]`. For the last run, `len` takes the
+/// place of `starts[i + 1]`.
 #[kernel]
 pub fn run_lengths(len: u32, count: &[u64], starts: &[u32], mut lengths: DisjointMut<u64>) {
     let runs = count.first().map_or(0, |count| *count as usize);

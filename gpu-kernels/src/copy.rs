@@ -9,8 +9,8 @@ use crate::tile::{Split, for_each, in_first_row, lanes, load, realign, store, wi
 ///
 /// There is one instance per element size (`u8`, `u16`, `u32`, `u64`), which can copy any plain type of that size.
 /// Instances with 16-byte accesses use these accesses even if the alignment of the two arrays differs modulo 16 bytes.
-/// In that case, each thread loads the two aligned accesses that its output spans and shifts them, one output at a
-/// time. Instances with 4-byte accesses copy such arrays element by element.
+/// In that case, for each store, a thread loads the two aligned 16-byte words that contain the data, and shifts them.
+/// Instances with 4-byte accesses copy such arrays element by element.
 #[kernel(
     types(T = u8, u16, u32, u64),
     consts(ITEMS = 1, 2, 4, 8; VECTOR = 4, 16),
@@ -43,8 +43,8 @@ unsafe fn copy_shifted<T: Scalar, const N: usize>(src: *const T, dst: *mut T, le
         return;
     }
     let whole = Split::new::<T, N>(dst, len);
-    // The bytes of a vector span two aligned accesses, starting at byte `shift` of the first access. Neither access may
-    // extend outside the source, so the vectors at the ends of the source are copied element by element.
+    // The bytes of a vector span two aligned 16-byte words, starting at byte `shift` of the first word. Neither word
+    // may extend outside the source, so the vectors at the ends of the source are copied element by element.
     let shift = src.wrapping_add(whole.head).addr() % 16;
     let first = (whole.head * size_of::<T>() < shift) as usize;
     let vectors = if whole.vectors > first { whole.vectors - first - 1 } else { 0 };
@@ -57,7 +57,8 @@ unsafe fn copy_shifted<T: Scalar, const N: usize>(src: *const T, dst: *mut T, le
         vectors,
         // SAFETY: the accesses are aligned, and within the source as explained above.
         |i| unsafe { (load(aligned.add(4 * i)), load(aligned.add(4 * i + 4))) },
-        // SAFETY: vector i covers elements head + i * N .. + N, which are all below `tail`, and `Split` aligns it.
+        // SAFETY: vector i covers the `N` elements from `head + i * N` on, which are all below `tail`, and `Split`
+        // aligns it.
         |i, (low, high)| unsafe { store(dst.add(head).cast::<u32>().add(4 * i), realign(low, high, shift)) },
     );
 }

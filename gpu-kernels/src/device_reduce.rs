@@ -29,7 +29,7 @@ struct Launch {
 ///
 /// # Safety
 ///
-/// The conditions of [`dot()`] apply.
+/// The caller must uphold the safety contract of [`dot()`].
 #[inline(always)]
 unsafe fn device_reduce<T: KernelType, P: KernelType, const K: usize, const N: usize>(
     arrays: [*const T; K],
@@ -133,7 +133,7 @@ pub unsafe fn dot<T: Number>(
 ///
 /// # Safety
 ///
-/// The conditions of [`dot()`] apply.
+/// The caller must uphold the safety contract of [`dot()`].
 #[kernel(
     types(T = f32, f64, f16, bf16, u8, u16, u32, u64),
     launch_bounds(256, 2),
@@ -170,7 +170,7 @@ pub unsafe fn count_if<T: Scalar>(
 ///
 /// # Safety
 ///
-/// The conditions of [`dot()`] apply.
+/// The caller must uphold the safety contract of [`dot()`].
 #[kernel(types(T = f32, f64, f16, bf16), launch_bounds(256, 2), bytes = x.bytes())]
 pub unsafe fn vector_norm<T: Float>(
     x: &[T],
@@ -214,7 +214,7 @@ pub unsafe fn vector_norm<T: Float>(
 ///
 /// # Safety
 ///
-/// The conditions of [`dot()`] apply.
+/// The caller must uphold the safety contract of [`dot()`].
 #[kernel(types(T = f32, f64, f16, bf16), launch_bounds(256, 2), bytes = x.bytes())]
 pub unsafe fn variance<T: Float>(
     x: &[T],

@@ -2,8 +2,8 @@
 //!
 //! For `f16` and `bf16`, the function is computed in `f32` and the result is rounded once. If arrays have different
 //! lengths, the length of the shortest array applies. One access in flight per thread is sufficient, because all
-//! resident blocks together keep enough accesses in flight. `axpy` has additional instances, with which this was
-//! measured. Wrapping integer operations have one instance for signed and unsigned integers.
+//! resident blocks together keep enough accesses in flight. Wrapping integer operations have one instance for signed
+//! and unsigned integers.
 
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
@@ -59,8 +59,7 @@ pub fn gelu<T: Float>(x: T) -> T {
 #[elementwise(types(T = f32, f64, f16, bf16), consts(ITEMS = 1; VECTOR = 16))]
 pub fn sigmoid<T: Float>(x: T) -> T {
     widened(x, |x| {
-        // The code does not compute the exponential of a large number, which could overflow even if the result does
-        // not.
+        // The exponential of a large number is avoided, because it could overflow even if the result does not.
         let (one, power) = (T::Accumulator::ONE, (-x.abs()).exp());
         (if x < T::Accumulator::ZERO { power } else { one }) / (one + power)
     })

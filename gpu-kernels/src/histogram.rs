@@ -45,8 +45,8 @@ fn count<T: Scalar, const ITEMS: usize, const N: usize>(
         let Some(bin) = bin(item) else { return };
         let counter = (start + bin) as usize;
         if copies > 0 {
-            // SAFETY: the index of a counter is below `counters` because `bin` returns bins below `bins`, and there are
-            // bins if there are copies; `own` is the start of one of the copies.
+            // SAFETY: the index of a counter is below `counters`, because `bin` returns bins below `bins`. If there are
+            // copies, there is at least one bin. `own` is the start of one of the copies.
             unsafe { local.get_unchecked(own + counter) }.fetch_add(1, Ordering::Relaxed);
         } else if let Some(counter) = counts.get(counter) {
             counter.fetch_add(1, Ordering::Relaxed);
@@ -56,7 +56,8 @@ fn count<T: Scalar, const ITEMS: usize, const N: usize>(
         let split = Split::new::<T, N>(x.as_ptr(), x.len());
         for_each::<[T; N], ITEMS>(
             split.vectors,
-            // SAFETY: vector i covers elements head + i * N .. + N, which are all below `tail`, and `Split` aligns it.
+            // SAFETY: vector i covers the `N` elements from `head + i * N` on, which are all below `tail`, and `Split`
+            // aligns it.
             |i| unsafe { load(x.as_ptr().add(split.head + i * N)) },
             |i, vector| {
                 let mut start = channel_of(split.head + i * N) * bins;
@@ -66,7 +67,7 @@ fn count<T: Scalar, const ITEMS: usize, const N: usize>(
                 });
             },
         );
-        // SAFETY: `edges` visits only indices below the length.
+        // SAFETY: `edges` visits only indices less than the length.
         split.edges(x.len(), |i| add(channel_of(i) * bins, unsafe { *x.as_ptr().add(i) }));
     }
     if copies == 0 {
@@ -89,7 +90,7 @@ fn count<T: Scalar, const ITEMS: usize, const N: usize>(
     }
 }
 
-/// Writes the [edges](edge()) of as many bins as `edges` has elements.
+/// Writes the lower [edge](edge()) of each bin to `edges`, whose length is the number of bins.
 #[kernel]
 pub fn even_edges(lower: f64, upper: f64, mut edges: DisjointMut<f64>) {
     let (place, count) = (thread::unique_index(), edges.len() as u32);

@@ -33,7 +33,7 @@ pub struct KeyTransform<K> {
     pub negative: K,
     /// Bits to flip in every key.
     pub always: K,
-    /// Number to subtract afterwards with wraparound. It is the number of NaNs whose sign bit is set, so that these
+    /// Number of NaN bit patterns whose sign bit is set. It is subtracted afterwards, with wraparound, so that these
     /// NaNs sort after all other keys.
     pub nans: K,
 }

@@ -3,8 +3,8 @@
 //!
 //! The same source runs on a GPU and on the emulated device. Every kernel of this crate has the following properties:
 //!
-//! - It is correct for any length, any alignment of its arrays and any grid, because blocks loop over tiles. If the
-//!   grid has fewer blocks than there are tiles, the kernel is slower but still correct.
+//! - It is correct for any length, any alignment of its arrays and any grid, because blocks loop over tiles. A grid
+//!   with fewer blocks than tiles is slower but still correct.
 //! - It transfers most of its data in accesses of `VECTOR` bytes, of which `ITEMS` are in flight per thread. Before the
 //!   first aligned address and after the last whole vector, it accesses single elements.
 //! - It uses the first row of a launch (threads and blocks with y = z = 0). All other threads return immediately.
@@ -36,7 +36,7 @@
 //! | [`probe`] | `fma_probe`, a compute-only kernel |
 //! | [`random`] | `uniform`, `normal`, `exponential`, `integers`, `bernoulli`, `dropout`, `permutation` |
 //!
-//! The features `histogram`, `rows`, `scan` and `sort` enable families of kernels, which a program can disable.
+//! The features `histogram`, `rows`, `scan` and `sort` each enable a family of kernels.
 //!
 //! `warpsmith::ops` and `warpsmith::random` are the safe, typed interface to these kernels.
 #![no_std]

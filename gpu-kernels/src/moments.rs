@@ -1,5 +1,5 @@
-//! Moments of sets of numbers, which can be combined without loss of precision: the count, the mean, a correction for
-//! the rounding of the mean, and the sum of squared differences from the mean.
+//! Moments of sets of numbers, which can be combined without loss of precision. The moments are the count, the mean, a
+//! correction for the rounding of the mean, and the sum of squared differences from the mean.
 //!
 //! The method follows Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample
 //! variances", 1979. The mean of equal numbers is exactly that number, and the differences from it are 0.
@@ -105,8 +105,8 @@ pub(crate) fn join_scaled<A: Math>(a: Scaled<A>, b: Scaled<A>) -> Scaled<A> {
     [count, mean, rest, squares, scale]
 }
 
-/// Returns the sum of squared differences divided by `divisor`. The result is scaled back to its range and then rounded
-/// to the accumulator type.
+/// Returns the sum of squared differences divided by `divisor`. The scaling is undone before the result is rounded to
+/// the accumulator type.
 #[inline(always)]
 pub(crate) fn variance<A: Math>([_, _, _, squares, scale]: Scaled<A>, divisor: f64) -> A {
     let scale = 1.0 / scale.cast::<f64>();

@@ -88,7 +88,7 @@ unsafe fn move_units<T: KernelType, I: Index, const ITEMS: usize, const N: usize
     to: *mut T,
 ) {
     let Some(of_row) = NonZeroUsize::new(rows.width as usize / N) else { return };
-    // The conversion of the number of units per row to 32 bits is exact in all cases in which the result is used.
+    // The result is used only if the number of units per row fits in 32 bits.
     let few = NonZeroU32::new(of_row.get() as u32).unwrap_or(NonZeroU32::MIN);
     let units = rows.count as usize * of_row.get();
     let is_small = units >> 32 == 0;

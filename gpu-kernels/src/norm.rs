@@ -112,7 +112,7 @@ impl Norm {
     }
 }
 
-/// Combines the moments that some lanes hold.
+/// Combines the moments that the given lanes hold.
 #[inline(always)]
 fn join<A: Math + Scalar<Accumulator = A>>(lanes: Lanes, [count, mean, squares]: [A; 3]) -> [A; 3] {
     let add = |a: A, b: A| a + b;
@@ -184,8 +184,8 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
     }
 }
 
-/// Writes the layer norm of each row of `x` to `out`, after multiplying it by `weight` and adding `bias`. If `is_rms`
-/// is 1, the RMS norm is used instead.
+/// Writes the layer norm of each row of `x`, multiplied by `weight` and with `bias` added, to `out`. If `is_rms` is 1,
+/// the RMS norm is used instead.
 ///
 /// # Safety
 ///
@@ -231,7 +231,7 @@ pub unsafe fn norm<T: Float, const ITEMS: usize>(
 /// the mean.
 type Sums<A> = [A; 5];
 
-/// Combines the sums that some lanes hold.
+/// Combines the sums that the given lanes hold.
 #[inline(always)]
 fn join_sums<A: Math + Scalar<Accumulator = A>>(
     lanes: Lanes,
@@ -248,7 +248,7 @@ fn join_sums<A: Math + Scalar<Accumulator = A>>(
 ///
 /// # Safety
 ///
-/// The conditions of [`forward`] apply, and `statistics` must be the slot of this row.
+/// The caller must uphold the safety contract of [`forward`], and `statistics` must be the slot of this row.
 #[inline(always)]
 unsafe fn backward<T: Float, const V: usize, const N: usize>(
     (x, dy): &(impl Fn() -> *const T, impl Fn() -> *const T),
@@ -308,7 +308,7 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
     let is_read_again = streams & !start.is_last::<V>();
     let [count, mean, squares, of_gradients, products] = group.combine_warps(sums, join_sums);
     let Some([mean, inverse]) = norm.statistics([count, mean, squares]) else { return false };
-    // The largest factor that occurs in the results.
+    // Largest factor in the computation of the results.
     let largest = (of_gradients.abs() + products.abs() * inverse) * inverse;
     if !is_finite(largest) | (of_gradients.abs().max_propagate(products.abs() * inverse) < min_product()) {
         return false;
@@ -342,7 +342,7 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
     }
 }
 
-/// Backward pass of [`norm()`], which computes the gradient `dx` of its input from the gradient `dy` of its output.
+/// Computes the backward pass of [`norm()`]: the gradient `dx` of the input, from the gradient `dy` of the output.
 /// `statistics` receives the statistics of each row.
 ///
 /// # Safety

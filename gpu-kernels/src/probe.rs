@@ -3,14 +3,14 @@
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
 
-/// Number of independent FMA chains per thread, which hide the latency of FMAs.
+/// Number of independent FMA chains per thread. Several chains hide the latency of FMAs.
 const CHAINS: usize = 8;
 
 /// Number of floating-point operations per thread and round.
 pub const FLOPS_PER_ROUND: u64 = 2 * CHAINS as u64;
 
-/// Performs `rounds` rounds of FMAs in the registers of each thread. `out` stays unchanged, because the store depends
-/// on a result that never occurs.
+/// Performs `rounds` rounds of FMAs in the registers of each thread. `out` stays unchanged, because the kernel stores
+/// only a result that never occurs.
 #[kernel]
 pub fn fma_probe(rounds: u32, mut out: DisjointMut<f32>) {
     let index = thread::unique_index();

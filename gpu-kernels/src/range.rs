@@ -5,20 +5,21 @@ use gpu_std::prelude::*;
 
 use crate::powers::two_to;
 
-/// Returns `2^n` in type `T`, with a different exponent n for `f32` and `f64`.
+/// Returns 2 to the power `narrow` for `f32`, or `wide` for `f64`.
 #[inline(always)]
 const fn of<A>(narrow: i32, wide: i32) -> f64 {
     two_to(if size_of::<A>() == 4 { narrow } else { wide })
 }
 
-/// Returns the factor for small numbers. Scaled by this factor, the square of the smallest number is a normal number.
+/// Returns the factor for small numbers. If the smallest number is scaled by this factor, its square is a normal
+/// number.
 #[inline(always)]
 pub(crate) fn up<A: Scalar>() -> A {
     of::<A>(100, 600).cast()
 }
 
-/// Returns the factor for large numbers. Scaled by this factor, the sum of 2⁴⁰ squares of the largest number is in
-/// range.
+/// Returns the factor for large numbers. If the largest number is scaled by this factor, the sum of 2⁴⁰ such squares is
+/// in range.
 #[inline(always)]
 pub(crate) fn down<A: Scalar>() -> A {
     of::<A>(-88, -600).cast()

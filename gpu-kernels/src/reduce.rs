@@ -6,8 +6,8 @@
 //!
 //! All kernels take a workspace as described in [`gpu_std::reduction::workspace_bytes`].
 //!
-//! Their launch bounds request at least one block per SM. Without this request, ptxas spills registers in some of these
-//! kernels to fit one more block.
+//! The kernels' launch bounds request at least one block per SM. Without this request, ptxas spills registers in some
+//! of these kernels to fit one more block.
 
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
@@ -52,7 +52,7 @@ const fn is_f16<T: Scalar>() -> bool {
     size_of::<T>() == 2 && T::NAME.as_bytes()[0] == b'f'
 }
 
-/// Returns the mean of `count` elements from their sums. If the elements are in range, the mean is in range too.
+/// Returns the mean of `count` elements from their sums. The mean of finite elements is finite.
 #[inline(always)]
 pub fn mean_of<T: Float, R: Scalar>(sums: MeanSums<T::Accumulator>, count: usize) -> R {
     let ([sum, small], count) = (sums.map(Scalar::cast::<f64>), count as f64);
@@ -75,7 +75,7 @@ pub fn mean_of<T: Float, R: Scalar>(sums: MeanSums<T::Accumulator>, count: usize
     within.cast()
 }
 
-/// The sums from which the mean of all elements is computed (see [`mean_of`]).
+/// Computes the sums from which [`mean_of`] computes the mean of all elements.
 #[reduction(
     types(T = f32, f64, f16, bf16),
     identity = [T::Accumulator::ZERO; 2],

@@ -1,5 +1,4 @@
-//! Operators of axis reductions. These operators fold elements one after another and combine the results of disjoint
-//! sets.
+//! Operators of axis reductions, which fold elements one after another and combine the results of disjoint sets.
 
 use core::marker::PhantomData;
 
@@ -12,7 +11,7 @@ pub(crate) trait Fold<T> {
     /// Type of the accumulator, which has at most 16 bytes.
     type Partial: KernelType;
 
-    /// Returns the identity, which is the accumulator for zero elements.
+    /// Returns the identity: the accumulator for zero elements.
     fn identity() -> Self::Partial;
     /// Folds element `index` into an accumulator. For each accumulator, calls have increasing indices.
     fn fold(partial: Self::Partial, value: T, index: usize) -> Self::Partial;
@@ -80,7 +79,7 @@ impl<T: Float> Fold<T> for Mean {
 
 /// The order that an argmin or argmax uses.
 pub(crate) trait Order<A> {
-    /// Value with which the search starts. An element that is equal to this value does not beat it.
+    /// Initial value of the search. An element that is equal to the initial value does not beat it.
     const WORST: A;
     /// Returns whether number `a` beats number `b`. The result is false if either is NaN.
     fn beats(a: A, b: A) -> bool;
@@ -107,8 +106,8 @@ impl<A: Scalar> Order<A> for Largest {
     }
 }
 
-/// A candidate element, which consists of its value and its index. The index is all ones if the candidate represents no
-/// element.
+/// The value and the index of a candidate element. If the candidate represents no element, all bits of the index are
+/// set.
 #[derive(Clone, Copy, KernelType)]
 #[repr(C)]
 pub(crate) struct Candidate<A> {

@@ -22,20 +22,19 @@ pub const BACKWARD_FEW: usize = 1;
 /// Counterpart of [`MANY`] for instances that hold two rows.
 pub const BACKWARD_MANY: usize = 4;
 
-/// Returns how many of a row's 16-byte vectors each thread holds. The number is `items`, or half as many in two cases:
-/// for f64, whose functions need more registers, and for 16-bit elements of two rows, which are held in f32.
+/// Returns how many of a row's 16-byte vectors each thread holds: usually `items`. The number is halved for `f64`,
+/// whose functions need more registers, and for 16-bit elements of two rows, which are held in `f32`.
 pub const fn resident_vectors<T>(items: usize) -> usize {
     let is_whole = size_of::<T>() == 4 || is_packed::<T>() && (items == FEW || items == MANY);
     if is_whole || items == 1 { items } else { items / 2 }
 }
 
-/// Returns whether the elements stay packed, two per register, and are converted at each use. Applies to threads that
-/// hold one row.
+/// Returns whether elements stay packed, two per register, and are converted at each use, in threads that hold one row.
 pub(crate) const fn is_packed<T>() -> bool {
     size_of::<T>() == 2
 }
 
-/// Returns how many elements of a row that is not accessed in vectors each thread holds, for an instance with this
+/// Returns how many elements each thread holds of a row that is not accessed in vectors. `items` is the instance's
 /// const argument.
 pub const fn resident_elements(items: usize) -> usize {
     if items == FEW || items == MANY { 8 } else { 4 }
@@ -52,7 +51,7 @@ pub(crate) struct Part<const N: usize> {
 }
 
 impl<const N: usize> Part<N> {
-    /// Creates the part for the first chunk of a row of `len` elements, which must be a multiple of `N`.
+    /// Creates the part for the first chunk of a row of `len` elements. `len` must be a multiple of `N`.
     #[inline(always)]
     pub fn new(group: &ThreadGroup, len: usize) -> Self {
         Self { first: group.rank as u32, step: group.size as u32, vectors: len as u32 / N as u32 }
@@ -139,14 +138,14 @@ impl<const N: usize> Part<N> {
 }
 
 /// Returns the number of vectors that a thread loads at once from a row that is too long for registers. The number is
-/// smaller than for resident rows, because the thread keeps more values in addition to the vectors.
+/// smaller than for resident rows, because the thread also keeps more other values.
 pub(crate) const fn streamed_vectors(held: usize) -> usize {
     if held > 1 { held / 2 } else { 1 }
 }
 
-/// `with_resident!((ITEMS, FEW, in_vectors), T, V, N, part, streams => body)` requires a `part: Part<N>` that `new`
-/// created. The macro expands to `body`, with constants for the number of vectors that a thread loads at once, the
-/// number of their elements, and whether a row can have more than one chunk.
+/// `with_resident!((ITEMS, FEW, in_vectors), T, V, N, part, streams => body)` requires a `part: Part<N>` from
+/// [`Part::new`], and expands to `body` with three constants. The constants are the number of vectors that a thread
+/// loads at once, the number of elements per vector, and whether a row can have more than one chunk.
 macro_rules! with_resident {
     (
         ($items:expr, $few:expr, $in_vectors:expr, $new:expr), $t:ty: $v:ident, $n:ident, $part:ident,

@@ -1,9 +1,9 @@
 //! Prefix scans: running sums, minimums and maximums, inclusive and exclusive.
 //!
-//! Each scan takes one launch, which reads and writes every element once, and uses
-//! [`gpu_std::scan`](mod@gpu_std::scan). The block size must be a multiple of 32 threads. `f16` and `bf16` values are
-//! combined in `f32` and rounded once. Integers wrap around on overflow. For the same configuration, data and
-//! alignment, the result is bit-identical. The result does not depend on the grid.
+//! Each scan is a single launch of [`gpu_std::scan`](mod@gpu_std::scan), which reads and writes every element once. The
+//! block size must be a multiple of 32 threads. `f16` and `bf16` values are combined in `f32` and rounded once.
+//! Integers wrap around on overflow. For the same configuration, data and alignment, the result is bit-identical. The
+//! result does not depend on the grid.
 //!
 //! All kernels take a workspace of [`workspace_len`] words, as described in [`gpu_std::look_back`].
 
@@ -108,8 +108,8 @@ macro_rules! kernels {
     ($($(#[$doc:meta])* $name:ident = $combine:ident, $bound:ident, [$($t:ident),*];)*) => { $(
         $(#[$doc])*
         ///
-        /// Each result combines the elements up to and including its own position. If `exclusive`, each result combines
-        /// `initial` and the elements before its own position.
+        /// Each result combines the elements up to and including its own position. If `exclusive` is true, each result
+        /// combines `initial` and the elements before its own position.
         ///
         /// # Safety
         ///

@@ -1,7 +1,7 @@
 //! Scan by key: running sums that restart wherever the key changes.
 //!
-//! Like [`scan`](mod@crate::scan), the implementation is a scan, over pairs that consist of a sum and a flag. The flag
-//! records whether a run started within the sum. The operator on these pairs is associative but not commutative.
+//! The implementation is a [`scan`](mod@crate::scan) over pairs of a sum and a flag. The flag records whether a run
+//! started within the sum. The operator on these pairs is associative but not commutative.
 
 use core::marker::PhantomData;
 
@@ -73,8 +73,8 @@ struct Pairs<T, K> {
     len: usize,
     head: usize,
     exclusive: bool,
-    /// True if vectors of the keys are aligned at the same elements as vectors of the values. `out_fits` is the same
-    /// for the results.
+    /// True if the vectors of the keys and of the values start at the same elements. `out_fits` is the equivalent for
+    /// the results.
     keys_fit: bool,
     out_fits: bool,
 }
@@ -84,7 +84,7 @@ impl<T: Scalar, K: Scalar> Pairs<T, K> {
     ///
     /// # Safety
     ///
-    /// `i` must be below the length.
+    /// `i` must be less than the length.
     #[inline(always)]
     unsafe fn is_first(&self, i: usize) -> bool {
         // SAFETY: guaranteed by the caller.
@@ -95,7 +95,7 @@ impl<T: Scalar, K: Scalar> Pairs<T, K> {
     ///
     /// # Safety
     ///
-    /// `i` must be below the length.
+    /// `i` must be less than the length.
     #[inline(always)]
     unsafe fn result(&self, i: usize, value: Segment<T::Accumulator>) -> T
     where
@@ -161,14 +161,14 @@ unsafe impl<T: Zero, K: Scalar, const N: usize> Arrays<Runs<T>, N> for Pairs<T, 
     }
 }
 
-/// Running sum within each run of equal keys, up to and including each element. If `exclusive`, a sum does not include
-/// its own element, and each run starts with 0. Integers wrap.
+/// Running sum within each run of equal keys, up to and including each element. If `exclusive` is true, a sum does not
+/// include its own element, and each run starts with 0. Integers wrap.
 ///
 /// # Safety
 ///
 /// `keys` must have the same length as `x`. `workspace` must point to `workspace_len` words that meet the requirements
-/// of [`TileQueue::new`](gpu_std::look_back::TileQueue::new). The words must suffice for the tiles, where each value
-/// consists of two accumulators.
+/// of [`TileQueue::new`](gpu_std::look_back::TileQueue::new). There must be enough words for the tiles, with values of
+/// two accumulators each.
 #[kernel(
     types(T = f32, f64, f16, bf16, u32, u64; K = u32, u64),
     consts(ITEMS = 2; VECTOR = 16),

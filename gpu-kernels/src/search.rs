@@ -13,9 +13,9 @@ const MERGE_ITEMS: usize = 8;
 /// Number of keys per tile of [`merge_sorted()`].
 pub const MERGE_TILE: usize = MERGE_THREADS * MERGE_ITEMS;
 
-/// For each i, stores in `out[i]` the number of elements of `sorted` that are less than `keys[i]` or, if `upper`, not
-/// greater than `keys[i]`. `sorted` must be in ascending order; otherwise, the results are unspecified. NaN counts as
-/// greater than every number and equal to NaN, as in the sorts.
+/// For each i, stores in `out[i]` the number of elements of `sorted` that are less than `keys[i]` or, if `upper` is
+/// true, not greater than `keys[i]`. `sorted` must be in ascending order; otherwise, the results are unspecified. NaN
+/// counts as greater than every number and equal to NaN, as in the sorts.
 #[kernel(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
     bytes = keys.bytes() + out.bytes()
@@ -88,7 +88,7 @@ pub fn merge_sorted<K: Bits>(
     let out = out.as_mut_ptr();
     let own = thread::linear_in_block() as usize;
     let path = |diagonal: usize| {
-        // SAFETY: `merge_path` requests only elements below the lengths.
+        // SAFETY: `merge_path` requests only elements within the arrays.
         unsafe {
             merge_path(
                 diagonal,

@@ -11,7 +11,7 @@ use gpu_std::{block, shared_array, thread};
 
 use crate::key_transform::{Bits, KeyTransform};
 
-/// Number of threads per block, which is also the number of values that a digit can have.
+/// Number of threads per block, and number of values that a digit can have.
 pub const BLOCK: u32 = 256;
 const DIGIT_BITS: u32 = 8;
 
@@ -55,7 +55,7 @@ ordered! { f32, u32; f64, u64; f16, u16; bf16, u16; }
 struct Selected {
     /// Smallest selected key.
     threshold: u64,
-    /// Weight that keys equal to the threshold must still contribute. This weight is at least 1.
+    /// Weight that keys equal to the threshold must still contribute, at least 1.
     rest: u64,
     /// Total weight of the keys that are equal to the threshold.
     equal: u64,
@@ -254,7 +254,7 @@ unsafe fn sort(keys: *mut u64, places: *mut u32, slots: usize) {
     }
 }
 
-/// Computes the exponential function. The computation uses `f32` even for `f64`, because weights do not have more bits.
+/// Computes the exponential function. `f64` logits also use `f32`, because the weights have no more precision.
 #[inline(always)]
 fn exponential(x: f32) -> f32 {
     x.exp()
@@ -266,9 +266,9 @@ const WHOLE: f32 = (1u64 << 40) as f32;
 /// Samples one column of each row of `logits`, with a probability that is proportional to exp(logit / temperature). If
 /// `top_k` is not 0, only the `top_k` largest logits can be sampled. If `top_p` is below 1, only the most probable of
 /// these logits whose probabilities add up to `top_p` can be sampled. Ties with the smallest of these elements are
-/// kept. The column for row r is drawn with the number that subsequence r of the seed has at `offset`. If `base` is not
-/// empty, the seed is `base[0]`, and the offset is `base[1] + offset`. If a row contains no number above -∞, or
-/// contains NaN or +∞, its result is `u64::MAX`.
+/// kept. For row r, the random number is at position `offset` in subsequence r of the seed. If `base` is not empty, the
+/// seed is `base[0]`, and the position is `base[1] + offset`. If a row contains no number above -∞, or contains NaN or
+/// +∞, its result is `u64::MAX`.
 ///
 /// # Safety
 ///

@@ -18,8 +18,8 @@ use crate::resident::{
 use crate::thread_group::{Lanes, ThreadGroup, each, lanes, lanewise, with_lanes};
 
 /// Computes the exponential function for results that are rounded to `T`. 16-bit types use the approximate function,
-/// because on a GPU exact exponentials are only as fast as the memory accesses of these types. The error of the
-/// approximate function is far below the precision of these types.
+/// because on a GPU exact exponentials take as long as the memory accesses of these types. The error of the approximate
+/// function is far below the precision of these types.
 #[inline(always)]
 pub(crate) fn exponential<T: Float>(x: T::Accumulator) -> T::Accumulator {
     if size_of::<T>() == 2 { fast::exp(x.cast::<f32>()).cast() } else { x.exp() }
@@ -28,7 +28,7 @@ pub(crate) fn exponential<T: Float>(x: T::Accumulator) -> T::Accumulator {
 /// The maximum of a set, and the sum of the exponentials relative to the maximum.
 type Sums<A> = [A; 2];
 
-/// Combines the sums that some lanes hold.
+/// Combines the sums that the given lanes hold.
 #[inline(always)]
 fn join<T: Float>(lanes: Lanes, [most, sum]: Sums<T::Accumulator>) -> Sums<T::Accumulator> {
     let of_all = lanes.combine(most, Scalar::max_propagate);
@@ -163,7 +163,7 @@ pub unsafe fn softmax<T: Float, const ITEMS: usize>(
 ///
 /// # Safety
 ///
-/// The conditions of [`forward`] apply.
+/// The caller must uphold the safety contract of [`forward`].
 #[inline(always)]
 unsafe fn backward<T: Float, const V: usize, const N: usize>(
     (y, dy): &(impl Fn() -> *const T, impl Fn() -> *const T),
@@ -233,8 +233,8 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
     }
 }
 
-/// Backward pass of [`softmax()`], which computes the gradient `dx` of its input from its output `y` and the gradient
-/// `dy` of that output.
+/// Computes the backward pass of [`softmax()`]: the gradient `dx` of the input, from the output `y` and the gradient
+/// `dy` of the output.
 ///
 /// # Safety
 ///

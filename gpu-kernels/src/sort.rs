@@ -7,8 +7,8 @@
 //! of each run depends on the preceding tiles. The block determines the destination by decoupled look-back for each
 //! digit.
 //!
-//! Keys are unsigned integers, which are sorted in the order that [`KeyTransform`] defines and are not changed. There
-//! can be at most 2³² − 1 keys.
+//! Keys are unsigned integers, sorted in the order that [`KeyTransform`] defines. The output contains the original
+//! keys. There can be at most 2³² − 1 keys.
 
 use core::cell::Cell;
 
@@ -123,7 +123,7 @@ pub fn radix_histogram<K: Bits>(
     }
 }
 
-/// Replaces the counts of each digit with their exclusive prefix sum, which is the number of keys with a lower digit
+/// Replaces the counts of each digit with their exclusive prefix sums, which are the numbers of keys with a lower digit
 /// value. One block processes each digit.
 #[kernel(block(256))]
 pub fn radix_starts(mut counts: DisjointMut<u32>) {
@@ -171,7 +171,7 @@ type Counters<'a> = Shared<'a, [[Atomic<u32, scope::Block>; DIGITS]; WARPS]>;
 /// # Safety
 ///
 /// All threads of the block must call this function, and no thread may still be using the items of the stage. The ranks
-/// must be a permutation of the numbers below the tile's length.
+/// must be a permutation of all indices of the tile.
 #[inline(always)]
 #[track_caller]
 unsafe fn exchange<T: Copy, const ITEMS: usize>(
@@ -310,7 +310,7 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
             each::<ITEMS>(|item| sorted[item] = sorted[item].inverse_transform(transform));
         }
         if is_whole {
-            // SAFETY: the destinations of all tiles together are a permutation of the numbers below the length.
+            // SAFETY: the destinations of all tiles together are a permutation of all indices of the output.
             each::<ITEMS>(|item| unsafe { keys_out.add(places[item] as usize).write(sorted[item]) });
         } else {
             each::<ITEMS>(|item| {
@@ -388,14 +388,14 @@ macro_rules! by_items {
     };
 }
 
-/// Runs one pass over keys without values, by the digit that starts at bit `shift`.
+/// Runs the sort pass over keys without values for the digit that starts at bit `shift`.
 ///
 /// # Safety
 ///
 /// `keys_out` must be valid for as many elements as `keys` has, which must be fewer than 2³². Nothing else may access
 /// `keys_out`. `starts` must be the result of [`radix_starts()`] for the counts of that digit. `workspace` must point
-/// to `workspace_len` words that meet the requirements of [`TileQueue::new`]. There must be at least as many words as
-/// [`workspace_len`] returns. The block must have 384 threads.
+/// to `workspace_len` words that meet the requirements of [`TileQueue::new`], at least as many as [`workspace_len()`]
+/// returns. The block must have 384 threads.
 #[kernel(types(K = u32, u64), block(384), launch_bounds(384, 2), bytes = 2 * keys.bytes())]
 pub unsafe fn radix_pass<K: Bits>(
     negative: K,
@@ -418,11 +418,12 @@ pub unsafe fn radix_pass<K: Bits>(
     })
 }
 
-/// Runs one pass over key-value pairs, by the digit of the key that starts at bit `shift`.
+/// Runs the sort pass over key-value pairs for the key digit that starts at bit `shift`.
 ///
 /// # Safety
 ///
-/// The conditions of [`radix_pass()`] apply, and `values` and `values_out` must be as long as `keys`.
+/// The caller must uphold the safety contract of [`radix_pass()`], and `values` and `values_out` must be as long as
+/// `keys`.
 #[kernel(
     types(K = u32, u64; V = u32, u64),
     block(384),
@@ -451,9 +452,10 @@ pub unsafe fn radix_pass_pairs<K: Bits, V: Scalar>(
     }))
 }
 
-/// Sorts each segment of the keys, which extends from `offsets[i]` (inclusive) to `offsets[i + 1]` (exclusive). Ends
-/// beyond the keys are clamped. A segment whose start is after its end is empty. Each segment is sorted by one block. A
-/// segment that fits in a tile is sorted in shared memory, and a longer one by passes between `spare` and `keys_out`.
+/// Sorts each segment of the keys, which extends from `offsets[i]` (inclusive) to `offsets[i + 1]` (exclusive). A
+/// segment end beyond the last key is clamped to the number of keys. A segment whose start is after its end is empty.
+/// Each segment is sorted by one block. A segment that fits in a tile is sorted in shared memory, and a longer one by
+/// passes between `spare` and `keys_out`.
 ///
 /// # Safety
 ///

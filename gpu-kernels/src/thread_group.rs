@@ -6,9 +6,9 @@
 //! The threads take single elements before and after these vectors. The assignment of elements and the combination
 //! order depend only on the row's length, its address modulo 16 and the launch, so results are deterministic.
 //!
-//! A launch must be one-dimensional, with blocks of 32, 64, 128, … threads. The `group_size` passed to the kernel is
-//! the group size per block. The group size must be a power of two up to 32, or the block size. Clusters can have 1, 2,
-//! 4 or 8 blocks. They can have more than one block only if the group is a whole block.
+//! A launch must be one-dimensional, with blocks of 32, 64, 128, … threads. The kernel argument `group_size` is the
+//! number of threads per block that belong to a group. It must be a power of two up to 32, or the block size. Clusters
+//! can have 1, 2, 4 or 8 blocks. They can have more than one block only if the group is a whole block.
 
 use core::mem::MaybeUninit;
 use core::num::NonZeroU32;
@@ -157,8 +157,8 @@ impl ThreadGroup {
     }
 
     /// Combines one value per warp of the group. The value must be the same in all lanes of the warp. Every thread
-    /// receives the result. `join` combines the values that some lanes hold, and returns the result to all of these
-    /// lanes. It is called first for all warps of a block, and then for all blocks.
+    /// receives the result. `join` combines the values that the given lanes hold, and returns the result to all of
+    /// these lanes. It is called first with the values of all warps of a block, and then with the values of all blocks.
     #[inline(always)]
     pub fn combine_warps<P: KernelType>(&mut self, value: P, join: impl Fn(Lanes, P) -> P) -> P {
         const { assert!(size_of::<P>() <= SLOT && align_of::<P>() <= 16) };
@@ -200,8 +200,8 @@ impl ThreadGroup {
     }
 }
 
-/// Defines functions that read a special register at each call. The compiler may keep the value of the corresponding
-/// intrinsic in a register.
+/// Defines functions that read a special register at each call. The corresponding intrinsic would allow the compiler to
+/// keep the value in a register.
 macro_rules! read_again {
     ($register:literal, $otherwise:expr) => {{
         #[cfg(target_arch = "nvptx64")]
@@ -243,14 +243,14 @@ fn rank_again() -> u32 {
 pub(crate) struct Row(u32);
 
 impl Row {
-    /// Returns the index, hidden from the optimizer so that values that depend on it are computed where they are used.
+    /// Returns the index, hidden from the optimizer, so that values that depend on it are computed where they are used.
     #[inline(always)]
     pub fn get(self) -> usize {
         opaque(self.0) as usize
     }
 }
 
-/// Adjacent lanes of a warp. Their number is a power of two.
+/// Adjacent lanes of a warp, whose number is a power of two.
 #[derive(Clone, Copy)]
 pub(crate) struct Lanes {
     mask: u32,
@@ -258,8 +258,7 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// Combines the values of all these lanes in a fixed tree. Every lane receives the result. `combine` must be
-    /// commutative.
+    /// Combines the values of all lanes in a fixed tree. Every lane receives the result. `combine` must be commutative.
     #[inline(always)]
     pub fn combine<P: KernelType>(&self, value: P, combine: impl Fn(P, P) -> P) -> P {
         let mut total = value;
@@ -385,20 +384,20 @@ pub(crate) fn divided(work: usize, parts: u32) -> (usize, usize) {
 ///
 /// # Safety
 ///
-/// The conditions of [`load_or`] apply.
+/// The caller must uphold the safety contract of [`load_or`].
 #[inline(always)]
 pub(crate) unsafe fn load_or_any<T: KernelType, const N: usize>(ptr: *const T, is_there: bool) -> [T; N] {
     // SAFETY: any bytes are a valid value, and the caller guarantees the rest.
     unsafe { load_or::<T, N, false>(ptr, is_there, MaybeUninit::zeroed().assume_init()) }
 }
 
-/// Writes the results of `map` for `K` rows to `target`, in the positions assigned to thread `rank` out of `size`
+/// Writes the results of `map` for `K` rows to `target`, at the positions assigned to thread `rank` out of `size`
 /// threads.
 ///
 /// # Safety
 ///
-/// The rows and `target` must be valid for `len` elements. If `have_vectors`, the addresses of the rows and `target`
-/// must be equal modulo `N` elements. Each position must have only one writer.
+/// The rows and `target` must be valid for `len` elements. If `have_vectors` is true, the addresses of the rows and
+/// `target` must be equal modulo `N` elements. Each position must have only one writer.
 #[inline(always)]
 pub(crate) unsafe fn map_rows<T: KernelType, const K: usize, const N: usize>(
     rows: [*const T; K],

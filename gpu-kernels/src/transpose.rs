@@ -1,12 +1,13 @@
 //! `transpose`: transposes one matrix, or a batch of matrices of the same shape.
 //!
-//! A block processes square tiles, whose rows consist of 16-byte accesses. A thread reads as many rows as an access has
-//! elements, transposes this square in registers, and writes each resulting row to shared memory in one access. An XOR
-//! swizzle distributes the accesses over the banks, so that neither reads nor writes have bank conflicts.
+//! A block processes square tiles with 16-byte accesses. A thread reads one access from each of several rows, as many
+//! as an access has elements. It transposes this square in registers, and writes each resulting row to shared memory in
+//! one access. An XOR swizzle distributes the accesses over the banks, so that neither reads nor writes have bank
+//! conflicts.
 //!
-//! If a tile is at an edge or its rows are not aligned to 16 bytes, it is moved element by element, and adjacent
-//! threads access adjacent elements. The output rows of a tile start on 32-byte sector boundaries. A partial sector
-//! would have to be written by two blocks, which would take twice as long. To avoid partial sectors, each tile reads a
+//! If a tile is at an edge or its rows are not aligned to 16 bytes, it is moved element by element, with adjacent
+//! threads accessing adjacent elements. The output rows of such a tile start on 32-byte sector boundaries. Otherwise,
+//! two blocks would write parts of the same sector, which takes twice as long. For this alignment, each tile reads a
 //! few more rows than its own.
 
 use core::mem::MaybeUninit;
@@ -33,7 +34,7 @@ pub const fn side(size: usize) -> usize {
     chunks(size) * (16 / size)
 }
 
-/// Returns the number of elements per sector, which is the maximum shift of the rows of an unaligned tile.
+/// Returns the number of elements per sector. The rows of an unaligned tile are shifted by at most one sector.
 const fn sector(size: usize) -> usize {
     32 / size
 }
@@ -51,7 +52,7 @@ const fn in_row(size: usize) -> usize {
     if threads < side(size) { threads } else { side(size) }
 }
 
-/// Returns the shared memory for a tile. It is used whether the tile is moved in whole accesses or element by element.
+/// Returns the shared memory for a tile. Both methods of moving a tile use it.
 #[inline(always)]
 fn shared_tile<T>() -> *mut T {
     const fn accesses(size: usize) -> usize {
@@ -139,8 +140,8 @@ pub unsafe fn transpose<T: KernelType>(shape: Matrices, from: *const T, to: *mut
     }
 }
 
-/// Returns the swizzled index, in a transposed tile, of element `row` of column `column`. Accesses of `N` elements of
-/// one column are consecutive. These accesses start at a different position for each group of `N` columns.
+/// Returns the swizzled index, in a transposed tile, of element `row` of column `column`. The `N`-element accesses of
+/// one column are consecutive, and start at a different position for each group of `N` columns.
 #[inline(always)]
 fn place<const N: usize>(size: usize, column: usize, row: usize) -> usize {
     let chunk = (row / N) ^ ((column / N) % 8);

@@ -209,8 +209,8 @@ fn padding(input: &DeriveInput, fields: &Fields, layout: Layout) -> TokenStream 
     quote!({ #(#checks)* false #(#inside)* })
 }
 
-/// Emits the signature of a struct, which is used to compare host and GPU code. It is computed from the name of the
-/// struct and the names and signatures of its fields.
+/// Emits the signature of a struct, by which host and GPU code are compared. The signature is computed from the name of
+/// the struct and the names and signatures of its fields.
 fn signature(input: &DeriveInput, fields: &Fields) -> TokenStream {
     let name = input.ident.to_string();
     let parts = fields.iter().enumerate().map(|(index, field)| {

@@ -1,7 +1,7 @@
 //! Macros of the device library: `#[kernel]`, `#[elementwise]`, `#[reduction]`, `#[scan]`, `#[derive(KernelType)]`,
 //! `#[derive(KernelValue)]`, `#[address_space(shared)]` and `printf!`.
 //!
-//! Use these macros through `gpu_std`, which re-exports them, because their expansions contain the name of that crate
+//! Use these macros through `gpu_std`, which re-exports them, because their expansions refer to that crate by its name
 //! in the manifest.
 //!
 //! | module | purpose |

@@ -1,9 +1,8 @@
 //! Path of gpu-std in the crate in which a macro expands. The manifest of that crate may rename gpu-std, or depend only
 //! on the facade.
 //!
-//! The module reads only the dependency tables of the manifest. The crate `proc-macro-crate` serves the same purpose.
-//! However, it has 8 dependencies, which every clean build would compile twice: for the host, and for the device's
-//! kernels. It also runs cargo for each crate that expands a macro.
+//! The module reads only the dependency tables of the manifest. The crate `proc-macro-crate` is not used because it has
+//! 8 dependencies, and runs cargo for each crate that expands a macro.
 
 use std::path::Path;
 
@@ -127,7 +126,7 @@ fn dependencies(manifest: &str) -> Vec<Dependency> {
     all
 }
 
-/// Splits a TOML text at each `separator` outside brackets and strings, and removes comments.
+/// Splits TOML text at each `separator` outside brackets and strings, and removes comments.
 fn split(toml: &str, separator: char) -> Vec<String> {
     let mut parts = vec![String::new()];
     let (mut depth, mut quote, mut chars) = (0_usize, None, toml.chars());

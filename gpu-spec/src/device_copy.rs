@@ -9,8 +9,8 @@ use bytemuck::{AnyBitPattern, NoUninit};
 /// structs that derive gpu-std's `KernelType`. `bool` and enums can be stored as gpu-std's `Checked`, which implements
 /// this trait.
 ///
-/// Padding is excluded because its bytes contain earlier contents of memory, such as data from freed host memory. A
-/// copy to the device would transfer these bytes, and kernels, files and other hosts could then read them.
+/// Padding is excluded because its bytes keep earlier contents of the memory, such as freed data. A copy to the device
+/// would transfer these bytes, and kernels, files and other hosts could then read them.
 ///
 /// # Safety
 ///
@@ -23,7 +23,7 @@ use bytemuck::{AnyBitPattern, NoUninit};
     note = "padding bytes would expose earlier contents of memory: replace the padding with a field"
 )]
 pub unsafe trait DeviceCopy: AnyBitPattern + Send + Sync {
-    /// Does not compile for a generic struct that has padding for these type arguments.
+    /// Compile-time check, which fails for a generic struct that has padding with these type arguments.
     #[doc(hidden)]
     const CHECKED: () = ();
 }

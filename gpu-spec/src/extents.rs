@@ -210,8 +210,8 @@ impl Claims {
         }
     }
 
-    /// Returns whether a launch can have this grid and block. The launch must not have too many dimensions, and no
-    /// thread index in a 2-D or 3-D view may exceed 32 bits.
+    /// Returns whether a launch can have this grid and block size. The launch must not have too many dimensions. With a
+    /// 2-D or 3-D view, no thread index may exceed 32 bits.
     #[inline]
     pub const fn allow(self, grid: [u32; 3], block: [u32; 3]) -> bool {
         let [is_line, is_plane] = [(grid[1] | block[1] | grid[2] | block[2]) == 1, (grid[2] | block[2]) == 1];

@@ -178,7 +178,7 @@ impl Finding {
     }
 }
 
-/// The findings of some launches. In the text output, each finding starts with its kernel.
+/// The findings of one or more launches. In the text output, each finding starts with its kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Findings {
     /// Findings in order of occurrence. Each pair of source locations occurs once per launch.

@@ -1,9 +1,9 @@
 //! [`ImageSpec`]: the GPU image of a kernel crate, which the builder writes and the runtime reads.
 //!
-//! An image contains the kernels of a kernel crate and its dependencies, divided into parts. To the driver, a part is
-//! one module (of the fat binary), in one or more code forms. The runtime unpacks and loads a part when the first of
-//! the part's kernels is looked up. The kernel records form the contract between host and image. A lookup of a kernel
-//! type in an image succeeds only if the record of its symbol has the same package, version, module and parameters.
+//! An image contains the kernels of a kernel crate and its dependencies, divided into parts. For the driver, a part is
+//! one module, available in one or more code forms. The runtime unpacks and loads a part at the first lookup of one of
+//! its kernels. The kernel records form the contract between host and image. A lookup of a kernel type in an image
+//! succeeds only if the record of its symbol has the same package, version, module and parameters.
 
 pub use crate::kernel::AbiParam;
 use crate::kernel::KernelInfo;
@@ -46,8 +46,8 @@ pub const NO_PANIC_PREFIX: &str = "__warpsmith_no_panic.";
 pub struct ImageSpec {
     /// The kernel crate from which the image was built.
     pub package: Package,
-    /// Other packages whose kernels may be in the image. This list is only read if there is no code, because otherwise
-    /// the kernel records name the packages.
+    /// Other packages whose kernels may be in the image. The list is read only for an image without code, because
+    /// otherwise the kernel records name the packages.
     pub dependencies: &'static [Package],
     /// Known source locations of the image's packages. If a kernel's package has the same name but was compiled in a
     /// different location, it is a different package.
@@ -85,7 +85,7 @@ pub struct Source {
 }
 
 /// The toolchains of an image and of the program that contains it, such as `rustc 1.96.0 (ac68faa20 2026-05-25), LLVM
-/// 22.1.8`. The text of an unknown toolchain is empty.
+/// 22.1.8`. The string of an unknown toolchain is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Compilers {
     /// Toolchain that compiled the GPU code.
@@ -154,9 +154,9 @@ pub struct KernelRecord {
     pub part: usize,
     /// Origin and parameters, or `None` for a kernel that was not written with `#[kernel]`.
     pub abi: Option<KernelAbi>,
-    /// Bytes of stack that each thread needs, if known.
+    /// Stack size per thread, in bytes, if known.
     pub stack: StackUse,
-    /// Bytes of stack per thread that `#[kernel(stack = BYTES)]` requests, or 0 without this option.
+    /// Stack size per thread that `#[kernel(stack = BYTES)]` requests, or 0 without this option.
     pub requested_stack: u32,
     /// Block size that every launch must have, from `#[kernel(block(16, 16))]`.
     pub block: Option<[u32; 3]>,
@@ -207,11 +207,10 @@ pub struct KernelAbi {
     pub params: &'static [AbiParam],
 }
 
-/// Bytes of stack that each thread of a kernel needs, if known.
+/// Stack size per thread of a kernel, in bytes, if known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StackUse {
-    /// Each thread needs at most this many bytes on every architecture, including callees. The number is 0 if `ptxas`
-    /// was not available to measure it.
+    /// Maximum over all architectures, including callees. The number is 0 if `ptxas` was not available to measure it.
     Known(u32),
     /// The stack size is unknown before execution, because the kernel recurses or calls through a pointer.
     Unknown,
@@ -228,7 +227,7 @@ pub struct KernelResources {
     pub static_shared: u32,
     /// Stack frame per thread in bytes, excluding callees.
     pub stack: u32,
-    /// Bytes of registers per thread that are spilled to local memory.
+    /// Bytes per thread that are spilled from registers to local memory.
     pub spills: u32,
 }
 
@@ -253,8 +252,8 @@ impl ImageSpec {
         self.kernels.get(index)
     }
 
-    /// Returns the record of a kernel. It is found by the kernel's symbol, or by its qualified symbol if several
-    /// kernels have the same symbol.
+    /// Returns the record of a kernel, found by its symbol, or by its qualified symbol if several kernels have the same
+    /// symbol.
     pub fn kernel_of(&self, kernel: &KernelInfo) -> Option<&'static KernelRecord> {
         let qualified =
             |record: &&KernelRecord| record.symbol.chars().eq(qualified(kernel.symbol, kernel.module));

@@ -16,9 +16,9 @@ use crate::tensor_map::TensorMapData;
 /// kernel parameter, and so is the `usize` length of a shared array. A tensor map is one kernel parameter of 128 bytes.
 pub type HostEntry = unsafe fn(args: *const *const c_void);
 
-/// A function that computes how many bytes of device memory a launch with these arguments reads and writes, from
-/// `#[kernel(bytes = …)]`. `args` has the same format as for a [`HostEntry`]. The function does not read the memory to
-/// which the arguments point.
+/// A function that computes how many bytes of device memory a launch reads and writes, from `#[kernel(bytes = …)]`.
+/// `args` has the same format as for a [`HostEntry`]. The function does not read the memory to which the arguments
+/// point.
 pub type BytesOfLaunch = unsafe fn(args: *const *const c_void) -> u64;
 
 /// One kernel instance: its symbol, parameters and limits.
@@ -56,8 +56,7 @@ pub struct KernelInfo {
     pub static_shared: u32,
     /// Launch shapes in which each index of the kernel's mutable views belongs to one thread.
     pub claims: Claims,
-    /// Bytes of stack that each thread needs, from `stack = BYTES`. With `None`, the builder's analysis determines the
-    /// number.
+    /// Stack size per thread, from `stack = BYTES`. If `None`, the builder's analysis determines the size.
     pub stack: Option<u32>,
     /// Minimum compute capability for this kernel, as `10 * major + minor`. 0 means any compute capability.
     pub min_arch: u32,
@@ -74,8 +73,8 @@ pub struct KernelInfo {
 
 /// One kernel instance that the program launches, on a GPU or on the emulated device.
 ///
-/// It is separate from [`KernelInfo`] because a program lists the [`KernelInfo`] of all kernels in its crates. With
-/// this separation, code for the emulated device is linked only for kernels that the program launches.
+/// A program lists the [`KernelInfo`] of all kernels in its crates, but contains code for the emulated device only for
+/// the kernels that it launches. Therefore, the two types are separate.
 #[derive(Debug)]
 pub struct KernelSpec {
     /// Data of the instance. Through `Deref`, its fields are also fields of this type.
@@ -213,10 +212,10 @@ impl ParamSpec {
 ///
 /// The host compiler stores this record in [`KernelInfo::params`]. The device compiler stores it in the GPU code. Next
 /// to the entry with symbol `S`, the GPU code contains a constant `[AbiParam; N]` with the symbol `__warpsmith_abi.S`.
-/// The constant has one element per parameter, in source order. For a kernel without parameters, its length is 0. In
-/// LLVM IR, it is an array of bytes with little-endian numbers, or `zeroinitializer`. The builder compares these
-/// constants with the kernel parameters of the entries. No code refers to the constants, so they do not remain in the
-/// PTX.
+/// The constant has one element per parameter, in source order. For a kernel without parameters, the length is 0. In
+/// LLVM IR, the constant is an array of bytes with little-endian numbers, or `zeroinitializer`. The builder compares
+/// these constants with the kernel parameters of the entries. No code refers to the constants, so they do not remain in
+/// the PTX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct AbiParam {
@@ -244,7 +243,7 @@ impl AbiParam {
         Self { kind: kind as u32, size: clamp(size), align: clamp(align), signature }
     }
 
-    /// Returns the total bytes of the kernel parameters for `params`, where each parameter is stored at the next
+    /// Returns the total size, in bytes, of the kernel parameters for `params`. Each parameter is stored at the next
     /// multiple of its alignment.
     pub const fn ptx_param_bytes(params: &[Self]) -> usize {
         let mut bytes = 0usize;

@@ -55,7 +55,7 @@ impl fmt::Display for Length {
     }
 }
 
-/// Invalid argument lengths, which prevent the launch of a kernel.
+/// Argument lengths with which a kernel cannot be launched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WrongLength {
     /// Two lengths that must agree but do not.

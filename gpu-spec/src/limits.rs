@@ -13,8 +13,8 @@ pub struct LaunchBounds {
 
 /// Launch bounds, required block size and required cluster size of a kernel. Limits that are not declared are zero.
 ///
-/// If the kernel limits its launches, the GPU code contains a constant of this type next to the entry with symbol `S`.
-/// The constant's symbol is `__warpsmith_launch.S`. The builder reads this constant and removes it from the PTX.
+/// For a kernel with limits and symbol `S`, the GPU code contains a constant of this type with symbol
+/// `__warpsmith_launch.S`. The builder reads this constant and removes it from the PTX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct LaunchLimits {
@@ -28,11 +28,11 @@ impl LaunchLimits {
     /// Symbol prefix of the record. The kernel's symbol follows the prefix.
     pub const PREFIX: &str = "__warpsmith_launch.";
 
-    /// Creates limits from these numbers. `bounded` is true if launch bounds are declared.
+    /// Creates the limits. `bounded` is true if launch bounds are declared.
     ///
     /// # Panics
-    /// Panics if no launch can satisfy one of the numbers. `#[kernel]` calls it in constants, where a panic is a
-    /// compile-time error.
+    /// Panics if no launch can satisfy one of the numbers. `#[kernel]` calls this function in constants, where a panic
+    /// is a compile-time error.
     pub const fn new(
         bounded: bool,
         max_threads: u64,
@@ -76,8 +76,8 @@ impl LaunchLimits {
         }
     }
 
-    /// Returns the launch bounds, if they are declared. If the block size is fixed, the bounds are limited to its
-    /// number of threads.
+    /// Returns the launch bounds, if they are declared. If the block size is fixed, `max_threads` is at most its number
+    /// of threads.
     pub const fn launch_bounds(self) -> Option<LaunchBounds> {
         match self {
             Self { max_threads: 0, .. } => None,
@@ -98,8 +98,8 @@ impl LaunchLimits {
     /// Compares the required block size with the requirements of the kernel's views.
     ///
     /// # Panics
-    /// Panics if no launch of the kernel could satisfy both requirements. `#[kernel]` calls it in constants, where a
-    /// panic is a compile-time error.
+    /// Panics if no launch of the kernel could satisfy both requirements. `#[kernel]` calls this function in constants,
+    /// where a panic is a compile-time error.
     pub const fn check(self, claims: Claims) {
         if let Some(block) = self.block() {
             let is_line = block[1] == 1 && block[2] == 1;

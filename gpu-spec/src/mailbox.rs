@@ -3,7 +3,7 @@
 //! Every GPU image that contains kernels has one global, [`MAILBOX_SYMBOL`]. The global is a pointer to a [`Mailbox`]
 //! in host memory that the GPU can write. The runtime sets the pointer after it has loaded a module. The first thread
 //! that panics changes `state` from [`EMPTY`] to [`WRITING`], fills the other fields, makes them visible to the host,
-//! sets [`READY`] and traps. Host memory outlives the poisoned context, so the host can still read the text.
+//! sets [`READY`] and traps. Host memory outlives the poisoned context, so the host can still read the message.
 
 /// Symbol of the global, a `*mut Mailbox` that is null until the runtime sets it.
 pub const MAILBOX_SYMBOL: &str = "__warpsmith_mailbox";
@@ -20,7 +20,7 @@ pub const MESSAGE_BYTES: usize = 512;
 /// Maximum size of a file name in bytes. If a name is longer, only its end is kept.
 pub const FILE_BYTES: usize = 256;
 
-/// The data of one panic, which the GPU writes.
+/// The data of one panic, written by the GPU.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Mailbox {

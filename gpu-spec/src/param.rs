@@ -1,5 +1,5 @@
-//! Types that mark the kinds of kernel parameters. No values of these types are ever constructed. The runtime defines
-//! which host values can be passed for each marker, so that a launch with an incorrect argument does not compile.
+//! Types that mark the kinds of kernel parameters. They have no values. The runtime defines which host values can be
+//! passed for each marker, so that a launch with an incorrect argument does not compile.
 
 use core::marker::PhantomData;
 

@@ -20,9 +20,9 @@ impl SharedLen {
     /// alignment of an element.
     pub const ALIGN: usize = 16;
 
-    /// Returns the bytes of dynamic shared memory that an array with elements of type `T` takes per block, including
-    /// the padding before the next array. A `DoubleBuffer<[T]>` counts as one array of `[T; 2]`. Returns `None` if the
-    /// result exceeds 32 bits.
+    /// Returns the size, in bytes, of an array with elements of type `T` in the dynamic shared memory of a block,
+    /// including the padding before the next array. A `DoubleBuffer<[T]>` counts as one array of `[T; 2]`. Returns
+    /// `None` if the result exceeds 32 bits.
     #[inline(always)]
     pub const fn bytes<T>(self) -> Option<u32> {
         let Some(bytes) = self.0.checked_mul(size_of::<T>()) else { return None };

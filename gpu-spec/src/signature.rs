@@ -1,6 +1,6 @@
 //! Type signatures: numbers that show whether two compilers refer to the same type.
 
-/// Computes the signature of a type with this name whose parts have these signatures, as a 32-bit FNV-1a hash.
+/// Computes the signature of a type from its name and the signatures of its parts, as a 32-bit FNV-1a hash.
 ///
 /// The host compiler and the device compiler each compute the signature of every parameter of a kernel. If the two
 /// signatures differ, the image does not belong to the kernel. A type that has no signature counts as 0.

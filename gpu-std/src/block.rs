@@ -60,8 +60,8 @@ pub fn linear_index() -> usize {
     x as usize + width as usize * (y as usize + height as usize * z as usize)
 }
 
-/// Combines the values of all threads in the order of their linear indices. `combine` must be associative. Approximate
-/// associativity, such as that of float addition, is sufficient. Every thread receives the same result, bit for bit.
+/// Combines the values of all threads in the order of their linear indices. `combine` must be associative, at least
+/// approximately (like float addition). Every thread receives the same result, bit for bit.
 #[inline(always)]
 #[track_caller]
 pub fn reduce<T: KernelType>(value: T, combine: impl Fn(T, T) -> T) -> T {
@@ -79,7 +79,7 @@ pub fn reduce<T: KernelType>(value: T, combine: impl Fn(T, T) -> T) -> T {
 }
 
 /// Combines the values of the threads up to and including the caller, in the order of their linear indices. `combine`
-/// must be associative. Approximate associativity, such as that of float addition, is sufficient.
+/// must be associative, at least approximately.
 #[inline(always)]
 #[track_caller]
 pub fn inclusive_scan<T: KernelType>(value: T, combine: impl Fn(T, T) -> T) -> T {
@@ -151,8 +151,8 @@ pub fn broadcast<T: KernelType>(value: T, source: u32) -> T {
     value
 }
 
-/// Combines `identity` and the values of the threads below the caller, in the order of their linear indices. `combine`
-/// must be associative. Approximate associativity, such as that of float addition, is sufficient.
+/// Combines `identity` and the values of the threads before the caller, in the order of their linear indices. `combine`
+/// must be associative, at least approximately.
 #[inline(always)]
 #[track_caller]
 pub fn exclusive_scan<T: KernelType>(value: T, identity: T, combine: impl Fn(T, T) -> T) -> T {

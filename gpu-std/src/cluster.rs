@@ -2,8 +2,8 @@
 //! shared memory.
 //!
 //! A launch divides its grid into clusters. In a launch without clusters, each block is a cluster of one block, and all
-//! functions of this module still work. The same is true below compute capability 9.0, which does not support clusters.
-//! A kernel that needs clusters of several blocks must declare `arch = 90`.
+//! functions of this module still work. This also applies below compute capability 9.0, which does not support
+//! clusters. A kernel that needs clusters of several blocks must declare `arch = 90`.
 //!
 //! For distributed shared memory, [`map_shared`] returns the address at which the block can access another block's
 //! shared memory. A block must not access another block's shared memory before that block has started or after it has

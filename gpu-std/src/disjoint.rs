@@ -22,10 +22,10 @@
 //!    for as long as the reference lives, so a thread cannot hold two references to an element.
 //! 5. *The shape of a launch makes claims unique.* The linear index t from point 1 is unique to each thread in any
 //!    launch. A claim from [`unique_2d`] or [`unique_3d`] belongs to the thread whose index along each axis is the
-//!    coordinate modulo the launch's threads along that axis. These claims are unique only if the launch has no more
-//!    dimensions than the claim, and at most 2^32 threads along each axis. Each view declares the launch shapes in
-//!    which its claims are unique ([`MutableView::CLAIMS`]). `#[kernel]` records the requirements of all views in the
-//!    kernel's `KernelInfo`. The runtime rejects launches with other shapes. The kernel itself does not check the
+//!    coordinate modulo the launch's number of threads along that axis. These claims are unique only if the launch has
+//!    no more dimensions than the claim, and at most 2^32 threads along each axis. Each view declares the launch shapes
+//!    in which its claims are unique ([`MutableView::CLAIMS`]). `#[kernel]` records the requirements of all views in
+//!    the kernel's `KernelInfo`. The runtime rejects launches with other shapes. The kernel itself does not check the
 //!    shape.
 //! 6. *Nothing else accesses the memory.* The runtime creates a view from a buffer that the launch borrows mutably.
 //!    Until the launch ends, the runtime prevents all other reads and writes of the buffer. Therefore, two parameters
@@ -172,7 +172,7 @@ pub trait MutableView: sealed::View {
     /// Launch shapes in which no two threads can obtain the same claim.
     const CLAIMS: Claims;
 
-    /// Error text if the constants of the mapping are invalid. In this case, neither `#[kernel]` nor the view compiles.
+    /// Compile-time error message if the constants of the mapping are invalid.
     #[doc(hidden)]
     const WRONG: Option<&'static str>;
 
@@ -381,7 +381,7 @@ impl<T> DisjointMut<'_, T, Elements> {
     }
 }
 
-/// Returns the index of a chunk's first element, or `None` if it is beyond the address space.
+/// Returns the index of a chunk's first element, or `None` if the index exceeds the address space.
 #[inline(always)]
 fn chunk(index: usize, len: usize) -> Option<usize> {
     index.checked_mul(len)

@@ -6,11 +6,11 @@
 //! | trait | guarantee | use |
 //! | --- | --- | --- |
 //! | [`KernelValue`] | a fixed layout | a parameter passed by value |
-//! | [`KernelType`] | a fixed layout, and every bit pattern is valid | also an element of a buffer, or a value that threads exchange |
+//! | [`KernelType`] | a fixed layout, and every bit pattern is valid | a parameter passed by value, an element of a buffer, or a value that threads exchange |
 //!
 //! A kernel reads arbitrary bytes that the host or another kernel left in a buffer, so every bit pattern must be a
-//! valid element. This requirement excludes `bool` and enums. These types can be passed by value, and stored in buffers
-//! as [`Checked`](crate::Checked).
+//! valid element. This requirement excludes `bool` and enums, which can be passed by value, and stored in buffers as
+//! [`Checked`](crate::Checked).
 //!
 //! Derive the traits for your own types:
 //!
@@ -65,18 +65,18 @@ use half::{bf16, f16};
 /// A type that can be passed to a kernel by value.
 ///
 /// Implemented for numbers, `bool`, `char`, `f16`, `bf16` and arrays. With the feature `glam`, the trait is also
-/// implemented for glam's types. Structs can derive it. They must be `#[repr(C)]` or `#[repr(transparent)]`, `Clone`
-/// and `Copy`, and all their fields must implement the trait. Fieldless enums can derive the trait. The enums must have
-/// an integer `repr`, such as `#[repr(u8)]`. Every [`KernelType`] also implements this trait, because the derive of
-/// `KernelType` implements both traits.
+/// implemented for glam's types. A struct can derive the trait if it is `#[repr(C)]` or `#[repr(transparent)]`, `Clone`
+/// and `Copy`, and all its fields implement the trait. A fieldless enum can derive the trait if it has an integer
+/// `repr`, such as `#[repr(u8)]`. Every [`KernelType`] also implements this trait, because the derive of `KernelType`
+/// implements both traits.
 ///
 /// A value must not be zero-sized, and its alignment must be at most 16 bytes. `#[kernel]` checks both.
 ///
 /// # Safety
 ///
 /// Size, alignment and field offsets must not depend on the compiler. The type must be a primitive type, or its layout
-/// must follow from its `repr` and from the layouts of all its parts. The type must not contain a reference, or a
-/// pointer that is dereferenced.
+/// must follow from its `repr` and from the layouts of its fields. The type must not contain a reference, or a pointer
+/// that is dereferenced.
 #[diagnostic::on_unimplemented(
     message = "kernels cannot take `{Self}`",
     label = "not a `KernelValue`",
@@ -90,15 +90,15 @@ pub unsafe trait KernelValue: Copy + Send + Sync + 'static {
     const SIGNATURE: u32 = 0;
 }
 
-/// A type that a kernel can take by value, that can be an element of a slice or of a
-/// [`DisjointMut`](crate::DisjointMut) view, and whose values the threads of a warp or block can exchange.
+/// A type that a kernel can take by value, and that can be an element of a slice or of a
+/// [`DisjointMut`](crate::DisjointMut) view. The threads of a warp or block can exchange values of the type.
 ///
 /// Implemented for numbers, `f16`, `bf16`, arrays and [`Checked`](crate::Checked). With the feature `glam`, the trait
-/// is also implemented for glam's types. Structs can derive it. They must be `#[repr(C)]` or `#[repr(transparent)]`,
-/// `Clone` and `Copy`, and all their fields must implement the trait. Padding between or after the fields is a
-/// compile-time error that names the field to insert. The derive also implements `bytemuck::Pod`, which the host side
-/// requires. For a generic struct, the derive implements `bytemuck::AnyBitPattern` and `DeviceCopy` instead. A struct
-/// that already derives `bytemuck::Pod` must implement this trait and [`KernelValue`] by hand.
+/// is also implemented for glam's types. A struct can derive the trait if it is `#[repr(C)]` or `#[repr(transparent)]`,
+/// `Clone` and `Copy`, and all its fields implement the trait. Padding between or after the fields is a compile-time
+/// error that names the field to insert. The derive also implements `bytemuck::Pod`, which the host side requires. For
+/// a generic struct, the derive implements `bytemuck::AnyBitPattern` and `DeviceCopy` instead. A struct that already
+/// derives `bytemuck::Pod` must implement this trait and [`KernelValue`] by hand.
 ///
 /// An element's alignment must be at most 256 bytes. `#[kernel]` checks this.
 ///
@@ -117,7 +117,7 @@ pub unsafe trait KernelType: KernelValue {
     /// the constant is a compile-time error if the struct itself has padding.
     #[doc(hidden)]
     const HAS_PADDING: bool = true;
-    /// −1 for a signed integer and 1 for an unsigned integer of at least 32 bits, otherwise 0.
+    /// For an integer of 32 or 64 bits, −1 if it is signed and 1 if it is unsigned. For any other type, 0.
     #[doc(hidden)]
     const INTEGER: i8 = 0;
     /// Size in bytes of the innermost array element, or of the type itself if it is not an array.

@@ -1,8 +1,8 @@
 //! Elementwise kernels: `out[i] = f(x[i], y[i], …)`.
 //!
-//! [`#[elementwise]`](macro@crate::elementwise) generates such a kernel from a scalar function. The generated kernels
-//! call [`map`], which you can also call from handwritten kernels. If all arrays are aligned for vector accesses at the
-//! same element index, most elements use vector accesses. Otherwise, all accesses are scalar.
+//! [`#[elementwise]`](macro@crate::elementwise) generates an elementwise kernel from a scalar function. The generated
+//! kernels call [`map`], which you can also call from handwritten kernels. If all arrays are aligned for vector
+//! accesses at the same element index, most elements use vector accesses. Otherwise, all accesses are scalar.
 
 use crate::vectorized::{
     Split, aligned, for_each, in_first_row, lanes_of, lanewise, load, store, with_lanes,
@@ -34,7 +34,7 @@ pub unsafe trait Sources: Copy {
     /// The elements must be valid for reads.
     unsafe fn element(self, i: usize) -> Self::Element;
 
-    /// Reads elements `i` to `i + N` of each array in one access per array.
+    /// Reads elements `i..i + N` of each array, in one access per array.
     ///
     /// # Safety
     ///
@@ -96,8 +96,8 @@ const fn largest<S: Sources, U>() -> usize {
     if S::LARGEST > size_of::<U>() { S::LARGEST } else { size_of::<U>() }
 }
 
-/// Computes `out[i] = f((a[i], b[i], …))` for `i` below `len`, with all threads of a launch. Each element is written
-/// once. Threads and blocks with a nonzero y or z index do nothing.
+/// Computes `out[i] = f((a[i], b[i], …))` for each `i` below `len`, using all threads of a launch. Each element is
+/// written once. Threads and blocks with a nonzero y or z index do nothing.
 ///
 /// Each thread keeps `ITEMS` accesses in flight. Each access covers `VECTOR` bytes of the array with the largest
 /// elements.
@@ -139,8 +139,8 @@ pub unsafe fn map<const ITEMS: usize, const VECTOR: usize, S: Sources, U: Copy>(
             split.edges(len, |i| unsafe { out.add(i).write(f(sources.element(i))) });
             for_each::<S::Vector<N>, ITEMS>(
                 split.vectors,
-                // SAFETY: vector i covers elements head + i * N .. + N, which are all below `tail`, and `aligned` has
-                // checked its alignment.
+                // SAFETY: vector i covers the `N` elements from `head + i * N` on, which are all below `tail`, and
+                // `aligned` has checked its alignment.
                 |i| unsafe { sources.vector(split.head + i * N) },
                 |i, value| {
                     let values = lanewise::<U, N>(|lane| f(S::lane(&value, lane)));

@@ -54,7 +54,7 @@ pub const fn check_view<T: KernelType>() -> u32 {
     T::SIGNATURE
 }
 
-/// Compiles only for types that can be elements of a tensor map; returns their signature.
+/// Compiles only for types that can be elements of a tensor map, and returns their signature.
 pub const fn check_tensor<T: KernelType>() -> u32 {
     assert!(
         matches!(size_of::<T>(), 1 | 2 | 4 | 8),
@@ -79,7 +79,7 @@ pub const fn check_padding(place: &str, bytes: usize) {
     }
 }
 
-/// Buffer in which the text of a compile-time error is built, because constants cannot be formatted in any other way.
+/// Buffer for the message of a compile-time error, because constants cannot be formatted in any other way.
 struct PaddingText {
     bytes: [u8; 512],
     len: usize,
@@ -177,19 +177,20 @@ pub const fn check_parameters(params: &[AbiParam]) {
 ///
 /// # Safety
 ///
-/// `data` must be aligned, not null, and valid for reads of `len` elements while the kernel runs. (A null pointer is
-/// not replaced here: the choice between two pointers would hide from LLVM that the kernel reads global memory.)
+/// `data` must be aligned, not null, and valid for reads of `len` elements while the kernel runs. (The function does
+/// not replace a null pointer, because a choice between two pointers would hide from LLVM that the kernel reads global
+/// memory.)
 #[inline(always)]
 pub unsafe fn slice<'a, T>(data: *const T, len: usize) -> &'a [T] {
     // SAFETY: guaranteed by the caller.
     unsafe { core::slice::from_raw_parts(data, len) }
 }
 
-/// Returns the view for a planes parameter.
+/// Returns the view for a [`SlicePlanes`] parameter.
 ///
 /// # Safety
 ///
-/// The conditions of [`slice`] apply.
+/// The caller must uphold the safety contract of [`slice`].
 #[inline(always)]
 pub unsafe fn planes<'a, T, const K: usize>(data: *const T, len: usize) -> SlicePlanes<'a, T, K> {
     // SAFETY: guaranteed by the caller.
@@ -200,7 +201,7 @@ pub unsafe fn planes<'a, T, const K: usize>(data: *const T, len: usize) -> Slice
 ///
 /// # Safety
 ///
-/// The conditions of [`DisjointMut::from_raw_parts`] apply.
+/// The caller must uphold the safety contract of [`DisjointMut::from_raw_parts`].
 #[inline(always)]
 pub unsafe fn view<'a, T, M>(data: *mut T, len: usize) -> DisjointMut<'a, T, M> {
     // SAFETY: guaranteed by the caller.
@@ -277,8 +278,8 @@ views! {
 ///
 /// # Safety
 ///
-/// Every thread of the launch must call this function once for this static and barrier. Nothing else may use the static
-/// or the barrier.
+/// Every thread of the launch must call this function exactly once for this static and this barrier. Nothing else may
+/// use the static or the barrier.
 #[inline(always)]
 pub unsafe fn shared<'a, A>(memory: &'static SharedStatic<A>, barrier: u32) -> Shared<'a, A> {
     // SAFETY: guaranteed by the caller; the shared memory outlives the kernel.
@@ -289,7 +290,7 @@ pub unsafe fn shared<'a, A>(memory: &'static SharedStatic<A>, barrier: u32) -> S
 ///
 /// # Safety
 ///
-/// The conditions of [`shared`] apply.
+/// The caller must uphold the safety contract of [`shared`].
 #[inline(always)]
 pub unsafe fn double_buffer<'a, A>(
     memory: &'static SharedStatic<[A; 2]>,
@@ -335,7 +336,7 @@ impl SharedPlace {
 ///
 /// # Safety
 ///
-/// The conditions of [`shared_slice`] apply.
+/// The caller must uphold the safety contract of [`shared_slice`].
 #[inline(always)]
 pub unsafe fn shared_bytes<T>(len: usize) -> u32 {
     // SAFETY: the elements fit in the shared memory of a block.
@@ -346,8 +347,8 @@ pub unsafe fn shared_bytes<T>(len: usize) -> u32 {
 ///
 /// # Safety
 ///
-/// The conditions of [`shared`] apply. The block must also have dynamic shared memory for the array at `place`, which
-/// no other array may use. (The emulated device checks this.)
+/// The caller must uphold the safety contract of [`shared`]. The block must also have dynamic shared memory for the
+/// array at `place`, which no other array may use. (The emulated device checks this.)
 #[inline(always)]
 #[track_caller]
 pub unsafe fn shared_slice<'a, T>(place: SharedPlace, barrier: u32) -> Shared<'a, [T]> {
@@ -360,7 +361,7 @@ pub unsafe fn shared_slice<'a, T>(place: SharedPlace, barrier: u32) -> Shared<'a
 ///
 /// # Safety
 ///
-/// The conditions of [`shared_slice`] apply.
+/// The caller must uphold the safety contract of [`shared_slice`].
 #[inline(always)]
 #[track_caller]
 pub unsafe fn double_buffer_slice<'a, T>(place: SharedPlace, barrier: u32) -> DoubleBuffer<'a, [T]> {
@@ -410,7 +411,7 @@ pub unsafe fn read_slice<'a, T>(args: *const *const core::ffi::c_void, index: us
 ///
 /// # Safety
 ///
-/// The conditions of [`read_slice`] apply.
+/// The caller must uphold the safety contract of [`read_slice`].
 #[cfg(not(target_arch = "nvptx64"))]
 #[inline(always)]
 pub unsafe fn read_planes<'a, T, const K: usize>(
@@ -455,7 +456,7 @@ pub unsafe fn read_tensor_map<'a, T: KernelType, const RANK: usize>(
 ///
 /// # Safety
 ///
-/// The conditions of [`read_value`] apply.
+/// The caller must uphold the safety contract of [`read_value`].
 #[cfg(not(target_arch = "nvptx64"))]
 #[inline(always)]
 pub unsafe fn is_null(args: *const *const core::ffi::c_void, index: usize) -> bool {

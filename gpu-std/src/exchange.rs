@@ -53,8 +53,8 @@ pub fn load_striped<T: KernelType, const ITEMS: usize>(data: &[T], first: usize,
 /// replaced by `default`.
 ///
 /// If the thread's first item is aligned, the function uses accesses of up to 16 bytes. Otherwise, the function loads
-/// each item separately. The accesses of a warp are not coalesced. If each thread's items take 16 bytes or more,
-/// [`load_striped`] followed by [`striped_to_blocked`] is faster.
+/// each item separately. In both cases, the accesses of a warp are not coalesced. If each thread's items take 16 bytes
+/// or more, [`load_striped`] followed by [`striped_to_blocked`] is faster.
 #[inline(always)]
 pub fn load_blocked<T: KernelType, const ITEMS: usize>(data: &[T], first: usize, default: T) -> [T; ITEMS] {
     let start = first + thread::linear_in_block() as usize * ITEMS;
@@ -137,7 +137,7 @@ fn own<const THREADS: usize>() -> usize {
     thread::linear_in_block() as usize
 }
 
-/// Writes each thread's items to the thread's column. The block must have `THREADS` threads.
+/// Writes the calling thread's items to its column. The block must have `THREADS` threads.
 #[inline(always)]
 #[track_caller]
 fn write<'a, T: KernelType, const ITEMS: usize, const THREADS: usize>(
@@ -152,7 +152,7 @@ fn write<'a, T: KernelType, const ITEMS: usize, const THREADS: usize>(
     unsafe {
         tile.write_own(operation, |array| {
             for (row, item) in items.into_iter().enumerate() {
-                // SAFETY: the row is one of `ITEMS`, the column one of `THREADS`.
+                // SAFETY: the row is below `ITEMS`, and the column is below `THREADS`.
                 Padded::element(array, row, own).write(item);
             }
         })

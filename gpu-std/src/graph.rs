@@ -24,8 +24,8 @@
 //! }
 //! ```
 
-/// Sets the value of a condition in the running graph. The next conditional node that reads the condition uses the
-/// value that was set.
+/// Sets the value of a condition in the running graph. The next conditional node that reads the condition uses this
+/// value.
 ///
 /// # Panics
 ///

@@ -41,7 +41,7 @@ pub fn blocks() -> usize {
     thread::grid_dim_x() as usize * thread::grid_dim_y() as usize * thread::grid_dim_z() as usize
 }
 
-/// Returns the thread's linear index in the launch, which is less than [`threads`].
+/// Returns the thread's linear index in the launch, from 0 to [`threads`] − 1.
 #[inline(always)]
 pub fn rank() -> usize {
     crate::block::linear_index() * crate::block::threads() as usize + thread::linear_in_block() as usize
@@ -127,7 +127,7 @@ fn sync_blocks(workspace: u64) {
 /// that call waits until this launch has ended.
 ///
 /// Call this function early, from any one thread of each block. Blocks of the next launch then use the SM resources
-/// that this launch leaves free. It has no effect below compute capability 9.0, on the emulated device, or if no
+/// that this launch leaves free. The call has no effect below compute capability 9.0, on the emulated device, or if no
 /// dependent launch follows.
 #[inline(always)]
 pub fn launch_dependents() {

@@ -63,7 +63,7 @@ mod absent {
             fn warp_lanes() -> u32;
         }
 
-        /// Returns zeros, because no debugger stops in a kernel that does not run on the host.
+        /// Returns zeros, because kernels do not run on the host, so no debugger stops in them.
         pub fn running_indices() -> ([u32; 3], [u32; 3]) {
             ([0; 3], [0; 3])
         }
@@ -153,7 +153,7 @@ mod absent {
         }
     }
 
-    /// Stubs of the checker that check nothing.
+    /// Stubs of the checker's functions, which do nothing.
     pub mod check {
         use core::ffi::c_void;
         use core::sync::atomic::Ordering;

@@ -5,13 +5,13 @@ use bytemuck::{Pod, Zeroable};
 use crate::element::{KernelType, KernelValue};
 use crate::scalar::Scalar;
 
-/// A key and its element's index, for argmin and argmax. It can be reduced within threads, warps, tiles and blocks
-/// ([`block::reduce`](crate::block::reduce)), and the host can reduce the blocks' results.
+/// The key and the index of an element, for argmin and argmax. Kernels can reduce such pairs within threads, warps,
+/// tiles and blocks ([`block::reduce`](crate::block::reduce)), and the host can reduce the blocks' results.
 ///
 /// [`max`](Self::max) and [`min`](Self::min) are associative and commutative operators for such reductions. Of equal
 /// keys, the lower index wins. A NaN key wins both the maximum and the minimum, as in `ops::argmax` and `ops::argmin`.
 /// [`NONE`](Self::NONE) is the identity of both operators. The kernel computes an element's key, which can be a struct
-/// field, a distance, or any other number of 32 or 64 bits. (Convert smaller numbers first, which preserves their
+/// field, a distance, or any other 32-bit or 64-bit number. (Convert smaller numbers first, which preserves their
 /// order.)
 ///
 /// ```

@@ -33,7 +33,7 @@
 //! | [`disjoint`] | mutable views that assign each thread its own elements |
 //! | [`view`] | read-only 2-D and 3-D views |
 //! | [`shared`] | block-shared arrays: [`Shared`], [`DoubleBuffer`]; [`shared_array!`] for unsafe code |
-//! | [`tensor`] | TMA copies and tensor-core matrix products for compute capability 9.0 |
+//! | [`tensor`] | tensor-core matrix products (`mma`, `wgmma`) and TMA copies |
 //! | [`atomic`] | atomic operations with an ordering and a scope |
 //! | [`dynamic`] | dynamic parallelism: kernels that launch kernels |
 //! | [`graph`] | conditions of conditional graph nodes |
@@ -51,7 +51,7 @@
 //! | `registry` | all kernels of the program (host only) |
 //!
 //! A panic in a kernel, such as a failed `assert!` or an index out of range, stops the launch. The host receives an
-//! error that contains the text, file and line, kernel, block and thread.
+//! error that contains the message, file and line, kernel, block and thread.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(
     target_arch = "nvptx64",
@@ -268,7 +268,7 @@ pub use shape::Shape;
 /// - `launch_bounds(max_threads)` or `launch_bounds(max_threads, min_blocks)`: promises that blocks have at most
 ///   `max_threads` threads, and limits registers so that `min_blocks` blocks fit on a multiprocessor (SM).
 /// - `block(x)`, `block(x, y)` or `block(x, y, z)`: every launch uses blocks of exactly this size. A launch that does
-///   not specify the block size (such as `Launch::cover((width, height))`) uses this size. A launch with any other
+///   not specify the block size (such as `Launch::cover((width, height))`) uses this size. Launching with any other
 ///   block size is an error. Inside the kernel the block size is a compile-time constant.
 /// - `cluster(x)`, `cluster(x, y)` or `cluster(x, y, z)`: every launch groups its blocks into clusters of this size
 ///   (see [`cluster`]). The option implies `arch = 90`.
@@ -278,9 +278,8 @@ pub use shape::Shape;
 /// - `arch = 90`: the kernel requires compute capability 9.0 and is left out of images for lower compute capabilities.
 ///   `arch = "90a"`: the kernel uses instructions that only GPUs with compute capability 9.0 support ([`tensor`]), and
 ///   is compiled only for `sm_90a`.
-/// - `stack = 16384`: each thread needs this many bytes of stack. Specify the stack size only for kernels whose stack
-///   use the compiler cannot compute. These kernels recurse, call through pointers or `dyn`, or format with
-///   `core::fmt`.
+/// - `stack = 16384`: the stack size per thread, in bytes. Specify it only for kernels whose stack use the compiler
+///   cannot compute: kernels that recurse, call through pointers or `dyn`, or format with `core::fmt`.
 /// - `cooperative`: the blocks of the kernel wait for each other with [`grid::sync`]. Every launch is then cooperative,
 ///   so all blocks are resident at the same time. If the grid is too large to be resident, the launch fails with an
 ///   error that states the maximum size.
@@ -290,18 +289,18 @@ pub use shape::Shape;
 ///   start, so it waits until the preceding launch has ended. An `unsafe fn` must make this call itself, in every
 ///   thread, before it accesses memory that earlier launches use. Before the call, it can do independent work, such as
 ///   loading constants or clearing shared memory. On other devices the option has no effect.
-/// - `no_panic`: a panic that remains in the GPU code is a build error with file and line. Such panics are bounds
-///   checks and assertions that the compiler cannot prove unreachable. `warpsmith kernels -p .` shows how many panics
+/// - `no_panic`: a panic that remains in the GPU code is a build error with file and line. Such panics come from bounds
+///   checks and assertions that the compiler cannot prove to hold. `warpsmith kernels -p .` shows how many panics
 ///   remain in each kernel, and where. The option has no effect on the emulated device.
 /// - `same_len(x, y)`: a launch is an error if the named slices or views differ in length. The error states their names
 ///   and lengths. The host checks the lengths before the launch, including for prepared launches and graphs. 2-D and
-///   3-D views must agree in all sides, and a view and a slice must agree in the number of elements. For a planes view,
-///   the length of one plane counts. The name `launch` stands for the number of threads that `Launch::auto`,
+///   3-D views must agree in all sides, and a view and a slice must agree in the number of elements. For a
+///   `SlicePlanes`, the length of one plane counts. `launch` represents the number of threads that `Launch::auto`,
 ///   `Launch::linear` or `Launch::cover` specifies. With `same_len(x, y, launch)`, the check also ensures that no
 ///   element is left out. Separate independent groups with `;`: `same_len(x, y; a, b)`. Launches from kernels
 ///   ([`dynamic`]) are not checked.
-/// - `bytes = x.bytes() + 2 * y.bytes()`: the number of bytes that a launch reads and writes in device memory. Count
-///   bytes as often as they must be transferred. Traces and their tables then show the kernel's bandwidth and its
+/// - `bytes = x.bytes() + 2 * y.bytes()`: the number of bytes that a launch reads and writes in device memory. Count a
+///   byte once for each time it must be transferred. Traces and their tables then show the kernel's bandwidth and its
 ///   fraction of the device's peak. The host computes this integer expression from the launch arguments while a
 ///   profiler records. In the expression, a slice or view is a `Shape`, with `len()`, `bytes()`, `planes()`, `rows()`
 ///   and `columns()`. Values and pointers are used as they are, and generic parameters have the values of the instance:
@@ -314,9 +313,9 @@ pub use shape::Shape;
 /// # Generated items
 ///
 /// The macro leaves the function itself unchanged (except for `#[inline(always)]` if it has no `#[inline]` attribute),
-/// so that other kernels can call it. The macro adds a type with the same name and generic parameters. The type is a
-/// [`Kernel`], which has the arguments of each [`Instance`]. Launches name this type, both on the host and in
-/// [`dynamic`] launches. On the host the macro also adds an entry to the `registry`.
+/// so that other kernels can call it. The macro adds a type with the same name and generic parameters. The type
+/// implements [`Kernel`], and [`Instance`] for each listed combination of generic arguments. Launches name this type,
+/// both on the host and in [`dynamic`] launches. On the host the macro also adds an entry to the `registry`.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -494,7 +493,7 @@ pub use gpu_macros::scan;
 /// | conversion | argument |
 /// | --- | --- |
 /// | `%d` `%i` | any integer or `bool`, as a signed number |
-/// | `%u` `%x` `%X` `%o` | any integer or `bool`, as an unsigned number of its size |
+/// | `%u` `%x` `%X` `%o` | any integer or `bool`, as an unsigned number of the same size |
 /// | `%f` `%e` `%g` `%a` | `f32`, `f64`, `f16`, `bf16` |
 /// | `%c` | a `char` or `u8` |
 /// | `%s` | a `&CStr`, such as `c"text"` |
@@ -502,7 +501,7 @@ pub use gpu_macros::scan;
 /// | `%%` | no argument; prints a percent sign |
 ///
 /// Flags, width and precision work as in C, except that `*` is not supported. Length modifiers such as `l` are not
-/// needed. On a GPU, the text appears when the host waits for the stream. If the buffer is full, the oldest text is
+/// needed. On a GPU, the output appears when the host waits for the stream. If the buffer is full, the oldest output is
 /// lost.
 ///
 /// ```

@@ -7,12 +7,12 @@
 //!
 //! Classic look-back (Merrill, Garland: "Single-pass Parallel Prefix Scan with Decoupled Look-back", 2016) adds the
 //! totals of the preceding tiles, back to the nearest published prefix. The number of added totals depends on timing,
-//! and so does the rounding of floats. In this module, the tile's index determines the association, in three levels of
-//! 32:
+//! and so does the rounding of floats. In this module, the tile's index alone determines which totals are added in
+//! which order, in three levels of 32:
 //!
 //! - each *tile* publishes its total;
 //! - the last tile of each *group* of 32 adds up the 32 totals and publishes the group's total;
-//! - the last tile of each *section* of 32 groups adds up the groups' totals. That tile adds the sum to the section's
+//! - the last tile of each *section* of 32 groups adds up the groups' totals. This tile adds the sum to the section's
 //!   own prefix, and publishes the result as the prefix of the next section.
 //!
 //! The prefix of a tile is: section prefix + (preceding groups of the section + preceding tiles of the group). Each sum
@@ -24,9 +24,9 @@
 //!
 //! The workspace is a slice of [`workspace_len`] atomics that must be zeroed before its first use. It need not be
 //! cleared between launches, because each launch publishes its values with a new tag. Launches on one stream can share
-//! a workspace, regardless of what they scan. This includes a graph that is launched many times. Launches that may
-//! overlap must not share a workspace. Always pass the whole workspace. After 2³¹ launches the tags wrap, and the slice
-//! that was passed is cleared.
+//! a workspace, regardless of what they scan. Repeated launches of a graph can also use the same workspace. Launches
+//! that may overlap must not share a workspace. Always pass the whole workspace, because the tags wrap after 2³¹
+//! launches, and the kernel then clears only the slice that it received.
 //!
 //! ```
 //! use gpu_std::atomic::Atomic;
@@ -74,7 +74,7 @@ const HEADER: usize = 16;
 const LEVEL: usize = WARP_SIZE as usize;
 /// The maximum tag. A word has 31 bits for the tag.
 const LAST_TAG: u32 = (1 << 31) - 1;
-/// Value that means that no tile was prefetched.
+/// Value of [`TileQueue::ahead`] if no tile is prefetched.
 const NONE: u32 = u32::MAX;
 
 /// Returns the length, in 64-bit words, of the workspace for a [`LookBack<T>`] over `tiles` tiles. `bytes` is the size
@@ -145,7 +145,7 @@ impl<'a> TileQueue<'a> {
         unsafe { self.workspace.get_unchecked(HEADER..) }
     }
 
-    /// Takes the block's next tile ahead of [`next`](Self::next), without waiting for the tile number. Do not call it
+    /// Takes the block's next tile ahead of [`next`](Self::next), without waiting for the tile's index. Do not call it
     /// after `next` has returned `None`. Call it only when the block's current tile no longer waits for other tiles,
     /// because other tiles may then wait for the prefetched tile.
     #[inline(always)]
@@ -191,8 +191,8 @@ impl<'a> TileQueue<'a> {
     }
 }
 
-/// Panics on the emulated device if a precondition does not hold. (On a GPU, the panic and its text would be larger
-/// than the rest of the code, so the check is omitted.)
+/// Panics on the emulated device if a precondition does not hold. (On a GPU, the code of the panic would be larger than
+/// all other code, so the check is omitted.)
 #[inline(always)]
 #[track_caller]
 pub(crate) fn check(holds: bool, otherwise: &'static str) {

@@ -45,7 +45,7 @@ unsafe extern "C" {
     #[link_name = "llvm.nvvm.read.ptx.sreg.envreg2"]
     pub safe fn envreg2() -> u32;
 
-    // Available only from compute capability 9.0.
+    // These intrinsics require compute capability 9.0.
     #[link_name = "llvm.nvvm.read.ptx.sreg.clusterid.x"]
     pub safe fn clusterid_x() -> u32;
     #[link_name = "llvm.nvvm.read.ptx.sreg.clusterid.y"]
@@ -159,7 +159,7 @@ unsafe extern "C" {
     pub fn __nvvm_reflect(name: *const u8) -> i32;
     /// Prints from the GPU. The driver links this function.
     pub fn vprintf(format: *const u8, arguments: *const c_void) -> i32;
-    /// Prints the text and stops the context. The driver links this function.
+    /// Prints the message and stops the context. The driver links this function.
     pub fn __assertfail(
         message: *const u8,
         file: *const u8,

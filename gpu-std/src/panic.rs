@@ -1,9 +1,9 @@
-//! Panics on the GPU. The panicking thread writes the text to the host's mailbox and then stops the context.
+//! Panics on the GPU. The panicking thread writes the message to the host's mailbox and then stops the context.
 //!
 //! The builder replaces the bodies of core's panic functions with calls to the `__warpsmith_panic_*` functions of this
 //! module, so that `core::fmt` is not part of the image. A panic costs one call at its call site. All other code for
-//! panics exists once per image, in this module. Numbers are written digit by digit, without a buffer. A kernel
-//! therefore needs no stack for panics that do not occur.
+//! panics exists once per image, in this module. Numbers are written digit by digit, without a buffer, so kernels need
+//! no stack for panics.
 
 use core::panic::{Location, PanicInfo};
 use core::ptr;
@@ -90,7 +90,7 @@ impl Message {
         }
     }
 
-    /// Appends text.
+    /// Appends `len` bytes.
     #[inline(always)]
     fn text(&mut self, text: *const u8, len: usize) {
         if self.mailbox.is_null() {
@@ -98,7 +98,7 @@ impl Message {
         }
         let mut i = 0;
         while i < len {
-            // SAFETY: the text has `len` bytes, as the caller guarantees.
+            // SAFETY: the caller guarantees that `text` has `len` bytes.
             self.byte(unsafe { text.add(i).read() });
             i += 1;
         }
@@ -198,7 +198,7 @@ extern "C" fn __warpsmith_panic_slice(
     message.end(c"slice range out of bounds".as_ptr().cast(), location)
 }
 
-/// Any other panic whose text is known at compile time. A NUL must follow the `len` bytes of `message`.
+/// Any other panic whose message is known at compile time. A NUL must follow the `len` bytes of `message`.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 #[cold]

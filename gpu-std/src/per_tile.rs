@@ -25,11 +25,11 @@
 //!
 //! The soundness argument of [`disjoint`](crate::disjoint) applies, with tiles instead of threads. [`Tile::current`]
 //! panics if the block cannot be divided into tiles of `N` threads. In a launch of S threads, each of the S / N tiles
-//! therefore consists of `N` threads of one block. The linear indices of these threads in the launch differ only modulo
-//! `N`. Index i belongs to tile i mod (S / N). [`Tile::unique_index`] and [`Tile::stride`] return only such indices,
-//! and an index never leaves its thread. A view returns the element only to the thread whose linear index in the block
-//! is a multiple of `N`. Each tile contains exactly one such thread. `N` is part of both the index type and the view
-//! type.
+//! therefore consists of `N` threads of one block. Divided by `N`, the linear indices of these threads in the launch
+//! have the same quotient. Index i belongs to tile i mod (S / N). [`Tile::unique_index`] and [`Tile::stride`] return
+//! only such indices, and an index never leaves its thread. A view returns the element only to the thread whose linear
+//! index in the block is a multiple of `N`. Each tile contains exactly one such thread. `N` is part of both the index
+//! type and the view type.
 
 use core::marker::PhantomData;
 
@@ -50,7 +50,8 @@ pub struct TileIndex<const N: u32> {
 }
 
 impl<const N: u32> Claim for TileIndex<N> {
-    /// Creates an index that must belong to this tile: the index modulo the number of tiles must be the tile's number.
+    /// Creates an index that must belong to this tile: the index modulo the number of tiles must be the tile's index in
+    /// the launch.
     #[inline(always)]
     fn at(index: usize) -> Self {
         Self { index, _of_this_thread: PhantomData }
@@ -81,8 +82,8 @@ fn number<const N: u32>() -> usize {
 pub type TileStride<const N: u32> = GridStride<TileIndex<N>>;
 
 impl<const N: u32> Tile<N> {
-    /// Returns the tile's number in a launch of any number of dimensions. The number is the tile's claim to its
-    /// elements of a view.
+    /// Returns the tile's index in a launch of any number of dimensions. The index is the tile's claim to its elements
+    /// of a view.
     #[inline(always)]
     pub fn unique_index(&self) -> TileIndex<N> {
         TileIndex::at(number::<N>())

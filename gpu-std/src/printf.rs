@@ -1,7 +1,7 @@
 //! Implementation of [`printf!`](crate::printf!): text output from a kernel.
 //!
 //! On the GPU, the implementation uses `vprintf`, which writes to a buffer of the context. The driver prints the buffer
-//! when the host waits for the stream. On the emulated device, the C library formats the text, so that both devices
+//! when the host waits for the stream. On the emulated device, the C library formats the output, so that both devices
 //! print the same characters. The items are public only because the macro's expansion uses them.
 
 use half::{bf16, f16};
@@ -181,7 +181,7 @@ mod host {
 
     /// # Safety
     ///
-    /// The conditions of [`print`] apply.
+    /// The caller must uphold the safety contract of [`print`].
     unsafe fn print_unchecked(format: &CStr, arguments: &[Argument]) {
         let mut text = Vec::new();
         let mut rest = format.to_bytes();

@@ -46,7 +46,7 @@ pub struct Ranks<const ITEMS: usize> {
     pub count: u32,
 }
 
-/// Returns the index in the tile of the calling thread's item `item`, in warp-striped order.
+/// Returns the index of the calling thread's item `item` in a tile in warp-striped order.
 #[inline(always)]
 pub fn place<const ITEMS: usize>(item: usize) -> usize {
     let thread = thread::linear_in_block();
@@ -58,8 +58,8 @@ pub fn place<const ITEMS: usize>(item: usize) -> usize {
 /// bits of each digit are used, so `BINS` must be a power of two.
 ///
 /// The function synchronizes the block at [`sync_threads`](crate::thread::sync_threads) and through the array
-/// `counters`, as [`Shared`] operations do. If the caller writes memory after this call that other threads read before
-/// it, the caller must synchronize the block itself in between.
+/// `counters`, as [`Shared`] operations do. A caller that afterwards writes memory that other threads read before this
+/// call must first synchronize the block.
 ///
 /// # Panics
 ///
@@ -178,7 +178,7 @@ fn store_if(condition: bool, counter: &Atomic<u32, scope::Block>, count: u32) {
     }
 }
 
-/// Returns the mask of lanes that have the same digit, where digits are below `BINS`.
+/// Returns the mask of lanes that have the same digit as the caller. Digits must be below `BINS`.
 #[inline(always)]
 fn match_digit<const BINS: usize>(digit: u32) -> u32 {
     macro_rules! by_bits {

@@ -2,9 +2,9 @@
 //! normal numbers.
 //!
 //! Each number is a function of a seed, a subsequence and an offset. Threads therefore store no state, and each thread
-//! uses its own subsequence. Words and uniform numbers are bit-identical on a GPU and on the host. The words and
-//! uniform numbers equal the results of cuRAND's Philox device functions for the same three parameters. Normal numbers
-//! agree to a few units in the last place (see [`normal2`]).
+//! uses its own subsequence. Words and uniform numbers are bit-identical on GPU and host, and equal the results of
+//! cuRAND's Philox device functions for the same three parameters. Normal numbers agree to a few units in the last
+//! place (see [`normal2`]).
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -58,7 +58,7 @@ pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-/// Returns both halves of the product, the low half first.
+/// Returns the low and the high half of `word` · `BY`.
 ///
 /// On the GPU, the multiplication is one instruction. From plain multiplications, LLVM would generate 64-bit arithmetic
 /// for the whole round.
@@ -163,8 +163,8 @@ fn bits53([low, high]: [u32; 2]) -> u64 {
 /// `curand_normal2`.
 ///
 /// On a GPU, the logarithm, square root, sine and cosine are the approximate functions of [`fast`]. With r = √(x² +
-/// y²), the results differ from results of exact functions by at most 2·10⁻⁶ r + 2·10⁻⁷ / r. The difference is at most
-/// 6·10⁻⁴, and is largest near the origin, where the words have no finer resolution. r is at most 6.8.
+/// y²), the results differ from those of the exact functions by at most 2·10⁻⁶ r + 2·10⁻⁷ / r. The difference is at
+/// most 6·10⁻⁴, near the origin. r is at most 6.8.
 #[inline(always)]
 pub fn normal2([first, second]: [u32; 2]) -> [f32; 2] {
     const RADIANS: f32 = 2.0 * PI * WORD;
@@ -187,8 +187,7 @@ pub fn normal4([a, b, c, d]: [u32; 4]) -> [f32; 4] {
 /// Returns two independent normal numbers with mean 0 and variance 1 and `f64` accuracy from four words by the
 /// Box-Muller method, like `curand_normal2_double`.
 ///
-/// GPU and host results differ by a few units in the last place because the GPU and the host compute logarithms
-/// differently.
+/// GPU and host results differ by a few units in the last place.
 #[inline(always)]
 pub fn normal2_f64([a, b, c, d]: [u32; 4]) -> [f64; 2] {
     let radius = (-2.0 * uniform_f64([a, b]).ln()).sqrt();

@@ -1,8 +1,8 @@
 //! Deterministic single-launch reductions of whole arrays. The last block to finish combines the partial results of all
 //! blocks.
 //!
-//! [`#[reduction]`](macro@crate::reduction) generates such a kernel from an associative operator. The generated kernels
-//! call [`reduce`], which you can also call from handwritten kernels with your own [`Reduction`].
+//! [`#[reduction]`](macro@crate::reduction) generates a reduction kernel from an associative operator. The generated
+//! kernels call [`reduce`], which you can also call from handwritten kernels with your own [`Reduction`].
 //!
 //! The order in which values are combined depends only on the length, the address of the first element modulo `VECTOR`,
 //! and the launch configuration. Each block folds a strided share of the input. Each thread folds its elements into
@@ -25,7 +25,7 @@ pub use crate::family::Reduce;
 /// The partial value (accumulator) of a reduction. The value can be of any [`KernelType`] that has no padding and at
 /// most [`MAX_BYTES`] bytes.
 pub trait Partial: Copy {
-    /// Returns the value from the lane that is `delta` higher. All lanes in `mask` must call it.
+    /// Returns the value from the lane that is `delta` higher. All lanes in `mask` must call this method.
     fn shuffle_down(self, mask: u32, delta: u32) -> Self;
 }
 
@@ -45,7 +45,7 @@ pub trait Reduction {
     /// Type of the result.
     type Output: Copy;
 
-    /// Returns the identity, which is the partial value of zero elements.
+    /// Returns the identity: the partial value of zero elements.
     fn identity() -> Self::Partial;
     /// Accumulates element `index`. For each partial value, calls have increasing indices.
     fn fold(partial: Self::Partial, value: Self::Item, index: u64) -> Self::Partial;
@@ -113,7 +113,7 @@ pub unsafe fn reduce<R: Reduction, const ITEMS: usize, const VECTOR: usize>(
     if !thread::sync_threads_or(is_last) {
         return None;
     }
-    // SAFETY: the counter shows that every block has written its partial value.
+    // SAFETY: according to the counter, every block has written its partial value.
     let total = unsafe { combine_partials::<R>(partials) };
     if first_thread {
         finished.store(0, Ordering::Relaxed);
@@ -125,8 +125,8 @@ pub unsafe fn reduce<R: Reduction, const ITEMS: usize, const VECTOR: usize>(
 ///
 /// # Safety
 ///
-/// The conditions of [`reduce`] apply. `result` must be valid for one value, and nothing else may use it until the
-/// launch ends.
+/// The caller must uphold the safety contract of [`reduce`]. `result` must be valid for one value, and nothing else may
+/// use it until the launch ends.
 #[inline(always)]
 pub unsafe fn reduce_into<R: Reduction, const ITEMS: usize, const VECTOR: usize>(
     input: &[R::Item],
@@ -167,7 +167,8 @@ fn thread_share<R: Reduction, const ITEMS: usize, const N: usize>(input: &[R::It
     let mut lanes = [R::identity(); N];
     for_each::<[R::Item; N], ITEMS>(
         split.vectors,
-        // SAFETY: vector i covers elements head + i * N .. + N, which are all below `tail`, and `Split` aligns it.
+        // SAFETY: vector i covers the `N` elements from `head + i * N` on, which are all below `tail`, and `Split`
+        // aligns it.
         |i| unsafe { load(ptr.add(split.head + i * N)) },
         |i, vector| R::fold_vector(&mut lanes, vector, (split.head + i * N) as u64),
     );
@@ -207,7 +208,7 @@ fn block_combine<R: Reduction>(value: R::Partial) -> R::Partial {
     warp_combine::<R>(value, lane, lanes)
 }
 
-/// Combines the values of all lanes of a warp that has only `lanes` lanes. Lane 0 returns the result.
+/// Combines the values of all lanes of a warp with `lanes` lanes. Lane 0 returns the result.
 #[inline(always)]
 fn warp_combine<R: Reduction>(mut value: R::Partial, lane: u32, lanes: u32) -> R::Partial {
     let mask = if lanes == warp::WARP_SIZE { warp::FULL_MASK } else { (1 << lanes) - 1 };
@@ -222,7 +223,7 @@ fn warp_combine<R: Reduction>(mut value: R::Partial, lane: u32, lanes: u32) -> R
     value
 }
 
-/// Returns the number of bytes per warp slot, which is at least 16.
+/// Returns the size of a warp's slot in bytes, at least 16.
 const fn slot_bytes<P>() -> usize {
     let bytes = size_of::<P>().next_power_of_two();
     if bytes < size_of::<u128>() { size_of::<u128>() } else { bytes }

@@ -1,6 +1,6 @@
-//! Single-pass scans of whole arrays, which also support scans by key and your own kernels.
+//! Single-pass scans of whole arrays, for `#[scan]`, scans by key and handwritten kernels.
 //!
-//! [`#[scan]`](macro@crate::scan) generates such a kernel from an associative operator. The generated kernels call
+//! [`#[scan]`](macro@crate::scan) generates a scan kernel from an associative operator. The generated kernels call
 //! [`scan_slice`]. Use [`scan()`] for kernels that do more, such as scans of several arrays.
 //!
 //! A scan reads each element once and writes each result once. In each tile, a thread processes `ITEMS` vectors of `N`
@@ -9,10 +9,9 @@
 //! of a warp scan their rows with shuffles, and the warps of a block scan their totals in shared memory. The blocks
 //! scan their totals by [decoupled look-back](crate::look_back).
 //!
-//! The combination order of the elements, and therefore the bits of the result, depend only on a few parameters. These
-//! parameters are the length, the alignment of the first element, the number of threads per block, `ITEMS` and `N`. The
-//! combination order is a tree that combines neighbors. The operation must be associative, at least approximately (like
-//! float addition), but need not be commutative.
+//! The combination order, and therefore every bit of the result, depends only on the length, the alignment of the first
+//! element, the number of threads per block, `ITEMS` and `N`. The operation must be associative, at least approximately
+//! (like float addition). It need not be commutative, because the combination tree joins only neighbors.
 
 use crate::atomic::Atomic;
 use crate::disjoint::{DisjointMut, Unclaimed};
@@ -40,7 +39,7 @@ pub trait Operation {
     fn identity() -> Self::Value;
     /// Returns the value of an element.
     fn value(item: Self::Item) -> Self::Value;
-    /// Combines adjacent values, in their order.
+    /// Combines two adjacent values, in the order of their elements.
     fn combine(a: Self::Value, b: Self::Value) -> Self::Value;
     /// Converts a combined value to a result.
     fn output(value: Self::Value) -> Self::Output;
@@ -48,7 +47,7 @@ pub trait Operation {
 
 /// The input and output arrays of a [`scan()`].
 ///
-/// Positions are counted from `head` elements before the first element, where vectors of `N` elements are aligned.
+/// Position 0 is `head` elements before the first element, at an address that is aligned for vectors of `N` elements.
 ///
 /// # Safety
 ///
@@ -62,7 +61,7 @@ pub unsafe trait Arrays<O: Operation, const N: usize> {
         self.len() == 0
     }
 
-    /// Returns the number of elements between the last aligned address and the first element, which is less than `N`.
+    /// Returns the number of elements between the last aligned address and the first element, from 0 to `N` − 1.
     fn head(&self) -> usize;
 
     /// Loads elements `i..i + N`.
@@ -76,21 +75,22 @@ pub unsafe trait Arrays<O: Operation, const N: usize> {
     ///
     /// # Safety
     ///
-    /// `i` must be below the length.
+    /// `i` must be less than the length.
     unsafe fn load(&self, i: usize) -> O::Item;
 
     /// Writes results `i..i + N`.
     ///
     /// # Safety
     ///
-    /// The conditions of [`load_vector`](Self::load_vector) apply, and no other thread may read or write these results.
+    /// The caller must uphold the safety contract of [`load_vector`](Self::load_vector), and no other thread may read
+    /// or write these results.
     unsafe fn store_vector(&self, i: usize, values: [O::Value; N]);
 
     /// Writes result `i`.
     ///
     /// # Safety
     ///
-    /// `i` must be below the length, and no other thread may read or write this result.
+    /// `i` must be less than the length, and no other thread may read or write this result.
     unsafe fn store(&self, i: usize, value: O::Value);
 }
 
@@ -106,9 +106,8 @@ pub const fn tiles(len: usize, head: usize, tile_len: usize) -> usize {
     if len == 0 { 0 } else { (head + len).div_ceil(tile_len) }
 }
 
-/// Divides an array into tiles that start at aligned vectors. Positions are counted from `head` elements before the
-/// first element. `head` is the distance, in elements, from the last multiple of the vector size to the address of the
-/// first element.
+/// Divides an array into tiles that start at aligned vectors. Position 0 is `head` elements before the first element,
+/// at the last address that is aligned to the vector size.
 #[derive(Debug, Clone, Copy)]
 pub struct Tiling {
     /// Number of elements.
@@ -172,7 +171,7 @@ struct Slices<O: Operation> {
     out: *mut O::Output,
     len: usize,
     head: usize,
-    /// True if vectors of the output are aligned at the same elements as vectors of the input.
+    /// True if the vectors of the input and of the output start at the same elements.
     out_fits: bool,
 }
 
@@ -220,8 +219,8 @@ unsafe impl<O: Operation, const N: usize> Arrays<O, N> for Slices<O> {
     }
 }
 
-/// Scans `x` to `out`, up to the length of the shorter array. The results equal those of [`scan()`]. Exclusive results
-/// include `initial`. `workspace` contains a pointer to the workspace and the number of its words.
+/// Scans `x` into `out`, up to the length of the shorter array. The results equal those of [`scan()`]. Exclusive
+/// results include `initial`. `workspace` is a pointer to the workspace and its length in words.
 ///
 /// All threads of all blocks must call the function once per launch. The block size must be a multiple of 32 threads.
 ///
@@ -265,8 +264,8 @@ pub unsafe fn scan_slice<O: Operation, const ITEMS: usize, const VECTOR: usize>(
     })
 }
 
-/// Scans an array. Each result combines `initial` with the elements up to and including its own position, or, if
-/// `exclusive`, before it.
+/// Scans an array. Each result combines `initial` with the elements up to and including its own position, or only
+/// before it if `exclusive` is true.
 ///
 /// All threads of all blocks must call the function once per launch. The block size must be a multiple of 32 threads.
 /// `queue` must cover the [`tiles`] of the array, and no tile may have been taken from it yet.

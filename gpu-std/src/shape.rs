@@ -81,7 +81,7 @@ pub unsafe fn read_shape<T>(args: *const *const c_void, index: usize, kind: Para
 /// Reads the shape of an optional parameter, like [`read_shape`].
 ///
 /// # Safety
-/// The conditions of [`read_shape`] apply.
+/// The caller must uphold the safety contract of [`read_shape`].
 pub unsafe fn read_optional_shape<T>(
     args: *const *const c_void,
     index: usize,
@@ -93,11 +93,11 @@ pub unsafe fn read_optional_shape<T>(
     }
 }
 
-/// Reads the length of a slice or view, as [`read_shape`] reads its shape. For a planes view, this is the length of one
-/// plane. Returns `None` if the parameter is absent.
+/// Reads the length of a slice or view, like [`read_shape`]. For a `SlicePlanes`, this is the length of one plane.
+/// Returns `None` if the parameter is absent.
 ///
 /// # Safety
-/// The conditions of [`read_shape`] apply.
+/// The caller must uphold the safety contract of [`read_shape`].
 pub unsafe fn length<T>(
     args: *const *const c_void,
     index: usize,
@@ -120,7 +120,7 @@ pub unsafe fn length<T>(
     Ok(Some(length))
 }
 
-/// Converts the extent that a launch requested to a length for the `same_len` check.
+/// Converts the requested extent of a launch to a length for the `same_len` check.
 pub fn launch_length(extent: Option<[u64; 3]>) -> Option<Length> {
     extent.map(|sides| Length { name: None, sides })
 }

@@ -169,7 +169,8 @@ pub fn system_fence() {
 }
 
 /// Suspends the calling thread for about `nanoseconds` (between zero and twice that time), and for at most one
-/// millisecond. Use it in loops that wait for another thread. On the emulated device, it lets other threads run.
+/// millisecond. Use it in loops that wait for another thread. On the emulated device, the function lets other threads
+/// run.
 #[inline(always)]
 #[track_caller]
 pub fn nanosleep(nanoseconds: u32) {

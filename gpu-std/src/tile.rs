@@ -1,7 +1,7 @@
 //! Tiles: sub-warp groups of 1, 2, 4, 8, 16 or 32 adjacent lanes, like CUDA's `thread_block_tile`.
 //!
-//! All threads of the tile must call each function of this module, because they wait for each other. The functions that
-//! return sizes, indices, ranks or masks are exceptions. Different tiles of a warp can execute different code.
+//! All threads of a tile must call the functions of this module together, because they wait for each other. Functions
+//! that return sizes, indices, ranks or masks are exceptions. Different tiles of a warp can execute different code.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -158,9 +158,8 @@ impl<const N: u32> Tile<N> {
         warp::match_all(self.mask(), value)
     }
 
-    /// Combines the values of all threads of the tile. `combine` must be commutative and associative. Approximate
-    /// associativity, such as that of float addition, is sufficient. Every thread receives the same result, bit for
-    /// bit.
+    /// Combines the values of all threads of the tile. `combine` must be commutative, and associative at least
+    /// approximately (like float addition). Every thread receives the same result, bit for bit.
     ///
     /// The values are combined in a tree whose levels combine threads with ranks that differ by `N / 2`, …, 2, 1.
     #[inline(always)]
@@ -230,7 +229,7 @@ impl<const N: u32> Tile<N> {
         total
     }
 
-    /// Combines `identity` and the values of the threads below the caller, in the order of their ranks. `combine` must
+    /// Combines `identity` and the values of the threads before the caller, in the order of their ranks. `combine` must
     /// be associative, at least approximately.
     #[inline(always)]
     #[track_caller]

@@ -132,8 +132,8 @@ impl<T: Copy, const N: usize> Vector<T, N> {
     ///
     /// # Safety
     ///
-    /// The conditions of [`store`](Self::store) apply, and `ptr` must point to global memory, as pointers in kernel
-    /// arguments do.
+    /// The caller must uphold the safety contract of [`store`](Self::store), and `ptr` must point to global memory, as
+    /// pointers in kernel arguments do.
     ///
     /// # Panics
     ///
@@ -175,8 +175,8 @@ impl<T: Copy, const N: usize> Vector<T, N> {
     ///
     /// # Safety
     ///
-    /// The conditions of [`Vector::load`] apply. Every bit pattern must be a valid `A`, and the size of `A` must divide
-    /// the vector's size.
+    /// The caller must uphold the safety contract of [`Vector::load`]. Every bit pattern must be a valid `A`, and the
+    /// size of `A` must divide the vector's size.
     #[inline(always)]
     unsafe fn load_as<A>(ptr: *const T) -> Self {
         let mut vector = core::mem::MaybeUninit::<Self>::uninit();
@@ -198,8 +198,8 @@ impl<T: Copy, const N: usize> Vector<T, N> {
     ///
     /// # Safety
     ///
-    /// The conditions of [`Vector::store`] apply. Every bit pattern must be a valid `A`, and the size of `A` must
-    /// divide the vector's size.
+    /// The caller must uphold the safety contract of [`Vector::store`]. Every bit pattern must be a valid `A`, and the
+    /// size of `A` must divide the vector's size.
     #[inline(always)]
     unsafe fn store_as<A>(self, ptr: *mut T) {
         let mut access = 0;

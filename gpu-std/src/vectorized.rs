@@ -72,7 +72,7 @@ macro_rules! __with_lanes {
 pub use crate::__with_lanes as with_lanes;
 
 /// Calls `f(0)` to `f(N - 1)` without a loop, for `N` up to 32. Arrays indexed in `f` then stay in registers even if
-/// `f` is large. In contrast, LLVM does not unroll a loop with a large body, so its arrays stay in memory.
+/// `f` is large, whereas LLVM does not unroll a loop with a large body.
 #[inline(always)]
 pub fn each<const N: usize>(mut f: impl FnMut(usize)) {
     const { assert!(N <= 32, "an unrolled loop can have at most 32 iterations") };
@@ -322,7 +322,7 @@ pub fn lanewise<U: Copy, const N: usize>(f: impl Fn(usize) -> U) -> [U; N] {
 
 /// Visits `0..len` in runs, each given by its first index and number of elements. Runs are the aligned vectors of `N`
 /// elements at `ptr`, and the elements before and after these vectors. Unlike [`for_each`] and [`Split::edges`], this
-/// function contains a single call of `visit`, which keeps a kernel small. In return, each thread has only one run in
+/// function contains only one call of `visit`, which keeps the kernel small, but limits each thread to one run in
 /// flight.
 #[inline(always)]
 pub fn for_each_run<T, const N: usize>(ptr: *const T, len: usize, mut visit: impl FnMut(usize, usize)) {
@@ -344,8 +344,8 @@ pub fn for_each_run<T, const N: usize>(ptr: *const T, len: usize, mut visit: imp
     }
 }
 
-/// Stores the first `count` values of `values` to `ptr`, starting at element `first`. It uses one access if `count` is
-/// `N` and the address is aligned.
+/// Stores the first `count` values of `values` to `ptr`, starting at element `first`. Uses one access if `count` is `N`
+/// and the address is aligned.
 ///
 /// # Safety
 ///

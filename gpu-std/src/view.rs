@@ -197,7 +197,7 @@ impl<'a, T> Slice2<'a, T> {
         })
     }
 
-    /// Returns a pointer to the first element. It is valid for `(rows - 1) * row_stride + columns` elements.
+    /// Returns a pointer to the first element. The pointer is valid for `(rows - 1) * row_stride + columns` elements.
     #[inline(always)]
     pub fn as_ptr(self) -> *const T {
         self.data
@@ -285,7 +285,7 @@ impl<'a, T> Slice3<'a, T> {
     ///
     /// # Safety
     ///
-    /// The conditions of [`Slice2::from_raw_parts`] apply.
+    /// The caller must uphold the safety contract of [`Slice2::from_raw_parts`].
     #[inline(always)]
     pub unsafe fn from_raw_parts(data: *const T, extents: Extents3) -> Self {
         // SAFETY: guaranteed by the caller. This assumption removes the null check of the `Option<&T>`.

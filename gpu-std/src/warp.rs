@@ -2,12 +2,12 @@
 //!
 //! A thread's lane is its [`linear_in_block`](crate::thread::linear_in_block) modulo 32.
 //!
-//! Every function of this module except [`lane_id`], [`active_mask`] and [`elect`] takes a mask of lanes. All lanes in
-//! the mask must call the function with the same mask. They wait for each other. The caller must be in the mask. If
-//! lanes pass different masks or never arrive, the emulated device reports a fault. In these cases, a GPU hangs or
-//! returns unspecified values.
+//! Every function of this module except [`lane_id`], [`active_mask`] and [`elect`] takes a mask of lanes, which must
+//! include the caller. All lanes in the mask must call the function with the same mask, and wait for each other. If
+//! lanes pass different masks or never arrive, the emulated device reports a fault, whereas a GPU hangs or returns
+//! unspecified values.
 //!
-//! The functions are safe despite this. This is an exception to the guarantees of safe code, as is
+//! The functions are nevertheless safe, which is an exception to the guarantees of safe code, as for
 //! [`cluster::arrive`](crate::cluster::arrive). In PTX, the behavior is undefined if lanes pass different masks or a
 //! caller is outside its mask. On existing GPUs, the effect is limited to the calling warp, as described above. A check
 //! in each call would cost as much as the call itself.
@@ -66,8 +66,8 @@ pub fn active_mask() -> u32 {
     gpu_or_host!(nvvm::activemask(), collective::active_mask())
 }
 
-/// Returns true if the caller is the lowest lane in `mask`. It is therefore true in exactly one lane of the mask. The
-/// function does not wait.
+/// Returns true if the caller is the lowest lane in `mask`, and therefore in exactly one lane of the mask. The function
+/// does not wait.
 #[inline(always)]
 pub fn elect(mask: u32) -> bool {
     lane_id() == mask.trailing_zeros()
@@ -236,8 +236,8 @@ fn matching(mask: u32, operation: &'static str, bits: u64, wanted: u64) -> u32 {
         .fold(0, |found, lane| found | 1 << lane)
 }
 
-/// Combines the values of all lanes of the mask. `combine` must be commutative and associative. Approximate
-/// associativity, such as that of float addition, is sufficient. Every lane receives the same result, bit for bit.
+/// Combines the values of all lanes of the mask. `combine` must be commutative, and associative at least approximately
+/// (like float addition). Every lane receives the same result, bit for bit.
 ///
 /// For the full mask, the values are combined in a tree whose levels combine lanes that are 16, 8, 4, 2 and 1 apart.
 /// For any other mask, the values are combined from the lowest lane to the highest.
@@ -298,8 +298,8 @@ fn reduce_named<T: KernelType>(
 }
 
 /// Combines the values of lanes 0 to `count` − 1, in the order of the lanes. `combine` must be associative, at least
-/// approximately. Every lane receives the same result, bit for bit. All 32 lanes must call it with the same `count`,
-/// which must be from 1 to 32. The values of the other lanes are ignored.
+/// approximately. Every lane receives the same result, bit for bit. All 32 lanes must call this function with the same
+/// `count`, which must be from 1 to 32. The values of the other lanes are ignored.
 ///
 /// The reduction takes five steps, in a tree that combines neighbors: its levels combine values that are 1, 2, 4, 8 and
 /// 16 lanes apart. Unlike [`reduce`], the operation need not be commutative.
@@ -319,9 +319,8 @@ pub fn reduce_first<T: KernelType>(count: u32, value: T, combine: impl Fn(T, T) 
     shuffle(FULL_MASK, total, 0)
 }
 
-/// Returns the lanes of the mask whose `value` has the same lowest `BITS` bits as the caller's value. The function is a
-/// variant of [`match_any`] for a few bits. Each bit takes one vote, so on a GPU the function is faster than
-/// [`match_any`].
+/// Returns the lanes of the mask whose `value` has the same lowest `BITS` bits as the caller's value. Each bit takes
+/// one vote, so for a few bits, the function is faster than [`match_any`] on a GPU.
 #[inline(always)]
 #[track_caller]
 pub fn match_bits<const BITS: u32>(mask: u32, value: u32) -> u32 {

@@ -19,7 +19,7 @@ use crate::schedule::multiprocessors;
 use crate::skinny::check_device;
 
 const OPERATION: &str = "attention_decode";
-/// Limit of the number of keys per sequence, of queries of all heads per sequence, and of sequences and pages.
+/// Maximum number of keys per sequence, of queries of all heads per sequence, of sequences and of pages.
 const MAX_ROWS: usize = 1 << 30;
 /// Maximum number of blocks per launch.
 const MAX_BLOCKS: u64 = i32::MAX as u64;
@@ -49,7 +49,7 @@ pub struct AttentionDecode<'a> {
     pub sinks: Option<DeviceSlice<'a, f32>>,
 }
 
-/// Keys and values of sequences (KV cache), with their lengths in device memory.
+/// KV cache: the keys and values of all sequences, and the lengths of the sequences, which are in device memory.
 ///
 /// | cache | sequences of `k` and `v` | rows of `k` and `v` |
 /// | --- | --- | --- |
@@ -61,13 +61,13 @@ pub struct AttentionDecode<'a> {
 pub struct KvCache<'a, T: DeviceCopy> {
     /// Keys.
     pub k: Heads<'a, T>,
-    /// Values, with the sizes of the keys.
+    /// Values, with the same sizes as the keys.
     pub v: Heads<'a, T>,
-    /// Number of keys of each sequence, including the keys of the queries' tokens. A length above the capacity counts as
-    /// the capacity.
+    /// Number of keys in each sequence, including the keys of the queries' tokens. Lengths above the capacity are clamped
+    /// to the capacity.
     pub lengths: DeviceSlice<'a, u32>,
     /// Block table of a paged cache, with one row per sequence: row i contains the indices of the pages of sequence i,
-    /// in order. Sequences can share pages. Elements that the lengths do not require are ignored. If a page does not
+    /// in order. Sequences can share pages. Elements beyond a sequence's last page are ignored. If a page does not
     /// exist, its keys are skipped.
     pub pages: Option<DeviceSlice2<'a, u32>>,
 }
@@ -99,16 +99,17 @@ elements!(bf16, f16);
 
 /// Attention for decoding: computes `out = softmax(scale * q * k^T) * v` for the last tokens of each sequence, over the
 /// keys of the sequence in a cache. With n queries per sequence, query i belongs to token `length - n + i`, and attends
-/// to the keys up to its own. Queries without keys yield zeros.
+/// to the keys up to its own. The output of a query without keys is zero.
 ///
 /// | operand | sequences | heads | rows |
 /// | --- | --- | --- | --- |
 /// | `q`, `out` | any number | a multiple of the heads of `k` | the number of queries |
 /// | `cache.k`, `cache.v` | see [`KvCache`] | each is shared by the same number of consecutive heads of `q` | see [`KvCache`] |
 ///
-/// A row has 64, 128 or 256 elements. Each operand can have its own layout. The keys of a sequence are split over blocks
-/// (split-KV), whose number depends on the capacity. Up to 16 queries of the heads of `q` that share a head of `k` and
-/// `v` read them once, or up to 8 queries with 256 elements. Use [`attention`](crate::attention()) for long prompts.
+/// A row has 64, 128 or 256 elements. Each operand can have its own layout. The keys of a sequence are split across
+/// blocks (split-KV), and the number of blocks depends on the capacity. Each head of `k` and `v` is read once per 16
+/// queries of the heads of `q` that share it, or once per 8 queries of 256 elements. For long prompts,
+/// [`attention`](crate::attention()) is faster.
 ///
 /// NaN in a row of `k` or `v` propagates to the queries that attend to it. Because 0 * NaN is NaN, a NaN in `v` can also
 /// reach queries of earlier tokens of the sequence.
@@ -267,17 +268,17 @@ type Params<T> = (
 );
 
 impl<T: DecodeElement> Call<'_, '_, T> {
-    /// Number of heads of q per head of k and v.
+    /// Returns the number of heads of q per head of k and v.
     fn group(&self) -> u32 {
         (self.q.extents.heads / self.k.extents.heads) as u32
     }
 
-    /// Number of queries that share keys and values: those of a sequence and a head of k.
+    /// Returns the number of queries that share keys and values: those of one sequence and one head of k.
     fn queries(&self) -> u32 {
         self.group() * self.q.extents.rows as u32
     }
 
-    /// Number of column groups per unit.
+    /// Returns the number of column groups per unit.
     fn groups(&self) -> u32 {
         if self.queries() > GROUP && self.q.extents.dim < 256 { 2 } else { 1 }
     }
@@ -323,8 +324,8 @@ impl<T: DecodeElement> Call<'_, '_, T> {
             let arguments =
                 (q.elements, k.elements, v.elements, out.elements, sinks, lengths, table, workspace, shape);
             // SAFETY: the shape describes the heads, whose sizes and alignment have been checked. `out` is borrowed
-            // exclusively, there is a sink per head, a length and a row of the table per sequence, and the grid has `splits` blocks per
-            // unit. The workspace has room for their results, if there are several.
+            // exclusively, each head of q has a sink, each sequence has a length and a row of the table, and the grid has
+            // `splits` blocks per unit. If there are several blocks per unit, the workspace has space for their results.
             unsafe { kernel.launch_unsafe(stream, launch, arguments) }
         };
         if splits == 1 {
@@ -353,7 +354,7 @@ fn slots(stream: &Stream, dim: usize) -> u32 {
     multiprocessors(stream.device()).max(1) * (shared / (shared_bytes(dim) + RESERVED)).max(1)
 }
 
-/// Units of which the keys are split over blocks.
+/// Units whose keys are split across blocks.
 struct Work {
     units: u64,
     /// Number of tiles per unit, if the cache is full.

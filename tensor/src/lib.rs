@@ -10,12 +10,12 @@
 //! | [`matmul_scaled()`] | block-scaled FP8 GEMM |
 //! | [`matmul_4bit()`] | weight-only int4 GEMM (W4A16) |
 //! | [`attention()`], [`attention_with_lse()`] | `softmax(scale * q * k^T) * v`; the latter also stores the log-sum-exp |
-//! | [`attention_decode()`] | attention of one query per sequence over a contiguous or paged cache |
+//! | [`attention_decode()`] | attention for decoding: one query per sequence, with a contiguous or paged KV cache |
 //! | [`attention_backward()`] | gradients of attention |
 //!
 //! [`matmul_with()`] accepts a [`Schedule`]. [`GemmElement`] lists the types. The kernels support compute capability
-//! 9.0 and the emulated device. [`matmul()`] and [`matmul_fused()`] of `bf16` and `f16`, W4A16, full-precision `f32` and
-//! [`attention_decode()`] require only compute capability 8.0. These GEMMs support any alignment, except for W4A16.
+//! 9.0 and the emulated device. [`matmul()`] and [`matmul_fused()`] of `bf16` and `f16`, W4A16, full-precision `f32`
+//! and [`attention_decode()`] require only compute capability 8.0. Except for W4A16, these GEMMs support any alignment.
 //!
 //! On other devices, and for matrices whose alignment the kernels do not support (see [`TensorError`]), the functions
 //! fail before anything is enqueued. Use cuBLAS in these cases.

@@ -15,9 +15,9 @@ use crate::matmul::{a_map, b_map, check_device};
 use crate::matrix::{Matrix, MatrixMut, check_rows, check_sides};
 use crate::non_persistent::Clusters;
 
-/// Relative duration of tiles that are computed by clusters that share tiles of `b`, as in
-/// [`schedule::SHARED`](crate::schedule::SHARED). The values were measured on an H200; in this kernel, sharing also
-/// pays off if the launch has several waves.
+/// Relative durations of tiles in clusters that share tiles of `b`, as in
+/// [`schedule::SHARED`](crate::schedule::SHARED). According to measurements on an H200, sharing in this kernel also
+/// pays off for launches of several waves.
 const SHARED: [f64; 2] = [0.97; 2];
 
 const OPERATION: &str = "matmul_scaled";

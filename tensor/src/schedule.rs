@@ -50,7 +50,7 @@ const fn stage_us(tile: [u32; 2]) -> f64 {
     }
 }
 
-/// Relative duration of a 64 x 128 tile if it is the only tile on an SM that has room for two.
+/// Relative duration of a 64 x 128 tile if it is the only tile on an SM that can hold two.
 const ALONE: f64 = 0.79;
 /// Relative durations of non-persistent kernels whose blocks share tiles of `b`: for launches of one wave, and for
 /// launches of several waves.
@@ -72,8 +72,8 @@ const BYTES_PER_US: f64 = 2.4e6;
 /// favors the one with the most compute headroom.
 const SPARE: f64 = 0.02;
 
-/// Returns how many of 132 SMs can be occupied by clusters that consist of this number of blocks. A cluster must fit in
-/// one GPC. The values for 3 and 6 blocks are estimates.
+/// Returns how many of 132 SMs can be occupied by clusters of `blocks` blocks. A cluster must fit in one GPC. The
+/// values for 3 and 6 blocks are estimates.
 const fn in_clusters(blocks: u32) -> u32 {
     match blocks {
         1 => 132,

@@ -79,7 +79,7 @@ pub fn matmul_tf32x3<'a, 'b, 'c>(
     unsafe { kernel.launch_unsafe(stream, clusters.launch(STAGES, 2), arguments) }
 }
 
-/// Matrix or batch to split. Each row along K becomes two rows.
+/// Matrix or batch to split.
 struct Divided<'a> {
     from: DeviceSlice<'a, f32>,
     whole: Whole,
@@ -127,7 +127,7 @@ impl<'a> Divided<'a> {
         let most = stream.device().properties().multiprocessors.max(1) * 16;
         let launch = Launch::grid_block(most.min(self.whole.tiles() as u32), SPLIT_THREADS);
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
-        // SAFETY: `from` contains these matrices, and `parts` has room for both parts of all elements.
+        // SAFETY: `from` contains these matrices, and `parts` has space for both parts of all elements.
         unsafe { kernel.launch_unsafe(stream, launch, (self.from, parts, self.whole)) }
     }
 }

@@ -68,7 +68,7 @@ pub fn dropout<T: Float, const ITEMS: usize, const VECTOR: usize>(
         |_| (),
         |i, ()| {
             let i = first + i;
-            // The array is not indexed because an index would place it in local memory.
+            // Dynamic indexing would place the array in local memory.
             let [a, b, c, d] = kept(i / CHUNK).map(u32::from);
             let kept = (a | b << 1 | c << 2 | d << 3) >> (i % CHUNK) & 1 == 1;
             // SAFETY: the element is in bounds of all three arrays and is visited only once.

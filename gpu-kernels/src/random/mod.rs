@@ -1,7 +1,7 @@
 //! Kernels that fill arrays with random numbers from Philox 4x32-10.
 //!
 //! The parameters `seed` and `offset` determine the numbers. If `base` is not empty, the seed is `base[0]`, and
-//! `base[1]` is added to the offset. Each launch of a graph can therefore produce new numbers. The offset must be a
+//! `base[1]` is added to the offset. With `base`, each launch of a graph can produce new numbers. The offset must be a
 //! multiple of 4.
 //!
 //! | module | kernels |

@@ -4,10 +4,10 @@
 //! through the rounds of a Feistel network. In one round, l increases modulo a by a number that depends on r. In the
 //! next round, r increases modulo b by a number that depends on l. Each round is invertible, so the network is a
 //! permutation of the a · b pairs. A pair that represents an index of n or more passes through the network again until
-//! its index is below n (cycle walking). This makes the result a permutation of n elements. At most a pairs represent
-//! such an index, so repetitions are rare. The round functions are multiplications as in Philox, with keys from one
-//! block of the generator's words. The method follows "Bandwidth-optimal random shuffling for GPUs" (Mitchell, Stokes,
-//! Frank, Holmes 2021), in which a and b are powers of two.
+//! its index is below n (cycle walking). The result is therefore a permutation of n elements. At most a pairs represent
+//! an index of n or more, so repetitions are rare. The round functions are multiplications as in Philox, with keys from
+//! one block of the generator's words. The method follows "Bandwidth-optimal random shuffling for GPUs" (Mitchell,
+//! Stokes, Frank, Holmes 2021), in which a and b are powers of two.
 //!
 //! Either a or b is even. If both were odd, each round would be a product of cycles of odd length, so only even
 //! permutations of the pairs could occur.

@@ -1,7 +1,7 @@
 //! `#[elementwise]`, `#[reduction]` and `#[scan]` generate kernels of a fixed form around a user-written function.
 //!
-//! Each attribute emits a kernel function, which is processed like every `#[kernel]`. The kernel's generic parameters
-//! end with two additional constants: `ITEMS` and `VECTOR`. The user's function keeps its name, and the kernel's type
+//! Each attribute emits a kernel function, which is processed like any `#[kernel]`. The kernel has two additional
+//! generic constants after all others: `ITEMS` and `VECTOR`. The user's function keeps its name, and the kernel's type
 //! has the same name.
 
 pub(crate) mod elementwise;
@@ -17,11 +17,11 @@ use syn::{Error, FnArg, Generics, Ident, ItemFn, Pat, Result, ReturnType, Safety
 use crate::kernel::instances::{Argument, Instance};
 use crate::kernel::options::{Const, List, Options};
 
-/// The items that a family's kernel has in addition to the items of a plain `#[kernel]`.
+/// Items that a family emits in addition to the items of a plain `#[kernel]`.
 pub(crate) struct Family {
     /// The user's function, which is emitted in place of the kernel's function.
     pub function: TokenStream,
-    /// Items that the kernel uses.
+    /// Helper items that the kernel uses.
     pub helpers: TokenStream,
     /// Host-side items that implement traits for the kernel's type.
     pub of_host: fn(&Ident, &[OfTypes]) -> TokenStream,
@@ -29,7 +29,7 @@ pub(crate) struct Family {
 
 /// Instances that have the same types.
 pub(crate) struct OfTypes {
-    /// All generic arguments except the last two.
+    /// All generic arguments except `ITEMS` and `VECTOR`.
     pub types: Vec<TokenStream>,
     /// One `Variant` per instance.
     pub variants: Vec<TokenStream>,
@@ -223,7 +223,7 @@ fn callee(function: &ItemFn) -> TokenStream {
     if used.is_empty() { quote!(#name) } else { quote!(#name::<#(#used),*>) }
 }
 
-/// Emits the user's function unchanged, except for an `inline` attribute.
+/// Emits the user's function with an added `inline` attribute.
 fn inlined(function: &ItemFn) -> TokenStream {
     let inline = (!function.attrs.iter().any(|attribute| attribute.path().is_ident("inline")))
         .then(|| quote!(#[inline(always)]));

@@ -95,7 +95,7 @@ pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStre
     let kernel: ItemFn = parse_quote! {
         #(#documentation)*
         #vis #signature {
-            // SAFETY: guaranteed by the contract of the kernel, which is the same.
+            // SAFETY: the kernel has the same safety contract as the called function.
             unsafe {
                 ::gpu_std::reduction::reduce_into::<__Operator<#(#used),*>, ITEMS, VECTOR>(input, workspace, result)
             }

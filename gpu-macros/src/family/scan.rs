@@ -96,7 +96,7 @@ pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStre
                 const { ::core::assert!(#threads <= 256, "a block of a scan can have at most 256 threads") };
             }
             check::<#(#all_used),*>();
-            // SAFETY: guaranteed by the contract of the kernel, which is the same; the assertion holds.
+            // SAFETY: the kernel has the same safety contract as the called function, and the assertion holds.
             unsafe {
                 ::gpu_std::scan::scan_slice::<__Operator<#(#used),*>, ITEMS, VECTOR>(
                     exclusive, initial, x, (workspace, workspace_len), out,

@@ -1,11 +1,13 @@
 //! The items that `#[kernel]` emits in addition to the function.
 //!
-//! - For the GPU, `#[kernel]` emits one `extern "ptx-kernel"` entry per instance, a record of the entry's parameters as
-//!   the device compiler lays them out, and a record of its launch limits. The name of the entry's section encodes its
-//!   requirements: `.warpsmith,0,0,MIN_ARCH`, followed by `,STACK` if a stack size is requested. `MIN_ARCH` is `90a`
-//!   for a kernel that runs only on that architecture. The builder reads these records and section names.
-//! - For the host, `#[kernel]` emits a type with the kernel's name. The type is a `Kernel` for the arguments of each
-//!   `Instance`. For the host, `#[kernel]` also emits an entry for the emulated device, and registers a `KernelSpec`.
+//! - For the GPU, `#[kernel]` emits three items per instance: an `extern "ptx-kernel"` entry, a record of the entry's
+//!   parameters as the device compiler lays them out, and a record of the launch limits. The name of the entry's
+//!   section encodes its requirements: `.warpsmith,0,0,MIN_ARCH`, followed by `,STACK` if a stack size is requested.
+//!   `MIN_ARCH` is `90a` for a kernel that runs only on that architecture. The builder reads these records and section
+//!   names.
+//! - For the host, `#[kernel]` emits a type with the kernel's name. The type implements `Kernel`, and `Instance` for
+//!   the arguments of each instance. `#[kernel]` also emits an entry for the emulated device, and registers a
+//!   `KernelSpec`.
 
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -70,8 +72,8 @@ pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
     }
 }
 
-/// Returns a statement that gives a debugger the variables `block_idx` and `thread_idx` in the frame of the kernel. The
-/// kernel's own code cannot access these variables. They do not exist in optimized code.
+/// Returns a statement that defines the variables `block_idx` and `thread_idx` in the kernel's frame, for debuggers.
+/// The kernel's own code cannot access these variables, and optimized code does not contain them.
 fn indices_for_debugger() -> syn::Stmt {
     let (block, thread) =
         (Ident::new("block_idx", Span::mixed_site()), Ident::new("thread_idx", Span::mixed_site()));
@@ -110,7 +112,7 @@ fn marker(kernel: &Kernel) -> TokenStream {
     let (vis, name) = (&function.vis, &function.sig.ident);
     let docs: Vec<&Attribute> =
         function.attrs.iter().filter(|attribute| attribute.path().is_ident("doc")).collect();
-    let summary = format!("The kernel [`{name}()`] as a type, to launch it by.");
+    let summary = format!("The kernel [`{name}()`] as a type, for launches.");
     let gap = (!docs.is_empty()).then(|| quote!(#[doc = ""]));
     let (mut declared, _) = plain_generics(&function.sig.generics);
     if kernel.family.is_some() {
@@ -178,8 +180,8 @@ fn as_kernel(kernel: &Kernel) -> TokenStream {
     let (_, used) = plain_generics(&sig.generics);
     let (bounded, predicates) = bounded_generics(&sig.generics);
     let markers = kernel.params.iter().filter_map(marker_of);
-    // Only kernels with type parameters need these bounds. In other kernels, the types are checked at the place where
-    // they are written.
+    // Only kernels with type parameters need these bounds. In other kernels, the types are checked where they are
+    // written.
     let is_generic = sig.generics.type_params().next().is_some();
     let is_slice =
         |param: &&Param| is_generic && matches!(param.kind, Kind::Slice | Kind::Planes(_) | Kind::View(_));
@@ -282,8 +284,8 @@ fn static_shared(kernel: &Kernel, instance: &Instance) -> TokenStream {
     quote_spanned!(kernel.function.sig.ident.span()=> ::gpu_std::__private::shared_memory(#arrays))
 }
 
-/// Emits a check that compiles only if the kernel accepts slices and views of any lifetime. If a kernel required a
-/// lifetime that is longer than the launch, in any form, it could retain the data.
+/// Emits a check that compiles only if the kernel accepts slices and views of any lifetime. Otherwise, a kernel could
+/// require a lifetime longer than the launch, and retain the data.
 fn any_lifetime(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let params = forms(kernel, instance).into_iter().map(|form| form.ty);
     let safety = (!kernel.is_safe).then(|| quote!(unsafe));
@@ -375,8 +377,8 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     }
 }
 
-/// Returns a text that is unique in the program. The text consists of the crate's name and the number of kernels that
-/// this process has emitted.
+/// Returns a string that is unique in the program: the crate's name and the number of kernels that this process has
+/// emitted.
 fn unique() -> String {
     static WRITTEN: AtomicUsize = AtomicUsize::new(0);
     let mut of_crate = std::hash::DefaultHasher::new();

@@ -1,8 +1,8 @@
 //! Representation of a kernel's parameters in each instance.
 //!
-//! Parameter types can depend on the generic parameters in any way (`T::Accumulator`, `[T; N]`), so generic arguments
-//! are not substituted as text. Instead, a helper trait declares the parameter types as associated types, and is
-//! implemented once for all arguments.
+//! Parameter types can depend on the generic parameters in any way (`T::Accumulator`, `[T; N]`), so the macro cannot
+//! substitute generic arguments textually. Instead, a helper trait declares the parameter types as associated types,
+//! and is implemented once for all arguments.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote, quote_spanned};
@@ -16,7 +16,7 @@ use super::params::{Kind, Param};
 use super::shared::Ahead;
 
 /// Emits the parameter types of all instances, with the same visibility as the function, because the types in its
-/// signature may not be more visible.
+/// signature can be as private as the function itself.
 pub(crate) fn types(kernel: &Kernel) -> TokenStream {
     let (vis, generics) = (&kernel.function.vis, &kernel.function.sig.generics);
     let (declared, used) = plain_generics(generics);

@@ -28,7 +28,7 @@ impl Argument {
         }
     }
 
-    /// Returns the text that represents the argument in a symbol.
+    /// Returns the string that represents the argument in a symbol.
     fn label(&self) -> String {
         match self {
             Argument::Type { name, .. } => symbol_part(name),

@@ -1,5 +1,5 @@
-//! `same_len(x, y)`: lengths that must agree in a launch. The host checks them before the launch. The same function
-//! checks that the length of each planes view is a multiple of its number of planes.
+//! `same_len(x, y)`: lengths that must agree in a launch. The host checks them before the launch. The host also checks
+//! that the length of each `SlicePlanes` is a multiple of its number of planes.
 
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
@@ -34,7 +34,7 @@ pub(crate) fn check_names(groups: &[Vec<Ident>], params: &[Param], errors: &mut 
     }
 }
 
-/// Emits the spec's field, and the function to which the field refers.
+/// Emits the spec's `lengths` field, and the function to which the field refers.
 pub(crate) fn lengths(kernel: &Kernel, instance: &Instance) -> [TokenStream; 2] {
     let mut slot = 0usize;
     let (mut lengths, mut planes) = (Vec::new(), Vec::new());

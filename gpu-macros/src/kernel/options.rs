@@ -44,7 +44,7 @@ pub(crate) struct Options {
     pub bytes: Option<Expr>,
     /// `same_len(x, y; a, launch)`: groups of parameters whose lengths must agree. A group can include `launch`.
     pub same_len: Vec<Vec<Ident>>,
-    /// `stack = 16384`: the bytes of stack that each thread needs.
+    /// `stack = 16384`: the stack size per thread, in bytes.
     pub stack: Option<u32>,
     /// `cooperative`: the blocks of the kernel wait for each other.
     pub cooperative: bool,
@@ -275,7 +275,7 @@ fn literal(expr: &Expr) -> Result<Option<u64>> {
     }
 }
 
-/// Parses `= 90`, or `= "90a"` for a kernel that uses instructions that only one architecture supports.
+/// Parses `= 90`, or `= "90a"` for a kernel that requires one specific architecture.
 fn arch(input: ParseStream) -> Result<(u32, bool)> {
     input.parse::<Token![=]>()?;
     let literal: Lit = input.parse()?;

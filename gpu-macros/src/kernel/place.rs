@@ -1,5 +1,4 @@
-//! Finds a kernel's location in its source file. It is needed because a macro sees only the function, not the `impl`
-//! around it.
+//! Finds a kernel's location in its source file, because a macro sees only the function, not the `impl` around it.
 
 use proc_macro2::{Ident, Span};
 use syn::{Attribute, ImplItem, Item, TraitItem};

@@ -1,6 +1,6 @@
 //! The parameters `Shared<A>` and `DoubleBuffer<A>`, which are arrays in shared memory. The entry reserves arrays of
-//! fixed length in static shared memory, and the launch does not pass them. For slices, the launch passes the length,
-//! and the arrays follow one another in dynamic shared memory.
+//! fixed length in static shared memory, and the launch passes nothing for them. For slices, the launch passes the
+//! length, and the slices follow one another in dynamic shared memory.
 
 use proc_macro2::{Literal, TokenStream};
 use quote::{ToTokens, quote};

@@ -4,7 +4,7 @@
 //! because the host cannot read its elements. Generic parameters have the values of the instance.
 //!
 //! The expression is emitted in a separate, safe function. Like all expressions in the attribute, it can name the items
-//! that the macro emits. Therefore, each of these items must be `unsafe` or harmless.
+//! that the macro emits. Therefore, each of these items must be `unsafe` to use, or harmless.
 
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
@@ -15,7 +15,7 @@ use super::instances::{Argument, Instance};
 use super::limits;
 use super::params::Kind;
 
-/// Emits the field of the spec, and the function to which it refers.
+/// Emits the spec's `bytes` field, and the function to which the field refers.
 pub(crate) fn bytes(kernel: &Kernel, instance: &Instance) -> [TokenStream; 2] {
     let Some(expr) = &kernel.options.bytes else {
         return [quote!(::core::option::Option::None), TokenStream::new()];

@@ -1,12 +1,11 @@
 //! GPU implementation of the atomic operations: PTX instructions with an explicit ordering and scope.
 //!
 //! The instructions are written as inline assembly because LLVM drops the ordering of `core::sync::atomic` operations
-//! and does not support scopes. LLVM would instead emit relaxed operations with device scope. Where relaxed operations
-//! are sufficient, this module uses LLVM's atomics. For relaxed operations, LLVM infers the address space
-//! (`atom.shared`, `atom.global`), which is faster than generic addressing. The LLVM atomics are called through rustc's
-//! intrinsics, which take the ordering as a const parameter. All LLVM atomics from this module are therefore
-//! `monotonic`, even before optimization. An LLVM atomic with any other ordering must therefore come from a use of
-//! `core::sync::atomic`.
+//! and does not support scopes. Where relaxed operations are sufficient, this module uses LLVM's atomics. For relaxed
+//! operations, LLVM infers the address space (`atom.shared`, `atom.global`), which is faster than generic addressing.
+//! The LLVM atomics are called through rustc's intrinsics, which take the ordering as a const parameter. Therefore, all
+//! LLVM atomics from this module are `monotonic`, even before optimization, and an LLVM atomic with any other ordering
+//! must come from a use of `core::sync::atomic`.
 
 use core::arch::asm;
 use core::intrinsics::{self, AtomicOrdering};
@@ -51,7 +50,7 @@ macro_rules! with_scope {
     };
 }
 
-/// Passes to a macro the PTX names for a read-modify-write operation's ordering and scope.
+/// Passes the PTX names of a read-modify-write operation's ordering and scope to a macro.
 macro_rules! with_order {
     ($order:expr, $emit:ident!($($rest:tt)*)) => {
         match $order {
@@ -257,7 +256,7 @@ floats! {
 ///
 /// # Safety
 ///
-/// The safety conditions of [`Raw`] apply.
+/// The caller must uphold the safety contract of [`Raw`].
 #[inline(always)]
 unsafe fn update<T: Raw, S: Scope>(p: *mut T, order: Ordering, f: impl Fn(T) -> T) -> T {
     // SAFETY: guaranteed by the caller.

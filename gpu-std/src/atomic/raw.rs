@@ -29,7 +29,7 @@ pub trait Raw: Copy {
 ///
 /// # Safety
 ///
-/// The safety conditions of [`Raw`] apply.
+/// The caller must uphold the safety contract of [`Raw`].
 pub trait RawInteger: Raw {
     unsafe fn and<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
     unsafe fn or<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;

@@ -13,8 +13,8 @@ use core::ops::{Index, IndexMut};
 use super::{DisjointMut, MutableView, OwnIndex};
 
 /// Mapping of a [`DisjointMut`] of `K` consecutive planes of equal length, in which index i owns element i of each
-/// plane. The mapping passes a structure of `K` arrays as one parameter. Adjacent threads own adjacent elements in
-/// every plane.
+/// plane. Use this mapping to pass a structure of `K` arrays as one parameter. Adjacent threads own adjacent elements
+/// in every plane.
 ///
 /// The launch fails if the buffer's length is not a multiple of `K`. The read-only counterpart is [`SlicePlanes`].
 ///

@@ -27,8 +27,8 @@ use crate::block;
 /// ```
 pub enum Striped<const N: usize> {}
 
-/// Returns the position of element `item` of an index, for blocks of `threads` threads that own `items` elements each.
-/// Returns `None` if the position exceeds the address space.
+/// Returns the position of element `item` of the elements that `index` owns, for blocks of `threads` threads that own
+/// `items` elements each. Returns `None` if the position exceeds the address space.
 #[inline(always)]
 fn place(index: usize, item: usize, threads: usize, items: usize) -> Option<usize> {
     // A tile belongs to at most 1024 threads with 65536 elements each, so only the tile's start and the final sum can

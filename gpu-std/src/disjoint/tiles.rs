@@ -12,7 +12,7 @@
 use super::DisjointMut2;
 use crate::thread;
 
-/// Mapping of a [`DisjointMut2`] in which block x, y owns the tile of `ROWS` x `COLUMNS` elements that starts at
+/// Mapping of a [`DisjointMut2`] in which block (x, y) owns the tile of `ROWS` x `COLUMNS` elements that starts at
 /// element `[y * ROWS, x * COLUMNS]`.
 ///
 /// ```
@@ -27,7 +27,7 @@ use crate::thread;
 /// ```
 pub struct Tiles<const ROWS: usize, const COLUMNS: usize>(());
 
-/// Mapping of a [`DisjointMut2`] in which block x, y owns the tile of `ROWS` x `COLUMNS` elements that starts at
+/// Mapping of a [`DisjointMut2`] in which block (x, y) owns the tile of `ROWS` x `COLUMNS` elements that starts at
 /// element `[x * ROWS, y * COLUMNS]`. Use it in kernels that transpose a matrix.
 pub struct TransposedTiles<const ROWS: usize, const COLUMNS: usize>(());
 
@@ -79,7 +79,7 @@ impl<T, M: TileMapping> DisjointMut2<'_, T, M> {
     /// in the tile. In a block of n threads, each thread writes every n-th element in row-major order, so that accesses
     /// of a warp are coalesced. Elements outside the view are skipped.
     ///
-    /// The method contains no barrier. Every thread of the block must call it; otherwise, some elements keep their old
+    /// The method contains no barrier. Every thread of the block must call it. Otherwise, some elements keep their old
     /// values.
     ///
     /// ```

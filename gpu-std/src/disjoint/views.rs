@@ -65,7 +65,8 @@ macro_rules! view {
             /// grid-wide barriers.
             #[inline(always)]
             pub unsafe fn as_slice(&self) -> $read<'_, T> {
-                // SAFETY: this view describes the memory, and the caller promises that nothing changes it.
+                // SAFETY: the pointer and the extents describe this view's elements, and the caller promises that
+                // nothing changes them.
                 unsafe { $read::from_raw_parts(self.data, self.extents) }
             }
         }

@@ -1,4 +1,4 @@
-//! Arguments of launches that kernels perform.
+//! Arguments of launches from kernels.
 //!
 //! | parameter | argument |
 //! | --- | --- |
@@ -7,7 +7,7 @@
 //! | `counts: &[Atomic<T>]` | `&[Atomic<T>]` |
 //! | `out: DisjointMut<T>` | `*mut [T]`, `&mut [T]`, `&mut DisjointMut<T>` (the whole view) |
 //! | an `Option` of a slice or view | an `Option` of the corresponding argument |
-//! | `image: Slice2<T>`, `Slice3<T>`, also with atomic elements | `Slice2<T>`, `Slice3<T>` |
+//! | `image: Slice2<T>`, `Slice3<T>`, including views of atomic elements | `Slice2<T>`, `Slice3<T>` |
 //! | `out: DisjointMut2<T>`, `DisjointMut3<T>` | `&mut DisjointMut2<T, M>`, `&mut DisjointMut3<T, M>` (the whole view) |
 //! | `tile: Shared<[T]>`, `DoubleBuffer<[T]>` | `SharedLen` |
 //! | `data: *const T` | `*const T`, `*mut T` |
@@ -79,7 +79,7 @@ pub unsafe trait Argument<M> {
     /// Maximum size of the argument, in bytes.
     const BYTES: usize;
 
-    /// Returns the bytes of dynamic shared memory that the argument requires in the child.
+    /// Returns the size, in bytes, of the dynamic shared memory that the argument requires in the child.
     #[inline(always)]
     fn shared_bytes(&self) -> u32 {
         0
@@ -194,7 +194,7 @@ unsafe impl<T> Argument<param::Shared<T>> for SharedLen {
 
     #[inline(always)]
     fn shared_bytes(&self) -> u32 {
-        // No block has this much shared memory, so the launch fails.
+        // No block has this much shared memory, so the launch will fail.
         self.bytes::<T>().unwrap_or(u32::MAX)
     }
 
@@ -218,7 +218,7 @@ pub unsafe trait Arguments<P> {
     /// Maximum size of the arguments, in bytes.
     const BYTES: usize;
 
-    /// Returns the bytes of dynamic shared memory that the arguments require in the child.
+    /// Returns the size, in bytes, of the dynamic shared memory that the arguments require in the child.
     fn shared_bytes(&self) -> u32;
 
     /// Adds all arguments to the parameters.

@@ -31,7 +31,8 @@ const UNKNOWN: LaunchError = LaunchError::numbered(999);
 
 /// # Safety
 ///
-/// The conditions of [`super::launch`] apply, and the arguments must take at most [`super::MAX_PARAMETER_BYTES`].
+/// The caller must uphold the safety contract of [`super::launch`], and the arguments must take at most
+/// [`super::MAX_PARAMETER_BYTES`].
 #[inline(always)]
 pub unsafe fn enqueue<K: Kernel, A: Arguments<K::Params>>(
     grid: Dim,
@@ -47,7 +48,7 @@ pub unsafe fn enqueue<K: Kernel, A: Arguments<K::Params>>(
         let code = unsafe { __cudaCDP2GetLastError() };
         return Err(LaunchError::from_code(code).unwrap_or(UNKNOWN));
     }
-    // SAFETY: the buffer has room for the kernel's parameters. The arguments are laid out as the runtime expects: each
+    // SAFETY: the buffer has space for the kernel's parameters. The arguments are laid out as the runtime expects: each
     // at the next multiple of its alignment.
     arguments.add_all(&mut unsafe { Parameters::new(buffer.cast()) });
     let stream = match when {

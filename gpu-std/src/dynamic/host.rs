@@ -16,7 +16,8 @@ struct Buffer([MaybeUninit<u8>; MAX_PARAMETER_BYTES]);
 
 /// # Safety
 ///
-/// The conditions of [`super::launch`] apply, and the arguments must take at most [`MAX_PARAMETER_BYTES`].
+/// The caller must uphold the safety contract of [`super::launch`], and the arguments must take at most
+/// [`MAX_PARAMETER_BYTES`].
 pub unsafe fn enqueue<K: Kernel, A: Arguments<K::Params>>(
     grid: Dim,
     block: Dim,

@@ -1,8 +1,8 @@
 //! Dynamic parallelism: kernels that launch kernels.
 //!
-//! The launching thread continues immediately. The launched kernel, which is called the *child*, runs when resources
-//! are available. For the host, the launching kernel is complete only when all of its children and their descendants
-//! are complete. A kernel cannot wait for its child. A child starts at one of two times, which depend on the function:
+//! The launching thread continues immediately. The launched kernel, called the *child*, runs when resources are
+//! available. For the host, the launching kernel is complete only when all of its children and their descendants are
+//! complete. A kernel cannot wait for its child. The launch function determines when the child starts:
 //!
 //! | function | the child starts | use |
 //! | --- | --- | --- |
@@ -14,18 +14,17 @@
 //!
 //! # On the GPU
 //!
-//! Launches use NVIDIA's device runtime (`libcudadevrt`), which requires a CUDA 12 driver or later. The builder places
-//! kernels that launch, and their children, in a separate module, so that the code of other kernels does not change.
-//! This module is linked with the device runtime when its first kernel is loaded. About [`MAX_PENDING`] launches can be
-//! pending at a time. Further launches fail with [`LaunchError::TOO_MANY_PENDING`] or
+//! Launches use NVIDIA's device runtime (`libcudadevrt`), which requires a driver for CUDA 12 or later. The builder
+//! places kernels that launch, and their children, in a separate module, so that the code of other kernels does not
+//! change. This module is linked with the device runtime when its first kernel is loaded. About [`MAX_PENDING`]
+//! launches can be pending at a time. Further launches fail with [`LaunchError::TOO_MANY_PENDING`] or
 //! [`LaunchError::OUT_OF_RESOURCES`].
 //!
 //! # On the emulated device
 //!
-//! On the emulated device, children run sequentially after the grid that launched them. They run in the order of the
-//! launching blocks and threads, or in an order that the seed of a seeded launch determines. On the emulated device,
-//! the limits [`MAX_PENDING`] and [`MAX_DEPTH`] are exact. A fault in a child is reported as a fault of the host's
-//! launch, and the report names the child.
+//! Children run sequentially after the grid that launched them, in the order of the launching blocks and threads, or in
+//! an order that the seed of a seeded launch determines. The limits [`MAX_PENDING`] and [`MAX_DEPTH`] are exact. A
+//! fault in a child is reported as a fault of the host's launch, and the report names the child.
 //!
 //! ```
 //! use gpu_std::dynamic;
@@ -77,7 +76,7 @@ use gpu_spec::Kernel;
 
 pub use arguments::{Argument, Arguments, MAX_PARAMETER_BYTES, Parameters};
 
-/// Maximum number of pending launches. It is exact on the emulated device and approximate on a GPU.
+/// Maximum number of pending launches. The limit is exact on the emulated device and approximate on a GPU.
 pub const MAX_PENDING: u32 = 2048;
 
 /// Maximum nesting depth of children. A kernel launched by the host has depth 0, and its child has depth 1. The limit
@@ -238,8 +237,8 @@ pub unsafe fn launch<K: Kernel>(
 ///
 /// # Safety
 ///
-/// The conditions of [`launch`] apply, except that the child never runs at the same time as the launching grid and its
-/// other children.
+/// The caller must uphold the safety contract of [`launch`], except that the child never runs at the same time as the
+/// launching grid and its other children.
 #[inline(always)]
 pub unsafe fn launch_tail<K: Kernel>(
     grid: impl Into<Dim>,
@@ -253,7 +252,7 @@ pub unsafe fn launch_tail<K: Kernel>(
 
 /// # Safety
 ///
-/// The conditions of [`launch`] or [`launch_tail`] apply.
+/// The caller must uphold the safety contract of [`launch`] or [`launch_tail`].
 #[inline(always)]
 unsafe fn enqueue<K: Kernel, A: Arguments<K::Params>>(
     grid: Dim,
@@ -267,7 +266,8 @@ unsafe fn enqueue<K: Kernel, A: Arguments<K::Params>>(
         return Err(LaunchError::INVALID_CONFIGURATION);
     }
     let shared_bytes = shared_bytes.saturating_add(arguments.shared_bytes());
-    // SAFETY: guaranteed by the caller; the arguments match the parameters of `K` and fit.
+    // SAFETY: guaranteed by the caller; the arguments match the parameters of `K`, and take at most
+    // `MAX_PARAMETER_BYTES`.
     unsafe { backend::enqueue::<K, A>(grid, block, shared_bytes, arguments, when) }
 }
 

@@ -241,7 +241,7 @@ macro_rules! functions {
     };
 }
 
-/// Needed because `libm::acosh` does not return NaN for all x below 1.
+/// Returns the inverse hyperbolic cosine. Unlike `libm::acosh`, the result is NaN for all x below 1.
 #[cfg(not(target_arch = "nvptx64"))]
 fn acosh_on_host(x: f64) -> f64 {
     if x < 1.0 { f64::NAN } else { libm::acosh(x) }

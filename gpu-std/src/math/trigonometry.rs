@@ -3,13 +3,12 @@
 //! The argument is reduced to r in [-π/4, π/4] and a number of quadrants. Below 10⁵, the reduction follows Cody and
 //! Waite, who subtract multiples of π / 2 in three parts. For larger arguments, it follows Payne and Hanek, who
 //! multiply by the significant bits of 2 / π (W. J. Cody and W. Waite, "Software Manual for the Elementary Functions",
-//! 1980; M. Payne and R. Hanek, "Radian reduction for trigonometric functions", 1983). libdevice's reduction stores the
-//! product in an array on the stack, whereas this one keeps it in registers. The results are within 2 units in the last
-//! place.
+//! 1980; M. Payne and R. Hanek, "Radian reduction for trigonometric functions", 1983). Unlike libdevice's reduction,
+//! this one keeps the product in registers, not on the stack. The results are within 2 units in the last place.
 
 // On the host, only the tests call these functions.
 #![cfg_attr(not(target_arch = "nvptx64"), allow(dead_code))]
-// The constants are written as published, and the comparison must also fail for NaN.
+// The constants have their published digits, and the negated comparisons must hold for NaN.
 #![allow(clippy::excessive_precision, clippy::neg_cmp_op_on_partial_ord)]
 
 use super::Math;
@@ -32,7 +31,7 @@ pub fn f32(x: f32, quadrants: u32) -> f32 {
     reduced_f32(r, quadrants.wrapping_add(turns as i32 as u32))
 }
 
-/// Computes the sine or cosine of an argument in [-π/4, π/4], by the polynomials of S. L. Moshier's Cephes library.
+/// Computes the sine or cosine of an argument in [-π/4, π/4], with the polynomials of S. L. Moshier's Cephes library.
 #[inline(always)]
 fn reduced_f32(r: f32, quadrants: u32) -> f32 {
     let z = r * r;
@@ -61,8 +60,8 @@ fn large_f32(x: f32, quadrants: u32) -> f32 {
         return f32::NAN;
     }
     let mantissa = u64::from(bits & 0x7F_FFFF | 0x80_0000);
-    // x is the mantissa times 2^(exponent - 150). Some bits of 2 / π contribute to the product only above the second
-    // bit before the binary point. These bits are whole turns and can be dropped.
+    // x is the mantissa times 2^(exponent - 150). Bits of 2 / π that contribute only whole turns to the product, which
+    // are multiples of four quadrants, are dropped.
     let first = exponent.wrapping_sub(150 + 2 - 32);
     let (word, shift) = (first as usize / 32, first % 32);
     let window = |i: usize| {
@@ -101,7 +100,7 @@ pub fn f64(x: f64, quadrants: u32) -> f64 {
 const HALF_PI: [f64; 3] =
     [core::f64::consts::FRAC_PI_2, 6.123_233_995_736_766e-17, -1.497_384_904_859_169_8e-33];
 
-/// Computes the sine or cosine of an argument in [-π/4, π/4], by the polynomials of Sun's FDLIBM.
+/// Computes the sine or cosine of an argument in [-π/4, π/4], with the polynomials of Sun's FDLIBM.
 #[inline(always)]
 fn reduced_f64(r: f64, quadrants: u32) -> f64 {
     let z = r * r;

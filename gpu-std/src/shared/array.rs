@@ -25,11 +25,11 @@ use super::own::{clear_own, for_each_own, reference, sync};
 ///
 /// # Performance
 ///
-/// Fix the block's shape with `#[kernel(block(16, 16))]`. The compiler can then unroll the loops over elements. The
-/// compiler also removes the bounds check of an index such as `tile[row + 1][column]`. This requires that `row` and
-/// `column` are the thread's own indices and that the array is large enough. In `fill`, compute coordinates in `u32`,
-/// which takes half as many GPU instructions as `usize`. Merge arrays that are written together into one array with an
-/// additional index to save barriers.
+/// Fix the block's shape with `#[kernel(block(16, 16))]`. The compiler can then unroll the loops over elements. It also
+/// removes the bounds check of an index such as `tile[row + 1][column]` if `row` and `column` are the thread's own
+/// indices and the array is large enough. In `fill`, compute coordinates in `u32`, which takes half as many GPU
+/// instructions as `usize`. Merge arrays that are written together into one array with an additional index to save
+/// barriers.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -49,7 +49,7 @@ pub struct Shared<'a, A: ?Sized> {
     array: *mut A,
     /// ID of the hardware barrier that only this array uses.
     barrier: u32,
-    /// True if the block has written the array. Until the block has written the array, no thread may read it.
+    /// True if the block has written the array. Until then, no thread may read it.
     is_written: bool,
     /// True if a panic interrupted an operation and the thread caught the panic.
     #[cfg(not(target_arch = "nvptx64"))]

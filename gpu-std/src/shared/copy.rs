@@ -6,8 +6,8 @@
 ///
 /// For types of 4, 8 and 16 bytes, the copy is asynchronous: the thread continues, and can have any number of copies in
 /// flight. Other types, and all types on the emulated device, are copied before the function returns. A copy also
-/// prefetches the 128 bytes around the source into the L2 cache. Memory is read fastest in whole lines, and other
-/// threads or later copies of this thread read the rest of the line.
+/// prefetches the 128 bytes around the source into the L2 cache. Reads of whole lines are fastest, and other threads or
+/// later copies usually need the rest of the line.
 ///
 /// # Safety
 ///

@@ -3,15 +3,15 @@
 use crate::atomic::{Atomic, AtomicValue};
 use crate::element::KernelType;
 
-/// A type that shared memory can contain: every [`KernelType`], arrays of them, and arrays of [`Atomic`]s with any
+/// A type that shared memory can contain: any [`KernelType`], arrays of such types, and arrays of [`Atomic`]s with any
 /// scope. Arrays have up to three dimensions. The outermost dimension can be a slice: `[T]`, `[[T; C]]`, `[[[T; C];
 /// R]]`.
 ///
 /// # Safety
 ///
-/// Every bit pattern must be valid, and threads must be able to read a value concurrently. For every number below
-/// `count`, the element at its `place` must lie within the value, and these elements must not overlap. `ALIGN` must be
-/// at most the value's alignment.
+/// Every bit pattern must be valid, and threads must be able to read a value concurrently. For each `number` below
+/// `count`, the element at `place(number)` must lie within the value, and these elements must not overlap. `ALIGN` must
+/// be at most the value's alignment.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be in shared memory",
     label = "neither a `KernelType` nor an array of atomics",

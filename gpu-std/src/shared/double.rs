@@ -6,11 +6,11 @@ use super::data::{SharedArray, SharedData};
 use super::own::{clear_own, for_each_own, reference, sync};
 
 /// Two arrays that the threads of a block share, as a kernel parameter. The threads read one array while they write the
-/// other. It supports the same types and follows the same rules as [`Shared`](super::Shared). It is a launch argument
-/// only if it is in dynamic shared memory, such as `DoubleBuffer<[T]>`.
+/// other. A `DoubleBuffer` supports the same types and follows the same rules as [`Shared`](super::Shared). It is a
+/// launch argument only if it is in dynamic shared memory, such as `DoubleBuffer<[T]>`.
 ///
-/// It takes twice the memory of a [`Shared`](super::Shared), but a write synchronizes the block only once. With
-/// [`step`](Self::step), each new value can depend on all old values.
+/// A `DoubleBuffer` takes twice the memory of a [`Shared`](super::Shared), but a write synchronizes the block only
+/// once. With [`step`](Self::step), each new value can depend on all old values.
 ///
 /// ```
 /// use gpu_std::prelude::*;

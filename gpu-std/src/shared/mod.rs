@@ -17,11 +17,11 @@
 //!
 //! # Why `Shared` and `DoubleBuffer` are sound
 //!
-//! Whatever the control flow of each thread, no thread writes an element while another thread may read or write it.
+//! Regardless of each thread's control flow, no thread writes an element while another thread may read or write it.
 //!
-//! 1. *One value per thread and array.* The kernel entry that `#[kernel]` generates reserves the memory and passes one
-//!    value that represents the memory to the function. The memory is a static that no other code can name. Arrays with
-//!    a launch-time length are adjacent in dynamic shared memory. The runtime requests as much dynamic shared memory as
+//! 1. *One value per thread and array.* The kernel entry that `#[kernel]` generates reserves the memory and passes the
+//!    function one value that represents the memory. The memory is a static that no other code can name. Arrays with a
+//!    launch-time length are adjacent in dynamic shared memory. The runtime requests as much dynamic shared memory as
 //!    the lengths of these arrays require. All threads receive the same lengths, because they are arguments of the
 //!    launch. The value is neither `Clone` nor `Copy`, cannot be created in safe code, and does not outlive the kernel.
 //!    Because operations take `&mut`, a thread uses the value for one operation at a time. The value is neither `Send`
@@ -32,13 +32,12 @@
 //!    thread of the block that has not returned has arrived. Therefore, the n-th arrival of each thread at the barrier
 //!    of an array coincides with the n-th arrival of all other threads *at the same array*. A thread that waits at
 //!    another array or at `sync_threads` is not counted.
-//! 3. *Phases.* In every thread, all operations on a [`Shared`] arrive in the same pattern: the first operation arrives
-//!    once, at its end, and each later operation arrives at its start and at its end. Before arrival 1, and between
-//!    arrivals 2k and 2k + 1, a thread writes its elements. Between arrivals 2k + 1 and 2k + 2, a thread may hold
-//!    references. These references borrow the value, which the next operation borrows mutably, so they have ended when
-//!    that operation starts. By point 2, all threads are between the same two arrivals at any time. For a
-//!    [`DoubleBuffer`], every operation arrives once, at its end. After arrival n, writes access array n modulo 2, and
-//!    references point to the other array.
+//! 3. *Phases.* In every thread, the first operation on a [`Shared`] arrives once, at its end. Each later operation
+//!    arrives at its start and at its end. Before arrival 1, and between arrivals 2k and 2k + 1, a thread writes its
+//!    elements. Between arrivals 2k + 1 and 2k + 2, a thread may hold references. These references borrow the value,
+//!    which the next operation borrows mutably, so they have ended when that operation starts. By point 2, all threads
+//!    are between the same two arrivals at any time. For a [`DoubleBuffer`], every operation arrives once, at its end.
+//!    After arrival n, writes access array n modulo 2, and references point to the other array.
 //! 4. *One division of the elements.* While threads write, element i is accessed only by thread i modulo the block
 //!    size. This division depends only on the array's innermost elements, not on the operation or the number of
 //!    indices.
@@ -83,7 +82,7 @@ pub struct SharedStatic<T> {
 unsafe impl<T> Sync for SharedStatic<T> {}
 
 impl<T> SharedStatic<T> {
-    /// Creates a static, which the macros place in shared memory. Anywhere else, it is ordinary memory.
+    /// Creates the value of a static that a macro places in shared memory. Any other static is in ordinary memory.
     #[doc(hidden)]
     pub const fn new() -> Self {
         Self { value: UnsafeCell::new(MaybeUninit::uninit()) }
@@ -107,8 +106,8 @@ impl<T> SharedStatic<T> {
 
 /// Reserves shared memory for `[T; N]` and returns a `*mut T` to it. The pointer is the same in all threads of a block.
 ///
-/// Each source location has a separate array, aligned to at least 16 bytes. In a generic kernel, neither the element
-/// type nor the length can depend on a generic parameter, as in any static. In that case, use a
+/// Each source location has a separate array, aligned to at least 16 bytes. As in any static, neither the element type
+/// nor the length can depend on a generic parameter of the kernel. For such a type or length, use a
 /// [`Shared`](crate::shared::Shared) parameter, which also needs no `unsafe`, or reserve `[u128; N]` and cast the
 /// pointer.
 ///
@@ -189,7 +188,7 @@ pub fn dynamic<T>() -> *mut T {
     gpu_or_host!(__warpsmith_dynamic_shared.0.get().cast(), emulated::dynamic_memory().cast())
 }
 
-/// Returns a pointer like [`dynamic`], but aligned to 1024 bytes, as permuted tiles of [`tensor`](crate::tensor)
+/// Returns a pointer like [`dynamic`], but aligned to 1024 bytes, as swizzled tiles of [`tensor`](crate::tensor)
 /// require.
 #[inline(always)]
 pub fn dynamic_aligned<T>() -> *mut T {

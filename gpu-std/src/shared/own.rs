@@ -44,7 +44,7 @@ pub(super) unsafe fn for_each_own<A, const D: usize>(
 ///
 /// # Safety
 ///
-/// The conditions of [`for_each_own`] apply.
+/// The caller must uphold the safety contract of [`for_each_own`].
 #[inline(always)]
 pub(super) unsafe fn clear_own<A: SharedData + ?Sized>(array: *mut A) {
     /// Maximum number of bytes that one store clears.
@@ -73,12 +73,12 @@ pub(super) unsafe fn clear_own<A: SharedData + ?Sized>(array: *mut A) {
     });
 }
 
-/// Returns a reference to the array. LLVM cannot infer that the reference is not null, so it would keep a comparison in
-/// each iteration of a loop over the elements.
+/// Returns a reference to the array, and asserts that it is not null. Otherwise, LLVM would keep a comparison in each
+/// iteration of a loop over the elements.
 ///
 /// # Safety
 ///
-/// The safety conditions of `&*array` apply.
+/// `array` must be valid for `&*array`.
 #[inline(always)]
 pub(super) unsafe fn reference<'a, A: ?Sized>(array: *const A) -> &'a A {
     // SAFETY: guaranteed by the caller.
@@ -88,7 +88,7 @@ pub(super) unsafe fn reference<'a, A: ?Sized>(array: *const A) -> &'a A {
     }
 }
 
-/// Calls `visit` with the number of each element that belongs to the calling thread, in an array of `count` elements.
+/// Calls `visit` with the index of each element that belongs to the calling thread, in an array of `count` elements.
 ///
 /// All threads run the same number of iterations. If the block size and `count` are compile-time constants, the
 /// compiler unrolls the loop, and only the last iteration keeps the check.

@@ -7,7 +7,8 @@ use super::data::{SharedArray, SharedData, plane_indices};
 use crate::element::KernelType;
 
 /// A `[[T; C]; R]` with `GAP` elements of padding after each row, to avoid bank conflicts when a warp reads a column.
-/// Shared memory has 32 banks of 4 bytes. Without padding, a whole column of rows of 32 `f32` is in one bank.
+/// Shared memory has 32 banks of 4 bytes. Without padding, all elements of a column are in the same bank if a row has
+/// 32 `f32` elements.
 ///
 /// Index it as `tile[row][column]`, or transposed as `tile[column][row]`.
 ///

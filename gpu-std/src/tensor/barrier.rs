@@ -33,7 +33,7 @@ impl<const COUNT: usize> Barriers<COUNT> {
     ///
     /// # Safety
     ///
-    /// The conditions of [`Barrier::init`] apply.
+    /// The caller must uphold the safety contract of [`Barrier::init`].
     #[inline(always)]
     pub unsafe fn init(&self, arrivals: u32) {
         let mut slot = PipelineState::new();
@@ -61,7 +61,7 @@ impl<const COUNT: usize> PipelineState<COUNT> {
         Self { index: 0, parity: 0 }
     }
 
-    /// Returns the index of the stage, which is below `COUNT`.
+    /// Returns the index of the stage, from 0 to `COUNT` − 1.
     #[inline(always)]
     pub const fn index(self) -> u32 {
         self.index
@@ -132,8 +132,8 @@ impl Barrier {
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::arrive`] apply, `rank` must be below `cluster::blocks()`, and block `rank` must not
-    /// have ended.
+    /// The caller must uphold the safety contract of [`Self::arrive`], `rank` must be below `cluster::blocks()`, and
+    /// block `rank` must not have ended.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn arrive_at(self, rank: u32) {
@@ -152,7 +152,8 @@ impl Barrier {
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::arrive`] apply, and the barrier must expect fewer than 2^20 bytes at any time.
+    /// The caller must uphold the safety contract of [`Self::arrive`], and the barrier must expect fewer than 2^20
+    /// bytes at any time.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn arrive_expecting(self, bytes: u32) {

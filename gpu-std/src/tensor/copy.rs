@@ -20,7 +20,7 @@ macro_rules! tensor_copy {
         #[cfg(target_arch = "nvptx64")]
         {
             let at = |i: usize| if i < $rank { $at[i] } else { 0 };
-            // SAFETY: guaranteed by the function whose body this is.
+            // SAFETY: guaranteed by the caller of the enclosing function.
             unsafe {
                 match $rank {
                     1 => tensor_copy!(@asm ".1d", $form, "{x}", $end, $operands, x = in(reg32) at(0)),
@@ -70,13 +70,13 @@ impl<T: KernelType, const RANK: usize> TensorMap<T, RANK> {
         gpu_asm!(["prefetch.tensormap [{m}];", m = in(reg64) &raw const self.data, options(nostack)], ())
     }
 
-    /// Starts a copy of the box at `at` to `tile`. The copied bytes count toward `barrier`. Only one thread must call
-    /// it.
+    /// Starts a copy of the box at `at` to `tile`. The copied bytes count toward `barrier`. Exactly one thread must
+    /// call this method.
     ///
     /// # Safety
     ///
-    /// The box must have the size and swizzle of the tile. No thread may read or write the tile before the thread has
-    /// waited for the barrier. Earlier accesses to the tile must be complete.
+    /// The box must have the size and swizzle of the tile. No thread may read or write the tile before it has waited
+    /// for the barrier. Earlier accesses to the tile must be complete.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn load<const ROWS: usize>(
@@ -128,8 +128,8 @@ impl<T: KernelType, const RANK: usize> TensorMap<T, RANK> {
         )
     }
 
-    /// Starts a copy of `tile` to the box at `at`. One thread must call it, commit the copy with [`commit_stores`], and
-    /// wait with [`wait_stores_read`] or [`wait_stores`].
+    /// Starts a copy of `tile` to the box at `at`. One thread must call this method, commit the copy with
+    /// [`commit_stores`], and wait with [`wait_stores_read`] or [`wait_stores`].
     ///
     /// # Safety
     ///

@@ -9,8 +9,8 @@ use crate::KernelType;
 /// A matrix with `ROWS` rows of `COLUMNS` 16-bit elements in shared memory. Copies write 16-byte chunks of its rows,
 /// and warps load operands of [`mma`](super::mma::mma) from it (`ldmatrix`).
 ///
-/// The chunks of each row are permuted (swizzled), so that neither the chunks of a row nor the same chunk of eight
-/// consecutive rows have bank conflicts. A row has 32 columns or a multiple of 64.
+/// The chunks of each row are permuted (swizzled). Accesses to the chunks of a row, or to the same chunk of eight
+/// consecutive rows, have no bank conflicts. A row has 32 columns or a multiple of 64.
 #[derive(Debug)]
 pub struct MatrixTile<T, const ROWS: usize, const COLUMNS: usize> {
     address: SharedAddress,
@@ -117,8 +117,8 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
     ///
     /// # Safety
     ///
-    /// All 32 lanes of the warp must call it together, with the same arguments. The tile must contain the elements,
-    /// `row` must be a multiple of 16, and nothing may write the elements concurrently.
+    /// All 32 lanes of the warp must call this method together, with the same arguments. The tile must contain the
+    /// elements, `row` must be a multiple of 16, and nothing may write the elements concurrently.
     #[inline(always)]
     #[must_use]
     pub unsafe fn load_a(self, row: u32, chunk: u32) -> [u32; 4] {
@@ -131,7 +131,7 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::load_a`] apply.
+    /// The caller must uphold the safety contract of [`Self::load_a`].
     #[inline(always)]
     #[must_use]
     pub unsafe fn load_a_transposed(self, row: u32, chunk: u32) -> [u32; 4] {
@@ -144,7 +144,7 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::load_a`] apply.
+    /// The caller must uphold the safety contract of [`Self::load_a`].
     #[inline(always)]
     #[must_use]
     pub unsafe fn load_b(self, row: u32, chunk: u32) -> [[u32; 2]; 2] {
@@ -158,7 +158,7 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::load_a`] apply.
+    /// The caller must uphold the safety contract of [`Self::load_a`].
     #[inline(always)]
     #[must_use]
     pub unsafe fn load_b_transposed(self, row: u32, chunk: u32) -> [[u32; 2]; 2] {
@@ -167,13 +167,14 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
         [[a, b], [c, d]]
     }
 
-    /// Loads four matrices of 8 x 8 elements (`ldmatrix`), one per register. Register `i` belongs to the matrix that
-    /// starts `i % 2` times the first offset and `i / 2` times the second offset (rows and chunks) from `row` and
-    /// `chunk`. A lane receives elements `2 * (lane % 4)` and the next of row `lane / 4`, or column if `TRANSPOSED`.
+    /// Loads four matrices of 8 x 8 elements (`ldmatrix`), one per register. Each offset is a number of rows and a
+    /// number of chunks. Matrix `i` starts at `row` and `chunk`, plus `i % 2` times the first offset and `i / 2` times
+    /// the second. A lane receives elements `2 * (lane % 4)` and `2 * (lane % 4) + 1` of row `lane / 4`, or of column
+    /// `lane / 4` if `TRANSPOSED`.
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::load_a`] apply.
+    /// The caller must uphold the safety contract of [`Self::load_a`].
     #[inline(always)]
     unsafe fn matrices<const TRANSPOSED: bool>(
         self,

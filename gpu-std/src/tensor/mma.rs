@@ -71,12 +71,12 @@ operands!(bf16, f16);
 /// | `sums` | 0, 1 | columns `pair` and `pair + 1` of row `row` |
 /// | | 2, 3 | the same columns of row `row + 8` |
 ///
-/// The order of k does not affect which products are summed, so the columns of `a` can be permuted if the rows of `b`
-/// are permuted in the same way. The hardware determines the order and the rounding of the additions.
+/// The same products are summed if the columns of `a` and the rows of `b` are permuted in the same way. The hardware
+/// determines the order and the rounding of the additions.
 ///
 /// # Safety
 ///
-/// All 32 lanes of the warp must call it together, on compute capability 8.0 or later.
+/// All 32 lanes of the warp must call this function together, on compute capability 8.0 or later.
 #[inline(always)]
 #[track_caller]
 #[must_use]

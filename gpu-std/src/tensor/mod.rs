@@ -45,7 +45,7 @@ macro_rules! gpu_asm {
     ([$($asm:tt)*], $host:expr) => {{
         #[cfg(target_arch = "nvptx64")]
         {
-            // SAFETY: guaranteed by the function whose body this is.
+            // SAFETY: guaranteed by the caller of the enclosing function.
             unsafe { core::arch::asm!($($asm)*) }
         }
         #[cfg(not(target_arch = "nvptx64"))]

@@ -276,7 +276,7 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::store_matrices`] apply.
+    /// The caller must uphold the safety contract of [`Self::store_matrices`].
     #[inline(always)]
     pub(super) unsafe fn store_pairs(self, row: u32, chunk: u32, pairs: [[T; 2]; 4]) {
         const { assert!(size_of::<T>() == 4, "a pair has elements of 32 bits") };
@@ -287,7 +287,7 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
             let at = self.chunk(row + 8 * (i & 1), chunk + 2 * (i >> 1) + right).add(in_chunk);
             let pair = pairs[i as usize];
             #[cfg(target_arch = "nvptx64")]
-            // SAFETY: guaranteed by the caller; both types are 64 bits large.
+            // SAFETY: guaranteed by the caller; both types have 64 bits.
             unsafe {
                 let bits = core::mem::transmute_copy::<[T; 2], u64>(&pair);
                 core::arch::asm!("st.shared.b64 [{p}], {v};", p = in(reg32) at.0, v = in(reg64) bits, options(nostack));
@@ -303,7 +303,7 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
 
     /// Stores four 8 x 8 matrices of 16-bit elements (`stmatrix`, or ordinary stores below compute capability 9.0).
     /// Each register of a thread packs two elements of one matrix. The matrices cover rows `row..row + 16` and columns
-    /// `8 * chunk..8 * chunk + 16`, in accumulator order. All threads of a warp must call it together.
+    /// `8 * chunk..8 * chunk + 16`, in accumulator order. All threads of a warp must call this method together.
     ///
     /// # Safety
     ///

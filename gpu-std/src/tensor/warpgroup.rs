@@ -10,7 +10,7 @@ use crate::host::collective;
 pub const THREADS: u32 = 128;
 
 /// Returns the index of the calling thread's warp in its block, in a form that the compiler treats as uniform across
-/// the warp. All threads of a warp must call it together.
+/// the warp. All threads of a warp must call this function together.
 #[inline(always)]
 #[track_caller]
 pub fn warp_index() -> u32 {
@@ -18,7 +18,7 @@ pub fn warp_index() -> u32 {
 }
 
 /// Releases registers (`setmaxnreg.dec`). Afterwards, each thread of the calling warpgroup has `COUNT` registers, a
-/// multiple of 8 from 24 to 256. All threads of the warpgroup must call it.
+/// multiple of 8 from 24 to 256. All threads of the warpgroup must call this function.
 ///
 /// # Safety
 ///
@@ -32,7 +32,7 @@ pub unsafe fn release_registers<const COUNT: u32>() {
 
 /// Acquires registers that other warpgroups have released (`setmaxnreg.inc`). Waits until `COUNT` registers per thread
 /// of the calling warpgroup are available. `COUNT` must be a multiple of 8 from 24 to 256. All threads of the warpgroup
-/// must call it.
+/// must call this function.
 ///
 /// # Safety
 ///
@@ -54,7 +54,7 @@ const fn is_count(count: u32) -> bool {
 ///
 /// # Safety
 ///
-/// All 32 lanes of the warp must call it together.
+/// All 32 lanes of the warp must call this function together.
 #[inline(always)]
 #[track_caller]
 pub unsafe fn elect() -> bool {
@@ -79,8 +79,8 @@ pub unsafe fn elect() -> bool {
 
 /// Waits until `threads` threads of the block have arrived at barrier `number`, which must be from 1 to 15. The
 /// kernel's shared arrays use barriers from number 1 upward, so `number` must not be one of these. Memory writes that
-/// these threads made before the barrier are visible to all of them after it. All threads of a warp must call it
-/// together.
+/// these threads made before the barrier are visible to all of them after it. All threads of a warp must call this
+/// function together.
 ///
 /// # Safety
 ///

@@ -44,12 +44,12 @@ const ROW_BYTES: u32 = 2 * BOX;
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct Shape {
-    /// Sequences, and the number of heads of q.
+    /// The sequences and the number of q heads.
     pub sequences: Sequences,
     /// Number of q heads per k and v head.
     pub group: u32,
-    /// 1 for a causal mask. With a causal mask, row i of q attends only to the rows of k up to and including row i + m
-    /// - n, in a sequence with n rows of q and m rows of k.
+    /// 1 for a causal mask. In a sequence with n rows of q and m rows of k, row i of q then attends only to the rows of
+    /// k up to and including row `i + m - n`.
     pub is_causal: u32,
     /// Softmax scale times log2(e); positive.
     pub scale: f32,
@@ -172,7 +172,7 @@ type Ring<T, const ROWS: usize> = gpu_std::tensor::SharedTiles<T, ROWS, STAGES>;
 ///
 /// # Safety
 ///
-/// The requirements of [`attention()`] apply.
+/// The caller must uphold the safety contract of [`attention()`].
 #[inline(always)]
 #[allow(clippy::too_many_arguments, reason = "they are the kernel's")]
 unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usize, const KV_ROWS: usize>(

@@ -276,8 +276,8 @@ pub unsafe fn attention_backward_queries<T: Half, H: BackwardHead>(
 ///
 /// # Safety
 ///
-/// The requirements of [`attention_backward_queries()`] apply, but with one block per tile of [`TILE`] rows of the
-/// heads of k. `dk` has the strides `of.first`, and `dv` has the strides `of.second`.
+/// The caller must uphold the safety contract of [`attention_backward_queries()`], but with one block per tile of
+/// [`TILE`] rows of the heads of k. `dk` has the strides `of.first`, and `dv` has the strides `of.second`.
 #[kernel(
     types(T = bf16, f16; H = Head64, Head128),
     arch = "90a",
@@ -311,12 +311,12 @@ fn base_of(sum: f32) -> f32 {
 }
 
 /// Starts the TMA copy of a tile that consists of `ROWS / (64 * high)` columns of boxes. Each column consists of `high`
-/// boxes with [`STEP`] rows each. A single thread must call it. `at` maps the first column and row of a box in the tile
-/// to its coordinates in the tensor.
+/// boxes with [`STEP`] rows each. A single thread must call this function. `at` maps the first column and row of a box
+/// in the tile to its coordinates in the tensor.
 ///
 /// # Safety
 ///
-/// The requirements of [`TensorMap::load`] apply.
+/// The caller must uphold the safety contract of [`TensorMap::load`].
 #[inline(always)]
 unsafe fn load_boxes<T: Half, const ROWS: usize>(
     map: &TensorMap<T, 4>,

@@ -1,14 +1,15 @@
 //! Attention for decoding, with few queries per sequence: `out = softmax(scale * q * k^T) * v`, with `mma.sync`.
 //!
-//! A *unit* is a sequence, a head of k and v, and up to 8 or 16 queries of the heads of q that share it. The queries are
-//! the columns of all products, so that the unit reads each key and each value once. The keys of a unit are split over
-//! blocks (split-KV), and the tiles of [`TILE`] keys of a block over its warps. Each warp has a circular buffer of its own, which `cp.async` fills
-//! [`STAGES`] - 1 tiles ahead. The loop over the tiles therefore contains no barrier.
+//! A *unit* consists of a sequence, a head of k and v, and up to 8 or 16 queries of the heads of q that share it. These
+//! queries are the columns of all products, so the unit reads each key and each value only once. The keys of a unit are
+//! split across blocks (split-KV), and each block distributes its tiles of [`TILE`] keys over its warps. Each warp has
+//! its own circular buffer, which `cp.async` fills [`STAGES`] - 1 tiles ahead, so the loop over the tiles contains no
+//! barrier.
 //!
 //! For each tile, a warp computes the transposed scores, which are the product of the keys and the queries. It applies
 //! `exp2` relative to the running maximum of each query, and adds the product of the transposed values and the
 //! probabilities to its sums. The warps of a block merge their sums through shared memory. The blocks of a unit store
-//! theirs in a workspace, and the block that arrives last merges them.
+//! their sums in a workspace, and the last block to finish merges them.
 //!
 //! Design: Flash-Decoding (PyTorch blog, 2023) and FlashInfer (arXiv 2501.01005).
 
@@ -32,10 +33,10 @@ pub const TILE: u32 = 16;
 pub const GROUP: u32 = 8;
 /// Number of stages of each warp's circular buffer.
 const STAGES: usize = 3;
-/// Maximum number of units of a launch with several blocks per unit: the number of 32-bit counters at the start of the
-/// workspace.
+/// Number of 32-bit counters at the start of the workspace, which is the maximum number of units in a launch with
+/// several blocks per unit.
 pub const COUNTERS: usize = 4096;
-/// Number of elements after each row of sums in shared memory, which avoid bank conflicts.
+/// Number of padding elements after each row of sums in shared memory, to avoid bank conflicts.
 const PADDING: usize = 4;
 /// Number of partial results that a thread loads at once.
 const BATCH: usize = 8;
@@ -50,12 +51,12 @@ pub const fn threads(dim: usize) -> u32 {
     32 * warps(dim)
 }
 
-/// Returns the bytes of dynamic shared memory per block for heads of `dim` elements.
+/// Returns the dynamic shared memory per block, in bytes, for heads of `dim` elements.
 pub const fn shared_bytes(dim: usize) -> u32 {
     SharedMemory::bytes(2 * 2 * TILE * dim as u32 * STAGES as u32 * warps(dim), 0)
 }
 
-/// Returns the bytes of the workspace for `blocks` blocks with `groups` column groups of queries of `dim` elements.
+/// Returns the workspace size, in bytes, for `blocks` blocks with `groups` column groups of queries of `dim` elements.
 pub const fn workspace_bytes(dim: usize, groups: usize, blocks: usize) -> usize {
     size_of::<u32>() * COUNTERS + size_of::<f32>() * partial_len(dim, groups) * blocks
 }
@@ -79,11 +80,12 @@ pub struct DecodeShape {
     pub window: u32,
     /// Maximum number of blocks per unit.
     pub splits: u32,
-    /// Maximum number of keys of a sequence.
+    /// Maximum number of keys per sequence.
     pub capacity: u32,
     /// Number of planes of k and v.
     pub planes: u32,
-    /// Number of tiles per plane of k and v. The rows of a plane are a multiple of [`TILE`] if there is a block table.
+    /// Number of tiles per plane of k and v. With a block table, the number of rows per plane is a multiple of
+    /// [`TILE`].
     pub plane_tiles: u32,
     /// Factor of the scores, in the exponents of `exp2`: the softmax scale times log2(e), or with a soft cap, the cap
     /// times log2(e). It is positive.
@@ -102,24 +104,24 @@ pub struct DecodeShape {
     pub v: HeadStrides,
 }
 
-/// Computes attention of the last `shape.queries` tokens of each sequence. Sequence i has `lengths[i]` keys, but at most
-/// `shape.capacity`. Each query attends to the `shape.window` keys up to its own (causal mask). Without a block table,
-/// the keys are the rows of plane i. With a block table, its row i contains the planes of the sequence (pages); keys in
-/// planes that do not exist are skipped. A query that attends to no keys yields zeros. `sinks` contains a logit per head
-/// of q, whose exponential is added to the denominators of the softmax.
+/// Computes attention for the last `shape.queries` tokens of each sequence. Sequence i has `lengths[i]` keys, and at most
+/// `shape.capacity` keys. Each query attends to the last `shape.window` keys up to its own (causal mask). Without a block
+/// table, the keys are rows of plane i. With a block table, row i of the table lists the planes (pages) of sequence i, and
+/// keys in nonexistent planes are skipped. `sinks` contains one logit per head of q, whose exponential is added to the
+/// denominator of the softmax. The output of a query that attends to no keys is zero.
 ///
 /// # Safety
 ///
 /// - The slices must contain the heads that `shape` describes, with `shape.kv_heads * shape.group` heads of q and
-///   `out`. Rows must start on 16-byte boundaries. `sinks` has one element per head of q, `lengths` one element per
-///   sequence, and `table` one row per sequence with enough columns for `shape.capacity` keys. Without a table, each sequence has a plane with
-///   `shape.capacity` rows. `out` must not overlap other operands.
+///   `out`. Rows must start on 16-byte boundaries. `sinks` must have one element per head of q, and `lengths` one element
+///   per sequence. `table` must have one row per sequence, with enough columns for `shape.capacity` keys. Without a
+///   table, each sequence must have a plane with `shape.capacity` rows. `out` must not overlap any other operand.
 /// - The launch must have [`shared_bytes`] of dynamic shared memory. The grid must be one-dimensional, with
-///   `shape.splits` consecutive blocks per unit. The units of each sequence are consecutive, and among them those of
-///   each head of k and v, which has one unit per `GROUPS *` [`GROUP`] queries of its heads of q.
+///   `shape.splits` consecutive blocks per unit. Each head of k and v has one unit per `GROUPS *` [`GROUP`] queries of
+///   its heads of q. Units are ordered by sequence, and then by head.
 /// - If `shape.splits` is greater than 1, there must be at most [`COUNTERS`] units, and `workspace` must have
-///   [`workspace_bytes`] and be aligned to 16 bytes. Its first [`COUNTERS`] words must be zero, and they are zero again
-///   after the launch. Nothing else may use the workspace during the launch.
+///   [`workspace_bytes`] and be aligned to 16 bytes. The first [`COUNTERS`] words of the workspace must be zero. The
+///   kernel leaves them zero. Nothing else may use the workspace during the launch.
 #[kernel(
     types(T = bf16, f16),
     consts(DIM = 64, 128; GROUPS = 1, 2),
@@ -149,12 +151,12 @@ pub unsafe fn attention_decode<T: WarpOperand + Half, const DIM: usize, const GR
     }
 }
 
-/// Like [`attention_decode()`], but with heads of 256 elements, and one column group. The sums of a second one would not
-/// fit in registers.
+/// Like [`attention_decode()`], but for heads of 256 elements, with one column group. The sums of a second column group
+/// would not fit in registers.
 ///
 /// # Safety
 ///
-/// The requirements of [`attention_decode()`] apply.
+/// The caller must uphold the safety contract of [`attention_decode()`].
 #[kernel(types(T = bf16, f16), arch = 80, block(threads(256)), no_panic)]
 #[allow(clippy::too_many_arguments, reason = "they are a kernel's")]
 pub unsafe fn attention_decode_256<T: WarpOperand + Half>(
@@ -173,7 +175,7 @@ pub unsafe fn attention_decode_256<T: WarpOperand + Half>(
     unsafe { decode::<T, 256, 16, 1, 32>(operands, out) }
 }
 
-/// Parameters of the kernels.
+/// Parameters that both kernels share.
 #[derive(Clone, Copy)]
 struct Operands<'a, T> {
     q: &'a [T],
@@ -190,7 +192,7 @@ struct Operands<'a, T> {
 ///
 /// # Safety
 ///
-/// The requirements of [`attention_decode()`] apply.
+/// The caller must uphold the safety contract of [`attention_decode()`].
 #[inline(always)]
 unsafe fn decode<T, const DIM: usize, const STEPS: usize, const GROUPS: usize, const ROWS: usize>(
     operands: Operands<'_, T>,
@@ -220,10 +222,10 @@ unsafe fn decode<T, const DIM: usize, const STEPS: usize, const GROUPS: usize, c
     // SAFETY: guaranteed by the caller.
     let partial = unsafe { keys.attend::<DIM, STEPS, GROUPS, ROWS>(first + warp, warp) };
 
-    // The sums reuse the memory of the copies.
+    // The sums reuse the memory of the copied tiles.
     wait_copies();
     thread::sync_threads();
-    // SAFETY: all threads call it, and the dynamic shared memory has enough room.
+    // SAFETY: all lanes of the warp make this call, and the dynamic shared memory has enough space.
     unsafe { partial.share::<DIM>(warp, shape.scale) };
     thread::sync_threads();
     let merge = Merge { workspace: operands.workspace, unit, blocks, splits: shape.splits };
@@ -236,7 +238,7 @@ unsafe fn decode<T, const DIM: usize, const STEPS: usize, const GROUPS: usize, c
             if warp < ROWS / 16 { shared_part::<DIM, GROUPS>(warp, query, column) } else { Part::NONE }
         });
         sums.add(&shared);
-        // SAFETY: the place belongs to this thread, in `out` or in the workspace.
+        // SAFETY: these elements of `out` or of the workspace belong to this thread.
         unsafe {
             if blocks == 1 {
                 sums.finish(&operands, &mut out, unit, query, column);
@@ -249,7 +251,7 @@ unsafe fn decode<T, const DIM: usize, const STEPS: usize, const GROUPS: usize, c
     if blocks == 1 {
         return;
     }
-    // SAFETY: this is the counter of the unit, and all threads of all its blocks call it.
+    // SAFETY: this counter belongs to the unit, and all threads of all its blocks make this call.
     if !unsafe { is_last(|| operands.workspace.wrapping_add(unit.index as usize), blocks) } {
         return;
     }
@@ -272,7 +274,7 @@ unsafe fn decode<T, const DIM: usize, const STEPS: usize, const GROUPS: usize, c
     }
 }
 
-/// Place of the calling block.
+/// The unit of the calling block, and the block's index in it.
 #[derive(Clone, Copy)]
 struct Unit {
     /// Index of the unit.
@@ -280,11 +282,12 @@ struct Unit {
     /// Index of the block in the unit.
     split: u32,
     sequence: u32,
-    /// Head of k and v.
+    /// Index of the head of k and v.
     kv_head: u32,
-    /// Index of the first query among the queries of the heads of q that share the head of k and v, and number of
-    /// queries. Consecutive queries belong to different heads.
+    /// Index of the unit's first query among the queries that share the head of k and v. Consecutive queries belong to
+    /// different heads of q.
     first: u32,
+    /// Number of queries.
     queries: u32,
 }
 
@@ -327,24 +330,24 @@ impl QueryKeys {
     }
 }
 
-/// Keys of a block.
+/// The keys that a block processes.
 struct Keys<'a, T> {
     operands: &'a Operands<'a, T>,
     unit: Unit,
     keys: QueryKeys,
-    /// First tile after those of the block.
+    /// Exclusive end of the block's tiles.
     end: u32,
 }
 
-/// Plane and first row of a tile in k and v. A plane of `u32::MAX` does not exist.
+/// Plane and first row of a tile in k and v. The plane is `u32::MAX` if it does not exist.
 type TilePlace = (u32, u32);
 
 impl<T: WarpOperand + Half> Keys<'_, T> {
-    /// Returns the place of a tile.
+    /// Returns the location of a tile.
     ///
     /// # Safety
     ///
-    /// The requirements of [`attention_decode()`] apply.
+    /// The caller must uphold the safety contract of [`attention_decode()`].
     #[inline(always)]
     unsafe fn place(&self, tile: u32) -> TilePlace {
         let shape = &self.operands.shape;
@@ -358,11 +361,12 @@ impl<T: WarpOperand + Half> Keys<'_, T> {
         (if plane < shape.planes { plane } else { u32::MAX }, TILE * in_page)
     }
 
-    /// Returns the attention of the calling warp, whose tiles are every [`warps`]th tile from `first` on.
+    /// Computes the partial result of the calling warp, which processes every [`warps`]-th tile from `first` on.
     ///
     /// # Safety
     ///
-    /// The requirements of [`attention_decode()`] apply. All warps of the block must call it.
+    /// The caller must uphold the safety contract of [`attention_decode()`]. All warps of the block must call this
+    /// method.
     #[inline(always)]
     unsafe fn attend<const DIM: usize, const STEPS: usize, const GROUPS: usize, const ROWS: usize>(
         &self,
@@ -384,11 +388,11 @@ impl<T: WarpOperand + Half> Keys<'_, T> {
         };
         let (k, v) = (start(k, shape.k), start(v, shape.v));
         let (mut write, mut read) = (PipelineState::<STAGES>::new(), PipelineState::<STAGES>::new());
-        // Each lane holds the place of one of 32 tiles. The places of the next 32 tiles are loaded in advance.
+        // Each lane holds the location of one of 32 tiles. The locations of the next 32 tiles are loaded in advance.
         // SAFETY: guaranteed by the caller.
         let places = |number: u32| unsafe { self.place(first + (number + lane) * warps(DIM)) };
         let (mut current, mut next) = (places(0), places(32));
-        // Bit i is set if the plane of the tile exists that was copied i tiles ago.
+        // Bit i is set if the tile that was copied i copies ago has a plane.
         let mut exists = 0u32;
         let mut copied = 0;
         let mut copy = |exists: &mut u32| {
@@ -413,8 +417,8 @@ impl<T: WarpOperand + Half> Keys<'_, T> {
                     let mut down = 0;
                     while down < TILE {
                         let exists = row + down >= skipped && row + down < rows;
-                        // SAFETY: the row exists if it is copied, and starts on a 16-byte boundary. The warp has read
-                        // the tile that was in the slot.
+                        // SAFETY: a row that is copied exists and starts on a 16-byte boundary. The warp has read the
+                        // previous tile in the slot.
                         unsafe { tiles.at(write).copy_chunk(TILE * warp + row + down, chunk, from, exists) };
                         from = from.wrapping_add((u64::from(32 / chunks) * strides.row) as usize);
                         down += 32 / chunks;
@@ -440,7 +444,7 @@ impl<T: WarpOperand + Half> Keys<'_, T> {
         let mut tile = first;
         while tile < self.end {
             wait_copies_leaving::<{ STAGES - 2 }>();
-            // All lanes have completed their copies of this tile, and have read the tile before.
+            // After this point, all lanes have completed their copies of this tile and have read the preceding tile.
             warp::sync_warp(!0);
             copy(&mut exists);
             let is_there = exists >> (STAGES - 1) & 1 != 0;
@@ -451,7 +455,7 @@ impl<T: WarpOperand + Half> Keys<'_, T> {
                 // SAFETY: the copies of this warp's rows of the slot are complete.
                 let keys = unsafe { k_tile.load_a(TILE * warp, 2 * j as u32) };
                 each::<GROUPS>(|group| {
-                    // SAFETY: all lanes of the warp call it together.
+                    // SAFETY: all lanes of the warp make this call together.
                     scores[group] = unsafe { mma::<T>(scores[group], keys, queries.elements[j][group]) };
                 });
             });
@@ -499,8 +503,8 @@ impl<T: WarpOperand + Half> Keys<'_, T> {
     }
 }
 
-/// Transposes an 8 x 8 matrix of 16-bit elements, of which each lane has elements `2 * (lane % 4)` and the next of row
-/// `lane / 4`. Packed sums of [`mma`] are such a matrix, and its transpose is a register of an operand.
+/// Transposes an 8 x 8 matrix of 16-bit elements. Each lane holds elements `2 * (lane % 4)` and `2 * (lane % 4) + 1` of
+/// row `lane / 4`. The function converts packed sums of [`mma`] to a register of an operand.
 #[inline(always)]
 fn transposed(elements: u32) -> u32 {
     let lane = warp::lane_id();
@@ -515,11 +519,11 @@ struct Queries<const STEPS: usize, const GROUPS: usize> {
 }
 
 impl<const STEPS: usize, const GROUPS: usize> Queries<STEPS, GROUPS> {
-    /// Loads the queries. Queries that the unit does not have are zero.
+    /// Loads the queries. The elements of missing queries are zero.
     ///
     /// # Safety
     ///
-    /// The requirements of [`attention_decode()`] apply.
+    /// The caller must uphold the safety contract of [`attention_decode()`].
     #[inline(always)]
     unsafe fn load<T>(q: &[T], shape: &DecodeShape, unit: Unit) -> Self {
         let lane = warp::lane_id();
@@ -530,7 +534,7 @@ impl<const STEPS: usize, const GROUPS: usize> Queries<STEPS, GROUPS> {
             let at = shape.q.at(unit.sequence, head, row) + u64::from(2 * (lane % 4));
             let from = q.as_ptr().wrapping_add(at as usize);
             each::<STEPS>(|j| {
-                // SAFETY: the query exists if it is loaded, and nothing writes it during the launch.
+                // SAFETY: a query that is loaded exists, and nothing writes it during the launch.
                 elements[j][group] = [0, 8].map(|next| unsafe {
                     load_or::<u32, 1, true>(
                         from.wrapping_add(16 * j + next).cast(),
@@ -544,14 +548,14 @@ impl<const STEPS: usize, const GROUPS: usize> Queries<STEPS, GROUPS> {
     }
 }
 
-/// Attention of a warp over some of the keys. A lane has the queries `2 * (lane % 4)` and the next of each group of eight,
-/// and the elements `lane / 4` and `lane / 4 + 8` of each 16.
+/// Partial result of a warp over its keys. In each group of eight queries, a lane holds queries `2 * (lane % 4)` and `2 *
+/// (lane % 4) + 1`. In each group of 16 elements, it holds elements `lane / 4` and `lane / 4 + 8`.
 struct Partial<const STEPS: usize, const GROUPS: usize> {
     /// Sums of the values, weighted by `exp2` relative to the maximum.
     sums: [[[f32; 4]; GROUPS]; STEPS],
-    /// Maximum score of each query; `-inf` before the first.
+    /// Maximum score of each query; `-inf` before the first score.
     largest: [[f32; 2]; GROUPS],
-    /// Sum of this lane's `exp2` values of each query.
+    /// Sum of this lane's `exp2` values for each query.
     totals: [[f32; 2]; GROUPS],
 }
 
@@ -565,7 +569,8 @@ impl<const STEPS: usize, const GROUPS: usize> Partial<STEPS, GROUPS> {
         }
     }
 
-    /// Online softmax: returns the `exp2` of the scores relative to the running maximum, and scales the sums to it.
+    /// Performs a step of the online softmax: returns the `exp2` of the scores relative to the running maximum, and
+    /// rescales the sums.
     #[inline(always)]
     fn probabilities(&mut self, group: usize, scores: [f32; 4], scale: f32) -> [f32; 4] {
         let mut all = scores;
@@ -596,8 +601,8 @@ impl<const STEPS: usize, const GROUPS: usize> Partial<STEPS, GROUPS> {
     ///
     /// # Safety
     ///
-    /// All lanes of the warp must call it. The dynamic shared memory must have room for the sums of all warps, and no
-    /// other warp may use the place of this one.
+    /// All lanes of the warp must call this method. The dynamic shared memory must have space for the sums of all
+    /// warps, and no other warp may use the space of this warp.
     #[inline(always)]
     unsafe fn share<const DIM: usize>(&self, warp: u32, scale: f32) {
         let lane = warp::lane_id();
@@ -626,13 +631,14 @@ impl<const STEPS: usize, const GROUPS: usize> Partial<STEPS, GROUPS> {
     }
 }
 
-/// Returns the exponent that is subtracted from the exponents of scores up to `largest`.
+/// Returns the base that is subtracted from the exponents of scores up to `largest`.
 #[inline(always)]
 fn base(largest: f32) -> f32 {
     if largest == f32::NEG_INFINITY { 0.0 } else { largest }
 }
 
-/// Returns the place of a warp's sums of a query in shared memory. The maximum and the sum of exponentials follow them.
+/// Returns the address in shared memory of a warp's sums for a query. The maximum and the sum of exponentials follow
+/// these sums.
 #[inline(always)]
 fn shared_row<const DIM: usize, const GROUPS: usize>(warp: usize, query: u32) -> *mut f32 {
     const { assert!(PADDING >= 2, "the padding has room for two numbers") };
@@ -640,7 +646,8 @@ fn shared_row<const DIM: usize, const GROUPS: usize>(warp: usize, query: u32) ->
     dynamic_aligned::<f32>().wrapping_add(row * (DIM + PADDING))
 }
 
-/// Four sums of a part of the keys, with the largest exponent and the sum of exponentials relative to it.
+/// Four sums over a subset of the keys, with the largest exponent and the sum of exponentials relative to that
+/// exponent.
 #[derive(Clone, Copy)]
 struct Part {
     sums: [f32; 4],
@@ -649,11 +656,11 @@ struct Part {
 }
 
 impl Part {
-    /// Part without keys.
+    /// The identity: sums over no keys.
     const NONE: Self = Self { sums: [0.0; 4], largest: f32::NEG_INFINITY, total: 0.0 };
 }
 
-/// Returns four sums of a warp from shared memory.
+/// Loads four sums of a warp from shared memory.
 ///
 /// # Safety
 ///
@@ -668,7 +675,7 @@ unsafe fn shared_part<const DIM: usize, const GROUPS: usize>(warp: usize, query:
     }
 }
 
-/// Sums of several parts of the keys.
+/// Merged sums over several subsets of the keys.
 struct Merged(Part);
 
 impl Merged {
@@ -677,7 +684,7 @@ impl Merged {
         Self(Part::NONE)
     }
 
-    /// Adds parts, scaled to the largest exponent.
+    /// Rescales the parts to the largest exponent and adds them.
     #[inline(always)]
     fn add<const N: usize>(&mut self, parts: &[Part; N]) {
         let mut largest = self.0.largest;
@@ -694,11 +701,12 @@ impl Merged {
         self.0 = all;
     }
 
-    /// Adds the sink of the head, and stores the attention of four elements of a query.
+    /// Adds the sink of the query's head, and stores four elements of the output.
     ///
     /// # Safety
     ///
-    /// The requirements of [`attention_decode()`] apply, and no other thread may access these elements.
+    /// The caller must uphold the safety contract of [`attention_decode()`], and no other thread may access these
+    /// elements.
     #[inline(always)]
     unsafe fn finish<T: Half>(
         mut self,
@@ -724,7 +732,7 @@ impl Merged {
     }
 }
 
-/// Partial results of the blocks of a unit, in the workspace.
+/// Partial results of a unit's blocks, in the workspace.
 #[derive(Clone, Copy)]
 struct Merge {
     workspace: *mut u32,
@@ -735,7 +743,8 @@ struct Merge {
 }
 
 impl Merge {
-    /// Returns the addresses of a block's sums of a query, and of their maximum and sum of exponentials.
+    /// Returns the address of a block's sums for a query, and the address of the corresponding maximum and sum of
+    /// exponentials.
     #[inline(always)]
     fn at<const DIM: usize, const GROUPS: usize>(&self, block: u32, query: u32) -> (*mut f32, *mut f32) {
         let block = self.unit.index as usize * self.splits as usize + block as usize;
@@ -748,7 +757,8 @@ impl Merge {
     ///
     /// # Safety
     ///
-    /// The requirements of [`attention_decode()`] apply, and no other thread may access the place.
+    /// The caller must uphold the safety contract of [`attention_decode()`], and no other thread may access these
+    /// elements.
     #[inline(always)]
     unsafe fn store<const DIM: usize, const GROUPS: usize>(&self, query: u32, column: u32, sums: Merged) {
         let Merged(Part { sums, largest, total }) = sums;
@@ -762,11 +772,11 @@ impl Merge {
         }
     }
 
-    /// Loads four sums of a block, or of no keys if the unit does not have this block.
+    /// Loads four sums of a block, or sums over no keys if the unit does not have this block.
     ///
     /// # Safety
     ///
-    /// The requirements of [`attention_decode()`] apply, and the block must have stored the sums.
+    /// The caller must uphold the safety contract of [`attention_decode()`], and the block must have stored the sums.
     #[inline(always)]
     unsafe fn load<const DIM: usize, const GROUPS: usize>(
         &self,

@@ -154,7 +154,7 @@ pub unsafe fn finish_nothing<C: Float>(
             unsafe { (NonZeroU64::new_unchecked(quads), NonZeroU64::new_unchecked(sizes.m.into())) };
         let (row, column) = (i / quads, i % quads * 4);
         let first = row / m * rows.plane + row % m * rows.pitch;
-        // SAFETY: the columns of this row of C below n are in bounds, and no other thread writes them.
+        // SAFETY: all columns below n of this row of C are in bounds, and no other thread writes them.
         unsafe { finish.store(c.as_mut_ptr(), first, column as u32, sizes.n, bias, [0.0; 4]) };
         i += u64::from(thread::grid_dim_x()) * u64::from(thread::block_dim_x());
     }

@@ -53,10 +53,10 @@ pub const SMALL: [u32; 2] = [64, 128];
 ///
 /// # Safety
 ///
-/// The requirements of [`product`] apply, where the map of `a` has one plane, and the map of `b` has one plane per
-/// group. The grid must be one-dimensional, with `groups.blocks(LARGE)` blocks, each of which is a cluster. The length
-/// of `offsets` is the number of groups plus one, and `bias` has n elements per group. `c` has m rows and overlaps
-/// neither `a` nor `b`.
+/// The caller must uphold the safety contract of [`product`], where the map of `a` has one plane, and the map of `b`
+/// has one plane per group. The grid must be one-dimensional, with `groups.blocks(LARGE)` blocks, each of which is a
+/// cluster. The length of `offsets` is the number of groups plus one, and `bias` has n elements per group. `c` has m
+/// rows and overlaps neither `a` nor `b`.
 #[kernel(
     types(T = bf16, f16; B = KMajor, MnMajor),
     arch = "90a",
@@ -83,7 +83,7 @@ pub unsafe fn matmul_grouped<T, B: Major>(
 ///
 /// # Safety
 ///
-/// The requirements of [`matmul_grouped()`] apply, but with `groups.blocks(SMALL)` blocks.
+/// The caller must uphold the safety contract of [`matmul_grouped()`], but with `groups.blocks(SMALL)` blocks.
 #[kernel(
     types(T = bf16, f16; B = KMajor, MnMajor),
     arch = "90a",
@@ -108,7 +108,7 @@ pub unsafe fn matmul_grouped_small<T, B: Major>(
 
 /// # Safety
 ///
-/// The requirements of [`matmul_grouped()`] apply, but with tiles of `ROWS` x `COLUMNS`.
+/// The caller must uphold the safety contract of [`matmul_grouped()`], but with tiles of `ROWS` x `COLUMNS`.
 #[inline(always)]
 unsafe fn of_groups<T, B: Major, const ROWS: usize, const COLUMNS: usize>(
     a: &TensorMap<T, 3>,
@@ -157,6 +157,6 @@ unsafe fn of_groups<T, B: Major, const ROWS: usize, const COLUMNS: usize>(
         bias,
         finish,
     };
-    // SAFETY: the caller guarantees the requirements; the rows of C are the rows of the group.
+    // SAFETY: the rows of C are the rows of the group; the caller guarantees the rest.
     unsafe { product::<T, T, B, ROWS, COLUMNS, STAGES, _>(a, b, place, Plain, target) }
 }

@@ -38,7 +38,7 @@ pub const RASTER_GROUP: u32 = 8;
 /// Number of threads per block.
 pub const THREADS: u32 = 3 * warpgroup::THREADS;
 
-/// Number of tile rows per warpgroup, which is also the number of rows per box of C.
+/// Number of rows of a tile per warpgroup, which is also the number of rows per box of C.
 pub const GROUP_ROWS: u32 = 64;
 /// Number of consumer warpgroups.
 const CONSUMERS: u32 = TILE_M / GROUP_ROWS;
@@ -103,7 +103,7 @@ elements!(bf16 => bf16, f16 => f16, f32 => f32, F8E4M3 => bf16, i8 => i32);
 ///
 /// # Safety
 ///
-/// The requirements of [`product`] apply; `bias` must have n elements.
+/// The caller must uphold the safety contract of [`product`]; `bias` must have n elements.
 #[kernel(
     types(T = bf16, f16; A = KMajor, MnMajor; B = KMajor, MnMajor),
     consts(CLUSTER = 1, 2),
@@ -132,7 +132,7 @@ pub unsafe fn matmul<T, A: Major, B: Major, const CLUSTER: u32>(
 ///
 /// # Safety
 ///
-/// The requirements of [`matmul()`] apply.
+/// The caller must uphold the safety contract of [`matmul()`].
 #[kernel(
     types(T = f32, F8E4M3),
     consts(CLUSTER = 1, 2),
@@ -161,7 +161,7 @@ pub unsafe fn matmul_tn<T: GemmOperand<Sum = f32>, const CLUSTER: u32>(
 ///
 /// # Safety
 ///
-/// The requirements of [`product`] apply.
+/// The caller must uphold the safety contract of [`product`].
 #[kernel(
     types(T = i8),
     consts(CLUSTER = 1, 2),
@@ -182,8 +182,8 @@ pub unsafe fn matmul_integers<T: GemmOperand<Sum = i32, Output = i32>, const CLU
 }
 
 /// Body of a GEMM kernel that computes `c = a * b` for each matrix of a batch, in clusters of `CLUSTER` blocks along x.
-/// All threads of the launch must call it. `finish` is the epilogue; it is called with each thread's sums before they
-/// are stored. Sum `4 * j + 2 * h + i` belongs to row `at.row + 8 * h` and column `at.column + 8 * j + i`.
+/// All threads of the launch must call this function. `finish` is the epilogue; it is called with each thread's sums
+/// before they are stored. Sum `4 * j + 2 * h + i` belongs to row `at.row + 8 * h` and column `at.column + 8 * j + i`.
 ///
 /// # Safety
 ///

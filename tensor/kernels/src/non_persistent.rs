@@ -24,9 +24,9 @@ use crate::matmul::{BOX, GROUP_ROWS, GemmOperand, ROW_BYTES, Sizes, release};
 use crate::tile_epilogue::{OutputTile, SUM_TILES, add, leave, store_own};
 use crate::tiles::{Tiles, divide};
 
-/// Tile rows of kernels that support only one tile size.
+/// Number of rows of a tile, for kernels that support only one tile size.
 pub const ROWS: usize = 128;
-/// Tile columns of kernels that support only one tile size.
+/// Number of columns of a tile, for kernels that support only one tile size.
 pub const COLUMNS: usize = 128;
 /// Returns the number of stages in a circular buffer that has one tile per operand and stage. The number is the maximum
 /// that fits in shared memory with one or two blocks per SM.
@@ -50,13 +50,13 @@ pub const fn threads(rows: usize) -> u32 {
 /// three warpgroups, so that the producer warpgroup can release registers to the consumers.
 pub const THREADS_ALONE: u32 = 3 * warpgroup::THREADS;
 
-/// Returns the bytes of dynamic shared memory per block for tiles of `rows` x `columns` and `stages` pipeline stages
+/// Returns the dynamic shared memory per block, in bytes, for tiles of `rows` x `columns` and `stages` pipeline stages
 /// with `parts` tiles per operand each.
 pub const fn shared_bytes(rows: usize, columns: usize, stages: usize, parts: u32) -> u32 {
     SharedMemory::bytes(stages as u32 * parts * ROW_BYTES * (rows + columns) as u32, 2 * stages as u32)
 }
 
-/// Returns how many blocks can be resident per SM, as limited by shared memory. This number limits the registers per
+/// Returns how many blocks can be resident per SM, as limited by shared memory. The number limits the registers per
 /// thread.
 pub const fn resident(rows: usize, columns: usize) -> u32 {
     if rows + columns <= 192 { 2 } else { 1 }
@@ -115,10 +115,10 @@ pub struct RowStrides {
 ///
 /// # Safety
 ///
-/// The requirements of [`product`] apply. The grid must be one-dimensional, with one cluster per `shared_by` tiles of
-/// each matrix of the batch. `sizes.split_stages` must be the number of stages of each block of a cluster except the
-/// last. `c` must contain the matrices with the strides `rows` and overlap neither `a` nor `b`; `bias` must have n
-/// elements.
+/// The caller must uphold the safety contract of [`product`]. The grid must be one-dimensional, with one cluster per
+/// `shared_by` tiles of each matrix of the batch. `sizes.split_stages` must be the number of stages of each block of a
+/// cluster except the last. `c` must contain the matrices with the strides `rows` and overlap neither `a` nor `b`;
+/// `bias` must have n elements.
 #[kernel(
     types(T = bf16, f16; B = KMajor, MnMajor),
     consts(ROWS = 64, 128; COLUMNS = 128, 192, 256),
@@ -158,7 +158,7 @@ pub unsafe fn matmul_non_persistent<T, B: Major, const ROWS: usize, const COLUMN
 ///
 /// # Safety
 ///
-/// The requirements of [`matmul_non_persistent()`] apply.
+/// The caller must uphold the safety contract of [`matmul_non_persistent()`].
 #[kernel(
     types(T = f32, F8E4M3),
     consts(ROWS = 64, 128; COLUMNS = 128, 192, 256),
@@ -245,7 +245,7 @@ pub(crate) fn target<'a, C: KernelType>(
 }
 
 /// Computes a tile of `a * b` and stores it to the rows of `target`. All threads of the blocks that compute this tile
-/// must call it.
+/// must call this function.
 ///
 /// # Safety
 ///
@@ -399,8 +399,8 @@ pub unsafe fn product<
         let group = warp / 4;
         let mut sums = Accumulator::<COLUMNS, f32>::new();
         if S::IS_ALONE {
-            // SAFETY: the block has a fixed size, and the producer warpgroup releases 128 registers per thread: 40 + 2
-            // * 232 = 3 * 168.
+            // SAFETY: the block size is fixed, and the producer releases 128 registers per thread:
+            // 40 + 2 * 232 = 3 * 168.
             unsafe { warpgroup::acquire_registers::<232>() };
             let row = GROUP_ROWS * group + warp % 4 * 16 + warp::lane_id() / 4;
             let mut all = *sums.registers();

@@ -54,10 +54,11 @@ impl Stage for Scales {
 ///
 /// # Safety
 ///
-/// The requirements of [`product`] apply. The grid must be one-dimensional, with one cluster per `shared_by` tiles.
-/// There is no batch. `sizes.split_stages` must be the number of stages of each block of a cluster except the last. `c`
-/// must have the strides `rows`, and must not overlap `a` or `b`. `bias` must have n elements. `a_scales` has one
-/// element per row and block along K, and `b_scales` has one element per [`BLOCK`] columns and block along K.
+/// The caller must uphold the safety contract of [`product`]. The grid must be one-dimensional, with one cluster per
+/// `shared_by` tiles. There is no batch. `sizes.split_stages` must be the number of stages of each block of a cluster
+/// except the last. `c` must have the strides `rows`, and must not overlap `a` or `b`. `bias` must have n elements.
+/// `a_scales` has one element per row and block along K, and `b_scales` has one element per [`BLOCK`] columns and block
+/// along K.
 #[kernel(arch = "90a", block(THREADS_ALONE), no_panic)]
 pub unsafe fn matmul_scaled(
     a: &TensorMap<F8E4M3, 3>,

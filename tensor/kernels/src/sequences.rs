@@ -107,7 +107,7 @@ impl Sequences {
 
     /// Returns tile `number`, for packed sequences, or `None` if there are fewer tiles. Sequence i consists of the rows
     /// from `offsets[i]` up to `offsets[i + 1]` that exist in the plane and belong to no earlier sequence. All lanes of
-    /// the warp must call it.
+    /// the warp must call this method.
     ///
     /// # Safety
     ///
@@ -139,7 +139,7 @@ impl Sequences {
                 let value = |value: u32| warp::shuffle(!0, value, of);
                 let (q, k) = ((value(q.0), value(q.1)), (value(k.0), value(k.1)));
                 let row = (tile_of_head - value(tiles_after - tiles)) * tile;
-                // The last tile is scheduled first, as above.
+                // As in `equal`, the last tile is scheduled first.
                 let row = ((q.1 - q.0).div_ceil(tile) - 1) * tile - row;
                 let (q, k) = ((q.0, q.1 - q.0), (k.0, k.1 - k.0));
                 return Some(Place { head, plane: 0, sequence: sequence + of, q, k, row });

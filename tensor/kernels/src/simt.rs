@@ -84,7 +84,7 @@ pub unsafe fn matmul_simt<A: Major, B: Major>(
 
     let mut sums = [[0.0f32; SUMS]; SUMS];
     // SAFETY: the fetched elements are inside the matrices. Each thread has its own slots in a buffer. No thread has
-    // read these slots since the last barrier but one, and they are read only after the next barrier.
+    // read these slots since the barrier before the last one, and threads read them only after the next barrier.
     unsafe {
         a.put::<A>(stage, number, a.fetch::<A>(number, 0));
         b.put::<B>(stage.add(BUFFER), number, b.fetch::<B>(number, 0));

@@ -1,7 +1,7 @@
 //! Skinny GEMM, `C = A * B` with M ≤ 16, as in token-by-token decoding. The kernel is bound by the memory traffic of B.
 //! Each column of B is contiguous in memory, stored as 16-bit elements or as packed int4 weights.
 //!
-//! Each lane prefetches its own 16-byte pieces of columns of B to shared memory with `cp.async`, several K-steps ahead
+//! Each lane prefetches its own 16-byte chunks of columns of B to shared memory with `cp.async`, several K-steps ahead
 //! (multistage), and multiplies them with `mma.m16n8k16`. The operands are swapped, so B is the operand with 16 rows
 //! and A the operand with 8 columns. Each warp of a block accumulates an interleaved part of K, and the warps' partial
 //! sums are added in warp order. Elements of A are loaded to registers one step ahead.
@@ -42,7 +42,7 @@ const MAX_CHUNKS: usize = 4;
 /// Number of columns of `A` per chunk. Each of the four lanes of a quad loads 16 bytes of A.
 const CHUNK_K: u32 = 32;
 
-/// Returns the bytes of dynamic shared memory per block with `tiles` column tiles, for 16-bit elements or packed int4
+/// Returns the dynamic shared memory per block, in bytes, with `tiles` column tiles, for 16-bit elements or packed int4
 /// weights.
 ///
 /// At the end of the kernel, the sums of the warps are stored in the same memory.
@@ -51,8 +51,8 @@ pub const fn shared_bytes(tiles: u32, is_4bit: bool) -> u32 {
     16 * THREADS * 2 * tiles * loads * STAGES as u32
 }
 
-/// Returns the minimum number of resident blocks per SM. It limits the registers per thread, but only for the instances
-/// in which the limit causes no spills.
+/// Returns the minimum number of resident blocks per SM, which limits the registers per thread. The minimum exceeds 1
+/// only for instances that do not spill with this limit.
 const fn resident_4bit(groups: usize, tiles: usize) -> u32 {
     if groups * tiles < 4 { 2 } else { 1 }
 }
@@ -122,9 +122,9 @@ pub unsafe fn matmul_skinny<T: WarpOperand, const GROUPS: usize, const TILES: us
 ///
 /// # Safety
 ///
-/// The requirements of [`matmul_skinny()`] apply; k must be a multiple of [`GROUP_K`]. `codes` must have n * k / 2
-/// bytes and start on a 16-byte boundary. `scales` and `zeros` must have n * k / [`GROUP_K`] elements, in column-major
-/// order.
+/// The caller must uphold the safety contract of [`matmul_skinny()`]; k must be a multiple of [`GROUP_K`]. `codes` must
+/// have n * k / 2 bytes and start on a 16-byte boundary. `scales` and `zeros` must have n * k / [`GROUP_K`] elements,
+/// in column-major order.
 #[kernel(
     types(T = bf16, f16),
     consts(GROUPS = 1, 2; TILES = 1, 2),
@@ -169,7 +169,7 @@ impl Place {
 
 /// # Safety
 ///
-/// The requirements of [`matmul_skinny()`] and [`matmul_skinny_w4a16()`].
+/// The caller must uphold the safety contracts of [`matmul_skinny()`] and [`matmul_skinny_w4a16()`].
 #[inline(always)]
 unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILES: usize>(
     a: &[T],
@@ -309,7 +309,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
         stage = if stage + 1 == STAGES { 0 } else { stage + 1 };
     }
 
-    // The sums reuse the memory of the copies.
+    // The sums reuse the memory of the copied elements.
     thread::sync_threads();
     let stage = shared::dynamic_aligned::<f32>();
     let mut group = 0;
@@ -323,7 +323,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
                     + (2 * quarter) as usize
                     + i % 2;
                 let column = TILE_N as usize * tile + row as usize + 8 * (i / 2);
-                // SAFETY: each sum of a warp has a slot of its own.
+                // SAFETY: each sum of a warp has its own slot.
                 unsafe { stage.add(of_row * ROW + column).write(sums[group][tile][i]) };
                 i += 1;
             }

@@ -40,7 +40,7 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Returns the identity, which is the state of empty rows.
+    /// Returns the identity: the state of empty rows.
     #[inline(always)]
     pub fn new() -> Self {
         Self { largest: [f32::NEG_INFINITY; 2], sums: [0.0; 2] }
@@ -88,7 +88,7 @@ impl Rows {
         factors
     }
 
-    /// Sums of whole rows.
+    /// Returns the sums of whole rows.
     #[inline(always)]
     pub fn totals(&self) -> [f32; 2] {
         self.sums.map(|sum| {

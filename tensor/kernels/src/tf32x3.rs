@@ -36,7 +36,7 @@ impl Stage for HighLow {
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct Whole {
-    /// Number of rows. Each row becomes two.
+    /// Number of rows per matrix.
     pub rows: u32,
     /// Number of columns.
     pub columns: u32,
@@ -154,10 +154,10 @@ fn rounded(x: f32) -> f32 {
 ///
 /// # Safety
 ///
-/// The requirements of [`product`] apply. Matrix i of `a` and of `b` consists of planes `2 * i` and `2 * i + 1` of its
-/// map. The grid must be one-dimensional, with one cluster per `shared_by` tiles of each matrix of the batch.
-/// `sizes.split_stages` must be the number of stages of each block of a cluster except the last. `c` must have the
-/// strides `rows` and overlap neither `a` nor `b`; `bias` must have n elements.
+/// The caller must uphold the safety contract of [`product`]. Matrix i of `a` and of `b` consists of planes `2 * i` and
+/// `2 * i + 1` of its map. The grid must be one-dimensional, with one cluster per `shared_by` tiles of each matrix of
+/// the batch. `sizes.split_stages` must be the number of stages of each block of a cluster except the last. `c` must
+/// have the strides `rows` and overlap neither `a` nor `b`; `bias` must have n elements.
 #[kernel(arch = "90a", block(THREADS_ALONE), no_panic)]
 pub unsafe fn matmul_tf32x3(
     a: &TensorMap<f32, 3>,

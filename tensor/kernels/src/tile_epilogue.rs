@@ -73,7 +73,7 @@ pub(crate) unsafe fn store_own<C, const ROWS: usize, const COLUMNS: usize>(
 ///
 /// # Safety
 ///
-/// The requirements of [`store_own`] apply.
+/// The caller must uphold the safety contract of [`store_own`].
 #[inline(always)]
 pub(crate) unsafe fn stage<C, const ROWS: usize, const COLUMNS: usize>(
     tiles: SharedTiles<C, ROWS, SUM_TILES>,
@@ -126,22 +126,22 @@ pub(crate) unsafe fn leave<const ROWS: usize, const COLUMNS: usize>(
     }
 }
 
-/// Returns the location in the tiles of the four sums of a thread that start at `4 * four`: the tile, the row in the
-/// tile, and the chunk in the row. Consecutive threads use consecutive chunks.
+/// Returns where the tiles contain a thread's four sums from `4 * four` on: the tile, the row in the tile, and the
+/// chunk in the row. Consecutive threads use consecutive chunks.
 #[inline(always)]
 fn place<const ROWS: usize>(thread: u32, four: u32) -> (u32, u32, u32) {
     (four / 4, four % 4 * (ROWS as u32 / 4) + thread / 8, thread % 8)
 }
 
 /// Split-K reduction: adds the partial sums of `SPLIT_K` blocks for the calling block's share of the columns, `ITEMS`
-/// times 16 columns at a time. The function then finishes and stores the sums of 16 rows from `row` on. It arrives at
-/// the cluster barrier as soon as it has read all partial sums.
+/// times 16 columns at a time. The function then applies the epilogue to the sums of 16 rows from `row` on, and stores
+/// them. It arrives at the cluster barrier as soon as it has read all partial sums.
 ///
 /// # Safety
 ///
-/// The requirements of [`store_own`] apply, except that other blocks store the other columns. The blocks with the ranks
-/// `which`, `which + shared_by` and so on must have written their sums to `left`, which must not overlap `staged`. None
-/// of these blocks may exit, or write there, before all have arrived.
+/// The caller must uphold the safety contract of [`store_own`], except that other blocks store the other columns. The
+/// blocks with the ranks `which`, `which + shared_by` and so on must have written their sums to `left`, which must not
+/// overlap `staged`. None of these blocks may exit, or write there, before all have arrived.
 #[inline(always)]
 pub(crate) unsafe fn add<
     C,
@@ -222,7 +222,7 @@ pub(crate) unsafe fn add<
 ///
 /// # Safety
 ///
-/// The requirements of [`store_own`] apply.
+/// The caller must uphold the safety contract of [`store_own`].
 #[inline(always)]
 unsafe fn put<C: Output<f32>, const ROWS: usize>(
     tiles: SharedTiles<C, ROWS, SUM_TILES>,
@@ -235,8 +235,8 @@ unsafe fn put<C: Output<f32>, const ROWS: usize>(
     unsafe { C::store(tiles.at_index(block / in_tile), row, block % in_tile, eight) };
 }
 
-/// Stores the staged columns of `rows` rows of the warp, from `row` on; they start at the tile's column `first`, and
-/// their number is a multiple of 16.
+/// Stores the staged columns of `rows` rows of the warp, from `row` on. The columns start at the tile's column `first`,
+/// and their number is a multiple of 16.
 ///
 /// # Safety
 ///
@@ -299,7 +299,7 @@ impl<C: KernelType + Into<f32>> OutputTile<'_, C> {
     ///
     /// # Safety
     ///
-    /// C must contain this row from the column on, and no other thread may write it.
+    /// C must contain this row from `column` on, and no other thread may write it.
     #[inline(always)]
     unsafe fn store(&self, row: u32, column: u32, piece: [u32; 4]) {
         let first = (u64::from(row) * self.pitch + u64::from(column)) as usize;

@@ -4,8 +4,8 @@ use core::num::NonZeroU32;
 
 use crate::matmul::{RASTER_GROUP, Sizes};
 
-/// Tiles of a batch in raster order: one matrix after another, in each matrix one group of [`RASTER_GROUP`] tile
-/// columns after another, and in each group row by row.
+/// Tiles of a batch in raster order: one matrix after another, and in each matrix, one group of [`RASTER_GROUP`] tile
+/// columns after another. The tiles of a group are in row-major order.
 #[derive(Clone, Copy)]
 pub(crate) struct Tiles {
     rows: u32,
@@ -47,7 +47,7 @@ impl Tiles {
     }
 }
 
-/// Returns `a / b` and `a % b`. Instead of being checked, a `b` of 0 is replaced by 1, because a panic would compile to
+/// Returns `a / b` and `a % b`. A `b` of 0 is replaced by 1, because a check could panic, and a panic would compile to
 /// a call.
 #[inline(always)]
 pub(crate) fn divide(a: u32, b: u32) -> (u32, u32) {

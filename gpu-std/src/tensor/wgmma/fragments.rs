@@ -103,8 +103,8 @@ depth!(
 
 /// Data that a batch owns in addition to its sums: either nothing, or [`Fragments`]. The trait is sealed.
 pub trait Held: sealed::Sealed {
-    /// Pins the values in registers at this point. Before this point, the compiler must have written the values and
-    /// must not reuse the registers.
+    /// Pins the values in registers at this point. The compiler must write the values before this point, and must not
+    /// reuse the registers before it.
     #[doc(hidden)]
     #[cfg(target_arch = "nvptx64")]
     fn keep(&self);

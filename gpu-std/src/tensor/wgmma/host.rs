@@ -11,7 +11,7 @@ struct Operands {
     /// The left tile, or null if the left operand is in registers.
     a: *mut u8,
     b: *mut u8,
-    /// Index of a 64-column part of the fragments. It is used if the left operand is in registers.
+    /// Index of a 64-column part of the fragments, if the left operand is in registers.
     part: u32,
     accumulate: bool,
 }

@@ -22,7 +22,8 @@ pub trait Major: sealed::Sealed + Send + Sync + 'static {
     fn element<T: KernelType, const ROWS: usize>(tile: SharedTile<T, ROWS>, row: u32, k: u32) -> *const T;
 }
 
-/// The operand is contiguous along K, the dimension of the sums. The rows of a tile are the rows of the operand.
+/// The operand is contiguous along K, the dimension over which products are summed. The rows of a tile are the rows of
+/// the operand.
 pub struct KMajor;
 
 /// The operand is contiguous along M or N. Only 16-bit types support this layout.

@@ -110,8 +110,8 @@ impl<const N: usize, S: Sum> Pending<N, S>
 where
     Columns<N>: Width,
 {
-    /// Starts a batch of products, which add to the same sums as the products in flight and follow them. All threads of
-    /// the warpgroup must call it.
+    /// Starts a batch of products, which are added to the same sums as the products in flight, after them. All threads
+    /// of the warpgroup must call this method.
     ///
     /// # Safety
     ///
@@ -144,7 +144,7 @@ where
     #[track_caller]
     pub fn wait_for_earlier(&mut self) {
         #[cfg(target_arch = "nvptx64")]
-        // SAFETY: all threads of the warpgroup call this, as was promised when the batch started.
+        // SAFETY: all threads of the warpgroup make this call, as the caller of `begin` promised.
         unsafe {
             core::arch::asm!("wgmma.wait_group.sync.aligned 1;", options(nostack))
         };
@@ -161,7 +161,7 @@ where
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::begin`] apply.
+    /// The caller must uphold the safety contract of [`Self::begin`].
     #[inline(always)]
     pub unsafe fn begin_with<T: Half, const K: usize>(
         self,
@@ -198,7 +198,7 @@ where
     #[allow(unused_mut, reason = "as above")]
     pub unsafe fn wait_leaving<const LATER: u32>(mut self) -> Accumulator<N, S> {
         #[cfg(target_arch = "nvptx64")]
-        // SAFETY: all threads of the warpgroup call this, as was promised when the batch started.
+        // SAFETY: all threads of the warpgroup make this call, as the caller of `begin` promised.
         unsafe {
             Columns::<N>::wait::<S, LATER>(&mut self.d);
             self.held.keep();
@@ -276,7 +276,7 @@ where
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::mma`] apply.
+    /// The caller must uphold the safety contract of [`Self::mma`].
     #[inline(always)]
     #[track_caller]
     pub unsafe fn mma_of<AMajor: Major, BMajor: Major, A, B>(
@@ -318,7 +318,7 @@ where
     #[track_caller]
     pub fn commit(self) -> Pending<N, S, F> {
         #[cfg(target_arch = "nvptx64")]
-        // SAFETY: all threads of the warpgroup call this, as was promised when the batch started.
+        // SAFETY: all threads of the warpgroup make this call, as the caller of `begin` promised.
         unsafe {
             core::arch::asm!("wgmma.commit_group.sync.aligned;", options(nostack))
         };

@@ -208,7 +208,7 @@ halves!(bf16 "cvt.rn.bf16x2.f32" bf16_fragment, f16 "cvt.rn.f16x2.f32" f16_fragm
 pub trait Output<S: Sum>: KernelType {
     /// Stores the 16 rows that start at `row`, in the 16 columns that start at `16 * block`. Each thread of a warp
     /// passes eight of the sums, in the order of eight consecutive registers of an [`Accumulator`](super::Accumulator).
-    /// All threads of the warp must call it.
+    /// All threads of the warp must call this function.
     ///
     /// # Safety
     ///

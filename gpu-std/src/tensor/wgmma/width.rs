@@ -42,7 +42,7 @@ declare! {
     s8_s8: i32, s8_u8: i32, u8_s8: i32, u8_u8: i32,
 }
 
-/// Implements [`Width`] for `N` columns. The registers are numbered `0` and the numbers listed.
+/// Implements [`Width`] for `N` columns. The last arguments are the register numbers after 0.
 macro_rules! width {
     ($n:literal, $count:literal: $($i:literal)*) => {
         impl Width for Columns<$n> {

@@ -23,7 +23,8 @@ use crate::tiles::divide;
 ///
 /// # Safety
 ///
-/// The requirements of [`attention_backward_keys()`](super::attention_backward_keys()); `ROWS` must be `2 * D`.
+/// The caller must uphold the safety contract of [`attention_backward_keys()`](super::attention_backward_keys()), and
+/// `ROWS` must be `2 * D`.
 #[inline(always)]
 pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
     maps: Maps<'_, T>,
@@ -282,7 +283,7 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
     }
 }
 
-/// Range of the rows of q that attend to a row of k. It extends to the end of the sequence.
+/// Range of the rows of q that attend to a row of k. The range extends to the end of the sequence.
 #[derive(Clone, Copy)]
 struct Queries {
     count: u32,
@@ -325,8 +326,8 @@ fn mask_columns(scores: &mut [f32], froms: [i32; 2], end: i32, first: u32) {
     }
 }
 
-/// Returns the four values per row of q that a thread needs: two pairs of columns from column 16 * `index` on, for the
-/// thread's position in the quad. `kind` is 0 for log-sum-exps and 1 for `delta`.
+/// Returns the four values per row of q that a thread needs: two pairs of columns, starting at column 16 * `index`, for
+/// the thread's position in the quad. `kind` is 0 for log-sum-exps and 1 for `delta`.
 ///
 /// # Safety
 ///

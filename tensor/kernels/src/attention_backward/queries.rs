@@ -20,7 +20,8 @@ use crate::tiles::divide;
 ///
 /// # Safety
 ///
-/// The requirements of [`attention_backward_queries()`](super::attention_backward_queries()); `ROWS` must be `2 * D`.
+/// The caller must uphold the safety contract of [`attention_backward_queries()`](super::attention_backward_queries()),
+/// and `ROWS` must be `2 * D`.
 #[inline(always)]
 pub(super) unsafe fn queries<T: Half, const D: usize, const ROWS: usize>(
     maps: Maps<'_, T>,

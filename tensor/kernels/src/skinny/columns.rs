@@ -26,8 +26,8 @@ pub(super) trait Columns<T>: Copy {
     /// Returns which column of `A`, relative to the step, contains the first of the lane's 8 elements in `chunk`.
     fn at(chunk: usize, quarter: u32) -> u32;
 
-    /// Starts to copy the elements from `at` on to the slot `to` and to every [`THREADS`]-th slot after it. `is_inside`
-    /// states that the step does not extend beyond k. Elements beyond k become zero or, if [`Self::IS_WHOLE`], are not
+    /// Starts copying the elements from `at` on to the slot `to` and to every [`THREADS`]-th slot after it. `is_inside`
+    /// is true if the step does not extend beyond k. Elements beyond k become zero or, if [`Self::IS_WHOLE`], are not
     /// copied at all.
     ///
     /// # Safety
@@ -36,14 +36,18 @@ pub(super) trait Columns<T>: Copy {
     /// slots must be in shared memory, and nothing else may use them until the copy is complete.
     unsafe fn copy(self, column: u32, at: u32, quarter: u32, is_inside: bool, to: *mut [u32; 4]);
 
+    /// Loads the additional data of a column for the step that starts at `at`.
+    ///
     /// # Safety
     ///
-    /// The column is in B.
+    /// The column must be inside B.
     unsafe fn beside(self, column: u32, at: u32) -> Self::Beside;
 
+    /// Loads the data that [`Self::copy`] copied to `from`.
+    ///
     /// # Safety
     ///
-    /// [`Self::copy`] to `from` is complete.
+    /// The copy must be complete.
     unsafe fn loaded(from: *const [u32; 4]) -> Self::Loaded;
 
     /// Returns 8 elements as the operands of two instructions.
