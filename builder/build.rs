@@ -1,5 +1,5 @@
-//! Hashes the builder's sources. The hash is part of the key of cached code, because another builder may generate other
-//! code.
+//! Hashes the builder's sources. The hash is part of the key of cached code, because a different builder may generate
+//! different code.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -28,7 +28,7 @@ impl Arch {
     /// Hopper with architecture-specific instructions (`wgmma`, `setmaxnreg`); runs on Hopper only.
     pub const SM_90A: Arch = Arch::specific(90);
 
-    /// Creates the architecture for compute capability `capability` (`10 * major + minor`). Its PTX runs on that and
+    /// Creates the architecture for compute capability `capability` (`10 * major + minor`). The PTX runs on this and
     /// all later capabilities.
     pub const fn new(capability: u32) -> Arch {
         Arch { capability, specific: false, ptx: min_ptx(capability), cubin: false }

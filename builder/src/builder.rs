@@ -40,12 +40,13 @@ const WATCHED_VARIABLES: [&str; 11] = [
     "DOCS_RS",
 ];
 
-/// Variables that matter only while no image exists. If they were always watched, an editor that skips the image, or
-/// that has a different `PATH` than a terminal, would make the other program rebuild its image.
+/// Variables that matter only while no image exists. If they were always watched, builds from an editor and from a
+/// terminal could invalidate each other's image, for example because their `PATH` differs.
 const WATCHED_WITHOUT_IMAGE: [&str; 5] =
     ["WARPSMITH_SKIP_GPU_IMAGE", REQUIRE, "RUSTUP_HOME", "CARGO_HOME", "PATH"];
 
-/// Variable that makes a missing image an error, and makes a development build compile for all architectures.
+/// Environment variable that makes a missing image an error, and makes a development build compile for all
+/// architectures.
 const REQUIRE: &str = "WARPSMITH_REQUIRE_GPU_IMAGE";
 
 /// Compiles a kernel crate into a GPU image that the host crate embeds.
@@ -146,7 +147,7 @@ impl PtxBuilder {
         }
     }
 
-    /// Sets the architectures to compile for, instead of [`Arch::SM_80`] and [`Arch::SM_90A`].
+    /// Sets the architectures to compile for; the default is [`Arch::SM_80`] and [`Arch::SM_90A`].
     pub fn archs(mut self, archs: impl IntoIterator<Item = Arch>) -> PtxBuilder {
         self.archs = archs.into_iter().collect();
         self
@@ -191,16 +192,15 @@ impl PtxBuilder {
         self
     }
 
-    /// Sets the debug information of the code, instead of [`DebugInfo::Lines`]. `WARPSMITH_GPU_DEBUG` (`none`, `lines`
-    /// or `full`) overrides it.
+    /// Sets the debug information of the code; the default is [`DebugInfo::Lines`]. `WARPSMITH_GPU_DEBUG` (`none`,
+    /// `lines` or `full`) overrides it.
     pub fn debug_info(mut self, debug_info: DebugInfo) -> PtxBuilder {
         self.debug_info = debug_info;
         self
     }
 
-    /// Leaves out debug information unless `WARPSMITH_GPU_DEBUG` requests it, and never turns off optimization. Use
-    /// this for libraries of kernels, because line information makes the image 50 % larger, and users debug their own
-    /// kernels.
+    /// Omits debug information unless `WARPSMITH_GPU_DEBUG` requests it, and never turns off optimization. Use this for
+    /// kernel libraries: users debug their own kernels, and line information makes an image 50 % larger.
     #[doc(hidden)]
     pub fn library(mut self) -> PtxBuilder {
         self.library = true;
@@ -214,9 +214,9 @@ impl PtxBuilder {
         self
     }
 
-    /// If the kernel crate `name` is absent, uses the image in `folder`, relative to the package's folder, that
-    /// [`export_image`](crate::export_image) wrote. This is for packages from a registry, whose kernel crate is another
-    /// package.
+    /// If the kernel crate `name` is absent, uses the image that [`export_image`](crate::export_image) wrote to
+    /// `folder` (relative to the package's folder). Packages from a registry need this, because their kernel crate is a
+    /// separate package.
     pub fn ready_made(mut self, name: impl Into<String>, folder: impl Into<PathBuf>) -> PtxBuilder {
         self.ready_made = Some((name.into(), folder.into()));
         self
@@ -229,18 +229,18 @@ impl PtxBuilder {
         self
     }
 
-    /// Builds the image from a build script, and tells cargo the paths to watch and the warnings to show.
+    /// Builds the image from a build script, and prints cargo's directives for paths to watch and for warnings.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. Its text can be shown to users unchanged.
+    /// Returns an [`Error`], whose message can be shown to users unchanged.
     pub fn build(&self) -> Result<BuiltImage, Error> {
         let folders = Folders::of_build_script()?;
         let mut is_whole = true;
         let built = match self.import(&folders)? {
             Some(built) => built,
             None => {
-                // Code that other programs load as a file must be generated on every machine.
+                // Code that other programs load from a file must be generated even on a machine without a GPU.
                 let targets = match self.one_module {
                     true => Targets::Archs(self.archs.clone()),
                     false => Targets::choose(&self.archs)?,
@@ -267,12 +267,12 @@ impl PtxBuilder {
         Ok(built)
     }
 
-    /// Builds the image for all its architectures into `folders`, printing nothing. This is [`PtxBuilder::build`]
-    /// without cargo.
+    /// Builds the image for all architectures of this builder into `folders`, without printing anything. This is
+    /// [`PtxBuilder::build`] without cargo.
     ///
     /// # Errors
     ///
-    /// Same as [`PtxBuilder::build`].
+    /// Returns the same errors as [`PtxBuilder::build`].
     pub fn build_in(&self, folders: &Folders) -> Result<BuiltImage, Error> {
         self.build_for(folders, &Targets::Archs(self.archs.clone()))
     }
@@ -361,7 +361,7 @@ impl PtxBuilder {
         }
     }
 
-    /// Compiles the kernels only until rustc has checked them, and makes an image without code. Kernels in dependencies
+    /// Compiles the kernels with rustc only, to check them, and creates an image without code. Kernels of dependencies
     /// are not checked, because their authors have checked them.
     fn only_check(
         &self,
@@ -420,7 +420,7 @@ impl PtxBuilder {
         let mut fingerprint = Fingerprint::new();
         fingerprint.value(&format!("{self:?} {archs:?} {keep} {debug:?}"));
         fingerprint.value(&kernel_crate.sources);
-        // Hash of the running program. The hash changes whenever the builder changes.
+        // The build script's own hash changes whenever the builder changes.
         if let Ok(program) = env::current_exe() {
             fingerprint.tool(&program);
         }
@@ -461,7 +461,7 @@ impl PtxBuilder {
         drop(lock);
         let options = Options { fma: self.fma };
         let linked = link::link(&tools.llvm, cuda, &package, &members, options, &work)?;
-        // A cached part has no intermediate files.
+        // The cache contains no intermediate files, so it is not used if they are to be kept.
         let cache = Cache::of_user().filter(|_| !keep);
         let ptxas = cuda.ptxas.as_ref().map_or_else(String::new, |ptxas| ptxas.version.to_string());
         let job = Job {
@@ -536,7 +536,6 @@ impl PtxBuilder {
     }
 }
 
-/// A kernel crate.
 struct KernelCrate {
     manifest: Manifest,
     sources: Sources,
@@ -589,7 +588,7 @@ fn list_image(file: &Path, out: &Path) -> Result<(), Error> {
     image::list(out, &names)
 }
 
-/// Returns the tools that the image depends on, and the places where a missing tool would appear.
+/// Returns the tools that the image depends on, and the paths at which a missing tool would appear.
 fn watched_tools(tools: &DeviceToolchain, cuda: &CudaTools) -> Vec<PathBuf> {
     let mut watched = vec![tools.rustc.clone(), tools.llvm.tool("opt"), tools.llvm.tool("llc")];
     watched.extend(cuda.ptxas.iter().map(|ptxas| ptxas.path.clone()));
@@ -600,7 +599,6 @@ fn watched_tools(tools: &DeviceToolchain, cuda: &CudaTools) -> Vec<PathBuf> {
     watched
 }
 
-/// Returns the warning about a missing image.
 fn without(package: &str, reason: &str) -> String {
     format!("{package} is built without a GPU image (the emulated device works): {reason}")
 }
@@ -608,7 +606,7 @@ fn without(package: &str, reason: &str) -> String {
 /// Returns true if the package appears to belong to a different workspace than the one being built. In that case, the
 /// user cannot change its kernels.
 fn is_of_others(folders: &Folders) -> bool {
-    // Cargo does not report what it builds, so the shell's start folder is used.
+    // Cargo does not report which workspace it builds, so the shell's working directory is used instead.
     let shell = env::var_os("PWD").map(PathBuf::from).filter(|folder| folder.is_absolute());
     let built =
         [shell.as_deref(), folders.target_dir.parent()].into_iter().flatten().find_map(manifest::root_of);

@@ -77,7 +77,7 @@ impl Cache {
         (entries.len(), entries.iter().map(|(_, bytes, _)| bytes).sum())
     }
 
-    /// Looks up an entry, and marks the entry as used now.
+    /// Looks up an entry, and marks it as recently used.
     pub(crate) fn get(&self, key: &str) -> Option<Entry> {
         let path = self.path(key);
         let bytes = fs::read(&path).ok()?;

@@ -1,10 +1,10 @@
-//! Works around incorrect code that ptxas generates for calls through a pointer that may be null.
+//! Works around a ptxas bug that miscompiles calls through a pointer that may be null.
 //!
-//! In a module of several kernels, the address of a function is an offset into a table of constants. ptxas miscompiles
-//! a call through a pointer that is null on one path to the call (an `Option<fn()>` that was tested before). It takes
-//! the entry at offset 0, which is not a function, as the callee on every path (seen with 13.0, for all architectures,
-//! and in the driver). The workaround adds a value that is always 0 but unknown to ptxas: bit 0 of the mask of the
-//! lanes above the thread's own.
+//! In a module of several kernels, the address of a function is an offset into a table of constants. If a pointer is
+//! null on one path to a call (an `Option<fn()>` that was tested before), ptxas uses the entry at offset 0, which is
+//! not a function, as the callee on every path (seen with 13.0, for all architectures, and in the driver). The
+//! workaround adds a value that is always 0 but unknown to ptxas: bit 0 of the mask of the lanes above the thread's
+//! own.
 
 use crate::ptx::UNKNOWN_ZERO;
 

@@ -69,18 +69,17 @@ pub struct Options {
 /// unrolled, so the threshold for full unrolling is far above LLVM's default. Partial unrolling keeps its default.
 const UNROLLING: [&str; 2] = ["-unroll-threshold=5000", "-unroll-partial-threshold=75"];
 
-/// Disables straight-line strength reduction, which computes a pointer from another one at a distance that it assumes
-/// to be constant. In LLVM 22 it takes `sext(n + 100) - sext(n)` for 100 although `n + 100` may wrap. It also takes
-/// `sext(!c) - sext(c)` of booleans for 1, which occurs in core's small sort once its merge is unrolled:
-/// llvm/llvm-project#204278.
+/// Disables straight-line strength reduction, which computes one pointer from another at an assumed constant distance.
+/// LLVM 22 assumes that `sext(n + 100) - sext(n)` is 100, although `n + 100` may wrap. It also assumes that `sext(!c) -
+/// sext(c)` is 1 for booleans, which occurs in core's small sort once its merge is unrolled: llvm/llvm-project#204278.
 const MISCOMPILING: &str = "-opt-disable=slsr";
 
-/// Answer to libdevice's query whether `sqrt` of `f32` is correctly rounded. LLVM itself answers the queries for the
-/// architecture and for subnormals, which are kept.
+/// `__nvvm_reflect` value that makes libdevice's `sqrt` of `f32` correctly rounded. LLVM supplies the values for the
+/// architecture and for subnormals, which are preserved.
 const REFLECTION: &str = "-nvvm-reflect-add=__CUDA_PREC_SQRT=1";
 
-/// Expands casts between floats and integers wider than this into integer instructions, because there is no library
-/// that implements them.
+/// Expands casts between floats and integers of more than 64 bits into integer instructions, because no GPU library
+/// implements these casts.
 const WIDE_CASTS: &str = "-expand-fp-convert-bits=64";
 
 /// Optimization passes for a build with full debug information. Variables stay in memory, where cuda-gdb finds them.
@@ -191,7 +190,7 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
         kernels.iter().filter(|kernel| is(&kernel.symbol)).map(|kernel| kernel.symbol.clone()).collect()
     };
     let mut facts = Facts {
-        // Code without optimization calls what is never reached, such as panics that recurse.
+        // Unoptimized code contains calls that are never reached, such as recursive panics.
         unknown_stacks: those(&|kernel| job.debug != DebugInfo::Full && read.has_unknown_stack(kernel)),
         kernels: those(&|_| true),
         wgmma: those(&|kernel| read.has_wgmma(kernel)),

@@ -20,11 +20,10 @@ use crate::sources;
 use crate::toolchain::DeviceToolchain;
 use crate::tools;
 
-/// Target triple for which the inner cargo compiles.
 const TARGET: &str = "nvptx64-nvidia-cuda";
 
-/// Profile settings that a manifest may set for single packages (`[profile.release.package.…]`); cargo cannot ignore
-/// those. They are passed as flags instead: rustc takes the last one, and cargo writes profile settings first.
+/// Profile settings, passed as flags because cargo cannot ignore a manifest's settings for single packages
+/// (`[profile.release.package.…]`). rustc uses the last value of a flag, and cargo passes profile settings first.
 const PROFILE: [&str; 6] = [
     "-Copt-level=3",
     "-Csplit-debuginfo=off",
@@ -56,7 +55,7 @@ pub struct Request<'a> {
     pub alloc: bool,
     /// True if rustc's jump threading stays enabled. It duplicates barriers, so only tests enable it.
     pub jump_threading: bool,
-    /// True if the code gets full debug information, not line tables alone.
+    /// True if the code gets full debug information instead of only line tables.
     pub full_debug_info: bool,
 }
 
@@ -122,7 +121,7 @@ pub fn compile(toolchain: &DeviceToolchain, request: &Request<'_>) -> Result<Com
         .arg("-Aexplicit-builtin-cfgs-in-flags")
         .args(request.cfgs.iter().flat_map(|cfg| ["--cfg", cfg]))
         .env("CARGO_ENCODED_RUSTFLAGS", rustflags(request).join("\x1f"));
-    // Listed before the build: a file that the build itself writes would look changed to the next one.
+    // Listed before the build, because a file that this build writes would look changed to the next build.
     let workspace = workspace_files(&root);
     let output = command.output().map_err(Error::io("cannot run", &toolchain.cargo))?;
     if !output.status.success() {
@@ -144,8 +143,8 @@ fn library(manifest: &Manifest, package: &str) -> Result<String, Error> {
     }
 }
 
-/// Returns the option that enables the features that the library needs but does not enable itself: enabling a feature
-/// twice is an error.
+/// Returns the option that enables the features in [`FEATURES`] that the library does not enable itself, because
+/// enabling a feature twice is an error.
 fn features(
     source: &str,
     cfgs: impl FnOnce() -> Result<BTreeSet<features::Cfg>, Error>,
@@ -172,8 +171,8 @@ fn cfgs(toolchain: &DeviceToolchain, request: &Request<'_>) -> Result<BTreeSet<f
     Ok(of_target.lines().map(read).chain(own).chain(features).collect())
 }
 
-/// Returns a lock file in `lock_dir`, a copy of the workspace's, if cargo cannot write the one in `root`; otherwise
-/// `None`.
+/// If cargo cannot write the lock file in `root`, returns a path in `lock_dir`, to which an existing lock file is
+/// copied. Otherwise, returns `None`.
 fn lock_file(root: &Path, lock_dir: &Path) -> Result<Option<PathBuf>, Error> {
     let (own, lock) = (root.join("Cargo.lock"), lock_dir.join("Cargo.lock"));
     let can_write = match File::options().append(true).open(&own) {
@@ -225,13 +224,13 @@ fn cargo(toolchain: &DeviceToolchain) -> Command {
     command
         .env("RUSTC", &toolchain.rustc)
         .env("RUSTC_BOOTSTRAP", "1")
-        // Paths in dependency files are relative to this folder; it overrides a configuration file.
+        // Paths in dependency files are relative to this folder. The variable overrides a configuration file.
         .env("CARGO_BUILD_DEP_INFO_BASEDIR", "/")
         // Empty values also override wrappers named in a configuration file.
         .env("RUSTC_WRAPPER", "")
         .env("RUSTC_WORKSPACE_WRAPPER", "");
-    // These settings affect the whole build: build scripts see the level, and the panic strategy decides which crates
-    // exist.
+    // These settings cannot be rustc flags: build scripts see the optimization level, and the panic strategy determines
+    // which crates cargo builds.
     command
         .env("CARGO_INCREMENTAL", "0")
         .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "3")
@@ -303,8 +302,8 @@ fn read_messages(stdout: &str, package: String, manifest: &Path) -> Result<Compi
         if sources::real(&message.manifest_path) == sources::real(manifest) {
             dep_info = Some(rlib.with_extension("d"));
         }
-        // The top crate's library is listed at a path where another build may replace it; the original has a hash in
-        // its name.
+        // Cargo lists the top crate's library at a path where another build may replace it. The original file has a
+        // hash in its name.
         let original = find("rmeta").map(|rmeta| rmeta.with_extension("rlib")).filter(|path| path.is_file());
         rlibs.push(original.unwrap_or_else(|| rlib.clone()));
     }

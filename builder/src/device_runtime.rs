@@ -1,9 +1,9 @@
-//! Finds the kernels that need NVIDIA's device runtime (libcudadevrt): those that launch kernels or set conditional
+//! Finds the kernels that need NVIDIA's device runtime (libcudadevrt) because they launch kernels or set conditional
 //! handles of a graph.
 //!
-//! Code that uses the device runtime is relocatable, and is linked at load. So that this does not affect other kernels,
-//! these kernels form a separate part, together with the kernels that they launch. Launched kernels that do not need
-//! the device runtime themselves are also in an ordinary part, where the host finds them.
+//! Code that uses the device runtime is relocatable and is linked when it is loaded. To keep other kernels unaffected,
+//! these kernels and the kernels that they launch form a separate part. Launched kernels that do not need the device
+//! runtime themselves are also in an ordinary part, where the host finds them.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -17,14 +17,13 @@ use crate::rewrite::{Kernel, text};
 pub struct DeviceRuntime {
     /// Symbols of the kernels that need the device runtime, in the order of the kernels.
     pub users: Vec<String>,
-    /// Symbols of the kernels that those kernels launch, which include the launching kernels themselves if they launch
-    /// each other.
+    /// Symbols of the kernels that [`DeviceRuntime::users`] launch, including users that are launched by other users.
     pub launched: HashSet<String>,
     /// A kernel that needs the device runtime, and a device-runtime function that the kernel reaches.
     pub first: Option<(String, String)>,
 }
 
-/// Copies libcudadevrt if the file is complete: drivers crash if they link with a truncated one.
+/// Copies libcudadevrt if the file is complete, because drivers crash when they link a truncated library.
 pub fn copy_library(from: &Path, to: &Path) -> Result<(), Error> {
     let library = std::fs::read(from).map_err(Error::io("cannot read", from))?;
     if !is_whole_archive(&library) {
@@ -33,7 +32,7 @@ pub fn copy_library(from: &Path, to: &Path) -> Result<(), Error> {
     std::fs::write(to, library).map_err(Error::io("cannot write", to))
 }
 
-/// Returns true if these are the bytes of an `ar` archive, complete to the end of its last member.
+/// Returns true if `bytes` are an `ar` archive that is complete to the end of its last member.
 fn is_whole_archive(bytes: &[u8]) -> bool {
     let Some(mut rest) = bytes.strip_prefix(b"!<arch>\n").filter(|members| !members.is_empty()) else {
         return false;
@@ -53,7 +52,7 @@ fn is_whole_archive(bytes: &[u8]) -> bool {
 }
 
 impl DeviceRuntime {
-    /// Analyzes the module `ir`, which contains these kernels.
+    /// Analyzes the module `ir`, which contains `kernels`.
     pub fn of(ir: &str, kernels: &[Kernel]) -> DeviceRuntime {
         let callers = Callers::of(ir);
         let functions = ir.lines().filter(|line| line.starts_with("declare ")).filter_map(text::function);
@@ -90,7 +89,7 @@ impl DeviceRuntime {
         self.users.iter().any(|user| user == symbol)
     }
 
-    /// Returns true if a kernel that needs the device runtime launches this one.
+    /// Returns true if a kernel that needs the device runtime launches this kernel.
     pub fn is_launched(&self, symbol: &str) -> bool {
         self.launched.contains(symbol)
     }
@@ -162,7 +161,7 @@ declare i32 @vprintf(ptr, ptr)
         assert!(!runtime.is_needed() && !runtime.is_user("k") && !runtime.is_launched("k"));
     }
 
-    /// Creates an archive with one member that contains these bytes.
+    /// Creates an archive with the single member `member`.
     fn archive(member: &[u8]) -> Vec<u8> {
         let header = format!("{:<16}{:<32}{:<10}`\n", "member.o/", "0", member.len());
         let padding: &[u8] = if member.len() % 2 == 1 { b"\n" } else { b"" };

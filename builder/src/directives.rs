@@ -7,8 +7,8 @@
 
 use crate::ptx;
 
-/// Returns the PTX without the labels of locations, without directives that repeat the line before, and without the
-/// comments of directives.
+/// Returns the PTX without location labels, without directives that repeat the previous line, and without comments on
+/// directives.
 pub fn shorten(text: &str) -> String {
     let mut short = String::with_capacity(text.len());
     let mut current = "";

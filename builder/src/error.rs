@@ -113,8 +113,7 @@ pub enum Error {
         unresolved: Vec<String>,
     },
 
-    /// A PTX `.param` of an entry differs from the parameter that `#[kernel]` recorded, which is the one that a launch
-    /// passes.
+    /// A PTX `.param` of an entry differs from the parameter that `#[kernel]` recorded and that a launch passes.
     #[error(
         "kernel `{kernel}`: {parameter} is {recorded} in the source but {found} in the PTX, so launches would pass \
          wrong arguments; use a parameter type with the same layout for both compilers (`repr(C)`, not zero-sized)"
@@ -138,7 +137,7 @@ pub enum Error {
         list(panics)
     )]
     Panics {
-        /// Panics, one line each: kernel, location and text.
+        /// Panics, one line each: kernel, location and message.
         panics: Vec<String>,
     },
 
@@ -160,7 +159,7 @@ pub enum Error {
         kernel: String,
         /// Missing `__nv_…` function.
         function: String,
-        /// Places that were searched, and how to install the library.
+        /// Searched locations, and how to install the library.
         how: String,
     },
 
@@ -173,7 +172,7 @@ pub enum Error {
         kernel: String,
         /// Device-runtime function.
         function: String,
-        /// Places that were searched, and how to install the library.
+        /// Searched locations, and how to install the library.
         how: String,
     },
 

@@ -1,4 +1,4 @@
-//! Finds the unstable features that a crate's source enables: rustc rejects a feature that is enabled twice.
+//! Finds the unstable features that a crate's source enables, because rustc rejects a feature that is enabled twice.
 
 use std::collections::BTreeSet;
 
@@ -74,7 +74,6 @@ fn holds(condition: TokenStream, cfgs: &BTreeSet<Cfg>) -> bool {
     }
 }
 
-/// Splits a comma-separated list.
 fn parts(list: TokenStream) -> Vec<TokenStream> {
     let mut parts: Vec<Vec<TokenTree>> = vec![Vec::new()];
     for token in list {

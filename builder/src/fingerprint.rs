@@ -1,4 +1,4 @@
-//! Decides whether the link step must run again, by a hash of all its inputs.
+//! Decides from a hash of all inputs whether the link step must run again.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -8,7 +8,7 @@ use crate::error::Error;
 
 /// Hash of everything that the outputs depend on.
 pub struct Fingerprint {
-    // SipHash with fixed keys, twice, for 128 bits. It gives the same value in every run of one build of the builder.
+    // Two SipHash values with fixed keys, for 128 bits. All runs of one build of the builder compute the same hash.
     hashers: [DefaultHasher; 2],
 }
 

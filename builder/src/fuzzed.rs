@@ -9,7 +9,7 @@ use crate::ptx::Ptx;
 use crate::rewrite::{self, Abi, Kernel};
 use crate::{externs, parts, ptxas};
 
-/// Checks LLVM IR: the rewritten text stays bounded in size, and each of its kernels is in a part.
+/// Checks the rewrite of LLVM IR: its size stays bounded, and each kernel is in a part.
 pub fn rewrite(bytes: &[u8]) {
     let Ok(ir) = str::from_utf8(bytes) else { return };
     let Ok(rewritten) = rewrite::rewrite(ir, true) else { return };

@@ -1,7 +1,7 @@
 //! Writes the file that a host crate includes: a `gpu_spec::image::ImageSpec`, with the compressed code in separate
 //! files.
 //!
-//! The text uses the types of `gpu_spec::image`, which the facade's `include_image!` brings into scope.
+//! The file uses the types of `gpu_spec::image`, which the facade's `include_image!` brings into scope.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,8 @@ use crate::rewrite::Kernel;
 /// Level 9 of 10 is used because level 10 does not compress better.
 const COMPRESSION: u8 = 9;
 
-/// Toolchains, with their versions, of an image and of the program that contains it. The text is empty if unknown.
+/// Toolchains, with versions, that compile an image and the program that embeds it. An unknown toolchain is an empty
+/// string.
 #[derive(Debug, Default)]
 pub struct Compilers<'a> {
     /// Toolchain of the GPU code: rustc and LLVM.
@@ -55,7 +56,7 @@ pub struct Code<'a> {
     pub device_runtime: Option<&'a Path>,
 }
 
-/// Returns the text of an image that contains no code, including the reason.
+/// Returns the source of an image that contains no code but records the reason.
 pub fn without_code(packages: &Packages<'_>, compilers: &Compilers<'_>, reason: &str) -> String {
     format!(
         "{}    missing: Some({reason:?}),\n    compilers: {},\n    parts: &[],\n    kernels: &[],\n    \
@@ -65,8 +66,8 @@ pub fn without_code(packages: &Packages<'_>, compilers: &Compilers<'_>, reason: 
     )
 }
 
-/// Returns the lines about packages. The source folders are one line, so that [`ready_made`](crate::ready_made) can
-/// leave it out.
+/// Returns the lines about packages. The source folders are on a separate line, which [`ready_made`](crate::ready_made)
+/// empties.
 fn head(packages: &Packages<'_>) -> String {
     let of =
         |package: &Package| format!("Package {{ name: {:?}, version: {:?} }}", package.name, package.version);
@@ -83,7 +84,7 @@ fn head(packages: &Packages<'_>) -> String {
     )
 }
 
-/// Compresses the code into files in `out`, and returns the text of the image and the paths of these files.
+/// Compresses the code into files in `out`, and returns the source of the image and the paths of these files.
 pub fn with_code(
     packages: &Packages<'_>,
     compilers: &Compilers<'_>,
@@ -130,7 +131,7 @@ pub fn with_code(
     let mut kernels: Vec<(&Kernel, &KernelReport)> = code.kernels.iter().zip(code.reports).collect();
     kernels.sort_by(|a, b| a.0.symbol.cmp(&b.0.symbol));
     for (kernel, report) in kernels {
-        // A kernel that others launch is also in a linked part, which is the last one.
+        // A kernel that other kernels launch is also in the linked part, which comes last.
         let part = code.parts.iter().position(|part| part.has(kernel)).unwrap_or(0);
         record(&mut text, kernel, report, part);
     }
@@ -147,7 +148,7 @@ pub fn with_code(
     Ok((text, files))
 }
 
-/// Writes the file in which `include_image!` finds the images in `out`: a macro that maps their names to them.
+/// Writes a macro that maps the names of the images in `out` to the images, for `include_image!`.
 pub fn list(out: &Path, names: &[String]) -> Result<(), Error> {
     let mut text = "macro_rules! warpsmith_image {\n".to_owned();
     for name in names {
@@ -230,9 +231,9 @@ struct Form<'a> {
     ptx: &'a Path,
 }
 
-/// Returns the forms that are worth embedding. If an architecture has a cubin and older PTX has the same kernels, its
-/// own PTX is left out. Only a driver that rejects the cubin would use that PTX, and such a driver can use the older
-/// PTX instead.
+/// Returns the forms that are worth embedding. If an architecture has a cubin and older PTX has the same kernels, the
+/// PTX for that architecture is omitted. Only a driver that rejects the cubin would use that PTX, and such a driver can
+/// use the older PTX instead.
 fn forms(modules: &[Module]) -> Vec<Form<'_>> {
     let mut forms = Vec::new();
     for module in modules {
@@ -258,8 +259,8 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
     std::fs::read(path).map_err(Error::io("cannot read", path))
 }
 
-/// Compresses `bytes`, the contents of the file `of`, into a file in `out`; also returns the expression that embeds the
-/// file.
+/// Compresses `bytes`, the contents of the file `of`, into a file in `out`. Returns the expression that embeds this
+/// file, and its path.
 fn pack(bytes: &[u8], of: &Path, out: &Path) -> Result<(String, PathBuf), Error> {
     let name = format!("{}.deflate", of.file_name().unwrap_or_default().to_string_lossy());
     let file = out.join(&name);

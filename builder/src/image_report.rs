@@ -18,7 +18,6 @@ use crate::error::Error;
 use crate::manifest::Manifest;
 use crate::sources::real;
 
-/// Version of the format.
 const SCHEMA: u32 = 1;
 /// Folder of the reports, in cargo's target folder.
 const FOLDER: &str = "gpu/reports";
@@ -84,8 +83,8 @@ impl ImageReport {
         let write = || {
             let mut file = File::create(&new)?;
             file.write_all(text.as_bytes())?;
-            // The file is made as old as possible, because cargo treats a watched file that is newer than the start of
-            // the build script as changed. Cargo watches this file, so that a build replaces a removed report.
+            // Cargo watches the report, so that a build replaces a removed one. The modification time is set to 1970,
+            // because cargo treats a watched file as changed if it is newer than the start of the build script.
             file.set_modified(UNIX_EPOCH)?;
             fs::rename(&new, &path)
         };

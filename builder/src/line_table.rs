@@ -2,7 +2,7 @@
 //!
 //! Every instruction has a `DILocation`: line and column in a scope. Its `inlinedAt` is the location of the inlined
 //! call, which may be inlined too, and so on up to the function that now contains the instruction. For this purpose,
-//! all crates in the graph are compiled with line tables. The shipped code has [`user_lines`].
+//! all crates in the graph are compiled with line tables. The shipped code contains only [`user_lines`].
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -50,7 +50,7 @@ impl<'a> LineTable<'a> {
     }
 
     /// Returns the location of an instruction, and of the calls through which it was inlined, innermost first.
-    /// Locations in core and alloc, and compiler-generated ones, are left out.
+    /// Locations in core and alloc, and compiler-generated locations, are omitted.
     pub fn frames(&self, instruction: &str) -> Vec<CallSite> {
         let mut frames = Vec::new();
         let mut next = instruction.rsplit_once("!dbg ").map(|(_, rest)| id(rest));
@@ -75,11 +75,11 @@ impl<'a> LineTable<'a> {
     }
 }
 
-/// Replaces the line table of a module with the one for debuggers and profilers: one line of the kernel's own source
-/// per instruction, in directives that do not change the code.
+/// Replaces the line table of a module with a line table for debuggers and profilers: one line of the kernel's own
+/// source per instruction, in directives that do not change the code.
 ///
 /// An instruction that was inlined from core, alloc or gpu-std gets the line of the call in the kernel's source.
-/// Columns are left out, so that neighboring instructions share a directive.
+/// Columns are omitted, so that neighboring instructions share a directive.
 pub fn user_lines(ir: &str) -> String {
     let mut table = LineTable::default();
     ir.lines().filter(|line| line.starts_with('!')).for_each(|line| table.read(line));

@@ -14,7 +14,7 @@ use crate::rewrite::{self, Kernel, Rewritten};
 use crate::toolchain::{CudaTools, LlvmTools, SETUP_COMMAND};
 use crate::tools;
 
-/// The only symbol, besides the kernels, that the host looks up.
+/// Symbol of the mailbox, which the host looks up in every module.
 pub const MAILBOX: &str = "__warpsmith_mailbox";
 
 /// Passes that inline functions marked `alwaysinline`, and remove what is unused afterwards.
@@ -25,7 +25,7 @@ pub const INLINED: &str = "always-inline,function(sroa,early-cse),globaldce";
 pub struct Linked {
     /// Path of its bitcode.
     pub bitcode: PathBuf,
-    /// Path of the reduced module's text before libdevice was linked, without line tables, for looking up callers.
+    /// Path of the reduced module as text, before libdevice is linked and without line tables. Used to look up callers.
     pub reachable: PathBuf,
     /// Functions that do not return and that therefore lead to panics.
     pub diverging: Vec<String>,
@@ -33,14 +33,14 @@ pub struct Linked {
     pub kernels: Vec<Kernel>,
     /// Statics that the host accesses by name.
     pub visible: Vec<String>,
-    /// The target, the declarations of these statics and of the mailbox, and their addresses. The module of a part
-    /// starts with them.
+    /// Target and declarations of the mailbox and [`Linked::visible`], and their addresses. Each part's module starts
+    /// with this text.
     pub declarations: (String, String),
     /// Kernels that need NVIDIA's device runtime.
     pub device_runtime: DeviceRuntime,
 }
 
-/// Unpacks the bitcode of each library into `work`, in the order in which they are passed, which places dependencies
+/// Unpacks the bitcode of each library into `work`, and returns the members in the order of the libraries, dependencies
 /// first.
 pub fn extract(llvm: &LlvmTools, rlibs: &[PathBuf], work: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut members = Vec::new();
@@ -90,8 +90,8 @@ pub fn link(
     let public = work.join("public");
     write_public(&public, &rewritten.kernels, &rewritten.visible, Reporters::Public)?;
     let mut command = llvm.passes("opt");
-    // The parts are inlined at the same time, later. Without libdevice, the undefined functions that remain after
-    // inlining decide whether it is needed.
+    // The parts are inlined later, in parallel. Without libdevice, inlining happens now, because the undefined
+    // functions that remain afterwards show whether libdevice is needed.
     let passes = match cuda.libdevice {
         Some(_) => "-passes=internalize,globaldce".to_owned(),
         None => format!("-passes=internalize,globaldce,{INLINED}"),
@@ -143,7 +143,7 @@ fn declarations(ir: &str, statics: &[String]) -> (String, String) {
         }
         let space = rest.split(" global ").next().and_then(|before| before.split("addrspace(").nth(1));
         let space = space.and_then(|rest| rest.split(')').next()).unwrap_or("0");
-        // The type here does not matter: the definition has the right one.
+        // The declared type does not matter, because the definition has the actual type.
         text.push_str(&format!("@{name} = external addrspace({space}) global i8\n"));
         names.push_str(&match space {
             "0" => format!("ptr @{name}, "),
@@ -184,9 +184,9 @@ pub fn take_part<'a>(
 /// Linkage of the panic reporters. LLVM removes parameters from reporters that are private to a module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reporters {
-    /// The option is the same as for the shipped code.
+    /// Private to the module, as in the shipped code.
     Private,
-    /// Every call of a reporter passes its location and has its own line.
+    /// Visible outside the module, so that every call keeps its location argument and its own line.
     Public,
 }
 
@@ -252,7 +252,7 @@ fn no_libdevice(
     Ok(Error::NoLibdevice { kernel, function: function.to_owned(), how })
 }
 
-/// Describes how to install NVIDIA's libraries, and the places searched.
+/// Describes how to install NVIDIA's libraries, and lists the searched locations.
 fn how_to_install(cuda: &CudaTools) -> String {
     let looked: String =
         cuda.rejected.iter().map(|r| format!("\n  looked in {}: {}", r.candidate, r.reason)).collect();

@@ -1,8 +1,8 @@
 //! Replaces atomic operations on local memory with plain operations.
 //!
-//! PTX has `atom` only for global and shared memory. ptxas rejects it on local memory, and it is undefined through a
-//! generic address of local memory. A thread's local memory is private, so plain accesses are sufficient. This works on
-//! optimized IR, where inlining has exposed the origin of most pointers:
+//! PTX has `atom` only for global and shared memory. ptxas rejects `atom` on local memory, and its behavior is
+//! undefined through a generic address of local memory. A thread's local memory is private, so plain accesses are
+//! sufficient. The replacement works on optimized IR, where inlining has exposed the origin of most pointers:
 //!
 //! | the pointer comes from | the operation |
 //! | --- | --- |
@@ -35,8 +35,8 @@ pub fn replace(llvm: &LlvmTools, file: &Path, ir: &str, input: &str) -> Result<(
 /// Separator between an instruction and its location.
 const LOCATION: &str = ", !dbg ";
 
-/// Returns the module in which atomics that access or may access local memory have new code, or `None` if no such
-/// atomics exist. The new code consists of calls of functions to be inlined.
+/// Returns the module with all atomics that may access local memory replaced by calls of functions to be inlined, or
+/// `None` if no such atomics exist.
 fn rewrite(ir: &str) -> Option<String> {
     if !ir.contains(" = alloca ") && !ir.contains(" byval(") {
         return None;
@@ -207,7 +207,7 @@ fn after(items: &[&str]) -> String {
 struct Pointers<'a> {
     /// Instruction that defines each local.
     made: HashMap<&'a str, &'a str>,
-    /// Parameters, with whether each parameter points to the thread's local memory, or `None` if that is unknown.
+    /// For each parameter, true if it points to the thread's local memory, or `None` if that is unknown.
     parameters: HashMap<&'a str, Option<bool>>,
 }
 
@@ -218,7 +218,7 @@ impl<'a> Pointers<'a> {
         let parameters = list.map_or_else(Vec::new, |(inside, _)| text::list(inside));
         let parameter = |text: &'a str| {
             let name = text.rsplit(' ').next().unwrap_or_default();
-            // A value passed by value is copied to local memory before it is modified.
+            // A `byval` parameter is copied to local memory before it is modified.
             let is_local = if text.contains(" byval(") { Some(true) } else { is_kernel.then_some(false) };
             (name, is_local)
         };
@@ -231,8 +231,8 @@ impl<'a> Pointers<'a> {
         }
     }
 
-    /// Returns true if the pointer `ptr %5` is known to point to the thread's local memory, or `None` if it never
-    /// points there.
+    /// Returns true if the pointer `ptr %5` always points to the thread's local memory, false if it may point there, or
+    /// `None` if it never does.
     fn is_local(&self, pointer: &'a str) -> Option<bool> {
         let (mut local, mut other) = (false, false);
         let mut seen = HashSet::new();
@@ -310,7 +310,6 @@ fn sources(instruction: &str) -> Option<Vec<&str>> {
 struct Functions(BTreeMap<String, (String, String)>);
 
 impl Functions {
-    /// Returns the line that replaces `line`.
     fn call(&mut self, line: &str, atomic: &Atomic<'_>, is_local: bool) -> String {
         let Atomic { pointer, operands, result, form, .. } = atomic;
         let is_cast = pointer.starts_with("ptr addrspace(5)");
@@ -435,7 +434,7 @@ mod tests {
         ] {
             assert_eq!(of(made, "ptr %p"), Some(true), "{made}");
         }
-        // A function cannot determine with which pointers it is called.
+        // The rewrite does not know which pointers a function is called with.
         assert!(rewritten("", &[ALLOCA, &add("ptr %q")]).is_some());
     }
 

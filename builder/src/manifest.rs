@@ -48,8 +48,8 @@ impl Manifest {
         &self.folder
     }
 
-    /// Returns name and version of the package; the version is empty if the package inherits it from a workspace that
-    /// was not found.
+    /// Returns the name and version of the package; the version is empty if the package inherits it from a workspace
+    /// that was not found.
     pub fn to_package(&self) -> Package {
         let get = |key: &str| self.package().and_then(|package| package.get(key));
         let version = match get("version") {

@@ -1,4 +1,4 @@
-//! Works around incorrect code that ptxas generates for stores of part of a register.
+//! Works around a ptxas bug that miscompiles stores of part of a register.
 //!
 //! LLVM stores the low half of a 64-bit register with `st.b32 [%rd1], %rd2`, as PTX allows. If a floating-point
 //! instruction has written the register, ptxas (seen with 13.0, for all architectures) stores the number converted to
@@ -8,8 +8,8 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Returns the module, in which all stores now store whole registers. `text` has one instruction per line, as LLVM
-/// writes it.
+/// Returns the module with every store of part of a register replaced by a store of a whole register. `text` has one
+/// instruction per line, as LLVM writes it.
 pub fn store_whole_registers(text: &str) -> String {
     let mut whole = String::with_capacity(text.len());
     for line in text.lines() {
@@ -45,14 +45,13 @@ fn of_line(line: &str) -> Cow<'_, str> {
     if narrowed.is_empty() { line.into() } else { format!("\t{{\n{narrowed}{store}\n\t}}").into() }
 }
 
-/// Stored elements of a line.
 struct Stored<'a> {
     /// Bits per element.
     bits: u32,
     registers: Vec<&'a str>,
 }
 
-/// Returns the stored elements of a line, if it is a store to memory of at most 32 bits per element.
+/// Returns the stored elements if the line is a store to memory of at most 32 bits per element.
 fn stored(line: &str) -> Option<Stored<'_>> {
     let mut instruction = line.trim_start();
     if instruction.starts_with('@') {
@@ -74,7 +73,7 @@ fn stored(line: &str) -> Option<Stored<'_>> {
     Some(Stored { bits, registers: names.collect() })
 }
 
-/// Returns the bits of a register, from LLVM's name for the register, or 0 if it is not an integer register.
+/// Returns the width in bits of the integer register with this LLVM name, or 0 for other registers.
 fn width(register: &str) -> u32 {
     let class = register.trim_start_matches('%').trim_end_matches(|c: char| c.is_ascii_digit());
     match class {

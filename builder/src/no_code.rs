@@ -7,13 +7,14 @@ use crate::error::Error;
 use crate::line_table::LineTable;
 use crate::rewrite::{Kernel, text};
 
-/// LLVM intrinsics that compile to calls of a C library, which does not exist on a GPU.
+/// LLVM intrinsics that compile to calls into the C library, which does not exist on a GPU.
 const OF_A_LIBRARY: [&str; 19] = [
     "sin", "cos", "sincos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "exp", "exp2",
     "exp10", "log", "log2", "log10", "pow", "powi",
 ];
 
-/// Replaces the error of an `llc` crash. `ir` generates the module that crashed, with its line table.
+/// Replaces the error of an `llc` crash with one that names the operation and its location. `ir` generates the module
+/// that crashed, with its line table.
 pub fn explain(error: Error, kernels: &[Kernel], ir: impl FnOnce() -> Result<String, Error>) -> Error {
     let Error::Tool { message, .. } = &error else { return error };
     let Some((function, reason)) = crash(message) else { return error };

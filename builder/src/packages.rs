@@ -12,7 +12,7 @@ use crate::manifest::{self, Manifest};
 pub struct Package {
     /// Package name.
     pub name: String,
-    /// Package version. The text is empty if unknown.
+    /// Package version; empty if unknown.
     pub version: String,
 }
 

@@ -1,6 +1,6 @@
 //! Finds the panics that remain in a kernel after optimization: their source locations and messages.
 //!
-//! A bounds check or an assertion that the compiler cannot prove costs registers and a branch, and serializes
+//! A bounds check or an assertion that the compiler cannot prove true costs registers and a branch, and serializes
 //! asynchronous instructions next to it. The remaining panics are calls of gpu-std's reporters (`rewrite::panics`),
 //! directly or through functions that were not inlined. Each call passes a [`core::panic::Location`], a constant; if a
 //! function forwards one of its parameters, its callers determine the location.
@@ -9,8 +9,8 @@
 //! the call chain that were not inlined.
 //!
 //! If there is only one location, LLVM moves it into the reporter, where it is lost. LLVM also merges panics from
-//! several places. Kernels with remaining panics are therefore optimized once more, with public reporters whose calls
-//! stay separate; this module analyzes that result.
+//! several source locations. Kernels with remaining panics are therefore optimized once more, with public reporters
+//! whose calls stay separate; this module analyzes that result.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -69,7 +69,7 @@ pub fn reporting<'k>(ir: &str, kernels: &[&'k Kernel]) -> Vec<&'k Kernel> {
     kernels.iter().copied().filter(|kernel| reaching.contains(&*kernel.symbol)).collect()
 }
 
-/// Returns the functions of `ir` that do not return, through which panics go.
+/// Returns the functions of `ir` that do not return and therefore lead to panics.
 pub fn diverging(ir: &str) -> Vec<String> {
     let does_not_return = |attributes: &str| attributes.split(' ').any(|word| word == "noreturn");
     let group = |line: &'_ str| line.starts_with("attributes #") && does_not_return(line);
@@ -100,7 +100,7 @@ pub fn find<'k>(ir: &str, kernels: impl Iterator<Item = &'k str>) -> Vec<(String
     kernels.filter_map(paths).collect()
 }
 
-/// Information that is known about a value.
+/// A known origin of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Value<'a> {
     /// The constant with this symbol.
@@ -125,7 +125,7 @@ struct Panic<'a> {
 struct Call<'a> {
     callee: &'a str,
     arguments: Vec<&'a str>,
-    /// The call instruction. The text is empty if the function only mentions the callee.
+    /// The call instruction; empty if the function only mentions the callee.
     instruction: &'a str,
 }
 
@@ -185,7 +185,6 @@ impl<'a> Module<'a> {
         module
     }
 
-    /// Returns the panics that `function` reaches.
     fn panics(&self, function: &'a str, known: &mut HashMap<&'a str, Vec<Panic<'a>>>) -> Vec<Panic<'a>> {
         if let Some(panics) = known.get(function) {
             return panics.clone();
@@ -242,7 +241,7 @@ impl<'a> Module<'a> {
         PanicPath { file, line, column, what, calls }
     }
 
-    /// Returns the text of a constant, without the trailing NUL.
+    /// Returns the string in a constant, without the trailing NUL.
     fn string(&self, symbol: &str) -> Option<String> {
         let bytes = text::unescape(bytes_of(self.constants.get(symbol)?)?);
         let text = String::from_utf8(bytes).ok()?;
@@ -307,7 +306,7 @@ impl<'a> Function<'a> {
         self.mention(instruction);
     }
 
-    /// Records the symbols in a text: functions among them may be called through a pointer.
+    /// Records the symbols that `text` mentions, because functions among them may be called through a pointer.
     fn mention(&mut self, text: &'a str) {
         for (at, _) in text.match_indices('@') {
             if let Some((symbol, _)) = text::symbol(&text[at + 1..]) {
@@ -316,7 +315,7 @@ impl<'a> Function<'a> {
         }
     }
 
-    /// Returns the possible values of an argument: `ptr noundef align 8 @place`, `ptr %5`.
+    /// Returns the possible values of an argument such as `ptr noundef align 8 @place` or `ptr %5`.
     fn values(&self, argument: &'a str) -> Vec<Value<'a>> {
         let (mut values, mut seen) = (Vec::new(), HashSet::new());
         let mut rest = vec![argument.rsplit(' ').next().unwrap_or(argument)];
@@ -337,7 +336,7 @@ impl<'a> Function<'a> {
     }
 }
 
-/// Returns the operands of `phi ptr [ %a, %1 ], [ @b, %2 ]` and `select i1 %c, ptr @a, ptr %b`.
+/// Returns the operands of a choice such as `phi ptr [ %a, %1 ], [ @b, %2 ]` or `select i1 %c, ptr @a, ptr %b`.
 fn alternatives(choice: &str) -> Vec<&str> {
     match choice.strip_prefix("phi ptr ") {
         Some(pairs) => {

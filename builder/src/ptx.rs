@@ -69,7 +69,7 @@ impl<'a> Ptx<'a> {
         ptx
     }
 
-    /// Returns the functions whose address is taken, which are those whose names occur outside of headers and calls.
+    /// Returns the functions whose address is taken, that is, whose names occur outside of headers and calls.
     fn pointed_at(&self, text: &'a str) -> Vec<&'a str> {
         let is_other = |line: &&str| header(line).is_none() && callee(line.trim_start()).is_none();
         let words = |line: &'a str| line.split(|c: char| !(c.is_ascii_alphanumeric() || "_$.".contains(c)));
@@ -93,8 +93,8 @@ impl<'a> Ptx<'a> {
         self.reached(calls.iter().copied()).contains(callee)
     }
 
-    /// Returns true if the stack size of a kernel's threads is unknown before it runs, because it recurses or makes
-    /// indirect calls.
+    /// Returns true if the stack size of a kernel's threads is unknown before the kernel runs, because the kernel
+    /// recurses or makes indirect calls.
     pub fn has_unknown_stack(&self, kernel: &str) -> bool {
         self.reached([kernel]).into_iter().any(|name| name == ANY || self.reaches(name, name))
     }
@@ -104,7 +104,7 @@ impl<'a> Ptx<'a> {
         self.reached([kernel]).into_iter().any(|name| self.functions.get(name).is_some_and(|f| f.has_wgmma))
     }
 
-    /// Returns these functions and all functions that they call, directly or indirectly.
+    /// Returns the functions `from` and all functions that they call, directly or indirectly.
     fn reached<'b>(&'b self, from: impl IntoIterator<Item = &'b str>) -> HashSet<&'b str> {
         let mut rest: Vec<&str> = from.into_iter().collect();
         let mut reached: HashSet<&str> = rest.iter().copied().collect();
@@ -169,7 +169,7 @@ pub fn header(line: &str) -> Option<&str> {
     Some(&rest[..end])
 }
 
-/// Parses a parameter, from after its `.param`: `.align 4 .b8 k_param_2[12],` or `.u64 .ptr .align 1 k_param_0`.
+/// Parses a parameter, given the text after `.param`: `.align 4 .b8 k_param_2[12],` or `.u64 .ptr .align 1 k_param_0`.
 fn param_of(text: &str) -> Option<PtxParam> {
     let mut words = text.split_whitespace();
     let mut word = words.next()?;

@@ -34,8 +34,8 @@ pub struct Report {
     pub serialized: Vec<(String, String)>,
 }
 
-/// Assembles `ptx` into `cubin`, which is relocatable if it is to be linked. PTX for an architecture that is too old
-/// for this ptxas is not assembled, and its kernels' resources are then unknown.
+/// Assembles `ptx` into `cubin`, which is relocatable if it is to be linked. PTX for an architecture that this ptxas no
+/// longer supports is not assembled, so its kernels' resources are unknown.
 pub fn assemble(
     ptxas: &Ptxas,
     arch: Arch,

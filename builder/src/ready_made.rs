@@ -1,7 +1,7 @@
 //! Images that a package ships ready-made, because its kernel sources are in another package.
 //!
-//! A ready-made image equals what the builder generates from the kernel crate for all its architectures, with two
-//! exceptions. The image does not specify the program's compiler, and omits the kernels' source folders.
+//! A ready-made image is identical to the image that the builder generates from the kernel crate for all architectures,
+//! with two exceptions. It does not specify the program's compiler, and omits the kernels' source folders.
 
 use std::path::{Path, PathBuf};
 
@@ -11,12 +11,12 @@ use crate::toolchain;
 /// Placeholder for the compiler that will compile the program that embeds the image.
 const HOST: &str = "@HOST_COMPILER@";
 
-/// Copies the image in `file`, which the builder wrote, and its code into `folder`, which then holds nothing else. Pass
-/// the folder to [`PtxBuilder::ready_made`](crate::PtxBuilder::ready_made).
+/// Copies the image in `file`, which the builder wrote, and its code into `folder`, and removes all other files from
+/// `folder`. Pass the folder to [`PtxBuilder::ready_made`](crate::PtxBuilder::ready_made).
 ///
 /// # Errors
 ///
-/// Returns [`Error::ImageRequired`] if the image has no code, [`Error::Io`] if something cannot be read or written.
+/// Returns [`Error::ImageRequired`] if the image has no code, [`Error::Io`] if a file cannot be read or written.
 pub fn export(file: &Path, folder: &Path) -> Result<(), Error> {
     let text = std::fs::read_to_string(file).map_err(Error::io("cannot read", file))?;
     if code_files(&text).is_empty() {
@@ -61,7 +61,7 @@ pub fn import(folder: &Path, name: &str, out: &Path) -> Result<Option<PathBuf>, 
     Ok(Some(target))
 }
 
-/// Returns the files that the text of an image includes.
+/// Returns the files that the source of an image includes.
 fn code_files(text: &str) -> Vec<String> {
     let names = text.split("include_bytes!(\"").skip(1);
     names.filter_map(|rest| rest.split_once('"').map(|(name, _)| name.to_owned())).collect()

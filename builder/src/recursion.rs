@@ -3,8 +3,9 @@
 //! ptxas (seen with 13.0) keeps warp-uniform values in uniform registers across a call, because it assumes that all
 //! lanes return together. If lanes recurse to different depths, they do not return together, so the first lanes to
 //! return overwrite uniform registers that later lanes still need. A `bar.warp.sync` after the call therefore waits for
-//! every lane that made it. ptxas removes a barrier if it assumes its lanes to be converged, so a zero that it cannot
-//! fold is added to the mask. Calls inside a recursion do not get a barrier, because a barrier would make kernels hang.
+//! every lane that made the call. ptxas removes a barrier if it assumes that the lanes are converged, so a zero that
+//! ptxas cannot fold is added to the mask. Calls inside a recursion do not get a barrier, because a barrier would make
+//! kernels hang.
 
 use std::fmt::Write;
 

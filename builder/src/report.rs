@@ -14,12 +14,13 @@ use crate::rewrite::Kernel;
 pub struct KernelReport {
     /// Symbol of the kernel.
     pub symbol: String,
-    /// Package that defines the kernel. The text is empty if `#[kernel]` did not record the package.
+    /// Package that defines the kernel; empty if `#[kernel]` did not record the package.
     pub package: String,
     /// Part of the image that contains the kernel.
     pub part: String,
     /// Stack per thread in bytes, callees included, on the architecture that needs the most. The value is 0 if ptxas is
-    /// not available. `None` if it is unknown before the kernel runs, because it recurses or makes indirect calls.
+    /// not available. `None` if the size is unknown before the kernel runs, because the kernel recurses or makes
+    /// indirect calls.
     pub stack: Option<u32>,
     /// Stack in bytes requested with `#[kernel(stack = BYTES)]`, or 0 if no stack size is requested.
     pub requested_stack: u32,
@@ -54,15 +55,15 @@ pub struct ArchReport {
     pub shared_bytes: u32,
     /// Stack frame per thread, in bytes.
     pub stack_bytes: u32,
-    /// Spill stores and spill loads, added up, in bytes.
+    /// Sum of spill stores and spill loads, in bytes.
     pub spill_bytes: u32,
 }
 
-/// Joins the kernels with the facts about their code: `modules` holds the modules of each of `parts`.
+/// Combines the kernels with the facts about their code. `modules` contains the modules of each of `parts`.
 pub fn kernels(kernels: &[Kernel], parts: &[Part], modules: &[Vec<Module>]) -> Vec<KernelReport> {
     let is_dynamic = |param: &&AbiParam| param.kind == ParamKind::Shared as u32;
     let report = |kernel: &Kernel| {
-        // A kernel that others launch is also in a linked part, which is the last one.
+        // A kernel that other kernels launch is also in the linked part, which comes last.
         let part = parts.iter().position(|part| part.has(kernel)).unwrap_or(0);
         let modules = modules.get(part).map_or(&[][..], |modules| modules);
         let params = kernel.abi.iter().flat_map(|abi| &abi.params);
@@ -168,7 +169,6 @@ pub fn check_wgmma(modules: &[Vec<Module>]) -> Result<(), Error> {
     if kernels.is_empty() { Ok(()) } else { Err(Error::Wgmma { kernels }) }
 }
 
-/// Returns the remedy for a ptxas message.
 fn remedy(message: &str) -> &'static str {
     match message {
         m if m.contains("setmaxnreg") => {

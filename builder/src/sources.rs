@@ -1,7 +1,7 @@
 //! Records the folders of a package's kernels, so that a launch rejects kernels of another package with the same name.
 //!
-//! Cargo distinguishes the members of a workspace by name, version and path in the workspace. In a target folder shared
-//! by two workspaces, it confuses members for which these are equal, and links a program with the wrong kernels.
+//! Cargo distinguishes the members of a workspace by name, version and path in the workspace. If two workspaces share a
+//! target folder, cargo confuses members for which all three are equal, and links a program with the wrong kernels.
 //! Therefore an image lists its packages' folders, a kernel names the folder it was compiled in, and the GPU code of
 //! such packages goes into separate folders.
 //!
@@ -101,7 +101,6 @@ pub fn real(path: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// Creates a test package with this folder and name.
     fn package(base: &Path, folder: &str, name: &str) -> Manifest {
         let folder = base.join(folder);
         std::fs::create_dir_all(&folder).unwrap();

@@ -6,9 +6,9 @@
 //! | development, on a machine with CUDA devices | the architectures of these devices |
 //! | development, without CUDA devices | none: rustc checks the kernels for the GPU, and no code is generated |
 //!
-//! `WARPSMITH_GPU_ARCHS` overrides the rule: `all`, `native` (the installed devices', in release builds too), `none`,
-//! or a list such as `sm_80,sm_90a`. A device whose capability is unknown is assumed to support all of these
-//! architectures.
+//! `WARPSMITH_GPU_ARCHS` overrides the rule: `all`, `native` (the architectures of the installed devices, even in a
+//! release build), `none`, or a list such as `sm_80,sm_90a`. A device whose capability is unknown is assumed to support
+//! all of these architectures.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -31,7 +31,7 @@ pub enum Targets {
 }
 
 impl Targets {
-    /// Selects the architectures by this rule from the builder's `archs`.
+    /// Selects the architectures of this build from the builder's `archs`.
     ///
     /// # Errors
     ///
@@ -75,7 +75,7 @@ fn by_rule(
                 match best_for(archs, capability) {
                     Some(arch) if !used.contains(&arch) => used.push(arch),
                     Some(_) => {}
-                    // No code fits; the load error lists the available code.
+                    // No code fits the device. The load error lists the available code.
                     None => return Ok(all()),
                 }
             }
@@ -112,7 +112,7 @@ fn parse(list: &str) -> Result<Vec<Arch>, Error> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Devices {
     None,
-    /// CUDA devices exist, but the driver's command does not report their capabilities.
+    /// CUDA devices exist, but `nvidia-smi` does not report their capabilities.
     Unknown,
     Of(Vec<u32>),
 }
@@ -133,7 +133,7 @@ fn present_devices() -> Devices {
     programs.find_map(|program| ask(&program)).map_or(Devices::Unknown, |text| read_capabilities(&text))
 }
 
-/// Parses `9.0`, one line per device.
+/// Parses capabilities such as `9.0`, one device per line.
 fn read_capabilities(text: &str) -> Devices {
     let capability = |line: &str| {
         let (major, minor) = line.trim().split_once('.')?;

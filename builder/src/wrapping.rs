@@ -1,10 +1,11 @@
-//! Works around incorrect code that ptxas generates for the negation and absolute value of the minimum integer, which
-//! it computes as the maximum plus one.
+//! Works around a ptxas bug that miscompiles the negation and absolute value of the minimum integer: the result is the
+//! maximum plus one.
 //!
 //! `neg` and `abs` of the minimum of a type are the minimum itself, in Rust and in LLVM. ptxas (seen with 13.0, for all
 //! architectures) keeps 16-bit numbers in 32-bit registers and does not wrap the results of `neg.s16` and `abs.s16`. It
-//! also assumes that a result of `abs` is never negative. So a 16-bit negation becomes the complement plus 1, because 0
-//! minus the number would be a negation again. An absolute value becomes the maximum of a number and its negation.
+//! also assumes that a result of `abs` is never negative. The rewrite therefore computes a 16-bit negation as the
+//! complement plus 1 (ptxas would turn 0 minus the number into a negation), and an absolute value as the maximum of a
+//! number and its negation.
 
 /// Returns the module without `neg.s16` and `abs` of integers. `text` has one instruction per line, as LLVM writes it.
 pub fn spell_out(text: &str) -> String {

@@ -1,4 +1,4 @@
-//! Runs cargo with the wrapper of rustc and reads the findings.
+//! Runs cargo with a rustc wrapper and reads the findings.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ pub fn run(options: &Options) -> Result<Outcome, Error> {
         }
         if !status.success() {
             outcome.failure.get_or_insert(status);
-            // A program that does not compile, or that fails for a different reason, fails in every order.
+            // A program that does not compile, or that fails for a different reason, fails in every block order.
             if outcome.findings.len() == before {
                 break;
             }

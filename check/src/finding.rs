@@ -1,4 +1,4 @@
-//! Findings in the form in which the emulated device writes them.
+//! Findings, in the format that the emulated device writes.
 
 use serde::{Deserialize, Serialize};
 
@@ -46,7 +46,7 @@ pub struct Finding {
     pub memory: String,
     /// Remedy.
     pub advice: String,
-    /// Full text, as in the error that the launch returns.
+    /// Full message, as in the error that the launch returns.
     pub text: String,
     /// Access that revealed the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,7 +57,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Returns whether two findings have the same kind and the same locations.
+    /// Returns true if two findings have the same kind and the same locations.
     pub fn is_same(&self, other: &Finding) -> bool {
         let places = |finding: &Finding| {
             [&finding.access, &finding.other].map(|access| access.as_ref().and_then(Access::frame).cloned())

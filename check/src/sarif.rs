@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::finding::{Access, Finding};
 
-/// Returns one document with these findings.
+/// Returns a document that contains `findings`.
 pub fn sarif(findings: &[Finding]) -> Value {
     let mut rules: Vec<&str> = findings.iter().map(|finding| finding.kind.as_str()).collect();
     rules.sort_unstable();

@@ -1,4 +1,4 @@
-//! Wrapper of rustc that adds the instrumentation to crates that contain kernels.
+//! The rustc wrapper, which adds the instrumentation to crates that contain kernels.
 
 use std::ffi::OsString;
 use std::process::{Command, ExitCode, ExitStatus};
@@ -96,7 +96,7 @@ fn is_emulator<S: AsRef<str>>(arguments: &[S]) -> bool {
     values(arguments, "--crate-name").any(|name| name == "warpsmith_emulator")
 }
 
-/// Returns whether rustc is compiling the device library or a host crate that depends on it.
+/// Returns true if rustc is compiling the device library or a host crate that depends on it.
 fn has_kernels<S: AsRef<str>>(arguments: &[S]) -> bool {
     let after = |flag| values(arguments, flag);
     let is_host = !after("--target").any(|target| target.contains("nvptx"));

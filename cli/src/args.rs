@@ -256,7 +256,7 @@ pub struct LaunchArgs {
     pub program: Vec<std::ffi::OsString>,
 }
 
-/// Selects when to do something.
+/// Selects when output lines are prefixed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum When {
     /// On a terminal.

@@ -62,7 +62,7 @@ pub fn is_child_of(_: u32) -> bool {
     true
 }
 
-/// Returns the exit code of a program as a shell does, which is 128 plus the signal number if a signal ended the
+/// Returns the exit code of a program by the shell's convention: 128 plus the signal number if a signal ended the
 /// program.
 pub fn code(status: ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| 128 + signals::of(status));
@@ -120,8 +120,8 @@ mod signals {
             came.map(|(signal, _)| *signal).collect()
         }
 
-        /// Returns true if a signal also reached the child programs, because signals that the terminal generates go to
-        /// the whole process group.
+        /// Returns true for a signal that the child programs received too, because the terminal sends it to the whole
+        /// process group.
         pub fn reached_all(&self, signal: i32) -> bool {
             self.has_terminal && matches!(signal, SIGINT | SIGQUIT)
         }
@@ -140,8 +140,7 @@ mod signals {
     /// Sends a signal to a program that has not been waited for.
     pub fn send(child: &Child, signal: i32) {
         let Ok(process) = libc::pid_t::try_from(child.id()) else { return };
-        // SAFETY: `kill` does not access memory. The process has not been waited for, so its number has not been
-        // reused.
+        // SAFETY: `kill` does not access memory. The process has not been waited for, so its ID has not been reused.
         unsafe { libc::kill(process, signal) };
     }
 

@@ -15,7 +15,7 @@ mod system {
 
     use libc::pid_t;
 
-    /// Time limit for killed processes to end, because a process that waits for a device may end late.
+    /// Time limit for killed processes to end. A process that waits for a device may take a while.
     const END: Duration = Duration::from_secs(2);
 
     /// Makes this process the parent of descendants whose parents end.
@@ -27,7 +27,6 @@ mod system {
         }
     }
 
-    /// Returns all running descendants.
     fn all() -> Vec<pid_t> {
         let mut children: HashMap<pid_t, Vec<pid_t>> = HashMap::new();
         let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };

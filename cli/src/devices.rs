@@ -64,13 +64,12 @@ pub fn run(args: &JsonArg) -> Result<(), Failure> {
     Ok(print_form(&text, args.json)?)
 }
 
-/// Connection from one device to another device.
 struct Link {
     from: String,
     to: String,
     is_emulated: bool,
     nvlinks: u32,
-    /// Answer to whether peer access is possible, or the reason why the answer is unknown.
+    /// True if peer access is possible, or the reason why this is unknown.
     peer_access: Result<bool, String>,
     /// True if a rank on one device can map the memory of a rank on the other.
     is_mapped: bool,

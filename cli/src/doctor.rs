@@ -154,7 +154,6 @@ fn gpu_image() -> Check {
     }
 }
 
-/// Checks the images of the package in `folder`.
 fn images_of(folder: &Path) -> Vec<Check> {
     let images = match package::images(folder) {
         Ok(images) => images,
@@ -174,7 +173,6 @@ fn images_of(folder: &Path) -> Vec<Check> {
     images.iter().map(check).collect()
 }
 
-/// Checks the cache of code generated for kernels by builds.
 fn generated_code() -> Check {
     let Some(cache) = Cache::of_user() else {
         return Check::ok(

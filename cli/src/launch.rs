@@ -23,7 +23,7 @@ use crate::args::{LaunchArgs, When};
 use crate::child::{self, Signals};
 use crate::descendants;
 
-/// Grace period after processes are asked to end, before they are killed.
+/// Grace period between the request to end and the killing of the processes.
 const GRACE: Duration = Duration::from_secs(5);
 /// A second signal within this time is treated as a copy of the first signal, because one signal can reach both
 /// processes of the command.
@@ -159,7 +159,6 @@ where
     });
 }
 
-/// A rank process of the run.
 struct Rank {
     rank: u32,
     child: Child,

@@ -1,4 +1,4 @@
-//! Theoretical occupancy: the share of an SM's threads that can be resident, from a kernel's resources alone.
+//! Theoretical occupancy: the share of an SM's threads that can be resident, computed from a kernel's resources alone.
 //!
 //! The limits come from the CUDA programming guide ("Technical Specifications per Compute Capability"). The driver's
 //! occupancy calculator, which the runtime calls on a device, is authoritative.

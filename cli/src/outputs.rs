@@ -35,7 +35,7 @@ impl Written {
 }
 
 impl Outputs {
-    /// Creates the outputs for files that are to be named `out`.
+    /// Creates the outputs for files with the requested name `out`.
     pub fn new(what: &'static str, out: &Path) -> Result<Self, Failure> {
         let unusable = |why: &str| Failure::Use(format!("cannot write the {what} {}: {why}", out.display()));
         let path = std::path::absolute(out).map_err(|error| unusable(&error.to_string()))?;
@@ -97,7 +97,7 @@ fn named(name: &str, process: &str, is_alone: bool) -> String {
     }
 }
 
-/// Splits a file name at its first dot, so that `.json.gz` counts as one extension.
+/// Splits a file name at its first dot, so that `.json.gz` is one extension.
 fn split(name: &str) -> (&str, &str) {
     name.split_at(name.find('.').unwrap_or(name.len()))
 }

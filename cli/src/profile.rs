@@ -87,7 +87,7 @@ pub fn wrote_nothing(args: &ProfileArgs, code: u8, why: &str) -> Failure {
     if code == 0 { Failure::Shown } else { Failure::Program(code) }
 }
 
-/// Returns the result for a program that ended with this exit code and whose output may be faulty.
+/// Converts a program's exit code to a result; `is_wrong` is true if the program's output is faulty.
 pub fn ended(code: u8, is_wrong: bool) -> Result<(), Failure> {
     match code {
         0 if is_wrong => Err(Failure::Shown),

@@ -1,4 +1,4 @@
-//! The kernels of this package, launched: upload, launch, download.
+//! Host functions that upload data, launch this package's kernels, and download the results.
 
 use {{kernels_crate}}::BLOCK;
 use warpsmith::{Device, DeviceBuffer, Error, GpuImage, Launch};
@@ -6,7 +6,7 @@ use warpsmith::{Device, DeviceBuffer, Error, GpuImage, Launch};
 /// The GPU image that build.rs built from `kernels/`.
 pub static KERNELS: GpuImage = warpsmith::include_image!("{{kernels_crate}}");
 
-/// `a * x + y`, computed on `device`.
+/// Computes `a * x + y` on `device`.
 pub fn saxpy(device: &Device, a: f32, x: &[f32], y: &[f32]) -> Result<Vec<f32>, Error> {
     let stream = device.default_stream();
     let x = DeviceBuffer::from_host(&stream, x)?;
@@ -16,7 +16,7 @@ pub fn saxpy(device: &Device, a: f32, x: &[f32], y: &[f32]) -> Result<Vec<f32>, 
     y.to_host()
 }
 
-/// The mean of each element and its neighbors, computed on `device`.
+/// Computes the mean of each element and its neighbors on `device`.
 pub fn smooth(device: &Device, data: &[f32]) -> Result<Vec<f32>, Error> {
     let stream = device.default_stream();
     let data = DeviceBuffer::from_host(&stream, data)?;

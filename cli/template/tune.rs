@@ -11,7 +11,7 @@ use warpsmith::bench::kernel::ArrayKernel;
 
 warpsmith::bench_main!(tuned_saxpy(), tuned_smooth());
 
-/// `y += 2 x`, in blocks and grids that are worth trying.
+/// `y += 2 x`, with the block and grid sizes to try.
 fn tuned_saxpy() -> ArrayKernel<f32, f32> {
     ArrayKernel::new("saxpy", &{{crate}}::KERNELS, |[x, y, _]| 2.0 * x + y)
         .about("y += 2 x")
@@ -24,7 +24,7 @@ fn tuned_saxpy() -> ArrayKernel<f32, f32> {
         })
 }
 
-/// Means of neighbors; the tile in shared memory limits the block.
+/// Mean of each element and its neighbors. The tile in shared memory limits the block size.
 fn tuned_smooth() -> ArrayKernel<f32, f32> {
     let reference = |arrays: &[Vec<f32>]| {
         let at = |i: usize| f64::from(arrays[0][i.min(arrays[0].len() - 1)]);

@@ -31,7 +31,7 @@ impl ArrayBarriers {
         }
     }
 
-    /// Returns barrier `number`, 1 to [`ARRAY_BARRIERS`].
+    /// Returns barrier `number`, from 1 to [`ARRAY_BARRIERS`].
     pub fn barrier(&self, number: u32) -> &ArrayBarrier {
         assert!(
             (1..=ARRAY_BARRIERS).contains(&number),

@@ -103,7 +103,8 @@ impl Block {
         alive
     }
 
-    /// Returns the error text for an operation that waits for every thread of the block, if some threads have exited.
+    /// Returns the error message for an operation that waits for every thread of the block, if some threads have
+    /// exited.
     pub fn exited_from(&self, grid: &Grid, operation: &str) -> Option<String> {
         let exited = grid.threads - self.alive();
         let have = if exited == 1 { "thread of the block has" } else { "threads of the block have" };
@@ -147,8 +148,8 @@ impl Block {
 pub(crate) struct Shape {
     width: u32,
     height: u32,
-    /// Reciprocals 2^32 / `width` and 2^32 / `height`, rounded up. Division by multiplication with them is exact for
-    /// numbers below 2^16, which are the only ones that occur in a block.
+    /// Reciprocals 2^32 / `width` and 2^32 / `height`, rounded up. Multiplication by a reciprocal divides exactly for
+    /// numbers below 2^16, and indices in a block are smaller.
     of_width: u64,
     of_height: u64,
     is_row: bool,

@@ -325,8 +325,8 @@ fn exchange<R>(
 /// Returns the mask of the warp's lanes that are active together at this source location. The mask always includes the
 /// caller.
 ///
-/// The thread waits until no other thread of the block can continue. The lanes of its warp that are waiting at the same
-/// location at that time count as active together. A GPU may return fewer lanes.
+/// The thread waits until no other thread of the block can continue. The lanes of its warp that are then waiting at the
+/// same location are considered active together. A GPU may return fewer lanes.
 ///
 /// # Panics
 /// Panics outside of a kernel.
@@ -345,8 +345,8 @@ pub fn active_mask() -> u32 {
 }
 
 /// Signals that the thread reads memory and may be waiting for other threads to change it. After a certain number of
-/// these reads, the thread yields to other threads. A block that only spins for too long causes a fault, as described
-/// in [`crate::settings`].
+/// these reads, the thread yields to other threads. A block whose threads spin for too long without progress causes a
+/// fault, as described in [`crate::settings`].
 ///
 /// Outside of a kernel, the call has no effect, so that atomics can also be used in host code.
 #[cfg_attr(not(warpsmith_check), inline)]

@@ -2,8 +2,8 @@
 //!
 //! A copy completes as late as possible. A load completes when no thread can continue without it, and a store completes
 //! when its thread waits for it. Until then, the destination of a load is poisoned. A kernel that does not wait, or
-//! that reuses memory too early, therefore produces wrong results on the emulated device, whereas its results on a GPU
-//! may be right by chance.
+//! that reuses memory too early, therefore produces incorrect results on the emulated device, whereas its results on a
+//! GPU may be correct by chance.
 
 use std::panic::Location;
 
@@ -135,7 +135,7 @@ pub unsafe fn arrive(barrier: *mut u64, bytes: u32) {
     caller.set().progress();
 }
 
-/// Waits until the phase with this parity is complete.
+/// Waits until the phase with parity `parity` is complete.
 ///
 /// # Panics
 /// Panics outside of a kernel.
@@ -189,7 +189,7 @@ pub unsafe fn load(map: &TensorMapData, at: &[u32], shared: *mut u8, bytes: u32,
 /// Panics outside of a kernel.
 ///
 /// # Safety
-/// The requirements are the same as for [`load`], except that there is no barrier.
+/// The caller must uphold the safety contract of [`load`], except that there is no barrier.
 #[track_caller]
 pub unsafe fn store(map: &TensorMapData, at: &[u32], shared: *mut u8, bytes: u32) {
     let caller = Caller::new("TensorMap::store");

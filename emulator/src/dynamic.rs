@@ -134,7 +134,6 @@ impl Children {
     }
 }
 
-/// A pending launch.
 struct Child {
     kernel: &'static KernelSpec,
     grid: [u32; 3],
@@ -149,7 +148,7 @@ struct Child {
 /// Runs a kernel and all kernels that it launches.
 ///
 /// # Safety
-/// The requirements are the same as for [`run`](crate::run).
+/// The caller must uphold the safety contract of [`run`](crate::run).
 pub(crate) unsafe fn run_all(launch: &Launch<'_>) -> Result<(), Fault> {
     // SAFETY: guaranteed by the caller.
     unsafe { run_tree(launch, 0, &mut 0) }
@@ -158,7 +157,7 @@ pub(crate) unsafe fn run_all(launch: &Launch<'_>) -> Result<(), Fault> {
 /// Runs a grid and its children. `pending` counts pending launches of other grids.
 ///
 /// # Safety
-/// The requirements are the same as for [`run`](crate::run).
+/// The caller must uphold the safety contract of [`run`](crate::run).
 unsafe fn run_tree(launch: &Launch<'_>, depth: u32, pending: &mut u32) -> Result<(), Fault> {
     let children = Children { depth, pending: *pending, launched: Mutex::default() };
     // SAFETY: guaranteed by the caller.

@@ -1,4 +1,4 @@
-//! Errors of a launch. Their [`Display`](std::fmt::Display) texts are shown to users.
+//! Launch errors, whose [`Display`](std::fmt::Display) output is shown to users.
 
 use std::fmt;
 use std::panic::Location;
@@ -18,7 +18,7 @@ pub enum Fault {
     Panic {
         /// Name of the kernel.
         kernel: &'static str,
-        /// Text of the panic.
+        /// Panic message.
         message: String,
         /// Source location of the panic, as `file:line:column`; `None` if unknown.
         location: Option<String>,
@@ -330,10 +330,10 @@ impl fmt::Display for Runs<'_> {
 
 /// Collects waiting threads by operation and source location, block by block.
 pub(crate) struct Places {
-    /// True if several blocks run concurrently. In this case, each place names its blocks.
+    /// True if several blocks run concurrently. In this case, each entry names its blocks.
     several: bool,
     block: u64,
-    /// Places of the active block.
+    /// Entries of the active block.
     own: Vec<Place>,
     waiting: Vec<Waiting>,
 }
@@ -350,7 +350,7 @@ impl Places {
         Self { several, block: 0, own: Vec::new(), waiting: Vec::new() }
     }
 
-    /// Starts a block. Places that are added afterwards belong to the block with this linear index.
+    /// Starts a block. Entries that are added afterwards belong to the block with this linear index.
     pub fn begin_block(&mut self, linear: u64) {
         self.end_block();
         self.block = linear;
@@ -370,7 +370,7 @@ impl Places {
         }
     }
 
-    /// Merges places at which the same threads of several blocks wait.
+    /// Merges entries in which the same threads of several blocks wait.
     fn end_block(&mut self) {
         for Place { operation, mask, location, mut threads } in self.own.drain(..) {
             threads.sort_unstable();
@@ -389,7 +389,7 @@ impl Places {
         }
     }
 
-    /// Returns the collected places, starting with the one with the most threads.
+    /// Returns the collected entries, starting with the one with the most threads.
     pub fn finish(mut self) -> Vec<Waiting> {
         self.end_block();
         for waiting in &mut self.waiting {
@@ -401,7 +401,7 @@ impl Places {
     }
 }
 
-/// Formats a list of places, one per line.
+/// Formats a list of entries, one per line.
 struct Lines<'a>(&'a [Waiting]);
 
 impl fmt::Display for Lines<'_> {
@@ -413,7 +413,7 @@ impl fmt::Display for Lines<'_> {
     }
 }
 
-/// Formats the place at which a thread runs, on a separate line.
+/// Formats the source location at which a thread runs, on a separate line.
 struct RunsAt<'a>(&'a Option<[u32; 3]>, &'a Option<String>);
 
 impl fmt::Display for RunsAt<'_> {

@@ -95,8 +95,8 @@ impl Copies {
         }
     }
 
-    /// Completes one load. Called when no thread can continue. Returns true if this has completed a phase, and `None`
-    /// if no load is in flight. `wrote` receives the range of bytes that were written.
+    /// Completes one load. Called when no thread can continue. Returns true if the load completed a phase, or `None` if
+    /// no load is in flight. `wrote` receives the range of bytes that were written.
     pub fn deliver(&self, queue: &Queue, wrote: impl FnMut(usize, usize)) -> Option<bool> {
         let mut loads = self.loads.borrow_mut();
         if loads.is_empty() {

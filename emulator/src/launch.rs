@@ -86,7 +86,7 @@ pub unsafe fn run(launch: &Launch<'_>) -> Result<(), Fault> {
 /// Runs one grid and returns the grids that it launched.
 ///
 /// # Safety
-/// The requirements are the same as for [`run`].
+/// The caller must uphold the safety contract of [`run`].
 pub(crate) unsafe fn run_grid(launch: &Launch<'_>, children: Children) -> Result<Children, Fault> {
     let mut grid =
         Grid::new(launch).map_err(|message| Fault::InvalidLaunch { kernel: launch.kernel.name, message })?;
@@ -158,7 +158,7 @@ pub(crate) struct Grid {
     order: Permutation,
     /// Number of sets that a host thread takes at a time.
     chunk: u64,
-    /// Next position in the order of sets that has not been taken by a thread.
+    /// Next position in the order of sets that no thread has taken.
     next: AtomicU64,
     /// Number of host threads that run sets.
     working: AtomicU32,
@@ -284,7 +284,7 @@ impl Grid {
         [0, 1, 2].map(|i| cluster[i] * self.cluster[i] + within[i])
     }
 
-    /// Returns the linear grid index of the block with this index.
+    /// Returns the linear index of a block in the grid.
     pub fn linear_index(&self, block: [u32; 3]) -> u64 {
         let ([x, y, z], [width, height, _]) = (block.map(u64::from), self.size.map(u64::from));
         x + width * (y + height * z)

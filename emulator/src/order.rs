@@ -2,8 +2,8 @@
 //!
 //! The same seed produces the same order. Every order runs every block and every thread exactly once.
 //!
-//! A seeded order must not cost more than the sequential order, so that it can be the default. Therefore, it does not
-//! shuffle, but varies where to start. Blocks run in ascending or descending order from an arbitrary first block. The
+//! A seeded order must not cost more than the sequential order, so that it can be the default. Therefore, it varies the
+//! starting points instead of shuffling. Blocks run in ascending or descending order from an arbitrary first block. The
 //! warps of a block, and the lanes of a warp, start in an order with a constant stride. All lanes of a warp start
 //! before the next warp, so that a warp can finish and free its stacks early.
 

@@ -30,8 +30,8 @@ pub fn around(layout: Layout) -> Option<(Layout, usize)> {
 /// Overwritten bytes next to a piece of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Damage {
-    /// Offset of the first overwritten byte from the start of the memory. It is negative if the byte is before the
-    /// memory, and at least the size of the memory if it is after it.
+    /// Offset of the first overwritten byte from the start of the memory. Negative if the byte is before the memory,
+    /// and at least the size of the memory if the byte is after it.
     pub first: isize,
     /// Number of bytes from the first to the last overwritten byte on that side.
     pub bytes: usize,

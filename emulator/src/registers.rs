@@ -131,7 +131,7 @@ impl Registers {
         if checker.is_null() {
             return None;
         }
-        // Code that `f` calls, for example the program's allocator, must not find the checker.
+        // Code that `f` calls, for example the program's allocator, must not use the checker at the same time.
         self.checker.set(ptr::null_mut());
         // SAFETY: `launch::run_grid` owns the checker, sets the pointer while the grid runs, and holds no other
         // reference during that time. The pointer is null while this reference is used.
@@ -178,8 +178,8 @@ impl Registers {
         unsafe { &*self.set.get() }
     }
 
-    /// Returns the waiter entry for the running GPU thread, which waits at `location`, under the same conditions as
-    /// [`Self::block`].
+    /// Returns a waiter entry for the running GPU thread, which waits at `location`. The conditions of [`Self::block`]
+    /// apply.
     pub fn waiter(&self, location: &'static Location<'static>) -> Waiter {
         let block = self.block().number;
         Waiter { block, thread: self.linear.get(), runner: self.runner.get(), location }

@@ -57,7 +57,7 @@ pub(crate) struct BlockSet<'g> {
     starting: Cell<usize>,
     /// Block whose threads start first.
     first: Cell<usize>,
-    /// Number of threads that have queried the active lanes and have not received an answer yet.
+    /// Number of threads that have queried the active lanes and have not received a result yet.
     askers: Cell<u32>,
     /// True while suspended threads are being unwound.
     stopping: Cell<bool>,
@@ -408,7 +408,7 @@ impl<'g> BlockSet<'g> {
         self.fault.borrow_mut().get_or_insert(fault);
     }
 
-    /// Records a thread's fault and unwinds it.
+    /// Records a fault of the calling thread and unwinds the thread.
     pub fn fail_here(&self, fault: Fault) -> ! {
         self.fail(fault);
         panic::resume_unwind(Box::new(Stopped));

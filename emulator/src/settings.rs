@@ -82,7 +82,7 @@ fn time_limit(value: Option<String>) -> Result<Option<Duration>, String> {
 /// Random seed of a process without a configured seed, so that each run has a different order.
 static DRAWN: OnceLock<u64> = OnceLock::new();
 
-/// Returns the order, specified by the environment, of launches for which the program does not select an order.
+/// Returns the order that the environment specifies for launches for which the program does not select one.
 pub fn order() -> Order {
     match seed(std::env::var(SEED).ok()) {
         Ok(Seed::Of(seed)) => Order::Seeded(seed),

@@ -36,8 +36,8 @@ pub fn static_memory(site: *const u8, bytes: usize, align: usize) -> *mut u8 {
     registers.block().shared.static_array(site, bytes, align, Location::caller())
 }
 
-/// Returns the dynamic shared memory of the block, whose size is specified at launch and aligned to [`DYNAMIC_ALIGN`]
-/// bytes. If the size is 0, the returned address must not be read.
+/// Returns the dynamic shared memory of the block, aligned to [`DYNAMIC_ALIGN`] bytes. The launch specifies its size.
+/// If the size is 0, the returned address must not be read.
 ///
 /// # Panics
 /// Panics outside of a kernel.
@@ -285,7 +285,7 @@ impl Shared {
     }
 }
 
-/// Returns the layout of an array, which has a size of one byte if the array is empty.
+/// Returns the layout of an array, with a size of at least one byte.
 fn layout_of(bytes: usize, align: usize) -> Layout {
     Layout::from_size_align(bytes.max(1), align).expect("a shared array's size and alignment")
 }
@@ -314,7 +314,6 @@ impl Memory {
         Self { address, layout, whole, before }
     }
 
-    /// Returns the overwritten bytes around the memory.
     fn damage(&self) -> Option<Damage> {
         // SAFETY: `new` has allocated and painted the zones.
         unsafe { redzone::damage(self.address.as_ptr(), self.layout.size()) }

@@ -20,7 +20,6 @@ pub struct WarpValues {
     pub values: [u64; 32],
 }
 
-/// Maximum number of warps per block.
 const WARPS: usize = 32;
 
 #[derive(Default)]
@@ -32,12 +31,12 @@ pub(crate) struct Warps {
     calls: RefCell<Vec<Call>>,
     /// Complete exchanges whose results at least one lane has not read yet.
     done: RefCell<Vec<Done>>,
-    /// Threads that have queried the active lanes. The next field contains the answer for each thread.
+    /// Threads that have queried the active lanes. The next field contains the result for each thread.
     converging: RefCell<Vec<Waiter>>,
     active: RefCell<Vec<u32>>,
 }
 
-/// Call of an exchange by a lane.
+/// A lane's call of an exchange.
 #[derive(Clone, Copy)]
 pub(crate) struct Call {
     pub mask: u32,
@@ -206,8 +205,8 @@ impl Warps {
         self.converging.borrow_mut().push(waiter);
     }
 
-    /// Answers all queries. Called when no other thread can run. Lanes of a warp that made their query at the same
-    /// location count as active together. Returns true if there were any queries.
+    /// Completes all queries. Called when no other thread can run. Lanes of a warp that made their query at the same
+    /// location are considered active together. Returns true if there were any queries.
     pub fn answer(&self, threads: u32, queue: &Queue) -> bool {
         let mut converging = self.converging.borrow_mut();
         let mut active = self.active.borrow_mut();
@@ -225,7 +224,7 @@ impl Warps {
         any
     }
 
-    /// Returns the answer for a thread.
+    /// Returns the result of a thread's query.
     pub fn active(&self, linear: u32) -> u32 {
         self.active.borrow()[linear as usize]
     }

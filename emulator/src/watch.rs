@@ -113,7 +113,7 @@ struct Seen {
     slot: &'static Slot,
     set: u64,
     since: Instant,
-    /// Time at which the set was first interrupted; `None` if it was not.
+    /// Time at which the set was first interrupted; `None` if it has not been interrupted.
     interrupted: Option<Instant>,
 }
 

@@ -1,11 +1,11 @@
-//! `WARPSMITH_PROFILE=FILE` records an unchanged program, and `WARPSMITH_COUNTERS=FILE` counts its kernels. Recording
-//! starts when the program opens its first device and stops when the program ends.
+//! `WARPSMITH_PROFILE=FILE` records an unchanged program, and `WARPSMITH_COUNTERS=FILE` reads the hardware counters of
+//! its kernels. Recording starts when the program opens its first device and stops when the program ends.
 //!
 //! This works for every program that links the profiler, with one exception. A program with elevated privileges
 //! (set-user-ID) ignores the variables, because its environment must not select the files that it writes. In the file
 //! name, `%p` is replaced by the process ID, for programs that start other programs. `WARPSMITH_COUNTERS_LAUNCHES`
 //! specifies the number of launches that are counted per kernel, or `all`. `WARPSMITH_COUNTERS_KERNELS` is a list of
-//! texts, separated by `;`; only kernels whose names contain one of them are counted. Forked processes are not
+//! substrings, separated by `;`; only kernels whose names contain one of them are counted. Forked processes are not
 //! recorded.
 
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ fn launches() -> Result<Option<u64>, String> {
     ))
 }
 
-/// Returns the texts at least one of which the name of a counted kernel must contain.
+/// Returns the substrings that select the kernels to count: a kernel's name must contain one of them.
 fn kernels() -> Vec<String> {
     let value = std::env::var_os(KERNELS).unwrap_or_default();
     value.to_string_lossy().split(';').filter(|name| !name.is_empty()).map(str::to_owned).collect()

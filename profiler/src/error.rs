@@ -78,7 +78,7 @@ pub enum ProfilerError {
 }
 
 impl ProfilerError {
-    /// Returns whether the error means that the profiler belongs to the parent process.
+    /// Returns true if the error means that the profiler belongs to the parent process.
     pub(crate) fn is_forked(error: &warpsmith_runtime::Error) -> bool {
         matches!(error.downcast_ref(), Some(Self::Forked))
     }

@@ -24,7 +24,7 @@ impl HostObserver {
         local.driver(address, || self.0.driver_at(address))
     }
 
-    /// Returns the number that a stream has in records.
+    /// Returns the ID of a stream in records.
     fn number(
         &self,
         local: &mut Local,

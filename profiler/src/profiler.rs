@@ -41,7 +41,7 @@ impl Claim {
         }
     }
 
-    /// Returns whether the claim was taken in this process, and not in a parent process from which this one was forked.
+    /// Returns true if the claim was taken in this process, and not in a parent process from which this one was forked.
     pub(crate) fn is_own(&self) -> bool {
         self.0 == std::process::id()
     }
@@ -82,7 +82,7 @@ static CURRENT: Mutex<Option<Arc<Recording>>> = Mutex::new(None);
 pub struct Profiler(Running);
 
 /// Records devices and the host until it is finished or dropped, and writes a file in the meantime. Records that have
-/// not been written yet use at most [`ProfilerOptions::memory`] bytes. Each track and each distinct text uses some
+/// not been written yet use at most [`ProfilerOptions::memory`] bytes. Each track and each distinct string uses some
 /// additional memory; the number of distinct range names is bounded.
 ///
 /// ```
@@ -136,7 +136,8 @@ impl Profiler {
     /// # Errors
     /// Returns [`ProfilerError::Recording`] if another profiler in the process is recording. Returns
     /// [`ProfilerError::Forked`] in a process that was forked from one that is recording. Returns
-    /// [`ProfilerError::Driver`] if an open device cannot be recorded. Returns [`ProfilerError::MixedClocks`].
+    /// [`ProfilerError::Driver`] if an open device cannot be recorded. Returns [`ProfilerError::MixedClocks`] if only
+    /// some of the devices have simulated time.
     pub fn start(options: ProfilerOptions) -> Result<Self> {
         Running::start(options, || Ok(Output::Memory(Box::default()))).map(Self)
     }
@@ -360,7 +361,6 @@ impl Parts {
         Ok(parts)
     }
 
-    /// Starts the threads of the recording.
     fn spawn(&mut self, streams: bool, samples_hz: u32) -> std::io::Result<()> {
         let (recording, joiner) = (Arc::clone(&self.recording), Arc::clone(&self.joiner));
         let name = |name: &str| std::thread::Builder::new().name(name.to_owned());
@@ -500,7 +500,6 @@ fn drain(recording: &Recording, joiner: &Mutex<Joiner>, streams: bool) {
     }
 }
 
-/// Returns the current recording of this process, if any.
 fn current() -> Option<Arc<Recording>> {
     if RECORDING_IN.load(Ordering::Acquire) != std::process::id() {
         return None;

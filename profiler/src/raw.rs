@@ -12,7 +12,7 @@ use warpsmith_trace::{CounterId, Name, Payload};
 /// Index of a driver in the list of recorded drivers.
 pub(crate) type DriverIndex = u16;
 
-/// Raw record. The names in it refer to texts of the [recording](crate::recording::Recording).
+/// Raw record. Its names refer to strings of the [recording](crate::recording::Recording).
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Raw {
     Span(Span),
@@ -65,7 +65,7 @@ pub(crate) enum Raw {
 }
 
 impl Raw {
-    /// Returns whether this is a record of device work.
+    /// Returns true if this is a record of device work.
     pub(crate) fn is_work(&self) -> bool {
         matches!(self, Raw::Kernel { .. } | Raw::Transfer { .. })
     }
@@ -165,12 +165,12 @@ pub(crate) enum What {
 }
 
 impl Span {
-    /// Returns whether the operation captures work or adds work to a graph.
+    /// Returns true if the operation captures work or adds work to a graph.
     pub(crate) fn captures(&self) -> bool {
         self.is_capturing || matches!(self.what, What::GraphAdd)
     }
 
-    /// Returns whether the work of the operation must have a device record.
+    /// Returns true if the work of the operation must have a device record.
     pub(crate) fn is_work(&self) -> bool {
         let enqueues = match self.what {
             What::Launch { .. } => true,

@@ -146,7 +146,7 @@ pub enum Outcome {
 pub(crate) struct Measured {
     /// Outcome of the configuration.
     pub outcome: Outcome,
-    /// Error text; empty if there was no error.
+    /// Error message; empty if there was no error.
     pub problem: String,
     /// Largest difference from the reference.
     pub max_error: Option<f64>,
@@ -179,7 +179,7 @@ pub struct Record {
     pub is_winner: bool,
     /// Outcome of the configuration.
     pub outcome: Outcome,
-    /// Error text; empty if there was no error.
+    /// Error message; empty if there was no error.
     pub problem: String,
     /// Largest difference from the reference; `null` if the output was not compared, or if the difference is NaN or
     /// infinite.
@@ -209,7 +209,7 @@ impl Record {
         self.summary().map(|summary| summary.median)
     }
 
-    /// Returns whether the result is correct and the configuration was timed.
+    /// Returns true if the result is correct and the configuration was timed.
     pub fn is_usable(&self) -> bool {
         self.outcome == Outcome::Correct && self.median_us().is_some()
     }
@@ -291,7 +291,7 @@ impl Condition {
 }
 
 impl Document {
-    /// Returns whether every configuration was correct.
+    /// Returns true if every configuration was correct.
     pub fn all_correct(&self) -> bool {
         self.results.iter().all(|record| record.outcome == Outcome::Correct)
     }
@@ -315,8 +315,8 @@ impl Document {
         self.cases().iter().filter_map(|case| best(case)).collect()
     }
 
-    /// Returns the median clock of all samples and the maximum clock of the device in MHz, provided that the median is
-    /// below 95 % of the maximum. In this case, the device ran below its peak, for any reason.
+    /// Returns the median clock of all samples and the maximum clock of the device, in MHz, if the median is below 95 %
+    /// of the maximum.
     pub fn low_clock(&self) -> Option<(u32, u32)> {
         let highest = self.device.after.max_sm_clock_mhz.or(self.device.before.max_sm_clock_mhz)?;
         let timings = self.results.iter().filter_map(|record| record.timing.as_ref());

@@ -9,10 +9,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Text that is not an element count.
+    /// A string that is not an element count.
     #[error("size {text:?}: {reason}")]
     Size {
-        /// Text as given.
+        /// String as given.
         text: String,
         /// Cause and remedy.
         reason: String,
@@ -141,7 +141,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns whether the request itself is invalid, rather than the machine being at fault.
+    /// Returns true if the request itself is invalid, rather than the machine being at fault.
     pub fn is_usage_error(&self) -> bool {
         !matches!(self, Error::Runtime(_) | Error::Launch(_) | Error::NothingSelected | Error::Lost { .. })
     }

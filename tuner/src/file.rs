@@ -28,7 +28,7 @@ pub fn read_text(path: &Path, most: u64) -> Result<String> {
     Ok(text)
 }
 
-/// Writes a text to `path` atomically, creating missing parent folders.
+/// Writes `text` to `path` atomically, creating missing parent folders.
 ///
 /// # Errors
 /// Returns [`Error::Write`], which contains the path and the system's error.

@@ -52,7 +52,7 @@ impl<'a> Harness<'a> {
         Self { plan, has_probes, stop, instruments: None, ready: None, problem: None }
     }
 
-    /// Frees the prepared case, if any. If `is_probed` is true, times the probes of the case once more before that.
+    /// Frees the prepared case, if any. If `is_probed` is true, first times the probes of the case once more.
     pub fn close(&mut self, planned: &PlannedCase<'_>, is_probed: bool) {
         if self.ready.take().is_some() && is_probed {
             self.probe(planned);
@@ -205,7 +205,7 @@ impl Ready {
     }
 }
 
-/// Converts a check to a measurement result. If there is a problem, its text starts with `when`.
+/// Converts a check to a measurement result. The message of a problem starts with `when`.
 fn found(check: Check, when: &str) -> Measured {
     Measured {
         outcome: if check.correct() { Outcome::Correct } else { Outcome::Incorrect },

@@ -101,7 +101,7 @@ impl Probes {
     }
 }
 
-/// Returns whether launches of `work` are compared with this probe. Kernels that write almost nothing are compared with
+/// Returns true if launches of `work` are compared with this probe. Kernels that write almost nothing are compared with
 /// the read probe, and other kernels that move data with the copy probe. Kernels that declare operations are compared
 /// with the FMA probe.
 fn stands_for(probe: &Probe, work: &Work) -> bool {

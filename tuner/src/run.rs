@@ -197,7 +197,7 @@ impl<'a> Plan<'a> {
         self.effort
     }
 
-    /// Returns whether the user specified values for axes, in which case spaces may be smaller than the benchmarks'
+    /// Returns true if the user specified values for axes, in which case spaces may be smaller than the benchmarks'
     /// own.
     pub fn is_narrowed(&self) -> bool {
         self.is_narrowed
@@ -208,7 +208,7 @@ impl<'a> Plan<'a> {
         self.cases.iter().map(|case| case.configurations.len()).sum()
     }
 
-    /// Returns whether there is nothing to measure.
+    /// Returns true if there is nothing to measure.
     pub fn is_empty(&self) -> bool {
         self.cases.is_empty()
     }

@@ -1,6 +1,6 @@
 //! Element counts in human-readable form, such as `65536`, `65_536`, `2^16`, `64K`, `1M` and `2G`.
 //!
-//! A parsed count is at least 1 and fits in a `u64`. For any other text, an error repeats the text and shows the
+//! A parsed count is at least 1 and fits in a `u64`. For any other input, the error repeats the input and shows the
 //! correct form. `K`, `M` and `G` are powers of 1024.
 
 use crate::error::{Error, Result};
@@ -17,7 +17,7 @@ const HOW: &str = "write a whole number of elements such as 65536, 2^16, 64K, 1M
 /// ```
 ///
 /// # Errors
-/// Returns [`Error::Size`] if the text is not a whole number from 1 to 2^64 - 1 in one of these forms.
+/// Returns [`Error::Size`] if `text` is not a whole number from 1 to 2^64 - 1 in one of these forms.
 pub fn parse_size(text: &str) -> Result<u64> {
     let trimmed = text.trim();
     let fail = |reason: String| Error::Size { text: text.to_string(), reason };

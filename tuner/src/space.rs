@@ -266,7 +266,6 @@ pub fn instance(
     instances.iter().find(fits).copied()
 }
 
-/// Returns the number of threads per block.
 fn threads(block: [u32; 3]) -> u64 {
     block.iter().map(|side| u64::from(*side)).fold(1, u64::saturating_mul)
 }

@@ -1,6 +1,6 @@
 //! Values on axes, and configurations, which contain one value for each axis.
 //!
-//! A configuration can be parsed from its own JSON and from its own text. Two configurations are equal if and only if
+//! A configuration can be parsed from its JSON form and from its text form. Two configurations are equal if and only if
 //! they have the same values on the same axes.
 
 use std::collections::BTreeMap;
@@ -52,7 +52,7 @@ impl From<i32> for Value {
     }
 }
 
-/// Converts a text to a number if possible; otherwise keeps it as text.
+/// Converts a string to a number if possible; otherwise keeps it as text.
 impl From<&str> for Value {
     fn from(text: &str) -> Self {
         match text.parse() {
@@ -205,7 +205,7 @@ impl Configuration {
     }
 }
 
-/// Parses the numbers of threads along x, y and z, each at least 1, from a text such as `16x16`.
+/// Parses the numbers of threads along x, y and z, each at least 1, from a string such as `16x16`.
 pub(crate) fn parse_block(text: &str) -> Option<[u32; 3]> {
     let mut block = [1; 3];
     for (index, side) in text.split('x').enumerate() {

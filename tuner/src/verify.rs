@@ -36,7 +36,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// Returns whether no element is incorrect.
+    /// Returns true if every element is correct.
     pub fn correct(&self) -> bool {
         self.incorrect == 0
     }
@@ -104,7 +104,7 @@ pub fn compare<T: Scalar>(
         .reduce(|| Check::RIGHT, Check::merge)
 }
 
-/// Returns whether two slices contain the same bytes; the comparison runs in parallel.
+/// Returns true if two slices contain the same bytes; the comparison runs in parallel.
 pub fn same_bytes<T: Scalar>(a: &[T], b: &[T]) -> bool {
     let (a, b): (&[u8], &[u8]) = (bytemuck::cast_slice(a), bytemuck::cast_slice(b));
     a.len() == b.len() && a.par_chunks(CHUNK * 4).zip(b.par_chunks(CHUNK * 4)).all(|(a, b)| a == b)

@@ -1,9 +1,9 @@
 //! Preserves the ordering of read-modify-write operations.
 //!
-//! LLVM 22 writes acquire and release loads and stores, compare-exchanges and fences for the GPU as specified, but
-//! every other `atomicrmw` as a relaxed `atom`. The rewrite replaces an operation with a stronger ordering by a relaxed
-//! operation, preceded by a fence for release and followed by a fence for acquire. gpu-std's own operations with an
-//! ordering are inline assembly.
+//! LLVM 22 compiles acquire and release loads and stores, compare-exchanges and fences for the GPU as specified, but
+//! compiles every `atomicrmw` to a relaxed `atom`. The rewrite turns an operation with a stronger ordering into a
+//! relaxed operation, preceded by a fence for release and followed by a fence for acquire. gpu-std's own operations
+//! with an ordering are inline assembly.
 
 /// Returns the lines that replace `line`, if its instruction is an `atomicrmw` with an ordering.
 pub fn fence(line: &str, instruction: &str) -> Option<String> {

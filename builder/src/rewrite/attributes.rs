@@ -1,4 +1,5 @@
-//! Removes from attribute groups the architecture that rustc compiled for: `opt` and `llc` select the architecture.
+//! Removes from attribute groups the architecture that rustc compiled for, because `opt` and `llc` select the
+//! architecture.
 
 /// Returns the line without `"target-cpu"` and `"target-features"`.
 pub fn strip_target(line: &str) -> String {

@@ -1,7 +1,7 @@
 //! Marks calls that may hide a barrier as `convergent`.
 //!
-//! LLVM may neither duplicate a convergent call nor move it into or out of a branch. rustc marks functions, but not
-//! `asm!`; and an indirect call takes its attributes from the call alone.
+//! LLVM may neither duplicate a convergent call nor move it into or out of a branch. rustc marks functions but not
+//! `asm!`, and an indirect call has only the attributes of the call instruction.
 
 use super::text;
 

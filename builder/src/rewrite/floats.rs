@@ -1,12 +1,12 @@
-//! Replaces `half`'s software conversions with the GPU's, and allows products to be contracted.
+//! Replaces `half`'s software conversions with the GPU's, and allows contraction of products and sums.
 //!
-//! A product and a sum in Rust code may become one `fma`. The flag is set per instruction, because libdevice must not
-//! have it: its functions compute rounding errors with sums and products that must stay separate.
+//! A product and a sum in Rust code may become one `fma`. The flag is set per instruction instead of globally, because
+//! libdevice computes rounding errors with sums and products that must stay separate.
 //!
-//! `half` converts with integer arithmetic if it knows no conversion instruction for the target, which produces a page
-//! of code per operator. Here each conversion becomes one LLVM cast. LLVM then also turns "widen, operate, narrow" into
-//! the operation on the narrow type if the result is the same. The only difference is that the hardware determines the
-//! bits of a NaN.
+//! For a target whose conversion instructions `half` does not use, it converts with integer arithmetic, which takes a
+//! page of code per operator. Here, each conversion becomes one LLVM cast. LLVM then also turns "widen, operate,
+//! narrow" into the operation on the narrow type if the result is the same. The only difference is that the hardware
+//! determines the bits of a NaN.
 
 use super::mangled;
 
@@ -38,7 +38,7 @@ impl Conversion {
     }
 }
 
-/// Returns the definition that replaces the function `symbol`, if that is a conversion of `half`.
+/// Returns the definition that replaces the function `symbol`, if `symbol` is a conversion of `half`.
 pub fn replacement(symbol: &str) -> Option<String> {
     let path = mangled::path_in(symbol, "4half")?;
     let (_, Conversion { from, to, widens }) =

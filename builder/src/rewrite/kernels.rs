@@ -9,11 +9,11 @@
 //! | --- | --- | --- |
 //! | maximum threads per block | `"nvvm.maxntid"` | `.maxntid` |
 //! | minimum blocks per SM | `"nvvm.minctasm"` | `.minnctapersm` |
-//! | required block | `"nvvm.reqntid"`, instead of the first | `.reqntid` |
+//! | required block | `"nvvm.reqntid"`, instead of `"nvvm.maxntid"` | `.reqntid` |
 //! | required cluster | `"nvvm.cluster_dim"` | `.explicitcluster`, `.reqnctapercluster` |
 //!
 //! Origin and parameters are constants, too ([`gpu_spec::image::ORIGIN_PREFIX`], [`gpu_spec::AbiParam`]). Nothing
-//! refers to any of these constants, so no constant remains after the module has been reduced.
+//! refers to these constants, so reducing the module removes them.
 
 use std::collections::HashMap;
 
@@ -90,7 +90,7 @@ impl<'a> Records<'a> {
         self.0.contains_key(&*format!("{NO_PANIC_PREFIX}{symbol}"))
     }
 
-    /// Returns a kernel's constant of this kind.
+    /// Returns a kernel's constant with this prefix.
     fn get(&self, prefix: &str, symbol: &str) -> Option<Vec<u8>> {
         self.0.get(&*format!("{prefix}{symbol}")).map(|text| text::unescape(text))
     }
@@ -185,7 +185,7 @@ pub fn rewrite(line: &str, records: &Records<'_>) -> Result<(String, Kernel), Re
     if bounds.min_blocks > 0 {
         attribute("minctasm", bounds.min_blocks.to_string());
     }
-    // A launch without clusters counts as a launch with clusters of one block.
+    // A launch without clusters is treated as a launch with clusters of one block.
     if let Some(cluster) = cluster.filter(|cluster| *cluster != [1; 3]) {
         attribute("cluster_dim", sides(cluster));
     }
@@ -206,7 +206,7 @@ pub fn rewrite(line: &str, records: &Records<'_>) -> Result<(String, Kernel), Re
 
 /// Returns the head of a `define` line with each tensor map passed by value, as a grid constant. `ptr %0` becomes `ptr
 /// byval([128 x i8]) align 64 "nvvm.grid_constant" %0`. The kernel then has the address of the parameter itself, from
-/// which the hardware reads the map. `None` if the line's parameters differ from the record.
+/// which the hardware reads the map. Returns `None` if the line's parameters differ from the record.
 fn grid_constants(head: &str, abi: &Option<Abi>) -> Option<String> {
     let is_map = |param: &AbiParam| param.kind == ParamKind::TensorMap as u32;
     let Some(abi) = abi.as_ref().filter(|abi| abi.params.iter().any(is_map)) else {

@@ -1,4 +1,4 @@
-//! Matches names mangled by rustc (v0) with functions of `core` or `half`.
+//! Matches v0-mangled names against functions of `core` and `half`.
 
 /// Returns the path of `symbol` inside crate `krate` (as mangled, for example `4core`), for a free function:
 /// `_RNvNtCs1a_4core9panicking5panic` in `4core` is `9panicking5panic`. Generic arguments, and the number that

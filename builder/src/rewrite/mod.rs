@@ -1,7 +1,8 @@
 //! Rewrites the linked LLVM IR of a kernel crate so that LLVM generates good GPU code from it.
 //!
 //! The rewrite maps text to text in two passes: one over the headers, and one over the lines. It needs no toolchain,
-//! and its time is linear in the text. Unknown constructs are left unchanged. Each file implements one change:
+//! and its run time is linear in the length of the text. Unknown constructs are left unchanged. Each file implements
+//! one change:
 //!
 //! | file | change |
 //! | --- | --- |
@@ -17,7 +18,7 @@
 //! | `wide_casts` | casts of floats to 128-bit integers saturate by comparisons |
 //! | `attributes` | the architecture is left to `opt` and `llc` |
 //!
-//! It depends on the text form of the LLVM version and on core's internals, so only tested versions are
+//! The rewrite depends on the text form of the LLVM version and on core's internals, so only tested versions are
 //! accepted (`crate::toolchain`).
 
 mod atomics;
@@ -47,7 +48,7 @@ use shared::Space;
 pub struct Rewritten {
     /// The IR.
     pub ir: String,
-    /// Kernels, in the order of the text.
+    /// Kernels, in the order in which the module defines them.
     pub kernels: Vec<Kernel>,
     /// Statics that the host accesses by name.
     pub visible: Vec<String>,
@@ -204,7 +205,7 @@ fn read_headers(ir: &str) -> Result<Headers<'_>, RewriteError> {
     Ok(headers)
 }
 
-/// Returns the definition that replaces the function whose `define` line this is.
+/// Returns the definition that replaces the function with this `define` line.
 fn replace_function(line: &str) -> Result<Option<String>, RewriteError> {
     let Some((symbol, rest)) = text::function(line) else { return Ok(None) };
     if let Some(entry) = panics::entry(symbol) {
@@ -239,7 +240,7 @@ impl Output {
         if let Some(definition) = shared::rewrite_visible_global(line) {
             return self.line(&definition);
         }
-        // A pointer to one of the statics.
+        // The definition of a global that points to one of the statics.
         if !statics.is_empty()
             && let Some((head, value)) = line.split_once(" = ")
             && let Some(cast) = shared::rewrite_uses(value, statics)

@@ -25,7 +25,7 @@ pub fn resolve(ir: &str) -> Result<Cow<'_, str>, RewriteError> {
             let start = rest[..at].rfind(is_outside).map_or(0, |before| before + 1);
             let id = &rest[at + ENTRY_MARK.len()..];
             let (id, after) = id.split_at(id.find(is_outside).unwrap_or(id.len()));
-            // The symbol of a constant has a prefix that ends with a point; a kernel name has no point.
+            // The symbol of a constant has a prefix that ends with a dot; a kernel name contains no dot.
             let name = rest[start..at].rfind('.').map_or(start, |point| start + point + 1);
             resolved.push_str(&rest[..name]);
             resolved.push_str(symbols.get(id).map_or(&rest[name..at], |symbol| symbol));

@@ -1,4 +1,4 @@
-//! Makes panics report their text without using `core::fmt`.
+//! Makes panics report their message without using `core::fmt`.
 //!
 //! core formats a panic's message, which pulls its formatting machinery into every kernel that indexes a slice:
 //! hundreds of lines of PTX, stack and spills. Here the bodies of core's panic entry points become calls of three
@@ -23,14 +23,15 @@ pub const REPORTERS: [(&str, &str); 3] = [
     ("__warpsmith_panic_str", "declare void @__warpsmith_panic_str(ptr, i64, ptr)"),
 ];
 
-/// Returns the `define` line of a reporter that LLVM drops if nothing calls it, even while it is public.
+/// Returns the `define` line of a reporter, changed so that LLVM drops the reporter if nothing calls it, even while it
+/// is public.
 pub fn rewrite_reporter(line: &str) -> Option<String> {
     let (name, _) = text::function(line)?;
     REPORTERS.iter().find(|(reporter, _)| *reporter == name)?;
     Some(line.replacen("define ", "define linkonce_odr ", 1))
 }
 
-/// A text for which the rewrite generates a constant.
+/// A string for which the rewrite generates a constant.
 struct Text {
     name: &'static str,
     text: &'static str,
@@ -159,8 +160,8 @@ impl Entry {
     }
 }
 
-/// Reports the literal held by the two words of `fmt::Arguments` at parameters `first` and `first + 1`, or otherwise
-/// the given text. The second word is `2 * length + 1` for a literal, and an aligned pointer otherwise. An absent
+/// Returns code that reports the literal in the two words of `fmt::Arguments` at parameters `first` and `first + 1`, or
+/// otherwise `text`. The second word is `2 * length + 1` for a literal, and an aligned pointer otherwise. An absent
 /// `Option<Arguments>` has a null first word and an undefined second word.
 fn literal_or(first: usize, text: &str, length: &str, location: usize) -> String {
     let second = first + 1;
@@ -183,7 +184,7 @@ pub fn is_arguments_new(symbol: &str) -> bool {
 }
 
 /// Returns the text to show for a format string as core encodes it (see `core::fmt::Arguments`): its literal pieces,
-/// with `{}` for each value. `None` if it is not a format string.
+/// with `{}` for each value. Returns `None` if `template` is not a format string.
 pub fn describe_template(template: &[u8]) -> Option<String> {
     let mut pieces = Vec::new();
     let mut rest = template;
@@ -216,8 +217,8 @@ pub fn describe_template(template: &[u8]) -> Option<String> {
     Some(format!("{}: {}", FORMATTED.text, String::from_utf8(pieces).ok()?))
 }
 
-/// Rewrites a call of an inlined entry point: it removes the attributes that forbid inlining and, if `message` is
-/// given, replaces its `fmt::Arguments` with that literal. Returns the new line and the constant it needs.
+/// Rewrites a call of an inlined entry point: removes the attributes that forbid inlining and, if `message` is given,
+/// replaces its `fmt::Arguments` with that literal. Returns the new line and the constant it needs.
 pub fn rewrite_call(line: &str, message: Option<(&str, usize)>) -> Option<(String, Option<String>)> {
     let open = line.find('@').and_then(|at| Some(at + line[at..].find('(')?))?;
     let (arguments, after) = text::parenthesised(&line[open..])?;

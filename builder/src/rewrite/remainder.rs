@@ -1,7 +1,7 @@
 //! Replaces `%` of floats with libdevice's `fmod`.
 //!
-//! LLVM 22 writes `frem` for the GPU as `x - trunc(x / y) * y` with a rounded quotient: `1.0 % 0.1` would be -1.5e-8.
-//! The remainder of floats is exact, so the 16-bit types compute it in `f32`.
+//! LLVM 22 compiles `frem` for the GPU to `x - trunc(x / y) * y` with a rounded quotient: `1.0 % 0.1` would be -1.5e-8.
+//! The remainder of floats is exact, so the 16-bit types can compute it in `f32`.
 
 use std::collections::BTreeMap;
 

@@ -3,7 +3,7 @@
 //! and `.global.visible` keep their names in the PTX, for the host to read and write.
 //!
 //! Rust has no address spaces. A static in the section `.shared` becomes one in `addrspace(3)`, and each use becomes an
-//! `addrspacecast` to a generic pointer. LLVM propagates the casts away, so that accesses become `ld.shared` and
+//! `addrspacecast` to a generic pointer. LLVM eliminates the casts, so that accesses become `ld.shared` and
 //! `st.shared`. Shared memory cannot have an initial value on the GPU, so such a static must be uninitialized
 //! (`MaybeUninit::uninit()`); in `.shared.dropped` it may have a value, which is dropped. Statics in `.shared.dynamic`
 //! become external: all of them refer to the start of the launch's dynamic shared memory. Constant memory keeps its
@@ -117,8 +117,8 @@ fn first_type(text: &str) -> Option<&str> {
     None
 }
 
-/// Replaces each use of a symbol in `statics` on a line by a cast to a generic pointer. Returns `None` if the line uses
-/// none of these symbols.
+/// Replaces each use of a symbol in `statics` on a line with a cast to a generic pointer. Returns `None` if the line
+/// uses none of these symbols.
 pub fn rewrite_uses(line: &str, statics: &HashMap<&str, Space>) -> Option<String> {
     let mut rewritten = String::new();
     let mut rest = line;

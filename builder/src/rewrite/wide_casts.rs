@@ -1,12 +1,12 @@
-//! Uses comparisons to make casts from floats to 128-bit integers saturate.
+//! Makes casts from floats to 128-bit integers saturate, with comparisons.
 //!
-//! On this target LLVM 22 has no code for the saturating casts that Rust's `as` uses. `llc` expands the plain casts, in
-//! both directions, with an option (`codegen.rs`).
+//! LLVM 22 cannot compile the saturating casts of Rust's `as` for this target. An option of `llc` expands the plain
+//! casts in both directions (`codegen.rs`).
 
 use std::collections::BTreeMap;
 
-/// Float types: the suffix of the intrinsic's name, the type, and 2^128 and 2^127 in it; infinity if the type cannot
-/// represent the number.
+/// Float types: suffix of the intrinsic's name, type, and the constants 2^128 and 2^127, or infinity if the type cannot
+/// represent them.
 const FLOATS: [(&str, &str, [&str; 2]); 4] = [
     ("f16", "half", ["0xH7C00", "0xH7C00"]),
     ("bf16", "bfloat", ["0xR7F80", "0xR7F00"]),
@@ -17,8 +17,8 @@ const FLOATS: [(&str, &str, [&str; 2]); 4] = [
 const INTRINSICS: [(&str, &str); 2] =
     [("@llvm.fptoui.sat.i128.", "fptoui"), ("@llvm.fptosi.sat.i128.", "fptosi")];
 
-/// Returns the line with another callee, if it calls the intrinsic of a saturating cast to 128 bits. Adds the callee to
-/// `functions`, by symbol.
+/// If the line calls the intrinsic of a saturating cast to 128 bits, returns the line with a different callee. Adds the
+/// callee to `functions`, by symbol.
 pub fn call(line: &str, functions: &mut BTreeMap<String, String>) -> Option<String> {
     let (intrinsic, cast) = INTRINSICS.iter().find(|(intrinsic, _)| line.contains(intrinsic))?;
     let (before, rest) = line.split_once(intrinsic)?;

@@ -1,5 +1,5 @@
-//! Installs NVIDIA's ptxas, libdevice and libcudadevrt: PyPI wheels, downloaded by pip and unpacked into the user's
-//! data folder.
+//! Installs NVIDIA's ptxas, libdevice and libcudadevrt from PyPI wheels, which pip downloads, into the user's data
+//! folder.
 //!
 //! Only files with the hashes in [`WHEELS`] are unpacked, regardless of what Python, pip or the package index does.
 
@@ -19,11 +19,11 @@ const PYTHON: &str = if cfg!(windows) { "python" } else { "python3" };
 /// Name prefix for temporary folders.
 const TEMPORARY: &str = ".cuda-tools-";
 
-/// Downloads `wheels` into `cuda-tools` in `data`. On an error, no file remains there.
+/// Downloads `wheels` and installs their files as `cuda-tools` in `data`. A failed installation leaves no files behind.
 pub fn install(say: &mut dyn FnMut(&str), data: &Path, wheels: &str) -> Result<(), SetupError> {
     let _lock = super::lock(data)?;
     let temporary = Temporary::new(data)?;
-    // Programs run in this folder. It is empty, so Python cannot mistake a file in it for one of its modules.
+    // Programs run in this empty folder, so that Python cannot import a file of the current folder as a module.
     let empty = temporary.0.join("empty");
     fs::create_dir(&empty).map_err(SetupError::folder(data))?;
     let python = python(say, &empty)?;
@@ -104,14 +104,15 @@ enum Python {
     Bare(PathBuf),
 }
 
-/// Finds a Python. As root on Debian, installs the packages that Debian splits off from its Python.
+/// Finds a Python interpreter. As root on Debian, installs the parts of Python that Debian packages separately.
 fn python(say: &mut dyn FnMut(&str), empty: &Path) -> Result<Python, SetupError> {
     if let Some(found) = find_python(empty) {
         return Ok(found);
     }
     if is_root_on_debian() {
         say("ptxas, libdevice, libcudadevrt: installing Debian's python3-venv, which downloads them");
-        // The installer's messages go to standard error. The search that follows determines whether it succeeded.
+        // The installer's messages go to standard error. The search that follows determines whether the installation
+        // succeeded.
         let _ = install_debian_packages(&["python3-venv"], true);
     }
     find_python(empty).ok_or_else(|| SetupError::NoPip {
@@ -145,9 +146,9 @@ fn isolated(python: &Path, empty: &Path) -> Command {
     command
 }
 
-/// Returns `python -m pip download` of the wheels into `target`, without prompts. Nothing is built from source. Neither
-/// the environment nor the user's pip configuration changes which files are downloaded; the index and the certificates
-/// may be the user's own.
+/// Returns a `python -m pip download` command that downloads the wheels into `target` without prompts. Nothing is built
+/// from source. Neither the environment nor the user's pip configuration changes which files are downloaded; the index
+/// and the certificates may be the user's own.
 fn pip(python: &Path, empty: &Path, requirements: &Path, target: &Path) -> Command {
     let mut command = isolated(python, empty);
     command.args([
@@ -172,7 +173,6 @@ fn pip(python: &Path, empty: &Path, requirements: &Path, target: &Path) -> Comma
     command
 }
 
-/// Classifies pip's error messages.
 fn failure(words: &str) -> SetupError {
     let has = |signs: &[&str]| words.lines().find(|line| signs.iter().any(|sign| line.contains(sign)));
     let broken =

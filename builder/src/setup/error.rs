@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::toolchain::INSTALL_COMMANDS;
 
-/// Reason why a tool could not be installed. The text states the remedy.
+/// Reason why a tool could not be installed. The message states the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
@@ -15,7 +15,7 @@ pub enum SetupError {
     )]
     NoDataFolder,
 
-    /// A variable that chooses tools has a relative path.
+    /// A variable that selects tools contains a relative path.
     #[error("{0}")]
     RelativePath(#[from] crate::toolchain::RelativePath),
 
@@ -28,8 +28,8 @@ pub enum SetupError {
         source: std::io::Error,
     },
 
-    /// `WARPSMITH_DEVICE_RUSTC` or `WARPSMITH_LLVM_BIN` chooses an unsuitable toolchain; an installed one would not be
-    /// used.
+    /// `WARPSMITH_DEVICE_RUSTC` or `WARPSMITH_LLVM_BIN` selects an unsuitable toolchain, so an installed toolchain
+    /// would not be used.
     #[error(
         "{variable} is set, but the tools there cannot compile kernels:\n{looked}\nUnset the variable and run this \
          command again"
@@ -54,7 +54,7 @@ pub enum SetupError {
         looked: String,
     },
 
-    /// No Python with pip was found, which is required to download NVIDIA's wheels.
+    /// No Python with pip was found. It is required to download NVIDIA's wheels.
     #[error(
         "ptxas and libdevice cannot be downloaded with pip: {reason}; install pip (Debian and Ubuntu: apt-get \
          install python3-venv) or set WARPSMITH_CUDA_TOOLS to a CUDA toolkit, then run this command again"

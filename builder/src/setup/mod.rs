@@ -9,8 +9,8 @@
 //!
 //! NVIDIA's tools are either complete or absent, because they are downloaded and checked in a temporary folder, which
 //! is then renamed. Installers do not run in the folder in which setup was started, and are looked up only in absolute
-//! folders of `PATH`. No file of that folder is therefore executed. Wheels are unpacked here, after their hashes have
-//! been verified. Two concurrent runs wait for each other.
+//! folders of `PATH`. Therefore, no file in that folder is executed. Wheels are unpacked only after their hashes have
+//! been verified. A lock serializes concurrent runs.
 
 mod cuda;
 mod error;
@@ -37,7 +37,8 @@ pub use process::{install_debian_packages, is_root_on_debian};
 ///
 /// # Errors
 ///
-/// Returns [`SetupError`], whose text states the remedy. Tools that were installed before the error remain installed.
+/// Returns [`SetupError`], whose message states the remedy. Tools that were installed before the error remain
+/// installed.
 pub fn install(say: &mut dyn FnMut(&str)) -> Result<(), SetupError> {
     toolchain::check_variables()?;
     let mut installed = false;

@@ -24,7 +24,7 @@ pub fn command(program: &Path, folder: &Path) -> Command {
 ///
 /// # Errors
 ///
-/// Returns the message for a program that does not exist.
+/// Returns a message if the program does not exist.
 pub fn system(program: &str) -> Result<Command, String> {
     let found = find(program).ok_or_else(|| format!("there is no {program}"))?;
     Ok(command(&found, Path::new("/")))

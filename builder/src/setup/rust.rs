@@ -6,7 +6,6 @@ use super::SetupError;
 use super::process::{ask, install_debian_packages, is_root_on_debian, run, system};
 use crate::toolchain::{DeviceToolchain, RUST_TO_INSTALL, find_device_toolchain};
 
-/// Debian packages of the device toolchain.
 const PACKAGES: [&str; 4] = ["rustc-web", "rust-web-src", "cargo-web", "llvm-22"];
 /// Minimum version of `rust-web-src`.
 const MIN_VERSION: (u32, u32) = (1, 96);

@@ -17,7 +17,7 @@ struct Member<'a> {
 ///
 /// # Errors
 ///
-/// An error of kind [`InvalidData`](io::ErrorKind::InvalidData) for a damaged wheel.
+/// Returns an error of kind [`InvalidData`](io::ErrorKind::InvalidData) if the wheel is damaged.
 pub fn unpack(bytes: &[u8], folder: &Path) -> io::Result<()> {
     let damaged = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
     for member in members(bytes).ok_or_else(|| damaged("it is not a zip archive"))? {

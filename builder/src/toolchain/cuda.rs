@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::{Rejected, Version, program};
 
-/// NVIDIA's tools that were found; all are optional, and may come from different places.
+/// NVIDIA's tools that were found. All are optional, and may come from different locations.
 #[derive(Debug, Clone, Default)]
 pub struct CudaTools {
     /// The PTX assembler.
@@ -15,11 +15,11 @@ pub struct CudaTools {
     pub libdevice: Option<PathBuf>,
     /// Path of `libcudadevrt.a`.
     pub cudadevrt: Option<PathBuf>,
-    /// Searched places in which at least one of the tools is missing.
+    /// Searched locations in which at least one of the tools is missing.
     pub rejected: Vec<Rejected>,
-    /// Rejected places that are relative paths.
+    /// Rejected locations that are relative paths.
     pub(crate) relative: Vec<Rejected>,
-    /// Places that were searched, each with a description of how it was chosen.
+    /// Searched locations, each with its origin.
     pub(crate) places: Vec<(String, PathBuf)>,
 }
 
@@ -29,7 +29,7 @@ impl CudaTools {
         self.ptxas.is_some() && self.libdevice.is_some() && self.cudadevrt.is_some()
     }
 
-    /// Returns how the place of a tool was chosen: by a variable, as the default folder, or by `warpsmith setup`.
+    /// Returns the origin of a tool's location: a variable, the default folder, or `warpsmith setup`.
     pub fn origin_of(&self, tool: &Path) -> &str {
         self.places.iter().find(|(_, place)| tool.starts_with(place)).map_or("", |(origin, _)| origin)
     }
@@ -45,12 +45,12 @@ pub struct Ptxas {
 }
 
 /// Looks for ptxas, libdevice and libcudadevrt in `WARPSMITH_CUDA_TOOLS`, `CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`,
-/// and the [folder](super::cuda_tools_folder) that setup installs them into. For each tool, the first place that
-/// contains the tool is used.
+/// and the [folder](super::cuda_tools_folder) that setup installs them into. Each tool is taken from the first location
+/// that contains it.
 ///
 /// A variable with a relative path is ignored.
 ///
-/// A place is a CUDA toolkit or a Python environment with the `nvidia-cuda-nvcc`, `nvidia-nvvm` and
+/// A location is a CUDA toolkit or a Python environment with the `nvidia-cuda-nvcc`, `nvidia-nvvm` and
 /// `nvidia-cuda-runtime` wheels.
 pub fn find_cuda_tools() -> CudaTools {
     let variables = ["WARPSMITH_CUDA_TOOLS", "CUDA_HOME", "CUDA_PATH"];
@@ -68,7 +68,7 @@ pub fn find_cuda_tools() -> CudaTools {
     tools
 }
 
-/// Finds the tools in one place.
+/// Finds the tools in one location.
 pub(crate) fn cuda_tools_in(place: &Path) -> CudaTools {
     search(vec![(place.display().to_string(), place.to_path_buf())])
 }
@@ -122,7 +122,7 @@ fn search(places: Vec<(String, PathBuf)>) -> CudaTools {
     tools
 }
 
-/// Returns the toolkit roots in a place: the place itself and, in a Python environment, every `nvidia/*` of its
+/// Returns the toolkit roots in a location: the location itself and, in a Python environment, every `nvidia/*` of its
 /// packages.
 fn roots_of(place: &Path) -> Vec<PathBuf> {
     let mut roots = vec![place.to_path_buf()];

@@ -42,7 +42,8 @@ impl DeviceToolchain {
 }
 
 /// Returns the host package's compiler, which cargo names to build scripts, with its LLVM, in the format of
-/// [`DeviceToolchain::description`]. `None` outside build scripts, and for a compiler that does not report them.
+/// [`DeviceToolchain::description`]. Returns `None` outside of build scripts, or if the compiler does not report its
+/// versions.
 pub fn host_compiler() -> Option<String> {
     let about = run(Path::new(&env::var_os("RUSTC")?), &["-vV"]).ok()?;
     let llvm = about.lines().find_map(|line| line.strip_prefix("LLVM version:"))?;
@@ -55,8 +56,8 @@ impl LlvmTools {
         self.folder.join(program(tool))
     }
 
-    /// Creates a command that runs `opt` or `llc` without LLVM's limit of 1024 bytes for names in its input: inlining
-    /// produces longer ones.
+    /// Creates a command that runs `opt` or `llc` without LLVM's limit of 1024 bytes for names in its input, because
+    /// inlining produces longer names.
     pub fn passes(&self, tool: &str) -> Command {
         let mut command = Command::new(self.tool(tool));
         command.arg("-non-global-value-max-name-size=1000000");
@@ -188,7 +189,7 @@ fn examine(rustc: &Path, origin: Origin) -> Result<DeviceToolchain, String> {
 }
 
 /// Finds the LLVM tools of the tested major version for a compiler: from `WARPSMITH_LLVM_BIN` if set, otherwise from
-/// its own sysroot, otherwise from the system.
+/// the compiler's sysroot, otherwise from the system.
 fn llvm_tools(sysroot: &Path, host: &str) -> Result<LlvmTools, String> {
     if let Some(folder) = super::path_in("WARPSMITH_LLVM_BIN") {
         return examine_llvm(&folder)

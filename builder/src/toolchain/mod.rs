@@ -1,7 +1,7 @@
 //! Finds the compilers: a rustc that can target the GPU with its LLVM tools, and NVIDIA's ptxas,
 //! libdevice and libcudadevrt.
 //!
-//! This module does not install or change anything, and accepts only tested versions because the pipeline reads LLVM's
+//! This module does not install or change anything. It accepts only tested versions, because the pipeline reads LLVM's
 //! text form and core's internals, which change between versions. Every search reports each rejected candidate with the
 //! reason.
 //!
@@ -28,7 +28,7 @@ pub use version::Version;
 
 /// Minor versions of Rust 1 that the pipeline is tested with.
 pub const TESTED_RUST: &[u32] = &[96];
-/// Version that setup installs and that messages mention.
+/// Rust version that setup installs and that messages mention.
 pub const RUST_TO_INSTALL: &str = "1.96.0";
 /// LLVM major version that the pipeline is tested with.
 pub const TESTED_LLVM: u32 = 22;
@@ -98,7 +98,7 @@ const TOOL_VARIABLES: [&str; 4] =
 ///
 /// # Errors
 ///
-/// Returns [`RelativePath`].
+/// Returns [`RelativePath`] for the first variable that contains a relative path.
 pub fn check_variables() -> Result<(), RelativePath> {
     let relative = TOOL_VARIABLES.into_iter().find_map(|variable| {
         let path = path_in(variable).filter(|path| path.is_relative())?;
@@ -147,8 +147,8 @@ pub(crate) fn user_folder(files: Files, read: impl Fn(&str) -> Option<OsString>)
 }
 
 /// Returns the user's data folder: `WARPSMITH_DATA_DIR`, otherwise `warpsmith` in `XDG_DATA_HOME` or in
-/// `~/.local/share`; on Windows in `LOCALAPPDATA`, and on macOS in `~/Library/Application Support`. `None` if none of
-/// these variables is set to an absolute path.
+/// `~/.local/share`; on Windows in `LOCALAPPDATA`, and on macOS in `~/Library/Application Support`. Returns `None` if
+/// none of these variables is set to an absolute path.
 pub fn data_folder() -> Option<PathBuf> {
     data_folder_by(|name| env::var_os(name))
 }
@@ -172,7 +172,7 @@ pub fn setup_stamp() -> Option<PathBuf> {
 }
 
 /// Returns cargo's target folder of the package being built: the topmost folder above `out_dir` that cargo marked as
-/// its own; or `out_dir` itself if no such folder exists.
+/// its own, or `out_dir` itself if no such folder exists.
 pub fn target_dir_of(out_dir: &Path) -> PathBuf {
     out_dir
         .ancestors()
@@ -189,8 +189,8 @@ pub(crate) fn installation_signs() -> Vec<PathBuf> {
     let mut signs = vec![PathBuf::from("/var/lib/dpkg/status")];
     if let Some(stamp) = setup_stamp() {
         if !stamp.is_file() {
-            // As old as possible: cargo treats a file younger than the build script's start as changed. If it cannot be
-            // written, `warpsmith setup` cannot install either.
+            // The file gets the oldest possible time, because cargo treats a file that is newer than the build script's
+            // start as changed. If the file cannot be written, `warpsmith setup` cannot install anything either.
             let old = std::time::SystemTime::UNIX_EPOCH;
             let _ = stamp.parent().map(std::fs::create_dir_all);
             let _ = std::fs::File::create(&stamp).and_then(|file| file.set_modified(old));

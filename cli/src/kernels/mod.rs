@@ -3,7 +3,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | this one | the kernels in this program |
-//! | [`package`] | the kernels of a package, by the reports that its builds leave in the target folder |
+//! | [`package`] | the kernels of a package, from the reports that its builds leave in the target folder |
 //! | [`table`] | the table of kernels, and the JSON document |
 
 pub mod package;

@@ -14,7 +14,7 @@ use super::table::{self, Array, Code, Instance};
 use super::{NO_FIGURES, check_names, chosen_arch, figures, retain};
 use crate::args::KernelsArgs;
 
-/// Packages whose `PtxBuilder` and `CudaBuilder` build images.
+/// Packages of `PtxBuilder` and `CudaBuilder`, which build images.
 const BUILDERS: [&str; 2] = ["warpsmith-builder", "warpsmith-cuda-builder"];
 
 /// An image of a package.
@@ -47,8 +47,8 @@ impl Image {
         }
     }
 
-    /// Describes why that build is stale, and the command that repeats the build. Returns `None` if the build is up to
-    /// date.
+    /// Describes why the newest build that has code is stale, and the command that repeats the build. Returns `None` if
+    /// the build is up to date.
     pub fn stale(&self) -> Option<(String, String)> {
         stale(self.build(None))
     }
@@ -300,7 +300,7 @@ fn nothing(package: &Package, folder: &Path, metadata: &Metadata) -> String {
     }
 }
 
-/// Asks cargo for the packages and folders of the workspace in `folder`.
+/// Queries cargo for the packages and folders of the workspace in `folder`.
 fn metadata(folder: &Path) -> Result<Metadata, Failure> {
     let shown = folder.display();
     if !folder.join("Cargo.toml").is_file() {

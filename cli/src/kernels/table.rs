@@ -25,9 +25,9 @@ pub struct Instance {
     pub package: String,
     /// Symbol of the instance.
     pub symbol: String,
-    /// First type argument, by which the lines are grouped. The text is empty if the kernel has no type arguments.
+    /// First type argument, by which the lines are grouped; empty if the kernel has no type arguments.
     pub dtype: String,
-    /// Further type arguments, joined into one text.
+    /// Further type arguments, joined into one string.
     pub more_types: String,
     /// Const arguments, by name.
     pub consts: Vec<(String, i64)>,
@@ -98,13 +98,12 @@ impl Instance {
         self.resources.map(|resources| resources.static_shared).or(self.static_shared)
     }
 
-    /// Returns the panics that remain in the instance's code.
     fn panics(&self) -> &[PanicPath] {
         self.code.as_ref().map_or(&[], |code| &code.panics)
     }
 
-    /// Returns the share of an SM's threads that are resident with blocks of `block` threads, or of the nearest block
-    /// size that the kernel allows.
+    /// Returns the theoretical occupancy for blocks of `block` threads, or of the nearest block size that the kernel
+    /// allows.
     fn occupancy(&self, arch: Option<u32>, block: u32) -> Option<f64> {
         let resources = self.resources?;
         let block = match self.required.0 {
@@ -197,8 +196,8 @@ fn dynamic_shared(instances: &[Instance], one_by_one: bool) -> String {
     }
 }
 
-/// Lists the remaining panics, each with the calls that lead to it, and the kernels or, individually, the instances
-/// that have them.
+/// Lists the remaining panics, each with the calls that lead to it and the affected kernels (instances if `one_by_one`
+/// is true).
 fn panics(instances: &[Instance], one_by_one: bool) -> String {
     let mut places: BTreeMap<(&str, &PanicPath), (usize, usize)> = BTreeMap::new();
     for i in instances {

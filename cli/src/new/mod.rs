@@ -1,4 +1,4 @@
-//! `warpsmith new`: creates a project with its own kernels, which builds, tests and runs at once.
+//! `warpsmith new`: creates a project with its own kernels that builds, tests and runs immediately.
 //!
 //! The project is either complete or absent. It is written into a temporary folder next to its destination, which is
 //! then renamed.
@@ -16,8 +16,8 @@ use crate::args::NewArgs;
 use name::Name;
 use source::Source;
 
-/// Files of a kind of project, by their path in it; `{{crate}}` in a path is the library's name. The template manifests
-/// have other names because cargo excludes folders that contain a manifest from a package.
+/// Files of one kind of project, keyed by their path in the project. `{{crate}}` in a path stands for the library's
+/// name. The template manifests have other names because cargo excludes folders that contain a manifest from a package.
 type Files = [(&'static str, &'static str)];
 
 const RUST: &Files = &[
@@ -103,7 +103,8 @@ fn write(
     fs::rename(&temporary.0, folder).map_err(cannot)
 }
 
-/// Fills in a template's names and dependencies; `depth` is the depth of its manifest below the project folder.
+/// Fills in a template's names and dependencies; `depth` is the depth of the template's manifest below the project
+/// folder.
 fn fill(
     template: &str,
     name: &Name,

@@ -33,7 +33,7 @@ impl Name {
     ///
     /// # Errors
     ///
-    /// An error that describes the problem with the name and how to fix it.
+    /// Returns a message that describes the problem with the name and how to fix it.
     pub fn of(path: &Path, given: Option<&str>, is_python: bool) -> Result<Name, String> {
         let last = path.file_name().map(|name| name.to_string_lossy().into_owned());
         let Some(package) = given.map(str::to_owned).or(last) else {

@@ -20,7 +20,7 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// An error if the path is not a copy of the repository.
+    /// Returns a message if the path is not a copy of the repository.
     pub fn of(args: &NewArgs) -> Result<Source, String> {
         match (args.registry, &args.path_to_warpsmith) {
             (true, _) => Ok(Source::Version(env!("CARGO_PKG_VERSION").to_owned())),
@@ -62,11 +62,11 @@ impl Source {
     }
 }
 
-/// Converts the relative path `path`, which is relative to the current folder, to one relative to a folder `depth`
-/// levels below `folder`.
+/// Converts `path`, which is relative to the current folder, to a path relative to a folder `depth` levels below
+/// `folder`.
 fn from(folder: &Path, path: &Path, depth: usize) -> PathBuf {
     let mut place: PathBuf = std::iter::repeat_n("..", depth).collect();
-    // If the folder is named by an absolute path, or by one that leads up, only an absolute path is reliable.
+    // If the folder's path is absolute or leads up (`..`), only an absolute path is reliable.
     let plain =
         |path: &Path| path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
     if !plain(folder) {

@@ -71,7 +71,7 @@ pub struct Access {
     pub frames: Vec<Frame>,
 }
 
-/// A group of reports with the same kind and places.
+/// A group of reports with the same kind and source locations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub kind: Kind,
@@ -86,7 +86,7 @@ pub struct Finding {
     pub other: Option<Access>,
     /// Number of reports. For a race, the number of hazards that racecheck counts.
     pub count: u64,
-    /// Full text.
+    /// Full message.
     pub text: String,
 }
 
@@ -104,7 +104,7 @@ impl Finding {
             && (!is_on_host || self.memory == other.memory)
     }
 
-    /// Writes the text of the finding.
+    /// Generates [`Self::text`] from the other fields.
     pub fn describe(&mut self) {
         let mut text = self.kind.title().to_owned();
         if !self.memory.is_empty() {

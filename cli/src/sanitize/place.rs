@@ -1,10 +1,10 @@
-//! Parses places and threads as compute-sanitizer writes them.
+//! Parses source locations and thread indices in compute-sanitizer's reports.
 
 use std::path::Path;
 
 use warpsmith_check::Frame;
 
-/// Parses the place of an access. Versions of compute-sanitizer write the place in these formats:
+/// Parses the location of an access, for which versions of compute-sanitizer use these formats:
 ///
 /// ```text
 /// smooth+0x90 in /home/me/kernels/src/lib.rs:27
@@ -34,7 +34,7 @@ pub fn frame(text: &str, folder: &Path) -> Frame {
     Frame { function: named(if function.is_empty() { rest } else { function }), file, line }
 }
 
-/// Parses a host frame: `main in main.rs:8 [0x8a04] in program`, of which only the name may be present.
+/// Parses a host frame such as `main in main.rs:8 [0x8a04] in program`. Everything except the name may be missing.
 pub fn host_frame(text: &str, folder: &Path) -> Frame {
     let text = text.trim();
     let (place, _) = text.split_once(" [0x").unwrap_or((text, ""));
@@ -57,7 +57,8 @@ pub fn index(text: &str, word: &str) -> Option<[u32; 3]> {
     numbers.try_into().ok()
 }
 
-/// Removes the offset of an instruction at the end of a function: `+0x90`, `:0x90`, or all of `0x90`.
+/// Removes an instruction offset from the end of a function name (`+0x90` or `:0x90`). Returns an empty string for an
+/// offset alone.
 fn without_offset(text: &str) -> &str {
     let text = text.trim();
     let Some(at) = text.rfind("0x") else { return text };

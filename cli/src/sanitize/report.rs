@@ -13,7 +13,7 @@ use super::place::{first_of, frame, host_frame, index};
 
 /// Errors of calls on a context that a kernel fault has already destroyed.
 const AFTER_A_FAULT: [&str; 8] = ["700", "710", "714", "715", "716", "717", "718", "719"];
-/// Words with which messages about the run itself start.
+/// First words of messages about the run itself.
 const NOTES: [&str; 8] = [
     "Warning",
     "Error:",
@@ -185,7 +185,7 @@ fn is_continuation(line: &str) -> bool {
     words.iter().any(|word| line.starts_with(word))
 }
 
-/// Removes `Error:`, `WARN:(Warp Level Programming)` and the like.
+/// Removes a severity such as `Error:` or `WARN:(Warp Level Programming)`.
 fn without_severity(head: &str) -> &str {
     let (severity, rest) = head.split_once(':').unwrap_or(("", head));
     let is_severity = ["error", "warn", "warning", "info"].contains(&severity.to_lowercase().as_str());
@@ -226,7 +226,7 @@ fn finding(head: &str, lines: &[&str], folder: &Path) -> Finding {
     }
     let mut frames: Vec<Frame> = of("at ").map(|place| frame(place, folder)).collect();
     frames.extend(of_frame("Device Frame").map(|place| frame(place, folder)));
-    // Older versions repeat the place of the access.
+    // Older versions repeat the location of the access.
     frames.dedup();
     let kernel = kernel_of(&frames);
     let thread = lines.iter().find_map(|line| index(line, "thread"));
@@ -250,7 +250,7 @@ fn finding(head: &str, lines: &[&str], folder: &Path) -> Finding {
     }
 }
 
-/// Reads a report of racecheck about one byte.
+/// Reads a racecheck report about one byte.
 fn hazard(head: &str, lines: &[&str], folder: &Path) -> Finding {
     let accesses = lines.iter().filter(|line| line.contains(" Thread ")).map(|line| Access {
         block: index(head, "block"),
@@ -258,7 +258,7 @@ fn hazard(head: &str, lines: &[&str], folder: &Path) -> Finding {
         ..racing(line, folder)
     });
     let mut accesses = accesses.collect::<Vec<_>>().into_iter();
-    // They are in the order in which they happened, and the later one is shown first, as by `warpsmith check`.
+    // The accesses are listed in order of occurrence. The later one is shown first, as in `warpsmith check`.
     let (other, access) = (accesses.next(), accesses.next());
     let kernel = access.as_ref().map_or_else(String::new, |access| kernel_of(&access.frames));
     let memory = "shared memory".to_owned();
@@ -321,7 +321,7 @@ fn memory<'a>(
     }
 }
 
-/// Returns what follows a word; all of the text if the word is missing.
+/// Returns the text after a word, or all of the text if the word is missing.
 fn after<'a>(text: &'a str, word: &str) -> &'a str {
     text.split_once(word).map_or(text, |(_, rest)| rest).trim()
 }
@@ -342,7 +342,7 @@ fn is_after_a_fault(finding: &Finding) -> bool {
         && AFTER_A_FAULT.iter().any(|code| finding.memory.contains(&format!("(error {code})")))
 }
 
-/// Returns the first number in a text, or 0 if the text contains no number. The number may contain commas.
+/// Returns the first number in `text`, or 0 if there is none. The number may contain commas.
 fn number(text: &str) -> u64 {
     let digits =
         text.chars().skip_while(|c| !c.is_ascii_digit()).take_while(|c| c.is_ascii_digit() || *c == ',');

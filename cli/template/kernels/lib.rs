@@ -1,4 +1,4 @@
-//! The kernels: compiled for the GPU by `../build.rs`, and for the CPU like any crate.
+//! The kernels. `../build.rs` compiles them for GPUs, and cargo compiles them for the CPU.
 #![no_std]
 
 use gpu_std::prelude::*;
@@ -13,13 +13,14 @@ pub fn saxpy(a: f32, x: &[f32], mut y: DisjointMut<f32>) {
     }
 }
 
-/// Threads of a block of [`smooth()`], at most.
+/// Maximum number of threads per block of [`smooth()`].
 pub const BLOCK: usize = 256;
 
-/// `out[i]` is the mean of `data[i - 1]`, `data[i]` and `data[i + 1]`; the ends repeat. One thread an element.
+/// `out[i]` is the mean of `data[i - 1]`, `data[i]` and `data[i + 1]`; at the ends, the missing neighbor is `data[i]`
+/// itself. Each thread computes one element.
 #[kernel(launch_bounds(256), same_len(data, out, launch))]
 pub fn smooth(data: &[f32], mut tile: Shared<[f32; BLOCK + 2]>, mut out: DisjointMut<f32>) {
-    // The elements of the block with a neighbor on either side, read from global memory once.
+    // The block's elements and one neighbor on each side, read from global memory only once.
     let first = block::linear_index() * block::threads() as usize;
     let tile = tile.fill(|[i]| data[(first + i).saturating_sub(1).min(data.len() - 1)]);
     let own = thread::linear_in_block() as usize;

@@ -44,7 +44,7 @@ impl Action {
     /// Runs the action on a context that is still usable.
     ///
     /// # Safety
-    /// The memory that the action accesses must be valid, and the two sides of a copy must not overlap.
+    /// The memory that the action accesses must be valid, and the source and destination of a copy must not overlap.
     pub(super) unsafe fn run(&self, context: &EmulatedContext) {
         match self {
             // SAFETY: guaranteed by the caller.
@@ -115,7 +115,7 @@ impl Action {
     }
 }
 
-/// Gives every byte that an action has written a definite value for the compiler.
+/// Makes the compiler treat every byte that an action has written as initialized.
 ///
 /// Kernels store values with padding, and values with padding are copied from the host. In Rust, padding may be
 /// uninitialized. The same memory may later become a buffer of bytes, which safe code reads. One solution would be a

@@ -45,7 +45,7 @@ impl Begun<'_> {
 }
 
 impl EmulatedDriver {
-    /// Returns the time on the clock of the records, in nanoseconds.
+    /// Returns the current time on the clock that the records use, in nanoseconds.
     fn activity_clock(&self) -> u64 {
         self.time.as_ref().map_or_else(now, |time| time.host_now_ns())
     }

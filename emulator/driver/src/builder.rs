@@ -80,8 +80,8 @@ impl EmulatedDriverBuilder {
     }
 
     /// Makes the driver accept launches, including graph launches, without running them, for benchmarks of enqueue
-    /// overhead. With [`Self::simulated_time`], launches still take their simulated time. The bodies of `while` nodes
-    /// count as running once.
+    /// overhead. With [`Self::simulated_time`], launches still take their simulated time. The body of a `while` node is
+    /// assumed to run once.
     pub fn idle(mut self) -> Self {
         self.idle = true;
         self
@@ -93,15 +93,15 @@ impl EmulatedDriverBuilder {
         self
     }
 
-    /// Makes the driver accept addresses of all host memory of the process, like a GPU with address translation services
-    /// (ATS).
+    /// Makes the driver accept addresses of all host memory of the process, as a GPU with address translation services
+    /// (ATS) does.
     pub fn pageable_access(mut self) -> Self {
         self.accesses_pageable = true;
         self
     }
 
-    /// Makes the driver accept any PTX, cubin or fatbin as a module that contains these kernels, which can be looked up
-    /// by symbol. By default, the emulated device rejects such code. Every module has one global variable,
+    /// Makes the driver accept any PTX, cubin or fatbin as a module that contains `kernels`, which can be looked up by
+    /// symbol. By default, the emulated device rejects such code. Every module has one global variable,
     /// `module_memory`, of 256 bytes. Unloading a module that pending work still uses makes the context unusable.
     pub fn code(mut self, kernels: impl IntoIterator<Item = &'static KernelSpec>) -> Self {
         self.code.extend(kernels);
@@ -140,16 +140,16 @@ impl EmulatedDriverBuilder {
         self
     }
 
-    /// Enables the race check. A race consists of two tasks on different streams, or two nodes of a graph, that access
-    /// the same byte. At least one of them writes the byte, and no event, stream, edge or wait of the host orders the
-    /// two. [`EmulatedDriver::take_races`] returns the races. Races within a graph are reported at its first launch,
-    /// which is one task.
+    /// Enables the race check. Two tasks on different streams, or two nodes of a graph, race if they access the same
+    /// byte, at least one of them writes it, and no event, stream, edge or host wait orders them.
+    /// [`EmulatedDriver::take_races`] returns the races. Races within a graph are reported at its first launch, which
+    /// is one task.
     ///
-    /// A copy reads its source and writes its destination, even in host memory. A kernel reads its slices and writes
-    /// its views and slices of atomics; accesses through raw pointers are not known. Stream-ordered allocations and
-    /// frees are writes. Freeing or unmapping memory, including page-locked memory, is a race if the host has not
-    /// observed that the work that uses it has finished. The host observes this by waiting for a stream, an event or a
-    /// context, or by a query that reports completion.
+    /// A copy reads its source and writes its destination, even in host memory. A kernel is assumed to read its slices
+    /// and to write its views and slices of atomics; accesses through raw pointers are not checked. Stream-ordered
+    /// allocations and frees are writes. Freeing or unmapping memory, including page-locked memory, is a race unless
+    /// the host has observed the completion of the work that uses it. The host observes this by waiting for a stream,
+    /// an event or a context, or by a query that reports completion.
     ///
     /// Under `warpsmith check`, every driver that was built without this option detects races from the recorded
     /// accesses of kernels and reports them as findings.

@@ -1,4 +1,4 @@
-//! Captures. The work of a stream that is being captured becomes part of a graph instead of running.
+//! Stream capture. The work of a capturing stream becomes part of a graph instead of running.
 //!
 //! The rules are the same as CUDA's. A stream joins a capture by waiting for an event recorded in it. Querying whether
 //! captured work has run invalidates the capture. After that, every call on the capture's streams and events fails
@@ -191,8 +191,8 @@ impl Captures {
         })
     }
 
-    /// Returns the error for a call that is not permitted on a stream that is being captured, and invalidates the
-    /// capture.
+    /// Invalidates the capture of a stream, and returns the error for a call that is not permitted on a capturing
+    /// stream.
     pub(super) fn refuse(&self, call: Call, stream: u64, why: &str) -> Result<()> {
         if !self.any() {
             return Ok(());
@@ -215,8 +215,8 @@ impl Captures {
         Ok(())
     }
 
-    /// Returns an error for a call that affects all streams of a context if any of these streams is in a capture, and
-    /// invalidates the captures.
+    /// If any stream of a context is in a capture, invalidates the captures and returns an error for a call that
+    /// affects all streams of the context.
     pub(super) fn refuse_context(&self, call: Call, context: &Arc<EmulatedContext>) -> Result<()> {
         if !self.any() {
             return Ok(());

@@ -318,7 +318,7 @@ unsafe fn release(address: u64, bytes: usize) {
 }
 
 /// # Safety
-/// The requirements are the same as for [`release`].
+/// The caller must uphold the safety contract of [`release`].
 unsafe fn deallocate(address: u64, bytes: usize) {
     if let Some((layout, before)) = layout(bytes) {
         let start = std::ptr::with_exposed_provenance_mut(address as usize - before);

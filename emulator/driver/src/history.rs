@@ -1,4 +1,4 @@
-//! Uses of memory by work. Only those with which later work can still conflict are kept.
+//! Memory uses with which later work can still conflict.
 //!
 //! A use is removed when a later use can replace it, which is the case if work that is ordered after the later use is
 //! also ordered after the earlier one. Each byte therefore has only a few uses per stream, regardless of how long the
@@ -92,12 +92,12 @@ impl History {
         self.put(at, new.end, vec![new]);
     }
 
-    /// Removes and returns the uses of a range. A use occurs once for each piece.
+    /// Removes and returns the uses of a range. A use occurs once for each piece that it covers.
     pub(super) fn forget(&mut self, range: Range<u64>) -> Vec<Use> {
         self.take(range).into_iter().flat_map(|(_, piece)| piece.uses).collect()
     }
 
-    /// Returns the uses of a range. A use occurs once for each piece.
+    /// Returns the uses of a range. A use occurs once for each piece that it covers.
     pub(super) fn uses(&self, range: Range<u64>) -> Vec<Use> {
         let before = self.pieces.range(..range.start).next_back();
         let within = self.pieces.range(range.start..range.end.max(range.start));
@@ -108,7 +108,7 @@ impl History {
             .collect()
     }
 
-    /// Removes and returns the pieces of a range. Pieces that extend past its ends are cut.
+    /// Removes and returns the pieces of a range. Pieces that extend past the ends of the range are split.
     fn take(&mut self, range: Range<u64>) -> Vec<(u64, Piece)> {
         if range.is_empty() {
             return Vec::new();

@@ -79,8 +79,8 @@ impl KernelCall {
     }
 
     /// Returns the device memory of the slices and views among the arguments. Memory that is accessed through raw
-    /// pointers is unknown. Slices count as read, except slices of atomics, which count as written and are recognized
-    /// by their type name.
+    /// pointers is unknown. Slices are assumed to be read, except slices of atomics, which are recognized by their type
+    /// name and assumed to be written.
     pub(super) fn touched(&self) -> Touched {
         let mut touched: Touched = self.module.map(|module| Access::read(module.0, 1)).into_iter().collect();
         let mut index = 0;
@@ -195,7 +195,7 @@ unsafe impl Sync for ArgumentBlock {}
 
 impl ArgumentBlock {
     /// # Safety
-    /// The requirements are the same as for [`KernelCall::new`].
+    /// The caller must uphold the safety contract of [`KernelCall::new`].
     unsafe fn copy(kernel: &KernelSpec, args: &[*const c_void]) -> Self {
         let mut layout = Layout::new::<()>();
         let mut values = Vec::with_capacity(args.len());

@@ -8,9 +8,9 @@
 //! For tests, a driver can fail on request ([`EmulatedDriver::fail_call`]), be slow ([`EmulatedDriver::set_delay`]),
 //! stall ([`EmulatedDriver::hold`]) or lose a context ([`EmulatedDriver::poison`]), and it counts its calls
 //! ([`EmulatedDriver::calls`]). The driver rejects frees of memory that enqueued work still uses. It also rejects
-//! copies to or from memory that is not allocated, mapped and accessible. Streams have priorities, but these have no
-//! effect. The stack limit is compared with the declared stack of kernels (`stack = BYTES`), because the emulated
-//! device cannot determine how much stack a thread would use on a GPU. Interprocess events are stored in a file.
+//! copies to or from memory that is not allocated, mapped and accessible. Stream priorities have no effect. The stack
+//! limit is compared with the declared stack of kernels (`stack = BYTES`), because the emulated device cannot determine
+//! how much stack a thread would use on a GPU. Interprocess events are stored in a file.
 //!
 //! The feature `testing` supports tests of ordering. The driver can run without worker threads, in the order of a
 //! [`Schedule`] ([`EmulatedDriverBuilder::stepped`]). It can also detect unordered work
@@ -19,7 +19,7 @@
 //! Captures and graphs follow CUDA's rules and report violations with CUDA's codes. A graph launch is one task of its
 //! stream, and its nodes run one after another.
 //!
-//! The same feature supports tests of measuring code. Time can come from a model
+//! The feature `testing` also supports tests of measuring code. Time can come from a model
 //! ([`EmulatedDriverBuilder::simulated_time`]), and tests set the reported clocks and temperatures
 //! ([`EmulatedDriver::set_telemetry`], [`EmulatedDriver::on_sm_clock`]).
 //!
@@ -250,8 +250,7 @@ impl EmulatedDriver {
         Hold { control: Arc::clone(&self.control) }
     }
 
-    /// Switches to another schedule, which begins at its start. This method has no effect on a driver with worker
-    /// threads.
+    /// Switches to another schedule, from its beginning. This method has no effect on a driver with worker threads.
     #[cfg(feature = "testing")]
     pub fn set_schedule(&self, schedule: Schedule) {
         if let Some(stepper) = &self.stepper {
@@ -259,9 +258,9 @@ impl EmulatedDriver {
         }
     }
 
-    /// Returns the races that were found since the last call. The text of a race describes both uses, namely the
-    /// operation, its stream ([`StreamHandle`]), and the range. The result is empty unless the driver was built to
-    /// check for races ([`check_races`](EmulatedDriverBuilder::check_races)).
+    /// Returns the races that were found since the last call. Each description names the operation, stream
+    /// ([`StreamHandle`]) and range of both uses. The result is empty unless the driver was built to check for races
+    /// ([`check_races`](EmulatedDriverBuilder::check_races)).
     #[cfg(feature = "testing")]
     pub fn take_races(&self) -> Vec<String> {
         self.races.take()
@@ -348,7 +347,6 @@ impl EmulatedDriver {
         self.contexts.get(call, context.0)
     }
 
-    /// Looks up a stream of a context.
     fn stream_of(
         &self,
         call: Call,
@@ -388,7 +386,7 @@ impl EmulatedDriver {
         self.races.enqueue(stream.0, call, work, touched, push).map_err(no_thread)
     }
 
-    /// Enqueues a copy between two places, each of which may be host or device memory.
+    /// Enqueues a copy between two addresses, each of which may be in host or device memory.
     fn copy(&self, call: Call, stream: StreamHandle, dst: u64, src: u64, bytes: usize) -> Result<()> {
         let kind = match call {
             Call::CopyToDevice => ActivityTransfer::HostToDevice,
@@ -399,7 +397,6 @@ impl EmulatedDriver {
         self.push(call, stream, Work::Act(Action::Copy { dst, src, bytes, kind }), touched)
     }
 
-    /// Assigns a handle to a new stream.
     fn add_stream(&self, context: Context, queue: Arc<Queue>) -> StreamHandle {
         let stream = StreamHandle(self.streams.insert(Arc::clone(&queue)));
         queue.set_number(stream.0 as u32);

@@ -121,7 +121,7 @@ impl EmulatedDriver {
         Ok(())
     }
 
-    /// Checks the requirements that apply in addition to those of a plain launch.
+    /// Checks the requirements that go beyond those of a plain launch.
     pub(super) fn check_config(
         &self,
         call: Call,

@@ -184,7 +184,7 @@ mod host {
     /// # Safety
     /// The range must be reserved, and no code may use it now or later.
     pub(super) unsafe fn release(address: u64, bytes: usize) {
-        // SAFETY: guaranteed by the caller. The call fails only if the system cannot split any more mappings; in which
+        // SAFETY: guaranteed by the caller. The call fails only if the system cannot split any more mappings, in which
         // case the addresses stay reserved.
         unsafe { libc::munmap(pointer(address), bytes) };
     }

@@ -7,7 +7,7 @@
 //! There are two modes. In tests, with [`Way::Arguments`], work is assumed to access the memory to which its arguments
 //! refer, and it is compared with other work when it is enqueued. In the kernel check, with [`Way::Accesses`], the
 //! actual accesses of kernels are observed, so work is compared after it has run, in an order that is consistent with
-//! the clocks. A race is a finding of the thread that enqueued the work.
+//! the clocks. A race is reported as a finding of the thread that enqueued the work.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -82,8 +82,8 @@ impl State {
         Some((slot, tick))
     }
 
-    /// Adds a task that accesses memory. The task is compared with others now or, if a place is returned, later at that
-    /// place.
+    /// Adds a task that accesses memory. The task is compared with others now or, if a position is returned, later at
+    /// that position.
     fn enqueue(&mut self, stream: u64, task: &'static str, touched: &[Access]) -> Option<Place> {
         let (slot, tick) = self.tick(stream)?;
         if self.way == Way::Accesses {
@@ -297,8 +297,8 @@ impl Races {
         push(work, touched, place)
     }
 
-    /// Compares the task at this place, which has run on the calling thread. The thread must not signal an event before
-    /// the call returns.
+    /// Compares the task at this position, which has run on the calling thread. The thread must not signal an event
+    /// before the call returns.
     pub(super) fn ran(&self, place: Option<Place>) {
         let touches = check::take_touched();
         if let (Some(mut state), Some(place)) = (self.state(), place) {

@@ -82,7 +82,6 @@ impl Recorder {
     }
 }
 
-/// One recording.
 struct Recording {
     /// The sink; `None` after the recording has ended.
     sink: RwLock<Option<Arc<dyn ActivitySink>>>,
@@ -128,7 +127,7 @@ impl Trail {
         let Self { recording, correlation } = self;
         let correlation = *correlation;
         recording.record(&Activity::Call { start, end, thread: thread_number(), correlation, function });
-        // A call during thread exit counts as outside of all ranges, because the thread's list no longer exists.
+        // A call during thread exit is considered outside of all ranges, because the thread's list no longer exists.
         let part = PARTS.try_with(|parts| parts.borrow().last().copied()).ok().flatten();
         if let Some(id) = part {
             recording.record(&Activity::Inside { correlation, id });

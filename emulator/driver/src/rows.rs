@@ -53,7 +53,7 @@ impl Side {
 }
 
 impl Rows {
-    /// Checks the shape of a copy; `check_range` checks that the device memory of a side may be accessed.
+    /// Checks the shape of a copy; `check_range` checks that device memory may be accessed.
     pub(super) fn check(
         copy: RowsCopy,
         check_range: impl Fn(DevicePtr, usize) -> Result<()>,
@@ -111,7 +111,7 @@ impl Rows {
     /// Copies the rows, one after another.
     ///
     /// # Safety
-    /// All rows must be valid, and no row of the destination may overlap another row of either side.
+    /// All rows must be valid, and no destination row may overlap any other row of the source or destination.
     pub(super) unsafe fn copy(&self) {
         for row in 0..self.rows {
             let at = |side: Side| side.address as usize + row * side.pitch;

@@ -20,15 +20,15 @@ use warpsmith_driver::error::{Result, code};
 /// A task can run when all earlier tasks on its stream have run and all marks for which it waits have been reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Schedule {
-    /// The next task of a stream that is selected uniformly at random. The same seed yields the same sequence of
+    /// The next task of a randomly selected stream (uniform distribution). The same seed yields the same sequence of
     /// streams.
     Random(u64),
     /// The task that was enqueued first.
     Oldest,
     /// The task that was enqueued last.
     Newest,
-    /// The task that was enqueued first on any stream other than this one. This stream continues only if no other
-    /// stream can.
+    /// The task that was enqueued first on any stream other than this one. A task of this stream runs only if no other
+    /// stream can make progress.
     Starve(StreamHandle),
 }
 
@@ -123,7 +123,7 @@ impl Stepper {
         }
     }
 
-    /// Switches to another schedule, which begins at its start.
+    /// Switches to another schedule, from its beginning.
     #[cfg(feature = "testing")]
     pub(super) fn set_schedule(&self, schedule: Schedule) {
         *lock(&self.chooser) = Chooser::new(schedule);
@@ -141,7 +141,7 @@ impl Stepper {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Runs tasks until `reached` returns true, but no further task. Other threads that wait continue afterwards.
+    /// Runs tasks one at a time until `reached` returns true. Other waiting threads continue afterwards.
     ///
     /// Returns an error if no task can run because a stream waits for a recording that was never enqueued.
     pub(super) fn run_until(&self, call: Call, reached: impl Fn() -> bool) -> Result<()> {

@@ -1,8 +1,8 @@
 //! [`SharedEvent`]: an interprocess event, stored in a file that the processes map. The file contains the number of
 //! recordings of the event and the last recording that was reached.
 //!
-//! A wait for a recording by a process that has terminated completes. The file is removed when the process that created
-//! it drops its event.
+//! Waiting for a recording completes if the process that recorded it has terminated. The file is removed when the
+//! process that created it drops its event.
 
 pub(super) use self::system::SharedEvent;
 
@@ -64,8 +64,7 @@ mod system {
         stat.rsplit_once(") ").is_none_or(|(_, fields)| fields.starts_with(['Z', 'X']))
     }
 
-    /// Signals when it is dropped that a recording was reached, so that this happens even if the stream skips the
-    /// recording.
+    /// When dropped, signals that a recording was reached, even if the stream skipped the recording.
     pub(crate) struct Reaching(std::sync::Arc<SharedEvent>, u64);
 
     impl Drop for Reaching {
@@ -182,7 +181,7 @@ mod system {
     #[derive(Debug)]
     pub(crate) enum SharedEvent {}
 
-    /// A recording, which does not exist on this system.
+    /// Placeholder for a recording.
     pub(crate) struct Reaching;
 
     fn unsupported<T>() -> Result<T> {

@@ -24,7 +24,7 @@ mod system {
     }
 
     impl SharedPages {
-        /// Creates a file with this number of bytes, and fills it with `0xFF`, like new device memory.
+        /// Creates a file of `bytes` bytes and fills it with `0xFF`, like new device memory.
         pub fn create(bytes: usize) -> Result<Self> {
             let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
             // SAFETY: the name is a C string; the result is checked and owned only by this value.

@@ -1,12 +1,7 @@
 //! Simulated time. A model returns the duration of work, independently of the machine.
 //!
-//! Every stream has a clock in microseconds, which starts at 0. Work advances the clock of its stream by the time that
-//! the model returns. A wait sets the clock to the time of the event if that time is later. Recording an event reads
-//! the clock.
-//!
-//! The host also has a clock. The host's work takes no time. A wait sets the clock to the time at which the awaited
-//! work finished, if that time is later. Work does not start before the time, on the host's clock, at which it was
-//! enqueued.
+//! Clocks are in microseconds and start at 0. Recording an event reads the clock of its stream.
+//! `EmulatedDriverBuilder::simulated_time` documents the rules.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -115,7 +110,7 @@ fn nanoseconds(us: f64) -> u64 {
     (us * 1e3).round() as u64
 }
 
-/// Clock of a stream, which advances only if there is a time model, and recorder of the stream's work.
+/// Clock of a stream and recorder of its work. The clock advances only if there is a time model.
 #[derive(Debug)]
 pub(super) struct Timeline {
     model: Option<TimeModel>,
@@ -169,7 +164,7 @@ impl Timeline {
     /// Runs an action and advances the clock by its duration. A kernel of an idle driver only advances the clock.
     ///
     /// # Safety
-    /// The requirements are the same as for [`Action::run`].
+    /// The caller must uphold the safety contract of [`Action::run`].
     pub(super) unsafe fn run(&self, action: &Action, context: &EmulatedContext, ran: Ran<'_>) {
         let start = if ran.is_recorded() { self.now_ns() } else { 0 };
         // SAFETY: guaranteed by the caller.
@@ -196,7 +191,7 @@ impl Timeline {
     }
 
     /// # Safety
-    /// The requirements are the same as for [`Action::run`].
+    /// The caller must uphold the safety contract of [`Action::run`].
     unsafe fn do_action(&self, action: &Action, context: &EmulatedContext) {
         if !(self.is_idle() && matches!(action, Action::Launch(_))) {
             // SAFETY: guaranteed by the caller.

@@ -166,7 +166,7 @@ struct Task {
     work: Work,
     /// State for the kernel check, captured at enqueue time.
     enqueued: Option<Enqueued>,
-    /// Place in the race check, if the task is compared after it has run.
+    /// Position in the race check, if the task is compared after it has run.
     place: Option<Place>,
     touched: Touched,
     /// Simulated host time at which the task was enqueued.
@@ -271,7 +271,7 @@ impl Queue {
 
     /// Enqueues a task. The first task starts the worker, if there is one.
     ///
-    /// If the thread cannot be started, returns the text of the system's error.
+    /// If the thread cannot be started, returns the system's error message.
     pub(super) fn push(
         self: &Arc<Self>,
         work: Work,

@@ -176,7 +176,7 @@ unsafe impl StreamDriver for EmulatedDriver {
         if let Some(shared) = event.shared() {
             self.captures.refuse(Call::EventRecord, stream.0, OF_PROCESSES)?;
             let reaching = shared.record();
-            // The recording also counts as reached if the stream skips or rejects the work.
+            // The recording is also reached if the stream skips or rejects the work.
             let reach = Work::Host(HostCall::new(Box::new(move || drop(reaching))));
             return self.push(Call::EventRecord, stream, reach, Touched::new());
         }
@@ -204,7 +204,7 @@ unsafe impl StreamDriver for EmulatedDriver {
         let reached = mark.time().is_some();
         self.races.host_saw(mark.clock().filter(|_| reached));
         if reached {
-            // The reason is the same as in `stream_query`.
+            // As in `stream_query`, a kernel may have made the context unusable in the meantime.
             context.check(Call::EventQuery.name())?;
         }
         Ok(reached)

@@ -1,4 +1,4 @@
-//! Telemetry of emulated devices. They report no values unless a test sets them.
+//! Telemetry of emulated devices, which report no values unless a test sets them.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

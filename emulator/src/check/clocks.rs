@@ -10,7 +10,7 @@
 //! | `warp::sync` | a row of 32 clocks for each thread |
 //! | atomics and fences, barriers of a cluster | prefixes of logs ([`Log`]) |
 //!
-//! The barrier of the grid orders all accesses, as described in [`super::shadow`].
+//! The grid barrier orders all accesses, as described in [`super::shadow`].
 
 use std::collections::HashMap;
 
@@ -229,7 +229,7 @@ impl Clocks {
         }
     }
 
-    /// Updates the clocks after these lanes of a warp have synchronized.
+    /// Updates the clocks after the lanes `lanes` of a warp have synchronized.
     pub fn warp_barrier(&mut self, number: u32, warp: u32, lanes: u32) {
         let block = &mut self.blocks[number as usize];
         let first = warp as usize * 32;
@@ -312,7 +312,7 @@ impl Clocks {
         }
     }
 
-    /// Updates the clocks when a cluster barrier is complete at which some threads arrived without waiting. When a
+    /// Updates the clocks when a cluster barrier at which some threads arrived without waiting is complete. When a
     /// thread waits, it learns about the accesses that each of the other threads made before its arrival.
     fn cluster_barrier_in_halves(&mut self, numbers: std::ops::Range<u32>, log: u32) {
         for number in numbers.clone() {

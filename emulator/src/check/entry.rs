@@ -97,7 +97,8 @@ macro_rules! accesses {
     };
 }
 
-/// Instructions that call `{function}` with the return address after this number of arguments.
+/// Instructions that call `{function}` with the return address as the last argument, after the given number of
+/// arguments.
 #[cfg(all(target_arch = "x86_64", not(windows)))]
 macro_rules! call_with_return_address {
     (1) => {

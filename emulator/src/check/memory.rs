@@ -2,8 +2,8 @@
 //!
 //! The driver reports the memory it has allocated, and the allocator above it reports the buffers in that memory. A
 //! launch is checked against the buffers that existed when it was enqueued, regardless of when it runs. The launch may
-//! use a buffer that is freed after that, but not a buffer that was freed before that. A block that the allocator
-//! reuses counts as a new buffer.
+//! use a buffer that is freed later, but not a buffer that was freed before the launch was enqueued. A block that the
+//! allocator reuses counts as a new buffer.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -146,7 +146,7 @@ fn cut(buffers: &mut Buffers, start: usize, end: usize) -> bool {
 
 /// Reports a new buffer or new device memory. Its address must be a multiple of 512, and there must be [`RED_ZONE`]
 /// unused bytes before its start and after its end, rounded up to a multiple of 512. The bytes must be filled with
-/// [`FILL`] and count as not written.
+/// [`FILL`], and are considered uninitialized.
 pub fn allocated(start: usize, bytes: usize) {
     if is_on() && start.is_multiple_of(PAGE) {
         let mut buffers = lock();

@@ -17,8 +17,7 @@
 //!
 //! The checker does not detect the following:
 //! - accesses by crates that are not instrumented;
-//! - a race with an earlier access if more than three accesses to the same four bytes would have to be kept, because
-//!   only three accesses are kept;
+//! - a race with an access that is no longer recorded, because only three accesses to the same four bytes are kept;
 //! - races with accesses that a thread makes after its clock exceeds 65534, that is, after that many barriers and
 //!   releases;
 //! - code that the run did not execute.
@@ -69,8 +68,8 @@ pub fn with_red_zones(layout: Layout) -> Option<(Layout, usize)> {
     Some((Layout::from_size_align(bytes, align).ok()?, before))
 }
 
-/// Bytes of shadow memory above which a checker frees it after a launch, unless a certain fraction of the permitted
-/// amount is lower.
+/// Maximum size in bytes of the shadow memory that a checker keeps after a launch, unless a sixteenth of the permitted
+/// shadow memory is less.
 const KEPT_BYTES: usize = 256 << 20;
 
 /// Description of a launch for the checker.
@@ -136,7 +135,7 @@ pub(crate) struct Checker {
     pages: Pages,
     regions: Regions,
     places: Places,
-    /// Source places of kernels other than the current one.
+    /// Source locations of kernels other than the current one.
     other_places: HashMap<*const KernelSpec, Places>,
     /// Pointers among the launch's arguments.
     arguments: Vec<report::Argument>,
@@ -268,7 +267,7 @@ impl Checker {
         self.clocks.block_barrier(number);
     }
 
-    /// Updates the state after these lanes of a warp have synchronized.
+    /// Updates the state after the lanes `lanes` of a warp have synchronized.
     pub fn warp_barrier(&mut self, number: u32, warp: u32, lanes: u32) {
         self.clocks.warp_barrier(number, warp, lanes);
     }
@@ -284,7 +283,7 @@ impl Checker {
         self.clocks.cluster_wait(first, number, thread);
     }
 
-    /// Updates the state after the barrier of a cluster with these blocks was completed.
+    /// Updates the state after the barrier of the cluster with the blocks `numbers` was completed.
     pub fn cluster_barrier(&mut self, numbers: Range<u32>) {
         self.clocks.cluster_barrier(numbers);
     }

@@ -1,4 +1,4 @@
-//! Source locations of instrumented accesses, stored as numbers in shadow memory and as call stacks in findings.
+//! Source locations of instrumented accesses, stored as indices in shadow memory and as call stacks in findings.
 //!
 //! The first access at a return address captures the call stack without resolving names; the names are resolved for a
 //! finding. The standard library reads the debug information, so no other reader is required.
@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use gpu_spec::finding::Frame;
 
-/// Maximum number of places per kernel. The last number represents all further places.
+/// Maximum number of source locations per kernel. The last index represents all further locations.
 pub(super) const MAX: usize = 1 << 15;
 
 const CACHED: usize = 1024;
 
-/// Places of one kernel.
+/// Source locations of one kernel.
 pub(super) struct Places {
-    /// Recent places, keyed by return address.
+    /// Indices of recent locations, keyed by return address.
     cache: Box<[(usize, u16); CACHED]>,
     numbers: HashMap<usize, u16>,
     stacks: Vec<Arc<Backtrace>>,
@@ -30,14 +30,15 @@ impl Default for Places {
 }
 
 impl Places {
-    /// Returns the index of the place with return address `pc`, if it was used recently.
+    /// Returns the index of the location with return address `pc`, if it was used recently.
     #[inline(always)]
     pub fn recent(&self, pc: usize) -> Option<u16> {
         let (cached, number) = self.cache[(pc ^ (pc >> 10)) % CACHED];
         (cached == pc).then_some(number)
     }
 
-    /// Returns the index of the place with return address `pc`. The call with this return address must be on the stack.
+    /// Returns the index of the location with return address `pc`. The call with this return address must be on the
+    /// stack.
     pub fn number(&mut self, pc: usize) -> u16 {
         if let Some(number) = self.recent(pc) {
             return number;
@@ -57,13 +58,13 @@ impl Places {
         number
     }
 
-    /// Returns the frames of a place, innermost first, up to the kernel. Paths of files below `root` are relative to
+    /// Returns the frames of a location, innermost first, up to the kernel. Paths of files below `root` are relative to
     /// `root`.
     pub fn frames(&self, number: u16, root: &Path) -> Vec<Frame> {
         self.stacks.get(number as usize).map_or_else(Vec::new, |stack| frames_of(stack, root))
     }
 
-    /// Returns the call stack of a place.
+    /// Returns the call stack of a location.
     pub fn stack(&self, number: u16) -> Option<Arc<Backtrace>> {
         self.stacks.get(number as usize).cloned()
     }

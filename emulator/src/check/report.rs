@@ -1,4 +1,4 @@
-//! Findings. There is one finding for each pair of source locations, unless a comment in the source permits it. A
+//! Findings. There is one finding for each pair of source locations, unless a comment in the source suppresses it. A
 //! finding describes the memory and the remedy.
 
 use std::mem::MaybeUninit;
@@ -33,7 +33,6 @@ impl Argument {
     }
 }
 
-/// Elements of a slice or view.
 struct Elements {
     /// Size of an element, in bytes.
     size: usize,
@@ -108,7 +107,7 @@ pub(super) fn arguments(launch: &Subject<'_>, regions: &Regions) -> Vec<Argument
             ParamKind::Shared => {}
             ParamKind::Value => {
                 let words = (0..(size + 1).saturating_sub(size_of::<usize>())).step_by(size_of::<usize>());
-                // A word that equals an address in a buffer counts as a pointer to that buffer, because any other
+                // A word that equals an address in a buffer is treated as a pointer to that buffer, because any other
                 // number would match only by chance.
                 let pointers =
                     words.map(|offset| freeze(word(offset))).filter(|&at| regions.is_in_buffer(at));
@@ -241,7 +240,7 @@ impl Checker {
         }
     }
 
-    /// Returns true if a comment at the source location permits the finding, with a reason.
+    /// Returns true if a comment at the source location suppresses the finding and states a reason.
     fn is_allowed(&self, access: &Access) -> bool {
         let Some(place) = access.place().filter(|place| place.line != 0) else { return false };
         let read = |path: &Path| std::fs::read_to_string(path).ok();
@@ -327,8 +326,8 @@ impl Checker {
     }
 }
 
-/// Returns true if memory that counts as not written contains a value other than the fill value, which means that code
-/// without instrumentation has written it. The memory must belong to a buffer or a shared array.
+/// Returns true if memory that is considered uninitialized contains a value other than the fill value, which means that
+/// code without instrumentation has written it. The memory must belong to a buffer or a shared array.
 fn has_value(address: usize, bytes: usize) -> bool {
     // SAFETY: the memory exists, and the kernel is about to read it.
     let byte = |at: usize| unsafe { ((address + at) as *const u8).read_volatile() };

@@ -24,7 +24,7 @@ pub(super) const RECORDS: usize = 3;
 
 const CACHED: usize = 512;
 
-/// Record of an access. Its size is 10 bytes, because six records are stored per 8 bytes of memory.
+/// Record of an access. Packed into 10 bytes, because there are six records for every 8 bytes of memory.
 #[derive(Clone, Copy, Default)]
 #[repr(C, packed(2))]
 pub(super) struct Record {
@@ -32,7 +32,7 @@ pub(super) struct Record {
     /// bits), thread index in the block (10 bits), mask of the four bytes (4 bits), [`ATOMIC`], [`WRITE`]. The clock is
     /// at most [`u16::MAX`].
     key: u64,
-    /// Index of the source place (15 bits), and [`NARROW`].
+    /// Index of the source location (15 bits), and [`NARROW`].
     place: u16,
 }
 

@@ -140,8 +140,8 @@ impl Side<'_> {
     }
 }
 
-/// Returns the finding for two pieces of work on streams that are not ordered; `earlier` is the one that ran first. At
-/// least one of the two must be a kernel.
+/// Returns the finding for two pieces of work on unordered streams; `earlier` is the one that ran first. At least one
+/// of the two must be a kernel.
 pub fn stream_race(address: usize, later: &Side<'_>, earlier: &Side<'_>) -> Option<Finding> {
     let touch = later.touch.or(earlier.touch)?;
     let mut memory = format!(

@@ -13,8 +13,8 @@
 //! - In a checked launch, the only user of the checker is code that records a memory access, into plain data that only
 //!   this launch reads.
 //!
-//! If a kernel does not return from other code, or runs on a system without this mechanism, the process is terminated
-//! with a message.
+//! If a kernel stays in other code, or runs on a system without this mechanism, the process is terminated with a
+//! message.
 
 use std::backtrace::Backtrace;
 use std::time::Duration;
@@ -46,7 +46,7 @@ mod implementation {
     use super::{PATIENCE, give_up};
     use crate::registers::registers;
 
-    /// Signal that is sent, which is ignored by default and rarely used by programs.
+    /// Signal that interrupts a host thread. It is ignored by default and rarely used by programs.
     const SIGNAL: c_int = libc::SIGURG;
 
     /// Address range of the program's code.
@@ -77,7 +77,6 @@ mod implementation {
         }
     }
 
-    /// Installs the handler.
     fn prepare() -> bool {
         let Ok(mut before) = BEFORE.lock() else { return false };
         if before.is_some() {
@@ -90,8 +89,8 @@ mod implementation {
         let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
         let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = handle;
         action.sa_sigaction = handler as usize;
-        // The handler does not use the alternate signal stack. The signal is not blocked when the handler is left
-        // permanently.
+        // Without `SA_ONSTACK`, the handler runs on the coroutine's stack. With `SA_NODEFER`, the signal stays
+        // unblocked although the handler never returns.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_RESTART;
         // SAFETY: all zeros, as above.
         let mut old: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };

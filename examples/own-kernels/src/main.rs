@@ -1,5 +1,5 @@
-//! Launches the kernels of this package: `cargo run -- [DEVICE]`. The device is `cpu`, `cuda:0`, …; by default the best
-//! that there is, and the emulated one where this program was built without code for GPUs.
+//! Launches the kernels of this package: `cargo run -- [DEVICE]`. The device is `cpu`, `cuda:0`, …; the default is the
+//! best available device, or the emulated device if this program was built without GPU code.
 
 use std::error::Error;
 

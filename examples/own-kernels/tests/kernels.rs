@@ -1,4 +1,4 @@
-//! Compares the kernels with plain Rust, on the device that `WARPSMITH_TEST_DEVICE` names: by default `cpu`, the
+//! Compares the kernels with plain Rust, on the device that `WARPSMITH_TEST_DEVICE` names. The default is `cpu`, the
 //! emulated device.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -11,7 +11,7 @@ fn device() -> Result<Device, Error> {
     Device::open(&std::env::var("WARPSMITH_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_owned()))
 }
 
-/// Fresh random numbers from -0.5 to 0.5.
+/// Returns random numbers from -0.5 to 0.5, which differ in every run.
 fn numbers(len: usize) -> Vec<f32> {
     let mut state = RandomState::new().build_hasher().finish();
     let mut next = || {
@@ -21,7 +21,7 @@ fn numbers(len: usize) -> Vec<f32> {
     (0..len).map(|_| next()).collect()
 }
 
-/// Fails unless all elements are equal but for rounding: a GPU rounds a product and a sum once, a CPU twice.
+/// Panics unless all elements are equal except for rounding: a GPU rounds a product and a sum once, a CPU twice.
 fn assert_close(found: &[f32], expected: &[f32]) {
     let len = expected.len();
     assert_eq!(found.len(), len);

@@ -60,10 +60,9 @@ impl CounterOptions {
         self
     }
 
-    /// Counts only kernels whose names contain the given text. Call it repeatedly to select further kernels. If this
-    /// method is never called, all kernels are counted. For graphs and library calls, the text is compared with their
-    /// names in the report. Use it to exclude kernels that cannot run alone, such as a kernel that waits for another
-    /// one.
+    /// Counts only kernels whose names contain `name`. Call it repeatedly to select further kernels. If this method is
+    /// never called, all kernels are counted. Graphs and library calls are selected by their names in the report. Use
+    /// this method to exclude kernels that cannot run alone, such as a kernel that waits for another one.
     pub fn kernel(mut self, name: impl Into<String>) -> Self {
         self.kernels.push(name.into());
         self
@@ -116,7 +115,7 @@ impl Counters {
     /// Returns [`ProfilerError::Recording`] if the process is already recording or counting. Returns
     /// [`ProfilerError::Forked`] in a process that was forked from one that is recording or counting. Returns
     /// [`ProfilerError::Counters`] if the counters of an open device cannot be read, with the cause and the remedy.
-    /// Problems of devices that are opened later are listed in the report.
+    /// Problems with devices that are opened later are listed in the report.
     pub fn start(options: CounterOptions) -> Result<Self> {
         Self::start_with(options, Box::new(DriverSource))
     }
@@ -165,8 +164,8 @@ impl Counters {
     }
 }
 
-/// Prepares devices. It is an error if a device without counters was selected explicitly, or if none of the devices has
-/// counters.
+/// Prepares devices. Returns an error if a device without counters was selected explicitly, or if none of the devices
+/// has counters.
 fn prepare(counting: &Counting, devices: &[Device], is_chosen: bool) -> Result<()> {
     let (mut prepared, mut without) = (0, None);
     for device in devices {

@@ -1,9 +1,9 @@
 //! [`CountingObserver`]: counts each operation separately.
 //!
-//! CUPTI reports kernels by number instead of by name. Therefore, only one operation at a time may enqueue kernels,
+//! CUPTI reports kernels by index instead of by name. Therefore, only one operation at a time may enqueue kernels,
 //! between its own begin and end, so that all counts in between belong to this operation. An operation that would wait
 //! too long runs uncounted, for example if its thread and another thread wait for each other. The report lists such
-//! operations. CUPTI makes calls that end a capture, even one on another stream, so nothing is counted during a
+//! operations. CUPTI makes calls that invalidate a capture, even on another stream, so nothing is counted during a
 //! capture.
 
 use std::collections::HashMap;
@@ -36,8 +36,8 @@ pub(super) struct Counting {
     only: Vec<DeviceKey>,
     /// Number of launches that are counted per kernel.
     launches: u64,
-    /// Texts at least one of which the name of a counted kernel must contain. If the list is empty, all kernels are
-    /// counted.
+    /// Substrings that select the kernels to count: a kernel's name must contain one of them. If the list is empty, all
+    /// kernels are counted.
     kernels: Vec<String>,
     turn: Mutex<Turn>,
     freed: Condvar,
@@ -194,7 +194,7 @@ impl Counting {
         }
     }
 
-    /// Returns whether the options select an operation for counting.
+    /// Returns true if the options select an operation for counting.
     fn is_chosen(&self, key: &Key) -> bool {
         self.kernels.is_empty() || self.kernels.iter().any(|part| key.name.contains(part))
     }
@@ -289,7 +289,7 @@ impl Observer for CountingObserver {
             return lock(&counting.tally).pass_over();
         }
         if key.what == What::Graph {
-            // CUPTI does not count the kernels of this graph. If the graph ran while counting is active, CUPTI would
+            // CUPTI does not count the kernels of this graph. If the graph ran while counting was active, CUPTI would
             // not count later kernels either.
             let reason = "kernels in graphs cannot be counted; launch them without a graph";
             return lock(&counting.tally).leave_out(&key, reason);

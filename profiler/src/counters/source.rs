@@ -4,13 +4,11 @@ use warpsmith_runtime::Device;
 use warpsmith_runtime::driver::counters::{Counted, CounterResult, CounterSetup};
 
 pub(super) trait Source: Send + Sync {
-    /// Prepares a device.
     fn open(&self, device: &Device) -> CounterResult<CounterSetup>;
     /// Starts counting the work that is enqueued on the device.
     fn begin(&self, device: &Device) -> CounterResult<()>;
     /// Returns the counts since [`Self::begin`].
     fn end(&self, device: &Device) -> CounterResult<Counted>;
-    /// Stops counting on a prepared device.
     fn close(&self, device: &Device);
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use warpsmith_runtime::driver::counters::{Counted, Counter, CounterKind};
 use warpsmith_trace::counters::{CounterDevice, CounterReport, KernelCounters, MetricValues, Stall};
 
-/// CUPTI reports this as a stall reason, although it means that the warp issues its instruction.
+/// Stall reason in CUPTI's reports that is not a stall: the warp issues an instruction.
 const SELECTED: &str = "selected";
 
 /// Kind of work that an operation enqueues.

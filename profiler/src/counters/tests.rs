@@ -26,7 +26,7 @@ struct Hardware {
     kernels: Mutex<Vec<usize>>,
     dropped: AtomicU64,
     opening: Mutex<Option<CounterError>>,
-    /// Number of devices that are opened next and have no counters.
+    /// Number of devices without counters among the next devices to be opened.
     without: AtomicU64,
     ending: Mutex<Option<CounterError>>,
     /// Index of the next kernel, which determines the kernel's values.

@@ -15,13 +15,13 @@ use crate::recording::Recording;
 /// Capture locations of graph nodes. See the [module documentation](self).
 #[derive(Debug, Default)]
 pub(super) struct Graphs {
-    /// Place where each operation has captured or added work.
+    /// Location where each operation has captured or added work.
     captured: HashMap<u64, Place>,
     /// Operations in `captured`, oldest first.
     known: VecDeque<u64>,
     /// Node lists by ID.
     lists: HashMap<u64, List>,
-    /// Latest node list of each executable graph, keyed by the executable's number in records.
+    /// Latest node list of each executable graph, keyed by the executable's ID in records.
     executables: HashMap<u32, u64>,
     /// Total number of nodes in all lists.
     nodes: usize,
@@ -58,7 +58,7 @@ enum Launches {
 }
 
 impl Graphs {
-    /// Adds lists. Returns whether other lists had to be removed.
+    /// Adds lists. Returns true if other lists had to be removed.
     fn add(&mut self, lists: Vec<Arc<GraphNodes>>, round: u64, most: usize) -> bool {
         for given in lists {
             let (id, count, executable) = (given.id, given.nodes.len(), given.graph);
@@ -120,7 +120,7 @@ impl Graphs {
         }
     }
 
-    /// Returns facts about the nodes whose place is unknown.
+    /// Returns facts about the nodes whose location is unknown.
     pub(super) fn facts(&self) -> Vec<(String, String)> {
         let causes = [
             (self.early, "captured before the recording: range of the launch, line of the capture"),
@@ -141,7 +141,7 @@ impl Graphs {
 }
 
 impl Joiner {
-    /// Takes the node lists of executables that have been launched from the recording.
+    /// Takes the node lists of launched executables from the recording.
     pub(super) fn take_lists(&mut self, recording: &Recording) {
         if self.graphs.add(recording.take_nodes(), self.round, MAX_NODES) {
             recording.forgotten.fetch_add(1, Ordering::Relaxed);
@@ -194,7 +194,7 @@ impl Joiner {
         Nodes::new(given.graph, entries.collect())
     }
 
-    /// Returns the place where a node was captured, for work launched at `origin`.
+    /// Returns the location where a node was captured, for work launched at `origin`.
     pub(super) fn node_origin(&mut self, origin: Origin, node: u64) -> Origin {
         let nodes = self.graphs.lists.get_mut(&origin.nodes).and_then(|list| list.nodes.as_mut());
         let found = nodes.map_or(Found::Unseen, |nodes| nodes.find(node));

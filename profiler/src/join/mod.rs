@@ -1,12 +1,12 @@
 //! [`Joiner`]: correlates host operations with device work, and creates trace records.
 //!
-//! A driver call lies within the runtime operation that made it: on the same thread, and by the same clock. The
-//! correlation ID of the call identifies the work that it enqueued. If the calling thread records the call itself, the
-//! order of the thread's records is used instead of times. This also works in simulated time, in which calls have no
-//! duration. Kernels and copies are thus attributed to the source line and range of their launch, and graph nodes to
-//! the source line and range of their capture.
+//! A driver call belongs to the runtime operation on the same thread whose time span encloses the call. The correlation
+//! ID of the call identifies the work that it enqueued. If the calling thread records the call itself, the order of the
+//! thread's records is used instead of times. This also works in simulated time, in which calls have no duration.
+//! Kernels and copies are thus attributed to the source line and range of their launch, and graph nodes to the source
+//! line and range of their capture.
 //!
-//! Records arrive in parts and in any order. A call is kept until the operation that encloses it has ended. Work is
+//! Records arrive in batches and in any order. A call is kept until the operation that encloses it has ended. Work is
 //! kept until the record of its call arrives, but for no more than [`PATIENCE`] rounds. In simulated time, the result
 //! depends only on the program.
 //!
@@ -46,7 +46,7 @@ const PATIENCE: u64 = 3;
 /// Maximum number of calls whose work may still arrive.
 const ORIGINS: usize = 1 << 20;
 
-/// Origin of work: the place where it was enqueued or captured.
+/// Origin of work: the location where it was enqueued or captured.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Origin {
     pub(crate) line: Name,
@@ -95,7 +95,7 @@ type Operation = (u64, Span, (u64, Name), Vec<Call>);
 struct Memory {
     allocated: u64,
     reserved: u64,
-    /// Blocks in use, each with its size in bytes, its source line and a number.
+    /// Blocks in use, each with its size in bytes, its source line and its index.
     live: HashMap<u64, (u64, Name, u64)>,
 }
 
@@ -185,7 +185,7 @@ impl Joiner {
         }
     }
 
-    /// Returns the name that the trace uses for a text of the recording.
+    /// Returns the name that the trace uses for a string of the recording.
     fn name(&mut self, recording: &Recording, name: Name) -> Name {
         if name.is_none() {
             return name;
@@ -199,7 +199,7 @@ impl Joiner {
         known
     }
 
-    /// Joins the names of nested ranges into one text.
+    /// Joins the names of nested ranges into one string.
     fn path(&mut self, recording: &Recording, ranges: &[Name]) -> Name {
         match ranges {
             [] => Name::NONE,
@@ -215,7 +215,7 @@ impl Joiner {
         self.definitions().names.intern(text)
     }
 
-    /// Returns the name of a kernel, as the user wrote it, for a symbol.
+    /// Returns the kernel name, as the user wrote it, for a symbol.
     fn kernel_name(&mut self, recording: &Recording, symbol: Name) -> Name {
         if let Some(known) = self.kernels.get(&symbol) {
             return *known;
@@ -270,7 +270,7 @@ impl Joiner {
     }
 
     /// Takes the contents of the logs and creates records from them. At the end of the recording, creates all records;
-    /// before that, only those that can be joined.
+    /// before that, creates only records that can be joined.
     pub(crate) fn settle(&mut self, recording: &Recording, is_last: bool) {
         self.round += 1;
         let round = self.round;
@@ -420,7 +420,8 @@ impl Joiner {
         loss.dropped += driver_loss.dropped;
         loss.zero_time += driver_loss.zero_time;
         loss.refused += driver_loss.refused;
-        // A single operation can lose several records, and the only record of an operation can be lost.
+        // `issued` does not include operations whose only record was lost, and counts an operation that lost several
+        // records once.
         loss.issued = loss.issued.max(loss.recorded + loss.dropped + loss.zero_time);
         let nodes = self.graphs.facts();
         let definitions = self.definitions();

@@ -2,16 +2,16 @@
 //!
 //! The runtime lists the nodes of an executable graph with the IDs that the driver assigned to the nodes of the
 //! original graph. The nodes of the executable have different IDs. Nodes of the graph itself keep the lower half of
-//! their IDs. Nodes of child graphs are either numbered after these, one child graph after another in the order of the
-//! parts, or have their own upper half.
+//! their IDs. Nodes of child graphs are either numbered after the graph's nodes, one child graph after another in the
+//! order of the parts, or have their own upper half.
 //! [`activity_node`](warpsmith_runtime::driver::activity::ActivityDriver::activity_node) describes this numbering.
 //!
 //! A driver can deviate from this scheme, and the numbers are unknown if CUPTI was not active when the executable was
 //! created. Therefore, every assignment is checked against the work of the nodes. Nodes that share an upper half match
 //! a part of the list, or the whole list, if that part contains, for each of these nodes, an entry with the same work.
-//! If no part matches by number, parts are compared in order as soon as all nodes have been seen. The place of a node
-//! is unknown if nothing matches, or if the matching parts were captured at different places. An unknown place is
-//! better than a wrong one.
+//! If no part matches by number, parts are compared in order as soon as all nodes have been seen. The location of a
+//! node is unknown if nothing matches, or if the matching parts were captured at different locations. An unknown
+//! location is better than a wrong one.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry as MapEntry;
@@ -39,7 +39,7 @@ pub(crate) enum Work {
     Unknown,
 }
 
-/// Place where a node was captured or added.
+/// Location where a node was captured or added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Place {
     pub(crate) line: Name,
@@ -59,11 +59,11 @@ pub(crate) struct Entry {
     /// ID of the original node.
     pub(crate) number: Option<u64>,
     pub(crate) work: Work,
-    /// Place of the capture, or `None` if the capture was not observed.
+    /// Location of the capture, or `None` if the capture was not observed.
     pub(crate) place: Option<Place>,
 }
 
-/// Result of the search for a record's place.
+/// Result of the search for a record's location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
     At(Place),
@@ -92,7 +92,7 @@ struct Group {
     seen: HashMap<u32, Seen>,
     /// True if the same ID was seen with different work.
     is_broken: bool,
-    /// True if nodes have been seen since the places were last determined.
+    /// True if nodes have been seen since the locations were last determined.
     is_new: bool,
     found: HashMap<u32, Found>,
 }
@@ -126,7 +126,7 @@ impl Nodes {
         }
     }
 
-    /// Returns the place of a node that has been [seen](Self::see).
+    /// Returns the location of a node that has been [seen](Self::see).
     pub(crate) fn find(&mut self, node: u64) -> Found {
         let (upper, lower) = halves(node);
         let Some(group) = self.groups.get_mut(&upper) else { return Found::Unfit };
@@ -141,7 +141,7 @@ impl Nodes {
         found.unwrap_or(Found::Unfit)
     }
 
-    /// Returns the places of all nodes with this upper half. The map is empty if nothing matches.
+    /// Returns the locations of all nodes with this upper half. The map is empty if nothing matches.
     fn fit(&self, upper: u32, seen: &HashMap<u32, Seen>) -> HashMap<u32, Found> {
         let parts = self.parts(upper);
         let mut by_number: Vec<_> =
@@ -216,7 +216,7 @@ impl Nodes {
         pairs.map(|((lower, seen), entry)| self.is(entry.work, seen).then(|| (lower, found(entry)))).collect()
     }
 
-    /// Returns whether a node with this work can have produced this record. A driver may implement copies and memsets
+    /// Returns true if a node with this work can have produced this record. A driver may implement copies and memsets
     /// with kernels of its own.
     fn is(&self, work: Work, seen: Seen) -> bool {
         match (work, seen) {
@@ -243,7 +243,7 @@ fn found(entry: &Entry) -> Found {
     entry.place.map_or(Found::Unseen, Found::At)
 }
 
-/// Returns the place of each node according to the matches. If the matches disagree on a node, the node is
+/// Returns the location of each node according to the matches. If the matches disagree on a node, the node is
 /// [`Found::Unfit`].
 fn agreed(fits: &[Vec<(u32, Found)>]) -> HashMap<u32, Found> {
     let mut agreed: HashMap<u32, Found> = HashMap::default();
@@ -268,7 +268,7 @@ mod tests {
         std::array::from_fn(|at| names.intern(&format!("kernel {at}")))
     }
 
-    /// Returns a place whose range has the given ID.
+    /// Returns a location whose range has the given ID.
     fn place(range: u64) -> Place {
         Place { range: Some(range), ..Place::default() }
     }
@@ -293,7 +293,7 @@ mod tests {
         graph << 32 | node
     }
 
-    /// Registers all nodes and returns their places.
+    /// Registers all nodes and returns their locations.
     fn answers(nodes: &mut Nodes, seen: &[(u64, Seen)]) -> Vec<Found> {
         seen.iter().for_each(|(node, seen)| nodes.see(*node, *seen));
         seen.iter().map(|(node, _)| nodes.find(*node)).collect()

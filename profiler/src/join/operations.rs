@@ -119,7 +119,6 @@ impl Joiner {
         self.emit(Record::Call(call));
     }
 
-    /// Returns the name of a kernel launch.
     fn launch_name(&mut self, spec: &'static KernelSpec) -> Name {
         let key = std::ptr::from_ref(spec).addr();
         if let Some(known) = self.launches.get(&key) {

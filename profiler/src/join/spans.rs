@@ -16,7 +16,7 @@ struct Joined {
     round: u64,
 }
 
-/// Operations of one thread, sorted by start; an enclosing operation precedes those that it encloses. See the
+/// Operations of one thread, sorted by start; an enclosing operation precedes the operations that it encloses. See the
 /// [module documentation](self).
 #[derive(Debug, Default)]
 pub(crate) struct Spans(VecDeque<Joined>);
@@ -40,7 +40,7 @@ impl Spans {
         before.filter(|known| known.end >= end).map(|known| known.origin).next()
     }
 
-    /// Returns whether there are no operations.
+    /// Returns true if there are no operations.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

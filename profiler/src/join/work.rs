@@ -198,7 +198,7 @@ impl Joiner {
     }
 }
 
-/// Returns the driver, the place and the times of a device activity record.
+/// Returns the driver, the [`ActivityPlace`] and the times of a device activity record.
 fn placed(raw: &Raw) -> (DriverIndex, ActivityPlace, u64, u64) {
     match *raw {
         Raw::Kernel { driver, place, start, end, .. }

@@ -18,7 +18,7 @@ use crate::raw::{DriverIndex, Raw};
 /// Number of records per chunk.
 const CHUNK: usize = 512;
 pub(crate) const CHUNK_BYTES: usize = CHUNK * size_of::<Raw>();
-/// Number of texts for which each thread caches the names.
+/// Number of strings whose names each thread caches.
 const TEXTS: usize = 64;
 
 /// Records of a thread.
@@ -82,11 +82,11 @@ pub(crate) struct Local {
     log: Arc<Log>,
     /// IDs and start times of the operations that the thread has entered.
     open: Vec<(u64, u64)>,
-    /// Cached texts, each with its address, its content and its name.
+    /// Cached strings, each with its address, content and name.
     texts: Vec<(usize, Box<str>, Name)>,
     /// Most recently used driver, with its address.
     driver: Option<(usize, DriverIndex)>,
-    /// Numbers of streams in records.
+    /// IDs of streams in records.
     streams: Vec<((DriverIndex, u64), u32)>,
     /// Last kernel whose spec was added to the recording.
     pub(crate) known_kernel: usize,
@@ -156,7 +156,7 @@ impl Local {
         self.log.thread
     }
 
-    /// Returns whether the thread is inside an operation.
+    /// Returns true if the thread is inside an operation.
     pub(crate) fn is_in_operation(&self) -> bool {
         !self.open.is_empty()
     }
@@ -201,13 +201,13 @@ impl Local {
         self.log.push(recording, raw, self.open.is_empty());
     }
 
-    /// Returns the name for a text.
+    /// Returns the name of a string.
     #[inline]
     pub(crate) fn name(&mut self, recording: &Recording, text: &str) -> Name {
         self.name_by(recording, text, Recording::intern)
     }
 
-    /// Returns the name for a text that the program has passed.
+    /// Returns the name of a string that the program has passed.
     #[inline]
     pub(crate) fn program_name(&mut self, recording: &Recording, text: &str) -> Name {
         self.name_by(recording, text, Recording::intern_of_program)
@@ -218,7 +218,7 @@ impl Local {
         let at = text.as_ptr().addr();
         let place = (at >> 3) % TEXTS;
         match self.texts.get(place) {
-            // By now, a different text may be stored at the same address.
+            // By now, a different string may be stored at the same address.
             Some((known, known_text, name)) if *known == at && **known_text == *text => *name,
             _ => self.remember(intern(recording, text), text, at, place),
         }
@@ -250,7 +250,7 @@ impl Local {
         }
     }
 
-    /// Returns the number that a stream has in records.
+    /// Returns the ID of a stream in records.
     #[inline]
     pub(crate) fn stream(&mut self, driver: DriverIndex, handle: u64, find: impl FnOnce() -> u32) -> u32 {
         let key = (driver, handle);
@@ -314,7 +314,7 @@ mod tests {
         alive.join().unwrap();
     }
 
-    // Windows drops the values of a thread in another order.
+    // Windows drops the values of a thread in a different order.
     #[test]
     #[cfg(not(windows))]
     fn ending_threads_record() {

@@ -17,7 +17,7 @@ use self::log::{CHUNK_BYTES, Local, Log, Taken};
 use crate::error::{ProfilerError, Result};
 use crate::raw::{DriverIndex, Raw};
 
-/// Number of texts beyond which similar texts of the program are merged.
+/// Number of strings above which similar strings of the program are merged.
 const MAX_TEXTS: usize = 1 << 18;
 
 /// Driver that is recorded.
@@ -94,7 +94,7 @@ impl Recording {
         })
     }
 
-    /// Returns whether the clock is simulated.
+    /// Returns true if the clock is simulated.
     #[inline]
     pub(crate) fn is_simulated(&self) -> bool {
         self.simulated.get().copied().unwrap_or(false)
@@ -123,7 +123,7 @@ impl Recording {
             .map(|index| index as DriverIndex)
     }
 
-    /// Returns whether a driver should be recorded.
+    /// Returns true if a driver should be recorded.
     fn wants(&self, driver: &Arc<dyn Driver>) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| address_of(only) == address_of(driver))
     }
@@ -208,9 +208,9 @@ impl Recording {
         lock(&self.texts).intern(text)
     }
 
-    /// Interns the name or the category of a range or mark, like [`Self::intern`]. The number of texts is bounded,
-    /// because the program can create any number of them. Above [`MAX_TEXTS`] texts, texts that differ only in digits
-    /// are merged. Above twice this number, all new texts are merged.
+    /// Interns the name or the category of a range or mark, like [`Self::intern`]. The number of strings is bounded,
+    /// because the program can create any number of them. Above [`MAX_TEXTS`] strings, new strings that differ only in
+    /// digits are merged. Above twice this number, all new strings are merged.
     pub(crate) fn intern_of_program(&self, text: &str) -> Name {
         let mut texts = lock(&self.texts);
         if texts.len() < MAX_TEXTS {
@@ -232,7 +232,7 @@ impl Recording {
         name
     }
 
-    /// Returns the text of a name.
+    /// Returns the string of a name.
     pub(crate) fn text(&self, name: Name) -> String {
         lock(&self.texts).text(name).to_owned()
     }
@@ -264,8 +264,8 @@ impl Recording {
         std::mem::take(&mut *lock(&self.nodes))
     }
 
-    /// Reserves memory for another chunk. Returns whether it is available. When a quarter of the memory is used, wakes
-    /// the draining thread.
+    /// Reserves memory for another chunk. Returns true if the memory is available. When a quarter of the memory is
+    /// used, wakes the draining thread.
     pub(crate) fn claim(&self, bytes: usize) -> bool {
         let limit = self.activity.memory;
         let held = self.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -296,7 +296,7 @@ impl Recording {
         self.wake.1.notify_all();
     }
 
-    /// Waits until [`Self::wake`] is called or the time has passed. Returns whether the recording continues.
+    /// Waits until [`Self::wake`] is called or the time has passed. Returns true if the recording continues.
     pub(crate) fn sleep(&self, time: std::time::Duration) -> bool {
         let mut woken = lock(&self.wake.0);
         if !*woken && !self.is_stopping() {

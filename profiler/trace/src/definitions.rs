@@ -1,4 +1,4 @@
-//! Definitions to which records refer: texts, devices, streams, host threads, counters, and facts about the whole
+//! Definitions to which records refer: strings, devices, streams, host threads, counters, and facts about the whole
 //! trace.
 
 use std::collections::hash_map::Entry;
@@ -83,7 +83,7 @@ macro_rules! ids {
         pub struct $name(pub(crate) u32);
 
         impl $name {
-            /// Returns the index in the list in [`Definitions`].
+            /// Returns the index of the entry in its list in [`Definitions`].
             pub fn index(self) -> usize {
                 self.0 as usize
             }
@@ -202,7 +202,7 @@ impl LeftOut {
         }
     }
 
-    /// Returns whether the omission makes the tables incomplete.
+    /// Returns true if the omission makes the tables incomplete.
     fn is_lost(self) -> bool {
         !matches!(self, LeftOut::End | LeftOut::Texts)
     }
@@ -221,7 +221,7 @@ pub struct Omission {
 /// Definitions to which the records of a trace refer; their memory is bounded. See [`OTHERS`] and [`Names`].
 #[derive(Debug, Clone, Default)]
 pub struct Definitions {
-    /// Texts.
+    /// Interned strings.
     pub names: Names,
     /// Facts about the trace: the program, the host, the recorder, and the content that was omitted.
     pub about: BTreeMap<String, String>,
@@ -283,7 +283,7 @@ impl Definitions {
         LeftOut::ALL.into_iter().filter_map(said).collect()
     }
 
-    /// Adds facts about texts that were shortened or replaced. Returns the number of texts that were replaced.
+    /// Adds facts about strings that were shortened or replaced. Returns the number of strings that were replaced.
     pub(crate) fn add_texts_left_out(&mut self) -> u64 {
         let (shortened, replaced) = self.names.not_kept();
         if shortened + replaced > 0 {

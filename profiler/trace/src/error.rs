@@ -31,7 +31,7 @@ impl From<TraceError> for Error {
     }
 }
 
-/// Damage in a file of which a part could be read.
+/// Damage in a file that could be read only in part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Damage {

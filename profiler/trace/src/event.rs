@@ -49,7 +49,7 @@ pub(crate) enum Value {
     Size([u32; 3]),
 }
 
-/// A name, or a fixed text of the format.
+/// A name, or a fixed string of the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Label {
     Name(Name),
@@ -124,7 +124,7 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// Returns whether events of this category have a duration.
+    /// Returns true if events of this category have a duration.
     pub(crate) fn is_slice(category: &str) -> bool {
         use category::*;
         !matches!(category, MARK | WAIT | MEMORY | SAMPLE)

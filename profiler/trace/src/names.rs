@@ -1,41 +1,41 @@
-//! [`Names`]: texts that records share, each of which is stored once.
+//! [`Names`]: strings that records share, each of which is stored once.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Maximum length of a text, in bytes. If a text is longer, only its start is kept. Kernel names have a length of up to
-/// a few thousand bytes.
+/// Maximum length of a string, in bytes. If a string is longer, only its start is kept. Kernel names have a length of
+/// up to a few thousand bytes.
 pub(crate) const LONGEST: usize = 16 << 10;
 
-/// Maximum total size of a trace's texts, in bytes.
+/// Maximum total size of a trace's strings, in bytes.
 const MAX_BYTES: usize = 512 << 20;
 
-/// Approximate overhead of each text in the list and the map, in bytes.
+/// Approximate overhead of each string in the list and the map, in bytes.
 const EACH: usize = 96;
 
-/// Suffix of a shortened text.
+/// Suffix of a shortened string.
 const MORE: &str = "…";
 
-/// Text that replaces texts that do not fit in memory.
+/// String that replaces strings that do not fit in memory.
 const OTHERS: &str = "others";
 
-/// Reference to a text in [`Names`]. The default refers to the empty text, which means "unknown" or "none".
+/// Reference to a string in [`Names`]. The default refers to the empty string, which means "unknown" or "none".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Name(u32);
 
 impl Name {
-    /// Empty text.
+    /// Empty string.
     pub const NONE: Name = Name(0);
 
-    /// Returns whether the text is empty.
+    /// Returns true if the string is empty.
     pub fn is_none(self) -> bool {
         self == Name::NONE
     }
 }
 
-/// Interned texts, in bounded memory. If a text is longer than 16 KiB, only its start is kept. As soon as the texts
-/// occupy 512 MiB in total, new texts are replaced by the text `others`.
+/// Interned strings, in bounded memory. If a string is longer than 16 KiB, only its start is kept. As soon as the
+/// strings occupy 512 MiB in total, new strings are replaced by the string `others`.
 ///
 /// ```
 /// use warpsmith_trace::Names;
@@ -49,7 +49,7 @@ impl Name {
 pub struct Names {
     texts: Vec<Arc<str>>,
     ids: HashMap<Arc<str>, Name>,
-    /// Space that is left for texts, in bytes.
+    /// Space that is left for strings, in bytes.
     left: usize,
     shortened: u64,
     refused: u64,
@@ -69,7 +69,7 @@ impl Default for Names {
 }
 
 impl Names {
-    /// Returns the name for `text`, interning the text if necessary.
+    /// Returns the name for `text`, interning the string if necessary.
     pub fn intern(&mut self, text: &str) -> Name {
         if let Some(name) = self.ids.get(text) {
             return *name;
@@ -89,16 +89,16 @@ impl Names {
         Name(index)
     }
 
-    /// Returns the part of a text that is to be kept. The text is not interned, but its bytes count toward the limit
-    /// as well.
+    /// Returns the part of a string that is to be kept. The string is not interned, but its bytes count toward the
+    /// limit as well.
     pub(crate) fn kept(&mut self, text: &str) -> String {
         let short = self.short(text);
         if self.pay_for(&short) { short.into_owned() } else { OTHERS.to_owned() }
     }
 
-    /// Returns the text or, if it is too long, only its start.
+    /// Returns the string or, if it is too long, only its start.
     fn short<'a>(&mut self, text: &'a str) -> Cow<'a, str> {
-        // A text that has already been shortened must not be shortened again.
+        // A string that has already been shortened must not be shortened again.
         if text.len() <= LONGEST + MORE.len() {
             return Cow::Borrowed(text);
         }
@@ -106,7 +106,7 @@ impl Names {
         Cow::Owned(format!("{}{MORE}", &text[..text.floor_char_boundary(LONGEST)]))
     }
 
-    /// Reserves memory for a text. Returns whether it was available.
+    /// Reserves memory for a string. Returns true if it was available.
     fn pay_for(&mut self, text: &str) -> bool {
         let left = self.left.checked_sub(text.len() + EACH);
         self.left = left.unwrap_or(self.left);
@@ -114,22 +114,22 @@ impl Names {
         left.is_some()
     }
 
-    /// Returns the number of texts that were shortened, and the number of texts that were replaced by `others`.
+    /// Returns the number of strings that were shortened, and the number of strings that were replaced by `others`.
     pub(crate) fn not_kept(&self) -> (u64, u64) {
         (self.shortened, self.refused)
     }
 
-    /// Returns the name for `text` if the text has been interned.
+    /// Returns the name for `text` if the string has been interned.
     pub fn find(&self, text: &str) -> Option<Name> {
         self.ids.get(text).copied()
     }
 
-    /// Returns the text for a name from this table. If the name comes from a larger table, the text is empty.
+    /// Returns the string for a name from this table. If the name comes from a larger table, the string is empty.
     pub fn text(&self, name: Name) -> &str {
         self.texts.get(name.0 as usize).map_or("", |text| text)
     }
 
-    /// Returns the number of texts, including the empty one.
+    /// Returns the number of strings, including the empty one.
     #[expect(clippy::len_without_is_empty, reason = "it never is: the empty text is always there")]
     pub fn len(&self) -> usize {
         self.texts.len()

@@ -45,7 +45,7 @@ pub struct Kernel {
 /// Kind of a [`Transfer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum TransferKind {
-    /// Copy whose kinds of memory are unknown.
+    /// Copy between unknown kinds of memory.
     #[default]
     Unknown,
     /// Copy from host to device.

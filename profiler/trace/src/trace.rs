@@ -114,12 +114,12 @@ impl Trace {
         on_host + on_devices + self.memory.len() + self.samples.len()
     }
 
-    /// Returns whether there are no records.
+    /// Returns true if there are no records.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the text of a name.
+    /// Returns the string of a name.
     pub fn text(&self, name: crate::Name) -> &str {
         self.definitions.names.text(name)
     }

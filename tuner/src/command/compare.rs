@@ -10,7 +10,7 @@ use crate::document::Document;
 use crate::size::format_size;
 use crate::stats::Ratio;
 
-/// Maximum number of missing results that the final line names. The output lists all of them.
+/// Maximum number of missing results that the error message names. The comparison above it lists all of them.
 const MISSING_SHOWN: usize = 3;
 
 type Outcome<T> = std::result::Result<T, Failure>;

@@ -139,7 +139,7 @@ fn parse(
     Ok(Cli::from_arg_matches(&matches)?.command)
 }
 
-/// Prints a message of clap: help and version texts on standard output, errors as one line on standard error.
+/// Prints a clap message: help and version text to standard output, and errors as one line to standard error.
 pub fn said(name: &str, error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         // This prints the help or version text. If printing fails, the failure cannot be reported.

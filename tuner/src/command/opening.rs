@@ -78,7 +78,6 @@ fn has_code(plan: &Plan<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Creates a document without results.
 fn new_document(command: &str, plan: &Plan<'_>) -> Result<Document, Failure> {
     let device: &Device = plan.device();
     let images = plan.cases.iter().map(|case| case.benchmark.image());

@@ -34,7 +34,7 @@ fn shown(text: &str, keep: impl Fn(&str) -> Option<usize>) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// Returns whether a terminal would interpret a character instead of displaying it. This is true of Unicode control
+/// Returns true if a terminal would interpret a character instead of displaying it. This is true of Unicode control
 /// characters and of characters that change the text direction.
 fn controls(char: char) -> bool {
     let is_direction = matches!(
@@ -44,7 +44,7 @@ fn controls(char: char) -> bool {
     char.is_control() || is_direction
 }
 
-/// Returns the length, in bytes, of the color sequence at the start of a text, for example of `ESC [ 3 1 m`.
+/// Returns the length, in bytes, of the color sequence at the start of `text`, for example of `ESC [ 3 1 m`.
 fn color(text: &str) -> Option<usize> {
     let digits = text.strip_prefix("\u{1b}[")?;
     let end = digits.find(|c: char| !(c.is_ascii_digit() || c == ';'))?;
@@ -55,8 +55,7 @@ fn color(text: &str) -> Option<usize> {
 /// are enabled, the color sequences of [`table`].
 ///
 /// # Errors
-/// Returns any write error, such as a full disk behind a redirection, except that a reader has closed its end of the
-/// pipe (`| head`).
+/// Returns write errors, such as a full disk. A closed pipe (`| head`) is not an error.
 pub fn print(text: &str) -> io::Result<()> {
     let is_colored = colours();
     let keep = |rest: &str| match rest.starts_with('\n') {
@@ -101,13 +100,13 @@ fn write(text: &str) -> io::Result<()> {
     }
 }
 
-/// Writes a text to standard error as one line. If writing fails, the failure is ignored.
+/// Writes `text` to standard error as one line. If writing fails, the failure is ignored.
 pub fn complain(text: &str) {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let _ = writeln!(io::stderr().lock(), "{}", escape(&line));
 }
 
-/// Returns whether standard output supports colors. This requires that standard output is a terminal and that
+/// Returns true if standard output supports colors. This requires that standard output is a terminal and that
 /// `NO_COLOR` is unset or empty.
 pub fn colours() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())

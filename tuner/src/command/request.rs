@@ -12,13 +12,12 @@ use crate::run::Request;
 use crate::size::parse_size;
 use crate::value::Value;
 
-/// Maximum number of values in a range.
 const MAX_VALUES: u64 = 4096;
 
 /// Opens the requested device or, if no device is requested, the best available one.
 ///
 /// # Errors
-/// If the device does not exist, this is a usage error.
+/// Returns a usage error if the device does not exist.
 pub fn device(name: Option<&str>) -> std::result::Result<Device, Failure> {
     name.map_or_else(Device::best, Device::open).map_err(unusable_device)
 }
@@ -41,7 +40,7 @@ pub fn request(kernels: &[String], what: &MeasureArgs) -> Result<Request> {
 /// Parses element counts, which may be single values or ranges.
 ///
 /// # Errors
-/// Returns [`Error::Size`].
+/// Returns [`Error::Size`] if a count or range is invalid.
 pub fn sizes(texts: &[String]) -> Result<Vec<u64>> {
     let mut all = Vec::new();
     for text in texts {
@@ -84,7 +83,7 @@ fn axes(texts: &[String]) -> Result<Vec<(String, Vec<Value>)>> {
 /// ```
 ///
 /// # Errors
-/// Returns [`Error::Axis`].
+/// Returns [`Error::Axis`] if `text` does not have this form.
 pub fn axis(text: &str) -> Result<(String, Vec<Value>)> {
     let how = "write NAME=VALUE with commas between values, for example block=128,256 or block=[64:512:64]";
     let fail = |axis: &str, text: &str, reason: &str| Error::Axis {
@@ -111,7 +110,7 @@ pub fn axis(text: &str) -> Result<(String, Vec<Value>)> {
 }
 
 /// Expands `[FROM:TO:STEP]` or `BASE^[FROM:TO:STEP]`. Both ends are included, and the default step is 1. Returns `None`
-/// if the text is not a range.
+/// if `text` is not a range.
 fn range(text: &str) -> std::result::Result<Option<Vec<u64>>, String> {
     let how = "write ranges as [FROM:TO:STEP] or 2^[FROM:TO:STEP], for example 2^[16:28:4]";
     let Some((before, rest)) = text.trim().split_once('[') else { return Ok(None) };

@@ -52,7 +52,6 @@ fn throttled(document: &Document, all: bool) -> usize {
     document.cases().iter().filter(shows_throttled).count()
 }
 
-/// Describes the device, its memory bandwidth and its state.
 fn heading(device: &DeviceInfo) -> String {
     let mut text = format!("{}  {}", escape(&device.id), escape(&device.name));
     match device.memory_gbps {

@@ -3,8 +3,8 @@
 //! A kernel is reported as faster or slower only if the ratio of medians has a 95 % confidence interval that lies
 //! entirely beyond the threshold. If there are too few samples, or a time comes from a throttled device, the verdict is
 //! ambiguous. Records are compared only if they have the same kernel, type, size and mode. Unless the comparison is
-//! forced, documents are compared only if they come from the same kind of device. If a configuration was correct and no
-//! longer is, this counts as a regression. [`Comparison::missing`] lists the records that the newer document lacks.
+//! forced, documents are compared only if they come from the same kind of device. A configuration that is no longer
+//! correct is a regression. [`Comparison::missing`] lists the records that the newer document lacks.
 //!
 //! The two documents come from two processes that ran at different times. The clocks, the temperature and the placement
 //! of memory differ between them, which no statistics of a single document can show. The effect of memory placement has
@@ -25,9 +25,9 @@ use crate::value::Configuration;
 /// Default threshold, which is 1 %.
 pub const THRESHOLD: f64 = 0.01;
 
-/// Maximum difference, in microseconds, between the launch times of the same kernel in two processes on a GPU, in 95 of
-/// 100 pairs of processes. The difference is constant within a process, so no sample of the process reveals it. On an
-/// H200, the times of kernels that run for 3 to 50 µs differed by 0 to 0.3 µs between five processes.
+/// 95th percentile, in microseconds, of the difference between the launch times of the same kernel in two processes on
+/// a GPU. The difference is constant within a process, so no sample of the process reveals it. On an H200, the times of
+/// kernels that run for 3 to 50 µs differed by 0 to 0.3 µs between five processes.
 pub const BETWEEN_PROCESSES_US: f64 = 0.3;
 
 /// Options of a comparison.
@@ -93,7 +93,7 @@ impl Change {
         }
     }
 
-    /// Returns whether the change is a regression: a slower or broken kernel.
+    /// Returns true if the change is a regression: a slower or broken kernel.
     pub fn is_regression(self) -> bool {
         matches!(self, Self::Slower | Self::Broken)
     }
@@ -122,7 +122,7 @@ pub struct Measured {
     pub samples: usize,
     /// True if the clock stayed low during the measurement.
     pub throttled: bool,
-    /// Error text; empty if there was no error.
+    /// Error message; empty if there was no error.
     pub problem: String,
 }
 
@@ -208,7 +208,7 @@ impl Comparison {
         Self { threshold, old, new, notes, missing: Vec::new(), means: means.collect(), rows }
     }
 
-    /// Returns whether any kernel has become slower or incorrect.
+    /// Returns true if any kernel has become slower or incorrect.
     pub fn has_regression(&self) -> bool {
         self.rows.iter().any(|row| row.change.is_regression())
     }
@@ -404,7 +404,7 @@ fn check_documents(old: &Document, new: &Document, force: bool) -> Result<Vec<St
     Ok(notes)
 }
 
-/// Returns whether the time of each launch includes the launch overhead of the device.
+/// Returns true if the time of each launch includes the launch overhead of the device.
 fn is_of_single_launches(mode: Mode) -> bool {
     matches!(mode, Mode::Cold | Mode::Hot)
 }

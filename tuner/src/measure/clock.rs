@@ -14,7 +14,7 @@ const FEWEST: usize = 5;
 /// Maximum number of samples that are retaken if the clock has stayed low since the preceding timing.
 const STILL_LOW: u32 = 10;
 
-/// Returns whether a reason for low clocks, as named by NVML, is heat or a power supply fault. Idling, a configured
+/// Returns true if a reason for low clocks, as named by NVML, is heat or a power supply fault. Idling, a configured
 /// clock limit and the power cap are normal and do not mean that the device is throttled.
 pub(super) fn is_slowdown(reason: &str) -> bool {
     matches!(
@@ -28,8 +28,8 @@ pub(super) fn is_slowdown(reason: &str) -> bool {
 pub struct Guard {
     /// Minimum clock of a sample, as a fraction of the run's best clock, which is a median of several readings.
     pub share: f64,
-    /// Maximum number of samples that are retaken per timing. If the clock is low for more samples, these are kept, and
-    /// the timing counts as throttled.
+    /// Maximum number of samples that are retaken per timing. If the clock is low for more samples, they are kept, and
+    /// the timing is marked as throttled.
     pub max_rejected: u32,
     /// Time that the device rests after a low clock has been detected.
     pub rest: Duration,
@@ -66,7 +66,7 @@ impl Clocks {
         }
     }
 
-    /// Returns whether a sample taken at this clock counts as not throttled, according to the readings so far.
+    /// Returns true if a sample taken at this clock is accepted as not throttled, according to the readings so far.
     pub(super) fn accepts(&self, mhz: Option<u32>) -> bool {
         mhz.is_none_or(|mhz| f64::from(mhz) >= self.guard.share * f64::from(self.best))
     }

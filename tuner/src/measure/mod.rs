@@ -1,7 +1,7 @@
 //! Times configurations on a device.
 //!
 //! Times come from events, which use the clock of the device. They exclude host time, because every timed launch is
-//! queued behind other device work. Launches cycle through the buffer copies of the case, or use only one copy,
+//! queued after other device work. Launches cycle through the buffer copies of the case, or use only one copy,
 //! depending on the [`Mode`]. If a launch is shorter than [`SHORT_US`], it is repeated within a sample, after one
 //! untimed launch. Therefore, no time in interleaved samples includes work of another configuration. If the device
 //! reports its clock, the clock is read with every sample, and samples taken while the device was throttled are
@@ -30,7 +30,8 @@ pub use self::stopwatch::Stopwatch;
 use crate::stats::{Interval, Summary, median_interval, summarise};
 
 /// Minimum duration of a sample, in microseconds. Two consecutive events without work between them are slightly more
-/// than 1 µs apart. This is about one percent of such a sample at most, regardless of the number of launches in it.
+/// than 1 µs apart. This gap is at most about one percent of a sample, regardless of the number of launches in the
+/// sample.
 pub const SHORT_US: f64 = 100.0;
 /// Minimum duration of a graph, in microseconds; it is longer because launching a graph has a cost.
 pub const GRAPH_US: f64 = 200.0;
@@ -73,8 +74,8 @@ pub struct Timing {
     pub clocks_mhz: Vec<u32>,
     /// Number of samples that were rejected because the clock was low.
     pub rejected: u32,
-    /// True if the times may come from a throttled device. The reason is that the clock stayed low, or that the driver
-    /// reported low clocks because of heat or a power supply fault.
+    /// True if the times may come from a throttled device, because the clock stayed low or the driver reported low
+    /// clocks due to heat or a power supply fault.
     pub throttled: bool,
     /// Number of launches between the events of a sample.
     pub launches_per_sample: u32,

@@ -52,7 +52,7 @@ impl Stopwatch {
     /// ```
     ///
     /// # Errors
-    /// Returns the errors of the case and of the runtime, for any of the configurations.
+    /// Returns errors of the case and of the runtime for any of the configurations.
     pub fn interleave<const N: usize>(
         &mut self,
         case: &mut dyn Case,
@@ -60,7 +60,7 @@ impl Stopwatch {
         mode: Mode,
         rounds: usize,
     ) -> Result<[Timing; N]> {
-        // Each configuration continues with the copy that follows the one it last used.
+        // The configurations share the index of the next buffer copy.
         let (mut copy, mut launches) = (0, None);
         let mut samplers = Vec::with_capacity(N);
         for configuration in configurations {

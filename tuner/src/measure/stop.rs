@@ -14,8 +14,8 @@ pub struct Effort {
     /// Maximum total time of the samples, in microseconds.
     pub budget_us: f64,
     /// Relative uncertainty of the median at which sampling may stop: half the width of the median's 95 % confidence
-    /// interval, divided by the median. When it has been reached, a quarter more samples are taken. If it is 0, only
-    /// the number of samples and the budget matter.
+    /// interval, divided by the median. Once this uncertainty is reached, a quarter more samples are taken. If the
+    /// value is 0, only the number of samples and the budget matter.
     pub precision: f64,
     /// Number of launches per sample; `None` for as many as are needed for a duration of [`SHORT_US`](super::SHORT_US).
     /// Timings that are to be compared should use the same number, so that the overhead of a sample has the same share

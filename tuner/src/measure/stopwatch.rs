@@ -91,7 +91,7 @@ impl Stopwatch {
     /// automatically warms the device up for [`WARM_UP_US`], unless it is already warm.
     ///
     /// # Errors
-    /// Returns the errors of the case and of the runtime.
+    /// Returns errors of the case and of the runtime.
     pub fn warm_up(&mut self, case: &mut dyn Case, us: f64) -> Result<()> {
         self.warm |= us >= WARM_UP_US;
         let (started, mut worked, mut copy) = (Instant::now(), 0.0, 0);
@@ -113,8 +113,8 @@ impl Stopwatch {
     /// Times a configuration of a case.
     ///
     /// # Errors
-    /// Returns the errors of the case and of the runtime; in [`Mode::Graph`], also an error if the launches cannot be
-    /// captured.
+    /// Returns errors of the case and of the runtime. In [`Mode::Graph`], also returns an error if the launches cannot
+    /// be captured.
     pub fn time(
         &mut self,
         case: &mut dyn Case,
@@ -165,20 +165,20 @@ impl Stopwatch {
         &self.stream
     }
 
-    /// Returns whether the device may have to wait for the host, so that timed launches must be queued behind other
+    /// Returns true if the device may have to wait for the host, so that timed launches must be queued after other
     /// work.
     pub(super) fn hides_the_host(&self) -> bool {
         self.cover.is_some()
     }
 
-    /// If the device needs it, enqueues work that runs while short launches are being queued behind it.
+    /// If necessary, enqueues work that keeps the device busy while short launches are being queued.
     pub(super) fn cover(&mut self) -> Result<bool> {
         let Some((from, to)) = &mut self.cover else { return Ok(false) };
         self.stream.copy(&*from, to)?;
         Ok(true)
     }
 
-    /// Returns whether the driver reports that heat or a power supply fault keeps the clocks low. The query is too slow
+    /// Returns true if the driver reports that heat or a power supply fault keeps the clocks low. The query is too slow
     /// to be made for every sample. If a reason no longer applies at the end of a timing, the clock readings have
     /// already shown its effect.
     pub(super) fn is_throttled(&self) -> bool {
@@ -220,7 +220,7 @@ impl Taken {
     }
 
     /// Rejects samples that were taken while the device was throttled, according to all clock readings so far,
-    /// including readings from earlier batches. Returns whether there were any. If more than `most` samples are
+    /// including readings from earlier batches. Returns true if there were any. If more than `most` samples are
     /// rejected in total, the timing counts as throttled. From then on, samples are rejected only if at least `minimum`
     /// samples remain.
     fn reject(&mut self, clocks: &Clocks, most: u32, minimum: usize) -> bool {

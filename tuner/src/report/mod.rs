@@ -21,7 +21,7 @@ const SCRIPT: [&str; 7] = [
     include_str!("js/page.js"),
 ];
 
-/// Renders a page of documents; each document is one run. If there are no documents, the page says so.
+/// Renders a page of documents; each document is one run. If there are no documents, the page states this.
 ///
 /// ```
 /// # use warpsmith_tuner::document::Document;

@@ -1,6 +1,6 @@
 //! Input data for the script of the page.
 //!
-//! Records have the order of their documents. Only the best and the default record of each case contain samples,
+//! Records are in the order of their documents. Only the best and the default record of each case contain samples,
 //! because only their distributions are drawn. Therefore, even a page with ten thousand records is small.
 
 use std::collections::HashSet;

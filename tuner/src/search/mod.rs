@@ -53,7 +53,7 @@ const MIN_EXPECTED: f64 = 0.0001;
 /// Outcome of a candidate.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CandidateResult {
-    /// Times of the requested rounds, in any unit. There are fewer times than rounds if the run was ended.
+    /// Times of the requested rounds, in any unit. There are fewer times than rounds if the run ended early.
     Times(Vec<f64>),
     /// The result was incorrect, or the launch failed or crashed.
     Unusable,
@@ -65,7 +65,7 @@ pub trait Objective {
     /// candidates.
     fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<CandidateResult>;
 
-    /// Returns whether the search must end with the results obtained so far.
+    /// Returns true if the search must end with the results obtained so far.
     fn is_ended(&self) -> bool {
         false
     }

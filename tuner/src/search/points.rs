@@ -13,7 +13,7 @@ struct Scale {
 
 /// Candidates of a search. Each candidate is a point that has a position on every axis.
 ///
-/// Numbers are ordered, as are texts that end with a colon and a number, such as `waves:4`. Other texts are not
+/// Numbers are ordered, as are strings that end with a colon and a number, such as `waves:4`. Other strings are not
 /// ordered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Points {
@@ -24,7 +24,7 @@ pub struct Points {
 
 impl Points {
     /// Creates the points of the configurations, the first of which is the default. If a configuration lacks an axis,
-    /// this counts as an additional value of the axis.
+    /// the missing value is treated as an additional value of the axis.
     pub fn of(configurations: &[Configuration]) -> Self {
         let mut names: Vec<&str> = Vec::new();
         for (name, _) in configurations.iter().flat_map(Configuration::iter) {
@@ -61,7 +61,7 @@ impl Points {
         self.points.len()
     }
 
-    /// Returns whether there are no candidates.
+    /// Returns true if there are no candidates.
     pub fn is_empty(&self) -> bool {
         self.points.is_empty()
     }
@@ -92,7 +92,8 @@ impl Points {
         found.into_iter().map(|(_, other)| other).collect()
     }
 
-    /// Returns the distance of two candidates along an axis, in doublings, or `None` if their values have no order.
+    /// Returns the distance between two candidates along an axis, in doublings, or `None` if their values have no
+    /// order.
     pub(super) fn distance(&self, a: usize, b: usize, axis: usize) -> Option<f64> {
         let places = &self.scales[axis].places;
         let (a, b) = (places[self.points[a][axis]], places[self.points[b][axis]]);
@@ -106,7 +107,7 @@ impl Points {
 }
 
 /// Returns the group of a value, and the value's number within this group. For plain numbers, the group is the empty
-/// text.
+/// string.
 fn order(value: Option<&Value>) -> (String, f64) {
     match value {
         Some(Value::Number(number)) => (String::new(), *number as f64),

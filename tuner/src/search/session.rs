@@ -50,7 +50,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Returns whether a candidate has not been measured yet.
+    /// Returns true if a candidate has not been measured yet.
     pub fn is_new(&self, candidate: usize) -> bool {
         self.known[candidate] == Known::Nothing
     }

@@ -1,10 +1,10 @@
 //! Bootstrap confidence intervals for medians and for ratios of medians.
 //!
 //! All intervals are 95 % confidence intervals. They are deterministic and make no assumptions about the distribution
-//! of the samples. Their ends are percentiles of [`RESAMPLES`] resamples. Consecutive samples can depend on each other.
-//! If samples are correlated over time, in whether they lie above or below the median (for example because the clock
-//! drifts), whole blocks of neighbors are drawn (block bootstrap). No interval covers changes that are slower than the
-//! sampling. To cover such changes, interleave the samples of both sides and compare them in pairs.
+//! of the samples. Their ends are percentiles of [`RESAMPLES`] resamples. If consecutive samples tend to lie on the
+//! same side of the median, for example because the clock drifts, whole blocks of neighbors are drawn (block
+//! bootstrap). No interval covers changes that are slower than the sampling. To cover such changes, interleave the
+//! samples of both sides and compare them in pairs.
 
 use fastrand::Rng;
 use serde::Serialize;
@@ -28,7 +28,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Returns whether a value lies in the interval, including its ends.
+    /// Returns true if a value lies in the interval, including its ends.
     pub fn contains(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }
@@ -202,8 +202,8 @@ fn draw(random: &mut Rng, n: usize, block: usize, mut each: impl FnMut(usize)) {
     }
 }
 
-/// Returns the number of neighbors that are drawn together. This is twice the lag beyond which samples are no more
-/// correlated than noise, in whether they lie above or below the median. Returns 1 if there is no correlation.
+/// Returns the number of neighbors that are drawn together. This is twice the lag beyond which the samples' positions
+/// above or below the median are no more correlated than noise. Returns 1 if there is no correlation.
 fn block_length(ranks: &[u32]) -> usize {
     let n = ranks.len();
     let side = |index: usize| if (ranks[index] as usize) < n / 2 { -1.0 } else { 1.0 };

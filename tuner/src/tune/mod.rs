@@ -40,12 +40,12 @@ pub enum Event<'a> {
     Measured {
         /// Case of the configuration.
         case: &'a PlannedCase<'a>,
-        /// Record of the configuration, as it is so far.
+        /// Record of the configuration with all trials so far.
         record: &'a Record,
         /// Number of trials for the case so far.
         trials: usize,
     },
-    /// A kernel, type and size has been finished or was ended early.
+    /// A case (kernel, type and size) was finished or ended early.
     Done {
         /// The finished case.
         case: &'a PlannedCase<'a>,
@@ -140,9 +140,8 @@ pub struct Totals {
 /// ```
 ///
 /// # Errors
-/// Returns the [enqueue errors](warpsmith_runtime::Error#enqueue-errors), which the buffers of a case can cause, or
-/// [`Error::Lost`] if a configuration crashes the device. `each` has been called with every event that preceded the
-/// error.
+/// Returns the [enqueue errors](warpsmith_runtime::Error#enqueue-errors) for the buffers of a case, or [`Error::Lost`]
+/// if a configuration crashes the device. `each` has been called with every event that preceded the error.
 pub fn tune(
     plan: &Plan<'_>,
     tuning: &Tuning,
@@ -155,7 +154,6 @@ pub fn tune(
     totals
 }
 
-/// Searches each case in turn.
 fn all<'p>(
     plan: &'p Plan<'p>,
     tuning: &Tuning,

@@ -116,7 +116,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
         })
     }
 
-    /// Returns whether a configuration that was correct earlier is still correct.
+    /// Returns true if a configuration that was correct earlier is still correct.
     fn is_correct_again(&mut self, candidate: usize) -> bool {
         let (Some(&place), configuration) =
             (self.places.get(&candidate), &self.planned.configurations[candidate])
@@ -157,7 +157,8 @@ impl<'a, 'p> Measuring<'a, 'p> {
         })
     }
 
-    /// Records a trial that was cut short, provided that the candidate has no other trial. It neither counts nor wins.
+    /// Records a trial that was cut short, provided that the candidate has no other trial. The trial neither counts nor
+    /// wins.
     fn show(&mut self, candidate: usize, measured: Measured) {
         if self.places.contains_key(&candidate) {
             return;

@@ -22,8 +22,8 @@ fn invalid(call: Call, text: impl Into<String>) -> DriverError {
 }
 
 impl EmulatedDriver {
-    /// Returns the graphs of the driver. While they are locked, code of the program must not be called and its values
-    /// must not be dropped.
+    /// Returns the graphs of the driver. While the lock is held, no code of the program may run and none of its values
+    /// may be dropped.
     pub(super) fn store(&self) -> std::sync::MutexGuard<'_, Store> {
         self.graphs.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -62,7 +62,8 @@ impl EmulatedDriver {
     /// Returns the operation of a node that is to be added.
     ///
     /// # Safety
-    /// The requirements are the same as for [`GraphDriver::graph_add`](warpsmith_driver::GraphDriver::graph_add).
+    /// The caller must uphold the safety contract of
+    /// [`GraphDriver::graph_add`](warpsmith_driver::GraphDriver::graph_add).
     pub(super) unsafe fn step(
         &self,
         call: Call,
@@ -113,7 +114,7 @@ impl EmulatedDriver {
         }
     }
 
-    /// Adds work on a stream that is being captured to the graph, as a node.
+    /// Adds work on a capturing stream to the graph, as a node.
     pub(in super::super) fn capture(
         &self,
         call: Call,

@@ -31,7 +31,7 @@ impl Condition {
 pub(in super::super) enum Home {
     Device(u32),
     PageLocked,
-    /// Host memory, or memory that this driver does not know.
+    /// Host memory, or memory unknown to this driver.
     Elsewhere,
 }
 

@@ -1,5 +1,5 @@
-//! Races within a graph: two nodes that access the same byte, of which at least one writes it, and that are not ordered
-//! by edges.
+//! Races within a graph: two nodes race if they access the same byte, at least one of them writes it, and no edges
+//! order them.
 
 use std::fmt;
 
@@ -42,7 +42,6 @@ impl Nodes {
     }
 }
 
-/// Returns the predecessors of each node.
 fn ancestors(plan: &Plan) -> Vec<Nodes> {
     let words = plan.nodes.len().div_ceil(64);
     let mut all: Vec<Nodes> = Vec::with_capacity(plan.nodes.len());

@@ -18,7 +18,7 @@ use super::plan::{Condition, Plan, Step, union};
 use super::races;
 use warpsmith_driver::{ConditionalKind, FaultKind};
 
-/// Number of loop iterations after which a loop counts as endless.
+/// Number of loop iterations after which a loop is considered endless.
 const MAX_ROUNDS: u32 = 1 << 24;
 
 /// A plan, with the data that each of its launches needs.
@@ -143,7 +143,7 @@ impl GraphRun {
                 condition.value.store(initial, Ordering::Release);
             }
         }
-        // If a context becomes unusable, the run ends. No further error has to be reported.
+        // If a context becomes unusable, the run ends. No further error needs to be reported.
         let _ = run(&self.program.plan, context, timeline, ran.in_graph(self.number));
         self.turn.simulated_us = timeline.now_us();
     }

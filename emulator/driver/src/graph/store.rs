@@ -159,7 +159,7 @@ impl Store {
         }
     }
 
-    /// Returns dependencies on nodes of a graph. Each node may be listed only once.
+    /// Returns the dependencies on `nodes` of a graph. Each node may be listed only once.
     fn places(&self, call: Call, graph: GraphHandle, nodes: &[NodeHandle]) -> Result<Vec<After>> {
         let mut places = Vec::with_capacity(nodes.len());
         for node in nodes {

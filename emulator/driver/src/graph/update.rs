@@ -1,4 +1,4 @@
-//! Updates of executable graphs. This module determines whether a change is permitted, and the resulting plan.
+//! Updates of executable graphs. This module determines whether a change is permitted, and computes the resulting plan.
 //!
 //! The nodes of an executable keep the handles that they have in the original graph.
 

@@ -35,7 +35,7 @@ const DEEPEST: usize = 16;
 pub(super) struct Json<R> {
     input: R,
     at: u64,
-    /// Text or word that is currently being read.
+    /// String or word that is currently being read.
     held: Vec<u8>,
 }
 
@@ -91,7 +91,7 @@ impl<R: BufRead> Json<R> {
         self.skip_all(|byte| byte.is_ascii_whitespace())
     }
 
-    /// Enters a list or an object that starts with this byte.
+    /// Enters a list or an object that starts with the byte `begin`.
     pub(super) fn enter(&mut self, begin: u8) -> Result<(), Fault> {
         match self.peek()?.ok_or(Fault::End)? {
             byte if byte == begin => {
@@ -102,7 +102,7 @@ impl<R: BufRead> Json<R> {
         }
     }
 
-    /// Returns whether the current list contains another item.
+    /// Returns true if the current list contains another item.
     pub(super) fn next_item(&mut self) -> Result<bool, Fault> {
         match self.skip_all(|byte| byte.is_ascii_whitespace() || byte == b',')?.ok_or(Fault::End)? {
             b']' => {
@@ -114,7 +114,7 @@ impl<R: BufRead> Json<R> {
         }
     }
 
-    /// Returns whether the current object contains another entry, and stores the entry's key in `key`.
+    /// Returns true if the current object contains another entry, and stores the entry's key in `key`.
     pub(super) fn next_key(&mut self, key: &mut String) -> Result<bool, Fault> {
         match self.skip_all(|byte| byte.is_ascii_whitespace() || byte == b',')?.ok_or(Fault::End)? {
             b'}' => {
@@ -262,8 +262,8 @@ impl<R: BufRead> Json<R> {
         }
     }
 
-    /// Reads a text. If the text is longer than [`LONGEST`], only slightly more than its first [`LONGEST`] bytes are
-    /// kept.
+    /// Reads a string. If the string is longer than [`LONGEST`], only slightly more than its first [`LONGEST`] bytes
+    /// are kept.
     fn text(&mut self) -> Result<String, Fault> {
         self.take(1);
         self.held.clear();
@@ -354,7 +354,6 @@ impl<R: BufRead> Json<R> {
     }
 }
 
-/// Returns the value that a word represents.
 fn meaning(word: &[u8]) -> Result<Loose, Fault> {
     if let Some(number) = Number::of(word) {
         return Ok(Loose::Number(number));

@@ -73,8 +73,7 @@ const SYNC_STREAM: &str = "sync stream";
 const FLOW: &str = "ac2g";
 
 /// Returns the function that a program using the CUDA runtime API would call instead of this driver function. HTA
-/// recognizes calls by the names of these functions, because it counts only CUDA runtime calls. The name of the driver
-/// function, whether of CUDA or of the emulated device, is written in addition.
+/// counts only calls with these names. The name of the driver function is written in addition.
 fn runtime_name(function: &str) -> Option<&'static str> {
     let is_asynchronous = function.contains("Async");
     Some(match function {
@@ -90,7 +89,7 @@ fn runtime_name(function: &str) -> Option<&'static str> {
         "cuStreamSynchronize" | "cuStreamSynchronize_ptsz" | "stream_synchronize" => "cudaStreamSynchronize",
         "cuEventSynchronize" | "event_synchronize" => "cudaEventSynchronize",
         "cuCtxSynchronize" | "context_synchronize" => "cudaDeviceSynchronize",
-        // This host work replaces a library, so it corresponds to the library's kernels.
+        // This host work replaces a library call, so it corresponds to the library's kernels.
         "launch" | "host_work" => "cudaLaunchKernel",
         "copy_to_device" | "copy_to_host" | "copy_device" | "copy_peer" | "copy_rows" => "cudaMemcpyAsync",
         "memset" => "cudaMemsetAsync",

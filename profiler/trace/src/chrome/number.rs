@@ -21,7 +21,7 @@ impl From<u64> for Number {
 }
 
 impl Number {
-    /// Parses a number. Returns `None` for any other text.
+    /// Parses a number. Returns `None` if `text` is not a number.
     pub(super) fn of(text: &[u8]) -> Option<Number> {
         let (is_negative, text) = match text.trim_ascii() {
             [b'-', rest @ ..] => (true, rest),
@@ -85,7 +85,7 @@ impl Number {
         Some(if self.is_negative { -size } else { size })
     }
 
-    /// Returns whether the number is written as an integer.
+    /// Returns true if the number is written as an integer.
     pub(super) fn is_integer(self) -> bool {
         self.exponent == 0
     }

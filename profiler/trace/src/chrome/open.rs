@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::event::{Event, Loose};
 use crate::record::Record;
 
-/// Maximum number of open slices; no program nests as many. A damaged file, however, could contain more.
+/// Maximum number of open slices, which only a damaged file can exceed.
 const MAX: usize = 1 << 16;
 
 /// Key that is common to a begin event and its end event: the process and thread, or the category and ID of an
@@ -92,7 +92,7 @@ fn track(event: &Event) -> Track {
     }
 }
 
-/// Returns the start of a text, long enough to distinguish the text from others.
+/// Returns the start of a string, long enough to distinguish it from other strings.
 fn short(text: &str) -> String {
     text.chars().take(200).collect()
 }

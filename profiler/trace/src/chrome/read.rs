@@ -69,7 +69,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns whether the closing bracket may be missing. This crate always writes the bracket, so if it is missing,
+    /// Returns true if the closing bracket may be missing. This crate always writes the bracket, so if it is missing,
     /// records are missing too.
     fn may_lack_the_end(&self) -> bool {
         self.records.events() > 0 && !self.records.is_ours

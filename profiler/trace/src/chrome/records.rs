@@ -11,16 +11,16 @@ use crate::event::category;
 use crate::record::*;
 use crate::sink::Sink;
 
-/// Maximum number of event kinds for which unread events are counted separately. It is sufficient for any program. A
-/// damaged file, however, could contain more.
+/// Maximum number of event kinds for which unread events are counted separately. Only a damaged file can contain more
+/// kinds.
 const MAX_KINDS: usize = 100;
-/// Maximum number, each, of track names, of words that identify processes and threads, and of events at time 0.
+/// Separate maximum for track names, for words that identify processes and threads, and for events at time 0.
 const MAX_HELD: usize = 1 << 16;
 /// Upper bound of the IDs that are assigned to processes and threads identified by a word instead of a number.
 const WORDS: i64 = -1_000_000;
-/// An event at time 0 is assumed to have no time if the next event comes later than this gap, because PyTorch's
-/// profiler writes 0 for lost times. However, if the event lasts until the next one, its time is assumed to be valid,
-/// provided that the next event is within `LONG_GAP`.
+/// An event at time 0 is assumed to have no time if the next event is later by more than this number of nanoseconds,
+/// because PyTorch's profiler writes 0 for lost times. However, if the event lasts until the next one, its time is
+/// assumed to be valid, provided that the next event is within `LONG_GAP`.
 const GAP: u64 = 1_000_000_000;
 const LONG_GAP: u64 = 3_600 * GAP;
 
@@ -48,7 +48,7 @@ pub(super) struct Records<'a> {
     at_zero: Vec<(Record, String)>,
     /// First time other than 0.
     first: Option<u64>,
-    /// Allocated bytes per device, for traces that do not contain this number.
+    /// Allocated bytes per device, for traces that do not contain them.
     allocated: HashMap<u32, u64>,
 }
 
@@ -396,7 +396,7 @@ impl<'a> Records<'a> {
         (self.id(&event.process), self.id(&event.thread))
     }
 
-    /// Returns the ID for a number, for the number inside a text such as `stream 7`, or for a word. As in trace
+    /// Returns the ID for a number, for the number inside a string such as `stream 7`, or for a word. As in trace
     /// viewers, a missing value becomes 0.
     fn id(&mut self, value: &Loose) -> i64 {
         let text = value.text();

@@ -41,8 +41,8 @@ pub struct ChromeWriter<W> {
     /// Base time to which all other times are relative; `None` before the first record.
     base: Option<u64>,
     has_events: bool,
-    /// End time of the last slice on each track of a stream. Viewers drop slices that overlap on the same track.
-    /// Kernels can overlap with programmatic dependent launch, so overlapping slices are written to separate tracks.
+    /// End time of the last slice on each track of a stream. Viewers drop slices that overlap on the same track. With
+    /// programmatic dependent launch, kernels can overlap, so overlapping slices are written to separate tracks.
     lanes: BTreeMap<StreamId, Vec<u64>>,
     overlaps: BTreeSet<(i64, i64)>,
     bytes: Vec<u8>,

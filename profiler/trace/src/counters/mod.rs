@@ -1,7 +1,7 @@
 //! Report of hardware counters per kernel: memory traffic, hit rates, occupancy, and stalls.
 //!
-//! The report is a separate document rather than part of a trace. The reason is that counted kernels are replayed
-//! several times and serialized, so nothing else can be measured at the same time.
+//! The report is not part of a trace, because counted kernels are replayed several times and serialized, so nothing
+//! else can be measured at the same time.
 //!
 //! ```
 //! use warpsmith_trace::counters::{CounterReport, KernelCounters};
@@ -46,9 +46,9 @@ pub struct CounterReport {
     pub kernels: Vec<KernelCounters>,
     /// Number of launches, graph launches and library calls that enqueued work while counting was active.
     pub operations: u64,
-    /// Number of these operations that were counted.
+    /// Number of counted operations.
     pub counted: u64,
-    /// Number of kernels, in graphs and library calls, for which there was no space.
+    /// Number of kernels in graphs and library calls that were not counted for lack of space.
     pub dropped: u64,
     /// Number of operations that were not counted, by reason.
     pub not_counted: BTreeMap<String, u64>,
@@ -158,8 +158,8 @@ impl CounterReport {
         text::text(self, rows)
     }
 
-    /// Adds the counters, as arguments, to the kernels of a trace with these definitions. Kernels are matched by device
-    /// and by name or symbol. Every launch of a kernel is given the same averages.
+    /// Adds the counters, as arguments, to the kernels in the definitions of a trace. Kernels are matched by device and
+    /// by name or symbol. Every launch of a kernel gets the same averages.
     pub fn annotate(&self, definitions: &mut Definitions) {
         for kernel in self.kernels.iter().filter(|kernel| kernel.counted > 0) {
             let stalls: Vec<String> = kernel.stalls.iter().take(3).map(text::reason_text).collect();

@@ -47,7 +47,7 @@ impl Trace {
         std::fs::write(path, self.html(title)).map_err(|error| crate::trace::unwritable(path, &error))
     }
 
-    /// Returns the HTML text of the page that [`Self::write_html`] writes.
+    /// Returns the HTML of the page that [`Self::write_html`] writes.
     ///
     /// ```
     /// let page = warpsmith_trace::Trace::default().html("a run");
@@ -81,7 +81,6 @@ impl Digest {
     }
 }
 
-/// Maximum number of rows per table.
 const MAX_ROWS: usize = 2000;
 
 fn page(trace: &Trace, summary: &Summary, title: &str, mut notes: Vec<String>) -> String {

@@ -16,7 +16,7 @@ use crate::trace::Trace;
 const MAX_POINTS: usize = 20_000;
 const MAX_VALUES: usize = 100_000;
 const MAX_TRACKS: usize = 500;
-/// Maximum length of a text, in characters.
+/// Maximum length of a string, in characters.
 const LONGEST: usize = 1000;
 
 /// Kinds of slices and points, by index.
@@ -223,7 +223,7 @@ impl<'a> Builder<'a> {
         id
     }
 
-    /// Returns the number that a call shares with the work that it enqueued; 0 if they share no number.
+    /// Returns the flow ID that a call shares with the work that it enqueued; 0 if there is no such work.
     fn flow(&mut self, record: &Record, event: &Event) -> u32 {
         let correlation = match record {
             Record::Wait(wait) => wait.correlation,

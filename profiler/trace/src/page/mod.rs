@@ -38,10 +38,10 @@ pub struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// Returns the HTML text of the page with the given data.
+    /// Returns the HTML of the page with the given data.
     ///
     /// # Panics
-    /// Panics if the data cannot be written as JSON.
+    /// Panics if the data cannot be serialized as JSON.
     pub fn html(&self, data: &impl Serialize) -> String {
         let data = inert(&serde_json::to_string(data).expect("plain data always becomes JSON"));
         let (title, drawn) = (text(self.title), text(self.drawn));

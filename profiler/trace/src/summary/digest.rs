@@ -10,8 +10,7 @@ use crate::record::Record;
 use crate::sink::Sink;
 use crate::trace::{Trace, read_into};
 
-/// Digest of a trace, which may have any size: the totals of all records, and the first records. Records are added to
-/// it as to any [`Sink`].
+/// Digest of a trace of any size: the totals of all records, and the first records. Add records as to any [`Sink`].
 ///
 /// ```
 /// use warpsmith_trace::summary::Digest;
@@ -64,7 +63,7 @@ impl Digest {
         self.damage.as_ref()
     }
 
-    /// Returns the first records, which have been kept.
+    /// Returns a trace of the first records, which the digest has kept.
     pub fn trace(&self) -> &Trace {
         &self.trace
     }

@@ -76,7 +76,7 @@ impl Sum {
     }
 }
 
-/// Returns the rows for these sums, longest total time first.
+/// Returns the rows for `sums`, longest total time first.
 pub(super) fn rows<'a, K: Eq + Hash>(
     sums: &HashMap<K, Sum>,
     definitions: &Definitions,

@@ -247,7 +247,7 @@ fn by_name(title: &str, what: &str, all: &[Row], rows: usize) -> String {
     table(title, &head, all.iter().map(row).collect(), rows)
 }
 
-/// Formats a table. If the table has no rows, the text is empty.
+/// Formats a table. If the table has no rows, the result is empty.
 pub(crate) fn table(title: &str, head: &[&str], all: Vec<Vec<String>>, rows: usize) -> String {
     if all.is_empty() {
         return String::new();
