@@ -1,8 +1,8 @@
 //! GEMM for compute capability 8.0 and later, `C = A * B`, with `mma.sync`.
 //!
 //! Each warp of a block computes 64 x 64 elements of the block's tile of C. All threads copy tiles of A and B into a
-//! circular buffer with `cp.async`, all but one of its stages ahead (multistage). Warps load 16 columns of A and 16 rows of
-//! B at a time to registers (`ldmatrix`), one group ahead of the products.
+//! circular buffer with `cp.async`, two or three stages ahead (multistage). Warps load 16 columns of A and 16 rows of B
+//! at a time to registers (`ldmatrix`), one group ahead of the products.
 //!
 //! Where the rows of an operand do not start on 16-byte boundaries, threads copy its elements one by one.
 //!
