@@ -73,6 +73,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         axes: Vec::new(),
         mode: Mode::Cold,
         effort: Effort::NORMAL,
+        seed: None,
     };
     let suite = warpsmith::bench::suite(Vec::new());
     let plan = Plan::new(&suite, &device, &request)?;

@@ -4,5 +4,5 @@ pub use crate::ops::ReduceExt;
 pub use gpu_std::{Instance, SharedLen};
 pub use warpsmith_runtime::{
     Device, DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Error, Event, GpuImage, Graph, Launch,
-    Module, PinnedBuffer, Stream, TypedKernel,
+    Module, PinnedBuffer, PreparedLaunch, Stream, TypedKernel,
 };

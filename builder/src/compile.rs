@@ -9,7 +9,7 @@ use std::env;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use serde::Deserialize;
 
@@ -79,6 +79,31 @@ struct Message {
     manifest_path: PathBuf,
     #[serde(default)]
     filenames: Vec<PathBuf>,
+    message: Option<Diagnostic>,
+}
+
+/// Message of rustc.
+#[derive(Deserialize)]
+struct Diagnostic {
+    level: String,
+    message: String,
+    code: Option<Code>,
+    spans: Vec<Span>,
+    rendered: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Code {
+    code: String,
+}
+
+#[derive(Deserialize)]
+struct Span {
+    file_name: String,
+    line_start: usize,
+    column_start: usize,
+    is_primary: bool,
+    label: Option<String>,
 }
 
 /// Locks `target_dir` against other builds while the returned file is open. Cargo releases its own lock on exit, before
@@ -99,7 +124,7 @@ pub fn compile(toolchain: &DeviceToolchain, request: &Request<'_>) -> Result<Com
     command
         .args(["rustc", "--quiet", "--color=never", "--lib", "--crate-type=lib", "--release"])
         .arg(if request.alloc { "-Zbuild-std=core,alloc" } else { "-Zbuild-std=core" })
-        .args(["--target", TARGET, "--message-format=json-render-diagnostics"])
+        .args(["--target", TARGET, "--message-format=json"])
         .arg("--manifest-path")
         .arg(&manifest)
         .arg("--target-dir")
@@ -125,12 +150,40 @@ pub fn compile(toolchain: &DeviceToolchain, request: &Request<'_>) -> Result<Com
     let workspace = workspace_files(&root);
     let output = command.output().map_err(Error::io("cannot run", &toolchain.cargo))?;
     if !output.status.success() {
-        let diagnostics = String::from_utf8_lossy(&output.stderr).into_owned();
+        let diagnostics = errors(&output, &request.target_dir.join("errors.txt"));
         return Err(Error::KernelCrate { package, diagnostics });
     }
     let mut compiled = read_messages(&String::from_utf8_lossy(&output.stdout), package, &manifest)?;
     workspace.into_iter().for_each(|file| push_once(&mut compiled.sources, file));
     Ok(compiled)
+}
+
+/// Lists the errors of a failed compilation, and writes rustc's full messages to a file. The compilation for the host,
+/// which usually fails too, prints the full messages.
+fn errors(output: &Output, file: &Path) -> String {
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let messages = stdout.lines().filter_map(|line| serde_json::from_str::<Message>(line).ok()?.message);
+    let is_error = |message: &Diagnostic| message.level.starts_with("error") && !message.spans.is_empty();
+    let errors: Vec<Diagnostic> = messages.filter(is_error).collect();
+    if errors.is_empty() {
+        return String::from_utf8_lossy(&output.stderr).into_owned();
+    }
+    let mut text = String::new();
+    for Diagnostic { level, message, code, spans, .. } in &errors {
+        if let Some(span) = spans.iter().find(|span| span.is_primary) {
+            text += &format!("{}:{}:{}: ", span.file_name, span.line_start, span.column_start);
+        }
+        let code = code.as_ref().map_or_else(String::new, |code| format!("[{}]", code.code));
+        text += &format!("{level}{code}: {message}");
+        let labels = spans.iter().filter(|span| span.is_primary).filter_map(|span| span.label.as_ref());
+        labels.for_each(|label| text += &format!(": {label}"));
+        text.push('\n');
+    }
+    let full: String = errors.into_iter().filter_map(|error| error.rendered).collect();
+    if std::fs::write(file, full).is_ok() {
+        text += &format!("\nrustc's full messages are in {}\n", file.display());
+    }
+    text
 }
 
 /// Returns the source of the crate's library.

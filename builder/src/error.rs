@@ -255,7 +255,7 @@ impl Error {
     }
 }
 
-/// Returns advice to add to rustc errors about missing crates of the target.
+/// Returns advice to add to rustc errors about missing crates of the target and computed constants.
 fn remedy(diagnostics: &str) -> &'static str {
     let is_missing = |name: &str| {
         let crates = [
@@ -271,6 +271,10 @@ fn remedy(diagnostics: &str) -> &'static str {
     match (is_missing("std"), is_missing("alloc")) {
         (true, _) => "\nkernel crates are no_std: use core, or alloc through PtxBuilder::alloc",
         (_, true) => "\nalloc is available only in kernel crates whose build script calls PtxBuilder::alloc",
+        _ if diagnostics.contains("generic parameters may not be used in const operations") => {
+            "\na length cannot be computed from a const parameter: add a const parameter for the length, or use a \
+             `Shared<[T]>`, whose length is a launch argument"
+        }
         _ => "",
     }
 }

@@ -16,6 +16,9 @@ pub struct KernelReport {
     pub symbol: String,
     /// Package that defines the kernel; empty if `#[kernel]` did not record the package.
     pub package: String,
+    /// Names of the const parameters, as far as `#[kernel]` recorded them.
+    #[serde(default)]
+    pub consts: Vec<String>,
     /// Part of the image that contains the kernel.
     pub part: String,
     /// Stack per thread in bytes, callees included, on the architecture that needs the most. The value is 0 if ptxas is
@@ -70,6 +73,7 @@ pub fn kernels(kernels: &[Kernel], parts: &[Part], modules: &[Vec<Module>]) -> V
         let mut report = KernelReport {
             symbol: kernel.symbol.clone(),
             package: kernel.abi.as_ref().map_or_else(String::new, |abi| abi.package.clone()),
+            consts: kernel.abi.as_ref().map_or_else(Vec::new, |abi| abi.consts.clone()),
             part: parts.get(part).map_or_else(String::new, |part| part.name.clone()),
             stack: Some(0),
             requested_stack: kernel.stack,

@@ -142,9 +142,17 @@ fn hardware_counters() -> Option<Check> {
     Some(Check::new("hardware counters", status, permission.to_string(), &fix))
 }
 
+/// Returns whether builds generate GPU code in the user's environment.
+fn is_gpu_code_on() -> bool {
+    std::env::var("WARPSMITH_GPU_ARCHS").map_or(true, |archs| archs.trim() != "none")
+}
+
 fn gpu_image() -> Check {
     match IMAGE.missing() {
         None => Check::ok("GPU image", image::describe()),
+        Some(_) if !is_gpu_code_on() => {
+            Check::new("GPU image", Status::Note, "there is none, as WARPSMITH_GPU_ARCHS=none requests", &[])
+        }
         Some(reason) => {
             let fix =
                 [toolchain::SETUP_COMMAND, "cargo install --force --path cli (in the clone of Warpsmith)"];
@@ -187,14 +195,12 @@ fn generated_code() -> Check {
 
 /// Checks the tools for building kernels. The embedded kernels run without these tools.
 fn build_tools() -> Vec<Check> {
-    let only_to_build = |detail: String| {
-        format!(
-            "{detail}; needed to build kernels, but not to run the kernels embedded in this \
-                                  command"
-        )
+    let (unneeded, fix) = match is_gpu_code_on() {
+        true => ("to run the kernels embedded in this command", vec![toolchain::SETUP_COMMAND.to_owned()]),
+        false => ("while WARPSMITH_GPU_ARCHS is none", Vec::new()),
     };
+    let only_to_build = |detail: String| format!("{detail}; needed to build kernels, but not {unneeded}");
     let search = toolchain::find_device_toolchain();
-    let fix = [toolchain::SETUP_COMMAND.to_string()];
     let compiler = match &search.found {
         Some(found) => Check::ok(
             "device toolchain",

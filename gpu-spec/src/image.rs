@@ -33,7 +33,8 @@ pub fn qualified(symbol: &str, module: &str) -> impl Iterator<Item = char> {
 }
 
 /// Symbol prefix of a constant in the GPU code that records the origin of a kernel, as the bytes of `PACKAGE VERSION
-/// RUST::MODULE::PATH`. The kernel's symbol follows the prefix. The builder reads the constant and removes it from the
+/// RUST::MODULE::PATH`, and, if the instance has const arguments, ` CONST,CONST`: the names of the const parameters. The
+/// kernel's symbol follows the prefix. The builder reads the constant and removes it from the
 /// PTX.
 pub const ORIGIN_PREFIX: &str = "__warpsmith_origin.";
 

@@ -56,6 +56,9 @@ pub struct KernelInfo {
     pub static_shared: u32,
     /// Launch shapes in which each index of the kernel's mutable views belongs to one thread.
     pub claims: Claims,
+    /// Number of elements that each claim owns, from a mapping such as `Chunks<N>`: the maximum over the kernel's
+    /// mutable views. 1 for other mappings.
+    pub items: usize,
     /// Stack size per thread, from `stack = BYTES`. If `None`, the builder's analysis determines the size.
     pub stack: Option<u32>,
     /// Minimum compute capability for this kernel, as `10 * major + minor`. 0 means any compute capability.
@@ -134,6 +137,7 @@ impl KernelInfo {
             cluster: None,
             static_shared: 0,
             claims: Claims::Any,
+            items: 1,
             stack: None,
             min_arch: 0,
             is_arch_specific: false,

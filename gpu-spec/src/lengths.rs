@@ -17,21 +17,27 @@ pub struct Length {
     pub name: Option<&'static str>,
     /// Number of elements per row, number of rows and number of planes. Missing dimensions are 1.
     pub sides: [u64; 3],
+    /// Number of elements per thread of the launch; 1 for a parameter.
+    pub items: u64,
 }
 
 impl Length {
     /// Returns whether two lengths agree. They must agree in all sides, or only in the number of elements if one of
-    /// them is one-dimensional.
+    /// them is one-dimensional. A launch agrees with a parameter that has [`Self::items`] elements for each thread,
+    /// where the last thread may have fewer.
     pub fn agrees(self, other: Self) -> bool {
         let total = |of: Self| of.sides.iter().try_fold(1u64, |total, side| total.checked_mul(*side));
         let is_line = |of: Self| of.sides[1] == 1 && of.sides[2] == 1;
-        self.sides == other.sides || (is_line(self) || is_line(other)) && total(self) == total(other)
+        let threads = |of: Self, items: u64| total(of).map(|elements| elements.div_ceil(items.max(1)));
+        (self.sides, self.items) == (other.sides, other.items)
+            || (is_line(self) || is_line(other)) && threads(self, other.items) == threads(other, self.items)
     }
 
     /// Returns an error if two of the lengths do not agree. Arguments that are absent are ignored.
     pub fn all_agree(lengths: &[Option<Self>]) -> Result<(), WrongLength> {
         let mut present = lengths.iter().flatten();
-        let Some(first) = present.next() else { return Ok(()) };
+        // Several lengths can agree with a launch, but not with each other, so the reference is a parameter.
+        let Some(first) = present.clone().min_by_key(|length| length.name.is_none()) else { return Ok(()) };
         match present.find(|other| !first.agrees(**other)) {
             None => Ok(()),
             Some(other) => Err(WrongLength::Differ(*first, *other)),
@@ -43,6 +49,9 @@ impl Length {
 impl fmt::Display for Length {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.name, self.sides) {
+            (None, [x, 1, 1]) if self.items > 1 => {
+                write!(f, "the launch is for {x} threads of {} elements each", self.items)
+            }
             (Some(name), [columns, 1, 1]) => write!(f, "`{name}` has {columns} elements"),
             (Some(name), [columns, rows, 1]) => write!(f, "`{name}` has {rows} x {columns} elements"),
             (Some(name), [columns, rows, planes]) => {
@@ -73,11 +82,14 @@ impl fmt::Display for WrongLength {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Differ(first, second) => {
-                let remedy = match first.name.and(second.name) {
-                    Some(_) => "pass a part of the longer argument, for example `x.slice(..n)`",
-                    None => "launch the kernel for the same number of threads",
-                };
-                write!(f, "{first}, but {second}; the kernel requires equal lengths (`same_len`): {remedy}")
+                write!(f, "{first}, but {second}; the kernel requires equal lengths (`same_len`): ")?;
+                match (first.name.and(second.name), first.items.max(second.items)) {
+                    (Some(_), _) => {
+                        f.write_str("pass a part of the longer argument, for example `x.slice(..n)`")
+                    }
+                    (None, 1) => f.write_str("launch the kernel for the same number of threads"),
+                    (None, items) => write!(f, "launch one thread for each {items} elements"),
+                }
             }
             Self::Planes { length, planes } => {
                 write!(
@@ -98,7 +110,7 @@ mod tests {
     use super::*;
 
     const fn length(name: &'static str, sides: [u64; 3]) -> Length {
-        Length { name: Some(name), sides }
+        Length { name: Some(name), sides, items: 1 }
     }
 
     #[test]
@@ -109,15 +121,33 @@ mod tests {
         assert!(!x.agrees(y) && !wide.agrees(high) && !y.agrees(high));
         let huge = length("huge", [u64::MAX, 2, 1]);
         assert!(!huge.agrees(x) && huge.agrees(huge));
-        let launch = Length { name: None, sides: [6, 1, 1] };
+        let launch = Length { name: None, sides: [6, 1, 1], items: 1 };
         assert_eq!(Length::all_agree(&[None, Some(x), None, Some(wide), Some(launch)]), Ok(()));
         assert_eq!(Length::all_agree(&[None, None]), Ok(()));
-        assert_eq!(Length::all_agree(&[Some(launch), Some(y)]), Err(WrongLength::Differ(launch, y)));
+        assert_eq!(Length::all_agree(&[Some(launch), Some(y)]), Err(WrongLength::Differ(y, launch)));
+    }
+
+    #[test]
+    fn threads_of_several_elements_agree_with_rounded_up_lengths() {
+        let launch = Length { name: None, sides: [3, 1, 1], items: 4 };
+        let x = |len| Some(length("x", [len, 1, 1]));
+        for len in [9, 10, 12] {
+            assert_eq!(Length::all_agree(&[Some(launch), x(len), x(len)]), Ok(()));
+        }
+        for len in [0, 3, 8, 13] {
+            let text = Length::all_agree(&[Some(launch), x(len)]).unwrap_err().to_string();
+            assert!(
+                text.contains("3 threads of 4 elements each") && text.ends_with("each 4 elements"),
+                "{text}"
+            );
+        }
+        let (x, y) = (length("x", [10, 1, 1]), length("y", [11, 1, 1]));
+        assert_eq!(Length::all_agree(&[Some(launch), Some(x), Some(y)]), Err(WrongLength::Differ(x, y)));
     }
 
     #[test]
     fn errors_name_both() {
-        let launch = Length { name: None, sides: [64, 32, 1] };
+        let launch = Length { name: None, sides: [64, 32, 1], items: 1 };
         let text = WrongLength::Differ(length("x", [100, 1, 1]), launch).to_string();
         assert_eq!(
             text,

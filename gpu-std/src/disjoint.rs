@@ -180,6 +180,10 @@ pub trait MutableView: sealed::View {
     #[doc(hidden)]
     const PLANES: usize;
 
+    /// Number of adjacent elements that each claim owns.
+    #[doc(hidden)]
+    const ITEMS: usize;
+
     /// Signature of the mapping, used to compare host and GPU code (see
     /// [`gpu_spec::signature`](mod@gpu_spec::signature)).
     #[doc(hidden)]
@@ -196,7 +200,7 @@ mod sealed {
 /// a kernel names the mapping.
 macro_rules! views {
     ($([$($constant:ident: $ty:ty),*] $view:ident, $mapping:ty => $claims:ident
-        $(, if $holds:expr, $text:literal)? $(, planes $planes:expr)?;)*
+        $(, if $holds:expr, $text:literal)? $(, planes $planes:expr)? $(, items $items:expr)?;)*
     ) => { $(
         impl<T, $(const $constant: $ty),*> sealed::View for $view<'_, T, $mapping> {}
         #[diagnostic::do_not_recommend]
@@ -214,6 +218,12 @@ macro_rules! views {
                 $(planes = $planes;)?
                 planes
             };
+            const ITEMS: usize = {
+                #[allow(unused_mut, unused_assignments, reason = "as above")]
+                let mut items = 1;
+                $(items = $items;)?
+                items
+            };
             const SIGNATURE: u32 = gpu_spec::signature(
                 stringify!($mapping),
                 &[$($constant as u32, ($constant as u64 >> 32) as u32),*],
@@ -223,9 +233,9 @@ macro_rules! views {
 }
 views! {
     [] DisjointMut, Elements => Linear;
-    [N: usize] DisjointMut, Chunks<N> => Linear, if N > 0, "a chunk must have at least one element";
+    [N: usize] DisjointMut, Chunks<N> => Linear, if N > 0, "a chunk must have at least one element", items N;
     [N: usize] DisjointMut, Striped<N> => Linear, if N > 0 && N <= 1 << 16, "a thread must have 1 to 65536 elements \
-                                                                             of a tile";
+                                                                             of a tile", items N;
     [K: usize] DisjointMut, Planes<K> => Linear, if K > 0, "a view must have at least one plane", planes K;
     [N: u32] DisjointMut, PerTile<N> => Any, if N.is_power_of_two() && N <= 32, "a tile must have 1, 2, 4, 8, 16 or \
                                                                                  32 threads";
@@ -250,6 +260,7 @@ impl<V: MutableView> MutableView for Option<V> {
     const CLAIMS: Claims = V::CLAIMS;
     const WRONG: Option<&'static str> = V::WRONG;
     const PLANES: usize = V::PLANES;
+    const ITEMS: usize = V::ITEMS;
     const SIGNATURE: u32 = V::SIGNATURE;
 }
 

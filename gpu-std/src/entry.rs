@@ -227,13 +227,24 @@ pub unsafe fn assume_block(limits: LaunchLimits) {
     }
 }
 
-/// Returns the launch requirements of a view's claims, and the signature of the view's mapping. Compiles only if the
-/// constants of the mapping are valid.
-pub const fn claims<V: MutableView>() -> (Claims, u32) {
+/// Returns the launch requirements of a view's claims, the signature of the view's mapping, and the number of elements
+/// per claim. Compiles only if the constants of the mapping are valid.
+pub const fn claims<V: MutableView>() -> (Claims, u32, usize) {
     if let Some(text) = V::WRONG {
         panic!("{}", text);
     }
-    (V::CLAIMS, V::SIGNATURE)
+    (V::CLAIMS, V::SIGNATURE, V::ITEMS)
+}
+
+/// Returns the maximum number of elements per claim over several views; 1 if there are none.
+pub const fn items(views: &[usize]) -> usize {
+    match views {
+        [] => 1,
+        [first, rest @ ..] => {
+            let rest = items(rest);
+            if *first > rest { *first } else { rest }
+        }
+    }
 }
 
 /// Defines functions that create a view from two kernel parameters, on the GPU and on the host.

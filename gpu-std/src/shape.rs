@@ -111,8 +111,11 @@ pub unsafe fn length<T>(
     }
     // SAFETY: as above.
     let shape = unsafe { read_shape::<T>(args, index, kind) };
-    let mut length =
-        Length { name: Some(name), sides: [shape.columns, shape.rows, shape.planes].map(|side| side as u64) };
+    let mut length = Length {
+        name: Some(name),
+        sides: [shape.columns, shape.rows, shape.planes].map(|side| side as u64),
+        items: 1,
+    };
     if !shape.columns.is_multiple_of(planes) {
         return Err(WrongLength::Planes { length, planes });
     }
@@ -120,7 +123,7 @@ pub unsafe fn length<T>(
     Ok(Some(length))
 }
 
-/// Converts the requested extent of a launch to a length for the `same_len` check.
-pub fn launch_length(extent: Option<[u64; 3]>) -> Option<Length> {
-    extent.map(|sides| Length { name: None, sides })
+/// Converts the requested extent of a launch to a length for the `same_len` check. Each thread has `items` elements.
+pub fn launch_length(extent: Option<[u64; 3]>, items: usize) -> Option<Length> {
+    extent.map(|sides| Length { name: None, sides, items: items as u64 })
 }

@@ -226,6 +226,7 @@ fn tuned(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Result<
         let configuration = TunedConfiguration {
             values: vec![("block".to_owned(), "128".to_owned())],
             symbol: Some("two".to_owned()),
+            threads: None,
             median_us: 1.0,
             toolchain: module.toolchain(),
         };

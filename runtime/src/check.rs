@@ -1,10 +1,10 @@
-//! Findings of `warpsmith check` in the kernels that a program launches on the emulated device.
+//! Findings of `warpsmith check` in kernels launched on the emulated device.
 //!
-//! A finding is an error of the launch in which it occurs, not a fault, so the kernel runs to completion and the device
-//! stays usable. Findings are reported to the thread that enqueued the launch. That thread's next call that waits for
-//! work or observes its completion returns them: `synchronize` and `query` of streams, events and the device, copies to
-//! the host, and futures. That call returns [`Error::Findings`] once, although the work on which it waited has run. If
-//! the thread makes no such call, only the command lists the findings.
+//! A finding is an error of the launch in which it occurs, not a fault: the kernel runs to completion, and the device
+//! stays usable. Findings are reported once, as [`Error::Findings`], to the thread that enqueued the launch. That
+//! thread's next call that waits for work or observes its completion returns them, although this work has run:
+//! `synchronize` and `query` of streams, events and the device, copies to the host, or a future. If the thread makes no
+//! such call, only the command lists the findings.
 //!
 //! A test can collect the findings itself with [`Device::checked`].
 
@@ -16,9 +16,9 @@ pub use crate::driver::check::{Access, Finding, FindingKind, Findings, Frame};
 use crate::error::{Error, Result};
 
 impl Device {
-    /// Collects the findings of launches that the calling thread enqueues on any emulated device until the returned
-    /// collector is dropped. Meanwhile, findings are not reported as errors, and the command does not list findings
-    /// that the test has retrieved.
+    /// Collects the findings of launches that the calling thread enqueues on any emulated device, until the returned
+    /// collector is dropped. Meanwhile, findings are not reported as errors, and findings that the test retrieves are
+    /// not listed by the command.
     ///
     /// ```
     /// use warpsmith_runtime::check::FindingKind;
@@ -32,7 +32,7 @@ impl Device {
     ///     Ok(())
     /// }
     ///
-    /// // Without `warpsmith check` it says so.
+    /// // Returns `Error::NotChecked` without `warpsmith check`.
     /// let device = Device::emulated(0)?;
     /// let error = kernel_has_no_race(&device, |_| Ok(())).unwrap_err();
     /// assert!(error.to_string().contains("warpsmith check test"), "{error}");
@@ -40,8 +40,7 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// Returns [`Error::NotChecked`] unless the device is an emulated one and the program was started by
-    /// `warpsmith check`.
+    /// Returns [`Error::NotChecked`] unless the device is emulated and the program runs under `warpsmith check`.
     pub fn checked(&self) -> Result<Checked> {
         self.check()?;
         match self.raw().0.collect_findings() {
@@ -51,8 +50,8 @@ impl Device {
     }
 }
 
-/// Collector of findings, created by [`Device::checked`]. Findings that were not retrieved before the collector is
-/// dropped are reported as errors to the thread that enqueued the launch, and are listed by the command.
+/// Collector of findings, created by [`Device::checked`]. When the collector is dropped, findings that were not
+/// retrieved are reported to the launching thread as errors and listed by the command.
 #[must_use = "without it findings are errors of the calls that wait"]
 pub struct Checked {
     device: Device,
@@ -61,10 +60,10 @@ pub struct Checked {
 
 impl Checked {
     /// Waits for all work enqueued on the device and returns the findings since the last call, in the order in which
-    /// they occurred. Each pair of source locations in a launch yields one finding.
+    /// they occurred. Each pair of source locations yields at most one finding per launch.
     ///
     /// # Errors
-    /// If a running kernel caused a fault, returns that fault.
+    /// Returns the fault if a kernel faulted.
     pub fn findings(&self) -> Result<Vec<Finding>> {
         self.device.wait()?;
         Ok(self.scope.take().findings)

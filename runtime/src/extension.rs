@@ -1,48 +1,47 @@
 //! The extension API, for crates built on this one: library bindings, communicators, importers of foreign memory.
 //!
-//! Work enqueued through this API is ordered with respect to every other use of its buffers. On a stream that is being
-//! captured, the work becomes part of the graph. The buffers' memory stays allocated until the work has run, as for
-//! launches and copies.
+//! Work enqueued through this API is ordered with respect to every other use of its buffers. On a capturing stream, the
+//! work becomes part of the graph. As with launches and copies, the buffers' memory stays allocated until the work has
+//! run.
 //!
 //! | purpose | use |
 //! | --- | --- |
-//! | work on a stream, ordered by the buffers that it reads and writes | [`Stream::enqueue`] with [`BufferUse`]s |
-//! | a host function on a stream, with the same ordering (on the emulated device) | [`Stream::enqueue_host`] |
-//! | an object kept alive by each graph that uses it | [`Stream::keep_in_capture`] |
-//! | a decision that depends on whether the stream is being captured | [`Stream::with_stable_capture_state`] |
+//! | work on a stream, synchronized by the buffers it reads and writes | [`Stream::enqueue`] with [`BufferUse`]s |
+//! | a host function on a stream, synchronized in the same way (on the emulated device) | [`Stream::enqueue_host`] |
+//! | an object that must outlive the graphs that use it | [`Stream::keep_in_capture`] |
+//! | code that depends on whether the stream is capturing | [`Stream::with_stable_capture_state`] |
 //! | a workspace | [`Stream::with_scratch`] |
-//! | a buffer of memory that other code allocated | [`DeviceBuffer::from_raw`](crate::DeviceBuffer::from_raw) |
-//! | a buffer of external host memory on an emulated device | [`DeviceBuffer::from_host_raw`](crate::DeviceBuffer::from_host_raw) |
-//! | a buffer of external memory that its owner may withdraw | [`DeviceBuffer::from_raw_while`](crate::DeviceBuffer::from_raw_while) |
-//! | a buffer's memory handed to other code, or reinterpreted as another type | [`DeviceBuffer::into_raw`](crate::DeviceBuffer::into_raw), [`leak`](crate::DeviceBuffer::leak), [`cast`](crate::DeviceBuffer::cast) |
+//! | a buffer over memory allocated by other code | [`DeviceBuffer::from_raw`](crate::DeviceBuffer::from_raw) |
+//! | a buffer over external host memory, on an emulated device | [`DeviceBuffer::from_host_raw`](crate::DeviceBuffer::from_host_raw) |
+//! | a buffer over external memory that its owner may revoke | [`DeviceBuffer::from_raw_while`](crate::DeviceBuffer::from_raw_while) |
+//! | a buffer's memory passed to other code, or reinterpreted as another type | [`DeviceBuffer::into_raw`](crate::DeviceBuffer::into_raw), [`leak`](crate::DeviceBuffer::leak), [`cast`](crate::DeviceBuffer::cast) |
 //! | host memory that kernels access | [`PinnedBuffer::into_mapped`](crate::PinnedBuffer::into_mapped), [`MappedBuffer::register`](crate::MappedBuffer::register) |
 //! | per-device state: handles, plans, caches | [`Device::extension`] |
-//! | library calls that need the device's context but enqueue no work on a stream | [`Device::with_context`], [`Device::bind`] |
+//! | library calls that need the device's context but enqueue no work | [`Device::with_context`], [`Device::bind`] |
 //! | a crate's own error type inside [`Error`] | [`Error::extension`] |
 //! | reports of every launch, copy, allocation, event and wait, for a profiler | [`observe`] |
 //!
 //! # Observers
 //!
-//! An [`Observer`] is called at the start and at the end of each operation, on the thread that performs it. Without
-//! observers, the overhead per operation is one load.
+//! An [`Observer`] is called at the start and end of each operation, on the thread that performs it. Without observers,
+//! each operation costs one extra load.
 //!
-//! | [`Operation`] | reported when | reported details |
+//! | [`Operation`] | reported when | details |
 //! | --- | --- | --- |
-//! | [`Launch`](Operation::Launch), [`GraphLaunch`](Operation::GraphLaunch) | a kernel or a graph is enqueued or captured | kernel symbol, configuration, and how the configuration was chosen |
+//! | [`Launch`](Operation::Launch), [`GraphLaunch`](Operation::GraphLaunch) | a kernel or a graph is enqueued or captured | kernel symbol, configuration and its source |
 //! | [`CaptureBegin`](Operation::CaptureBegin), [`CaptureEnd`](Operation::CaptureEnd), [`GraphAdd`](Operation::GraphAdd), [`GraphInstantiate`](Operation::GraphInstantiate) | a graph is captured, built or instantiated | the graph, the executable |
 //! | [`Copy`](Operation::Copy), [`Memset`](Operation::Memset) | a copy or memset is enqueued or captured | addresses, bytes, direction |
-//! | [`HostFunction`](Operation::HostFunction), [`Extension`](Operation::Extension) | work is enqueued or captured by [`Stream::enqueue`] and by libraries | the Rust function's path, or the [name](Stream::enqueue_named) |
+//! | [`HostFunction`](Operation::HostFunction), [`Extension`](Operation::Extension) | work is enqueued or captured through [`Stream::enqueue`] | the Rust function's path, or the [name](Stream::enqueue_named) |
 //! | [`EventRecord`](Operation::EventRecord), [`EventWait`](Operation::EventWait) | the program records an event or makes a stream wait, or the runtime does both to order buffer uses | the event, the stream, the buffer |
 //! | [`Synchronize`](Operation::Synchronize) | the host waits for a device, stream or event | the target of the wait |
-//! | [`Allocate`](Operation::Allocate), [`Free`](Operation::Free) | device or page-locked memory is allocated or freed | bytes, address, pool, whether the cache served the request |
+//! | [`Allocate`](Operation::Allocate), [`Free`](Operation::Free) | device or page-locked memory is allocated or freed | bytes, address, pool, cache hit |
 //!
-//! Each report contains the operation's ID, device and stream, whether the stream is being captured, and the
-//! operation's start and end time. It also contains the source line of the program ([`site`]) and whether the operation
-//! succeeded. Queries ([`Stream::query`]) are not reported, nor are the events that the allocators record to detect
-//! free memory.
+//! Each report also contains the operation's ID, device, stream and capture state, its start and end time, its source
+//! line ([`site`]), and whether it succeeded. Queries ([`Stream::query`]) and the events by which allocators detect
+//! free memory are not reported.
 //!
-//! An observer must not use devices in a callback, because the runtime may hold locks. In a callback, calls that would
-//! use a device return [`Error::InObserver`], and values dropped in a callback are destroyed by another thread.
+//! A callback must not use devices, because the runtime may hold locks. Calls that would use a device return
+//! [`Error::InObserver`], and values that the callback drops are destroyed by another thread.
 //!
 //! # Example
 //!
@@ -58,8 +57,8 @@
 //! let (from, to) = (x.as_device_ptr().0 as *const f32, y.as_device_ptr().0 as *mut f32);
 //! let (from, to) = (from.addr(), to.addr());
 //! let uses = [x.as_slice().used(Access::Read), y.as_mut_slice().used()];
-//! // SAFETY: the closure reads `x` and writes `y`, as the uses say, and nothing else; on the emulated device their
-//! // addresses are addresses of the process.
+//! // SAFETY: the closure only reads `x` and writes `y`, as declared; on the emulated device, their
+//! // addresses are process addresses.
 //! unsafe {
 //!     stream.enqueue_host(&uses, move || {
 //!         let (from, to) = (from as *const f32, to as *mut f32);
@@ -93,18 +92,17 @@ pub use crate::memory::storage::BufferUse;
 pub use crate::memory::usage::Access;
 
 impl Stream {
-    /// Enqueues custom work on a CUDA device. `work` receives the stream's handle and must enqueue its work on that
-    /// stream. While `work` runs, the device's context is current on the calling thread.
+    /// Enqueues custom work on a CUDA device. `work` receives the stream's handle and is called with the device's
+    /// context current.
     ///
-    /// The work runs after all earlier uses of the same bytes that conflict with it: a read runs after earlier writes,
-    /// and a write runs after every earlier use. Later conflicting uses run after the work. Each buffer's memory stays
-    /// allocated until the work has run. On a stream that is being captured, the work becomes part of the graph, which
-    /// keeps the memory allocated. If `work` fails, the uses are recorded nevertheless, because part of the work may
-    /// have been enqueued.
+    /// The enqueued work waits for all earlier conflicting uses of the same bytes: reads wait for earlier writes, and
+    /// writes wait for all earlier uses. Later conflicting uses wait for this work. Each buffer's memory stays
+    /// allocated until the work has run. On a capturing stream, the work becomes part of the graph, which keeps the
+    /// memory allocated. The uses are recorded even if `work` fails, because part of the work may have been enqueued.
     ///
     /// # Errors
     /// Returns the error that `work` returns, [`Error::DeviceLost`], [`Error::Forked`], or a
-    /// [`GraphError`](crate::GraphError) if the capture of the stream or of a buffer does not permit the work.
+    /// [`GraphError`](crate::GraphError) if a capture of the stream or of a buffer does not permit the work.
     ///
     /// # Safety
     /// `work` must enqueue work only on that stream and must not wait. The enqueued work must access only the device
@@ -144,10 +142,10 @@ impl Stream {
     }
 
     /// Enqueues a host function call, ordered like work enqueued with [`Self::enqueue`]. In a graph, the function is
-    /// called once per launch. The function must not call the driver or wait.
+    /// called once per launch. The function must not call the driver or block.
     ///
-    /// On the emulated device, the function takes the place of work that a library would run on a GPU. On that device,
-    /// device addresses are process addresses.
+    /// On the emulated device, the function replaces work that a library would run on a GPU, and device addresses are
+    /// process addresses.
     ///
     /// # Errors
     /// Returns the same errors as [`Self::enqueue`].
@@ -188,15 +186,15 @@ impl Stream {
             write: used.access == Access::Write,
         });
         let work = HostWork::new(name, accesses.collect(), Box::new(work));
-        // SAFETY: the caller guarantees that the work accesses only the declared uses. The memory is not freed before
-        // the work has run, nor while a graph that contains it can be launched.
+        // SAFETY: the caller guarantees that the work accesses only the declared uses. Their memory is not freed before
+        // the work has run, nor while a graph that contains the work can be launched.
         storage::enqueue(uses.iter(), self, Kind::Copy(name), |driver, context| unsafe {
             self.observed(|| Operation::Extension { name }, || driver.host_work(context, handle, work))
         })
     }
 
-    /// If the stream is being captured, calls `item` and keeps the returned value alive as long as the graph. If the
-    /// stream is not being captured, drops `item` without calling it.
+    /// If the stream is capturing, calls `item` and keeps the returned value alive as long as the graph. Otherwise
+    /// drops `item` without calling it.
     pub fn keep_in_capture(&self, item: impl FnOnce() -> Arc<dyn Any + Send + Sync>) {
         if let Some(capturing) = self.capturing() {
             capturing.keep(item());
@@ -206,9 +204,8 @@ impl Stream {
 
 impl Device {
     /// Makes the device's context current on the calling thread, for library calls, until the returned guard is
-    /// dropped. While the guard lives, the thread's capture mode is relaxed (`cudaStreamCaptureModeRelaxed`), so that
-    /// graph captures do not restrict its calls. The context of a lost device can also be made current, so that library
-    /// objects on that device can be destroyed.
+    /// dropped. While the guard lives, the thread's capture mode is relaxed (`cudaStreamCaptureModeRelaxed`), so graph
+    /// captures do not restrict its calls. This also works on a lost device, so that library objects can be destroyed.
     ///
     /// # Errors
     /// Returns [`Error::Forked`] or any [driver error](crate::Error::Driver).

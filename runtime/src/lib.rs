@@ -1,20 +1,20 @@
 //! Devices, memory, streams, events, modules, launches and graphs: the host side of GPU kernels written in Rust.
 //!
-//! The same program runs on a GPU through the CUDA driver, which is loaded at run time, and on an emulated GPU on any
-//! machine. Safe code cannot free or overwrite memory that a stream still uses. Nor can it launch a kernel with
-//! arguments or a shape that the kernel does not accept.
+//! A program runs unchanged on a GPU, through the CUDA driver loaded at run time, and on an emulated GPU on any
+//! machine. Safe code cannot free or overwrite memory that a stream still uses, nor launch a kernel with arguments or a
+//! shape that the kernel does not accept.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | [`error`] | the crate's error type |
-//! | [`device`] | devices: listing and opening them, their properties, lost devices |
+//! | [`device`] | devices: enumeration, opening, properties, lost devices |
 //! | [`stream`], [`event`] | streams and events |
-//! | [`memory`] | buffers, ordering of buffer uses, and the caching allocator |
+//! | [`memory`] | buffers, synchronization between their uses, and the caching allocator |
 //! | [`snapshot`] | memory snapshots and their files |
 //! | [`transfer`] | asynchronous copies |
 //! | [`module`] | GPU images and the kernels in them |
 //! | [`launch`] | shapes, arguments, launches |
-//! | [`graph`] | graphs: work prepared once and launched many times |
+//! | [`graph`] | graphs: work instantiated once and launched many times |
 //! | [`store`] | the user's file of tuned launches |
 //! | [`ranges`], [`range!`], [`mark!`], [`nvtx`] | named ranges of a program, for profilers |
 //! | [`extension`] | the extension API for crates built on this one |

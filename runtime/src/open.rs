@@ -1,8 +1,8 @@
 //! Opening devices. A device is opened once per process and stays open until it is lost.
 //!
-//! This module assembles a device from the parts that other modules store with it, and removes lost devices from its
-//! list. The context of a lost device is therefore destroyed when the device's last handle is dropped, and opening the
-//! device again creates a new context.
+//! This module assembles a device from the per-device state of other modules. It removes lost devices from the list of
+//! open devices, so the context of a lost device is destroyed when the last handle is dropped. Opening the device again
+//! then creates a new context.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -20,7 +20,7 @@ use crate::module::Modules;
 use crate::stream::StreamCore;
 use crate::stream::pool::Streams;
 
-/// An open device of the process.
+/// A device opened by this process.
 enum Entry {
     Working(Device),
     Lost(WeakDevice),
@@ -44,13 +44,13 @@ fn open(id: DeviceId) -> Result<Device> {
     if id.ordinal() >= count {
         return Err(Error::NoSuchDevice { device: id, count });
     }
-    // This call comes before the lock, because a forked process could never acquire a lock that another thread held
+    // Called before the lock is acquired, because a forked process could never acquire a lock that another thread held
     // during the fork.
     fork::begin_use(id)?;
     if let Some(device) = find_open(id) {
         return Ok(device);
     }
-    // The lock is not held here, because hooks may open devices themselves.
+    // The lock is released first, because hooks may open devices themselves.
     drivers::call_hooks(&driver);
     let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
     let devices = devices.get_or_insert_default();
@@ -63,7 +63,7 @@ fn open(id: DeviceId) -> Result<Device> {
     Ok(device)
 }
 
-/// Returns the device if it is open. If the device is lost, removes the process's handle to it.
+/// Returns the device if it is open. Removes it from the list if it is lost.
 fn find_open(id: DeviceId) -> Option<Device> {
     let lock = || DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
     let lost = match lock().as_mut()?.get_mut(&id)? {
@@ -74,13 +74,13 @@ fn find_open(id: DeviceId) -> Option<Device> {
         }
         Entry::Lost(_) => None,
     };
-    // The lock is not held here, because dropping the last handle closes the device.
+    // The lock is released first, because dropping the last handle closes the device.
     drop(lost);
     lock().as_ref()?.get(&id)?.device()
 }
 
-/// The last result of [`Device::best`]. The handle is weak, because a lost device could not be reopened while a handle
-/// exists.
+/// The last result of [`Device::best`]. The handle is weak, because a strong one would prevent a lost device from being
+/// reopened.
 static BEST: RwLock<Option<WeakDevice>> = RwLock::new(None);
 
 impl Device {
@@ -89,9 +89,8 @@ impl Device {
     /// If there is no usable CUDA device, [`Device::cuda`] returns the reason.
     ///
     /// # Errors
-    /// Returns the error that occurred while opening the device, if neither kind of device can be opened. Returns
-    /// [`Error::Forked`] in a process that was forked from one that used CUDA; in this case, there is no fallback to
-    /// the emulated device.
+    /// Returns the error from opening the device if neither kind can be opened. Returns [`Error::Forked`] in a process
+    /// forked from one that used CUDA, without falling back to the emulated device.
     pub fn best() -> Result<Self> {
         fork::check(DeviceId::Cuda(0))?;
         let cuda = Self::list().into_iter().filter(|info| !info.id.is_emulated());
@@ -102,16 +101,16 @@ impl Device {
         }
     }
 
-    /// Returns the CUDA device `ordinal`, numbered as in `CUDA_VISIBLE_DEVICES`.
+    /// Opens the CUDA device `ordinal`, an index into the devices visible through `CUDA_VISIBLE_DEVICES`.
     ///
     /// # Errors
-    /// Returns [`DriverError::NoLibrary`](crate::DriverError::NoLibrary) if there is no driver library, or
+    /// Returns [`DriverError::NoLibrary`](crate::DriverError::NoLibrary) if the driver library is missing, or
     /// [`Error::NoSuchDevice`] if `ordinal` is out of range.
     pub fn cuda(ordinal: u32) -> Result<Self> {
         open(DeviceId::Cuda(ordinal))
     }
 
-    /// Returns the emulated device `ordinal`. `WARPSMITH_EMULATED_DEVICES` sets the number of emulated devices; the
+    /// Opens the emulated device `ordinal`. `WARPSMITH_EMULATED_DEVICES` sets the number of emulated devices; the
     /// default is 1.
     ///
     /// # Errors
@@ -155,14 +154,13 @@ impl Device {
     /// Returns the number of CUDA devices.
     ///
     /// # Errors
-    /// Returns the reason why CUDA is not usable, that is, a missing driver library, a driver that fails to initialize,
-    /// or [`Error::Forked`].
+    /// Returns [`DriverError::NoLibrary`](crate::DriverError::NoLibrary), the error of a driver that fails to
+    /// initialize, or [`Error::Forked`].
     pub fn cuda_count() -> Result<u32> {
         Ok(drivers::driver(DeviceId::Cuda(0))?.device_count()?)
     }
 
-    /// Opens a device that belongs to a custom driver, for tests. The device is not shared, so each call retains the
-    /// context again.
+    /// Opens a device of a custom driver, for tests. The device is not shared: each call retains the context again.
     ///
     /// # Errors
     /// Returns [`Error::NoSuchDevice`] if `ordinal` is out of range, or any [driver error](crate::Error::Driver).
@@ -180,7 +178,7 @@ impl Device {
         Self::on_driver(driver, id)
     }
 
-    /// Creates a device whose driver's hooks have been called.
+    /// Creates a device; the driver's hooks must have been called.
     fn on_driver(driver: Arc<dyn Driver>, id: DeviceId) -> Result<Self> {
         let ordinal = id.ordinal();
         let options = AllocatorOptions::from_environment()?;
@@ -204,8 +202,8 @@ impl Device {
     }
 
     /// Returns the thread's current device: the device set by the innermost [`Device::guard`] or the last
-    /// [`Device::set_current`], or [`Device::best`] if the thread has not set a device. If no device has been set,
-    /// devices are enumerated once per process, not on every call.
+    /// [`Device::set_current`], or [`Device::best`] if the thread has set none. [`Device::best`] is determined once per
+    /// process, not on every call.
     ///
     /// # Errors
     /// Returns the same errors as [`Device::best`], or [`Error::Forked`] if the current device was opened before the
@@ -227,10 +225,9 @@ impl Device {
     }
 }
 
-/// Returns the last result of [`Device::best`]. `None` if that device is lost, because a handle would prevent reopening
-/// it.
+/// Returns the last result of [`Device::best`]. Returns `None` if that device is lost.
 fn known_best() -> Option<Device> {
-    // This must not wait for the lock, because its holder may not exist in a forked process.
+    // `read` could block forever in a forked process, where the lock's holder may not exist.
     let device = BEST.try_read().ok()?.as_ref()?.upgrade()?;
     (device.is_forked() || !device.is_lost()).then_some(device)
 }

@@ -144,6 +144,7 @@ mod tests {
             from_values(&TunedConfiguration {
                 values: values.iter().map(|(axis, value)| (axis.to_string(), value.to_string())).collect(),
                 symbol: None,
+                threads: None,
                 median_us: 1.0,
                 toolchain: String::new(),
             })

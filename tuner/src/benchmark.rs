@@ -167,6 +167,13 @@ pub trait Benchmark: Send + Sync {
     /// Returns the kernel instance that a configuration launches. The winner is stored under the name of this instance.
     fn instance(&self, dtype: &str, configuration: &Configuration) -> Option<&'static KernelSpec>;
 
+    /// Returns how many threads, or items of a loop, a configuration launches for `n` elements. Open launches for about
+    /// as many threads use the winner. The default is one thread per element or, for mappings such as `Chunks<N>`, per
+    /// `N` elements.
+    fn threads(&self, dtype: &str, n: u64, configuration: &Configuration) -> u64 {
+        n.div_ceil(self.instance(dtype, configuration).map_or(1, |spec| spec.items as u64))
+    }
+
     /// Allocates and fills the buffers on the stream's device.
     ///
     /// # Errors

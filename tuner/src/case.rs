@@ -238,7 +238,7 @@ mod tests {
             assert_eq!(check(&mut case, 64).incorrect, n as u64);
             assert!(check(&mut case, 128).correct());
             let incorrect = check(&mut case, 96);
-            assert_eq!((incorrect.incorrect, incorrect.first.unwrap().0), (1, n as u64 - 1));
+            assert_eq!((incorrect.incorrect, incorrect.first.unwrap().index), (1, n as u64 - 1));
             assert!(incorrect.max_error.is_nan());
             assert!(check(&mut case, 256).correct());
         }

@@ -15,7 +15,7 @@ use crate::document::{Measured, Outcome, ProbeResult};
 use crate::error::{Error, Result};
 use crate::measure::{Effort, Stopwatch};
 use crate::probe::{EVERY, Probes};
-use crate::run::{Plan, PlannedCase, seed};
+use crate::run::{Plan, PlannedCase};
 use crate::value::Configuration;
 use crate::verify::Check;
 
@@ -106,7 +106,7 @@ impl<'a> Harness<'a> {
                 }
             };
             if !check.correct() {
-                return Ok(found(check, ""));
+                return Ok(found(check, "", plan.seed()));
             }
             let case = &mut *ready.case;
             let timing = instruments.watch.time(case, configuration, plan.mode(), ready.effort)?;
@@ -117,10 +117,10 @@ impl<'a> Harness<'a> {
                 // The check is repeated, because a configuration may be correct only in its first launch.
                 let after = ready.check(configuration)?;
                 if !after.correct() {
-                    return Ok(found(after, "after it was timed: "));
+                    return Ok(found(after, "after it was timed: ", plan.seed()));
                 }
             }
-            Ok(Measured { timing: Some(timing), ..found(check, "") })
+            Ok(Measured { timing: Some(timing), ..found(check, "", plan.seed()) })
         }))
     }
 
@@ -134,9 +134,9 @@ impl<'a> Harness<'a> {
         configuration: &Configuration,
     ) -> Result<Measured> {
         self.open(planned)?;
-        Ok(self.outcome_of(|_, ready, _| {
+        Ok(self.outcome_of(|_, ready, plan| {
             ready.case.select(configuration)?;
-            Ok(found(ready.check(configuration)?, ""))
+            Ok(found(ready.check(configuration)?, "", plan.seed()))
         }))
     }
 
@@ -186,8 +186,8 @@ impl<'a> Harness<'a> {
             self.instruments = Some(Instruments { stream, watch, probes });
         }
         let Some(Instruments { stream, probes, .. }) = &mut self.instruments else { return Ok(()) };
-        let case = match planned.prepare(stream, seed()) {
-            Err(_) if probes.release() => planned.prepare(stream, seed())?,
+        let case = match planned.prepare(stream, self.plan.seed()) {
+            Err(_) if probes.release() => planned.prepare(stream, self.plan.seed())?,
             prepared => prepared?,
         };
         let effort = self.plan.effort();
@@ -205,11 +205,13 @@ impl Ready {
     }
 }
 
-/// Converts a check to a measurement result. The message of a problem starts with `when`.
-fn found(check: Check, when: &str) -> Measured {
+/// Converts a check to a measurement result. The message of a problem starts with `when` and names the seed.
+fn found(check: Check, when: &str, seed: u64) -> Measured {
     Measured {
         outcome: if check.correct() { Outcome::Correct } else { Outcome::Incorrect },
-        problem: check.problem().map_or_else(String::new, |problem| format!("{when}{problem}")),
+        problem: check
+            .problem()
+            .map_or_else(String::new, |problem| format!("{when}{problem} (--seed {seed})")),
         max_error: Some(check.max_error).filter(|error| error.is_finite()),
         timing: None,
     }

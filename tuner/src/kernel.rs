@@ -80,7 +80,7 @@ pub struct ArrayKernel<I: Scalar, O: Scalar> {
     summary: &'static str,
     image: &'static GpuImage,
     instances: Vec<(&'static KernelSpec, Prepare<I, O>)>,
-    shape: Shape,
+    shape: Option<Shape>,
     space: Space,
     default: Option<Configuration>,
     sizes: Vec<u64>,
@@ -103,7 +103,7 @@ impl<I: Scalar, O: Scalar> ArrayKernel<I, O> {
             summary: "",
             image,
             instances: Vec::new(),
-            shape: Arc::new(|configuration, n| configuration.launch(n)),
+            shape: None,
             space: Space::new(),
             default: None,
             sizes: Vec::new(),
@@ -153,9 +153,11 @@ impl<I: Scalar, O: Scalar> ArrayKernel<I, O> {
         self
     }
 
-    /// Sets the function that returns the launch configuration over `n` elements; the default is
-    /// [`Configuration::launch`]. It is required for two- and three-dimensional kernels, whose block shapes (`16x16`)
-    /// can then be an axis.
+    /// Sets the function that returns the launch configuration over `n` elements. The default is
+    /// [`Configuration::launch`] with one thread per element or, if the kernel's mutable view has the mapping
+    /// `Chunks<N>` or `Striped<N>`, one thread per `N` output elements. This function is required for kernels that divide the
+    /// work in another way, such as one warp per row, and for two- and three-dimensional kernels, whose block shapes
+    /// (`16x16`) can then be an axis.
     ///
     /// ```
     /// use gpu_std::prelude::*;
@@ -206,7 +208,7 @@ impl<I: Scalar, O: Scalar> ArrayKernel<I, O> {
         mut self,
         shape: impl Fn(&Configuration, usize) -> Result<Launch> + Send + Sync + 'static,
     ) -> Self {
-        self.shape = Arc::new(shape);
+        self.shape = Some(Arc::new(shape));
         self
     }
 
@@ -282,6 +284,19 @@ impl<I: Scalar, O: Scalar> ArrayKernel<I, O> {
         self.instances.iter().map(|(spec, _)| *spec).collect()
     }
 
+    /// Returns the function that [`Self::shape`] set, or its default.
+    fn shape_of(&self) -> Shape {
+        let (specs, output_len) = (self.specs(), self.output_len);
+        self.shape.clone().unwrap_or_else(|| {
+            Arc::new(move |configuration, n| {
+                configuration.launch(match instance(&specs, configuration).map_or(1, |spec| spec.items) {
+                    1 => n,
+                    items => output_len(n).div_ceil(items),
+                })
+            })
+        })
+    }
+
     fn output_bytes(&self, n: u64) -> u64 {
         let len = (self.output_len)(usize::try_from(n).unwrap_or(usize::MAX));
         (len as u64).saturating_mul(size_of::<O>() as u64)
@@ -344,6 +359,17 @@ impl<I: Scalar, O: Scalar> Benchmark for ArrayKernel<I, O> {
         instance(&self.specs(), configuration)
     }
 
+    fn threads(&self, _: &str, n: u64, configuration: &Configuration) -> u64 {
+        // The shape for this number of blocks does not tell the number of items over which the kernel loops.
+        let configuration = match configuration.get("grid") {
+            Some(_) => configuration.clone().with("grid", "auto"),
+            None => configuration.clone(),
+        };
+        let launch = usize::try_from(n).ok().and_then(|n| self.shape_of()(&configuration, n).ok());
+        let extent = launch.and_then(|launch| launch.extent());
+        extent.map_or(n, |sides| sides.into_iter().fold(1, u64::saturating_mul))
+    }
+
     fn prepare(&self, setup: &Setup<'_>) -> Result<Box<dyn Case>> {
         let n = setup.n;
         let inputs: Vec<Vec<I>> = (0..self.inputs as u64)
@@ -367,7 +393,7 @@ impl<I: Scalar, O: Scalar> Benchmark for ArrayKernel<I, O> {
             }
         };
         let (device, image, instances) = (setup.stream.device().clone(), self.image, self.instances.clone());
-        let (name, shape) = (self.name, self.shape.clone());
+        let (name, shape) = (self.name, self.shape_of());
         let parts = Parts {
             inputs,
             initial,

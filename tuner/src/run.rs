@@ -37,6 +37,8 @@ pub struct Request {
     pub mode: Mode,
     /// Sampling effort.
     pub effort: Effort,
+    /// Seed for the input data; `None` for a new seed.
+    pub seed: Option<u64>,
 }
 
 /// A kernel, type and size in a plan.
@@ -119,6 +121,7 @@ pub struct Plan<'a> {
     mode: Mode,
     effort: Effort,
     is_narrowed: bool,
+    seed: u64,
     /// Cases in the order in which they are measured.
     pub cases: Vec<PlannedCase<'a>>,
 }
@@ -174,7 +177,8 @@ impl<'a> Plan<'a> {
         }
         let is_narrowed = !request.axes.is_empty();
         let (device, mode, effort) = (device.clone(), request.mode, request.effort);
-        Ok(Plan { suite, device, mode, effort, is_narrowed, cases })
+        let seed = request.seed.unwrap_or_else(new_seed);
+        Ok(Plan { suite, device, mode, effort, is_narrowed, seed, cases })
     }
 
     /// Returns the device on which the plan is measured.
@@ -195,6 +199,11 @@ impl<'a> Plan<'a> {
     /// Returns the sampling effort.
     pub fn effort(&self) -> Effort {
         self.effort
+    }
+
+    /// Returns the seed for the input data.
+    pub fn seed(&self) -> u64 {
+        self.seed
     }
 
     /// Returns true if the user specified values for axes, in which case spaces may be smaller than the benchmarks'
@@ -251,8 +260,9 @@ impl<'a> Plan<'a> {
 }
 
 /// Returns a seed that differs from the seeds of other runs.
-pub(crate) fn seed() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
+fn new_seed() -> u64 {
+    // A short seed is easier to type.
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::from(d.subsec_nanos()))
 }
 
 /// Returns the sizes to be measured: the sizes in `given` or, if `given` is empty, the default sizes.

@@ -9,13 +9,25 @@ use rayon::prelude::*;
 
 use crate::data::CHUNK;
 
-/// Allowed difference between a result and the reference, in multiples of the element type's epsilon.
+/// Allowed difference between an element and the reference: epsilon × (`relative` × |reference| + `absolute`).
+///
+/// Epsilon is the distance from 1 to the next number of the element type: 2⁻²³ for `f32`, 2⁻¹⁰ for `f16`, 2⁻⁷ for `bf16`,
+/// and 0 for integers, which must be equal.
+///
+/// ```
+/// use warpsmith_tuner::verify::{Tolerance, compare};
+///
+/// // Four roundings of the result, and 64 roundings of terms up to 1, even if the result is much smaller.
+/// let tolerance = Tolerance { relative: 4.0, absolute: 64.0 };
+/// assert!(compare(&[7e-6f32], tolerance, |_| 0.0).correct());
+/// assert!(!compare(&[8e-6f32], tolerance, |_| 0.0).correct());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tolerance {
-    /// Part of the tolerance that is multiplied by the magnitude of the reference.
+    /// Allowed difference relative to the reference, in epsilons: about the number of roundings of a result.
     pub relative: f64,
-    /// Part of the tolerance that does not depend on the reference, for operations whose operands are larger than their
-    /// result.
+    /// Allowed difference that does not depend on the reference, in epsilons of the value 1. It is needed if terms
+    /// cancel, because their roundings can exceed a small result.
     pub absolute: f64,
 }
 
@@ -27,12 +39,27 @@ impl Tolerance {
 /// Outcome of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Check {
+    /// Number of compared elements.
+    pub compared: u64,
     /// Number of incorrect elements.
     pub incorrect: u64,
     /// Largest difference. It is infinite or NaN if an output element is not finite although it should be.
     pub max_error: f64,
-    /// First incorrect element: its index, its value and the expected value.
-    pub first: Option<(u64, f64, f64)>,
+    /// First incorrect element.
+    pub first: Option<Mismatch>,
+}
+
+/// An incorrect element.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Mismatch {
+    /// Index of the element.
+    pub index: u64,
+    /// Value of the element.
+    pub found: f64,
+    /// Value of the reference.
+    pub expected: f64,
+    /// Largest allowed difference between the two values.
+    pub allowed: f64,
 }
 
 impl Check {
@@ -43,14 +70,16 @@ impl Check {
 
     /// Returns a short description of the first mismatch.
     pub fn problem(&self) -> Option<String> {
-        let (index, found, expected) = self.first?;
+        let Mismatch { index, found, expected, allowed } = self.first?;
+        let are = if self.incorrect == 1 { "is" } else { "are" };
+        let allowed = if allowed > 0.0 { format!(" ± {allowed:.2e}") } else { String::new() };
         Some(format!(
-            "{} incorrect elements, first at index {index}: {found} instead of {expected}",
-            self.incorrect
+            "{} of {} elements {are} incorrect, first at index {index}: {found} instead of {expected}{allowed}",
+            self.incorrect, self.compared
         ))
     }
 
-    const RIGHT: Check = Check { incorrect: 0, max_error: 0.0, first: None };
+    const RIGHT: Check = Check { compared: 0, incorrect: 0, max_error: 0.0, first: None };
 
     fn add<T: Scalar>(&mut self, index: u64, found: T, expected: f64, tolerance: Tolerance) {
         let (value, rounded) = (found.cast::<f64>(), T::from_f64(expected));
@@ -59,9 +88,10 @@ impl Check {
         let allowed = T::EPSILON * (tolerance.relative * expected.abs() + tolerance.absolute);
         // An error that is NaN must never be allowed.
         let near = error <= allowed;
+        self.compared += 1;
         if !equal && !near {
             self.incorrect += 1;
-            self.first.get_or_insert((index, value, expected));
+            self.first.get_or_insert(Mismatch { index, found: value, expected, allowed });
         }
         self.raise(error);
     }
@@ -74,10 +104,11 @@ impl Check {
     }
 
     fn merge(mut self, later: Check) -> Check {
+        self.compared += later.compared;
         self.incorrect += later.incorrect;
         self.raise(later.max_error);
         self.first = match (self.first, later.first) {
-            (Some(a), Some(b)) => Some(if a.0 <= b.0 { a } else { b }),
+            (Some(a), Some(b)) => Some(if a.index <= b.index { a } else { b }),
             (a, b) => a.or(b),
         };
         self
@@ -124,7 +155,9 @@ mod tests {
             found[at] += 1.0;
             let check = compare(&found, Tolerance::EXACT, |i| i as f64);
             assert_eq!((check.incorrect, check.max_error), (1, 1.0), "{n}");
-            assert_eq!(check.first, Some((at as u64, at as f64 + 1.0, at as f64)));
+            let (index, expected) = (at as u64, at as f64);
+            let first = Mismatch { index, found: expected + 1.0, expected, allowed: 0.0 };
+            assert_eq!((check.first, check.compared), (Some(first), n as u64));
         }
         assert!(compare::<f32>(&[], Tolerance::EXACT, |_| 0.0).correct());
     }
@@ -133,7 +166,21 @@ mod tests {
     fn the_first_wrong_element_is_reported() {
         let found = vec![1i32; 5 * CHUNK];
         let check = compare(&found, Tolerance::EXACT, |i| if i % CHUNK == 5 { 2.0 } else { 1.0 });
-        assert_eq!((check.incorrect, check.first), (5, Some((5, 1.0, 2.0))));
+        let first = check.first.unwrap();
+        assert_eq!((check.incorrect, first.index, first.found, first.expected), (5, 5, 1.0, 2.0));
+    }
+
+    #[test]
+    fn problems_name_the_allowed_difference() {
+        let problem = |found: &[f32], relative| {
+            compare(found, Tolerance { relative, absolute: 0.0 }, |_| 2.0).problem().unwrap()
+        };
+        let one = problem(&[2.0, 3.0, 2.0], 4.0);
+        assert_eq!(one, "1 of 3 elements is incorrect, first at index 1: 3 instead of 2 ± 9.54e-7");
+        assert_eq!(
+            problem(&[1.0; 2], 0.0),
+            "2 of 2 elements are incorrect, first at index 0: 1 instead of 2"
+        );
     }
 
     #[test]

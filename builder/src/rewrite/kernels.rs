@@ -66,6 +66,8 @@ pub struct Abi {
     pub version: String,
     /// Path of its Rust module, starting with the crate.
     pub module: String,
+    /// Names of the const parameters.
+    pub consts: Vec<String>,
     /// Parameters of the kernel.
     pub params: Vec<AbiParam>,
 }
@@ -116,7 +118,8 @@ impl<'a> Records<'a> {
             _ => return Err(bad()),
         };
         let parts: Vec<&str> = origin.split(' ').collect();
-        let ([package, version, module], (numbers, [])) = (&parts[..], params.as_chunks::<16>()) else {
+        let ([package, version, module, consts @ ..], (numbers, [])) = (&parts[..], params.as_chunks::<16>())
+        else {
             return Err(bad());
         };
         let number = |bytes: &[u8; 16], index: usize| {
@@ -132,6 +135,7 @@ impl<'a> Records<'a> {
             package: (*package).to_owned(),
             version: (*version).to_owned(),
             module: (*module).to_owned(),
+            consts: consts.iter().flat_map(|names| names.split(',')).map(str::to_owned).collect(),
             params: numbers.iter().map(param).collect(),
         }))
     }
@@ -294,7 +298,7 @@ mod tests {
     fn records_name_origin_and_parameters() {
         let mut records = Records::default();
         for line in [
-            "@__warpsmith_origin.k = constant [20 x i8] c\"my-kernels 0.1.0 a::b\", align 1",
+            "@__warpsmith_origin.k = constant [24 x i8] c\"my-kernels 0.1.0 a::b N,M\", align 1",
             "@__warpsmith_abi.k = constant <{ [32 x i8] }> <{ [32 x i8] c\"\\01\\00\\00\\00\\04\\00\\00\\00\\04\\00\\00\\00\\07\\00\\00\\00\\00\\00\\00\\00\\0C\\00\\00\\00\\04\\00\\00\\00\\00\\01\\00\\00\" }>, align 4",
             "@__warpsmith_origin.none = constant [10 x i8] c\"p 1.0.0 a::b\", align 1",
             "@__warpsmith_abi.none = constant <{}> zeroinitializer, align 4",
@@ -304,6 +308,7 @@ mod tests {
         }
         let abi = records.of("k").unwrap().unwrap();
         assert_eq!((&*abi.package, &*abi.version, &*abi.module), ("my-kernels", "0.1.0", "a::b"));
+        assert_eq!(abi.consts, ["N", "M"]);
         assert_eq!(
             abi.params,
             [

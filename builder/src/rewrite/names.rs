@@ -55,7 +55,7 @@ fn symbols(ir: &str) -> Result<HashMap<&str, String>, RewriteError> {
                 let origin = line.split_once("c\"").and_then(|(_, rest)| rest.split_once('"'));
                 let origin = origin.map(|(bytes, _)| text::unescape(bytes)).unwrap_or_default();
                 let origin = String::from_utf8_lossy(&origin).into_owned();
-                modules.insert(id, origin.rsplit(' ').next().unwrap_or_default().to_owned());
+                modules.insert(id, origin.split(' ').nth(2).unwrap_or_default().to_owned());
             }
             Some(_) => {}
             None => {

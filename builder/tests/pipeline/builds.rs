@@ -191,13 +191,20 @@ fn default_features_can_be_turned_off() {
 }
 
 #[test]
-fn rustc_errors_are_shown_as_they_are() {
-    let error = error_of("type-error", "pub fn f() -> u32 { \"text\" }\n");
+fn rustc_errors_are_listed() {
+    let source = "pub fn f() -> u32 { \"text\" }\npub fn g<const N: usize>() -> [u32; N + 1] { loop {} }\n";
+    let error = error_of("type-error", source);
     assert!(
         error.starts_with("the kernel crate `scratch-type-error` does not compile for the GPU:"),
         "{error}"
     );
-    assert!(error.contains("error[E0308]: mismatched types") && error.contains("src/lib.rs:2:"), "{error}");
+    let mismatch = "src/lib.rs:2:21: error[E0308]: mismatched types: expected `u32`, found `&str`\n";
+    assert!(error.contains(mismatch) && error.contains("src/lib.rs:3:"), "{error}");
+    assert!(error.contains("add a const parameter for the length"), "{error}");
+    assert!(!error.contains("generic_const_exprs"), "{error}");
+    let (_, file) = error.split_once("full messages are in ").unwrap();
+    let full = std::fs::read_to_string(file.lines().next().unwrap()).unwrap();
+    assert!(full.contains("2 | pub fn f() -> u32 { \"text\" }"), "{full}");
 }
 
 #[test]

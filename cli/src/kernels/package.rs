@@ -142,8 +142,8 @@ fn instances(build: &ImageReport, arch: Option<u32>) -> Vec<Instance> {
     all
 }
 
-/// Creates an instance. The symbol contains the arguments, as in `axpy__f32_4_16`, but not the names of the generic
-/// parameters.
+/// Creates an instance. The symbol contains the arguments, as in `axpy__f32_4_16`. The report names the const parameters
+/// of a kernel that `#[kernel]` has generated.
 fn instance(kernel: &KernelReport, arch: Option<u32>) -> Instance {
     let (name, arguments) = match kernel.symbol.split_once("__") {
         Some((name, arguments)) if !name.is_empty() => (name, arguments),
@@ -155,7 +155,9 @@ fn instance(kernel: &KernelReport, arch: Option<u32>) -> Instance {
         consts.insert(0, value);
         types.pop();
     }
-    let number = |(index, value)| (format!("const{}", index + 1), value);
+    let named = |(index, value)| {
+        (kernel.consts.get(index).map_or_else(|| format!("const{}", index + 1), String::clone), value)
+    };
     // A device with that capability runs `sm_90a` code, not `sm_90` code.
     let on = |r: &&ArchReport| Some(r.capability) == arch;
     let found = kernel.resources.iter().filter(on).max_by_key(|r| r.arch.len());
@@ -165,7 +167,7 @@ fn instance(kernel: &KernelReport, arch: Option<u32>) -> Instance {
         symbol: kernel.symbol.clone(),
         dtype: types.join("_"),
         more_types: String::new(),
-        consts: consts.into_iter().enumerate().map(number).collect(),
+        consts: consts.into_iter().enumerate().map(named).collect(),
         max_block: kernel.max_block.unwrap_or(1024),
         required: (kernel.block, kernel.cluster),
         min_arch: kernel.min_arch,

@@ -259,6 +259,19 @@ fn doctor_reports_and_its_exit_code_agrees() {
 }
 
 #[test]
+fn doctor_suggests_no_toolchain_that_the_environment_disables() {
+    let folder = folder();
+    for (archs, is_suggested) in [("all", true), ("none", false)] {
+        let mut doctor = command(&folder, &["doctor"]);
+        doctor.env("WARPSMITH_GPU_ARCHS", archs).env("WARPSMITH_DEVICE_RUSTC", folder.join("no-such-rustc"));
+        let said = String::from_utf8(doctor.output().unwrap().stdout).unwrap();
+        assert!(said.contains("no-such-rustc"), "{said}");
+        assert_eq!(said.contains("-> warpsmith setup"), is_suggested, "{archs}: {said}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn kernels_are_grouped_or_listed_by_instance() {
     let document = run(&["kernels", "--json"]).json();
     let kernels = document["kernels"].as_array().unwrap();

@@ -42,8 +42,9 @@ fn kernel(symbol: &str, registers: u32, archs: &[u32]) -> Value {
             "stack_bytes": 0, "spill_bytes": 0,
         })
     };
+    let consts = symbol.contains("__").then_some("ITEMS");
     json!({
-        "symbol": symbol, "package": "heat-kernels", "part": "heat_kernels", "stack": 0, "requested_stack": 0,
+        "symbol": symbol, "package": "heat-kernels", "consts": consts.as_slice(), "part": "heat_kernels", "stack": 0, "requested_stack": 0,
         "max_block": 256, "block": null, "cluster": null, "min_arch": 0, "is_arch_specific": false,
         "dynamic_shared": [], "resources": archs.iter().map(on).collect::<Vec<_>>(), "panics": [],
     })
@@ -115,7 +116,7 @@ fn the_kernels_of_a_package_are_shown_like_those_of_the_command() {
     let header = |text: &str| cells(text, "kernel");
     assert_eq!(header(&text), header(&own));
     // Two instances on one line; at 64 registers, half of the threads fit.
-    let axpy = ["axpy", "f32", "2", "const1=4|8", "256", "32-64", "1024", "0", "0", "0", "50-100", "%"];
+    let axpy = ["axpy", "f32", "2", "items=4|8", "256", "32-64", "1024", "0", "0", "0", "50-100", "%"];
     assert_eq!(cells(&text, "axpy"), axpy);
     // Blocks of 128 threads with 255 registers: two of them fit, four warps each.
     assert_eq!(cells(&text, "worst")[1..], ["1", "16x8", "255", "1024+", "48", "96", "1", "13", "%"]);
@@ -131,7 +132,7 @@ fn the_kernels_of_a_package_are_shown_like_those_of_the_command() {
     let text = run_in(&place, &["kernels", "--package=.", "axpy", "--arch", "80", "--all", "--block", "128"])
         .stdout();
     assert!(text.contains("resource usage on sm_80, occupancy at 128 threads"), "{text}");
-    assert_eq!(cells(&text, "axpy__f32_8")[2..5], ["1", "const1=8", "256"]);
+    assert_eq!(cells(&text, "axpy__f32_8")[2..5], ["1", "items=8", "256"]);
     assert!(!text.contains("saxpy"), "{text}");
 
     let document = run_in(&place, &["kernels", "-p", ".", "--json"]).json();

@@ -8,8 +8,9 @@ use syn::{Attribute, Error, Ident, ItemStatic, Result, StaticMutability, Type};
 /// Expands `#[address_space(space)] item`.
 pub(crate) fn expand(space: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let space: Ident = syn::parse2(space)?;
-    let mut item: ItemStatic = syn::parse2(item)
-        .map_err(|error| Error::new(error.span(), format!("#[address_space({space})] goes on a static")))?;
+    let mut item: ItemStatic = syn::parse2(item).map_err(|error| {
+        Error::new(error.span(), format!("#[address_space({space})] must be applied to a static"))
+    })?;
     let attributes = item.attrs.len();
     item.attrs.retain(|attribute| !is_visible(attribute));
     let is_visible = item.attrs.len() < attributes;

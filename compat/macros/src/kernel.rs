@@ -20,7 +20,7 @@ pub(crate) fn expand(hints: TokenStream, item: TokenStream) -> Result<TokenStrea
     check_hints.parse2(hints)?;
     let mut function: ItemFn = syn::parse2(item.clone()).map_err(|error| {
         let is_function = item.into_iter().any(|token| token.to_string() == "fn");
-        if is_function { error } else { Error::new(error.span(), "#[kernel] goes on a function") }
+        if is_function { error } else { Error::new(error.span(), "#[kernel] must be applied to a function") }
     })?;
     check(&function.sig)?;
     let params = function.sig.inputs.iter().enumerate().map(param).collect::<Result<Vec<Param>>>()?;
@@ -176,7 +176,7 @@ fn param((index, input): (usize, &FnArg)) -> Result<Param> {
         FnArg::Receiver(receiver) => {
             return Err(Error::new(
                 receiver.span(),
-                "a kernel is a free function: move it out of the `impl`",
+                "a kernel must be a free function: move it out of the `impl`",
             ));
         }
     };

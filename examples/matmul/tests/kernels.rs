@@ -1,9 +1,10 @@
-//! Compares the kernels with a reference in `f64`, on the device that `WARPSMITH_TEST_DEVICE` names (by default `cpu`,
-//! the emulated device).
+//! Compares the kernels with a reference in `f64`, on the device that `WARPSMITH_TEST_DEVICE` names (by default an
+//! emulated device per test).
 
 use matmul::{matmul, naive, tensor_cores, tiled};
 use warpsmith::bench::benchmark::{Benchmark, Setup};
 use warpsmith::bf16;
+use warpsmith::emulated::EmulatedDriver;
 use warpsmith::prelude::*;
 
 #[allow(dead_code, reason = "the test runs the benchmarks itself, not by their `main`")]
@@ -15,7 +16,11 @@ const SIDES: [[usize; 3]; 6] =
     [[1, 1, 1], [3, 70, 5], [33, 31, 32], [64, 64, 64], [129, 40, 31], [127, 130, 33]];
 
 fn stream() -> Result<Stream, Error> {
-    let device = Device::open(&std::env::var("WARPSMITH_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_owned()))?;
+    let device = match std::env::var("WARPSMITH_TEST_DEVICE") {
+        Ok(name) => Device::open(&name)?,
+        // With its own driver, a test does not fail because of a fault in another test.
+        Err(_) => Device::with_driver(EmulatedDriver::from_environment(), 0)?,
+    };
     Ok(device.default_stream())
 }
 

@@ -156,7 +156,7 @@ fn function(attribute: &str, item: TokenStream) -> Result<ItemFn> {
         if is_function {
             error
         } else {
-            Error::new(error.span(), format!("#[{attribute}] goes on a function"))
+            Error::new(error.span(), format!("#[{attribute}] must be applied to a function"))
         }
     })?;
     let sig = &function.sig;

@@ -259,7 +259,7 @@ fn checks(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let at = kernel.function.sig.ident.span();
     quote! {
         #[allow(dead_code)]
-        const __CLAIMED: [(::gpu_std::Claims, u32); #claims_len] = [#(#claimed),*];
+        const __CLAIMED: [(::gpu_std::Claims, u32, usize); #claims_len] = [#(#claimed),*];
         #[allow(dead_code)]
         const __SIGNATURES: [u32; #len] = [#(#signatures),*];
         const _: () = #any_lifetime;
@@ -342,7 +342,7 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
         (kernel.options.dependent && kernel.is_safe).then(|| quote!(::gpu_std::grid::dependency_wait();));
     let as_type = gpu_type(kernel, instance);
     let record = abi_record(kernel, instance, &symbol);
-    let origin = origin(&symbol);
+    let origin = origin(&symbol, instance);
     let no_panic = kernel.options.no_panic.then(|| no_panic(&symbol));
     let (limits, limits_record) = (limits::constant(kernel, instance), limits::record(kernel, &symbol));
     let assume = kernel.options.block.is_some().then(|| {
@@ -401,11 +401,17 @@ fn abi_record(kernel: &Kernel, instance: &Instance, symbol: &str) -> TokenStream
 }
 
 /// Emits the origin of the kernel, for the builder (see `gpu_spec::image::ORIGIN_PREFIX`).
-fn origin(symbol: &str) -> TokenStream {
+fn origin(symbol: &str, instance: &Instance) -> TokenStream {
+    let consts = instance.0.iter().filter_map(|argument| match argument {
+        Argument::Const { parameter, .. } => Some(parameter.to_string()),
+        Argument::Type { .. } => None,
+    });
+    let consts = consts.collect::<Vec<_>>().join(",");
+    let gap = if consts.is_empty() { "" } else { " " };
     let symbol = format!("{}{symbol}", gpu_spec::image::ORIGIN_PREFIX);
     quote! {
         const __ORIGIN_TEXT: &str = ::core::concat!(
-            ::core::env!("CARGO_PKG_NAME"), " ", ::core::env!("CARGO_PKG_VERSION"), " ", ::core::module_path!()
+            ::core::env!("CARGO_PKG_NAME"), " ", ::core::env!("CARGO_PKG_VERSION"), " ", ::core::module_path!(), #gap, #consts
         );
         // SAFETY: the symbol consists of the entry's symbol, which is unique, and a prefix that no Rust name has.
         #[unsafe(export_name = #symbol)]
@@ -458,7 +464,7 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let mut lengths = Vec::new();
     let mut slot = 0usize;
     let claimed = kernel.params.iter().filter(|param| param.is_claimed()).enumerate();
-    let claimed = claimed.map(|(position, _)| Literal::usize_unsuffixed(position));
+    let claimed: Vec<_> = claimed.map(|(position, _)| Literal::usize_unsuffixed(position)).collect();
     for (index, (form, param)) in forms(kernel, instance).into_iter().zip(&kernel.params).enumerate() {
         let Form { element, kind, on_host, slots, .. } = form;
         if slots == 0 {
@@ -539,6 +545,7 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
                 cluster: __LIMITS.cluster(),
                 static_shared: #static_shared,
                 claims: __CLAIMS,
+                items: ::gpu_std::__private::items(&[#(__CLAIMED[#claimed].2),*]),
                 stack: #stack,
                 min_arch: #min_arch,
                 is_arch_specific: #is_arch_specific,

@@ -62,10 +62,20 @@ pub(crate) fn lengths(kernel: &Kernel, instance: &Instance) -> [TokenStream; 2] 
         };
         lengths.push((&param.name, length));
     }
+    let claimed: Vec<_> = kernel.params.iter().filter(|param| param.is_claimed()).collect();
     let groups = kernel.options.same_len.iter().map(|group| {
+        // A launch counts elements of the group's mutable views or, without one, of all mutable views.
+        let mut of_group: Vec<_> =
+            (0..claimed.len()).filter(|view| group.contains(&claimed[*view].name)).collect();
+        if of_group.is_empty() {
+            of_group = (0..claimed.len()).collect();
+        }
         let group = group.iter().map(|name| match lengths.iter().find(|(known, _)| *known == name) {
             Some((_, length)) => length.clone(),
-            None => quote!(::gpu_std::__private::launch_length(extent)),
+            None => quote!(::gpu_std::__private::launch_length(
+                extent,
+                ::gpu_std::__private::items(&[#(__CLAIMED[#of_group].2),*]),
+            )),
         });
         quote!(&[#(#group),*])
     });

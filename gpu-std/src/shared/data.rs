@@ -17,7 +17,7 @@ use crate::element::KernelType;
     label = "neither a `KernelType` nor an array of atomics",
     note = "shared memory can contain arrays of numbers, of structs with `#[derive(KernelType)]`, and of `Atomic<T, \
             S>`",
-    note = "some bytes are no `bool` and no variant of an enum: use `Checked<bool>`, `Checked<Enum>`"
+    note = "not every byte is a valid `bool` or enum variant: use `Checked<bool>` or `Checked<Enum>`"
 )]
 pub unsafe trait SharedData: Sync + 'static {
     /// Size of an innermost element, in bytes.

@@ -1,12 +1,12 @@
 //! Activity recording for profilers: records of kernels, copies, waits and driver calls.
 //!
 //! A driver records activity between [`ActivityDriver::activity_start`] and [`ActivityDriver::activity_stop`]. A
-//! process supports one recording at a time. Records are delivered to an [`ActivitySink`], on the driver's threads and
-//! in no particular order. All times are in nanoseconds on the clock of [`ActivityDriver::activity_now`]. On real
-//! devices, this clock starts at the Unix epoch; with simulated time, it starts at 0.
+//! process supports one recording at a time. An [`ActivitySink`] receives the records on the driver's threads, in no
+//! particular order. All times are in nanoseconds on the clock of [`ActivityDriver::activity_now`], which starts at the
+//! Unix epoch or, if time is simulated, at 0.
 //!
-//! A correlation ID links work on a device to the call that enqueued it. All nodes of one graph launch have the
-//! correlation ID of the launch. A correlation ID of 0 means that the call is unknown.
+//! A correlation ID links work on a device to the call that enqueued it. All nodes of a graph launch have the launch's
+//! correlation ID. A correlation ID of 0 means that the call is unknown.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::{Context, DriverError, GraphExecHandle, NodeHandle, StreamHandle, process};
 
-/// Converts a time to nanoseconds since the Unix epoch, the clock of records in real time.
+/// Converts a time to nanoseconds since the Unix epoch.
 pub fn nanoseconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
@@ -25,8 +25,7 @@ pub fn now() -> u64 {
     nanoseconds(SystemTime::now())
 }
 
-/// Returns the system's ID of the calling thread, as in [`Activity::Call`]. The ID is queried once per thread, and
-/// again in a forked process.
+/// Returns the system's ID of the calling thread, as in [`Activity::Call`]. It is queried once per thread and process.
 pub fn thread_number() -> u64 {
     thread_local! {
         static KNOWN: Cell<(u64, u32)> = const { Cell::new((0, 0)) };
@@ -46,19 +45,19 @@ pub fn thread_number() -> u64 {
 /// Number of forks between the first process that requested a thread ID and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// Starts counting forks, unless they are already being counted.
+/// Starts counting forks, if not yet started.
 fn count_forks() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     extern "C" fn in_child() {
         FORKS.fetch_add(1, Ordering::Relaxed);
     }
     ONCE.call_once(|| {
-        // SAFETY: the function may run in a forked child, because it only changes one atomic value.
+        // SAFETY: the function only changes one atomic, so it is async-signal-safe.
         unsafe { process::after_fork(in_child) };
     });
 }
 
-/// Result of a call that concerns activity recording.
+/// Result of an activity recording call.
 pub type ActivityResult<T> = std::result::Result<T, ActivityError>;
 
 /// Receives the records of a driver. A sink is called from several threads and must not call a driver.
@@ -72,8 +71,7 @@ pub trait ActivitySink: Send + Sync {
 pub struct ActivityOptions {
     /// True if driver calls that neither enqueue work nor wait for it are recorded too.
     pub all_calls: bool,
-    /// Bytes of host memory for records that have not been delivered yet. When this memory is full, records are dropped
-    /// and counted.
+    /// Bytes of host memory for undelivered records. When it is full, records are dropped and counted.
     pub memory: usize,
 }
 
@@ -83,19 +81,19 @@ impl Default for ActivityOptions {
     }
 }
 
-/// Description of a recording that has started.
+/// Description of a started recording.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ActivityStarted {
     /// Source of the records, for example `CUPTI 13.0`. If the recorder's clock differs from
-    /// [`ActivityDriver::activity_now`] by more than a microsecond, the text says so; the records are corrected for the
-    /// difference.
+    /// [`ActivityDriver::activity_now`] by more than a microsecond, includes this difference, for which the records are
+    /// corrected.
     pub source: String,
 }
 
 /// Records lost during a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ActivityLoss {
-    /// Number of records that were dropped because buffers were full.
+    /// Number of records dropped because buffers were full.
     pub dropped: u64,
     /// Number of records without times.
     pub zero_time: u64,
@@ -104,7 +102,7 @@ pub struct ActivityLoss {
     pub refused_buffers: u64,
 }
 
-/// Device and stream of device work, and the call that enqueued it.
+/// Location of work: its device and stream, and the call that enqueued it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ActivityPlace {
     /// Ordinal of the device.
@@ -148,7 +146,7 @@ impl ActivityTransfer {
     }
 }
 
-/// Kind of a wait, which specifies who waits and for which object.
+/// Kind of a wait: who waits, and for what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum ActivityWait {
@@ -202,7 +200,7 @@ pub enum Activity<'a> {
         start: u64,
         /// End time.
         end: u64,
-        /// Stream that waits or on which the host waits; unspecified for waits for a device.
+        /// The stream that waits or for which the host waits; unspecified for waits for a device.
         place: ActivityPlace,
         /// Kind of the wait.
         kind: ActivityWait,
@@ -238,26 +236,26 @@ pub enum Activity<'a> {
     },
 }
 
-/// Reason why devices cannot be recorded, with the remedy.
+/// Reason why activity cannot be recorded, with the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ActivityError {
     /// A recording is already active in this process.
     #[error("a profiler is already recording; stop it first")]
     Recording,
-    /// Hardware counters are being read in this process, which would distort a recording.
+    /// This process is reading hardware counters, which would distort a recording.
     #[error("this process reads hardware counters, which excludes a profiler; stop the counters first")]
     Counting,
     /// The driver does not support recording.
     #[error("this driver does not support recording")]
     Unsupported,
-    /// The process was forked from one that uses the devices.
+    /// The process was forked from a process that uses the devices.
     #[error(
         "this process was forked from a process that uses CUDA and cannot use CUDA itself; start the profiler in the \
          process that opened the devices, or open them after the fork"
     )]
     Forked,
-    /// [`ActivityOptions::memory`] is too small for a single buffer.
+    /// [`ActivityOptions::memory`] is below the minimum.
     #[error("{bytes} bytes of memory for records are not enough; allow at least {minimum} bytes")]
     TooLittleMemory {
         /// The specified number of bytes.
@@ -272,7 +270,7 @@ pub enum ActivityError {
         because(reason)
     )]
     NoCupti {
-        /// Names and directories that were tried.
+        /// Names and directories tried.
         searched: String,
         /// Reason why the last existing file could not be loaded; empty if no file exists.
         reason: String,
@@ -288,7 +286,7 @@ pub enum ActivityError {
         /// The tool that uses CUPTI, if known.
         by: String,
     },
-    /// CUPTI does not provide a function that recording requires.
+    /// CUPTI lacks a function that recording requires.
     #[error("{version} is too old: it lacks {lacks}; run `pip install '{package}'`")]
     CuptiTooOld {
         /// Version of the library.
@@ -364,10 +362,10 @@ pub trait ActivityDriver {
         Ok(())
     }
 
-    /// Flushes the records and ends recording. The sink receives no records after this call returns.
+    /// Flushes the records and ends the recording. The sink receives no records after this call returns.
     ///
     /// # Errors
-    /// Returns the same errors as [`Self::activity_flush`]. Recording ends even after an error.
+    /// Returns the same errors as [`Self::activity_flush`]. The recording ends even after an error.
     fn activity_stop(&self) -> ActivityResult<ActivityLoss> {
         Ok(ActivityLoss::default())
     }
@@ -390,10 +388,10 @@ pub trait ActivityDriver {
         Ok(stream.0 as u32)
     }
 
-    /// Returns the ID of a graph node, for comparison with the IDs in records. For the copy of the node in an
-    /// executable, the upper 32 bits of [`ActivityPlace::node`] are 0 or the result of [`Self::activity_exec`], and the
-    /// lower 32 bits equal the lower 32 bits of this ID. The IDs of nodes in child graphs either follow the IDs of the
-    /// graph's own nodes (CUPTI 13.0 on a GPU), or have different upper halves.
+    /// Returns the ID of a graph node, for comparison with [`ActivityPlace::node`] in records. In records of an
+    /// executable, the lower 32 bits equal those of this ID, and the upper 32 bits are 0 or the result of
+    /// [`Self::activity_exec`]. The IDs of nodes in child graphs either follow those of the graph's own nodes (CUPTI
+    /// 13.0 on a GPU) or have different upper halves.
     ///
     /// # Errors
     /// Returns [`ActivityError::Unsupported`] if no recording that supports node IDs is active, or any recorder error.
@@ -409,10 +407,10 @@ pub trait ActivityDriver {
         Ok(exec.0 as u32)
     }
 
-    /// Opens a range. Until [`Self::activity_pop`] is called, calls of this thread are recorded as
-    /// [inside](Activity::Inside) the range with this ID. Ranges nest; only the innermost one is recorded.
+    /// Opens a range with this ID. Until [`Self::activity_pop`], this thread's calls are recorded as
+    /// [inside](Activity::Inside) it. Ranges nest; only the innermost one is recorded.
     fn activity_push(&self, _id: u64) {}
 
-    /// Closes the range that this thread opened last with [`Self::activity_push`].
+    /// Closes this thread's innermost range, opened with [`Self::activity_push`].
     fn activity_pop(&self) {}
 }

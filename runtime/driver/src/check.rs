@@ -1,8 +1,8 @@
-//! Findings of a kernel check (`warpsmith check`), which the emulated device performs.
+//! Findings of `warpsmith check`, which the emulated device performs.
 
 pub use gpu_spec::finding::{Access, Finding, FindingKind, Findings, Frame};
 
-/// Collects the findings of launches that the creating thread enqueues, until the value is dropped. Created by
+/// Collects the findings of launches that the creating thread enqueues, until dropped. Created by
 /// [`Driver::collect_findings`](crate::Driver::collect_findings).
 pub trait FindingScope {
     /// Returns the findings since the last call.

@@ -13,12 +13,12 @@ use crate::{
 /// Methods of a [`Driver`](crate::Driver) for images, their kernels, and launches.
 ///
 /// # Safety
-/// The requirements are the same as for [`Driver`](crate::Driver).
+/// Implementations must uphold the safety contract of [`Driver`](crate::Driver).
 pub unsafe trait CodeDriver {
-    /// Returns the newest PTX version that the driver compiles, as `10 * major + minor`; `None` if the version is
-    /// irrelevant.
+    /// Returns the newest PTX version that the driver compiles, as `10 * major + minor`; `None` for a driver without
+    /// PTX.
     fn max_ptx_version(&self) -> Option<u32>;
-    /// Loads an image and sets the address of its panic mailbox to the mailbox of the context.
+    /// Loads an image and makes it use the context's panic mailbox.
     fn module_load(&self, context: Context, source: ModuleSource<'_>) -> Result<ModuleHandle>;
     /// Unloads a module.
     ///
@@ -32,7 +32,7 @@ pub unsafe trait CodeDriver {
         module: ModuleHandle,
         spec: &'static KernelSpec,
     ) -> Result<FunctionHandle>;
-    /// Returns the address and the size in bytes of a global variable of a module that was loaded from code.
+    /// Returns the address and the size in bytes of a global variable of a module.
     fn module_global(&self, context: Context, module: ModuleHandle, name: &str)
     -> Result<(DevicePtr, usize)>;
     /// Links PTX, cubins and fatbins into one cubin for the context's device.
@@ -54,7 +54,7 @@ pub unsafe trait CodeDriver {
     /// Encodes a tensor map for the context's device, for use by TMA copies. Returns `CUDA_ERROR_NOT_SUPPORTED` if the
     /// device does not support tensor maps.
     fn tensor_map(&self, context: Context, spec: &TensorMapSpec) -> Result<TensorMapData>;
-    /// Returns how many blocks of `block_threads` threads can be resident on an SM concurrently.
+    /// Returns the number of blocks of `block_threads` threads that can be resident on an SM concurrently.
     fn function_occupancy(
         &self,
         context: Context,
@@ -63,16 +63,16 @@ pub unsafe trait CodeDriver {
         shared_bytes: u32,
     ) -> Result<u32>;
     /// Returns the maximum cluster size in blocks for this configuration on the device. The cluster size in `config` is
-    /// ignored. The result exceeds [`DeviceProperties::max_cluster`](crate::DeviceProperties::max_cluster) only after a
-    /// call of [`Self::function_allow_large_clusters`]. Returns `CUDA_ERROR_NOT_SUPPORTED` if the device does not
-    /// support clusters.
+    /// ignored. The result exceeds [`DeviceProperties::max_cluster`](crate::DeviceProperties::max_cluster) only after
+    /// [`Self::function_allow_large_clusters`]. Returns `CUDA_ERROR_NOT_SUPPORTED` if the device does not support
+    /// clusters.
     fn function_max_cluster(
         &self,
         context: Context,
         function: FunctionHandle,
         config: LaunchConfig,
     ) -> Result<u32>;
-    /// Returns how many clusters of this configuration can be resident on the device concurrently.
+    /// Returns the number of clusters of this configuration that can be resident on the device concurrently.
     fn function_resident_clusters(
         &self,
         context: Context,
@@ -84,8 +84,8 @@ pub unsafe trait CodeDriver {
     /// Enqueues a launch.
     ///
     /// # Safety
-    /// - `args` must contain one pointer per kernel parameter (PTX `.param`), each of which points to a value of the
-    ///   parameter's size. The values are copied before the call returns.
+    /// - `args` must contain one pointer per kernel parameter (PTX `.param`), each to a value of the parameter's size.
+    ///   The values are copied before the call returns.
     /// - Memory to which these values point must stay valid until the kernel has finished.
     /// - The configuration must be within the limits of the device and the kernel.
     unsafe fn launch(

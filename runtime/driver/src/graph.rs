@@ -8,7 +8,7 @@ use super::{Context, DevicePtr, FunctionHandle, LaunchConfig, Place, StreamHandl
 use crate::error::Result;
 
 handle!(
-    /// Handle of a graph, which consists of work and its dependencies.
+    /// Handle of a graph: work and its dependencies.
     GraphHandle
 );
 handle!(
@@ -16,22 +16,21 @@ handle!(
     NodeHandle
 );
 handle!(
-    /// Handle of an executable graph, which is ready to be launched.
+    /// Handle of an executable graph.
     GraphExecHandle
 );
 handle!(
-    /// Conditional handle, which refers to a value that kernels of a graph set and that the graph's conditional nodes
-    /// read.
+    /// Conditional handle: a value that a graph's kernels set and its conditional nodes read.
     ConditionHandle
 );
 
-/// Threads on which a capture forbids calls that may disturb it, such as waits, queries, and allocating or freeing
-/// memory without this runtime.
+/// Threads on which a capture forbids potentially unsafe calls, such as waits, queries, and allocations made outside
+/// this runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CaptureMode {
     /// Every thread of the process, except for threads that have exempted themselves.
     Global,
-    /// The thread that started the capture and must also end it.
+    /// Only the thread that started the capture, which must also end it.
     #[default]
     ThreadLocal,
     /// No thread. Any thread may end the capture.
@@ -43,7 +42,7 @@ pub enum CaptureMode {
 pub enum CaptureStatus {
     /// The stream is not capturing, so its work runs.
     None,
-    /// The stream is capturing, so its work becomes part of a graph. The ID is unique to each capture in the process.
+    /// The stream is capturing, so its work becomes part of a graph. The ID is unique to the capture in the process.
     Active(u64),
     /// A call that cannot be captured has invalidated the capture, which must still be ended.
     Invalidated,
@@ -71,7 +70,7 @@ impl fmt::Debug for GraphFunction {
     }
 }
 
-/// Operation of a node that is to be added.
+/// Operation of a node to be added.
 #[derive(Debug, Clone, Copy)]
 pub enum NodeWork<'a> {
     /// No work; the node only orders other nodes.
@@ -103,13 +102,13 @@ pub enum NodeWork<'a> {
         /// Number of bytes, which must not be 0.
         bytes: usize,
     },
-    /// A function call on the host.
+    /// A host function call.
     Host(&'a Arc<GraphFunction>),
-    /// The entire work of another graph, which the call copies.
+    /// A child graph, which the call copies.
     Child(GraphHandle),
 }
 
-/// Operation of a graph node, as far as it is known.
+/// Operation of a graph node, as far as known.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum NodeInfo {
     /// No work.
@@ -131,13 +130,13 @@ pub enum NodeInfo {
         /// Number of bytes.
         bytes: usize,
     },
-    /// A function call on the host.
+    /// A host function call.
     Host,
     /// A child graph.
     Child(GraphHandle),
-    /// Graphs whose execution depends on a condition.
+    /// A conditional node.
     Conditional,
-    /// Recording of an event, or a wait for an event, that is visible outside the graph.
+    /// Recording of an event, or a wait for one, visible outside the graph.
     Event,
     /// Any other operation.
     Other,
@@ -150,12 +149,12 @@ pub struct Edge {
     pub from: NodeHandle,
     /// Later node.
     pub to: NodeHandle,
-    /// True for a programmatic dependency. The later node may start as soon as the earlier node permits it, even before
-    /// the earlier node has finished.
+    /// True for a programmatic dependency: the later node may start once the earlier node permits it, before the
+    /// earlier node has finished.
     pub early: bool,
 }
 
-/// Kind of a conditional node, which determines when its bodies run.
+/// Kind of a conditional node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ConditionalKind {
     /// The body runs once if the condition is not 0.
@@ -164,8 +163,7 @@ pub enum ConditionalKind {
     IfElse,
     /// The body runs repeatedly while the condition is not 0.
     While,
-    /// The node has this number of bodies, of which only the body whose index equals the condition runs. If there is no
-    /// such body, no body runs.
+    /// Number of bodies, of which the one whose index equals the condition runs, if any.
     Switch(u32),
 }
 
@@ -187,53 +185,49 @@ pub enum ExecUpdate {
     Done,
     /// The graphs differ in more than parameters; the executable is unchanged.
     Refused {
-        /// Node of the new graph that differs, if the driver reports it.
+        /// The differing node of the new graph, if the driver reports it.
         node: Option<NodeHandle>,
-        /// Difference, as the driver reports it.
+        /// The difference, as reported by the driver.
         reason: String,
     },
 }
 
-/// Graph calls of a [`Driver`](super::Driver). The contract of [`Driver`](super::Driver) applies, so handles are not
-/// validated.
+/// Graph calls of a [`Driver`](super::Driver). As for [`Driver`](super::Driver), handles are not validated.
 ///
-/// A graph contains work with its dependencies and does not run itself. An executable graph is instantiated from it
-/// once and can be launched repeatedly. Launches of one executable run one after another, even on different streams.
-/// Two threads must not make calls on the same graph or the same executable at the same time.
+/// An executable graph is instantiated from a graph and can be launched repeatedly. Launches of one executable are
+/// serialized, even on different streams. Two threads must not use the same graph or executable at the same time.
 ///
 /// # Safety
-/// An implementation must fulfill the contract of [`Driver`](super::Driver) for handles and for the work of graphs:
+/// Implementations must uphold the safety contract of [`Driver`](super::Driver) for handles and for the work of graphs:
 ///
 /// - Work that is captured or added must not run before a launch.
-/// - A launch must run each node after its predecessors, and before later work on its stream.
+/// - A launch must run each node after the node's predecessors and before later work on the launch's stream.
 /// - A launch may access only the memory that its nodes specify.
-/// - A launch must not call functions after the executable is destroyed and its launches have finished.
+/// - Functions must not be called after the executable is destroyed and its launches have finished.
 /// - [`Self::graph_add`] and captured calls must copy their arguments before they return.
 pub unsafe trait GraphDriver {
     /// Starts a capture, during which work on the stream becomes part of a new graph instead of running. Other streams
     /// that wait for an event recorded on this stream join the capture.
     fn capture_begin(&self, context: Context, stream: StreamHandle, mode: CaptureMode) -> Result<()>;
-    /// Ends the capture that was started on this stream. Even if the call fails, the capture ends, its graph is
-    /// destroyed, and all its streams return to normal.
+    /// Ends the capture that was started on this stream. If the call fails, the capture still ends, its graph is
+    /// destroyed, and its streams stop capturing.
     ///
-    /// [`CaptureMode::ThreadLocal`] and [`CaptureMode::Global`] forbid ending a capture on another thread. On another
-    /// thread, the call fails, and afterwards the capture has ended or is invalidated. The thread that started the
-    /// capture may still have to end it.
+    /// In the modes [`CaptureMode::ThreadLocal`] and [`CaptureMode::Global`], the call fails on any thread other than
+    /// the one that started the capture. The capture has then ended or is invalidated; in the latter case, that thread
+    /// must still end it.
     fn capture_end(&self, context: Context, stream: StreamHandle) -> Result<GraphHandle>;
     /// Returns the capture status of a stream.
     fn capture_status(&self, context: Context, stream: StreamHandle) -> Result<CaptureStatus>;
-    /// Returns the nodes on which the next work on a capturing stream depends, that is, its last captured work and the
-    /// nodes for which it has waited since then. They are nodes of the graph that is being captured. The result is
-    /// empty if the stream is not being captured.
+    /// Returns the nodes on which the next work on a capturing stream depends: its last captured work and the nodes for
+    /// which it has waited since. Empty if the stream is not capturing.
     ///
-    /// No other thread may use the stream or end the capture until the call returns, because CUDA returns a pointer to
-    /// its own list of nodes, which is valid only until the next call on the stream.
+    /// No other thread may use the stream or end the capture until this call returns, because CUDA's own list of nodes
+    /// is valid only until the next call on the stream.
     fn capture_tips(&self, context: Context, stream: StreamHandle) -> Result<Vec<NodeHandle>>;
-    /// Adds a host function call to the capture of a stream. Returns an error on a stream that is not being captured.
+    /// Adds a host function call to the capture of a stream. Fails if the stream is not capturing.
     ///
     /// # Safety
-    /// The function must be kept until no executable that was instantiated from the graph or from a copy of it can
-    /// still run.
+    /// The function must be kept alive until no executable instantiated from the graph, or from a copy of it, can run.
     unsafe fn capture_host_function(
         &self,
         context: Context,
@@ -246,8 +240,8 @@ pub unsafe trait GraphDriver {
     /// Destroys a graph. Executables of the graph are unaffected.
     ///
     /// # Safety
-    /// Neither the handle nor the handles of its nodes and bodies may be used again. The graph must be neither the body
-    /// of a conditional node nor a graph in [`NodeInfo::Child`].
+    /// Neither the handle nor the handles of its nodes and bodies may be used again. The graph must not be the body of
+    /// a conditional node or a graph from [`NodeInfo::Child`].
     unsafe fn graph_destroy(&self, context: Context, graph: GraphHandle);
     /// Copies a graph.
     fn graph_clone(&self, context: Context, graph: GraphHandle) -> Result<GraphHandle>;
@@ -267,8 +261,8 @@ pub unsafe trait GraphDriver {
     /// Adds a node that depends on other nodes of the same graph.
     ///
     /// # Safety
-    /// Each launch of an executable of the graph must meet the requirements that apply to the same work on a stream.
-    /// Functions must be kept as required by [`Self::capture_host_function`].
+    /// Each launch of an executable must meet the requirements for the same work on a stream. Functions must be kept
+    /// alive as for [`Self::capture_host_function`].
     unsafe fn graph_add(
         &self,
         context: Context,
@@ -276,17 +270,15 @@ pub unsafe trait GraphDriver {
         after: &[NodeHandle],
         work: NodeWork<'_>,
     ) -> Result<NodeHandle>;
-    /// Creates a conditional handle for nodes of a graph. If `initial` is specified, the condition has that value at
-    /// the start of each launch. Otherwise, the condition keeps its value from the last launch, and is 0 before the
-    /// first launch.
+    /// Creates a conditional handle for nodes of a graph. Each launch starts with `initial` if specified, otherwise
+    /// with the last launch's value (0 for the first launch).
     fn graph_condition(
         &self,
         context: Context,
         graph: GraphHandle,
         initial: Option<u32>,
     ) -> Result<ConditionHandle>;
-    /// Adds a conditional node. Returns the bodies of the node, which are empty graphs for the caller to fill. The node
-    /// owns them.
+    /// Adds a conditional node. Returns its bodies, which the node owns: empty graphs for the caller to fill.
     fn graph_add_conditional(
         &self,
         context: Context,
@@ -303,13 +295,13 @@ pub unsafe trait GraphDriver {
     /// # Safety
     /// The handle must not be used again.
     unsafe fn graph_exec_destroy(&self, context: Context, exec: GraphExecHandle);
-    /// Uploads an executable graph to the device, so that its first launch does not have to do this.
+    /// Uploads an executable graph to the device ahead of its first launch.
     fn graph_upload(&self, context: Context, exec: GraphExecHandle, stream: StreamHandle) -> Result<()>;
-    /// Launches an executable graph. Returns an error on a stream that is being captured.
+    /// Launches an executable graph. Fails on a capturing stream.
     ///
     /// # Safety
-    /// Each node must meet the requirements that apply to the same work on a stream; in particular, its memory must be
-    /// valid until it has run.
+    /// Each node must meet the requirements for the same work on a stream; in particular, its memory must be valid
+    /// until it has run.
     unsafe fn graph_launch(
         &self,
         context: Context,
@@ -328,9 +320,8 @@ pub unsafe trait GraphDriver {
         graph: GraphHandle,
     ) -> Result<ExecUpdate>;
     /// Sets the parameters of one node of an executable, identified by its node in the original graph. The kind of work
-    /// and, for a kernel, the context must stay the same. The cluster size of a kernel and whether it is cooperative
-    /// must not change. Changing either is an error, but if the new configuration is plain, the change is not always
-    /// detected. [`NodeWork::Empty`] is not supported.
+    /// must stay the same, as must a kernel's context, cluster size and cooperative flag. Changing the latter two is an
+    /// error, which is not always detected if the new configuration is plain. [`NodeWork::Empty`] is not supported.
     ///
     /// # Safety
     /// The requirements are the same as for [`Self::graph_add`].

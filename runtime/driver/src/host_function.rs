@@ -1,8 +1,8 @@
-//! Calls and drops host functions of streams and contains their panics.
+//! Calls and drops host functions and catches their panics.
 //!
 //! A panic is caught and discarded, whether it occurs in the function, in the drop of its captured values, or in the
-//! drop of a panic payload. While a function runs, its thread is marked as running a host function ([`is_running`]), so
-//! that driver calls on this thread can be rejected. CUDA does not permit these calls, and a wait would deadlock.
+//! drop of a panic payload. While a function runs, its thread is marked ([`is_running`]), so that driver calls on it
+//! can be rejected: CUDA does not permit them, and a wait would deadlock.
 
 use std::cell::Cell;
 use std::fmt;
@@ -16,7 +16,7 @@ thread_local! {
     static RUNNING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Error of driver calls from inside a host function.
+/// Error text for driver calls in a host function.
 pub const REFUSED: &str = "a host function must not call the driver; let it signal another thread";
 
 /// Returns true if this thread is running a host function.
@@ -25,8 +25,8 @@ pub fn is_running() -> bool {
     RUNNING.get()
 }
 
-/// Drops an item soon afterwards, on a thread that may call drivers and wait. If the system cannot provide a thread,
-/// the item is never dropped. A panic of the drop is discarded.
+/// Drops an item asynchronously, on a thread that may call drivers and wait. If no thread can be created, the item is
+/// leaked. A panic in the drop is discarded.
 #[cold]
 pub fn drop_elsewhere(item: Box<dyn Send>) {
     static ELSEWHERE: OnceLock<Option<Sender<Box<dyn Send>>>> = OnceLock::new();
@@ -56,8 +56,8 @@ pub struct HostAccess {
     pub write: bool,
 }
 
-/// Host work on device memory that runs in stream order. On the emulated device, it takes the place of a library call.
-/// The drop of this value counts as part of a host function, so driver calls are rejected and panics are discarded.
+/// Host work on device memory that runs in stream order. On the emulated device, it replaces a library call. Dropping
+/// this value counts as part of a host function: driver calls are rejected, and panics are discarded.
 pub struct HostWork {
     name: &'static str,
     uses: Vec<HostAccess>,
@@ -67,7 +67,7 @@ pub struct HostWork {
 impl HostWork {
     /// Wraps a function that is called once, or once per launch of a graph. The function must follow the rules of
     /// [`StreamDriver::host_function`](super::StreamDriver::host_function). In recordings, the work appears as a kernel
-    /// that has this name and no threads.
+    /// with this name and no threads.
     pub fn new(name: &'static str, uses: Vec<HostAccess>, function: Box<dyn Fn() + Send + Sync>) -> Self {
         Self { name, uses, function: Some(function) }
     }
@@ -81,7 +81,7 @@ impl HostWork {
         &self.uses
     }
 
-    /// Calls the function. If the function panics, returns the text of the panic as the error.
+    /// Calls the function. If it panics, returns the panic message as the error.
     pub fn run(&self) -> Result<(), String> {
         let mut done = Ok(());
         inside(|| {
@@ -114,7 +114,7 @@ impl fmt::Debug for HostWork {
 pub struct HostCall(HostFunction);
 
 impl HostCall {
-    /// Wraps the program's function.
+    /// Wraps a function.
     pub fn new(function: HostFunction) -> Self {
         Self(function)
     }
@@ -129,7 +129,7 @@ impl HostCall {
         inside(|| self.discard());
     }
 
-    /// Drops the function without calling it, on a thread of the program.
+    /// Drops the function without calling it, on one of the program's threads.
     pub fn discard(self) {
         forgive(|| drop(self.0));
     }
@@ -141,22 +141,22 @@ impl fmt::Debug for HostCall {
     }
 }
 
-/// Calls a graph's function, which may be called again later.
+/// Calls a graph's function.
 pub fn call_graph_function(function: &GraphFunction) {
     inside(|| forgive(|| function.call()));
 }
 
-/// Runs `work`, which must not panic, as part of a host function. While `work` runs, the driver rejects calls of this
-/// thread, and items whose drop requires a device are dropped on another thread.
+/// Runs `work`, which must not panic, as part of a host function: the driver rejects calls from this thread, and items
+/// whose drop requires a device are dropped on another thread.
 pub fn inside(work: impl FnOnce()) {
     let before = RUNNING.replace(true);
     work();
     RUNNING.set(before);
 }
 
-/// Runs `work` and discards its panic, including a panic that occurs when the payload is dropped.
+/// Runs `work` and discards any panic, including one from dropping the panic payload.
 fn forgive(work: impl FnOnce()) {
-    // An inconsistent state after a panic cannot be observed, because everything that `work` owns has been dropped.
+    // No inconsistent state is observable after a panic, because everything that `work` owns has been dropped.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(work))
         && let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(payload)))
     {

@@ -1,17 +1,15 @@
 //! The [`Driver`] trait: all device driver functions that the runtime needs, without policy.
 //!
-//! A driver is one way to access devices. [`cuda`] uses the CUDA driver library. The crate `warpsmith-emulated`
-//! provides a driver that runs on the CPU and registers itself in [`EMULATED`]. Each call performs one operation
-//! without policy, that is, without caching, choosing a stream or retrying. All code above this crate works with either
-//! driver.
+//! [`cuda`] implements the trait with the CUDA driver library; the crate `warpsmith-emulated` implements it on the CPU
+//! and registers itself in [`EMULATED`]. Each call performs one operation without policy: it does not cache, choose a
+//! stream or retry. All code above this crate works with either driver.
 //!
-//! Handles are plain integers ([`Context`], [`StreamHandle`], …). A driver does not validate them. The layers above own
-//! the handles, keep them alive while they are in use, and release each handle once.
+//! Handles are plain integers ([`Context`], [`StreamHandle`], …), which a driver does not validate. The layers above
+//! own the handles, keep them alive while in use, and release each once.
 //!
-//! Work on one stream runs in the order in which it was enqueued. Two streams are ordered only by an event that is
-//! recorded on one stream and on which the other stream waits. Errors of earlier asynchronous work may be returned by
-//! any later call on the same context, after which the context is unusable. [`Driver::take_fault`] returns the report
-//! that the failed kernel wrote.
+//! Work on one stream runs in the order in which it was enqueued. Two streams are ordered only by an event that one
+//! records and the other waits for. Any later call on a context may return the error of earlier asynchronous work,
+//! after which the context is unusable. [`Driver::take_fault`] returns the failed kernel's report.
 
 macro_rules! handle {
     ($(#[$doc:meta])* $name:ident) => {
@@ -54,13 +52,13 @@ pub use self::memory::{ExportedMemory, MemoryDriver};
 pub use self::stream::{IPC_EVENT_BYTES, StreamDriver};
 pub use self::telemetry::Telemetry;
 
-/// Returns the process-wide driver of emulated devices. In a program with the feature `emulated`, the crate
-/// `warpsmith-emulated` adds one function to this list.
+/// Functions that return the process-wide driver of emulated devices. With the feature `emulated`, the crate
+/// `warpsmith-emulated` adds one.
 #[linkme::distributed_slice]
 pub static EMULATED: [fn() -> Arc<dyn Driver>];
 
 handle!(
-    /// Primary context of a device.
+    /// The primary context of a device.
     Context
 );
 handle!(
@@ -80,16 +78,16 @@ handle!(
     FunctionHandle
 );
 handle!(
-    /// Physical device memory without an address, which can be mapped to reserved addresses.
+    /// Physical device memory, which can be mapped to reserved addresses.
     PhysicalHandle
 );
 handle!(
-    /// An address in device memory. On the emulated device, this is an address of the process.
+    /// An address in device memory; on the emulated device, a process address.
     DevicePtr
 );
 
 impl DevicePtr {
-    /// The null address, which is also the address of an empty buffer.
+    /// The null address, also used for empty buffers.
     pub const NULL: DevicePtr = DevicePtr(0);
 
     /// Returns the address plus `bytes`.
@@ -136,7 +134,7 @@ pub struct DeviceProperties {
     pub shared_memory_per_multiprocessor: u32,
     /// Shared memory per block that the system reserves, in bytes.
     pub reserved_shared_memory_per_block: u32,
-    /// True if cooperative launches (grids whose blocks wait for each other) are supported.
+    /// True if cooperative launches are supported.
     pub cooperative_launch: bool,
     /// Maximum portable cluster size in blocks; 0 if clusters are not supported.
     pub max_cluster: u32,
@@ -170,13 +168,12 @@ pub struct LaunchConfig {
     pub block: [u32; 3],
     /// Dynamic shared memory per block, in bytes.
     pub shared_bytes: u32,
-    /// Cluster size in blocks: x, y and z. A cluster of one block means that the launch does not use clusters. The grid
-    /// must be a multiple of the cluster.
+    /// Cluster size in blocks: x, y and z. `[1, 1, 1]` means no clusters. The grid must be a multiple of the cluster.
     pub cluster: [u32; 3],
-    /// True for a cooperative launch, whose blocks are all resident concurrently, so that they can wait for each other.
+    /// True for a cooperative launch, whose blocks are all resident concurrently and can wait for each other.
     pub cooperative: bool,
-    /// True for a programmatic dependent launch. The kernel may start as soon as the preceding kernel on the stream
-    /// permits it, even before that kernel has finished.
+    /// True for a programmatic dependent launch: the kernel may start once the preceding kernel on the stream permits
+    /// it, before that kernel has finished.
     pub dependent: bool,
 }
 
@@ -221,7 +218,7 @@ pub enum ContextLimit {
     PrintBuffer,
     /// Size of the heap for `malloc` in kernels, in bytes.
     Heap,
-    /// Maximum nesting depth at which a kernel may wait for kernels that it has launched.
+    /// Maximum nesting depth at which kernels may wait for kernels that they have launched.
     SynchronizeDepth,
     /// Maximum number of pending launches from kernels.
     PendingLaunches,
@@ -232,13 +229,13 @@ pub enum ContextLimit {
 /// Form of a GPU image.
 #[derive(Debug, Clone, Copy)]
 pub enum ModuleSource<'a> {
-    /// PTX text without a terminating zero. The driver compiles the text.
+    /// PTX text without a terminating NUL, which the driver compiles.
     Ptx(&'a [u8]),
     /// Machine code for one architecture (cubin) or several architectures (fatbin).
     Cubin(&'a [u8]),
-    /// Code that is linked with a library when it is loaded.
+    /// Code to be linked with a library at load time.
     Linked {
-        /// Relocatable machine code of one architecture, or PTX text without the terminating zero.
+        /// Relocatable machine code for one architecture, or PTX text without a terminating NUL.
         code: &'a [u8],
         /// True if `code` is machine code.
         is_cubin: bool,
@@ -266,13 +263,11 @@ pub enum Place {
 pub struct RowsCopy {
     /// Destination of the first row.
     pub dst: Place,
-    /// Destination pitch, that is, the number of bytes from the start of one row to the start of the next one. It is at
-    /// least `row_bytes`.
+    /// Destination pitch: the number of bytes between the starts of adjacent rows, at least `row_bytes`.
     pub dst_pitch: usize,
     /// Source of the first row.
     pub src: Place,
-    /// Source pitch, that is, the number of bytes from the start of one row to the start of the next one. It is at
-    /// least `row_bytes`.
+    /// Source pitch: the number of bytes between the starts of adjacent rows, at least `row_bytes`.
     pub src_pitch: usize,
     /// Number of bytes per row, which must not be 0.
     pub row_bytes: usize,
@@ -288,7 +283,7 @@ impl Place {
 }
 
 impl RowsCopy {
-    /// Returns a description of the overlap if rows overlap because a pitch is too small.
+    /// Returns a description of the overlap if a pitch is so small that rows overlap.
     pub fn overlap(&self) -> Option<String> {
         let (pitch, row) = (self.dst_pitch.min(self.src_pitch), self.row_bytes);
         (pitch < row).then(|| format!("a pitch of {pitch} bytes is less than a row of {row} bytes"))
@@ -300,23 +295,23 @@ impl RowsCopy {
     }
 }
 
-/// Kind of a fault that made a context unusable.
+/// Kind of a kernel fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
     /// A panic, such as a failed assertion or an index out of bounds.
     Panic,
-    /// A deadlock, in which threads wait for each other forever.
+    /// A deadlock: threads wait for each other forever.
     Deadlock,
-    /// Any other fault, for example a misuse of a collective.
+    /// Any other fault, for example misuse of a collective operation.
     Other,
 }
 
-/// Report about a kernel fault that made a context unusable.
+/// Report of a kernel fault that made a context unusable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// Kind of fault.
     pub kind: FaultKind,
-    /// One-line message, such as the text of a panic or the description of a deadlock.
+    /// One-line message, such as a panic message or the description of a deadlock.
     pub message: String,
     /// Source location, `file:line:column`, if known.
     pub location: Option<String>,
@@ -328,49 +323,48 @@ pub struct Fault {
     pub thread: Option<[u32; 3]>,
 }
 
-/// Guard created by [`Driver::bind`]. While it lives, its thread may call libraries that use the device.
+/// Guard created by [`Driver::bind`], during whose lifetime its thread may call libraries that use the device.
 ///
-/// While the guard lives, graph captures on this or other threads do not restrict the thread's calls. Libraries
-/// allocate memory and load code on first use. Otherwise, a capture would reject these calls and become invalid.
+/// Meanwhile, graph captures on this or other threads do not restrict the thread's calls. Without this exemption, a
+/// library that allocates memory or loads code on first use would invalidate a capture.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct LibraryCalls {
     _relaxed: Option<cuda::Relaxed>,
-    /// Keeps the guard on the thread that created it, so that the guard is dropped there.
+    /// Makes the guard `!Send`, because it must be dropped on the thread that created it.
     _of_thread: PhantomData<*const ()>,
 }
 
-/// The driver interface on which the runtime is built. The documentation of this crate describes its rules.
+/// The driver interface on which the runtime is built; see the [crate's documentation](crate).
 ///
 /// # Safety of the unsafe methods
 ///
-/// Methods that accept raw memory, kernel arguments, or handles that are in use by running work are `unsafe`. The
-/// caller must guarantee that handles are alive and belong to this driver, and that memory stays valid until the work
-/// has finished.
+/// Methods that accept raw memory, kernel arguments, or handles that running work may use are `unsafe`. The caller must
+/// guarantee that handles are alive and belong to this driver, and that memory stays valid until the work has finished.
 ///
 /// # Safety
-/// The layers above use the results of a driver in `unsafe` code without checking them. An implementation must
-/// guarantee the following:
-/// - [`MemoryDriver::pinned_allocate`] returns `bytes` bytes of process memory that is aligned to at least 256 bytes,
-///   does not overlap other memory, and is valid for reads and writes until [`MemoryDriver::pinned_free`].
+/// The layers above rely on a driver's results in `unsafe` code without checking them. Implementations must guarantee
+/// the following:
+/// - [`MemoryDriver::pinned_allocate`] returns `bytes` bytes of process memory, aligned to at least 256 bytes, that
+///   does not overlap other memory and is valid for reads and writes until [`MemoryDriver::pinned_free`].
 /// - [`MemoryDriver::host_address`] returns an address through which the given memory is accessible as long as it is
 ///   page-locked.
 /// - [`MemoryDriver::memory_allocate`], [`MemoryDriver::stream_allocate`] and [`MemoryDriver::virtual_map`] provide
 ///   device memory that is disjoint from all other memory until it is freed or unmapped. The memory is aligned to at
-///   least 256 bytes. If [`Self::name`] is `"emulated"`, either the memory is memory of the process, valid for reads
-///   and writes, or all work that uses it fails.
+///   least 256 bytes. If [`Self::name`] is `"emulated"`, the memory is process memory, valid for reads and writes, or
+///   all work that uses it fails.
 /// - Handles stay valid until they are destroyed, and no two live handles are equal.
-/// - Work on one stream runs in order. Work that is enqueued after [`StreamDriver::stream_wait_event`] runs after all
-///   work that precedes the last recording of the event.
+/// - Work on one stream runs in order. Work enqueued after [`StreamDriver::stream_wait_event`] runs after all work that
+///   precedes the event's last recording.
 /// - Waiting calls ([`StreamDriver::stream_synchronize`], [`StreamDriver::event_synchronize`],
-///   [`Self::context_synchronize`]) return only after all of this work has stopped running, even if they return an
+///   [`Self::context_synchronize`]) return only after all of the work has stopped running, even if they return an
 ///   error. [`StreamDriver::stream_query`] and [`StreamDriver::event_query`] return `true` only under the same
 ///   condition.
 /// - Copies, memsets and launches access only the memory that they specify, and only until they finish. Arguments and
 ///   specs are not used after the call returns.
 /// - A host function is called at most once (a [`GraphFunction`], at most once per launch) and dropped once.
 ///
-/// If a call returns an error, this implies nothing about work that was enqueued before the call.
+/// An error from a call implies nothing about work enqueued earlier.
 pub unsafe trait Driver:
     MemoryDriver + StreamDriver + CodeDriver + GraphDriver + ActivityDriver + CounterDriver + Send + Sync + Debug
 {
@@ -386,58 +380,57 @@ pub unsafe trait Driver:
     fn context_retain(&self, ordinal: u32) -> Result<Context>;
     /// Releases the primary context of a device. The last release destroys the context.
     fn context_release(&self, ordinal: u32);
-    /// Makes the context current on the calling thread, for library calls that enqueue work themselves.
+    /// Makes the context current on the calling thread, for library calls.
     fn bind(&self, _context: Context) -> Result<LibraryCalls> {
         Ok(LibraryCalls::default())
     }
     /// Waits for all work enqueued on the context.
     fn context_synchronize(&self, context: Context) -> Result<()>;
-    /// Returns the stack limit in bytes, which is the minimum stack size that each thread of a kernel can use.
+    /// Returns the stack limit in bytes per thread.
     fn context_stack_limit(&self, context: Context) -> Result<usize>;
-    /// Sets the stack limit for subsequent launches. The driver may round the limit up. The call may wait for the
-    /// context's work, and it allocates `bytes` bytes of device memory for each thread that can be resident on the
-    /// device. Returns `CUDA_ERROR_INVALID_VALUE` if `bytes` exceeds the device's maximum.
+    /// Sets the stack limit for later launches. The driver may round it up. The call may wait for the context's work,
+    /// and allocates `bytes` bytes of device memory for each thread that can be resident on the device. Returns
+    /// `CUDA_ERROR_INVALID_VALUE` if `bytes` exceeds the device's maximum.
     fn context_set_stack_limit(&self, context: Context, bytes: usize) -> Result<()>;
     /// Returns a limit of the context other than the stack limit. Returns `CUDA_ERROR_UNSUPPORTED_LIMIT` if the device
     /// does not support the limit.
     fn context_limit(&self, context: Context, limit: ContextLimit) -> Result<usize>;
     /// Sets a limit of the context other than the stack limit. The driver may round the value. Some limits can be set
-    /// only before the first launch of a kernel to which they apply.
+    /// only before the first launch of a kernel that they affect.
     fn context_set_limit(&self, context: Context, limit: ContextLimit, value: usize) -> Result<()>;
     /// Takes the fault report of the kernel that made this context unusable, if any.
     fn take_fault(&self, context: Context) -> Option<Fault>;
 
-    /// Takes the findings of the kernel check for completed launches that the calling thread enqueued. Findings that a
-    /// scope of [`Self::collect_findings`] collects are excluded. The result is empty if kernels are not checked.
+    /// Takes the check findings of completed launches that the calling thread enqueued, except those collected by a
+    /// scope of [`Self::collect_findings`]. Empty if kernels are not checked.
     fn take_findings(&self) -> Findings {
         Findings::default()
     }
-    /// Starts a scope that collects the findings of launches that the calling thread enqueues during the lifetime of
-    /// the scope. Returns `None` if kernels are not checked.
+    /// Starts a scope that collects the findings of launches that the calling thread enqueues while the scope lives.
+    /// Returns `None` if kernels are not checked.
     fn collect_findings(&self) -> Option<Box<dyn FindingScope>> {
         None
     }
 
     /// Returns true if device `ordinal` can access the memory of device `peer`.
     fn peer_can_access(&self, ordinal: u32, peer: u32) -> Result<bool>;
-    /// Returns the number of NVLinks that connect two devices, directly or through a switch; 0 if there are no NVLinks
-    /// or the system does not report them. The call requires no context.
+    /// Returns the number of NVLinks that connect two devices, directly or through a switch; 0 if there are none or the
+    /// system does not report them. Requires no context.
     fn peer_nvlinks(&self, _ordinal: u32, _peer: u32) -> u32 {
         0
     }
-    /// Grants `context` access to the memory of `peer`'s context. It is not an error if access is already enabled. This
-    /// call does not apply to mapped memory, which requires [`MemoryDriver::virtual_set_access`].
+    /// Grants `context` access to the memory of the context `peer`, except mapped memory, which requires
+    /// [`MemoryDriver::virtual_set_access`]. Succeeds if access is already enabled.
     fn peer_enable(&self, context: Context, peer: Context) -> Result<()>;
-    /// Returns the device memory usage of every process as (process ID, bytes). The list is empty if the system does
-    /// not report it.
+    /// Returns the device memory usage of every process as (process ID, bytes). Empty if the system does not report it.
     fn process_memory(&self, ordinal: u32) -> Vec<(u32, u64)>;
-    /// Returns clocks, temperature and power of device `ordinal`. A value is `None` if the system does not report it,
-    /// or if the driver does not support telemetry. The call requires no context.
+    /// Returns clocks, temperature and power of device `ordinal`. Values that the system or the driver does not report
+    /// are `None`. Requires no context.
     fn telemetry(&self, _ordinal: u32) -> Result<Telemetry> {
         Ok(Telemetry::default())
     }
-    /// Returns the SM clock of device `ordinal` in MHz, if the system reports it. This method is called often and must
-    /// not allocate memory after the first call.
+    /// Returns the SM clock of device `ordinal` in MHz, if the system reports it. Called often, so it must not allocate
+    /// memory after the first call.
     fn sm_clock_mhz(&self, _ordinal: u32) -> Option<u32> {
         None
     }
@@ -491,8 +484,8 @@ pub unsafe trait Driver:
         bytes: usize,
         stream: StreamHandle,
     ) -> Result<()>;
-    /// Enqueues a pitched copy of rows. If the driver cannot perform all rows as one copy, for example because a pitch
-    /// exceeds the hardware's limit, each row is copied separately.
+    /// Enqueues a pitched copy of rows. If the driver cannot copy all rows at once, for example because a pitch exceeds
+    /// the hardware's limit, copies each row separately.
     ///
     /// # Safety
     /// Every row of both sides must be valid until the copy has run, and no row of the destination may overlap another

@@ -1,4 +1,4 @@
-//! Search paths for NVIDIA's libraries, in addition to the system's own, and libraries loaded at run time.
+//! Additional search paths for NVIDIA's libraries, and libraries loaded at run time.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use crate::process::is_privileged;
 
-/// Directories outside of the system's search path, in search order.
+/// Directories outside the system's search path, in search order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LibraryPaths {
-    /// Directories that the user specifies in `WARPSMITH_LIBRARY_PATH`.
+    /// The user's directories, from `WARPSMITH_LIBRARY_PATH`.
     pub named: Vec<PathBuf>,
     /// Directories of CUDA toolkits (`CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda*`), and directories of packages in the
     /// active Python environment (`VIRTUAL_ENV`).
@@ -17,8 +17,8 @@ pub struct LibraryPaths {
 }
 
 impl LibraryPaths {
-    /// Returns the library paths of this process. A program with privileges that its user does not have ignores the
-    /// environment, because the environment must not determine which code such a program loads.
+    /// Returns the library paths of this process. A set-user-ID program ignores the environment, which must not
+    /// determine the code that it loads.
     ///
     /// ```
     /// use warpsmith_driver::library_paths::LibraryPaths;
@@ -30,8 +30,8 @@ impl LibraryPaths {
         Self::of(|name| if is_privileged() { None } else { std::env::var_os(name) })
     }
 
-    /// Returns the library paths that these environment variables specify. A relative path is ignored, because it would
-    /// depend on the current directory. An empty variable counts as unset.
+    /// Returns the library paths that these environment variables specify. Relative paths, which depend on the current
+    /// directory, are ignored. An empty variable counts as unset.
     pub fn of(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let mut named: Vec<PathBuf> = variable("WARPSMITH_LIBRARY_PATH")
             .map(|paths| std::env::split_paths(&paths).collect())
@@ -55,17 +55,16 @@ impl LibraryPaths {
         Self { named, installed }
     }
 
-    /// Returns the candidate files for a library with one of these names, in the order in which they are tried. The
-    /// user's directories come first, then the bare names for the system's own search, then the directories of toolkits
-    /// and packages.
+    /// Returns the candidate files for a library with one of these names, in search order: the user's directories, then
+    /// the bare names for the system's search, then the directories of toolkits and packages.
     pub fn candidates(&self, names: &[String]) -> Vec<PathBuf> {
         self.candidates_in(names, |folder| {
             names.iter().map(|name| folder.join(name)).filter(|file| file.exists()).collect()
         })
     }
 
-    /// Like [`Self::candidates`], but for libraries whose file names in a directory cannot be derived from the names
-    /// alone; `files` returns the files of a directory.
+    /// Like [`Self::candidates`], but `files` returns the candidate files in a directory, for libraries whose file
+    /// names vary.
     pub fn candidates_in(&self, names: &[String], files: impl Fn(&Path) -> Vec<PathBuf>) -> Vec<PathBuf> {
         let inside = |folders: &[PathBuf]| -> Vec<PathBuf> {
             folders.iter().flat_map(|folder| files(folder)).collect()
@@ -74,7 +73,7 @@ impl LibraryPaths {
         inside(&self.named).into_iter().chain(system).chain(inside(&self.installed)).collect()
     }
 
-    /// Returns a text that lists the directories without duplicates.
+    /// Lists the directories without duplicates, for error messages.
     pub fn searched(&self) -> String {
         let mut seen = HashSet::new();
         let folders = self.all().filter(|folder| seen.insert(folder.to_path_buf()));
@@ -87,12 +86,12 @@ impl LibraryPaths {
     }
 }
 
-/// A library that was loaded at run time.
+/// A library loaded at run time.
 #[derive(Debug)]
 pub struct SharedLibrary(libloading::Library);
 
 impl SharedLibrary {
-    /// Loads the first library of these file names that the system finds.
+    /// Loads the first of these libraries that the system finds.
     ///
     /// # Safety
     /// The initializers of the libraries must be safe to run.
@@ -127,7 +126,7 @@ fn versions_of_toolkits() -> Vec<PathBuf> {
     toolkits.into_iter().rev().map(|(_, path)| path).collect()
 }
 
-/// Returns the contents of a directory, sorted; empty if it cannot be read.
+/// Returns the sorted contents of a directory; empty if it cannot be read.
 pub fn inside(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();

@@ -30,14 +30,13 @@ pub struct Telemetry {
     pub power_limit_w: Option<f64>,
     /// Memory in use by all processes, in bytes.
     pub memory_used: Option<u64>,
-    /// Percentage of the last sample period (between 1/6 second and one second) during which a kernel was running.
+    /// Percentage of the last sample period (1/6 s to 1 s) during which a kernel was running.
     pub utilization_percent: Option<u32>,
     /// Percentage of the last sample period during which memory was being read or written.
     pub memory_utilization_percent: Option<u32>,
-    /// Throttle reasons, which explain why clocks are below their maximum. The names are NVML's in lower case, for
-    /// example `sw_power_cap` or `gpu_idle`. The list is empty if there is no throttle reason or the system does not
-    /// report any.
+    /// Throttle reasons: why clocks are below their maximum. Named as in NVML but in lower case, for example
+    /// `sw_power_cap` or `gpu_idle`. Empty if there are none or the system does not report them.
     pub throttle_reasons: Vec<String>,
-    /// Version of the driver's package, for example `570.124.06`.
+    /// Version of the driver package, for example `570.124.06`.
     pub driver_version: Option<String>,
 }

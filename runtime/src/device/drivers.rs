@@ -14,7 +14,7 @@ pub(crate) fn driver(id: DeviceId) -> Result<Arc<dyn Driver>> {
     fork::check(id)?;
     match id {
         DeviceId::Cuda(_) => {
-            // Initializing CUDA is enough to make it unusable in a forked child.
+            // Initializing CUDA makes it unusable in a forked child.
             fork::begin_use(id)?;
             // SAFETY: only devices use the driver's handles, and they uphold its contract.
             let driver = unsafe { CudaDriver::get() };
@@ -25,12 +25,12 @@ pub(crate) fn driver(id: DeviceId) -> Result<Arc<dyn Driver>> {
 }
 
 /// Hooks called with the driver of each device that the program opens, before the device's context is created. A hook
-/// may run more than once per driver. A crate registers its function with `linkme`. A dependency on that crate is
-/// sufficient to link the function into the program.
+/// may run more than once per driver. Register a hook with `linkme`; depending on the registering crate is enough to
+/// link the hook into the program.
 #[linkme::distributed_slice]
 pub static DRIVER_HOOKS: [fn(&Arc<dyn Driver>)];
 
-/// Calls the hooks with the driver of a device that is being opened, unless a hook itself is opening the device.
+/// Calls the hooks with the driver of a device that is being opened, unless a hook is opening it.
 pub(crate) fn call_hooks(driver: &Arc<dyn Driver>) {
     thread_local! {
         static IS_CALLING: Cell<bool> = const { Cell::new(false) };
@@ -41,10 +41,8 @@ pub(crate) fn call_hooks(driver: &Arc<dyn Driver>) {
     }
 }
 
-/// Devices opened by this process.
 static OPENED: Mutex<Vec<WeakDevice>> = Mutex::new(Vec::new());
 
-/// Registers a device that was opened.
 pub(crate) fn opened(device: &Device) {
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     opened.retain(|device| device.0.strong_count() > 0);
@@ -54,6 +52,6 @@ pub(crate) fn opened(device: &Device) {
 /// Returns the open devices of this process in the order in which they were opened, including lost ones.
 pub fn open_devices() -> Vec<Device> {
     let opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    // The lock is not held here, because the list may hold the last handle of a device.
+    // The lock is released first, because the list may hold the last handle of a device.
     opened.iter().filter_map(WeakDevice::upgrade).filter(|device| !device.is_forked()).collect()
 }

@@ -17,8 +17,8 @@ pub(crate) struct EventPool {
     timed: Spare,
 }
 
-/// Unused events of one kind. One event is stored outside the lock, for programs that create and drop one event at a
-/// time.
+/// Unused events of one kind. One event is stored outside the lock as a fast path for programs that create and drop one
+/// event at a time.
 #[derive(Debug, Default)]
 struct Spare {
     /// Handle of the stored event plus one; 0 if no event is stored.
@@ -63,7 +63,7 @@ impl EventPool {
         self.of(timed).put(event);
     }
 
-    /// Destroys all events when the device is closed.
+    /// Destroys all events, when the device is closed.
     pub fn destroy(&mut self, driver: &dyn Driver, context: Context) {
         for spare in [&self.ordering, &self.timed] {
             while let Some(event) = spare.take() {

@@ -9,7 +9,7 @@ use std::sync::{PoisonError, RwLock};
 use super::Device;
 use crate::driver::{Context, Driver};
 
-/// Values keyed by type. Values are not removed or replaced before [`Extensions::close`].
+/// Values keyed by type. No value is removed or replaced before [`Extensions::close`].
 #[derive(Default)]
 pub(super) struct Extensions(RwLock<HashMap<TypeId, Box<dyn Any + Send + Sync>>>);
 
@@ -19,8 +19,8 @@ impl Extensions {
         values.get(&TypeId::of::<T>())?.downcast_ref::<T>().map(NonNull::from)
     }
 
-    /// Adds a value, which the caller created without holding the lock. If a value of this type already exists, it is
-    /// kept, and the new one is returned with it.
+    /// Adds a value, which the caller created without holding the lock. If a value of this type already exists, keeps
+    /// it and returns the rejected value too.
     fn add<T: Any + Send + Sync>(&self, value: T) -> (NonNull<T>, Option<T>) {
         let mut surplus = None;
         let mut values = self.0.write().unwrap_or_else(PoisonError::into_inner);
@@ -35,7 +35,7 @@ impl Extensions {
         (NonNull::from(known), surplus)
     }
 
-    /// Drops all values, after the work of all streams has finished.
+    /// Drops all values. All streams must have finished their work.
     pub fn close(&mut self, driver: &dyn Driver, context: Context) {
         drop_bound(std::mem::take(self.0.get_mut().unwrap_or_else(PoisonError::into_inner)), driver, context);
     }
@@ -53,10 +53,10 @@ fn drop_bound<T>(value: T, driver: &dyn Driver, context: Context) {
 impl Device {
     /// Returns the device's value of type `T`, which is created on first use and dropped with the device.
     ///
-    /// Other crates store their per-device state with this method; `T` must be one of the crate's own types. `make` may
-    /// use the device and its other extensions. If several threads race on the first use, each may call `make`; one
-    /// value is kept, and the others are dropped. A value that contains a [`Device`] handle of the same device keeps
-    /// the device open forever; use a [`WeakDevice`](crate::extension::WeakDevice) instead.
+    /// This is how other crates store per-device state; `T` must be a type of the calling crate. `make` may use the
+    /// device and its other extensions. If several threads race on the first use, each may call `make`, but only one
+    /// value is kept. A value that contains a [`Device`] handle to the same device would keep the device open forever;
+    /// store a [`WeakDevice`](crate::extension::WeakDevice) instead.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU32, Ordering};

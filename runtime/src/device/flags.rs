@@ -1,25 +1,24 @@
 //! One word that every call on a device reads: the number of forks, the number of active captures, and whether an
 //! observer is registered.
 //!
-//! In the usual state (no fork, no capture, no observer) the word is zero, so one load and one comparison replace three
-//! checks. Each fact is set by its owner: forks by [`fork`](super::fork), observers by [`observe`](super::observe), and
-//! captures by an [`ActiveCapture`].
+//! The word is usually zero (no fork, capture or observer), so one load and one comparison replace three checks.
+//! [`fork`](super::fork) updates the fork count, [`observe`](super::observe) the observer bit, and [`ActiveCapture`]
+//! the capture count.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::fork::Origin;
 
-/// The lower 32 bits count the forks from the first process that opened a device to this one. The bits between them and
-/// [`OBSERVED`] count active captures.
+/// The lower 32 bits count the forks between the first process that opened a device and this one. The bits above, up to
+/// [`OBSERVED`], count active captures.
 static FLAGS: AtomicU64 = AtomicU64::new(0);
-/// Bit that is set while an observer is registered.
+/// Set while an observer is registered.
 const OBSERVED: u64 = 1 << 63;
-/// Amount by which one active capture increases the word.
+/// Increment per active capture.
 const CAPTURE: u64 = 1 << 32;
-/// Mask of the fork count.
 const FORKS: u64 = CAPTURE - 1;
 
-/// Returns true if operations must be reported, because an observer is registered or a capture is active.
+/// Returns true if operations must be reported: an observer is registered, or a capture is active.
 #[inline]
 pub(crate) fn must_report() -> bool {
     FLAGS.load(Ordering::Relaxed) >= CAPTURE
@@ -30,7 +29,6 @@ pub fn is_any_stream_capturing() -> bool {
     FLAGS.load(Ordering::SeqCst) & !OBSERVED >= CAPTURE
 }
 
-/// Sets whether an observer is registered.
 pub(super) fn set_observed(is_observed: bool) {
     if is_observed {
         FLAGS.fetch_or(OBSERVED, Ordering::SeqCst);
@@ -39,7 +37,6 @@ pub(super) fn set_observed(is_observed: bool) {
     }
 }
 
-/// Returns the number of forks so far.
 #[inline]
 pub(super) fn forks() -> u32 {
     (FLAGS.load(Ordering::Relaxed) & FORKS) as u32
@@ -51,15 +48,14 @@ pub(super) fn are_only_forks(forks: u32) -> bool {
     FLAGS.load(Ordering::Relaxed) == u64::from(forks)
 }
 
-/// Increments the fork count in the child. Clears the observer bit and the capture count, because the locks of
-/// observers and captures may be held by threads that do not exist in the child. Accesses only atomics, so a signal
-/// handler may call it.
+/// Increments the fork count in the child. Clears the observer bit and the capture count, because threads that do not
+/// exist in the child may hold the locks of observers and captures. Async-signal-safe: accesses only atomics.
 pub(super) fn count_fork() {
     FLAGS.fetch_add(1, Ordering::Relaxed);
     FLAGS.fetch_and(FORKS, Ordering::Relaxed);
 }
 
-/// Guard that counts one active capture while it lives.
+/// Guard that counts one active capture.
 #[derive(Debug)]
 pub(crate) struct ActiveCapture(Origin);
 
@@ -91,7 +87,7 @@ mod tests {
         drop(first);
         assert!(must_report());
         drop(second);
-        // Other tests capture too, for a while.
+        // Other tests capture concurrently, but only briefly.
         let until = Instant::now() + Duration::from_secs(20);
         while must_report() {
             assert!(Instant::now() < until, "an ended capture is still counted");

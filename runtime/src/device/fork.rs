@@ -1,14 +1,14 @@
-//! The effect of `fork` on devices: a forked child cannot use devices that were opened before the fork.
+//! Behavior of devices after `fork`: the child cannot use devices that were opened before the fork.
 //!
-//! CUDA does not work in a process that was forked after CUDA was initialized, and the threads of an emulated device
-//! are not copied. In the child, every call on a device opened before the fork, and opening any device of that kind,
-//! therefore fails with [`Error::Forked`]. No call waits for threads that do not exist. Dropping a value in the child
-//! neither calls a driver nor takes a lock. A process may fork before it opens a device of a kind (for CUDA: before it
-//! lists devices); the child then opens devices as usual. Starting another program (`std::process::Command`) is not
-//! affected.
+//! CUDA does not work in a process that was forked after CUDA was initialized, and `fork` does not copy the threads of
+//! an emulated device. Therefore, in the child, every call on a device opened before the fork fails with
+//! [`Error::Forked`], as does opening any device of that kind. No call waits for threads that do not exist. Dropping a
+//! value in the child neither calls a driver nor takes a lock. If the parent had not yet opened a device of a kind (for
+//! CUDA: nor listed devices), the child opens devices of that kind as usual. Starting another program
+//! (`std::process::Command`) is not affected.
 //!
-//! Opening the first device registers a handler that the system calls in the child. The handler counts forks. Each
-//! device stores the count at which it was opened, and each call on the device compares the two counts.
+//! Opening the first device registers a handler that the system calls in each forked child and that counts forks. Each
+//! device stores the count at which it was opened, and each call on the device compares the two.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 
 /// Bit set of device kinds that this process uses.
 static USED: AtomicU8 = AtomicU8::new(0);
-/// Bit set of device kinds that cannot be used, because a parent process used devices of that kind before the fork.
+/// Bit set of device kinds that are unusable because a parent process used them before the fork.
 static BARRED: AtomicU8 = AtomicU8::new(0);
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
@@ -27,7 +27,6 @@ static REGISTERED: AtomicBool = AtomicBool::new(false);
 pub(crate) struct Origin(u32);
 
 impl Default for Origin {
-    /// The current process.
     fn default() -> Self {
         Self(flags::forks())
     }
@@ -40,7 +39,7 @@ impl Origin {
         if flags::are_only_forks(self.0) { Ok(()) } else { self.check_reported() }
     }
 
-    /// Slow path of [`Self::check`], taken if there are observers or captures, or if the process was forked.
+    /// Slow path of [`Self::check`], taken if there is an observer or a capture, or the process was forked.
     #[cold]
     fn check_reported(&self) -> Result<()> {
         if self.is_elsewhere() {
@@ -52,10 +51,10 @@ impl Origin {
         }
     }
 
-    /// Returns true if this process is a forked child of the origin process.
+    /// Returns true if this process was forked from the origin process, directly or indirectly.
     #[inline]
     pub(crate) fn is_elsewhere(&self) -> bool {
-        // The count changes only while a process has one thread, so every thread reads the same value.
+        // The count changes only while the process has a single thread, so every thread reads the same value.
         self.0 != flags::forks()
     }
 }
@@ -64,40 +63,39 @@ fn bit(kind: DeviceId) -> u8 {
     if kind.is_emulated() { 1 } else { 2 }
 }
 
-/// Returns an error if devices of this kind cannot be used because a parent process used them before the fork.
+/// Returns an error if a parent process used devices of this kind before the fork.
 pub(crate) fn check(kind: DeviceId) -> Result<()> {
     if BARRED.load(Ordering::Relaxed) & bit(kind) != 0 { Err(Error::Forked) } else { Ok(()) }
 }
 
-/// Marks devices of this kind as used from now on. Must be called before the first driver call.
+/// Marks devices of this kind as used. Must be called before the first driver call.
 ///
 /// Returns the same errors as [`check`].
 pub(crate) fn begin_use(kind: DeviceId) -> Result<()> {
     check(kind)?;
     if !REGISTERED.load(Ordering::Acquire) {
-        // Two threads may both reach this line, but registering twice is harmless. No lock is taken, because a forked
-        // child could never acquire one that another thread held.
+        // Two threads may both reach this line, but registering twice is harmless. A lock could be held by another
+        // thread during a fork, so that the child could never acquire it.
         REGISTERED.store(register(), Ordering::Release);
     }
     USED.fetch_or(bit(kind), Ordering::Relaxed);
     Ok(())
 }
 
-/// Undoes [`begin_use`] after the driver failed to initialize. No device of this kind is in use at that point.
+/// Undoes [`begin_use`] after the driver failed to initialize. No device of this kind is in use yet.
 pub(super) fn end_use(kind: DeviceId) {
     USED.fetch_and(!bit(kind), Ordering::Relaxed);
 }
 
-/// Counts the fork. The system calls this function in the forked child while the child has one thread, so it may do
-/// only what a signal handler may do.
+/// Counts the fork. The system calls this function in the single-threaded child, so it must be async-signal-safe.
 extern "C" fn in_the_copy() {
     flags::count_fork();
     BARRED.fetch_or(USED.load(Ordering::Relaxed), Ordering::Relaxed);
 }
 
-/// Registers the handler; returns true on success. After a failure, the next call that opens a device retries it.
+/// Registers the handler; returns true on success. After a failure, the next call that opens a device retries.
 fn register() -> bool {
-    // SAFETY: the handler only accesses atomics, which a forked child may do in any state.
+    // SAFETY: the handler only accesses atomics, so it is async-signal-safe.
     unsafe { process::after_fork(in_the_copy) }
 }
 
@@ -119,11 +117,11 @@ impl Drop for Device {
     #[inline]
     fn drop(&mut self) {
         if self.is_forked() {
-            // Leaks one handle, so that the device is never closed in this process. Closing it would wait for threads
-            // that do not exist and call a driver that does not work.
+            // Leaks one handle, so that the device is never closed in this process. Closing would wait for threads that
+            // do not exist and call an unusable driver.
             std::mem::forget(self.0.clone());
         } else if host_function::is_running() {
-            // This may be the last handle, and a device cannot be closed from a host function.
+            // This may be the last handle, and a host function must not close a device.
             host_function::drop_elsewhere(Box::new(self.0.clone()));
         }
     }

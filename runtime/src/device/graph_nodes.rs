@@ -1,10 +1,9 @@
 //! [`GraphNodes`]: the operation that captured or added each graph node, for observers.
 //!
 //! Each captured operation records a [`Note`]: its source line, and the last nodes of its stream before and after the
-//! operation. Notes are recorded even without an observer, because an observer may be registered later. When the
-//! capture has ended, [`attributed`] assigns the nodes between these two points to the operation: one node, or any
-//! number of nodes for library work. Nodes outside all operations, such as those that code captured by calling CUDA
-//! directly, remain unattributed.
+//! operation. Notes are recorded even without an observer, because one may be registered later. When the capture has
+//! ended, [`attributed`] assigns the nodes between these two points to the operation: one node, or any number for
+//! library work. Nodes outside all operations, for example from direct CUDA calls, remain unattributed.
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +18,7 @@ pub struct GraphNodes {
     pub id: u64,
     /// The executable's ID in the driver's records; `None` if no recorder was active when the graph was instantiated.
     pub graph: Option<u32>,
-    /// The nodes, in the order in which they were captured or added.
+    /// The nodes, in capture or insertion order.
     pub nodes: Vec<GraphNode>,
 }
 
@@ -35,7 +34,7 @@ impl GraphNodes {
     }
 }
 
-/// A node of an executable graph. A node with [unknown](GraphWork::Unknown) work and no number may represent an entire
+/// A node of an executable graph. A node with [unknown](GraphWork::Unknown) work and no number may stand for an entire
 /// child graph whose nodes are unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GraphNode {
@@ -71,12 +70,12 @@ pub enum GraphWork {
     Memset,
     /// No device work: a host function call, or a node that only adds dependencies.
     Nothing,
-    /// Library work, or unknown work.
+    /// Library work, or work of an unknown kind.
     Unknown,
 }
 
 impl GraphWork {
-    /// Returns the node work of a captured operation; `None` if the operation enqueues no work.
+    /// Returns the work captured by an operation; `None` if the operation enqueues no work.
     fn of(operation: &Operation<'_>) -> Option<Self> {
         Some(match operation {
             Operation::Launch { spec, bytes, .. } => Self::Kernel { symbol: spec.symbol, bytes: *bytes },
@@ -89,7 +88,7 @@ impl GraphWork {
     }
 }
 
-/// An operation that captured work.
+/// The record of an operation that captured work.
 #[derive(Debug)]
 pub(crate) struct Note {
     pub work: GraphWork,
@@ -111,8 +110,8 @@ impl Note {
 
 /// A capture that stores notes of captured operations.
 pub(crate) trait Noted {
-    /// Returns the last nodes of a stream, which are read while no other thread captures. The list is empty if the
-    /// capture has ended or is invalid.
+    /// Returns the last nodes of a stream, read while no other thread captures. Empty if the capture has ended or is
+    /// invalid.
     fn tips(&self, stream: StreamHandle) -> Vec<NodeHandle>;
     /// Stores the note of an operation.
     fn note(&self, note: Note);
@@ -149,7 +148,7 @@ pub(crate) fn attributed(nodes: &[NodeHandle], edges: &[Edge], notes: &[Note]) -
     for (at, note) in notes.iter().enumerate() {
         new(&note.before, &mut found);
         new(&note.after, &mut found);
-        // If two threads capture on one stream, each sees the nodes of the other.
+        // Two threads that capture on one stream each see the other's nodes.
         if found.len() == 1 || note.work == GraphWork::Unknown {
             found.iter().for_each(|node| of[*node] = Some(at));
         }

@@ -1,7 +1,7 @@
-//! The thread's current device, set permanently or by a guard for a scope.
+//! The thread's current device, and guards that set it for a scope.
 //!
-//! Each thread has its own current device. Guards nest. Each guard restores the device that was current when it was
-//! created, even if the current device was changed without a guard in between. A thread that has not set a device uses
+//! Every thread has a current device. Guards nest. Each guard restores the device that was current when the guard was
+//! created, even if [`Device::set_current`] was called in between. A thread that has not set a device uses
 //! [`Device::best`], which is determined once per process and again only after that device is lost.
 
 use std::cell::RefCell;
@@ -13,10 +13,9 @@ thread_local! {
     static CURRENT: RefCell<Option<Device>> = const { RefCell::new(None) };
 }
 
-/// Makes a device current on the thread until the guard is dropped, which restores the previous device.
+/// Makes a device current on the thread. Dropping the guard restores the previous device.
 ///
-/// A guard belongs to its thread. Drop guards in reverse order of creation, as happens automatically for guards in
-/// nested scopes.
+/// Drop guards in reverse order of creation, which nested scopes do automatically.
 #[must_use = "the device is current only while the guard lives"]
 #[derive(Debug)]
 pub struct DeviceGuard {
@@ -28,12 +27,12 @@ pub struct DeviceGuard {
 /// Sets the thread's current device (`None` for [`Device::best`]) and returns the previous one. Does nothing once the
 /// thread's local storage is destroyed at thread exit.
 pub(crate) fn exchange(device: Option<Device>) -> Option<Device> {
-    // Nothing may be dropped while the value is borrowed, because dropping a device may run arbitrary code.
+    // Return the old value instead of dropping it during the borrow, because dropping a device may run arbitrary code.
     CURRENT.try_with(|current| current.replace(device)).ok().flatten()
 }
 
 impl Device {
-    /// Makes this device current on the thread until the returned guard is dropped.
+    /// Makes this device the calling thread's current device until the returned guard is dropped.
     ///
     /// ```
     /// use warpsmith_runtime::Device;
@@ -50,8 +49,8 @@ impl Device {
         DeviceGuard { previous: exchange(Some(self.clone())), thread: PhantomData }
     }
 
-    /// Makes this device current on the thread until another device is set or an earlier guard is dropped. Prefer
-    /// [`Device::guard`], which restores the previous device.
+    /// Makes this device the calling thread's current device until another device is set or an earlier guard is
+    /// dropped. Prefer [`Device::guard`], which restores the previous device.
     ///
     /// ```
     /// use warpsmith_runtime::Device;

@@ -1,10 +1,10 @@
 //! The state of a device (working or lost), and the kernels that may have been running when it stopped.
 //!
 //! The first fault is stored. The first failing call reports the fault itself; every later call reports that the device
-//! is lost because of the fault. An error that cannot be returned to the caller, such as an error in a drop, does not
-//! count as reporting the fault ([`Quiet`]). Streams are distributed over rings. Each ring stores its last [`KEPT`]
-//! launches, until their stream is known to be idle. A fault or timeout report can then name the kernels that may have
-//! caused it, with their configuration.
+//! is lost because of the fault. An error that cannot reach the caller, such as one in a drop, does not count as
+//! reporting the fault ([`Quiet`]). Streams are distributed over ring buffers. Each ring stores its last [`KEPT`]
+//! launches until their stream is known to be idle, so a fault or timeout report can name the suspected kernels and
+//! their configuration.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -21,18 +21,18 @@ use crate::error::{Error, RecentLaunch, Result};
 
 /// Number of launches that each ring stores.
 const KEPT: usize = 16;
-/// Maximum number of kernels that are stored for each graph launch.
+/// Maximum number of kernels stored per graph launch.
 const GRAPH_KERNELS: usize = 8;
-/// Number of rings. Streams are distributed over the rings, so that threads with different streams do not contend.
+/// Number of rings. Several rings reduce contention between threads that use different streams.
 const RINGS: usize = 8;
 
-/// The last launches of the streams that share the ring. The ring is lock-free, so simultaneous launches may overwrite
-/// each other. If two threads write a slot at the same time, or a slot is read during a write, its seal does not match
-/// and it counts as empty.
+/// The last launches of the streams that share the ring. The ring is lock-free: simultaneous launches may overwrite
+/// each other. A slot written by two threads at once, or read during a write, has a mismatched seal and counts as
+/// empty.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Ring {
-    /// The number of launches so far.
+    /// Number of launches so far.
     count: AtomicU64,
     slots: [Slot; KEPT],
 }
@@ -45,7 +45,7 @@ struct Slot {
 }
 
 const WORDS: usize = 7;
-/// Index of the word that stores the kernel's address and the flags below; the word is 0 in an empty slot.
+/// Index of the word that stores the kernel's address and the flags below; 0 in an empty slot.
 const KERNEL: usize = 0;
 const STREAM: usize = 1;
 const COOPERATIVE: usize = 1;
@@ -57,7 +57,6 @@ fn hash(words: &[u64; WORDS]) -> u64 {
     words.iter().fold(0, |hash: u64, word| (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
 
-/// Encodes a launch as words.
 #[inline]
 fn words(stream: u64, kernel: &'static KernelSpec, config: &LaunchConfig) -> [u64; WORDS] {
     const { assert!(align_of::<KernelSpec>() > COOPERATIVE | DEPENDENT) };
@@ -112,7 +111,7 @@ impl Slot {
         }
         let flags = kernel as usize & (COOPERATIVE | DEPENDENT);
         let kernel: *const KernelSpec = std::ptr::with_exposed_provenance(kernel as usize ^ flags);
-        // SAFETY: `words` wrote the word from a `&'static KernelSpec` and flags in the low bits, which are zero in an
+        // SAFETY: `words` stored the address of a `&'static KernelSpec`, with flags in the low bits that are zero in an
         // aligned address.
         let kernel = unsafe { &*kernel };
         let (low, high) = (|word: u64| word as u32, |word: u64| (word >> 32) as u32);
@@ -129,11 +128,11 @@ impl Slot {
 }
 
 thread_local! {
-    /// The number of live [`Quiet`] guards.
+    /// Number of live [`Quiet`] guards.
     static QUIET: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Discards the errors that this thread's calls return, while the guard lives. A discarded error does not count as
+/// Marks the errors of this thread's calls as discarded while the guard lives. A discarded error does not count as
 /// reporting a fault or findings, so a later call still reports them.
 #[must_use]
 pub(crate) struct Quiet(PhantomData<*const ()>);
@@ -164,7 +163,7 @@ pub(crate) struct Health {
     /// The process that opened the device.
     pub(super) origin: Origin,
     fault: OnceLock<Arc<Error>>,
-    /// True if a call has already returned the fault.
+    /// True if a call has returned the fault.
     is_reported: AtomicBool,
     /// The first error that occurred in a drop. It is stored because a drop cannot return an error.
     dropped: Mutex<Option<Error>>,
@@ -200,9 +199,9 @@ impl Health {
         self.fault.get().is_some()
     }
 
-    /// Marks the device lost. Returns the error that the caller must report: either the fault itself or a device-lost
-    /// error with the fault as the cause. Only the first caller queries the driver for the fault, because the driver
-    /// reports a fault only once; other callers wait until its description is available.
+    /// Marks the device lost. Returns the error that the caller must report: the fault itself, or a device-lost error
+    /// with the fault as the cause. Only the first caller queries the driver, because the driver reports a fault only
+    /// once; other callers wait for the fault's description.
     #[cold]
     pub(super) fn lose(
         &self,
@@ -246,7 +245,6 @@ impl Health {
         }
     }
 
-    /// Remembers a launch.
     #[inline]
     pub(crate) fn launched(&self, stream: u64, kernel: &'static KernelSpec, config: &LaunchConfig) {
         self.ring(stream).push(words(stream, kernel, config));
@@ -262,7 +260,6 @@ impl Health {
         self.ring(stream).forget(Some(stream));
     }
 
-    /// Forgets every launch.
     pub(crate) fn all_finished(&self) {
         self.recent.iter().for_each(|ring| ring.forget(None));
     }

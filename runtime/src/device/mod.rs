@@ -1,14 +1,14 @@
-//! Devices: enumerating and opening them, and their properties.
+//! Device enumeration, opening and properties.
 //!
-//! A [`Device`] is a handle; clones share one context. `Device::cuda(0)` returns the same device on every call. A fault
-//! in a kernel loses the device. The first failing call reports the fault, and every later call reports
-//! [`Error::DeviceLost`] with that fault as the cause. Values of a lost device can still be dropped. When all handles,
-//! streams, buffers and modules of a lost device have been dropped, opening the device again creates a new context.
+//! A [`Device`] is a handle; clones share one context. `Device::cuda(0)` returns the same device on every call. After a
+//! kernel fault, the device is lost: the first failing call reports the fault, and every later call reports
+//! [`Error::DeviceLost`] with that fault as the cause. Values of a lost device can still be dropped. Once all its
+//! handles, streams, buffers and modules are dropped, opening the device again creates a new context.
 //!
-//! CUDA is not initialized until a device is opened, listed or counted. [`Device::is_available`] does not initialize
-//! CUDA, so a process may call it and then fork. A child process that is forked after a device was opened cannot use
-//! that device or other devices of its kind. In the child, every call fails with [`Error::Forked`], but buffers,
-//! streams and other values of the device can still be dropped.
+//! CUDA is initialized when a device is first opened, listed or counted. [`Device::is_available`] does not initialize
+//! CUDA if NVML is available, so a process may call it and then fork. A child process forked after a device was opened
+//! cannot use devices of that kind. Every call in the child fails with [`Error::Forked`], but values of the device can
+//! still be dropped.
 //!
 //! | `torch.cuda` | Warpsmith |
 //! | --- | --- |
@@ -17,7 +17,7 @@
 //! | `device_count` | [`Device::cuda_count`], [`Device::emulated_count`], [`Device::list`] |
 //! | `current_device`, `set_device` | [`Device::current`], [`Device::set_current`] |
 //! | `device` | [`Device::guard`] |
-//! | `device_of` | `x.device().guard()`: buffers, streams, events, modules and pools have `device()` |
+//! | `device_of` | `x.device().guard()`: buffers, streams, events, modules and pools have a `device()` method |
 //! | `get_device_name`, `get_device_capability` | [`Device::name`], [`Device::capability`] |
 //! | `get_device_properties` | [`Device::properties`], or [`Device::list`] for a device that is not open |
 //! | `can_device_access_peer` | [`Device::can_access_peer`] |
@@ -68,7 +68,7 @@ use self::stack::Stack;
 #[derive(Clone)]
 pub struct Device(pub(crate) Arc<DeviceInner>);
 
-/// A device with its retained context. Streams, buffers and modules keep it alive.
+/// A device and its retained context, kept alive by streams, buffers and modules.
 pub(crate) struct DeviceInner {
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) id: DeviceId,
@@ -83,8 +83,8 @@ pub(crate) struct DeviceInner {
     extensions: Extensions,
 }
 
-/// Weak [`Device`] handle, which does not keep the device open. Values stored in a device's own
-/// [extensions](Device::extension) must hold this handle instead of a [`Device`].
+/// A weak [`Device`] handle that does not keep the device open. Values stored in a device's own
+/// [extensions](Device::extension) must use it instead of [`Device`].
 #[derive(Debug, Clone)]
 pub struct WeakDevice(Weak<DeviceInner>);
 
@@ -98,7 +98,7 @@ impl WeakDevice {
 /// A device that can be opened.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceInfo {
-    /// ID to pass to [`Device::from_id`]. [`Device::open`] accepts its text form as a name.
+    /// The ID, for [`Device::from_id`]. Its `Display` form is a valid name for [`Device::open`].
     pub id: DeviceId,
     /// The device's properties.
     pub properties: DeviceProperties,
@@ -115,7 +115,7 @@ impl Device {
         &self.0.properties.name
     }
 
-    /// Returns the properties of the device, such as its kind and resources.
+    /// Returns the device's properties, such as its kind and resources.
     pub fn properties(&self) -> &DeviceProperties {
         &self.0.properties
     }
@@ -130,24 +130,23 @@ impl Device {
         self.0.health.is_lost()
     }
 
-    /// Returns the first error that occurred in a drop since the last call of this method; a drop cannot return an
-    /// error itself. Each of these errors is also logged as a `tracing` event at the error level.
+    /// Takes the first error that occurred in a drop since the last call of this method. Drops cannot return errors;
+    /// each one is also logged as a `tracing` event at the error level.
     pub fn take_drop_error(&self) -> Option<Error> {
         self.0.health.take_drop_error()
     }
 
-    /// Returns the driver and the device's context, for operations that this crate does not cover.
+    /// Returns the driver and the device's context, for driver calls that this crate does not wrap.
     ///
     /// # Safety
-    /// The driver does not validate its arguments. The caller may use the context only while a handle of the device
-    /// lives, and must not release it. All other handles passed to the driver's methods must come from this driver and
-    /// this context and must be alive.
+    /// The driver does not validate its arguments. The caller must use the context only while a handle to the device
+    /// lives, and must not release it. All other handles passed to the driver must come from this driver and context
+    /// and must be alive.
     pub unsafe fn driver(&self) -> (&Arc<dyn Driver>, Context) {
         self.raw()
     }
 
-    /// Creates a device from a retained context, which it then owns, and from the parts that other modules store with
-    /// the device.
+    /// Creates a device that owns a retained context and the per-device state of other modules.
     pub(crate) fn assemble(
         driver: Arc<dyn Driver>,
         id: DeviceId,
@@ -169,7 +168,7 @@ impl Device {
         }))
     }
 
-    /// Returns the state `P` that another module stores with the device.
+    /// Returns another module's per-device state `P`.
     #[inline]
     pub(crate) fn part<P: Part>(&self) -> &P {
         self.0.parts.get()
@@ -199,8 +198,8 @@ impl Device {
         self.call_driver(call)
     }
 
-    /// Returns an error if `warpsmith check` has findings in completed launches of the calling thread, unless errors
-    /// are being [discarded](Quiet).
+    /// Returns an error if completed launches of the calling thread have `warpsmith check` findings, unless errors are
+    /// being [discarded](Quiet).
     #[inline]
     pub(crate) fn check_findings(&self) -> Result<()> {
         if Quiet::is_active() {
@@ -213,7 +212,7 @@ impl Device {
         Err(Error::Findings { device: self.id(), findings: Arc::new(findings) })
     }
 
-    /// Calls the driver even if the device is lost, but not in a process that was forked after the device was opened.
+    /// Calls the driver even if the device is lost, unless the process was forked since the device was opened.
     pub(crate) fn call_lost<R, E: Into<Error>>(
         &self,
         call: impl FnOnce(&dyn Driver, Context) -> Result<R, E>,
@@ -244,7 +243,7 @@ impl Device {
         error
     }
 
-    /// Returns a handle that does not keep the device open.
+    /// Returns a weak handle, which does not keep the device open.
     pub fn downgrade(&self) -> WeakDevice {
         WeakDevice(Arc::downgrade(&self.0))
     }
@@ -258,7 +257,7 @@ impl Drop for DeviceInner {
     fn drop(&mut self) {
         // Kernels without buffers may still be running. If the context is lost, its fault has already been reported.
         let _ = self.driver.context_synchronize(self.context);
-        // Extensions are closed first, because they use memory and streams that belong to parts.
+        // Extensions are closed first, because they may use streams and memory that the parts own.
         self.extensions.close(&*self.driver, self.context);
         self.parts.close(&*self.driver, self.context, &self.events);
         self.events.destroy(&*self.driver, self.context);

@@ -1,13 +1,8 @@
-//! The observer API: a profiler's view of the runtime.
+//! The observer API, through which a profiler sees the runtime's operations.
 //!
-//! Each operation is reported at its start and at its end, on the calling thread, by one function ([`begin`]). While
-//! there is no observer and no capture, an operation costs one extra load and a predicted branch ([`around`]), and no
-//! clock is read. Captured work is always [noted](super::graph_nodes), for observers that are registered later.
-//!
-//! Callbacks may run while the runtime holds locks, so an observer must not use devices. If it does, the calls fail
-//! with [`Error::InObserver`](crate::Error::InObserver) before they reach the driver. Values whose destructor needs a
-//! device are dropped by another thread, as in host functions. Operations inside a callback do not trigger further
-//! callbacks. An observer that panics is removed.
+//! [`begin`] reports each operation at its start and end, on the calling thread. Without observers and captures, an
+//! operation costs one extra load and a predicted branch ([`around`]), and no clock is read. Captured work is always
+//! [noted](super::graph_nodes), for observers that are registered later.
 
 use std::cell::Cell;
 use std::fmt;
@@ -29,23 +24,24 @@ use crate::error::{PoolId, Result};
 ///
 /// Callbacks run on any thread, possibly on several at once, and each operation waits for its callbacks. A callback may
 /// compute, read clocks, and use the observer's own locks, atomics and channels. It must not use devices, streams,
-/// buffers or the allocator's statistics, because the runtime may hold locks. Calls that would use a device fail with
-/// [`Error::InObserver`](crate::Error::InObserver).
+/// buffers or the allocator's statistics, because the runtime may hold locks; such calls fail with
+/// [`Error::InObserver`](crate::Error::InObserver) before they reach the driver. Values whose destructor needs a device
+/// are dropped by another thread. Operations inside a callback are not reported. An observer that panics is removed.
 pub trait Observer: Send + Sync {
     /// Called at the start of an operation, before the driver is called.
     fn begin(&self, operation: &Observed<'_>) {
         let _ = operation;
     }
 
-    /// Called when the operation's call has returned. Work that it enqueued may still be running. Called once after
-    /// each [`Self::begin`], on the same thread, unless the observer was removed in between.
+    /// Called at the end of an operation, although work that the operation enqueued may still be running. Called once
+    /// for each [`Self::begin`], on the same thread, unless the observer was removed in between.
     fn end(&self, operation: &Observed<'_>, ended: Ended);
 }
 
 /// An operation of the runtime.
 #[derive(Debug)]
 pub struct Observed<'a> {
-    /// ID, the same in both callbacks and unique in the process. Later operations have larger IDs.
+    /// The ID: unique in the process, increasing, and the same in both callbacks.
     pub id: u64,
     /// The device. Only comparison and [`Device::id`] are allowed; calls that use the device fail.
     pub device: &'a Device,
@@ -55,7 +51,7 @@ pub struct Observed<'a> {
     pub operation: Operation<'a>,
     /// Start time.
     pub began: SystemTime,
-    /// The source line that called the runtime, if the called method records it.
+    /// The source line that called the runtime, if recorded.
     pub site: Option<&'static Location<'static>>,
 }
 
@@ -64,7 +60,7 @@ pub struct Observed<'a> {
 pub struct ObservedStream {
     /// [`Stream::id`](crate::Stream::id).
     pub id: u64,
-    /// The driver's handle.
+    /// The driver's handle of the stream.
     pub handle: StreamHandle,
     /// True if the stream is being captured, in which case the operation becomes part of a graph and does not run.
     pub is_capturing: bool,
@@ -89,7 +85,7 @@ pub enum Operation<'a> {
         kernel: &'a str,
         /// The launch configuration.
         config: &'a LaunchConfig,
-        /// The kernel instance. For a kernel in a module loaded at run time, the instance contains only the name.
+        /// The kernel instance. For a kernel of a module loaded at run time, it contains only the name.
         spec: &'static KernelSpec,
         /// The origin of the block and grid dimensions.
         source: Source,
@@ -101,7 +97,7 @@ pub enum Operation<'a> {
     CaptureBegin,
     /// Ends the capture that began on the stream. Also reported if the capture fails or is dropped.
     CaptureEnd {
-        /// The graph; `None` before the operation ends, and after a failure.
+        /// The graph; `None` at the start and after a failure.
         graph: Option<GraphHandle>,
         /// The number of kernels in the graph.
         kernels: usize,
@@ -110,7 +106,7 @@ pub enum Operation<'a> {
     GraphInstantiate {
         /// The graph.
         graph: GraphHandle,
-        /// The executable; `None` before the operation ends.
+        /// The executable; `None` at the start and after a failure.
         exec: Option<GraphExecHandle>,
     },
     /// Adds a node to a graph.
@@ -124,11 +120,10 @@ pub enum Operation<'a> {
         exec: GraphExecHandle,
         /// The nodes of the executable.
         nodes: &'a Arc<GraphNodes>,
-        /// Kernels of the graph with their configurations, limited to the number of kernels that a fault message can
-        /// name.
+        /// The graph's kernels and their configurations, limited to the number that a fault message can name.
         kernels: &'a [(&'static KernelSpec, LaunchConfig)],
     },
-    /// Enqueues a copy. A large copy through host memory is reported as several.
+    /// Enqueues a copy. A large copy staged through host memory is reported as several copies.
     Copy {
         /// The direction of the copy.
         direction: CopyDirection,
@@ -150,7 +145,7 @@ pub enum Operation<'a> {
     },
     /// Enqueues a host function call.
     HostFunction,
-    /// Enqueues work through the [extension API](crate::extension), for example a library's.
+    /// Enqueues work through the [extension API](crate::extension), such as a library call.
     Extension {
         /// The [name](crate::Stream::enqueue_named) of the work. The default name is the path of the Rust function that
         /// enqueued the work, including the suffix that the compiler appends for closures.
@@ -161,13 +156,13 @@ pub enum Operation<'a> {
         /// The event.
         event: EventHandle,
     },
-    /// Makes a stream wait for an event, either explicitly or because the runtime orders two uses of a buffer.
+    /// Makes a stream wait for an event, explicitly or to synchronize two uses of a buffer.
     EventWait {
         /// The event.
         event: EventHandle,
-        /// The stream for whose work the stream waits, if known.
+        /// The stream on which the event was recorded, if known.
         on: Option<StreamHandle>,
-        /// The buffer whose uses are ordered; `None` if the program requested the wait.
+        /// The buffer whose uses are synchronized; `None` if the program requested the wait.
         buffer: Option<AwaitedBuffer>,
     },
     /// Makes the host wait for work.
@@ -178,18 +173,18 @@ pub enum Operation<'a> {
         memory: MemoryKind,
         /// The number of bytes requested.
         bytes: usize,
-        /// Address of the memory; 0 before the operation ends.
+        /// Address of the memory; 0 at the start.
         address: u64,
-        /// The pool that the memory came from; the default pool before the operation ends.
+        /// The pool that the memory came from; the default pool at the start.
         pool: PoolId,
         /// True if a free block of the cache served the request. False if the allocator called the driver or took
-        /// memory from another stream, and before the operation ends.
+        /// memory from another stream, and at the start.
         cached: bool,
-        /// For device memory, the number of bytes that the allocator has reserved from the driver after the operation;
-        /// 0 before the operation ends.
+        /// For device memory, the bytes that the allocator has reserved from the driver after the operation; 0 at the
+        /// start.
         reserved: u64,
     },
-    /// Frees memory, which is returned to the cache.
+    /// Returns memory to the cache.
     Free {
         /// The kind of memory.
         memory: MemoryKind,
@@ -200,7 +195,7 @@ pub enum Operation<'a> {
     },
 }
 
-/// A buffer for whose use on another stream the work must wait.
+/// The buffer that makes an operation wait for another stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AwaitedBuffer {
     /// Address of the buffer.
@@ -261,8 +256,7 @@ thread_local! {
     static SITE: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
 }
 
-/// Records the source line that calls the runtime, for operations until the guard is dropped, if there are observers or
-/// captures.
+/// Guard that attributes operations to a source line until dropped, if there are observers or captures.
 #[must_use]
 #[derive(Debug)]
 pub struct Site {
@@ -271,10 +265,9 @@ pub struct Site {
     _of_thread: PhantomData<*const ()>,
 }
 
-/// Attributes operations on this thread to the caller's source line until the result is dropped, for
-/// [observers](Observed::site) and captured work. The outermost call wins, so a crate that calls the runtime can
-/// attribute operations to its own caller. If there are no observers and no captures, the cost is one load and one
-/// branch.
+/// Attributes this thread's operations to the caller's source line until the result is dropped, for
+/// [observers](Observed::site) and captured work. The outermost call wins, so a crate built on the runtime can
+/// attribute operations to its own caller. Without observers and captures, the cost is one load and one branch.
 #[inline(always)]
 #[track_caller]
 pub fn site() -> Site {
@@ -313,12 +306,12 @@ pub(super) fn is_calling() -> bool {
     CALLING.get()
 }
 
-/// Keeps an observer registered until it is dropped; see [`observe`].
+/// Unregisters the observer when dropped; see [`observe`].
 #[must_use = "the observer is removed when this is dropped"]
 pub struct Observation(Arc<Entry>);
 
-/// Calls an observer for every operation on every device of the process, including devices that are opened later, until
-/// the returned guard is dropped.
+/// Calls an observer for every operation on every device of the process, including devices opened later, until the
+/// returned guard is dropped.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
@@ -377,7 +370,7 @@ impl Entry {
         }
     }
 
-    /// Calls the observer, unless it was removed.
+    /// Calls the observer, unless it was removed, and removes it if it panics.
     fn call(self: &Arc<Self>, call: impl FnOnce(&dyn Observer)) {
         if !self.active.load(Ordering::Acquire) || self.origin.is_elsewhere() {
             return;
@@ -394,8 +387,8 @@ impl Entry {
 }
 
 impl Drop for Observation {
-    /// Removes the observer. No callback starts afterwards, but a callback that another thread has already started may
-    /// still be running.
+    /// Removes the observer. No callback starts afterwards, but one already started on another thread may still be
+    /// running.
     fn drop(&mut self) {
         self.0.remove();
     }
@@ -423,12 +416,12 @@ struct Watching<'a> {
 /// The stream of an operation.
 pub(crate) struct On {
     pub stream: ObservedStream,
-    /// The capture in which the stream takes part.
+    /// The capture to which the stream belongs.
     pub capture: Option<Arc<dyn Noted>>,
 }
 
-/// Reports an operation. `what` is called only if an observer is registered or work is captured. If neither is the
-/// case, the overhead added to `call` is one load and one branch.
+/// Reports an operation around `call`. `what` is called only if an observer is registered or work is captured;
+/// otherwise, the overhead is one load and one branch.
 #[inline(always)]
 pub(crate) fn around<'a, R, E>(
     device: &'a Device,
@@ -455,7 +448,7 @@ fn begin_observed<'a>(
 ) -> Option<Watching<'a>> {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     if host_function::is_running() || device.is_forked() {
-        // In a forked child or an observer's callback, no operation is possible, not even a report to observers.
+        // A forked child or an observer's callback cannot perform or report operations.
         return None;
     }
     let entries = ENTRIES.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -528,7 +521,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Updates the operation with results that were unknown at its start.
+    /// Updates the operation with results, such as an address.
     #[inline]
     pub fn found(&mut self, what: impl FnOnce() -> Operation<'a>) {
         if let Some(watching) = &mut self.0 {

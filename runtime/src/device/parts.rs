@@ -1,11 +1,10 @@
-//! [`Parts`]: per-device state that other modules store, without making `device` depend on the types of that state.
+//! [`Parts`]: per-device state of other modules, on whose types `device` does not depend.
 
 use std::any::{Any, TypeId};
 
 use super::{Device, EventPool};
 use crate::driver::{Context, Driver};
 
-/// The number of parts.
 const PARTS: usize = 6;
 
 /// The state that a module keeps with each device.
@@ -13,12 +12,12 @@ pub(crate) trait Part: Any + Send + Sync {
     /// Index of the part, which must be less than 6 and unique to the type. Parts are closed in this order.
     const PLACE: usize;
 
-    /// Called when the device is found to be lost, possibly more than once. It runs on the detecting thread, which may
-    /// hold locks of other modules, so it must not wait.
+    /// Called when the device is found to be lost, possibly more than once. Must not block, because the detecting
+    /// thread may hold other modules' locks.
     fn lost(&self, _device: &Device) {}
 
-    /// Frees the part's driver resources. At that point, all work on the device has finished, and only this part and
-    /// those with larger indices are still open.
+    /// Frees the part's driver resources. All work on the device has finished, and parts with smaller indices are
+    /// already closed.
     fn close(&mut self, driver: &dyn Driver, context: Context, events: &EventPool);
 }
 
@@ -47,7 +46,7 @@ impl<P: Part> Erased for P {
 }
 
 impl Parts {
-    /// Creates a set without parts.
+    /// Creates an empty set.
     pub fn new() -> Self {
         Self([const { None }; PARTS])
     }

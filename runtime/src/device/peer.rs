@@ -1,7 +1,7 @@
-//! Queries whether devices can access each other's memory directly (peer access), and enables this access.
+//! Peer access: querying and enabling direct access between devices' memory.
 //!
 //! Access is enabled once per direction for each pair of opened devices, by the first thread that requests it. Other
-//! threads wait for that call. A device that is lost and reopened counts as a different opened device.
+//! threads wait for that thread. A device reopened after being lost counts as a new device.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -54,8 +54,7 @@ impl Device {
 /// One direction of access between two opened devices.
 #[derive(Debug)]
 struct Direction {
-    /// Weak references to the two devices. They do not keep the devices open, but prevent the addresses that identify
-    /// the devices from being reused.
+    /// Weak references to the two devices. They keep the addresses that identify the devices from being reused.
     ends: [Weak<DeviceInner>; 2],
     /// True if the first device can access the second's memory; `None` until access has been queried and, if supported,
     /// enabled.
@@ -96,14 +95,14 @@ fn enable_direction(from: &Device, to: &Device) -> Result<bool> {
 }
 
 /// Enables access of `from` to the memory of `to`, and access in the opposite direction if it is supported. Returns
-/// false and does nothing if `from` does not support it. The driver is queried on the first call for a pair of opened
-/// devices, and again after a failed call.
+/// false and does nothing if `from` does not support it. The driver is called only by the first call for a pair of
+/// opened devices, and again after a failed call.
 ///
 /// # Errors
 /// Returns [`Error::DeviceLost`] if either device is lost, [`Error::Forked`], or any [driver
 /// error](crate::Error::Driver).
 pub(crate) fn enable_access(from: &Device, to: &Device) -> Result<bool> {
-    // The check comes before the lock, because a forked process might never acquire the lock.
+    // Checked before the lock is acquired, which a forked process might never acquire.
     from.0.health.check(from.id())?;
     to.0.health.check(to.id())?;
     if from.ptr_eq(to) {

@@ -1,4 +1,4 @@
-//! Queries about one device, and about all available devices.
+//! Device queries.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::driver::Telemetry;
 use crate::driver::cuda::CudaDriver;
 use crate::error::Result;
 
-/// UUID of a device, identical in every process and after every reboot.
+/// The UUID of a device, the same in every process and after every reboot.
 ///
 /// ```
 /// use warpsmith_runtime::device::Uuid;
@@ -19,8 +19,8 @@ use crate::error::Result;
 pub struct Uuid(pub [u8; 16]);
 
 impl fmt::Display for Uuid {
-    /// Formats the UUID like `nvidia-smi -L` and `CUDA_VISIBLE_DEVICES`, which, however, use the prefix `MIG-` for the
-    /// UUID of a MIG instance.
+    /// Formats the UUID as in `nvidia-smi -L` and `CUDA_VISIBLE_DEVICES`, except that they use the prefix `MIG-` for
+    /// MIG instances.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("GPU-")?;
         for (index, byte) in self.0.iter().enumerate() {
@@ -47,7 +47,7 @@ impl fmt::Debug for Uuid {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceProcess {
-    /// Process ID, as system tools show it. In a container, this is the PID on the host.
+    /// Process ID, as system tools show it; in a container, the PID on the host.
     pub pid: u32,
     /// Device memory used by the process's contexts, in bytes.
     pub memory: u64,
@@ -66,7 +66,7 @@ fn cuda_count() -> Result<u32> {
 
 impl Device {
     /// Returns true if this process can open a CUDA device. If the driver's management library (NVML) is available, the
-    /// query does not initialize CUDA, so the process can fork afterwards. Without NVML, the query initializes CUDA.
+    /// query does not initialize CUDA, so the process can fork afterwards; otherwise it does.
     ///
     /// Returns false if there is no driver, if `CUDA_VISIBLE_DEVICES` hides every device, and in a process that was
     /// forked from one that used CUDA.
@@ -87,8 +87,8 @@ impl Device {
         }
     }
 
-    /// Returns the number of emulated devices, which `WARPSMITH_EMULATED_DEVICES` sets; the default is 1. Returns 0 in
-    /// a process that was forked from one that had opened an emulated device.
+    /// Returns the number of emulated devices, set by `WARPSMITH_EMULATED_DEVICES` (default: 1). Returns 0 in a process
+    /// forked from one that had opened an emulated device.
     pub fn emulated_count() -> u32 {
         drivers::driver(DeviceId::Emulated(0)).ok().and_then(|driver| driver.device_count().ok()).unwrap_or(0)
     }
@@ -103,8 +103,8 @@ impl Device {
         self.properties().capability
     }
 
-    /// Returns the current clocks, temperature and power. Values that the system does not report are `None`. Without
-    /// the driver's management library (NVML) and on the emulated device, all values are `None`.
+    /// Returns the current clocks, temperature and power. Values that the system does not report are `None`: all of
+    /// them without the driver's management library (NVML) and on the emulated device.
     ///
     /// # Errors
     /// Returns [`Error::Forked`](crate::Error::Forked) in a process that was forked after the device was opened.
@@ -113,8 +113,8 @@ impl Device {
         Ok(self.raw().0.telemetry(self.ordinal())?)
     }
 
-    /// Returns the processes that use memory of the device, including this one. The list is empty if the system does
-    /// not report processes, that is, without the driver's management library (NVML) and on the emulated device.
+    /// Returns the processes that use memory of the device, including this one. The list is empty without the driver's
+    /// management library (NVML) and on the emulated device.
     ///
     /// # Errors
     /// Returns [`Error::Forked`](crate::Error::Forked) in a process that was forked after the device was opened.
@@ -125,14 +125,13 @@ impl Device {
     }
 
     /// Returns the current SM clock in MHz; `None` if the system does not report it, or if the process was forked after
-    /// the device was opened. The query is cheap enough to run while work is in progress, because it enqueues and
-    /// allocates nothing.
+    /// the device was opened. The query does not disturb running work, because it enqueues and allocates nothing.
     pub fn sm_clock_mhz(&self) -> Option<u32> {
         self.check_process().ok()?;
         self.raw().0.sm_clock_mhz(self.ordinal())
     }
 
-    /// Returns the UUID of the device, which is stable across processes.
+    /// Returns the device's UUID, which is stable across processes.
     pub fn uuid(&self) -> Uuid {
         Uuid(self.properties().uuid)
     }

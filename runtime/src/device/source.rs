@@ -3,11 +3,11 @@
 /// The origin of a launch configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// The caller specified the block and grid size. Only the number of blocks may have been computed.
+    /// The caller specified the block and grid size. The number of blocks may have been computed.
     Given,
-    /// The configuration was chosen from the properties of the device and the kernel.
+    /// The configuration was derived from properties of the device and the kernel.
     Heuristic,
-    /// The configuration was the fastest one that a tuner measured, and was read from the store.
+    /// The configuration is the fastest one that a tuner measured, read from the store.
     Tuned,
 }
 

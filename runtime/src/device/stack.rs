@@ -1,9 +1,9 @@
 //! The stack limit: the stack size per thread of a kernel, in bytes (`cudaLimitStackSize`).
 //!
-//! The stack size of some kernels is unknown at compile time, because they recurse or call through pointers; other
-//! kernels declare it. Looking up a kernel of either kind raises the limit to the size that the kernel needs. The limit
-//! is never lowered automatically. Launching such a kernel with a lower limit fails, because a thread that exceeds the
-//! limit would access memory outside its stack.
+//! Some kernels declare their stack size; for kernels that recurse or call through pointers, it is unknown at compile
+//! time. Looking up a kernel of either kind raises the limit to what the kernel needs; the runtime never lowers it.
+//! Launching such a kernel fails if other code has lowered the limit, because a thread that exceeds it would access
+//! memory outside its stack.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use crate::error::{Error, Result, StackError, code};
 /// State of a device's stack limit.
 #[derive(Debug, Default)]
 pub(crate) struct Stack {
-    /// The limit that was last read from the driver, in bytes per thread; 0 before the first read.
+    /// Limit last read from the driver, in bytes per thread; 0 before the first read.
     limit: AtomicUsize,
     /// Lock that is held while the limit is changed.
     changing: Mutex<()>,
@@ -38,8 +38,8 @@ impl Stack {
         Ok(limit)
     }
 
-    /// Returns a note for the report of a fault, if one of the suspected kernels depends on the stack limit and may
-    /// have overflowed its stack.
+    /// Returns a note for a fault report if a suspected kernel depends on the stack limit and may have overflowed its
+    /// stack.
     pub(super) fn note<'k>(&self, mut suspects: impl Iterator<Item = &'k str>) -> String {
         let kernels = self.kernels();
         let Some(kernel) = suspects.find(|suspect| kernels.contains(suspect)) else { return String::new() };
@@ -53,10 +53,10 @@ impl Stack {
 }
 
 impl Device {
-    /// Returns the stack limit in bytes per thread. On NVIDIA GPUs it is 1024 until it is raised, either by
-    /// [`Self::set_stack_limit`] or for a kernel that needs more. A kernel can declare its stack size with
-    /// `#[kernel(stack = BYTES)]`. For a kernel that recurses or calls through pointers, 16 KiB are assumed. Other
-    /// kernels do not depend on the limit, because their stack size is known.
+    /// Returns the stack limit in bytes per thread. On NVIDIA GPUs, it is 1024 until [`Self::set_stack_limit`] or a
+    /// kernel that needs more raises it. A kernel can declare its stack size with `#[kernel(stack = BYTES)]`. Kernels
+    /// that recurse or call through pointers are assumed to need 16 KiB. Other kernels do not depend on the limit,
+    /// because the compiler knows their stack size.
     ///
     /// # Errors
     /// Returns any [driver error](crate::Error::Driver).
@@ -64,11 +64,11 @@ impl Device {
         self.call(|driver, context| self.0.stack.read(driver, context))
     }
 
-    /// Raises the stack limit to at least `bytes` per thread, for all later launches, including launches by other code
-    /// in the process.
+    /// Raises the stack limit to at least `bytes` per thread, for all later launches in the process, including those by
+    /// other code.
     ///
-    /// The call may wait for the device's work. The driver allocates `bytes` for each thread that can be resident on
-    /// the device: 16 KiB per thread occupy 4.4 GB of memory on an H100.
+    /// The call may wait for the device to become idle. The driver allocates `bytes` for each thread that can be
+    /// resident on the device: 16 KiB per thread take 4.4 GB on an H100.
     ///
     /// ```
     /// use warpsmith_runtime::Device;
@@ -118,7 +118,7 @@ impl Device {
         Ok(())
     }
 
-    /// Returns an error if the limit has become lower than the stack size of a kernel for which [`Self::need_stack`]
+    /// Returns an error if the limit has been lowered below the stack size of a kernel for which [`Self::need_stack`]
     /// was called.
     #[cold]
     pub(crate) fn check_stack(&self, kernel: &'static str, needs: usize) -> Result<()> {

@@ -1,12 +1,11 @@
-//! `CUDA_VISIBLE_DEVICES`: the devices of a machine that are visible to a process. It is parsed as in CUDA and PyTorch.
+//! `CUDA_VISIBLE_DEVICES`: the devices visible to a process, parsed as in CUDA and PyTorch.
 //!
 //! The variable is a comma-separated list of either indices (`0,2`) or UUIDs (`GPU-8f12`). UUIDs may be abbreviated to
 //! unambiguous prefixes. The first entry determines the form of the list. The process numbers its devices in the order
-//! of the list. The list ends before the first invalid entry; a negative index can be used to end it deliberately. If
-//! an entry repeats a device, all devices are hidden. If the variable is unset, all devices are visible; if it is
-//! empty, no devices are.
+//! of the list. The first invalid entry ends the list; a negative index ends it deliberately. If an entry repeats a
+//! device, all devices are hidden. If the variable is unset, all devices are visible; if it is empty, none are.
 //!
-//! An index is parsed as by C's `strtol`: leading whitespace, a sign, and digits; the rest is ignored.
+//! An index is parsed as by C's `strtol`: leading whitespace, a sign and digits; the rest is ignored.
 
 use crate::driver::cuda;
 
@@ -18,9 +17,9 @@ pub const VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 pub struct Visible {
     /// Indices of the visible devices among all devices of the machine, in the order in which the process numbers them.
     pub devices: Vec<usize>,
-    /// Position, from 0, of the invalid entry that ends the list. It is an index out of range, a UUID prefix that
-    /// matches no device or several devices, an entry of the other form, or a repeated device. `None` if the list ends
-    /// at a negative index or contains no invalid entry.
+    /// Zero-based position of the invalid entry that ends the list: an index out of range, a UUID prefix that is
+    /// unknown or ambiguous, an entry of the other form, or a repeated device. `None` if the list ends at a negative
+    /// index or contains no invalid entry.
     pub mistake: Option<usize>,
 }
 
@@ -40,7 +39,7 @@ pub fn read(text: Option<&str>, machine: &[String]) -> Visible {
     let Some(text) = text else { return Visible { devices: (0..gpus).collect(), mistake: None } };
     let kind = ["GPU-", "MIG-"].into_iter().find(|kind| text.starts_with(kind));
     let mut visible = Visible::default();
-    // An empty text hides all devices and is not a mistake.
+    // An empty value hides all devices and is not a mistake.
     let entries = text.split(',').take(if text.is_empty() { 0 } else { usize::MAX });
     for (position, entry) in entries.enumerate() {
         let found = match kind {
@@ -68,7 +67,7 @@ fn by_identity(entry: &str, kind: &str, machine: &[String]) -> Option<usize> {
     }
 }
 
-/// Parses an entry as an index. Returns whether the index is negative, and the absolute value of the index.
+/// Parses an entry as an index. Returns its sign (true if negative) and its absolute value.
 fn index(entry: &str) -> Option<(bool, usize)> {
     let entry = entry.trim_start_matches([' ', '\t', '\n', '\x0b', '\x0c', '\r']);
     let unsigned = entry.strip_prefix(['+', '-']).unwrap_or(entry);
@@ -78,9 +77,9 @@ fn index(entry: &str) -> Option<(bool, usize)> {
     (digits > 0).then(|| (entry.starts_with('-'), index()))
 }
 
-/// Returns the UUIDs of the machine's devices, including hidden ones, in the order that [`read`] expects. The driver's
-/// management library (NVML) reports them without initializing CUDA. Returns `None` if NVML is not available. CUDA may
-/// number devices of different models in a different order, unless `CUDA_DEVICE_ORDER=PCI_BUS_ID` is set.
+/// Returns the UUIDs of the machine's devices, including hidden ones, in the order that [`read`] expects. Queries NVML,
+/// which does not initialize CUDA; `None` if NVML is not available. Unless `CUDA_DEVICE_ORDER=PCI_BUS_ID` is set, CUDA
+/// may number devices of different models in a different order.
 pub fn machine() -> Option<Vec<String>> {
     cuda::machine_devices()
 }

@@ -7,15 +7,14 @@ use super::Error;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
-    /// An operation that must wait for work was called during a capture. Captured work does not run, so the wait would
-    /// never end.
+    /// A call that waits for work was made during a capture. Captured work does not run, so the wait would never end.
     #[error(
         "the call is not allowed while a capture is active on the device; make it before the capture starts or after \
          it ends"
     )]
     CaptureUnderway,
 
-    /// A call that cannot become part of a graph was made on a stream that is being captured. The capture continues.
+    /// A call that cannot become part of a graph was made on a capturing stream. The capture continues.
     #[error("{call} cannot be captured into a graph: {instead}")]
     NotCapturable {
         /// The call.
@@ -24,8 +23,8 @@ pub enum GraphError {
         instead: &'static str,
     },
 
-    /// A call would have to run after captured work on the same buffer, or before captured work that reads it. This is
-    /// impossible, because captured work runs only when its graph is launched. The capture continues.
+    /// A call outside the capture uses a buffer in conflict with captured work, which runs only when its graph is
+    /// launched and so cannot be ordered with the call. The capture continues.
     #[error(
         "{call}: the buffer of {bytes} bytes is used by captured work, which runs only when the graph is launched; \
          make the call before the capture starts, after it ends, or on a stream that takes part in the capture"
@@ -55,7 +54,7 @@ pub enum GraphError {
     },
 
     /// A callback registered with [`Stream::on_graph_launch`](crate::Stream::on_graph_launch) launched a graph that has
-    /// such callbacks of its own.
+    /// such callbacks.
     #[error(
         "a callback of `Stream::on_graph_launch` launched a graph that has such callbacks itself, and would wait for them \
          forever; launch that graph elsewhere"
@@ -69,11 +68,11 @@ pub enum GraphError {
     )]
     SharedStream,
 
-    /// An object that belongs to a capture was used after the capture had ended.
+    /// An object of a capture was used after the capture had ended.
     #[error("the capture has ended; an event recorded in a capture can be awaited only in that capture")]
     CaptureEnded,
 
-    /// A stream that is being captured was told to wait for an event or stream outside the capture.
+    /// A wait of a capturing stream for an event or stream outside the capture was requested.
     #[error(
         "a stream that is being captured cannot wait for work outside its capture ({what} elsewhere); wait before \
          the capture starts, or let the other stream take part by waiting for this one first"
@@ -83,8 +82,7 @@ pub enum GraphError {
         what: &'static str,
     },
 
-    /// A capture ended while other streams took part in it and its origin stream had not waited for them (unjoined
-    /// work).
+    /// A capture ended before its origin stream had waited for all other streams of the capture (unjoined work).
     #[error(
         "the stream on which the capture started has not waited for all other streams that took part in it; \
          call `wait_stream` for each of them before the capture ends"
@@ -98,7 +96,7 @@ pub enum GraphError {
     )]
     Invalidated,
 
-    /// A buffer that is used by a graph was dropped.
+    /// A buffer used by a graph was dropped.
     #[error(
         "the graph uses a buffer of {bytes} bytes on {device} that was dropped; keep the buffers as long as the graph is launched, \
          or capture the graph again"
@@ -115,7 +113,7 @@ pub enum GraphError {
     #[error("the host buffer is locked by the program; drop the guard of its `lock` first")]
     HostBufferInUse,
 
-    /// An executable graph could not be updated from a graph of different topology.
+    /// An executable graph could not be updated from a graph with a different topology.
     #[error("the graph cannot be updated in place: {reason}; instantiate the new graph instead")]
     NotUpdated {
         /// The difference, as the driver reports it.
@@ -135,7 +133,7 @@ pub enum GraphError {
          the new arguments and update from it"
     )]
     NodeConflict {
-        /// Index of the node to change, in the order in which nodes were added.
+        /// Index of the node to change, in insertion order.
         node: usize,
         /// Index of the conflicting node.
         other: usize,

@@ -21,7 +21,7 @@ impl Error {
         }
     }
 
-    /// Returns true if the device is lost because of this error or of the fault that it reports.
+    /// Returns true if this error means that the device is lost.
     pub fn is_device_lost(&self) -> bool {
         matches!(
             self,
@@ -32,7 +32,7 @@ impl Error {
         ) || self.stops_context()
     }
 
-    /// Returns true if the code with which a driver call failed means that the context is unusable.
+    /// Returns true if this is a driver error whose code means that the context is unusable.
     pub(crate) fn stops_context(&self) -> bool {
         match self {
             Self::Driver(error) => error.stops_context(),

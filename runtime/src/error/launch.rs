@@ -38,13 +38,13 @@ pub enum LaunchError {
         limit: [u32; 3],
     },
 
-    /// Lengths of slices or views that violate the kernel's requirements.
+    /// Slice or view lengths that violate the kernel's requirements.
     #[error("kernel `{kernel}`: {wrong}")]
     WrongLengths {
         /// The instance's symbol.
         kernel: String,
         /// The violated requirement.
-        wrong: WrongLength,
+        wrong: Box<WrongLength>,
     },
 
     /// A block that differs from the block that the kernel requires.
@@ -102,7 +102,7 @@ pub enum LaunchError {
         dimensions: usize,
     },
 
-    /// A launch with more than 2^32 threads along one dimension of a 2-D or 3-D view.
+    /// A launch with more than 2^32 threads along one dimension of a view with two or three dimensions.
     #[error(
         "kernel `{kernel}`: grid {} of blocks {} has more than 2^32 threads in one dimension; launch fewer threads \
          and let them loop",
@@ -118,7 +118,7 @@ pub enum LaunchError {
         block: [u32; 3],
     },
 
-    /// An extent with a side that is too long to be covered.
+    /// An extent to cover with a dimension that is too large.
     #[error(
         "kernel `{kernel}`: a dimension to cover has 2^32 - 1 or more elements; cover a part, or use `Launch::linear`"
     )]
@@ -327,7 +327,7 @@ impl fmt::Display for RecentLaunch {
     }
 }
 
-/// Launches that may have been running when a device was lost, without duplicates.
+/// Launches that may have been running when a device was lost.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RecentLaunches(Arc<Vec<RecentLaunch>>);
 
@@ -348,7 +348,7 @@ impl Deref for RecentLaunches {
 /// Maximum number of launches that are described individually.
 const DESCRIBED: usize = 4;
 
-/// Returns `; it was launched on stream 3, grid …`, or a list of the last launches if there are several candidates.
+/// Returns `; it was launched on stream 3, grid …`, or the list of candidates if there are several.
 pub(super) fn launched(launches: &[RecentLaunch]) -> String {
     match launches {
         [] => String::new(),
@@ -368,7 +368,7 @@ pub(super) fn launched(launches: &[RecentLaunch]) -> String {
     }
 }
 
-/// The origin of a block-size limit.
+/// The source of a block-size limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BlockLimit {
     /// The device's largest block.

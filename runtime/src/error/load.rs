@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{DeviceId, Error};
 
-/// PTX, a cubin or a fatbin that could not be loaded, or that does not contain the requested kernel.
+/// PTX, a cubin or a fatbin that could not be loaded, or that lacks the requested kernel or global.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {

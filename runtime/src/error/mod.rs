@@ -1,7 +1,6 @@
-//! The crate's [`Error`] type. The message of every variant states the cause, including the relevant numbers, and the
-//! remedy.
+//! The crate's [`Error`] type. Every message states the cause, with the relevant numbers, and the remedy.
 //!
-//! Errors can be cloned, because every later call on a lost device returns the same cause.
+//! Errors implement `Clone`, because every later call on a lost device returns the same cause.
 
 mod device_id;
 mod extension;
@@ -39,8 +38,8 @@ pub use warpsmith_driver::error::code;
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error, with its cause and remedy. Crates built on this one also return this type; [`Self::downcast_ref`] returns
-/// the crate's own error.
+/// An error, with its cause and remedy. Crates built on this one also return this type; [`Self::downcast_ref`] extracts
+/// their own errors.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer, Error};
@@ -65,11 +64,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// - [`Self::NoImage`], [`Self::NoImageForDevice`], [`Self::DriverTooOld`] or [`Self::KernelNotInImage`] if the program
 ///   contains no GPU code for the device;
 /// - [`Self::DeviceLost`] after a fault of earlier work, and [`Self::Forked`] in a forked process;
-/// - [`Self::Driver`] if a driver call fails for another reason.
+/// - [`Self::Driver`] for any other driver failure.
 ///
-/// A call that also waits for the work, such as a copy to the host, also reports a kernel that failed in the meantime,
-/// as [`Self::KernelPanic`], [`Self::KernelFault`], [`Self::Deadlock`], or [`Self::Findings`] if `warpsmith check`
-/// found something.
+/// A call that also waits for the work, such as a copy to the host, also reports kernel failures, as
+/// [`Self::KernelPanic`], [`Self::KernelFault`] or [`Self::Deadlock`], and `warpsmith check` findings, as
+/// [`Self::Findings`].
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -81,7 +80,7 @@ pub enum Error {
     #[error(transparent)]
     Extension(ExtensionError),
 
-    /// Every suitable form of the image requires a newer driver.
+    /// Every form of the image that suits the device requires a newer driver.
     #[error(
         "the NVIDIA driver is too old for the GPU image `{image}`: the image needs PTX {}, but the driver (CUDA \
          {driver_version}) supports up to PTX {}; update the driver, or build the image for an older PTX version",
@@ -131,7 +130,7 @@ pub enum Error {
         has: String,
     },
 
-    /// The driver failed to link a kernel that launches kernels or sets conditions of a graph.
+    /// The driver failed to link a kernel that launches kernels or sets graph conditions.
     #[error(
         "kernel `{kernel}` needs NVIDIA's device runtime (libcudadevrt), which the driver (CUDA {driver_version}) \
          cannot link: {source_error}; use a driver at least as new as the CUDA tools that built the program"
@@ -158,7 +157,7 @@ pub enum Error {
         count: u32,
     },
 
-    /// The package, version or parameters that the image records for this kernel differ from the kernel type's.
+    /// The image records a different package, version or parameters for this kernel than the kernel type.
     #[error(
         "kernel `{kernel}` of {wanted} is not in the image of {image}, which has {holds}; load the image that was \
          built from the kernel's crate with the program's features"
@@ -174,8 +173,8 @@ pub enum Error {
         holds: String,
     },
 
-    /// The kernel type belongs to a different package with the same name as the image's package, and cargo linked that
-    /// package into the program.
+    /// The kernel type comes from a different package that has the same name as the image's package and that cargo
+    /// linked into the program.
     #[error(
         "the program and its GPU image contain kernel `{kernel}` from two different packages named {package}, which \
          cargo confuses if projects share a target folder. Rename one package or use separate target folders; as a \
@@ -192,7 +191,7 @@ pub enum Error {
     #[error("the GPU code in this program is damaged; build the program again")]
     DamagedImage,
 
-    /// The image does not contain this kernel for the device's architecture.
+    /// The image lacks this kernel for the device's architecture.
     #[error(
         "kernel `{kernel}` is not in the GPU image loaded on {device}{}; {}",
         arch_note(*min_arch, *capability), arch_advice(*min_arch, *capability)
@@ -295,9 +294,9 @@ pub enum Error {
         operation: String,
         /// The item on the wrong device, for example `argument 2`.
         what: String,
-        /// The device on which that item is.
+        /// The device of that item.
         found: DeviceId,
-        /// The item that determines the required device, for example `the stream`.
+        /// The item that determines the expected device, for example `the stream`.
         beside: &'static str,
         /// The required device.
         expected: DeviceId,
@@ -373,8 +372,7 @@ pub enum Error {
         pool: PoolId,
     },
 
-    /// Work that already uses scratch memory of a stream requested more scratch memory of that stream, for this
-    /// purpose.
+    /// Work that uses a stream's scratch memory requested scratch memory of the same stream again, for this purpose.
     #[error(
         "`{0}` needs the stream's scratch memory, which the calling operation already uses; enqueue one operation \
          after the other"
@@ -395,8 +393,7 @@ pub enum Error {
         source_error: Box<Error>,
     },
 
-    /// The option `expandable_segments` was set for a device that does not support mapping physical memory into
-    /// reserved addresses.
+    /// The option `expandable_segments` was set for a device without virtual memory management.
     #[error("{device} does not support virtual memory management; set `expandable_segments:False`")]
     NoExpandableSegments {
         /// The device.
@@ -436,7 +433,7 @@ pub enum Error {
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
 
-    /// The limit on page-locked host memory was reached.
+    /// Page-locked host memory is exhausted: the limit or the system's capacity was reached.
     #[error(
         "out of page-locked host memory for {device}: requested {} ({asked} bytes), {} are allocated, {} are \
          unused{}",
@@ -445,11 +442,11 @@ pub enum Error {
     PinnedOutOfMemory {
         /// The device of the buffers.
         device: DeviceId,
-        /// Requested bytes after rounding, or the size of the reserve segment if that segment could not be allocated.
+        /// Requested bytes after rounding, or the size of the reserve segment if allocating it failed.
         asked: u64,
         /// Page-locked bytes in the device's buffers and cache.
         held: u64,
-        /// The part of `held` that neither a buffer nor a stream uses, that is, the unused part of the reserve segment.
+        /// Bytes of `held` that neither a buffer nor a stream uses, that is, unused bytes of the reserve segment.
         cached: u64,
         /// The limit that was reached; `None` if the system could not provide more page-locked memory.
         limit: Option<u64>,
@@ -468,9 +465,9 @@ pub enum Error {
         device: DeviceId,
         /// The panic's text.
         message: String,
-        /// Kernels that may have panicked: one kernel if it is known, otherwise every kernel that was in flight.
+        /// Kernels that may have panicked: the kernel if known, otherwise every kernel in flight.
         kernel: Vec<String>,
-        /// Launches that may have panicked, without duplicates; limited to the launches that were recorded.
+        /// Recorded launches that may have panicked, without duplicates.
         launches: RecentLaunches,
         /// Source location of the panic, as `file:line:column`.
         location: Option<String>,
@@ -489,7 +486,7 @@ pub enum Error {
         message: String,
         /// The kernels that may have deadlocked.
         kernel: Vec<String>,
-        /// Launches that may have deadlocked, without duplicates; limited to the launches that were recorded.
+        /// Recorded launches that may have deadlocked, without duplicates.
         launches: RecentLaunches,
         /// The source location, if known.
         location: Option<String>,
@@ -504,7 +501,7 @@ pub enum Error {
         message: String,
         /// The kernels that may have faulted.
         kernel: Vec<String>,
-        /// Launches that may have faulted, without duplicates; limited to the launches that were recorded.
+        /// Recorded launches that may have faulted, without duplicates.
         launches: RecentLaunches,
         /// The source location, if known.
         location: Option<String>,
@@ -516,11 +513,11 @@ pub enum Error {
     Findings {
         /// The device.
         device: DeviceId,
-        /// The findings since findings were last reported.
+        /// The findings since the last report.
         findings: Arc<Findings>,
     },
 
-    /// Kernels on this device are not checked by `warpsmith check`.
+    /// `warpsmith check` is not checking kernels on this device.
     #[error("kernels on {device} are not checked: {}", checked_advice(*device))]
     NotChecked {
         /// The device.
@@ -549,7 +546,7 @@ pub enum Error {
         device: DeviceId,
         /// Duration of the wait, in milliseconds.
         waited_ms: u64,
-        /// The most recently launched kernels that have not finished, oldest first.
+        /// The last launched kernels that may still be running, oldest first.
         kernels: Vec<String>,
     },
 

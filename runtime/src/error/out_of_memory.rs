@@ -17,7 +17,7 @@ pub struct OutOfMemory {
     pub total: u64,
     /// Device memory that no process uses.
     pub free: u64,
-    /// Maximum number of bytes that the program may reserve; `None` if no memory fraction is set.
+    /// Maximum bytes that the program may reserve; `None` if no memory fraction is set.
     pub limit: Option<u64>,
     /// Memory that the program has reserved from the driver.
     pub reserved: u64,

@@ -1,4 +1,4 @@
-//! Awaiting events and streams, from any executor.
+//! Futures for events and streams, for any executor.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -11,22 +11,20 @@ use super::reactor::Waiter;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 
-/// Future that completes when the stream has reached the last recording of an event. Created by `event.await` and
-/// `(&event).await`.
+/// Future that completes when an event's last recording is reached, created by `event.await` and `(&event).await`.
 ///
-/// The future does not block a thread, works with any executor, and can be polled from any thread. A device fault wakes
-/// the future. The future can be dropped at any time; enqueued work continues, and the memory that the work uses stays
-/// allocated.
+/// The future never blocks, works with any executor, and can be polled from any thread. A device fault wakes it. It can
+/// be dropped at any time: enqueued work continues, and the memory that the work uses stays allocated.
 ///
-/// For the first 50 microseconds, the future requests to be polled again immediately, so that waiting for short work
-/// requires no thread switch. After that, one thread of the process wakes all futures. An emulated device with a
-/// schedule (`EmulatedDriverBuilder::stepped`) makes no progress while the program does nothing but await.
+/// For the first 50 microseconds, the future wakes itself immediately, so waiting for short work requires no thread
+/// switch. After that, one thread per process wakes all futures. An emulated device with a schedule
+/// (`EmulatedDriverBuilder::stepped`) makes no progress while the program only awaits.
 ///
-/// The future returns the same errors as [`Event::synchronize`]. In a [host function](Stream::host_function), the
-/// driver rejects the query.
+/// The future returns the same errors as [`Event::synchronize`]. It fails in a [host function](Stream::host_function),
+/// where the driver rejects queries.
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Reached<E: Borrow<Event> = Event> {
-    // This field is dropped before the event.
+    // Declared first, so that it is dropped before the event.
     waiter: Waiter,
     event: E,
     may_be_recorded: bool,
@@ -38,7 +36,7 @@ impl<E: Borrow<Event>> Reached<E> {
     }
 }
 
-// The future has no pinned fields.
+// The future is never pinned structurally.
 impl<E: Borrow<Event>> Unpin for Reached<E> {}
 
 impl<E: Borrow<Event>> Future for Reached<E> {
@@ -50,7 +48,7 @@ impl<E: Borrow<Event>> Future for Reached<E> {
     }
 }
 
-/// Waits until the event's stream has reached the event's last recording; see [`Reached`].
+/// Waits until the event's last recording is reached; see [`Reached`].
 impl IntoFuture for Event {
     type Output = Result<()>;
     type IntoFuture = Reached;
@@ -60,8 +58,8 @@ impl IntoFuture for Event {
     }
 }
 
-/// Same as for [`Event`], except that if the event is recorded again before the future completes, the future may wait
-/// for the new recording.
+/// As for [`Event`], but if the event is recorded again before the future completes, the future may wait for the new
+/// recording.
 impl<'e> IntoFuture for &'e Event {
     type Output = Result<()>;
     type IntoFuture = Reached<&'e Event>;
@@ -94,8 +92,8 @@ impl Future for Completed {
 }
 
 impl Stream {
-    /// Returns a future that completes when all work enqueued so far has run. The future does not wait for work
-    /// enqueued after this call. Like [`Reached`], the future does not block a thread and works with any executor.
+    /// Returns a future that completes when all work enqueued before this call has run. Like [`Reached`], the future
+    /// never blocks and works with any executor.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Result, Stream};

@@ -1,10 +1,9 @@
-//! Events: markers in a stream, for ordering and timing.
+//! Events: markers in a stream, for synchronization and timing.
 //!
 //! An event can be recorded any number of times on streams of its device. Queries and waits refer to its last
-//! recording. Events come from a pool of the device and return to it when they are dropped, even while streams still
-//! wait for them.
+//! recording. Each device pools its events: a dropped event returns to the pool even while streams still wait for it.
 //!
-//! Events can be awaited ([`Reached`]), and so can streams ([`Stream::completed`]).
+//! Events ([`Reached`]) and streams ([`Stream::completed`]) can be awaited.
 
 mod future;
 mod reactor;
@@ -34,7 +33,7 @@ use crate::stream::clock::{Done, Timestamp};
 /// let device = Device::emulated(0)?;
 /// let (first, second) = (Stream::from_pool(&device)?, Stream::from_pool(&device)?);
 /// let event = first.record_event()?;
-/// second.wait_event(&event)?; // later work on `second` comes after all work on `first` so far
+/// second.wait_event(&event)?; // later work on `second` waits for all work on `first` so far
 /// event.synchronize()?;
 /// assert!(event.query()?);
 /// # Ok(())
@@ -47,18 +46,17 @@ pub struct Event {
     last: Mutex<Option<Record>>,
 }
 
-/// A recording of an event.
+/// The last recording of an event.
 #[derive(Debug)]
 pub(crate) enum Record {
-    /// A recording outside a capture, with a timestamp that identifies the work that has run once the recording is
-    /// reached.
+    /// A recording outside a capture, with a timestamp that identifies the work preceding it.
     Own(Timestamp),
     /// A recording in a capture, which becomes part of a graph and is reached only when that graph is launched.
     Captured(Arc<dyn CaptureSink>, Timestamp),
 }
 
 impl Event {
-    /// Creates an event for ordering, from the device's pool. The event records no timestamp.
+    /// Creates an event for synchronization, which records no timestamp.
     ///
     /// # Errors
     /// Returns any [driver error](crate::Error::Driver).
@@ -66,7 +64,7 @@ impl Event {
         Self::from_pool(device, false)
     }
 
-    /// Creates an event that records a timestamp, from the device's pool.
+    /// Creates an event for timing, which records a timestamp.
     ///
     /// # Errors
     /// Returns any [driver error](crate::Error::Driver).
@@ -74,7 +72,7 @@ impl Event {
         Self::from_pool(device, true)
     }
 
-    /// Returns an event from the pool, recorded on the stream.
+    /// Takes an event from the pool and records it on the stream.
     #[inline]
     pub(crate) fn recorded(stream: &Stream, timed: bool) -> Result<Self> {
         let mut event = Self::from_pool(stream.device(), timed)?;
@@ -138,8 +136,8 @@ impl Event {
     /// Returns the driver's handle. The handle is valid while the event lives.
     ///
     /// # Safety
-    /// The handle may be used only to query the event and to wait for it, not to record it. The runtime would not
-    /// notice a recording made through the handle, and would mistake it for an earlier one.
+    /// The handle must be used only to query and wait for the event, not to record it: the runtime would not notice the
+    /// recording and would mistake it for an earlier one.
     pub unsafe fn handle(&self) -> EventHandle {
         self.handle
     }
@@ -153,11 +151,10 @@ impl Event {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns true if the event's stream has reached the event's last recording. An event that was never recorded
-    /// counts as reached.
+    /// Returns true if the event's last recording has been reached, or if the event was never recorded.
     ///
     /// # Errors
-    /// Returns the fault that a running kernel caused, or the findings of a [check](crate::check).
+    /// Returns the fault if a kernel faulted, or the findings of a [check](crate::check).
     pub fn query(&self) -> Result<bool> {
         self.is_reached("Event::query")
     }
@@ -176,7 +173,7 @@ impl Event {
         Ok(done)
     }
 
-    /// Returns the stream and epoch of the last recording, and the stream's completion state. The stream reaches its
+    /// Returns the stream and epoch of the last recording, and the stream's completion state. A stream reaches its
     /// epochs in ascending order.
     fn place(&self) -> Option<((u64, u64), Arc<Done>)> {
         match &*self.last() {
@@ -185,11 +182,10 @@ impl Event {
         }
     }
 
-    /// Waits until the event's stream has reached the event's last recording. Returns immediately if the event was
-    /// never recorded.
+    /// Waits until the event's last recording is reached. Returns immediately if the event was never recorded.
     ///
     /// # Errors
-    /// Returns the fault that a running kernel caused, or the findings of a [check](crate::check).
+    /// Returns the fault if a kernel faulted, or the findings of a [check](crate::check).
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         let _site = site();
@@ -207,22 +203,22 @@ impl Event {
                 record.id()
             }
         };
-        // The lock is not held here, so that other threads can record and query the event in the meantime.
+        // The lock is not held during the wait, so that other threads can record and query the event.
         let watch =
             observe::begin(&self.device, || (None, Operation::Synchronize(Awaited::Event(self.handle))));
         watch.done(self.device.call(|driver, context| driver.event_synchronize(context, self.handle)))?;
-        // If the event has been recorded again by now, the wait may have been for the new recording.
+        // If the event has been recorded again, the wait may have been for the new recording.
         if let Some(record) = self.last().as_ref().filter(|record| record.id() == asked) {
             record.reached();
         }
         Ok(())
     }
 
-    /// Returns the time from `earlier` to this event in microseconds, measured by the device's clock.
+    /// Returns the time from `earlier` to this event in microseconds, measured on the device.
     ///
     /// # Errors
-    /// Returns [`Error::NoElapsedTime`] if an event does not record a timestamp, was never recorded or has not been
-    /// reached, or if the events are on different devices.
+    /// Returns [`Error::NoElapsedTime`] if an event records no timestamp, was never recorded or has not been reached,
+    /// or if the events belong to different devices.
     pub fn elapsed_us(&self, earlier: &Event) -> Result<f64> {
         self.device.check_process()?;
         let both = |holds: fn(&Event) -> bool| holds(self) && holds(earlier);
@@ -266,7 +262,7 @@ impl Record {
         }
     }
 
-    /// Updates the stream's completion state after the recording was reached.
+    /// Updates the stream's completion state once the recording has been reached.
     fn reached(&self) {
         if let Record::Own(closed) = self {
             closed.finish();

@@ -1,18 +1,19 @@
-//! The thread that wakes futures. Each process has one, for any number of futures.
+//! The thread that wakes futures, one per process.
 //!
-//! A future that is polled queries the driver itself. For [`PATIENCE`], the future requests to be polled again, so that
-//! waiting for short work requires no thread switch; the executor runs other tasks in between. After that, the future
-//! registers with the thread. The thread queries only the earliest event of each stream, because the other events are
-//! reached later. The pause between queries is proportional to the time that a future has waited. The thread sleeps
-//! while no future is registered. Host functions of the driver would require no queries, but each one stops its stream
-//! for some microseconds, and the driver does not call host functions after a fault.
+//! A polled future queries the driver itself. For [`PATIENCE`], the future wakes itself, so waiting for short work
+//! requires no thread switch; the executor runs other tasks in between. After that, the future registers with the
+//! thread. The thread queries only the earliest event of each stream, because later events are reached later. The pause
+//! between queries is proportional to how long a future has waited. The thread sleeps while no future is registered.
+//! Driver host functions would avoid the queries, but each one stalls its stream for some microseconds, and the driver
+//! does not call them after a fault.
 //!
-//! Waking a thread takes longer than the driver's own wait. If work on the stream was awaited before, the future is
-//! therefore woken shortly before the work is likely to finish ([`Lengths`](crate::stream::lengths::Lengths)). The
-//! future then requests to be polled again until the work is done or has taken longer than predicted.
+//! Waking a thread takes longer than the driver's own wait. If work on the stream was awaited before, the thread
+//! therefore wakes the future shortly before the work is likely to finish
+//! ([`Lengths`](crate::stream::lengths::Lengths)). The future then keeps waking itself until the work is done or has
+//! taken longer than predicted.
 //!
-//! Waking is only a hint, because the future queries the event's state itself. It is therefore harmless if an event is
-//! recorded again before the wake-up, or if a registration is dropped late.
+//! A wake-up is only a hint, because the future queries the event itself. Recording an event again before the wake-up,
+//! or dropping a registration late, is therefore harmless.
 //!
 //! Locking: the table is locked while one event is queried, but never while a waker is cloned, called or dropped.
 
@@ -30,7 +31,7 @@ use crate::driver::{EventHandle, host_function};
 use crate::error::Result;
 use crate::stream::clock::Done;
 
-/// Time that a future keeps requesting to be polled again.
+/// Time for which a future keeps waking itself.
 const PATIENCE: Duration = Duration::from_micros(50);
 /// Minimum and maximum pause between two queries of an event.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(10), Duration::from_micros(250));
@@ -40,16 +41,14 @@ const PART: u32 = 4;
 /// Sort key of a future in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
-    /// ID of the stream on which the event was recorded. Each event that may be recorded again forms a group of its
-    /// own; these groups are numbered downward from `u64::MAX`.
+    /// ID of the stream on which the event was recorded. An event that may be recorded again has a separate group;
+    /// these groups are numbered downward from `u64::MAX`.
     group: u64,
-    /// The stream's epoch. An event of a later epoch is reached later.
+    /// The stream's epoch; events are reached in epoch order.
     epoch: u64,
-    /// Unique ID of the future.
     number: u64,
 }
 
-/// A registered future.
 struct Waiting {
     device: Device,
     event: EventHandle,
@@ -58,7 +57,7 @@ struct Waiting {
     registered: Instant,
     /// Time at which the future is woken even if the event has not been reached.
     early: Option<Instant>,
-    /// Time of the last query that found the event not reached.
+    /// Time of the last query, at which the event had not been reached.
     looked: Instant,
 }
 
@@ -78,7 +77,7 @@ impl Wait {
         }
     }
 
-    /// Records that a future whose wake-up time was `early` is polled.
+    /// Records that a future with wake-up time `early` is being polled.
     fn woken(&self, early: Option<Instant>) {
         let took = early.and_then(|early| Instant::now().checked_duration_since(early));
         if let (Some(done), Some(took)) = (&self.done, took) {
@@ -86,7 +85,7 @@ impl Wait {
         }
     }
 
-    /// Returns the time at which the wait is likely to end, predicted by
+    /// Returns the likely end of the wait, predicted by
     /// [`Lengths::likely_end`](crate::stream::lengths::Lengths::likely_end).
     fn likely_end(&self, now: Instant) -> Option<Instant> {
         let end = self.done.as_ref()?.lengths.likely_end(now.duration_since(self.since))?;
@@ -95,7 +94,7 @@ impl Wait {
 }
 
 impl Waiting {
-    /// Returns the time of the query that follows a query at `now`.
+    /// Returns the time of the next query after one at `now`.
     fn next_look(&self, now: Instant) -> Instant {
         let next = now + (now.duration_since(self.registered) / PART).clamp(PAUSES.0, PAUSES.1);
         self.early.map_or(next, |early| early.min(next))
@@ -117,8 +116,8 @@ struct Table {
 }
 
 impl Table {
-    /// Schedules a query for that time, unless an earlier one is scheduled already. Returns true if the next query is
-    /// now earlier than before.
+    /// Schedules a query for that time, unless an earlier one is already scheduled. Returns true if the query was
+    /// scheduled.
     fn look_at(&mut self, at: Instant) -> bool {
         let is_earlier = self.look_at.is_none_or(|known| at < known);
         if is_earlier {
@@ -136,7 +135,7 @@ struct Reactor {
     /// True if the system could not create the thread.
     is_broken: AtomicBool,
     table: Mutex<Table>,
-    /// Condition variable that is notified when the thread must query earlier.
+    /// Notified when the thread must query earlier.
     earlier: Condvar,
 }
 
@@ -184,7 +183,7 @@ fn wake(waiting: Waiting) {
     } else {
         drop(device);
     }
-    // A waker that panics is a fault of its executor and must not stop this thread.
+    // A panic in a waker is the executor's bug and must not stop this thread.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
         std::mem::forget(payload);
     }
@@ -195,7 +194,6 @@ impl Reactor {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs the thread's loop.
     fn run(&self) {
         exact_timers();
         loop {
@@ -245,11 +243,10 @@ impl Reactor {
     }
 }
 
-/// Minimizes the timer slack of this thread, so that its pauses end on time. By default, Linux extends pauses by up to
-/// 50 microseconds to wake threads less often.
+/// Minimizes this thread's timer slack. By default, Linux extends sleeps by up to 50 microseconds to coalesce wake-ups.
 fn exact_timers() {
     #[cfg(target_os = "linux")]
-    // SAFETY: the call receives a number and changes only the timers of this thread.
+    // SAFETY: the call takes no pointers and changes only this thread's timer slack.
     unsafe {
         libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong);
     }
@@ -259,13 +256,13 @@ fn exact_timers() {
 struct Registration {
     reactor: &'static Reactor,
     key: Key,
-    /// Time at which the thread wakes the future even if the event has not been reached.
+    /// Time at which the future is woken even if the event has not been reached.
     early: Option<Instant>,
 }
 
 impl Registration {
-    /// Registers a waker. The waker is called when the event is reached, when the wait is likely to end, or when the
-    /// query or the device fails. Returns `None` if the thread could not be created.
+    /// Registers a waker, to be called when the event is reached, when the wait is likely to end, or when the query or
+    /// the device fails. Returns `None` if the thread could not be created.
     fn new(
         event: &Event,
         wait: &Wait,
@@ -336,20 +333,20 @@ impl Drop for Registration {
 #[derive(Default)]
 pub(crate) struct Waiter {
     registration: Option<Registration>,
-    /// The wait since the first poll, with the stream and epoch of the event's recording.
+    /// The wait, from the first poll, with the stream and epoch of the event's recording.
     wait: Option<(Wait, Option<(u64, u64)>)>,
 }
 
 impl Waiter {
-    /// Polls a future that waits for an event, which must be the same in every call. `may_be_recorded` must be true if
-    /// other code can record the event during the wait.
+    /// Polls a future that waits for `event`, which must be the same event in every call. `may_be_recorded` must be
+    /// true if other code can record the event during the wait.
     pub fn poll(&mut self, event: &Event, may_be_recorded: bool, task: &Context<'_>) -> Poll<Result<()>> {
         let reached = event.is_reached("awaiting an event");
         if let (Some(registration), Some((wait, _))) = (&self.registration, &self.wait) {
             wait.woken(registration.early);
         }
         if !matches!(reached, Ok(false)) {
-            // For a registered future, the thread records the end of the wait more precisely.
+            // The thread records the end of a registered future's wait more precisely.
             if let (None, Some((wait, _)), true) = (&self.registration, &self.wait, reached.is_ok()) {
                 wait.ended(Instant::now());
             }

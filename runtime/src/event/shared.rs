@@ -7,12 +7,11 @@ use crate::driver::{EventHandle, IPC_EVENT_BYTES};
 use crate::error::Result;
 use crate::stream::Stream;
 
-/// A marker in a stream that other processes can record or wait for, on the same GPU or on a different one (CUDA IPC
-/// event). It records no timestamp.
+/// A CUDA IPC event: processes can record it and wait for it on the same GPU or on different ones. It records no
+/// timestamp.
 ///
-/// Use it to order uses of memory that processes share. The process that created the event must keep it until the other
-/// processes have opened it. Each process drops its own `SharedEvent`. Streams that are being captured cannot record it
-/// or wait for it.
+/// Use it to synchronize access to memory that processes share. The creating process must keep the event until the
+/// other processes have opened it. Capturing streams cannot record it or wait for it.
 ///
 /// ```
 /// use warpsmith_runtime::event::SharedEvent;
@@ -22,9 +21,9 @@ use crate::stream::Stream;
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// # if !cfg!(target_os = "linux") { return Ok(()) }
 /// let event = SharedEvent::new(stream.device())?;
-/// let handle = event.ipc_handle()?; // 64 bytes, for another process
+/// let handle = event.ipc_handle()?; // 64 bytes, to be sent to another process
 /// event.record(&stream)?;
-/// // There:
+/// // In the other process:
 /// let theirs = SharedEvent::from_ipc_handle(stream.device(), &handle)?;
 /// theirs.wait_on(&stream)?;
 /// theirs.synchronize()?;
@@ -42,14 +41,14 @@ impl SharedEvent {
     /// Creates an event.
     ///
     /// # Errors
-    /// Returns `CUDA_ERROR_NOT_SUPPORTED` if shared events are not supported, or any other [driver
+    /// Returns `CUDA_ERROR_NOT_SUPPORTED` if the device does not support IPC events, or any other [driver
     /// error](crate::Error::Driver).
     pub fn new(device: &Device) -> Result<Self> {
         let handle = device.call(|driver, context| driver.event_create_shared(context))?;
         Ok(Self { device: device.clone(), handle })
     }
 
-    /// Opens an event that another process created and still keeps.
+    /// Opens an event that another process has created and not yet dropped.
     ///
     /// # Errors
     /// Returns a [driver error](crate::Error::Driver), for example if the handle does not identify an event.
@@ -58,10 +57,10 @@ impl SharedEvent {
         Ok(Self { device: device.clone(), handle })
     }
 
-    /// Returns the handle that identifies the event to other processes of the same user on this host.
+    /// Returns the handle with which other processes of the same user on this host can open the event.
     ///
     /// # Errors
-    /// Returns any [driver error](crate::Error::Driver). CUDA exports only events that the calling process created.
+    /// Returns a [driver error](crate::Error::Driver), for example if another process created the event.
     pub fn ipc_handle(&self) -> Result<[u8; IPC_EVENT_BYTES]> {
         self.device.call(|driver, context| driver.event_export(context, self.handle))
     }
@@ -79,8 +78,8 @@ impl SharedEvent {
         stream.call(|driver, context| driver.event_record(context, self.handle, handle))
     }
 
-    /// Makes later work on a stream wait for the event's last recording, which may have been made by any process. An
-    /// event that was never recorded does not delay the stream.
+    /// Makes later work on a stream wait for the event's last recording, which any process may have made. An event that
+    /// was never recorded does not delay the stream.
     ///
     /// # Errors
     /// Returns the same errors as [`Self::record`].
@@ -100,11 +99,10 @@ impl SharedEvent {
         stream.check_not_capturing(what, "make the call before the capture starts or after it ends")
     }
 
-    /// Returns true if the stream on which the event was last recorded has reached that recording. An event that was
-    /// never recorded counts as reached.
+    /// Returns true if the event's last recording has been reached, or if the event was never recorded.
     ///
     /// # Errors
-    /// Returns the fault that a running kernel caused, or any [driver error](crate::Error::Driver).
+    /// Returns the fault if a kernel faulted, or any [driver error](crate::Error::Driver).
     pub fn query(&self) -> Result<bool> {
         self.device.call(|driver, context| driver.event_query(context, self.handle))
     }
@@ -122,8 +120,7 @@ impl Drop for SharedEvent {
     fn drop(&mut self) {
         let _quiet = Quiet::begin();
         let destroyed = self.device.call_lost(|driver, context| {
-            // SAFETY: the handle is not used again, and waits that were enqueued still refer to the recording that they
-            // wait for.
+            // SAFETY: the handle is not used again, and enqueued waits refer to a recording, not to the handle.
             unsafe { driver.event_destroy(context, self.handle) };
             Ok::<_, crate::Error>(())
         });

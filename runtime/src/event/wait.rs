@@ -6,7 +6,7 @@ use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
 
 impl Stream {
-    /// Records an event without a timestamp after all work enqueued so far, for ordering.
+    /// Records an event without a timestamp after all work enqueued so far.
     ///
     /// # Errors
     /// Returns any [driver error](crate::Error::Driver).
@@ -29,13 +29,13 @@ impl Stream {
     /// Makes later work on this stream wait for the last recording of an event, which may belong to another device. An
     /// event that was never recorded does not delay the stream.
     ///
-    /// If the event was recorded on a stream that is being captured, this stream joins the capture until the capture
-    /// ends. Before the capture ends, the stream on which it started must wait for this stream.
+    /// If the event was recorded in a capture, this stream joins the capture until it ends. Before the capture ends,
+    /// its origin stream must wait for this stream.
     ///
     /// # Errors
-    /// Returns [`Error::DifferentDevices`] if one of the two devices is emulated and the other is not,
-    /// [`GraphError::OutsideCapture`] if the stream is being captured and the event was not recorded in the same
-    /// capture, [`GraphError::CaptureEnded`], or any [driver error](crate::Error::Driver).
+    /// Returns [`Error::DifferentDevices`] if only one of the two devices is emulated, [`GraphError::OutsideCapture`]
+    /// if the stream is being captured and the event was not recorded in the same capture,
+    /// [`GraphError::CaptureEnded`], or any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn wait_event(&self, event: &Event) -> Result<()> {
         let _site = site();

@@ -1,4 +1,4 @@
-//! [`GraphCache`]: graphs that are captured on first use.
+//! [`GraphCache`]: graphs captured on first use.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -9,8 +9,8 @@ use crate::error::{Error, GraphError};
 use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 
-/// A captured buffer or value that distinguishes graphs with the same key: either a buffer's address, element type and
-/// length, or a number that is passed by value.
+/// A buffer or value that distinguishes captured graphs with the same key: a buffer's address, element type and length,
+/// or a number that kernels receive by value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CacheInput {
     address: u64,
@@ -54,15 +54,14 @@ pub struct CacheStats {
     pub hits: u64,
     /// Number of captures.
     pub misses: u64,
-    /// Number of graphs that were evicted.
+    /// Number of evicted graphs.
     pub evictions: u64,
 }
 
-/// Cache of graphs, identified by a key that the program chooses and by the inputs of the capture. A launch with the
-/// same key and inputs reuses the captured graph.
+/// Cache of captured graphs, identified by a key that the program chooses and by the capture's inputs.
 ///
-/// The cache contains a bounded number of graphs and evicts the least recently launched one. A graph that is dropped
-/// while it runs is freed after it has finished.
+/// The cache is bounded and evicts the least recently launched graph. Evicting a running graph is safe: it is freed
+/// after it has finished.
 ///
 /// ```
 /// use warpsmith_runtime::graph::GraphCache;
@@ -91,7 +90,7 @@ pub struct GraphCache<K> {
     /// Number of launches so far, used as the time of a graph's last use.
     clock: u64,
     stats: CacheStats,
-    /// The stream used for captures. It is used for nothing else, so that no other work becomes part of a graph.
+    /// Stream used only for captures, so that no other work becomes part of a graph.
     stream: Option<Stream>,
 }
 
@@ -115,10 +114,11 @@ impl<K: Hash + Eq + Clone> GraphCache<K> {
     }
 
     /// Launches the graph for this key and these inputs on `stream`. The graph is captured first if it is not in the
-    /// cache, if a buffer that it uses was dropped, or if it may contain foreign work ([`GraphError::Invalidated`]). To
-    /// capture it, `capture` is called and must enqueue the work on the stream that it receives.
+    /// cache, if one of its buffers was dropped, or if it may contain foreign work ([`GraphError::Invalidated`]).
+    /// `capture` must enqueue the work to capture on the stream that it receives.
     ///
-    /// `inputs` must list all buffers and values that `capture` uses and that may differ between calls with this key.
+    /// `inputs` must list all buffers and values that `capture` uses and that may differ between calls with the same
+    /// key.
     ///
     /// # Errors
     /// Returns the same errors as [`Graph::capture`] and [`GraphExec::launch`], and the error that `capture` returns.

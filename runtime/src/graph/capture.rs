@@ -1,4 +1,4 @@
-//! [`Capture`]: a guard that ends a capture when it is dropped.
+//! [`Capture`]: a guard that ends a capture when dropped.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::error::{Error, GraphError, Result, code};
 use crate::memory::capturing::{self, Captured, Capturing};
 use crate::stream::Stream;
 
-/// An active capture: work on its stream becomes part of a graph until the capture ends. Dropping the value ends the
-/// capture and discards the captured work. [`Graph::capture`] starts and ends a capture in one call.
+/// An active capture, during which work on its stream becomes part of a graph. Dropping the value ends the capture and
+/// discards the captured work. [`Graph::capture`] starts and ends a capture in one call.
 ///
-/// A capture belongs to its thread, because CUDA requires a capture to be ended by the thread that began it. A leaked
-/// capture ([`std::mem::forget`]) never ends, just as a leaked mutex guard never unlocks its mutex. The streams of a
-/// leaked capture remain in the capture, and waiting for the entire device fails. Other streams continue to work.
+/// CUDA requires the thread that began a capture to end it, so the value cannot be sent to another thread. A leaked
+/// capture ([`std::mem::forget`]) never ends: its streams keep capturing, and waiting for the entire device fails, but
+/// other streams continue to work.
 ///
 /// ```
 /// use warpsmith_runtime::graph::{Capture, CaptureMode};
@@ -30,7 +30,7 @@ use crate::stream::Stream;
 /// let capture = Capture::begin(&stream, CaptureMode::ThreadLocal)?;
 /// stream.memset(&mut x, 0)?;
 /// let graph = capture.end()?;
-/// assert_eq!(x.to_host()?, [1, 2, 3]); // nothing has run
+/// assert_eq!(x.to_host()?, [1, 2, 3]); // no captured work has run
 /// graph.instantiate()?.launch(&stream)?;
 /// assert_eq!(x.to_host()?, [0; 3]);
 /// # Ok(())
@@ -60,7 +60,7 @@ impl Capture {
     /// Ends the capture and returns the graph.
     ///
     /// # Errors
-    /// Returns the same errors as [`Graph::capture`]. The capture ends even if an error is returned.
+    /// Returns the same errors as [`Graph::capture`]. The capture ends even after an error.
     #[track_caller]
     pub fn end(mut self) -> Result<Graph> {
         let _site = site();
@@ -95,7 +95,7 @@ impl Drop for Capture {
                 // SAFETY: no other code uses the graph.
                 unsafe { driver.graph_destroy(context, captured.handle) };
             }
-            // When a capture is dropped, the fact that it was invalidated is not reported.
+            // Dropping an invalidated capture is not an error.
             Err(error) if error.driver_code().is_some() => {}
             // A lost device reports its fault in every call.
             Err(_) if device.is_lost() => {}

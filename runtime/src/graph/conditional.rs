@@ -1,15 +1,14 @@
-//! Conditional nodes: parts of a graph that run once, repeatedly or not at all, controlled by a number that kernels of
-//! the graph set.
+//! Conditional nodes: bodies that run once, repeatedly or not at all, controlled by a value that kernels of the graph
+//! set.
 
 use super::{Graph, Node};
 use crate::device::observe::site_of_node;
 use crate::driver::{ConditionHandle, ConditionalKind, NodeWork};
 use crate::error::{GraphError, Result};
 
-/// A value that is set by kernels of a graph and controls the graph's conditional nodes (a CUDA conditional handle).
+/// A value that a graph's kernels set and that controls its conditional nodes (a CUDA conditional handle).
 ///
-/// A kernel receives the condition as a parameter of type `u64` ([`Condition::argument`]) and sets it with
-/// `gpu_std::graph::set_condition`.
+/// Pass it to a kernel as a `u64` ([`Condition::argument`]); the kernel sets it with `gpu_std::graph::set_condition`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Condition {
     graph: u64,
@@ -24,8 +23,8 @@ impl Condition {
 }
 
 impl Graph {
-    /// Adds a condition. If an initial value is specified, every launch starts with it. Otherwise, the condition keeps
-    /// the value of the last launch, and is 0 before the first.
+    /// Adds a condition. Every launch starts with `initial` if specified, otherwise with the last launch's value (0 for
+    /// the first launch).
     ///
     /// # Errors
     /// Returns any [driver error](crate::Error::Driver). Conditions require CUDA 12.4 or later.
@@ -35,11 +34,11 @@ impl Graph {
         Ok(Condition { graph: self.number, handle })
     }
 
-    /// Adds a part that runs if the condition is not 0 when the part is reached. The part runs after all nodes so far,
-    /// and nodes that are added later run after the part.
+    /// Adds a conditional node whose body runs if the condition is not 0 when the node is reached. The node runs after
+    /// all earlier nodes and before all later ones.
     ///
-    /// The part is a copy of the work that `body` currently contains, whether captured or built, so `body` can be
-    /// changed, reused or dropped afterwards. `body` must not contain conditions or host functions.
+    /// The node contains a copy of `body`, which can be changed, reused or dropped afterwards. `body` must not contain
+    /// conditions or host functions.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Graph};
@@ -63,15 +62,14 @@ impl Graph {
     /// Returns [`GraphError::NodeOfOtherGraph`] for a condition of another graph,
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices), [`GraphError::Invalidated`], or any [driver
     /// error](crate::Error::Driver), for example if `body` contains conditions. After an error, the graph may contain
-    /// an empty part.
+    /// an empty conditional node.
     #[track_caller]
     pub fn add_if(&mut self, condition: &Condition, body: &Graph) -> Result<Node> {
         let _site = site_of_node();
         self.add_conditional(condition, ConditionalKind::If, &[body])
     }
 
-    /// Adds a part that runs if the condition is not 0, and another part that runs if it is 0. This requires CUDA 12.8
-    /// or later. In all other respects, this method is like [`Self::add_if`].
+    /// Like [`Self::add_if`], but also adds a body that runs if the condition is 0. Requires CUDA 12.8 or later.
     ///
     /// # Errors
     /// Returns the same errors as [`Self::add_if`].
@@ -81,13 +79,12 @@ impl Graph {
         self.add_conditional(condition, ConditionalKind::IfElse, &[then, otherwise])
     }
 
-    /// Adds a part that is repeated while the condition is not 0. The condition is checked before each iteration,
-    /// including the first. A kernel in the part must eventually set the condition to 0. In all other respects, this
-    /// method is like [`Self::add_if`].
+    /// Like [`Self::add_if`], but repeats the body while the condition is not 0. The condition is checked before each
+    /// iteration, including the first. A kernel in the body must eventually set the condition to 0.
     ///
     /// Callbacks registered with [`Stream::on_graph_launch`](crate::Stream::on_graph_launch) are called once per
-    /// launch, regardless of how often the part runs. The random numbers of a captured part are therefore the same in
-    /// each iteration.
+    /// launch, regardless of the number of iterations. Each iteration of a captured body therefore generates the same
+    /// random numbers.
     ///
     /// # Errors
     /// Returns the same errors as [`Self::add_if`].
@@ -97,15 +94,15 @@ impl Graph {
         self.add_conditional(condition, ConditionalKind::While, &[body])
     }
 
-    /// Adds several parts. Only the part whose index equals the condition runs. If no part has that index, no part
-    /// runs. This requires CUDA 12.8 or later. In all other respects, this method is like [`Self::add_if`].
+    /// Like [`Self::add_if`], but adds several bodies, of which the one whose index equals the condition runs, if any.
+    /// Requires CUDA 12.8 or later.
     ///
     /// # Errors
     /// Returns the same errors as [`Self::add_if`], or a driver error if `bodies` is empty.
     #[track_caller]
     pub fn add_switch(&mut self, condition: &Condition, bodies: &[&Graph]) -> Result<Node> {
         let _site = site_of_node();
-        // More than `u32::MAX` parts would not fit in memory.
+        // More than `u32::MAX` bodies would not fit in memory.
         let count = u32::try_from(bodies.len()).unwrap_or(u32::MAX);
         self.add_conditional(condition, ConditionalKind::Switch(count), bodies)
     }
@@ -123,7 +120,7 @@ impl Graph {
             self.check_device(&body.device, "a conditional part", "create it on that device")?;
             body.content.check()?;
         }
-        // The content is recorded before the driver adds nodes, so that it is kept alive even if a call below fails.
+        // Record the content first, so that it is kept alive even if a call below fails.
         for body in bodies {
             self.content.add(&body.content);
             self.others.add_all(&body.content.resources);
@@ -144,7 +141,7 @@ impl Graph {
         let mut parts = Vec::new();
         for (handle, body) in handles.into_iter().zip(bodies) {
             let work = NodeWork::Child(body.handle);
-            // SAFETY: the handle belongs to a body of the new node, which is alive. The memory that the work uses was
+            // SAFETY: the handle belongs to a body of the new node, which is alive. The memory that its work uses was
             // recorded above, and launches check that it exists.
             let part = self
                 .device

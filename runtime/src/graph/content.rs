@@ -15,7 +15,7 @@ use crate::stream::Stream;
 use crate::stream::captures::Invalidation;
 use crate::stream::launch_hook::LaunchHooks;
 
-/// Maximum number of kernels per graph that are stored for error messages.
+/// Maximum number of kernels stored per graph, for error messages.
 const NAMED_KERNELS: usize = 64;
 
 /// Memory that a graph uses, and objects that it keeps alive. Cheap to clone.
@@ -31,10 +31,10 @@ pub(super) struct Content {
     pub kernels: Vec<Launched>,
 }
 
-/// Resources of a captured graph. They are dropped when no graph or executable refers to them and no launch is running.
+/// Resources of a captured graph, dropped when no graph or executable refers to them and no launch is running.
 #[derive(Debug)]
 struct CapturedResources {
-    // The fields are dropped in this order, because the memory belongs to the pool.
+    // Declared first, because the memory must be dropped before its pool.
     _memory: Vec<PrivateMemory>,
     pool: MemoryPool,
     _functions: Vec<Arc<GraphFunction>>,
@@ -59,7 +59,7 @@ impl Content {
         for (tracked, range, access) in used {
             resources.add(&tracked, range, access);
         }
-        // Each launch of any executable writes to memory that was allocated and freed within the capture.
+        // Every launch writes to memory that was allocated and freed within the capture.
         let private = GraphResource::new(stream, 1, Some(pool.id()), Usage::unused());
         resources.add(&private, 0..1, Access::Write);
         let own = CapturedResources { _memory: memory, pool, _functions: functions, invalidation };

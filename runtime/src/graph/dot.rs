@@ -8,8 +8,8 @@ use crate::driver::{DriverError, GraphHandle, LaunchConfig, NodeHandle, NodeInfo
 use crate::error::Result;
 
 impl Graph {
-    /// Returns the graph in Graphviz's DOT language: its nodes with their work, and its edges. Nested graphs are drawn
-    /// as boxes. Render it with `dot -Tsvg`.
+    /// Returns the graph's nodes and edges in Graphviz's DOT language, for `dot -Tsvg`. Nested graphs are drawn as
+    /// boxes.
     ///
     /// ```
     /// # use warpsmith_runtime::{Device, DeviceBuffer, Stream, graph::Graph};

@@ -1,4 +1,4 @@
-//! [`GraphExec`]: a graph that is instantiated for launching.
+//! [`GraphExec`]: a graph instantiated for launching.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,13 +19,13 @@ use crate::memory::statistics::PoolId;
 use crate::stream::Stream;
 use crate::stream::clock::Timeline;
 
-/// Remedy that the error suggests if the stream belongs to another device.
+/// Remedy in the error for a stream of another device.
 const ON_ITS_DEVICE: &str = "launch it on a stream of its device";
 
 /// An executable graph, ready to be launched; see the [module's documentation](super).
 ///
-/// It can be launched from any thread on any stream of its device. Launches of the same executable run one after
-/// another. Dropping the executable does not wait; the resources that it keeps are freed after its launches have run.
+/// It can be launched from any thread on any stream of its device. Launches of the same executable are serialized.
+/// Dropping the executable does not block; its resources are freed after its launches have run.
 pub struct GraphExec {
     /// `Some` until the executable is dropped.
     inner: Option<Box<Inner>>,
@@ -42,16 +42,16 @@ struct State {
     /// The operation that captured or added each node, for observers.
     origins: Arc<GraphNodes>,
     pools: Vec<PoolId>,
-    /// Memory uses of the nodes that were added one by one.
+    /// Memory uses of nodes added one by one.
     nodes: Vec<NodeUse>,
     order: Order,
-    /// The part of `content.resources` that nodes added one by one do not use.
+    /// Memory uses in `content.resources` other than those in `nodes`.
     others: Resources,
     /// True if `content.resources` must be rebuilt.
     changed: bool,
     /// Streams on which the executable was launched, with the epoch of the last launch on each stream.
     launches: Vec<(Stream, u64)>,
-    /// Content that updates have replaced, kept until the launches that use it have run.
+    /// Content replaced by updates, kept until the launches that use it have run.
     before: Vec<Content>,
 }
 
@@ -118,14 +118,14 @@ impl GraphExec {
         &self.inner().device
     }
 
-    /// Enqueues all work of the graph, after all earlier work on the stream and on the graph's buffers.
+    /// Launches the graph. It runs after all earlier work on the stream and on the graph's buffers.
     ///
     /// # Errors
     /// Returns [`Error::DifferentDevices`] for a stream of another device, [`GraphError::BufferDropped`],
     /// [`GraphError::HostBufferInUse`], or [`GraphError::Invalidated`]. Returns [`GraphError::NotCapturable`] on a
     /// stream that is being captured; use [`Graph::add_child`] to add the graph to another graph. Returns the error
     /// from a callback registered with [`Stream::on_graph_launch`], and [`GraphError::LaunchInHook`] if called within
-    /// such a callback. If earlier work caused a fault, returns that fault.
+    /// such a callback. Also returns the fault of earlier work.
     #[track_caller]
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         let _site = site();
@@ -149,7 +149,7 @@ impl GraphExec {
         } else {
             // Hooks are not called for a launch that fails validation.
             state.content.resources.check(&state.pools)?;
-            // The lock is not held here, because hooks are callbacks of the program.
+            // The lock is released first, because hooks are user callbacks.
             drop(state);
             let hooked = hooks.call(stream)?;
             state = self.inner().state();
@@ -175,7 +175,7 @@ impl GraphExec {
         drop(hooked);
         let mut unused = Vec::new();
         if tried {
-            // The launch is recorded even after a failure, because it may have enqueued work before it failed.
+            // Recorded even after a failure, because some work may have been enqueued.
             if stream.capture_count() != captures {
                 stream.invalidate_captures();
             }
@@ -185,13 +185,13 @@ impl GraphExec {
             device.0.health.graph_launched(stream.id(), &state.content.kernels);
         }
         drop(state);
-        // The lock is not held here, because the dropped content may include objects of the program.
+        // The lock is released first, because the dropped content may include user objects.
         drop(unused);
         launched?;
         if device.0.launch_blocking { stream.synchronize() } else { Ok(()) }
     }
 
-    /// Uploads the executable to the device before its first launch, which makes that launch faster.
+    /// Uploads the executable to the device, which makes its first launch faster.
     ///
     /// # Errors
     /// Returns [`Error::DifferentDevices`] or any [driver error](crate::Error::Driver).
@@ -208,8 +208,8 @@ impl GraphExec {
         Ok(())
     }
 
-    /// Updates the executable to another graph with the same topology, that is, the same nodes in the same order,
-    /// possibly with different parameters and buffers. Launches that are already enqueued are unaffected.
+    /// Updates the executable to another graph with the same topology (the same nodes in the same order) but possibly
+    /// different parameters and buffers. Launches that are already enqueued are unaffected.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Graph, Stream};
@@ -227,9 +227,9 @@ impl GraphExec {
     /// ```
     ///
     /// # Errors
-    /// Returns [`GraphError::NotUpdated`] if the graphs differ in anything but parameters and buffers, in which case
-    /// the executable is unchanged; use [`Graph::instantiate`] to create a new executable instead. Returns
-    /// [`Error::DifferentDevices`] or any [driver error](crate::Error::Driver).
+    /// Returns [`GraphError::NotUpdated`], without changing the executable, if the graphs differ in anything but
+    /// parameters and buffers; use [`Graph::instantiate`] instead. Returns [`Error::DifferentDevices`] or any [driver
+    /// error](crate::Error::Driver).
     pub fn update(&mut self, graph: &Graph) -> Result<()> {
         let (device, exec, state) = self.inner_mut();
         if !graph.device().ptr_eq(device) {
@@ -244,7 +244,7 @@ impl GraphExec {
         }
         graph.content.check()?;
         let from = graph.handle;
-        // SAFETY: the content of the graph is kept alive from now on, like the executable's own content.
+        // SAFETY: the executable keeps the graph's content alive from now on.
         let updated =
             device.call(|driver, context| unsafe { driver.graph_exec_update(context, exec, from) })?;
         match updated {
@@ -252,8 +252,7 @@ impl GraphExec {
                 state.before.push(std::mem::replace(&mut state.content, graph.content.clone()));
                 state.pools = state.content.pools();
                 state.origins = graph.origins.of_updated(&state.origins);
-                // The driver identifies nodes by the graph from which the executable was created, which is no longer
-                // the current one.
+                // Nodes of the original graph no longer identify this executable's nodes.
                 (state.nodes, state.order) = (Vec::new(), Order::default());
                 (state.others, state.changed) = (state.content.resources.clone(), false);
                 state.sweep();
@@ -269,7 +268,7 @@ impl GraphExec {
         self.inner().state().content.invalidate();
     }
 
-    /// Sets new parameters of a node that was added to the graph. The node then uses the memory of the arguments.
+    /// Sets new parameters of an added node, which then uses the memory in `uses`.
     ///
     /// # Safety
     /// The requirements of [`GraphDriver::graph_exec_set`](crate::driver::GraphDriver::graph_exec_set) apply to the
@@ -303,7 +302,7 @@ impl GraphExec {
 }
 
 impl State {
-    /// Returns the node that was added at `index` to the graph with the number `graph`.
+    /// Returns the node added at `index` to the graph numbered `graph`.
     fn node(&self, graph: u64, index: usize) -> Result<NodeHandle> {
         match self.nodes.get(index) {
             Some(node) if self.order.is_of(graph) => Ok(node.handle()),
@@ -328,7 +327,7 @@ impl Inner {
     /// Drops the resources that launches need, once the streams have finished these launches.
     fn drop_behind(&self, launches: Vec<(Stream, u64)>, content: Content, before: Vec<Content>) {
         let behind = Stream::from_pool(&self.device).and_then(|behind| {
-            // The stream must not take part in a capture that other code has started.
+            // The stream must not be in a capture started by other code.
             let behind = if behind.is_capturing() { Stream::new(&self.device)? } else { behind };
             for (stream, epoch) in &launches {
                 behind.wait_for_running(stream, Some(*epoch), None)?;
@@ -338,11 +337,10 @@ impl Inner {
         });
         let streams = launches.into_iter().map(|(stream, _)| stream).collect();
         let mut remains = Remains { reached: None, streams, content, before };
-        // If there is no such stream, the remaining resources are dropped here, in which case the drop waits for the
-        // launches.
+        // Without such a stream, the resources are dropped here, and the drop waits for the launches.
         if let Ok((behind, reached)) = behind {
             remains.reached = Some(reached);
-            // If the call fails, the resources are dropped here too.
+            // If the call fails, the resources are dropped here as well.
             let _ = behind.host_function(move || drop(remains));
         }
     }
@@ -355,7 +353,7 @@ impl Drop for Inner {
             return;
         }
         let (driver, context) = self.device.raw();
-        // SAFETY: this value owns the executable and is being dropped; launches continue without it.
+        // SAFETY: this value owns the executable and is being dropped; enqueued launches do not need it.
         unsafe { driver.graph_exec_destroy(context, self.handle) };
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         state.sweep();
@@ -364,7 +362,7 @@ impl Drop for Inner {
             return;
         }
         if self.device.is_lost() {
-            // Work that has already started, for example a host function, may still be running.
+            // Work that has already started, such as a host function, may still be running.
             running.iter().for_each(|(stream, _)| stream.wait_idle());
             return;
         }

@@ -1,4 +1,4 @@
-//! [`HostBuffer`]: host memory from and to which graphs copy.
+//! [`HostBuffer`]: host memory that graphs copy from and to.
 
 use std::any::Any;
 use std::fmt;
@@ -19,8 +19,7 @@ use crate::memory::usage::{Access, Usage};
 use crate::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut, PinnedBuffer};
 use crate::stream::Stream;
 
-/// Page-locked host memory. Each launch of a graph copies from or to this memory, and the program accesses it between
-/// launches.
+/// Page-locked host memory that graphs copy from or to in each launch, and that the program accesses between launches.
 ///
 /// ```
 /// use warpsmith_runtime::graph::{Graph, HostBuffer};
@@ -34,7 +33,7 @@ use crate::stream::Stream;
 /// let graph = Graph::capture(&stream, || stream.copy_from_host_buffer_async(&input, &mut x))?;
 /// let exec = graph.instantiate()?;
 /// for value in [7u32, 8] {
-///     input.lock()?.fill(value); // waits until no launch uses it
+///     input.lock()?.fill(value); // waits for launches that use it
 ///     exec.launch(&stream)?;
 ///     assert_eq!(x.to_host()?, [value; 3]);
 /// }
@@ -74,17 +73,17 @@ impl<T: DeviceCopy> HostBuffer<T> {
         self.len() == 0
     }
 
-    /// Waits until no launch uses the memory, and returns a guard through which the program can access it. Launches
+    /// Waits for launches that use the memory, and returns a guard through which the program can access it. Launches
     /// that use the memory fail until the guard is dropped.
     ///
     /// # Errors
     /// Returns [`GraphError::HostBufferInUse`] while another guard exists, [`GraphError::UsedInCapture`], or the fault
-    /// that a running kernel caused.
+    /// if a kernel faulted.
     #[track_caller]
     pub fn lock(&self) -> Result<HostGuard<'_, T>> {
         let _site = site();
         self.shared.tracked.lend("HostBuffer::lock")?;
-        // From here on, no new launch can use the memory. The wait below covers the current uses.
+        // From here on, no new launch can use the memory, so waiting for its existing uses suffices.
         let guard = HostGuard { shared: &self.shared };
         self.shared.tracked.synchronize()?;
         Ok(guard)
@@ -113,8 +112,8 @@ impl<T: DeviceCopy> Deref for HostGuard<'_, T> {
 impl<T: DeviceCopy> DerefMut for HostGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut [T] {
         let memory = &self.shared.memory;
-        // SAFETY: the memory contains this number of elements, which are valid with any bit pattern. Only one guard
-        // exists at a time, it is borrowed exclusively, and no launch uses the memory while the guard exists.
+        // SAFETY: the memory contains this number of elements, for which every bit pattern is valid. Only one guard
+        // exists at a time, it is borrowed exclusively, and no launch uses the memory meanwhile.
         unsafe { std::slice::from_raw_parts_mut(memory.address(), memory.len()) }
     }
 }
@@ -148,7 +147,7 @@ impl Stream {
         source.capture(self, "Stream::copy_from_host_buffer_async", Access::Read, &to, |host| {
             self.observed_copy(CopyDirection::HostToDevice, host.addr() as u64, address.0, bytes, || {
                 // SAFETY: both sides have the same size. The graph keeps the host memory allocated, and the program
-                // uses it only while no launch does. The use of the device memory is recorded.
+                // accesses it only while no launch does. The use of the device memory is recorded.
                 self.call(|driver, context| unsafe {
                     driver.copy_to_device(context, address, host.cast_const().cast(), bytes, handle)
                 })
@@ -176,7 +175,7 @@ impl Stream {
         let bytes = from.range.len();
         target.capture(self, "Stream::copy_to_host_buffer_async", Access::Write, &from, |host| {
             self.observed_copy(CopyDirection::DeviceToHost, address.0, host.addr() as u64, bytes, || {
-                // SAFETY: as above; any bit pattern that the copy writes is a valid element.
+                // SAFETY: as above; every bit pattern is a valid element.
                 self.call(|driver, context| unsafe {
                     driver.copy_to_host(context, host.cast(), address, bytes, handle)
                 })
@@ -186,7 +185,7 @@ impl Stream {
 }
 
 impl<T: DeviceCopy> HostBuffer<T> {
-    /// Captures a copy between the entire host memory and a part of a device buffer.
+    /// Captures a copy between the entire host memory and a range of a device buffer.
     fn capture(
         &self,
         stream: &Stream,
@@ -267,7 +266,7 @@ impl Graph {
         uses.retain(|used| !used.range.is_empty());
         self.content.keep(Arc::clone(&host.shared) as Arc<dyn Any + Send + Sync>);
         // SAFETY: both sides have the same size. The device memory is borrowed, and its use is recorded. The content
-        // keeps the host memory allocated, and the program uses it only while no launch does.
+        // keeps the host memory allocated, and the program accesses it only while no launch does.
         unsafe { self.add_work(after, uses, work) }
     }
 }

@@ -1,26 +1,26 @@
-//! Graphs: work that is prepared once and launched many times, each time with a single call.
+//! Graphs: work that is instantiated once and launched many times, with one call per launch.
 //!
-//! A [`Graph`] is created by capturing work that a program enqueues ([`Graph::capture`]), by adding nodes one by one
+//! A [`Graph`] is created by capturing enqueued work ([`Graph::capture`]), by adding nodes one by one
 //! ([`Graph::add_kernel`] and similar), or both. [`Graph::instantiate`] creates a [`GraphExec`], whose
 //! [`launch`](GraphExec::launch) enqueues all of the work.
 //!
 //! **Buffers.** A graph does not borrow its buffers, so a program can read and write them between launches. Each launch
-//! counts as a use of every buffer in the graph, and the runtime orders it against all other uses of those buffers on
-//! any stream. A buffer can also be dropped. Later launches then fail with [`GraphError::BufferDropped`], but launches
-//! that are already enqueued complete. Memory that is allocated on a stream during its capture comes from a private
-//! pool of the graph. This memory is kept as long as the graph, even if the buffer is dropped. Buffers for intermediate
-//! results should therefore be created and dropped within the capture, so that they can reuse memory as usual.
+//! counts as a use of every buffer in the graph and is synchronized with all other uses of these buffers on any stream.
+//! After a buffer is dropped, new launches fail with [`GraphError::BufferDropped`], but launches that are already
+//! enqueued complete. Memory allocated on a capturing stream comes from a private pool of the graph and lives as long
+//! as the graph, even after its buffer is dropped. Create and drop buffers for intermediate results within the capture,
+//! so that they reuse memory.
 //!
-//! **Order.** Captured work is ordered as it would be without the capture. An added node runs after the nodes that it
-//! names, and after every earlier node that uses the same memory, if either node writes that memory. Launches of graphs
-//! that were created from one capture run one after another.
+//! **Order.** Captured work is ordered as it would be without the capture. An added node runs after the nodes listed in
+//! `after`, and after every earlier node that conflicts with it (uses the same memory, and one of the two writes it).
+//! Launches of graphs created from one capture are serialized.
 //!
-//! **Limits of capture.** Calls that wait for work (`synchronize`, `query`, copies to and from ordinary host memory)
-//! cannot be captured. The same applies to copies that return host memory, copies between devices, and host functions
-//! that are called once. During a capture, such a call fails with an error that names it, and the capture continues.
-//! Work that runs outside the capture also fails if it reads memory that captured work writes, or writes memory that
-//! captured work reads ([`GraphError::UsedInCapture`]). Graphs can copy from and to a [`HostBuffer`], and
-//! [`Stream::graph_function`](crate::Stream::graph_function) adds a function that is called in each launch.
+//! **Limits of capture.** Calls that wait for work (`synchronize`, `query`, copies to and from pageable host memory)
+//! cannot be captured. Nor can copies that return host memory, copies between devices, and host functions that are
+//! called once. During a capture, such a call fails with an error that names it, and the capture continues. Work
+//! outside the capture fails if it conflicts with captured work on the same memory ([`GraphError::UsedInCapture`]).
+//! Graphs can copy from and to a [`HostBuffer`], and [`Stream::graph_function`](crate::Stream::graph_function) adds a
+//! host function that is called in each launch.
 //!
 //! ```
 //! use warpsmith_runtime::graph::Graph;
@@ -46,9 +46,9 @@
 //! | --- | --- |
 //! | `capture` | [`Capture`]: start and end of a capture |
 //! | `content` | memory and objects of a graph |
-//! | `nodes` | nodes that are added one by one |
+//! | `nodes` | nodes added one by one |
 //! | `origins` | operations that captured or added the nodes, for observers |
-//! | `conditional` | parts that run once, repeatedly or not at all, controlled by kernels |
+//! | `conditional` | conditional nodes, controlled by kernels |
 //! | `exec` | [`GraphExec`]: launches and updates |
 //! | `cache` | [`GraphCache`]: capture on first use |
 //! | `host_buffer` | [`HostBuffer`] |
@@ -95,13 +95,13 @@ pub struct Graph {
     device: Device,
     handle: GraphHandle,
     content: Content,
-    /// The part of `content.resources` that nodes added one by one do not use.
+    /// Memory uses in `content.resources` other than those of added nodes.
     others: Resources,
     /// Unique ID of the graph.
     number: u64,
-    /// The nodes that were added one by one.
+    /// The nodes added one by one.
     added: Vec<Added>,
-    /// The last nodes of the captured work. Every added node runs after them.
+    /// The last nodes of the captured work, after which every added node runs.
     base: Vec<NodeHandle>,
     origins: Origins,
     /// Makes the graph `!Sync`, because drivers allow only one thread at a time to use a graph.
@@ -109,7 +109,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Creates a graph without nodes.
+    /// Creates an empty graph.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Graph, Stream};
@@ -149,8 +149,8 @@ impl Graph {
         }
     }
 
-    /// Captures the work that `work` enqueues on a stream, and on other streams that wait for it, instead of running
-    /// it.
+    /// Captures the work that `work` enqueues on a stream, and on other streams that wait for it, into a graph instead
+    /// of running it.
     ///
     /// During the capture, other threads may use the device and allocate memory ([`CaptureMode::ThreadLocal`]), but
     /// must not use this stream.
@@ -158,9 +158,9 @@ impl Graph {
     /// # Errors
     /// Returns [`SharedStream`](GraphError::SharedStream) for a shared stream of the device, or
     /// [`CaptureUnderway`](GraphError::CaptureUnderway) for a stream that is already being captured. Returns
-    /// [`NotJoined`](GraphError::NotJoined) if other streams took part and this stream has not waited for them at the
-    /// end. Returns the error that `work` returns. After an error, the capture has ended, and the stream is in its
-    /// previous state.
+    /// [`NotJoined`](GraphError::NotJoined) if this stream has not waited for all other streams of the capture at the
+    /// end. Returns the error that `work` returns. After an error, the capture has ended, and the stream is no longer
+    /// capturing.
     #[track_caller]
     pub fn capture<E: From<Error>>(
         stream: &Stream,
@@ -197,9 +197,9 @@ impl Graph {
         Ok(self.device.call(|driver, context| driver.graph_nodes(context, self.handle))?.len())
     }
 
-    /// Copies the graph, so that different nodes can be added to the copy. The copy uses the same buffers and shares
-    /// the memory of captured work. [`Node`] values of this graph cannot be used with the copy. Graphs with conditions
-    /// cannot be copied.
+    /// Clones the graph, so that different nodes can be added to the clone. Both use the same buffers and share the
+    /// memory of captured work. [`Node`] values of this graph cannot be used with the clone. Graphs with conditions
+    /// cannot be cloned.
     /// # Errors
     /// Returns any [driver error](crate::Error::Driver).
     pub fn try_clone(&self) -> Result<Self> {
@@ -211,10 +211,10 @@ impl Graph {
         Ok(clone)
     }
 
-    /// Creates an executable graph. Afterwards, the graph itself is needed only for updates.
+    /// Creates an executable graph. Afterwards, this graph is needed only for updates.
     ///
     /// # Errors
-    /// Returns any [driver error](crate::Error::Driver), for example for a cooperative kernel whose blocks cannot all
+    /// Returns any [driver error](crate::Error::Driver), for example if the blocks of a cooperative kernel cannot all
     /// be resident.
     #[track_caller]
     pub fn instantiate(&self) -> Result<GraphExec> {
@@ -222,7 +222,6 @@ impl Graph {
         GraphExec::new(self)
     }
 
-    /// Returns the nodes and edges of the graph.
     fn shape(&self) -> Result<(Vec<NodeHandle>, Vec<Edge>)> {
         self.device.call(|driver, context| {
             Ok::<_, DriverError>((
@@ -251,7 +250,7 @@ impl Drop for Graph {
             return host_function::drop_elsewhere(Box::new(moved));
         }
         let (driver, context) = self.device.raw();
-        // SAFETY: this value owns the graph and is being dropped; nodes and bodies are used only through it.
+        // SAFETY: this value owns the graph and is being dropped; its nodes and bodies are used only through it.
         unsafe { driver.graph_destroy(context, self.handle) };
     }
 }

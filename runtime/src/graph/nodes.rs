@@ -1,4 +1,4 @@
-//! Nodes that are added to a graph one by one and can be updated in its executables.
+//! Nodes added to a graph one by one, which can be updated in its executables.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -65,7 +65,7 @@ pub(super) struct NodeUse {
     barrier: bool,
 }
 
-/// Remedy that the error suggests if the memory is on another device.
+/// Remedy in the error for memory on another device.
 pub(super) const COPY_THERE: &str = "copy it there first";
 
 impl NodeUse {
@@ -78,7 +78,7 @@ impl NodeUse {
         self.handle
     }
 
-    /// Returns true if the node uses exactly these parts of buffers.
+    /// Returns true if the node uses exactly these buffer ranges.
     pub fn is_of<'p, 'a: 'p>(&self, parts: impl Iterator<Item = &'p BufferUse<'a>>) -> bool {
         let mut known = self.uses.iter();
         let same = |part: &BufferUse<'_>| {
@@ -130,7 +130,7 @@ impl Added {
     }
 }
 
-/// Records which nodes of a graph are not ordered with respect to each other.
+/// The pairs of nodes of a graph that are not ordered with respect to each other.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     graph: Option<u64>,
@@ -138,7 +138,7 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Returns true if this value describes the graph with this number.
+    /// Returns true if this value describes the graph numbered `graph`.
     pub fn is_of(&self, graph: u64) -> bool {
         self.graph == Some(graph)
     }
@@ -175,8 +175,7 @@ impl Graph {
         }
         let mut handles = self.base.clone();
         let mut before = vec![0u64; index.div_ceil(64)];
-        // The loop starts at the last node, because a node that already precedes another dependency does not require an
-        // edge.
+        // Start at the last node, because a node that already precedes another dependency needs no edge.
         for (earlier, added) in self.added.iter().enumerate().rev() {
             let bit = 1 << (earlier % 64);
             let named = after.iter().any(|node| node.index == earlier);
@@ -250,7 +249,7 @@ impl Graph {
     ///
     /// # Errors
     /// Returns the same errors as [`TypedKernel::launch`], [`GraphError::NodeOfOtherGraph`],
-    /// [`GraphError::EmptyLaunch`] for a launch without threads, or any [driver error](crate::Error::Driver).
+    /// [`GraphError::EmptyLaunch`] if the launch has no threads, or any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn add_kernel<K: SafeKernel, A: Arguments<K::Params>>(
         &mut self,
@@ -260,7 +259,7 @@ impl Graph {
         after: &[Node],
     ) -> Result<KernelNode<K>> {
         let _site = site_of_node();
-        // SAFETY: same as for `TypedKernel::launch`.
+        // SAFETY: as in `TypedKernel::launch`.
         unsafe { self.add_kernel_unsafe(kernel, launch, args, after) }
     }
 
@@ -270,7 +269,7 @@ impl Graph {
     /// Returns the same errors as [`Self::add_kernel`].
     ///
     /// # Safety
-    /// Each launch of an executable must meet the requirements of [`TypedKernel::launch_unsafe`].
+    /// Each launch of an executable must uphold the safety contract of [`TypedKernel::launch_unsafe`].
     #[track_caller]
     pub unsafe fn add_kernel_unsafe<K: Kernel, A: Arguments<K::Params>>(
         &mut self,
@@ -344,7 +343,7 @@ impl Graph {
             0 => NodeWork::Empty,
             bytes => NodeWork::Set { dst: target.as_device_ptr(), value, bytes },
         };
-        // SAFETY: the range is borrowed exclusively; any bit pattern is a valid element.
+        // SAFETY: the range is borrowed exclusively; every bit pattern is a valid element.
         unsafe { self.add_work(after, uses_of([&part].into_iter()), work) }
     }
 
@@ -379,9 +378,9 @@ impl Graph {
 
     /// Adds a copy of another graph's current work as a child graph.
     ///
-    /// Callbacks that were registered with [`Stream::on_graph_launch`](crate::Stream::on_graph_launch) while the child
-    /// graph was captured are called once before each launch of this graph, regardless of how often the child graph was
-    /// added. The random numbers of a captured graph are therefore the same in each place where it was added.
+    /// Callbacks registered with [`Stream::on_graph_launch`](crate::Stream::on_graph_launch) while the child graph was
+    /// captured are called once per launch of this graph, even if the child graph was added several times. All copies
+    /// of a captured graph therefore generate the same random numbers.
     ///
     /// # Errors
     /// Returns [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`], [`GraphError::Invalidated`], or any
@@ -392,8 +391,7 @@ impl Graph {
         self.check_device(&child.device, "the other graph", "capture it on a stream of that device")?;
         child.content.check()?;
         let uses = child.content.resources.iter().collect();
-        // SAFETY: the use of the child's memory is recorded, and this graph keeps the child's content alive from now
-        // on.
+        // SAFETY: the use of the child's memory is recorded, and this graph keeps the child's content alive.
         let node = unsafe { self.add_work(after, uses, NodeWork::Child(child.handle)) }?;
         self.content.add(&child.content);
         if let Some(added) = self.added.last() {
@@ -418,13 +416,13 @@ impl Graph {
 }
 
 impl GraphExec {
-    /// Sets new arguments and a new shape for an added kernel node. Launches that are already enqueued are unaffected.
+    /// Sets new arguments and a new launch shape for an added kernel node. Launches that are already enqueued are
+    /// unaffected.
     ///
     /// # Errors
-    /// Returns [`GraphError::NodeOfOtherGraph`] if the node belongs to a graph other than the one from which the
-    /// executable was created, or if the executable was changed by [`Self::update`]. Returns
-    /// [`GraphError::NodeConflict`] if the new arguments require a dependency that the graph does not contain. Also
-    /// returns the same errors as [`Graph::add_kernel`].
+    /// Returns [`GraphError::NodeOfOtherGraph`] if the executable was not created from the node's graph, or was changed
+    /// by [`Self::update`]. Returns [`GraphError::NodeConflict`] if the new arguments require a dependency that the
+    /// graph does not contain. Also returns the same errors as [`Graph::add_kernel`].
     pub fn set_kernel<K: SafeKernel, A: Arguments<K::Params>>(
         &mut self,
         node: &KernelNode<K>,
@@ -432,7 +430,7 @@ impl GraphExec {
         launch: Launch,
         args: A,
     ) -> Result<()> {
-        // SAFETY: same as for `TypedKernel::launch`.
+        // SAFETY: as in `TypedKernel::launch`.
         unsafe { self.set_kernel_unsafe(node, kernel, launch, args) }
     }
 
@@ -474,7 +472,7 @@ pub(super) fn uses_of<'p, 'a: 'p>(parts: impl Iterator<Item = &'p BufferUse<'a>>
     parts.filter(|part| !part.range.is_empty()).map(CapturedUse::of).collect()
 }
 
-/// Returns the node work for a copy, or for an empty node if there are no bytes to copy.
+/// Returns the node work for a copy; an empty node if there is nothing to copy.
 pub(super) fn copy_work<'a>(dst: Place, src: Place, bytes: usize) -> NodeWork<'a> {
     if bytes == 0 { NodeWork::Empty } else { NodeWork::Copy { dst, src, bytes } }
 }

@@ -1,9 +1,8 @@
-//! [`Origins`]: the operations from which a graph's nodes originate, for observers of its launches.
+//! [`Origins`]: the operations that created a graph's nodes, for observers of its launches.
 //!
-//! The origin is known for nodes that were captured or added through the runtime. When the driver copies nodes into
-//! clones, child graphs, or bodies of conditional nodes, their origins are copied too. A copy contains its nodes in the
-//! same order as the original. If the kind of a node's work differs from the original, the origins of the copy are
-//! treated as unknown.
+//! Origins are known for nodes captured or added through the runtime. When the driver copies nodes into clones, child
+//! graphs or bodies of conditional nodes, their origins are copied too, because a copy lists its nodes in the same
+//! order as the original. If the kind of a node's work differs, the copy's origins are treated as unknown.
 
 use std::collections::HashMap;
 use std::panic::Location;
@@ -15,7 +14,7 @@ use crate::driver::{
     Context, Driver, DriverError, Edge, GraphExecHandle, GraphHandle, NodeHandle, NodeInfo, NodeWork,
 };
 
-/// Operation from which a node originates.
+/// The operation that created a node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Origin {
     pub work: GraphWork,
@@ -31,14 +30,14 @@ impl Origin {
 /// Origins of a graph's nodes; see the [module's documentation](self).
 #[derive(Debug, Clone, Default)]
 pub(super) struct Origins {
-    /// The nodes, each with the ID of its nested graph, in the order in which they were captured or added. An entry
-    /// without a handle represents all nodes of a nested graph whose origins are unknown.
+    /// The nodes, each with the ID of its nested graph, in capture or insertion order. An entry without a handle stands
+    /// for all nodes of a nested graph whose origins are unknown.
     nodes: Vec<(u32, Option<NodeHandle>, Origin)>,
     /// The number of nested graphs.
     parts: u32,
 }
 
-/// Returns the kind of work that a node to be added performs.
+/// Returns the kind of work of a node to be added.
 pub(super) fn work_of(work: &NodeWork<'_>) -> GraphWork {
     match work {
         NodeWork::Copy { .. } => GraphWork::Copy,
@@ -67,7 +66,7 @@ impl Origins {
         Self { nodes: nodes.collect(), parts: 0 }
     }
 
-    /// Creates the origins of a driver-made copy of a graph.
+    /// Creates the origins of a graph cloned by the driver.
     pub fn of_clone(device: &Device, graph: GraphHandle, origins: &Origins, clone: GraphHandle) -> Self {
         let mut of_clone = Self::default();
         of_clone.copy(device, graph, origins, clone, 0);
@@ -91,7 +90,7 @@ impl Origins {
         }
     }
 
-    /// Records that a child graph node was added. The driver has copied its graph from `child`.
+    /// Records that a child graph node was added, whose graph the driver copied from `child`.
     pub fn add_child(&mut self, device: &Device, node: NodeHandle, child: GraphHandle, origins: &Origins) {
         self.parts += 1;
         let part = self.parts;
@@ -105,9 +104,9 @@ impl Origins {
         }
     }
 
-    /// Records that a conditional node was added. Each body of the conditional node consists of one node, which
-    /// contains a copy of a graph. In an executable, the driver numbers these nodes first and then the nodes of the
-    /// copies, starting with the last copy.
+    /// Records that a conditional node was added. Each of its bodies consists of one child graph node. In an
+    /// executable, the driver numbers these nodes first, and then the nodes of the child graphs, starting with the last
+    /// child graph.
     pub fn add_conditional(&mut self, device: &Device, bodies: &[(NodeHandle, GraphHandle, &Origins)]) {
         self.parts += 1;
         let nothing = Origin { work: GraphWork::Nothing, ..Origin::UNKNOWN };
@@ -117,7 +116,7 @@ impl Origins {
         }
     }
 
-    /// Adds the nodes of a graph that the driver has copied, as a nested graph.
+    /// Adds the nodes of a graph that the driver has copied as a nested graph.
     fn copy(&mut self, device: &Device, graph: GraphHandle, origins: &Origins, copy: GraphHandle, part: u32) {
         if !origins.is_known() {
             return;
@@ -143,7 +142,7 @@ impl Origins {
             self.nodes.push((part, None, Origin::UNKNOWN));
             return Ok(());
         }
-        // Drivers preserve the order of nodes. A query verifies this for some of the nodes; a driver may not support it
+        // Drivers preserve the order of nodes. A query verifies this for some nodes; a driver may not support the query
         // for child graphs.
         let is_at = |(node, by_place): (&NodeHandle, &NodeHandle)| {
             let copied = driver.graph_node_in_clone(context, *node, copy);
@@ -168,8 +167,7 @@ impl Origins {
         Ok(())
     }
 
-    /// Returns the nodes of an executable that was created from the graph. The graph must not have been changed since
-    /// then.
+    /// Returns the nodes of an executable created from the graph, which must not have been changed since then.
     pub fn of_executable(&self, device: &Device, exec: GraphExecHandle) -> Arc<GraphNodes> {
         if !self.is_known() {
             return Arc::new(GraphNodes::unknown());
@@ -185,7 +183,7 @@ impl Origins {
         Arc::new(GraphNodes::new(driver.activity_exec(context, exec).ok(), nodes.collect()))
     }
 
-    /// Returns the nodes of an executable that was updated to this graph. The nodes keep their numbers.
+    /// Returns the nodes of an executable updated to this graph. The nodes keep their numbers.
     pub fn of_updated(&self, before: &GraphNodes) -> Arc<GraphNodes> {
         let numbers = before.nodes.iter().map(|node| (node.part, node.number));
         let parts = self.nodes.iter().map(|(part, ..)| *part);

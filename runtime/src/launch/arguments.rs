@@ -1,4 +1,4 @@
-//! Arguments accepted for each kind of kernel parameter.
+//! Arguments for each kind of kernel parameter.
 //!
 //! | parameter | marker | argument |
 //! | --- | --- | --- |
@@ -11,13 +11,13 @@
 //! | `counts: Slice2<Atomic<T>>` | [`AtomicSlice2<T>`](AtomicSlice2) | same as for `DisjointMut2<T>` |
 //! | `Slice3<T>`, `DisjointMut3<T>` | [`Slice3<T>`](Slice3), [`SliceMut3<T>`](SliceMut3) | as for two dimensions |
 //! | `tile: Shared<[T]>`, `DoubleBuffer<[T]>` | [`Shared<T>`](gpu_spec::param::Shared) | [`SharedLen`]: `SharedLen(elements)` |
-//! | `map: &TensorMap<T, RANK>` | [`TensorMap<T, RANK>`](gpu_spec::param::TensorMap) | [`TensorMap`], [`TensorMapMut`] if the kernel stores through it, or a reference to either |
+//! | `map: &TensorMap<T, RANK>` | [`TensorMap<T, RANK>`](gpu_spec::param::TensorMap) | [`TensorMap`], [`TensorMapMut`] for stores, or a reference to either |
 //! | an `Option` of a slice or view | [`Optional<M>`](Optional) | an `Option` of one of the above: `Some(&x)`, `None::<&DeviceBuffer<T>>`, `None::<DeviceSlice2<T>>` |
 //! | `data: *const T` | [`Pointer<T>`](Pointer) | as for `&[T]`, or a [`DevicePtr`] |
 //! | `out: *mut T` | [`PointerMut<T>`](PointerMut) | as for `DisjointMut<T>`, or a [`DevicePtr`] |
 //!
-//! Arguments are passed as one tuple of up to 32 elements. The arguments borrow their buffers until the launch is
-//! enqueued. After that, each buffer tracks its use on the stream.
+//! Arguments are passed as one tuple of up to 32 elements. They borrow their buffers until the launch is enqueued; from
+//! then on, each buffer tracks its use on the stream.
 
 use std::ffi::c_void;
 
@@ -38,21 +38,20 @@ use crate::memory::{
     DeviceSliceMut3, TensorMap, TensorMapMut,
 };
 
-/// Maximum number of arguments per launch. Lists of this capacity are allocated on the stack; only slots in use are
-/// written.
+/// Maximum number of arguments per launch. Lists of this capacity are on the stack; only used slots are written.
 const MAX_ARGUMENTS: usize = 32;
 /// Maximum number of PTX parameters. Each argument has at most two: a pointer, and a length or extents.
 const MAX_PARAMS: usize = 2 * MAX_ARGUMENTS;
 /// Maximum number of buffer uses: one per argument, plus one for the kernel's module.
 const MAX_USES: usize = MAX_ARGUMENTS + 1;
 
-/// PTX parameters of a launch and the buffers to which they point, collected without a heap allocation.
+/// PTX parameters of a launch and the buffers that they point to, collected without heap allocation.
 ///
-/// All code is inlined into callers that know the argument types, so that the counts become constants.
+/// All code is inlined into callers that know the argument types, so the counts become constants.
 pub struct ArgumentList<'a> {
     params: Inline<Param, MAX_PARAMS>,
     uses: Uses<'a>,
-    /// Number of arguments so far.
+    /// Number of arguments added so far.
     count: usize,
 }
 
@@ -88,7 +87,6 @@ impl<'a> ArgumentList<'a> {
         self.push(Param::Word(slice.len() as u64));
     }
 
-    /// Adds a 2-D or 3-D view.
     #[inline(always)]
     fn view<T: DeviceCopy, E>(&mut self, slice: DeviceSlice<'a, T>, extents: &'a E, access: Access) {
         self.elements(slice, access);
@@ -100,7 +98,7 @@ impl<'a> ArgumentList<'a> {
     fn elements<T: DeviceCopy>(&mut self, slice: DeviceSlice<'a, T>, access: Access) {
         self.used(slice.used(access));
         let address = match slice.as_device_ptr() {
-            // The kernel creates a slice from this pointer, and a slice must not be null.
+            // The kernel creates a slice from this pointer, which must not be null.
             DevicePtr::NULL => align_of::<T>() as u64,
             DevicePtr(address) => address,
         };
@@ -132,9 +130,8 @@ impl<'a> ArgumentList<'a> {
     }
 }
 
-/// Calls `read` with the kernel parameters (PTX `.param`) of a launch with these arguments. There is one pointer per
-/// parameter, in order, as the driver expects. A slice is passed as two parameters: its address, and its length in
-/// elements.
+/// Calls `read` with pointers to the kernel parameters (PTX `.param`) of a launch with these arguments, in order, as
+/// the driver expects. A slice is passed as two parameters: its address and its length in elements.
 pub fn with_ptx_params<P, A: Arguments<P>, R>(arguments: &A, read: impl FnOnce(&[*const c_void]) -> R) -> R {
     ArgumentList::of::<P, A, R>(arguments, |parameters, _| read(parameters))
 }
@@ -151,7 +148,7 @@ impl<'a> Uses<'a> {
         self.parts.as_slice().iter().map(|(_, part)| part)
     }
 
-    /// Returns [`crate::Error::DifferentDevices`] if a buffer is on a different device than the kernel.
+    /// Fails with [`crate::Error::DifferentDevices`] if a buffer is on a different device than the kernel.
     #[inline]
     pub(super) fn check_devices(&self, device: &Device, kernel: &'static str) -> Result<()> {
         match self.parts.as_slice().iter().find(|(_, part)| !part.device().ptr_eq(device)) {
@@ -177,21 +174,21 @@ fn elsewhere(argument: usize, found: &Device, expected: &Device, kernel: &'stati
 ///
 /// # Safety
 ///
-/// `add` must add the PTX parameters that `M` represents, and the buffer to which they point, if any.
+/// `add` must add the PTX parameters that `M` represents, and the buffer that they point to, if any.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be passed for a kernel parameter `{M}`",
     label = "not an argument for `{M}`",
     note = "`Optional<M>` stands for an `Option` of a slice or view, and takes `Some(&buffer)` or \
             `None::<&DeviceBuffer<T>>`",
-    note = "`Shared<T>` stands for a `Shared<[T]>`, and takes its length, `SharedLen(elements)`"
+    note = "`Shared<T>` stands for a `Shared<[T]>` or `DoubleBuffer<[T]>`, and takes its length, `SharedLen(elements)`"
 )]
 pub unsafe trait Argument<M> {
     /// Adds the argument to the list.
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>);
 }
 
-/// Defines a trait for each kind of parameter, so that compiler errors name the parameter as written in the kernel
-/// instead of its marker.
+/// Defines a trait per kind of parameter, so that compiler errors name the parameter as written in the kernel, not its
+/// marker.
 macro_rules! parameters {
     ($($(#[$attribute:meta])* $name:ident: $marker:ident;)*) => { $(
         $(#[$attribute])*
@@ -302,8 +299,7 @@ parameters! {
     PointerMutArgument: PointerMut;
 }
 
-// SAFETY: a value is passed as one PTX parameter that contains its bytes. `#[kernel]` checks which types a kernel
-// accepts.
+// SAFETY: a value is passed as one PTX parameter that contains its bytes. `#[kernel]` checks the type.
 unsafe impl<T: Copy + Send + Sync + 'static> ValueArgument<T> for T {
     #[inline(always)]
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
@@ -337,7 +333,7 @@ macro_rules! buffer_argument {
 buffer_argument!(&DeviceBuffer<T>, self => self.as_slice(), Read, [SliceArgument], PointerArgument);
 buffer_argument!(DeviceSlice<'_, T>, self => *self, Read, [SliceArgument], PointerArgument);
 buffer_argument!(&DeviceSlice<'_, T>, self => **self, Read, [SliceArgument], PointerArgument);
-// Threads write through a slice of atomics, so the slice must borrow its elements exclusively, like a mutable view.
+// Threads write through a slice of atomics, so it must borrow its elements exclusively.
 buffer_argument!(&mut DeviceBuffer<T>, self => self.as_slice(), Write, [MutArgument, AtomicArgument], PointerMutArgument);
 buffer_argument!(DeviceSliceMut<'_, T>, self => self.as_slice(), Write, [MutArgument, AtomicArgument], PointerMutArgument);
 buffer_argument!(&mut DeviceSliceMut<'_, T>, self => self.as_slice(), Write, [MutArgument, AtomicArgument], PointerMutArgument);
@@ -434,7 +430,7 @@ unsafe impl<M: PointerAndExtent, A: Argument<M>> Argument<Optional<M>> for Optio
     }
 }
 
-/// A tuple of arguments with which a kernel that has the parameters `P` (a tuple of markers) can be launched.
+/// A tuple of arguments for a kernel with the parameters `P` (a tuple of markers).
 ///
 /// # Safety
 ///
@@ -442,7 +438,9 @@ unsafe impl<M: PointerAndExtent, A: Argument<M>> Argument<Optional<M>> for Optio
 #[diagnostic::on_unimplemented(
     message = "the kernel has a different number of parameters",
     label = "expected a tuple with one argument for each parameter of the kernel",
-    note = "the kinds of the parameters are `{P}`; a shared array of fixed length takes no argument",
+    note = "the kinds of the parameters are `{P}`; pass one argument for each, in this order",
+    note = "for `Shared<T>` in this list, pass the length of the kernel's `Shared<[T]>`: `SharedLen(elements)`; \
+            a `Shared<[T; N]>` takes no argument and is not in the list",
     note = "a kernel with one parameter takes a one-element tuple: `(&x,)`"
 )]
 pub unsafe trait Arguments<P> {
@@ -466,7 +464,7 @@ macro_rules! arguments {
     };
 }
 
-/// Implements [`Arguments`] for all tuples with at most the listed number of types.
+/// Implements [`Arguments`] for tuples of up to as many elements as listed.
 macro_rules! arguments_up_to {
     ([$($done:tt)*]) => { arguments!($($done)*); };
     ([$($done:tt)*] $next:tt $($rest:tt)*) => {

@@ -1,5 +1,5 @@
-//! [`ConfigCache`]: the resolved configurations of a kernel's most recent launches. A repeated launch is looked up in
-//! the cache instead of being resolved again.
+//! [`ConfigCache`]: the resolved configurations of a kernel's most recent launches, so that a repeated launch is not
+//! resolved again.
 
 use super::resolve::{Resolved, Source};
 use super::seq_lock::SeqLock;
@@ -15,8 +15,8 @@ const WORDS: usize = KEY_WORDS + 5;
 pub(super) struct ConfigCache([SeqLock<WORDS>; SLOTS]);
 
 impl ConfigCache {
-    /// Returns the two slots in which a launch may be cached. They are selected by size and kind, because launches of
-    /// one kernel differ mainly in these.
+    /// Returns the two slots in which a launch may be cached, selected by size and kind, in which launches of one
+    /// kernel mainly differ.
     #[inline]
     fn places(key: &[u64; KEY_WORDS]) -> [usize; 2] {
         let [kind, shared, _, size, more, _] = *key;
@@ -27,7 +27,7 @@ impl ConfigCache {
     }
 
     /// Writes the cached configuration of a launch to `resolved`, if it was resolved in this generation. Returns false
-    /// if the launch is not cached.
+    /// otherwise.
     #[inline]
     pub fn get(&self, launch: &Launch, generation: u64, resolved: &mut Resolved) -> bool {
         let key = launch.key();
@@ -44,7 +44,7 @@ impl ConfigCache {
         resolved: &mut Resolved,
     ) -> bool {
         let Some(words) = self.0[place].read() else { return false };
-        // The comparison has no branches, because all words are usually equal.
+        // Branch-free, because all words are usually equal.
         let differ = |all: u64, (word, wanted): (&u64, &u64)| all | (word ^ wanted);
         if words.iter().zip(key).fold(words[KEY_WORDS] ^ generation, differ) != 0 {
             return false;
@@ -77,7 +77,7 @@ impl ConfigCache {
             u64::from(cooperative) | (resolved.source as u64) << 1,
         ]);
         let [first, second] = Self::places(&key);
-        // The entry in the first slot is kept unless it is out of date or the second slot is occupied too.
+        // The first slot is overwritten only if it is out of date or both slots are occupied.
         let is_taken = |place: usize| {
             self.0[place].read().is_some_and(|cached| cached[0] != 0 && cached[KEY_WORDS] == generation)
         };

@@ -1,4 +1,4 @@
-//! [`Explanation`]: the configuration of a launch and the reasons for it, as numbers and as text.
+//! [`Explanation`]: the configuration of a launch and the reasons for it.
 
 use std::fmt;
 
@@ -10,8 +10,8 @@ use super::shape::{Launch, Shape};
 use crate::driver::LaunchConfig;
 use crate::error::Result;
 
-/// The configuration to which a launch resolves for a kernel on a device, with the reasons. Its `Display` text has one
-/// line per item.
+/// The resolved configuration of a launch of a kernel on a device, and the reasons for it. `Display` prints one line
+/// per item.
 ///
 /// ```
 /// # use warpsmith_runtime::Launch;
@@ -25,7 +25,7 @@ use crate::error::Result;
 pub struct Explanation {
     /// The instance's symbol.
     pub kernel: &'static str,
-    /// Name of the device, and its number of SMs.
+    /// The device's name and number of SMs.
     pub device: (String, u32),
     /// Grid, block and the other settings; `None` if no threads are launched.
     pub config: Option<LaunchConfig>,
@@ -35,7 +35,7 @@ pub struct Explanation {
     pub occupancy: Occupancy,
     /// Number of waves in the grid.
     pub waves: f64,
-    /// Fraction of the device, from 0 to 1, that is idle in the last wave (tail effect).
+    /// Fraction of the device that is idle in the last wave (tail effect), from 0 to 1.
     pub tail: f64,
     /// Bytes in flight on a fully occupied SM, and bytes required to saturate the memory bandwidth; `None` unless both
     /// are known.
@@ -43,10 +43,10 @@ pub struct Explanation {
 }
 
 impl Launch {
-    /// Returns the configuration to which the launch resolves for this kernel, and the reasons for it.
+    /// Returns the resolved configuration of the launch for this kernel, and the reasons for it.
     ///
     /// # Errors
-    /// Returns the configuration errors of [`TypedKernel::launch`](super::TypedKernel::launch).
+    /// Returns the same configuration errors as [`TypedKernel::launch`](super::TypedKernel::launch).
     pub fn explain(&self, function: &Function) -> Result<Explanation> {
         Explanation::of(function, self)
     }

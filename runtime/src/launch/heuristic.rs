@@ -1,24 +1,23 @@
-//! Choice of block and grid size for launches that leave them open, based only on the properties of the device and the
-//! kernel.
+//! Heuristic choice of block and grid size for open launches, from properties of the device and the kernel.
 //!
 //! | work | rule |
 //! | --- | --- |
-//! | any | the block has an eighth of an SM's threads, or half or twice that number if that increases the number of resident threads |
+//! | any | the block has an eighth of an SM's threads, or half or twice as many if more threads are then resident |
 //! | compute-bound | the block has the size with the highest occupancy |
 //! | memory-bound | the block keeps enough bytes in flight ([`bytes_needed`]), and the grid is a number of waves ([`GridChoice`]) |
 //! | small | the block is halved until the busiest SM has at most 25 % more threads than the average SM |
 //!
-//! An eighth of an SM's threads is 256 for an SM with 2048 threads, and 192 for one with 1536. Each block then has
-//! eight or six warps, respectively, to hide latency, and the tail effect is small.
+//! An eighth of an SM's threads is 256 (8 warps) of 2048 threads or 192 (6 warps) of 1536. This is enough to hide
+//! latency, and the blocks are small enough to limit the tail effect.
 
 use super::limits::Limits;
 use super::occupancy::Occupancy;
 use super::policy::GridChoice;
 use crate::driver::DeviceProperties;
 
-/// Number of blocks, each of the usual size, that fill an SM.
+/// Number of blocks of the usual size that fill an SM.
 const BLOCKS_TO_FILL: u32 = 8;
-/// Number of waves above which the hardware's block scheduler leaves only a small part of the last wave idle.
+/// Number of waves above which the tail effect is negligible.
 const MANY_WAVES: u64 = 8;
 
 /// Returns the bytes that must be in flight on each SM to saturate the memory bandwidth: the SM's share of the
@@ -60,9 +59,8 @@ pub fn usual_block(device: &DeviceProperties) -> u32 {
     eighth.clamp(warp, device.max_threads_per_block.max(warp))
 }
 
-/// Returns `block`, halved until no SM is assigned more than 125 % of its share of `threads` threads, or until halving
-/// would leave less than a warp. Only small launches are affected, because a launch that exceeds one wave keeps its
-/// block.
+/// Returns `block`, halved until no SM is assigned more than 125 % of its share of `threads` threads, but not below one
+/// warp. Launches of more than one wave keep their block.
 ///
 /// ```
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
@@ -70,7 +68,7 @@ pub fn usual_block(device: &DeviceProperties) -> u32 {
 ///
 /// let mut device = warpsmith_runtime::Device::emulated(0)?.properties().clone();
 /// device.multiprocessors = 132;
-/// assert_eq!(spread_block(&device, 256, 10_000), 32); // 40 blocks of 256 would leave 92 multiprocessors idle
+/// assert_eq!(spread_block(&device, 256, 10_000), 32); // 40 blocks of 256 would leave 92 SMs idle
 /// assert_eq!(spread_block(&device, 256, 1 << 16), 256);
 /// assert_eq!(spread_block(&device, 256, 1 << 24), 256);
 /// # Ok(())
@@ -94,7 +92,7 @@ pub fn spread_block(device: &DeviceProperties, block: u32, threads: u64) -> u32 
 }
 
 impl Limits<'_> {
-    /// Clamps `block` to the limits of device and kernel, in whole warps if at least one warp fits.
+    /// Clamps `block` to the limits of the device and the kernel, in whole warps if at least one fits.
     pub fn clamp_block(&self, block: u32) -> u32 {
         let (limit, _) = self.block_limit();
         let warp = self.device.warp_size.max(1);
@@ -113,9 +111,8 @@ impl Limits<'_> {
         spread_block(self.device, self.fullest(sizes, shared_bytes), threads)
     }
 
-    /// Returns the block for an extent in one to three dimensions. It has as many threads as [`Self::block_for_any`]
-    /// chooses, 32 of them along x. Along each axis, it has at most as many threads as the extent, rounded up to a
-    /// power of two.
+    /// Returns the block for an extent in one to three dimensions: as many threads as [`Self::block_for_any`] chooses,
+    /// 32 of them along x. No axis has more threads than the extent, rounded up to a power of two.
     pub fn block_for_extent(&self, sides: [u32; 3], shared_bytes: u32) -> [u32; 3] {
         let total = sides.iter().fold(1u64, |total, side| total.saturating_mul((*side).into()));
         let threads = self.block_for_any(total, shared_bytes);
@@ -139,8 +136,8 @@ impl Limits<'_> {
         spread_block(self.device, self.fullest(sizes, shared_bytes), threads)
     }
 
-    /// Returns the block size for a loop over `items` items whose threads each have `in_flight` bytes in flight: the
-    /// usual size if it keeps enough bytes in flight, otherwise the size that keeps the most.
+    /// Returns the block size for a loop over `items` items with `in_flight` bytes in flight per thread: the usual size
+    /// if it keeps enough bytes in flight, otherwise the size that keeps the most.
     pub fn block_for_bandwidth(&self, items: u64, in_flight: u32, shared_bytes: u32) -> u32 {
         let needed = bytes_needed(self.device);
         let usual = self.clamp_block(usual_block(self.device));
@@ -152,7 +149,7 @@ impl Limits<'_> {
         }
     }
 
-    /// Returns the block size with the most resident warps; if several are equal, the first of them.
+    /// Returns the first of the block sizes with the most resident warps.
     fn fullest(&self, sizes: impl IntoIterator<Item = u32>, shared_bytes: u32) -> u32 {
         let mut best = (0, None);
         for block in sizes {
@@ -165,9 +162,9 @@ impl Limits<'_> {
     }
 }
 
-/// Returns the grid for a loop over `tiles` tiles, where a tile is the items that one block processes at a time. The
-/// grid has one block per tile if all blocks can be resident concurrently or run in many waves. Otherwise, the grid is
-/// chosen such that all blocks have about the same amount of work.
+/// Returns the grid for a loop over `tiles` tiles, where a tile is the set of items that one block processes at a time.
+/// The grid has one block per tile if all blocks can be resident concurrently or run in many waves; otherwise, it
+/// balances the work of the blocks.
 pub(super) fn grid_for_bandwidth(tiles: u64, capacity: u64) -> GridChoice {
     if tiles <= capacity || tiles >= capacity.saturating_mul(MANY_WAVES) {
         GridChoice::All

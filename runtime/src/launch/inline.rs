@@ -1,4 +1,4 @@
-//! [`Inline`]: a list of bounded length that needs no heap allocation. Only used slots are written.
+//! [`Inline`]: a bounded list without heap allocation. Only used slots are written.
 
 use std::mem::MaybeUninit;
 
@@ -18,7 +18,7 @@ impl<T, const N: usize> Default for Inline<T, N> {
 }
 
 impl<T, const N: usize> Inline<T, N> {
-    /// Checks that values do not have to be dropped, because the list does not drop them.
+    /// Checks that values need no drop, because the list does not drop them.
     const FORGETTABLE: () = assert!(!std::mem::needs_drop::<T>());
 
     /// Adds a value.

@@ -28,16 +28,16 @@ pub(crate) struct FunctionInner {
     spec: &'static KernelSpec,
     handle: FunctionHandle,
     attributes: FunctionAttributes,
-    /// Hash that identifies the code; 0 if the kernel has no such hash.
+    /// Hash that identifies the code; 0 if unknown.
     image: u64,
     /// Size of each PTX parameter in bytes; `None` if unknown.
     params: Option<Vec<usize>>,
-    /// Bytes of stack per thread that the stack limit must allow; 0 if the limit need not be checked.
+    /// Stack limit that the kernel requires, in bytes per thread; 0 if the limit need not be checked.
     stack: u32,
-    /// Bytes of dynamic shared memory for which the kernel was enabled in the driver.
+    /// The kernel's dynamic shared memory limit set in the driver, in bytes.
     allowed_shared: AtomicU32,
     line: Line,
-    /// True if the kernel was enabled in the driver for clusters above the portable size.
+    /// True if the driver allows clusters above the portable size for the kernel.
     large_clusters: AtomicBool,
     configs: ConfigCache,
 }
@@ -82,7 +82,7 @@ impl FunctionInner {
 pub struct Function {
     device: Device,
     inner: Arc<FunctionInner>,
-    /// The kernel's module, if it was loaded at run time.
+    /// The kernel's module, if loaded at run time.
     loaded: Option<Arc<Loaded>>,
 }
 
@@ -97,7 +97,7 @@ impl Function {
         &self.device
     }
 
-    /// Returns the description of the kernel instance. For code that was loaded at run time, it contains only the name.
+    /// Returns the description of the kernel instance. For code loaded at run time, it contains only the name.
     #[inline]
     pub fn spec(&self) -> &'static KernelSpec {
         self.inner.spec
@@ -113,8 +113,8 @@ impl Function {
         self.inner.handle
     }
 
-    /// Returns a hash that identifies the code across processes; 0 on the emulated device. It is the hash of the entire
-    /// loaded image, as returned by [`Module::image_hash`](crate::Module::image_hash).
+    /// Returns the hash of the entire loaded image, which identifies the code across processes
+    /// ([`Module::image_hash`](crate::Module::image_hash)); 0 on the emulated device.
     pub fn image_hash(&self) -> u64 {
         self.inner.image
     }
@@ -128,7 +128,7 @@ impl Function {
         &self.inner.line
     }
 
-    /// Returns the configuration to which this launch resolves; `None` if it launches no threads.
+    /// Returns the resolved configuration of this launch; `None` if it launches no threads.
     ///
     /// # Errors
     /// Returns an error if the launch exceeds a limit of the device or the kernel.
@@ -136,17 +136,17 @@ impl Function {
         Ok(launch.resolve(self)?.map(|resolved| resolved.config))
     }
 
-    /// Enqueues a launch with arguments in the form that the driver expects: for each kernel parameter (PTX `.param`),
-    /// a pointer to its value. The values are copied before the call returns.
+    /// Enqueues a launch with arguments in the driver's form: one pointer per kernel parameter (PTX `.param`). The
+    /// values are copied before the call returns.
     ///
     /// # Errors
     /// Returns an error if the launch exceeds a limit of the device or the kernel, [`LaunchError::ArgumentCount`], or
     /// [`Error::DifferentDevices`] for a stream of another device.
     ///
     /// # Safety
-    /// Each pointer must point to a value of its parameter's type. The memory that the kernel accesses through these
-    /// values must stay valid, and must not be used by anything else, until the kernel has finished, because buffers do
-    /// not track this launch. The kernel must not have undefined behavior in this configuration.
+    /// Each pointer must point to a value of its parameter's type. Buffers do not track this launch: until the kernel
+    /// has finished, the memory that it accesses must stay valid and must not be used by other code. The kernel must
+    /// not have undefined behavior with this configuration.
     #[track_caller]
     pub unsafe fn launch_raw(
         &self,
@@ -161,8 +161,7 @@ impl Function {
         unsafe { self.enqueue_pointers(stream, (config.as_ref(), Source::Given), None, args) }
     }
 
-    /// Enqueues a launch with arguments in the form that the driver expects. If there is no configuration, only checks
-    /// the arguments.
+    /// Enqueues a launch with arguments in the driver's form. Without a configuration, only checks the arguments.
     ///
     /// # Safety
     /// The requirements are the same as for [`Self::launch_raw`]. The configuration must have been checked and
@@ -198,8 +197,8 @@ impl Function {
         self.inner.params.as_deref()
     }
 
-    /// Returns the buffer use with which a launch on the stream is tracked as a use of the module, if the module was
-    /// loaded at run time. If the stream is being captured, its graph keeps the module loaded.
+    /// If the module was loaded at run time, returns the buffer use by which a launch on the stream is tracked as a use
+    /// of the module. On a capturing stream, the graph keeps the module loaded instead.
     #[inline]
     pub(super) fn code_use(&self, stream: &Stream) -> Option<BufferUse<'_>> {
         let loaded = self.loaded.as_ref()?;
@@ -221,7 +220,7 @@ impl Function {
         stream.check_home(&self.device, what, "load it there")
     }
 
-    /// Returns an error if the stack limit was set below the size that the kernel needs.
+    /// Returns an error if the stack limit has been lowered below the size that the kernel needs.
     #[inline]
     fn check_stack(&self) -> Result<()> {
         match self.inner.stack {
@@ -256,11 +255,10 @@ impl Function {
         Ok(())
     }
 
-    /// Enqueues a launch that uses these parts of buffers, and records the uses. Every kind of launch calls this
-    /// function.
+    /// Enqueues a launch that uses these buffer ranges, and records the uses. Every kind of launch calls this function.
     ///
     /// # Safety
-    /// The requirements of [`Self::launch_raw`] apply to memory outside these parts. The configuration must have been
+    /// The requirements of [`Self::launch_raw`] apply to memory outside these ranges. The configuration must have been
     /// checked and [allowed](Self::allow), and `args` must contain one pointer per PTX parameter.
     #[inline(always)]
     pub(super) unsafe fn enqueue<'p, 'a: 'p>(
@@ -291,7 +289,7 @@ impl Function {
         Ok(())
     }
 
-    /// Completes a launch that was captured or for which the host waits.
+    /// Completes a launch that was captured or that the host waits for.
     #[cold]
     fn launched_unusually(&self, stream: &Stream, config: &LaunchConfig) -> Result<()> {
         if let Some(capturing) = stream.capturing() {
@@ -302,7 +300,7 @@ impl Function {
         stream.synchronize()
     }
 
-    /// Prepares a launch as a graph node: the parameters for the driver, and the parts of buffers that the launch uses.
+    /// Prepares a launch as a graph node: the driver's parameters, and the buffer ranges that the launch uses.
     pub(crate) fn for_graph<'a, P, A: Arguments<P>, R>(
         &self,
         device: &Device,
@@ -336,9 +334,9 @@ impl Function {
         })
     }
 
-    /// Enqueues a launch with arguments of the parameter types `P` (a tuple of [`gpu_spec::param`] markers), for an
-    /// instance that is selected at run time. Buffers among the arguments are kept alive until the kernel has finished,
-    /// and the launch is ordered with respect to all other uses of them.
+    /// Enqueues a launch of an instance selected at run time, with arguments for the parameter types `P` (a tuple of
+    /// [`gpu_spec::param`] markers). Buffers among the arguments are kept alive until the kernel has finished, and the
+    /// launch is synchronized with all other uses of them.
     ///
     /// # Errors
     /// Returns the same errors as [`TypedKernel::launch`].
@@ -357,8 +355,8 @@ impl Function {
         let _site = site();
         ArgumentList::of(args, |args, uses| {
             let launch = launch.with_arrays(uses.shared_bytes);
-            // SAFETY: `args` contains the parameters' values, in order, and `uses` lists the buffers to which they
-            // point. The rest is guaranteed by the caller.
+            // SAFETY: `args` contains the parameters' values, in order, and `uses` lists the buffers that they point
+            // to. The rest is guaranteed by the caller.
             unsafe { self.launch_arguments(stream, &launch, args, uses) }
         })
     }
@@ -377,8 +375,8 @@ impl Function {
         // SAFETY: guaranteed by the caller.
         unsafe { self.check_arguments(stream, launch.extent(), args, uses) }?;
         if let Some(config) = launch.in_line(self.line()) {
-            // SAFETY: the configuration is within the limits, and its shared memory does not require an opt-in. The
-            // rest is guaranteed by the caller.
+            // SAFETY: the configuration is within the limits, and its shared memory needs no opt-in. The rest is
+            // guaranteed by the caller.
             return unsafe { self.enqueue(stream, (&config, Source::Given), args, uses.iter()) };
         }
         let mut resolved = Resolved::BLANK;
@@ -393,7 +391,7 @@ impl Function {
 
     /// Returns an error if the stream or a buffer is on a different device than the kernel, or if the lengths of the
     /// arguments violate the kernel's requirements for a launch of this extent. Adds the kernel's module to `uses` if
-    /// the module was loaded at run time.
+    /// it was loaded at run time.
     ///
     /// # Safety
     /// `args` must contain one pointer per PTX parameter.
@@ -425,13 +423,12 @@ impl Function {
         // SAFETY: guaranteed by the caller.
         unsafe { check(args.as_ptr(), extent) }.map_err(|wrong| {
             let kernel = self.spec().symbol.to_owned();
-            LaunchError::WrongLengths { kernel, wrong }.into()
+            LaunchError::WrongLengths { kernel, wrong: wrong.into() }.into()
         })
     }
 }
 
-/// Returns the number of bytes that a launch reads and writes, as declared by the kernel; 0 if the kernel does not
-/// declare it.
+/// Returns the number of bytes that a launch reads and writes, as declared by the kernel; 0 if not declared.
 ///
 /// # Safety
 /// `args` must contain one pointer per PTX parameter.
@@ -442,7 +439,7 @@ pub(crate) unsafe fn bytes_of_launch(spec: &KernelSpec, args: &[*const c_void]) 
     match catch_unwind(|| unsafe { bytes(args.as_ptr()) }) {
         Ok(bytes) => bytes,
         Err(payload) => {
-            // Dropping the payload could panic again.
+            // Dropping the payload could itself panic.
             std::mem::forget(payload);
             0
         }
@@ -473,8 +470,8 @@ impl<K: Kernel> TypedKernel<K> {
 
     /// Enqueues a launch of an `unsafe` kernel.
     ///
-    /// Buffers among the arguments are kept alive until the kernel has finished, and the launch is ordered with respect
-    /// to all other uses of them.
+    /// Buffers among the arguments are kept alive until the kernel has finished, and the launch is synchronized with
+    /// all other uses of them.
     ///
     /// # Errors
     /// Returns the same errors as [`Self::launch`].
@@ -495,14 +492,13 @@ impl<K: Kernel> TypedKernel<K> {
 }
 
 impl<K: Kernel> TypedKernel<K> {
-    /// Enqueues a launch. The kernel runs after all earlier work on the stream and all earlier conflicting uses of the
-    /// arguments' buffers.
+    /// Enqueues a launch. The kernel waits for all earlier work on the stream and all earlier conflicting uses of its
+    /// buffers.
     ///
     /// # Errors
-    /// Returns an error if the launch exceeds a limit of the device or the kernel. Returns [`Error::Launch`] if the
-    /// device or the kernel does not support the requested cluster, cooperative or dependent launch. Returns
-    /// [`Error::DifferentDevices`] if an argument is on a different device than the stream. Returns the fault of
-    /// earlier work.
+    /// Returns [`Error::Launch`] if the launch exceeds a limit of the device or the kernel, or if they do not support
+    /// the requested cluster, cooperative or dependent launch. Returns [`Error::DifferentDevices`] if an argument is on
+    /// a different device than the stream. Also returns the fault of earlier work.
     #[inline]
     #[track_caller]
     pub fn launch<A: Arguments<K::Params>>(&self, stream: &Stream, launch: Launch, args: A) -> Result<()>
@@ -510,7 +506,7 @@ impl<K: Kernel> TypedKernel<K> {
         K: SafeKernel,
     {
         // SAFETY: `Arguments` provides values of the types in `K::Params`. The borrows in `args` ensure that
-        // exclusively borrowed memory does not overlap any other. A safe kernel has no undefined behavior with any such
+        // exclusively borrowed memory overlaps no other argument. A safe kernel has no undefined behavior with such
         // arguments in any configuration.
         unsafe { self.function.launch_as(stream, launch, &args) }
     }

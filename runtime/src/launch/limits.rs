@@ -15,14 +15,14 @@ pub(super) struct Limits<'a> {
     pub attributes: &'a FunctionAttributes,
 }
 
-/// Limits of a plain one-dimensional launch: the maximum number of threads per block, blocks per grid, and bytes of
-/// dynamic shared memory without opt-in. If `threads` is 0, every launch must be checked by [`Limits::check`].
+/// Limits of a plain one-dimensional launch: the maximum threads per block, blocks per grid, and bytes of dynamic
+/// shared memory without opt-in. If `threads` is 0, [`Limits::check`] must check every launch.
 #[derive(Debug)]
 pub(super) struct Line {
     pub threads: u32,
     pub blocks: u32,
     pub shared_bytes: u32,
-    /// True if the kernel is neither cooperative nor uses clusters.
+    /// True if the kernel is not cooperative and uses no clusters.
     pub is_plain: bool,
 }
 
@@ -31,7 +31,7 @@ impl<'a> Limits<'a> {
         let threads = self.block_limit().0.min(self.device.max_block[0]);
         let shared = self.device.shared_memory_per_block.checked_sub(self.attributes.static_shared);
         let is_plain = !self.kernel.cooperative && self.kernel.cluster.is_none();
-        // One-dimensional launches of any size satisfy these claims; `check` handles all other claims.
+        // One-dimensional launches of any size satisfy these claims; `check` handles all others.
         let has_claims = matches!(self.kernel.claims, Claims::Any | Claims::Linear);
         let has_line = is_plain && has_claims && self.kernel.block.is_none() && shared.is_some();
         Line {
@@ -48,7 +48,7 @@ impl<'a> Limits<'a> {
         Self { kernel: function.spec(), device, attributes: function.attributes() }
     }
 
-    /// Returns the maximum number of threads per block, and the origin of that limit.
+    /// Returns the maximum number of threads per block and the source of that limit.
     #[inline]
     pub fn block_limit(&self) -> (u32, BlockLimit) {
         let bounds = self.kernel.launch_bounds.map_or(u32::MAX, |bounds| bounds.max_threads);
@@ -155,8 +155,8 @@ impl<'a> Limits<'a> {
         Ok(())
     }
 
-    /// Returns an error if two threads could obtain the same claim on a view, or if an index would not have the
-    /// documented meaning.
+    /// Returns an error if two threads could obtain the same claim (index token) on a view, or if an index would not
+    /// have the documented meaning.
     fn check_claims(&self, grid: [u32; 3], block: [u32; 3]) -> Result<()> {
         let claims = self.kernel.claims;
         if claims.allow(grid, block) {
@@ -196,15 +196,15 @@ impl<'a> Limits<'a> {
         Ok(())
     }
 
-    /// Returns true if the kernel must opt in to this much dynamic shared memory before the launch.
+    /// Returns true if this much dynamic shared memory requires an opt-in before the launch.
     pub fn needs_opt_in(&self, shared_bytes: u32) -> bool {
         u64::from(shared_bytes) + u64::from(self.attributes.static_shared)
             > u64::from(self.device.shared_memory_per_block)
     }
 }
 
-/// Returns true if a kernel can assign a distinct index to every thread of the launch. With 2^63 or more threads,
-/// indices would wrap, and several threads would have the same index.
+/// Returns true if every thread of the launch has a distinct index. With 2^63 or more threads, indices would wrap
+/// around.
 fn is_countable(config: &LaunchConfig) -> bool {
     let sizes = config.grid.iter().chain(&config.block).map(|size| u64::from(*size));
     sizes.fold(1, u64::saturating_mul) <= isize::MAX as u64
@@ -291,7 +291,7 @@ mod tests {
     fn launches_of_2_to_63_threads_are_refused() {
         let (device, attributes) = (gpu((9, 0)), kernel(32, 1024));
         let limits = Limits { kernel: &KERNEL, device: &device, attributes: &attributes };
-        // The configurations have 2^63, 2^64, 2^64 + 4, and more than 2^64 threads.
+        // The configurations have 2^63, 2^64, 2^64 + 4 and more threads, respectively.
         for (grid, block) in [
             ([1 << 30, 1 << 15, 1 << 15], 8),
             ([1 << 30, 1 << 15, 1 << 15], 16),

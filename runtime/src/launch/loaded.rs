@@ -1,4 +1,4 @@
-//! [`Loaded`]: a module that was loaded at run time and is unloaded once it is no longer used.
+//! [`Loaded`]: a module loaded at run time, unloaded once it is no longer used.
 
 use std::fmt;
 
@@ -12,9 +12,8 @@ use crate::memory::storage::BufferUse;
 use crate::memory::usage::Access;
 use crate::stream::Stream;
 
-/// A module that was loaded at run time, shared by the handles of its kernels and by the graphs that launch them. When
-/// the last of these is dropped, the module is unloaded once all work that uses it has run. The field is `None` only
-/// while this value is being dropped.
+/// A module loaded at run time, shared by its kernels' handles and by graphs that launch them. After the last of these
+/// is dropped, the module is unloaded once all work that uses it has run. The field is `None` only during the drop.
 pub(crate) struct Loaded(Option<Parts>);
 
 struct Parts {
@@ -49,13 +48,13 @@ impl Loaded {
         self.parts().module.module
     }
 
-    /// Returns the buffer use that a launch must record to be tracked as a use of the module.
+    /// Returns the buffer use that a launch of one of the module's kernels must record.
     pub fn used(&self) -> BufferUse<'_> {
         self.parts().uses.as_slice().used(Access::Read)
     }
 }
 
-/// Returns a stream that does not take part in any capture.
+/// Returns a stream that is not capturing.
 fn quiet_stream(device: &Device) -> Result<Stream> {
     let stream = Stream::from_pool(device)?;
     if stream.is_capturing() { Stream::new(device) } else { Ok(stream) }
@@ -79,8 +78,7 @@ impl Drop for Loaded {
             module.reached = Some(stream.record_event()?);
             Ok(stream)
         });
-        // If the host function cannot be enqueued, the module is dropped here, in which case the drop waits for the
-        // kernels.
+        // If the host function cannot be enqueued, the module is dropped here, and the drop waits for the kernels.
         let dropped = behind.and_then(|stream| stream.host_function(move || drop(module)));
         if !device.is_lost() {
             device.0.health.record_drop(dropped);
@@ -103,8 +101,7 @@ impl Drop for Unload {
         // The modules of a lost device no longer exist.
         if reached.wait().is_ok() && !device.is_lost() {
             let (driver, context) = device.raw();
-            // SAFETY: no handle of the module is left, and the work that uses it has run, because the event was
-            // recorded after all of it.
+            // SAFETY: no handle to the module is left, and the event was recorded after all work that uses it.
             unsafe { driver.module_unload(context, *module) };
         }
     }

@@ -12,7 +12,7 @@ use crate::driver::{Context, Driver};
 /// Launch policy of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Launches {
-    /// Counter that is incremented by every change after which a launch may resolve to a different configuration.
+    /// Incremented by every change after which a launch may resolve to a different configuration.
     generation: Arc<AtomicU64>,
     /// The launch policy; `None` until it is first needed.
     policy: RwLock<Option<Arc<dyn LaunchPolicy>>>,
@@ -37,12 +37,12 @@ impl Launches {
         let new = store::policy(device);
         new.watch(&self.generation);
         let mut policy = self.policy.write().unwrap_or_else(PoisonError::into_inner);
-        // If two threads race, the slower one drops its own policy without holding the lock.
+        // The loser of a race drops its policy without holding the lock.
         Arc::clone(policy.get_or_insert_with(|| Arc::clone(&new)))
     }
 
-    /// Returns the fastest known block and grid size for this launch; `None` if they are unknown, or if the launch
-    /// itself specifies one of them.
+    /// Returns the fastest known block and grid size for this launch; `None` if unknown, or if the launch specifies
+    /// either.
     pub(super) fn winner(&self, function: &Function, launch: &Launch) -> Option<Winner> {
         let (n, is_loop) = match launch.shape {
             Shape::Linear { threads, block: None } | Shape::Occupancy { threads } => (threads, false),
@@ -68,7 +68,7 @@ impl Launches {
 }
 
 impl Device {
-    /// Returns the policy in which the device looks up the fastest launches.
+    /// Returns the device's launch policy.
     pub fn launch_policy(&self) -> Arc<dyn LaunchPolicy> {
         self.part::<Launches>().policy(self)
     }
@@ -78,7 +78,7 @@ impl Device {
         let launches = self.part::<Launches>();
         policy.watch(&launches.generation);
         let before = launches.policy.write().unwrap_or_else(PoisonError::into_inner).replace(policy);
-        // The lock is not held here, because dropping the policy may run user code.
+        // The lock is released first, because dropping the policy may run user code.
         drop(before);
         launches.generation.fetch_add(1, Ordering::AcqRel);
     }

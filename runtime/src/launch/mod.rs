@@ -3,17 +3,17 @@
 //! [`TypedKernel::launch`] is safe, because the compiler checks argument types against the kernel's signature. The
 //! configuration is checked against the limits of device and kernel before it is passed to the driver. Kernels that are
 //! `unsafe fn` are launched with [`TypedKernel::launch_unsafe`]. Any kernel can be launched with
-//! [`Function::launch_unchecked`], which orders the buffers, or [`Function::launch_raw`], which tracks no buffers. Both
-//! functions check the configuration but not the argument types. [`TypedKernel::prepare`] chooses and checks the
-//! configuration once, for many launches.
+//! [`Function::launch_unchecked`], which tracks buffers, or [`Function::launch_raw`], which does not; both check the
+//! configuration but not the argument types. [`TypedKernel::prepare`] chooses and checks the configuration once, for
+//! many launches.
 //!
-//! A [`Launch`] is a request. Blocks and grids that it leaves open are chosen from the properties of the device and the
-//! kernel, or read from the tuner's measurements, if there are any ([`policy`]). [`Launch::explain`] reports
-//! the choice and the reasons.
+//! A [`Launch`] is a request. A block or grid that it leaves open is chosen from the tuner's measurements if available
+//! ([`policy`]), and otherwise from properties of the device and the kernel. [`Launch::explain`] reports the choice and
+//! the reasons.
 //!
-//! A launch is asynchronous. A later call reports an error in the kernel, including the kernel's name, configuration
-//! and stream. If the environment variable `CUDA_LAUNCH_BLOCKING=1` is set, every launch waits for its kernel and
-//! returns the kernel's error itself.
+//! A launch is asynchronous. A later call reports an error in the kernel, with the kernel's name, configuration and
+//! stream. With the environment variable `CUDA_LAUNCH_BLOCKING=1`, every launch waits for its kernel and returns the
+//! kernel's error.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -22,12 +22,12 @@
 //! | [`occupancy`] | theoretical occupancy of a kernel |
 //! | `heuristic` | choice of block and grid size |
 //! | `explain` | [`Explanation`]: the choice and its reasons |
-//! | [`policy`], `lookup` | lookup of the fastest shape; the policy of a device |
+//! | [`policy`], `lookup` | lookup of the fastest block and grid; a device's policy |
 //! | [`store`] | the user's file of tuned launches |
-//! | [`arguments`] | arguments accepted for each kind of parameter |
+//! | [`arguments`] | arguments for each kind of parameter |
 //! | `kernel`, `prepared`, `queries` | [`TypedKernel`], [`Function`], [`PreparedLaunch`]; queries of a kernel |
-//! | `unchecked` | [`RawArguments`]: arguments whose types are not checked |
-//! | `loaded` | modules loaded at run time, unloaded after the work that uses them |
+//! | `unchecked` | [`RawArguments`]: arguments of unchecked types |
+//! | `loaded` | modules loaded at run time |
 //! | `seq_lock`, `config_cache`, `inline` | seqlock; cache of resolved configurations; lists without heap allocation |
 
 pub mod arguments;

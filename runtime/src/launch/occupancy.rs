@@ -1,20 +1,20 @@
 //! Theoretical occupancy: the fraction of an SM's warps that a kernel can occupy, and the limiting resource.
 //!
 //! [`Occupancy::theoretical`] computes the occupancy from a device's properties and a kernel's resources, by the rules
-//! of the CUDA programming guide and without a driver call. On a CUDA device, the number of blocks equals the driver's
-//! result ([`Function::occupancy`](super::Function::occupancy)), unless barriers limit the number of blocks. An SM has
-//! 64 barriers, but drivers do not report how many of them a kernel uses.
+//! of the CUDA programming guide, without a driver call. On a CUDA device, the number of blocks equals the driver's
+//! result ([`Function::occupancy`](super::Function::occupancy)), unless barriers limit it. An SM has 64 barriers, but
+//! drivers do not report the number that a kernel uses.
 
 use std::fmt;
 
 use crate::driver::{DeviceProperties, FunctionAttributes};
 
-/// Granularity in which registers are allocated to warps.
+/// Granularity of register allocation per warp, in registers.
 const REGISTER_UNIT: u64 = 256;
-/// Number of partitions per SM. Each partition has its share of the registers. A warp stays in one partition.
+/// Number of partitions per SM, which share the registers equally. A warp stays in one partition.
 const PARTITIONS: u64 = 4;
 
-/// Occupancy of an SM when as many blocks of a kernel as possible are resident.
+/// Theoretical occupancy of a kernel, and the limiting resource.
 ///
 /// ```
 /// use warpsmith_runtime::Device;
@@ -23,7 +23,7 @@ const PARTITIONS: u64 = 4;
 ///
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let mut device = Device::emulated(0)?.properties().clone();
-/// device.capability = (9, 0); // the other figures of the emulated device are like those of a GPU
+/// device.capability = (9, 0); // the emulated device's other properties resemble a GPU's
 /// let kernel = FunctionAttributes { max_threads_per_block: 1024, registers: 64, ..Default::default() };
 /// let occupancy = Occupancy::theoretical(&device, &kernel, 256, 0);
 /// assert_eq!((occupancy.blocks, occupancy.fraction), (4, 0.5));
@@ -68,8 +68,8 @@ impl fmt::Display for Limiter {
 }
 
 impl Occupancy {
-    /// Computes a kernel's occupancy for blocks that have `block_threads` threads and use `shared_bytes` bytes of
-    /// dynamic shared memory.
+    /// Computes a kernel's occupancy for blocks of `block_threads` threads with `shared_bytes` bytes of dynamic shared
+    /// memory.
     pub fn theoretical(
         device: &DeviceProperties,
         kernel: &FunctionAttributes,
@@ -125,7 +125,7 @@ fn blocks_by_shared(device: &DeviceProperties, kernel: &FunctionAttributes, shar
 pub(super) mod tests {
     use super::*;
 
-    /// Properties of a device as `cuDeviceGetAttribute` reports them.
+    /// Returns device properties as reported by `cuDeviceGetAttribute`.
     pub fn gpu(capability: (u32, u32)) -> DeviceProperties {
         let (name, multiprocessors, threads, blocks, shared_kib, optin_kib, gigabytes) = match capability {
             (7, 0) => ("V100", 80, 2048, 32, 96, 96, 900),

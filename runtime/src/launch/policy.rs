@@ -1,7 +1,6 @@
-//! [`LaunchPolicy`]: lookup of the fastest known block and grid size for launches that leave them open.
+//! [`LaunchPolicy`]: lookup of the fastest known block and grid size for open launches.
 //!
-//! A policy is a lookup table for launches. The default policy is the user's [store](super::store), which contains the
-//! results of tuners.
+//! The default policy is the user's [store](super::store), which contains the results of tuners.
 
 use std::any::Any;
 use std::fmt;
@@ -10,13 +9,12 @@ use std::sync::atomic::AtomicU64;
 
 use crate::driver::DeviceProperties;
 
-/// Rule that determines how many blocks run a loop over items.
+/// Rule for the number of blocks that run a loop over items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GridChoice {
-    /// One block per tile, where a tile is the items that one block processes at a time.
+    /// One block per tile, where a tile is the set of items that one block processes at a time.
     All,
-    /// At most the number of blocks that can be resident concurrently, reduced so that all blocks have about the same
-    /// amount of work.
+    /// At most as many blocks as can be resident concurrently, reduced to balance their work.
     Balanced,
     /// At most this number of waves.
     Waves(u32),
@@ -25,8 +23,8 @@ pub enum GridChoice {
 }
 
 impl GridChoice {
-    /// Returns the number of blocks for a loop over `tiles` tiles, on a device on which `capacity` blocks can be
-    /// resident concurrently.
+    /// Returns the number of blocks for a loop over `tiles` tiles, on a device that can hold `capacity` resident
+    /// blocks.
     pub(super) fn blocks(self, tiles: u64, capacity: u64) -> u64 {
         let capacity = capacity.max(1);
         match self {
@@ -64,8 +62,8 @@ pub struct OpenLaunch<'a> {
     pub n: u64,
 }
 
-/// A source of the fastest block and grid size for launches that leave them open. The runtime calls it once per kernel
-/// and launch configuration, and again after a change.
+/// A source of the fastest block and grid size for open launches. The runtime queries it once per kernel and launch
+/// request, and again after a change.
 pub trait LaunchPolicy: Any + Send + Sync {
     /// Returns the fastest known block and grid size. The runtime ignores a result that exceeds the device's limits.
     fn find(&self, launch: &OpenLaunch<'_>) -> Option<Winner>;
@@ -81,7 +79,7 @@ impl fmt::Debug for dyn LaunchPolicy {
     }
 }
 
-/// Returns the class of a size: each power of two is divided into two classes. Sizes of one class share measurements.
+/// Returns the class of a size, two per power of two. Sizes in one class share measurements.
 pub fn size_class(n: u64) -> u32 {
     let log = n.max(1).ilog2();
     2 * log + u32::from(log > 0 && n >> (log - 1) & 1 == 1)

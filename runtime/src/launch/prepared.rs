@@ -1,4 +1,4 @@
-//! [`PreparedLaunch`]: a kernel with its configuration, checked once and launched often.
+//! [`PreparedLaunch`]: a kernel with a configuration that is checked once, for many launches.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::driver::LaunchConfig;
 use crate::error::Result;
 use crate::stream::Stream;
 
-/// A kernel without its parameter types, with a configuration that was checked against all limits.
+/// A kernel without its parameter types, with a checked configuration.
 #[derive(Clone)]
 pub struct PreparedFunction {
     function: Function,
@@ -29,11 +29,11 @@ pub struct PreparedFunction {
 impl Function {
     /// Chooses and checks the configuration of a launch once, for any number of later launches.
     ///
-    /// The configuration is fixed, so later measurements do not change it. Only the shared memory of `Shared<[T]>`
-    /// arrays is added and checked at each launch, because the launch passes the lengths of the arrays.
+    /// The configuration is fixed, so later tuning does not change it. Only the shared memory of `Shared<[T]>` arrays,
+    /// whose lengths are launch arguments, is added and checked at each launch.
     ///
     /// # Errors
-    /// Returns the configuration errors of [`TypedKernel::launch`].
+    /// Returns the same configuration errors as [`TypedKernel::launch`].
     pub fn prepare(&self, launch: Launch) -> Result<PreparedFunction> {
         let resolved = launch.resolve(self)?;
         let config = resolved.map(|resolved| resolved.config);
@@ -56,7 +56,7 @@ impl PreparedFunction {
         self.config
     }
 
-    /// Enqueues a launch like [`Function::launch_as`].
+    /// Enqueues a launch, like [`Function::launch_as`].
     ///
     /// # Errors
     /// Returns [`Error::DifferentDevices`](crate::Error::DifferentDevices), or the fault of earlier work.
@@ -68,8 +68,8 @@ impl PreparedFunction {
     pub unsafe fn launch_as<P, A: Arguments<P>>(&self, stream: &Stream, args: &A) -> Result<()> {
         let _site = site();
         ArgumentList::of(args, |args, uses| {
-            // SAFETY: `args` contains the parameters' values, in order, and `uses` lists the buffers to which they
-            // point. The rest is guaranteed by the caller.
+            // SAFETY: `args` contains the parameters' values, in order, and `uses` lists the buffers that they point
+            // to. The rest is guaranteed by the caller.
             unsafe { self.launch_arguments(stream, args, uses) }
         })
     }
@@ -96,7 +96,7 @@ impl PreparedFunction {
         unsafe { self.function.enqueue(stream, (config, self.source), args, uses.iter()) }
     }
 
-    /// Adds the shared memory of arrays to the configuration. Returns the result after checking and allowing it.
+    /// Adds the shared memory of arrays to the configuration, then checks and allows it.
     fn with_arrays(&self, config: &LaunchConfig, bytes: u32) -> Result<LaunchConfig> {
         let shared_bytes = config.shared_bytes.saturating_add(bytes);
         let config = checked(&self.function, LaunchConfig { shared_bytes, ..*config })?;
@@ -104,7 +104,7 @@ impl PreparedFunction {
         Ok(config)
     }
 
-    /// Enqueues a launch like [`Function::launch_raw`], with arguments in the form that the driver expects.
+    /// Enqueues a launch with arguments in the driver's form, like [`Function::launch_raw`].
     ///
     /// # Errors
     /// Returns [`LaunchError::ArgumentCount`](crate::LaunchError::ArgumentCount),
@@ -130,8 +130,7 @@ impl fmt::Debug for PreparedFunction {
     }
 }
 
-/// A kernel with its parameter types and a configuration that was checked against all limits. Launches do not check the
-/// configuration again.
+/// A kernel with its parameter types and a checked configuration, which launches do not check again.
 ///
 /// ```
 /// # use gpu_spec::SafeKernel;
@@ -157,7 +156,7 @@ impl<K: Kernel> TypedKernel<K> {
     /// [`Function::prepare`].
     ///
     /// # Errors
-    /// Returns the configuration errors of [`Self::launch`].
+    /// Returns the same configuration errors as [`TypedKernel::launch`].
     pub fn prepare(&self, launch: Launch) -> Result<PreparedLaunch<K>> {
         Ok(PreparedLaunch { prepared: self.function().prepare(launch)?, kernel: PhantomData })
     }
@@ -203,7 +202,7 @@ impl<K: Kernel> PreparedLaunch<K> {
         K: SafeKernel,
     {
         // SAFETY: `Arguments` provides values of the types in `K::Params`. The borrows in `args` ensure that
-        // exclusively borrowed memory does not overlap any other. A safe kernel has no undefined behavior with any such
+        // exclusively borrowed memory overlaps no other argument. A safe kernel has no undefined behavior with such
         // arguments in any configuration.
         unsafe { self.prepared.launch_as(stream, &args) }
     }

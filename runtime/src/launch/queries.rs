@@ -1,4 +1,4 @@
-//! Queries of a [`Function`] before it is launched: its occupancy, and the configuration of a launch.
+//! Queries about a [`Function`]: its occupancy, and the configuration of a launch.
 
 use super::explain::Explanation;
 use super::kernel::Function;
@@ -21,9 +21,9 @@ pub struct PotentialBlock {
 }
 
 impl Function {
-    /// Returns how many blocks can be resident on an SM, as computed by the driver. Each block has `block_threads`
-    /// threads and uses `shared_bytes` bytes of dynamic shared memory. [`Self::theoretical_occupancy`] also reports the
-    /// limiting resource and requires no driver call.
+    /// Returns the number of resident blocks per SM, as computed by the driver, for blocks of `block_threads` threads
+    /// with `shared_bytes` bytes of dynamic shared memory. [`Self::theoretical_occupancy`] also reports the limiting
+    /// resource and makes no driver call.
     ///
     /// # Errors
     /// Returns any [driver error](crate::Error::Driver).
@@ -34,14 +34,14 @@ impl Function {
             .call(|driver, context| driver.function_occupancy(context, handle, block_threads, shared_bytes))
     }
 
-    /// Returns the theoretical occupancy and the limiting resource, for blocks that have `block_threads` threads and
-    /// use `shared_bytes` bytes of dynamic shared memory.
+    /// Returns the theoretical occupancy and the limiting resource, for blocks of `block_threads` threads with
+    /// `shared_bytes` bytes of dynamic shared memory.
     pub fn theoretical_occupancy(&self, block_threads: u32, shared_bytes: u32) -> Occupancy {
         Occupancy::theoretical(self.device().properties(), self.attributes(), block_threads, shared_bytes)
     }
 
-    /// Returns how many blocks can be resident on the device concurrently, which is the largest grid of a cooperative
-    /// launch. Each block has `block_threads` threads and uses `shared_bytes` bytes of dynamic shared memory.
+    /// Returns the number of blocks that can be resident on the device concurrently, for blocks of `block_threads`
+    /// threads with `shared_bytes` bytes of dynamic shared memory. It limits the grid of a cooperative launch.
     ///
     /// # Errors
     /// Returns any [driver error](crate::Error::Driver).
@@ -49,18 +49,17 @@ impl Function {
         self.capacity(&LaunchConfig::new([1; 3], [block_threads, 1, 1], shared_bytes))
     }
 
-    /// Returns the block size with the highest occupancy for this kernel; if several are equal, the largest of them. A
-    /// block of `n` threads uses `shared(n)` bytes of dynamic shared memory.
+    /// Returns the largest of the block sizes with the highest occupancy for this kernel. `shared(n)` is the dynamic
+    /// shared memory of a block of `n` threads, in bytes.
     ///
-    /// The grid is the smallest one that fills the device, regardless of the amount of work. It is correct only for
-    /// kernels that loop until all elements are processed; other kernels would leave the rest unprocessed. High
-    /// occupancy does not always mean high speed; [`Launch::auto`] and [`Launch::for_bandwidth`] also consider the
-    /// work.
+    /// The grid is the smallest one that fills the device, regardless of the amount of work, so the kernel must loop
+    /// until all elements are processed. The highest occupancy is not always the fastest; [`Launch::auto`] and
+    /// [`Launch::for_bandwidth`] also consider the work.
     ///
     /// ```
     /// # use warpsmith_runtime::launch::Function;
     /// # fn example(kernel: &Function) -> Result<(), warpsmith_runtime::Error> {
-    /// // 8 bytes for each thread.
+    /// // 8 bytes per thread.
     /// let best = kernel.potential_block(|block| 8 * block)?;
     /// println!("{} blocks of {} threads", best.grid, best.block);
     /// # Ok(())
@@ -102,7 +101,7 @@ impl Function {
             let capability = self.device().properties().capability;
             return Err(LaunchError::NoClusters { kernel, device, capability }.into());
         }
-        // The maximum is requested, so that clusters larger than the portable size are included.
+        // Requests the maximum, to include clusters above the portable size.
         let cluster = [limit.saturating_add(1), 1, 1];
         self.max_cluster(&LaunchConfig {
             cluster,
@@ -110,8 +109,8 @@ impl Function {
         })
     }
 
-    /// Returns how many clusters of this launch can be resident concurrently, or the number of blocks if the launch
-    /// does not use clusters.
+    /// Returns the number of clusters of this launch that can be resident concurrently, or of blocks if the launch uses
+    /// no clusters.
     ///
     /// # Errors
     /// Returns [`Error::Launch`](crate::Error::Launch) if the launch exceeds a limit of the device or the kernel, or
@@ -123,15 +122,15 @@ impl Function {
         }
     }
 
-    /// Returns the configuration to which a launch resolves for this kernel, and the reasons for it.
+    /// Returns the resolved configuration of a launch for this kernel, and the reasons for it.
     ///
     /// # Errors
-    /// Returns the configuration errors of [`TypedKernel::launch`](super::TypedKernel::launch).
+    /// Returns the same configuration errors as [`TypedKernel::launch`](super::TypedKernel::launch).
     pub fn explain(&self, launch: Launch) -> Result<Explanation> {
         Explanation::of(self, &launch)
     }
 
-    /// Returns how many blocks of this configuration can be resident on the device concurrently.
+    /// Returns the number of blocks of this configuration that can be resident on the device concurrently.
     pub(super) fn capacity(&self, config: &LaunchConfig) -> Result<u64> {
         if config.cluster != [1; 3] {
             self.allow(config)?;
@@ -161,7 +160,7 @@ impl Function {
             return Ok(());
         }
         match self.allow_large_clusters() {
-            // The device supports no larger clusters, so the portable cluster size is its maximum.
+            // The portable size is the device's maximum.
             Err(error) if error.driver_code() == Some(code::NOT_SUPPORTED) => Ok(()),
             result => result,
         }

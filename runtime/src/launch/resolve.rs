@@ -18,8 +18,8 @@ pub(super) struct Resolved {
 }
 
 impl Launch {
-    /// Returns the configuration of a one-dimensional launch with a given block size, if the launch is plain and within
-    /// the kernel's limits.
+    /// Returns the configuration of a plain one-dimensional launch with a given block size, if within the kernel's
+    /// limits.
     #[inline]
     pub(super) fn in_line(&self, limits: &Line) -> Option<LaunchConfig> {
         let Shape::Linear { threads, block: Some(block) } = self.shape else { return None };
@@ -34,8 +34,7 @@ impl Launch {
     /// Writes the configuration for a kernel to `resolved` after checking it against all limits. Returns false if there
     /// are no threads to launch.
     ///
-    /// The configuration is written in place instead of being returned, because copying words that were just written
-    /// takes as long as the rest of this function.
+    /// The configuration is written in place, because returning it would take as long as the rest of this function.
     #[inline]
     pub(super) fn resolve_into(&self, function: &Function, resolved: &mut Resolved) -> Result<bool> {
         if let Some(config) = self.in_line(function.line()) {
@@ -71,8 +70,8 @@ impl Launch {
         Ok(self.resolve_into(function, &mut resolved)?.then_some(resolved))
     }
 
-    /// Returns the launch after applying the kernel's requirements and computing the grid for the extent to cover;
-    /// `None` if there are no threads to launch.
+    /// Applies the kernel's requirements to the launch and computes the grid for its extent. Returns `None` if there
+    /// are no threads to launch.
     fn for_kernel(&self, function: &Function) -> Result<Option<Self>> {
         let (limits, mut launch) = (Limits::of(function), *self);
         if let Some(required) = function.spec().cluster
@@ -112,14 +111,13 @@ impl Launch {
         Ok(Some(launch))
     }
 
-    /// Looks up the configuration in the kernel's cache. If it is not cached, resolves the launch and caches the
-    /// result.
+    /// Looks up the configuration in the kernel's cache, or resolves the launch and caches the result.
     fn resolve_kept(&self, function: &Function, resolved: &mut Resolved) -> Result<bool> {
         let generation = function.device().part::<Launches>().generation();
         if function.configs().get(self, generation, resolved) {
             return Ok(true);
         }
-        // In a forked process, a lock may be held by a thread that was not copied.
+        // In a forked process, a lock may be held by a thread that does not exist.
         function.device().check_process()?;
         let Some(new) = self.resolve_new(function)? else { return Ok(false) };
         function.configs().put(self, generation, &new);
@@ -201,7 +199,7 @@ impl Launch {
         checked(function, config).map(Some)
     }
 
-    /// Returns a configuration with blocks of `block` threads for `n` threads or items.
+    /// Returns a configuration with blocks of `block` threads, for `n` threads or items.
     fn in_blocks(
         &self,
         function: &Function,
@@ -237,12 +235,12 @@ impl Launch {
 }
 
 impl Resolved {
-    /// Initial value, which represents a plain launch of one thread.
+    /// Initial value: a plain launch of one thread.
     pub const BLANK: Self = Self { config: LaunchConfig::new([1; 3], [1; 3], 0), source: Source::Given };
 }
 
-/// Returns how many blocks of `block` threads are needed for `threads` threads; `None` if `block` is 0 or the number is
-/// too large.
+/// Returns the number of blocks of `block` threads for `threads` threads; `None` if `block` is 0 or the number is too
+/// large.
 #[inline]
 fn blocks_of(threads: usize, block: u32) -> Option<u32> {
     if block == 0 {
@@ -259,12 +257,12 @@ fn blocks_of(threads: usize, block: u32) -> Option<u32> {
     u32::try_from(blocks).ok()
 }
 
-/// Returns the product of the sizes, that is, the number of blocks or threads.
+/// Returns the product of the sizes.
 pub(super) fn volume(sizes: [u32; 3]) -> u64 {
     sizes.iter().map(|size| u64::from(*size)).fold(1, u64::saturating_mul)
 }
 
-/// Returns the configuration after checking it against all limits.
+/// Checks a configuration against all limits and returns it.
 pub(super) fn checked(function: &Function, config: LaunchConfig) -> Result<LaunchConfig> {
     let limits = Limits::of(function);
     limits.check(&config)?;

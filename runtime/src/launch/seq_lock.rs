@@ -1,13 +1,13 @@
 //! [`SeqLock`]: a seqlock over a few words that threads write and read without blocking.
 //!
-//! A read returns either words that were written together, or nothing. A writer gives up if another thread is writing.
+//! A read returns words that were written together, or nothing. A writer gives up if another thread is writing.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// `N` words that are initially zero.
+/// `N` words, initially zero.
 #[derive(Debug)]
 pub(super) struct SeqLock<const N: usize> {
-    /// Sequence number, which is odd during a write and different after each write.
+    /// Sequence number: odd during a write, and different after each write.
     sequence: AtomicU64,
     words: [AtomicU64; N],
 }

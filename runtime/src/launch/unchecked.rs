@@ -1,4 +1,4 @@
-//! [`RawArguments`]: arguments whose types are not checked, for kernels of which only the name is known.
+//! [`RawArguments`]: arguments of unchecked types, for kernels of which only the name is known.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -15,8 +15,8 @@ use crate::memory::usage::Access;
 use crate::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 
-/// Arguments of a launch, in order, in the form in which a C compiler passes them, that is, as values and as pointers
-/// to the elements of buffers. Their number is limited only by [`Function::max_argument_bytes`].
+/// Arguments of a launch, in order, as a C compiler passes them: values, and pointers to the elements of buffers. Only
+/// [`Function::max_argument_bytes`] limits their number.
 ///
 /// ```
 /// use warpsmith_runtime::launch::RawArguments;
@@ -39,7 +39,7 @@ pub struct RawArguments<'a> {
     values: Vec<MaybeUninit<u8>>,
     /// Offset and size of each value.
     places: Vec<(usize, usize)>,
-    /// Total size of the values as kernel parameters, each of which is aligned. In bytes.
+    /// Total size of the values as aligned kernel parameters, in bytes.
     bytes: usize,
     uses: Vec<BufferUse<'a>>,
 }
@@ -50,7 +50,7 @@ impl<'a> RawArguments<'a> {
         Self::default()
     }
 
-    /// Passes a value by its bytes, such as a number, or a struct that is a by-value parameter of the kernel.
+    /// Passes the bytes of a value, such as a number or a struct that the kernel takes by value.
     pub fn value<T: DeviceCopy>(mut self, value: T) -> Self {
         let size = size_of::<T>();
         // SAFETY: the bytes belong to the value, which outlives the slice.
@@ -73,13 +73,12 @@ impl<'a> RawArguments<'a> {
         self.pointer(slice.as_device_ptr())
     }
 
-    /// Passes a pointer to memory that the caller orders and keeps alive by other means.
+    /// Passes a pointer to memory that the caller synchronizes and keeps alive by other means.
     pub fn pointer(self, pointer: DevicePtr) -> Self {
         self.value(pointer.0)
     }
 
-    /// Declares a buffer that the kernel accesses although it is not an argument. The buffer is kept alive and its use
-    /// is ordered as for an argument.
+    /// Declares a buffer that the kernel accesses although it is not an argument. It is tracked like an argument.
     pub fn used(mut self, used: BufferUse<'a>) -> Self {
         self.uses.push(used);
         self
@@ -138,8 +137,8 @@ impl fmt::Debug for RawArguments<'_> {
 }
 
 impl Function {
-    /// Returns the maximum size of a launch's arguments in bytes. It is 32 764 bytes on the emulated device and on a
-    /// GPU of compute capability 7.0 or later with a driver for CUDA 12.1 or later, and 4 KiB on other GPUs.
+    /// Returns the maximum size of a launch's arguments in bytes. It is 32 764 on the emulated device and, with a
+    /// driver for CUDA 12.1 or later, on GPUs of compute capability 7.0 or later. It is 4096 on other GPUs.
     pub fn max_argument_bytes(&self) -> usize {
         let properties = self.device().properties();
         let mut version = properties.driver_version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
@@ -148,10 +147,10 @@ impl Function {
         if is_large { 32_764 } else { 4096 }
     }
 
-    /// Enqueues a launch whose arguments are not checked against the kernel's parameters, unless the driver reports
-    /// their number and sizes (CUDA 12.4 or later). The values are copied before the call returns. Buffers among the
-    /// arguments are kept alive until the kernel has finished, and the launch is ordered with respect to all other uses
-    /// of them.
+    /// Enqueues a launch without checking the argument types. The number and sizes of the arguments are checked if the
+    /// driver reports the kernel's parameters (CUDA 12.4 or later). Values are copied before the call returns. Buffers
+    /// among the arguments are kept alive until the kernel has finished, and the launch is synchronized with all other
+    /// uses of them.
     ///
     /// # Errors
     /// Returns an error if the launch exceeds a limit of the device or the kernel; [`LaunchError::ArgumentCount`],
@@ -160,8 +159,8 @@ impl Function {
     ///
     /// # Safety
     /// The arguments must have the types of the kernel's parameters, in order. The kernel must access only the buffers
-    /// among them, each in the way in which it was passed, and memory that the caller orders and keeps alive by other
-    /// means. If one of the buffers is written, no two of them may overlap. The kernel must not have undefined behavior
+    /// among them, each as it was passed, and memory that the caller synchronizes and keeps alive by other means. If
+    /// the kernel writes any of the buffers, no two of them may overlap. The kernel must not have undefined behavior
     /// with these arguments and this configuration.
     #[track_caller]
     pub unsafe fn launch_unchecked(
@@ -180,9 +179,9 @@ impl Function {
         let pointer = |&(start, _): &(usize, usize)| unsafe { base.add(start) }.cast::<c_void>();
         let pointers: Vec<*const c_void> = args.places.iter().map(pointer).collect();
         let code = self.code_use(stream);
-        // SAFETY: the configuration was checked and allowed. As far as the driver reports the parameters, there is a
-        // value of the right size for each, and the rest is guaranteed by the caller. The uses keep the memory
-        // allocated and order its use.
+        // SAFETY: the configuration was checked and allowed. If the driver reports the parameters, each has a value of
+        // the right size; the rest is guaranteed by the caller. The uses keep the memory allocated and synchronize its
+        // use.
         unsafe { self.enqueue(stream, (&config, Source::Given), &pointers, args.uses.iter().chain(&code)) }
     }
 }

@@ -12,19 +12,18 @@ use crate::driver::DevicePtr;
 use crate::error::Result;
 use crate::stream::Stream;
 
-/// Alignment of every block that the driver or the allocator returns, in bytes.
+/// Minimum alignment of blocks from the driver and the allocator, in bytes.
 pub(super) const ALIGN: usize = 256;
-/// Maximum number of bytes that [`DeviceBuffer::filled`] copies from the host.
+/// Maximum bytes that [`DeviceBuffer::filled`] copies from the host.
 const FILL_BYTES: usize = 64 << 10;
 
 /// `len` elements in device memory, aligned to at least 256 bytes unless the memory is [foreign](Self::from_raw).
 ///
-/// A buffer is created on a stream. Its own copies run on that stream, but it can be used on any stream of the same
-/// device and copied to and from other devices. If it is used on a different stream than before, the required wait is
-/// inserted automatically. This type's methods that copy from and to host memory block until the copy has finished.
-/// [`Stream`]'s methods do not block, as described in [`transfer`](crate::transfer). Dropping a buffer does not wait.
-/// The memory is reused when the work that uses it has finished or, on the same stream, after that work in stream
-/// order.
+/// A buffer is created on a stream, its home stream, on which its own copies run. It can be used on any stream of the
+/// same device and copied to and from other devices; the runtime inserts the waits between streams. This type's copies
+/// to and from host memory block until they have finished; [`Stream`]'s methods do not (see
+/// [`transfer`](crate::transfer)). Dropping a buffer does not block: its memory is reused once the work that uses it
+/// has finished or, on the home stream, in stream order.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -42,13 +41,13 @@ const FILL_BYTES: usize = 64 << 10;
 ///
 /// `{:?}` prints the first eight elements and the device, for example `DeviceBuffer<f32>([1.0, 5.0, 6.0] on cpu:0)`.
 /// Printing performs a blocking copy of these elements, which waits for earlier work on the buffer and appears in
-/// profiles. Printing never fails. If the copy is not possible (during a capture, on a lost device, in a host
-/// function), the length and the address are printed instead. A fault of the device and findings of `warpsmith check`
-/// are left for the next call that returns errors.
+/// profiles. If the copy is impossible (during a capture, on a lost device, in a host function), the length and the
+/// address are printed instead. Device faults and `warpsmith check` findings are left for the next call that returns
+/// errors.
 ///
 /// # Alignment
 ///
-/// Code that uses elements with a larger alignment does not compile:
+/// Element types with a larger alignment do not compile:
 ///
 /// ```compile_fail
 /// # use warpsmith_runtime::{Device, DeviceBuffer};
@@ -101,12 +100,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Ok(buffer)
     }
 
-    /// Allocates memory for `len` elements and enqueues work on the stream that sets each element to `value`. The host
-    /// does not wait.
+    /// Allocates memory for `len` elements and enqueues work on the stream that sets each element to `value`.
     ///
-    /// For a value whose bytes are all equal, such as 0 or the integer -1, the work is one memset. For any other value,
-    /// the host copies up to 64 KiB, and the device then repeatedly copies the part that is already filled to the
-    /// elements after it.
+    /// For a value whose bytes are all equal, such as 0 or the integer -1, the work is one memset. For other values,
+    /// the host copies up to 64 KiB, and device copies then repeatedly double the filled range.
     ///
     /// ```
     /// # use warpsmith_runtime::{Device, DeviceBuffer};
@@ -146,8 +143,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Ok(buffer)
     }
 
-    /// Computes the elements on the host from their indices and copies them to a new buffer. The copy has finished when
-    /// the call returns.
+    /// Computes the elements on the host from their indices and copies them to a new buffer. Blocks until the copy has
+    /// finished.
     ///
     /// ```
     /// # use warpsmith_runtime::{Device, DeviceBuffer};
@@ -167,10 +164,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Self::from_host(stream, &(0..len).map(element).collect::<Vec<_>>())
     }
 
-    /// Copies a host slice to a new buffer. The copy has finished when the call returns.
+    /// Copies a host slice to a new buffer. Blocks until the copy has finished.
     ///
     /// # Errors
-    /// Returns the same errors as [`Self::uninit`], or the fault that a kernel running on the stream caused.
+    /// Returns the same errors as [`Self::uninit`], or the fault if a kernel on the stream faulted.
     #[track_caller]
     pub fn from_host(stream: &Stream, host: &[T]) -> Result<Self> {
         let _site = site();
@@ -194,25 +191,25 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.storage.device()
     }
 
-    /// Returns the stream on which copies of this buffer run.
+    /// Returns the home stream, on which this buffer's own copies run.
     pub fn stream(&self) -> &Stream {
         self.storage.stream()
     }
 
     /// Returns the address of the first element; null for an empty buffer.
     ///
-    /// The buffer does not track work that is enqueued with the raw address. The caller must order this work and keep
-    /// the buffer alive until the work has run.
+    /// Work enqueued with the raw address is not tracked: the caller must synchronize it and keep the buffer alive
+    /// until it has run.
     pub fn as_device_ptr(&self) -> DevicePtr {
         self.storage.ptr()
     }
 
-    /// Records that the work enqueued on `stream` so far uses the memory. Later work on the buffer is ordered after
-    /// that work, and the memory is not reused before it has finished. Call this function each time after enqueueing
-    /// work with the raw address. Launches and copies of this crate record their streams automatically.
+    /// Records that the work enqueued on `stream` so far uses the memory. Later work on the buffer waits for it, and
+    /// the memory is not reused before it has finished. Call this method each time after enqueueing work with the raw
+    /// address; this crate's own launches and copies record their streams automatically.
     ///
     /// # Errors
-    /// Returns [`Error::DifferentDevices`](crate::Error::DifferentDevices).
+    /// Returns [`Error::DifferentDevices`](crate::Error::DifferentDevices) for a stream of another device.
     pub fn record_stream(&self, stream: &Stream) -> Result<()> {
         self.device().check_process()?;
         let what = || ("recording a stream".to_owned(), "the buffer".to_owned());
@@ -258,10 +255,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.as_mut_slice().split_at_mut(middle)
     }
 
-    /// Copies the elements to a new vector on the host; see [`DeviceSlice::to_host`].
+    /// Copies the elements to a new host vector; see [`DeviceSlice::to_host`].
     ///
     /// # Errors
-    /// If a running kernel caused a fault, returns that fault.
+    /// Returns the fault if a kernel faulted.
     #[track_caller]
     pub fn to_host(&self) -> Result<Vec<T>> {
         let _site = site();
@@ -271,7 +268,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Copies the elements to a host slice; see [`DeviceSlice::copy_to_host`].
     ///
     /// # Errors
-    /// Returns [`Error::LengthMismatch`](crate::Error::LengthMismatch), or the fault that a running kernel caused.
+    /// Returns [`Error::LengthMismatch`](crate::Error::LengthMismatch), or the fault if a kernel faulted.
     #[track_caller]
     pub fn copy_to_host(&self, host: &mut [T]) -> Result<()> {
         let _site = site();
@@ -281,7 +278,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Copies the elements from a host slice; see [`DeviceSliceMut::copy_from_host`].
     ///
     /// # Errors
-    /// Returns [`Error::LengthMismatch`](crate::Error::LengthMismatch), or the fault that a running kernel caused.
+    /// Returns [`Error::LengthMismatch`](crate::Error::LengthMismatch), or the fault if a kernel faulted.
     #[track_caller]
     pub fn copy_from_host(&mut self, host: &[T]) -> Result<()> {
         let _site = site();

@@ -1,4 +1,4 @@
-//! [`Device::memory_info`], [`Device::synchronize`]: queries of an entire device.
+//! [`Device::memory_info`], [`Device::synchronize`]: operations on an entire device.
 
 use super::MemoryInfo;
 use super::allocator::CachingAllocator;
@@ -19,7 +19,7 @@ impl Device {
     /// Waits for all work enqueued on the device.
     ///
     /// # Errors
-    /// Returns the fault that a running kernel caused, or the findings of a [check](crate::check).
+    /// Returns the fault if a kernel faulted, or the findings of a [check](crate::check).
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         let _site = site();

@@ -1,5 +1,4 @@
-//! Buffers of foreign memory, and conversions of a buffer into raw parts, a leaked slice, or a buffer of another
-//! element type.
+//! Buffers over foreign memory, and conversions of buffers into raw parts, leaked slices and other element types.
 
 use std::any::{Any, type_name};
 use std::ffi::c_void;
@@ -17,7 +16,7 @@ use crate::driver::DevicePtr;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 
-/// Returns how many values of type `U` occupy exactly the same bytes as `len` values of type `T`.
+/// Returns the number of values of type `U` that exactly fill the bytes of `len` values of type `T`.
 pub(super) fn cast<T: DeviceCopy, U: DeviceCopy>(address: DevicePtr, len: usize) -> Result<usize> {
     const { assert!(align_of::<U>() <= ALIGN, "elements of device buffers can be aligned to at most 256 bytes") };
     let refused = |reason| {
@@ -36,14 +35,14 @@ pub(super) fn cast<T: DeviceCopy, U: DeviceCopy>(address: DevicePtr, len: usize)
 }
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
-    /// Creates a buffer from memory that other code allocated, namely from `len` elements at `ptr`. `owner` must free
-    /// the memory when it is dropped. Pass `()` as the owner if the memory outlives every use.
+    /// Creates a buffer over `len` elements at `ptr` that other code allocated. Dropping `owner` must free the memory;
+    /// pass `()` for memory that outlives every use.
     ///
-    /// Work on the buffer is ordered, captured in graphs and tracked as for any buffer. The owner is dropped when every
-    /// stream that used the buffer has finished its last use. The drop may happen on any thread except in a [host
-    /// function](Stream::host_function), and it may call the driver. Dropping the buffer does not wait for the owner to
-    /// be dropped. On a lost device, the owner is dropped once no work is running on the device. If this call fails,
-    /// the owner is dropped immediately. In a forked process, the owner is never dropped.
+    /// Work on the buffer is synchronized, captured and tracked as for any buffer. The owner is dropped when every
+    /// stream that used the buffer has finished its last use or, on a lost device, when no work is running on it.
+    /// Dropping the buffer does not wait for that. The owner may be dropped on any thread, but never in a [host
+    /// function](Stream::host_function), so its destructor may call the driver. If this call fails, the owner is
+    /// dropped immediately. In a forked process, it is never dropped.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -52,7 +51,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Stream::new(&Device::emulated(0)?)?;
     /// let theirs = Arc::new(DeviceBuffer::from_host(&stream, &[1.0f32, 2.0])?);
-    /// // SAFETY: the owner keeps the memory, which nothing else uses meanwhile.
+    /// // SAFETY: the owner keeps the memory alive, and no other code uses it.
     /// let ours = unsafe { DeviceBuffer::<f32>::from_raw(&stream, theirs.as_device_ptr(), 2, theirs.clone()) }?;
     /// assert_eq!(ours.to_host()?, [1.0, 2.0]);
     /// # Ok(())
@@ -61,14 +60,14 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Errors
     /// Returns [`Error::BadAddress`] for an address that is null, not aligned for the elements, or unknown to the
-    /// driver; [`Error::DifferentDevices`] for memory that is not on the stream's device; or
+    /// driver; [`Error::DifferentDevices`] for memory on a different device than the stream; or
     /// [`Error::TooManyElements`].
     ///
     /// # Safety
-    /// `ptr` must point to `len` elements of memory that kernels of the stream's device can use until the owner is
-    /// dropped. Earlier work on the memory must have been enqueued on `stream`, or be ordered before later work on
-    /// `stream`. From this call until the owner is dropped, only this buffer may use the memory, except as
-    /// [`Self::record_stream`] permits. Other code may also read the memory if no work writes to this buffer.
+    /// `ptr` must point to `len` elements that kernels on the stream's device can access until the owner is dropped.
+    /// Earlier work on the memory must have been enqueued on `stream`, or be ordered before later work on `stream`.
+    /// From this call until the owner is dropped, other code must not use the memory, except as [`Self::record_stream`]
+    /// permits; if no work writes to this buffer, other code may read the memory.
     pub unsafe fn from_raw(
         stream: &Stream,
         ptr: DevicePtr,
@@ -78,10 +77,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Self::of_owner(stream, ptr, len, Owner::new(owner))
     }
 
-    /// Like [`Self::from_raw`], but for memory that its owner may withdraw. While `may_use` returns an error, every
-    /// call that would enqueue work on the memory returns that error instead. A copy to the host that has already
-    /// waited for its work also returns that error. Work that is already enqueued and graphs are not stopped. `may_use`
-    /// is called often and on any thread, and must not call the driver.
+    /// Like [`Self::from_raw`], but for memory that its owner may revoke. While `may_use` returns an error, every call
+    /// that would enqueue work on the memory returns that error instead, as does a copy to the host that was waiting
+    /// for its work. Already enqueued work and graph launches are not prevented. `may_use` is called often and on any
+    /// thread, and must not call the driver.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -98,7 +97,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///     false => Ok(()),
     /// };
     /// let ptr = theirs.as_device_ptr();
-    /// // SAFETY: the owner keeps the memory, which nothing else uses meanwhile.
+    /// // SAFETY: the owner keeps the memory alive, and no other code uses it.
     /// let mut ours = unsafe { DeviceBuffer::<f32>::from_raw_while(&stream, ptr, 2, theirs, may_use) }?;
     /// assert_eq!(ours.to_host()?, [1.0, 2.0]);
     /// is_withdrawn.store(true, Ordering::Relaxed);
@@ -125,17 +124,17 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     }
 
     /// Like [`Self::from_raw`], but for memory that its owner frees in stream order, like `cudaFreeAsync` and the
-    /// caching allocators of PyTorch and JAX: only later work on `stream` may reuse the memory. When the buffer is
-    /// dropped, `stream` is made to wait for the work of other streams on the buffer. The owner is then dropped
-    /// immediately. If the buffer is used only on `stream`, no driver call is needed, so the buffer can be created and
-    /// dropped while other code captures `stream`.
+    /// caching allocators of PyTorch and JAX: only later work on `stream` may reuse the memory. Dropping the buffer
+    /// makes `stream` wait for other streams' work on the buffer, and then drops the owner immediately. If the buffer
+    /// is used only on `stream`, this needs no driver call, so the buffer can be created and dropped while other code
+    /// captures `stream`.
     ///
     /// # Errors
-    /// Returns the same errors as [`Self::from_raw`], except that the device of the memory is not checked.
+    /// Returns the same errors as [`Self::from_raw`], but does not check the device of the memory.
     ///
     /// # Safety
-    /// The requirements are the same as for [`Self::from_raw`], and the memory must be on the stream's device. After
-    /// the owner is dropped, the memory must also stay valid for the work that is enqueued on `stream` at that time.
+    /// The requirements are the same as for [`Self::from_raw`]. In addition, the memory must be on the stream's device,
+    /// and after the owner is dropped it must stay valid for the work enqueued on `stream` until then.
     pub unsafe fn from_raw_stream_ordered(
         stream: &Stream,
         ptr: DevicePtr,
@@ -145,13 +144,13 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Self::of_owner(stream, ptr, len, Owner::stream_ordered(owner))
     }
 
-    /// Like [`Self::from_raw`], but creates a buffer from `len` elements of host memory that is not page-locked, on an
-    /// emulated device or on a GPU that can access pageable memory (ATS or HMM). Several buffers can refer to the same
-    /// memory. For other GPUs, page-lock it with [`MappedBuffer::register_raw`](crate::MappedBuffer::register_raw).
+    /// Like [`Self::from_raw`], but for `len` elements of pageable host memory, on an emulated device or a GPU that can
+    /// access pageable memory (ATS or HMM). Several buffers can refer to the same memory. For other GPUs, page-lock the
+    /// memory with [`MappedBuffer::register_raw`](crate::MappedBuffer::register_raw).
     ///
     /// # Errors
-    /// Returns the same errors as [`Self::from_raw`], or a [driver error](crate::Error::Driver) for a GPU that cannot access
-    /// pageable memory.
+    /// Returns the same errors as [`Self::from_raw`], or a [driver error](crate::Error::Driver) if the GPU cannot
+    /// access pageable memory.
     ///
     /// # Safety
     /// The requirements are the same as for [`Self::from_raw`].
@@ -167,7 +166,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| *bytes <= isize::MAX as usize);
         if let Some(bytes @ 1..) = bytes {
             let (device, host) = (stream.device(), host.cast::<c_void>());
-            // SAFETY: the memory is valid until `owner` ends its exposure to the driver.
+            // SAFETY: the memory stays valid until `owner` conceals it from the driver again.
             device.call(|driver, context| unsafe { driver.host_expose(context, host.as_ptr(), bytes) })?;
             owner.range = Some((device.clone(), host, bytes));
         }
@@ -205,7 +204,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
                 return Err(refused("the range ends beyond the address space".to_owned()));
             }
             if owner.is_stream_ordered() {
-                // The caller guarantees the device of stream-ordered memory.
+                // The caller guarantees that stream-ordered memory is on this device.
                 let storage = Storage::foreign(stream, ptr, bytes, Usage::new(stream), owner);
                 return Ok(Self { storage, len, elements: PhantomData });
             }
@@ -237,9 +236,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Returns the address of the first element, the number of elements, and a byte buffer that owns the memory.
     /// Dropping the byte buffer frees the memory; [`Self::cast`] converts it back to the original buffer.
     ///
-    /// Use this function to pass the memory to other code. A [`Box`] of the byte buffer can serve as a handle for C.
-    /// Use [`Stream::enqueue`](crate::Stream::enqueue) or [`Self::record_stream`] to order the work that the other code
-    /// enqueues.
+    /// Use this method to pass the memory to other code. A [`Box`] of the byte buffer can serve as a handle for C.
+    /// Synchronize the other code's work with [`Stream::enqueue`](crate::Stream::enqueue) or [`Self::record_stream`].
     pub fn into_raw(self) -> (DevicePtr, usize, DeviceBuffer<u8>) {
         let Self { storage, len, .. } = self;
         let bytes = DeviceBuffer { len: storage.bytes(), storage, elements: PhantomData };
@@ -254,9 +252,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Reinterprets the bytes as elements of another type.
     ///
     /// # Errors
-    /// Returns [`Error::Cast`] if the bytes are not a whole number of elements of the new type or are not aligned for
-    /// them, in which case the buffer is dropped. [`DeviceSlice::cast`](crate::DeviceSlice::cast) performs the same
-    /// conversion without consuming the buffer.
+    /// Returns [`Error::Cast`], and drops the buffer, if the bytes are not a whole number of elements of the new type
+    /// or are not aligned for them. [`DeviceSlice::cast`](crate::DeviceSlice::cast) does not consume the buffer.
     pub fn cast<U: DeviceCopy>(self) -> Result<DeviceBuffer<U>> {
         let len = cast::<T, U>(self.as_device_ptr(), self.len)?;
         Ok(DeviceBuffer { storage: self.storage, len, elements: PhantomData })

@@ -1,16 +1,15 @@
-//! [`GraphResource`]: the buffer state that is shared with graphs, namely the buffer's liveness and its uses.
+//! [`GraphResource`]: the buffer state shared with graphs: the buffer's liveness and its uses.
 //!
 //! A graph uses buffers without borrowing them, long after it was captured. The graph and each of its buffers therefore
-//! share a separate [`GraphResource`]. Each launch of the graph reads from this resource whether the buffer was dropped
-//! and on which work to wait, and records itself there as a use. Once a buffer has a `GraphResource`, every use of the
-//! buffer is recorded in it. The lock of the resource is held from reading earlier uses until the new use is recorded,
-//! because borrows alone do not order the graph's launches with respect to other uses.
+//! share a separate [`GraphResource`]. Each launch of the graph reads it to learn whether the buffer was dropped and
+//! for which work to wait, and records itself as a use. Once a buffer has a `GraphResource`, every use of the buffer is
+//! recorded in it. The resource's lock is held from reading earlier uses until the new use is recorded, because borrows
+//! do not order graph launches with respect to other uses.
 //!
 //! The resource is created when work on the buffer is first captured, while that work borrows the buffer. If the borrow
-//! is shared, another thread may be enqueueing work that reads the buffer and record that use in the buffer itself.
-//! This is correct, because the graph only reads the buffer as well. A later write (a launch, or a captured launch)
-//! borrows the buffer exclusively and moves the uses that are recorded in the buffer itself into the resource
-//! ([`Storage::track`](super::storage::Storage::track)).
+//! is shared, another thread may concurrently enqueue a read and record it in the buffer itself. This is correct,
+//! because the graph also only reads the buffer. A later write, captured or not, borrows the buffer exclusively and
+//! moves the uses recorded in the buffer itself into the resource ([`Storage::track`](super::storage::Storage::track)).
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -24,14 +23,14 @@ use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
 use crate::stream::clock::Timeline;
 
-/// The buffer state that is shared with graphs; see the [module's documentation](self).
+/// The buffer state shared with graphs; see the [module's documentation](self).
 #[derive(Debug)]
 pub(crate) struct GraphResource {
-    /// Locked from the time at which the uses are read until a new use is recorded.
+    /// Locked from reading the uses until the new use is recorded.
     liveness: Mutex<Liveness>,
     home: Stream,
     bytes: usize,
-    /// Private pool that owns the buffer's memory; `None` for the default pool.
+    /// The buffer's private pool; `None` for the default pool.
     pool: Option<PoolId>,
     usage: Usage,
     /// Uses of the buffer in captures, which apply while the captures are active.
@@ -64,8 +63,8 @@ impl CapturedRanges {
         std::mem::take(&mut *self.lock())
     }
 
-    /// Returns true if a call on this thread with this access conflicts with the captured uses. Such a call cannot be
-    /// ordered relative to captured work. Captures of other threads are considered only in the global mode.
+    /// Returns true if a call on this thread with this access conflicts with the captured uses, because it cannot be
+    /// ordered relative to captured work. Captures of other threads count only in the global mode.
     fn conflicts(&self, range: &Range<usize>, access: Access) -> bool {
         let is_writing = |other: Access| access == Access::Write || other == Access::Write;
         (self.mode == CaptureMode::Global || self.thread == thread::current().id())
@@ -83,8 +82,7 @@ impl GraphResource {
         self.captured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a new list for the uses of a capture that starts to use the buffer, on the thread that started the
-    /// capture.
+    /// Creates the list of a capture's uses; `thread` is the thread that started the capture.
     pub fn begin_capture(&self, mode: CaptureMode, thread: ThreadId) -> Arc<CapturedRanges> {
         let new = Arc::new(CapturedRanges { mode, thread, ranges: Mutex::default() });
         let mut captured = self.captured();
@@ -93,8 +91,7 @@ impl GraphResource {
         new
     }
 
-    /// Returns an error if work that runs now, with this access to this range, would have to be ordered before or after
-    /// work of an active capture.
+    /// Returns an error if running work with this access to this range conflicts with work in an active capture.
     ///
     /// # Errors
     /// Returns [`GraphError::UsedInCapture`].
@@ -162,13 +159,12 @@ impl GraphResource {
     }
 }
 
-/// State of memory that a graph uses.
+/// The liveness of memory that a graph uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Liveness {
     Live,
     /// The program currently accesses the memory. Only host memory can be in this state.
     Lent,
-    /// The buffer was dropped.
     Dropped,
 }
 
@@ -183,8 +179,7 @@ struct Resource {
 }
 
 impl Resource {
-    /// Returns an error if the memory no longer exists. Memory of the graph's own `pools` exists even after its buffer
-    /// was dropped.
+    /// Returns an error if the memory no longer exists. Memory of the graph's own `pools` outlives its buffers.
     fn check(&self, liveness: Liveness, pools: &[PoolId]) -> Result<()> {
         let GraphResource { home, bytes, pool, .. } = &*self.tracked;
         match liveness {
@@ -244,7 +239,7 @@ impl Resources {
         }
     }
 
-    /// Returns an error if [`Self::enqueue`] would now fail for work with all these uses.
+    /// Returns an error if a buffer was dropped or lent, in which case [`Self::enqueue`] would fail.
     ///
     /// # Errors
     /// Returns [`GraphError::BufferDropped`] or [`GraphError::HostBufferInUse`].
@@ -255,8 +250,8 @@ impl Resources {
         })
     }
 
-    /// Enqueues work with all these uses on `stream` and records the uses. `pools` lists the private pools of the
-    /// graph, whose memory stays allocated when its buffers are dropped.
+    /// Enqueues work with all these uses on `stream` and records the uses. `pools` lists the graph's private pools,
+    /// whose memory stays allocated when its buffers are dropped.
     ///
     /// # Errors
     /// Returns [`GraphError::BufferDropped`], [`GraphError::HostBufferInUse`] or [`GraphError::UsedInCapture`] before
@@ -267,7 +262,7 @@ impl Resources {
         pools: &[PoolId],
         work: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        // The resources are sorted by address, which is the order in which all threads acquire these locks.
+        // The resources are sorted by address, which is the global lock order.
         let guards: Vec<MutexGuard<'_, Liveness>> =
             self.0.iter().map(|resource| resource.tracked.lock()).collect();
         guards.iter().zip(&self.0).try_for_each(|(liveness, resource)| resource.check(**liveness, pools))?;

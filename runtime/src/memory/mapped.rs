@@ -2,10 +2,10 @@
 //!
 //! Guarantees:
 //!
-//! - Work that uses the buffer is ordered, captured in graphs and tracked like work on a [`DeviceBuffer`].
-//! - The host accesses the elements only through a guard. Acquiring the guard waits until no enqueued work uses the
-//!   elements, and prevents new work from using them.
-//! - The memory stays page-locked until the last use has finished.
+//! - Work on the buffer is synchronized, captured and tracked as for a [`DeviceBuffer`].
+//! - The host accesses the elements only through a guard. Acquiring the guard waits for all work that uses the
+//!   elements, and the guard prevents new work from using them.
+//! - The memory stays page-locked until its last use has finished.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -27,14 +27,12 @@ use crate::driver::{DevicePtr, Driver};
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 
-/// Elements in page-locked host memory (`M`) that kernels read and write over the bus. Use it for data that is accessed
-/// once or in small amounts, because such data does not have to be copied. `docs/benchmarks/copies.md` contains
-/// measured bandwidths.
+/// Elements in page-locked host memory (`M`) that kernels read and write over the bus (zero-copy). Use it for data that
+/// is accessed once or in small amounts. `docs/benchmarks/copies.md` contains measured bandwidths.
 ///
 /// The type dereferences to a [`DeviceBuffer`]. For a kernel's `&[T]`, pass `&*mapped` or
-/// [`as_slice`](DeviceBuffer::as_slice); for a written argument, pass [`Self::as_mut_slice`]. The host accesses the
-/// elements between uses, through [`Self::lock`]. Dropping the buffer does not wait; the memory is freed when the last
-/// use has finished.
+/// [`as_slice`](DeviceBuffer::as_slice); for an output, pass [`Self::as_mut_slice`]. The host accesses the elements
+/// through [`Self::lock`]. Dropping the buffer does not block; the memory is freed when its last use has finished.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer, Stream};
@@ -44,9 +42,9 @@ use crate::stream::Stream;
 /// let mut mapped = PinnedBuffer::from_slice(stream.device(), &[1u32, 2, 3])?.into_mapped(&stream)?;
 /// mapped.lock()?[1] = 7;
 /// let mut target = DeviceBuffer::uninit(&stream, 3)?;
-/// stream.copy(mapped.as_slice(), &mut target)?; // or any kernel
+/// stream.copy(mapped.as_slice(), &mut target)?; // or a kernel launch
 /// assert_eq!(target.to_host()?, [1, 7, 3]);
-/// let pinned = mapped.into_inner()?; // waits
+/// let pinned = mapped.into_inner()?; // waits for the work above
 /// assert_eq!(pinned[..], [1, 7, 3]);
 /// # Ok(())
 /// # }
@@ -65,7 +63,7 @@ unsafe impl<T: DeviceCopy, M: Send> Send for MappedBuffer<T, M> {}
 // SAFETY: as above; a shared reference provides only a shared device buffer.
 unsafe impl<T: DeviceCopy, M: Send> Sync for MappedBuffer<T, M> {}
 
-/// Host memory, with its registration if it must be unregistered.
+/// Host memory, and its registration if it must be unregistered.
 struct Host<M> {
     memory: Option<M>,
     registered: Option<(Device, NonNull<c_void>)>,
@@ -102,12 +100,11 @@ impl<M> Drop for Host<M> {
 }
 
 impl<T: DeviceCopy> PinnedBuffer<T> {
-    /// Maps the memory for kernels of the stream's device, without a copy. The copy methods of the result run on that
-    /// stream, as for a [`DeviceBuffer`].
+    /// Maps the memory for kernels on the stream's device. The stream becomes the home stream of the result.
     ///
     /// # Errors
-    /// Returns [`Error::DifferentDevices`] for a device of another driver, or any [driver error](crate::Error::Driver).
-    /// After an error, the memory is dropped.
+    /// Returns [`Error::DifferentDevices`] if the stream's device has a different driver, or any [driver
+    /// error](crate::Error::Driver). After an error, the memory is dropped.
     pub fn into_mapped(self, stream: &Stream) -> Result<MappedBuffer<T>> {
         let (own, other) = (self.device(), stream.device());
         if !Arc::ptr_eq(&own.0.driver, &other.0.driver) {
@@ -127,8 +124,8 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
 }
 
 impl<T: DeviceCopy> MappedBuffer<T, Vec<T>> {
-    /// Page-locks the elements of a vector in place, for kernels of the stream's device. Locking takes time for each
-    /// page, so a [`PinnedBuffer`] is faster for short-lived memory.
+    /// Page-locks the elements of a vector in place, for kernels on the stream's device. The time is proportional to
+    /// the number of pages, so a [`PinnedBuffer`] is faster for short-lived memory.
     ///
     /// # Errors
     /// Returns any [driver error](crate::Error::Driver), in which case the vector is dropped. Some systems cannot
@@ -141,16 +138,16 @@ impl<T: DeviceCopy> MappedBuffer<T, Vec<T>> {
 }
 
 impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
-    /// Page-locks `len` elements of host memory, for kernels of the stream's device. `memory` must free the elements
-    /// when it is dropped, which happens when the last use has finished. Pass `()` for memory that outlives every use.
+    /// Page-locks `len` elements of host memory, for kernels on the stream's device. `memory` is dropped when the last
+    /// use has finished, and must then free the elements. Pass `()` for memory that outlives every use.
     ///
     /// # Errors
     /// Returns [`Error::TooManyElements`] or any [driver error](crate::Error::Driver). After an error, the memory is
     /// dropped.
     ///
     /// # Safety
-    /// `host` must point to `len` aligned elements that only the result uses until `memory` is dropped or returned by
-    /// [`Self::into_inner`].
+    /// `host` must point to `len` aligned elements. Until `memory` is dropped or returned by [`Self::into_inner`], only
+    /// the result may access them.
     pub unsafe fn register_raw(stream: &Stream, host: NonNull<T>, len: usize, memory: M) -> Result<Self> {
         let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| *bytes <= isize::MAX as usize);
         let Some(bytes) = bytes else {
@@ -186,20 +183,19 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
             0 => DevicePtr::NULL,
             _ => device.call(|driver, context| driver.host_address(context, host.as_ptr().cast()))?,
         };
-        // The memory is not in use, because pinned buffers are reused only after their uses have finished.
+        // The memory is not in use, because pinned memory is reused only after its uses have finished.
         let storage = Storage::foreign(stream, ptr, bytes, Usage::unused(), Owner::new(owner));
         let buffer = DeviceBuffer { storage, len, elements: PhantomData };
         Ok(Self { buffer, host, memory: PhantomData })
     }
 
-    /// Returns the elements, for kernels to write.
+    /// Returns the elements, for kernels that write them.
     pub fn as_mut_slice(&mut self) -> DeviceSliceMut<'_, T> {
         self.buffer.as_mut_slice()
     }
 
-    /// Waits until no enqueued work uses the elements, and returns a guard through which the host accesses them.
-    /// Launches of graphs that use the elements fail until the guard is dropped. While the guard lives, no other work
-    /// that uses the elements can be enqueued:
+    /// Waits for all work that uses the elements, and returns a guard through which the host accesses them. While the
+    /// guard lives, launches of graphs that use the elements fail, and other work on them does not compile:
     ///
     /// ```compile_fail
     /// # use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer, Stream};
@@ -216,8 +212,8 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
     ///
     /// # Errors
     /// Returns [`GraphError::HostBufferInUse`](crate::GraphError::HostBufferInUse) after a guard was leaked with
-    /// [`std::mem::forget`], [`GraphError::UsedInCapture`](crate::GraphError::UsedInCapture), the fault that a running
-    /// kernel caused, or [`Error::Forked`].
+    /// [`std::mem::forget`], [`GraphError::UsedInCapture`](crate::GraphError::UsedInCapture), the fault if a kernel
+    /// faulted, or [`Error::Forked`].
     #[track_caller]
     pub fn lock(&mut self) -> Result<MappedGuard<'_, T>> {
         let _site = site();
@@ -227,17 +223,17 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
         if let Some(tracked) = tracked {
             tracked.lend("MappedBuffer::lock")?;
         }
-        // From here on, no new work can use the buffer; the call waits for existing uses.
+        // From here on, no new work can use the buffer, so waiting for its existing uses suffices.
         let guard = MappedGuard { host: self.host, len: self.buffer.len, tracked, elements: PhantomData };
         storage.unfinished().iter().try_for_each(Stream::synchronize)?;
         Ok(guard)
     }
 
-    /// Waits until no enqueued work uses the elements, and returns the memory.
+    /// Waits for all work that uses the elements, and returns the memory.
     ///
     /// # Errors
-    /// Returns the same errors as [`Self::lock`], or any [driver error](crate::Error::Driver) that occurs while
-    /// unregistering the memory. After an error, the memory is dropped when the last use has finished.
+    /// Returns the same errors as [`Self::lock`], or a [driver error](crate::Error::Driver) from unregistering the
+    /// memory. After an error, the memory is dropped when its last use has finished.
     #[track_caller]
     pub fn into_inner(mut self) -> Result<M> {
         let _site = site();
@@ -286,7 +282,7 @@ impl<T: DeviceCopy> Deref for MappedGuard<'_, T> {
 
     fn deref(&self) -> &[T] {
         // SAFETY: the memory contains `len` elements, for which every bit pattern is valid. The buffer is borrowed
-        // exclusively, the work that used the buffer has run, and graphs do not use a buffer while it is lent.
+        // exclusively, the work that used it has run, and graphs do not use a lent buffer.
         unsafe { std::slice::from_raw_parts(self.host.as_ptr(), self.len) }
     }
 }

@@ -1,8 +1,8 @@
-//! Device memory: buffers, slices of them, and their ordering between streams.
+//! Device memory: buffers, slices, synchronization between streams, and the caching allocator.
 //!
-//! In safe code, a buffer's memory is not freed while work that uses it is running. Work that uses a buffer is ordered
-//! after all earlier conflicting work on that buffer, across streams and threads. A copy that borrows host memory has
-//! finished when the call returns. An empty buffer has the null address, and creating it requires no driver call.
+//! In safe code, a buffer's memory is not freed while work uses it, and work on a buffer waits for all earlier
+//! conflicting work, across streams and threads. A copy that borrows host memory has finished when the call returns. An
+//! empty buffer has a null address, and creating it makes no driver call.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -10,10 +10,10 @@
 //! | [`mod@slice`] | [`DeviceSlice`] and [`DeviceSliceMut`], which borrow a range of a buffer |
 //! | [`views`], [`tensor_map`] | views of elements as rows and planes, and as tensors |
 //! | [`mapped`] | [`MappedBuffer`], host memory that kernels access |
-//! | `foreign` | buffers of foreign memory, and conversions of a buffer's memory |
+//! | `foreign` | buffers over foreign memory, and conversions of buffers |
 //! | `shared` | [`SharedMemory`], device memory that other devices and processes can map |
 //! | `owners` | owners of foreign memory, dropped after its last use |
-//! | `storage` | untyped memory of a buffer, and work enqueued on it |
+//! | `storage` | a buffer's untyped memory, and work enqueued on it |
 //! | `large_pages` | requests for large pages for new host memory |
 //! | `usage` | streams that may still use a buffer |
 //! | [`allocator`] | the caching allocator |
@@ -55,7 +55,7 @@ pub use self::views::{DeviceSlice2, DeviceSlice3, DeviceSliceMut2, DeviceSliceMu
 pub use crate::error::OutOfMemory;
 pub use gpu_spec::DeviceCopy;
 
-/// Amounts of a device's memory, in bytes.
+/// Free and total memory of a device, in bytes.
 ///
 /// ```
 /// use warpsmith_runtime::Device;

@@ -1,16 +1,16 @@
-//! [`Owners`]: owners of foreign memory, each of which is kept until the work that uses its memory has finished.
+//! [`Owners`]: owners of foreign memory, kept until the work that uses their memory has finished.
 //!
 //! An owner is dropped when every stream that used its memory has finished the last use or, on a lost device, when no
 //! work is running on the device. If the memory is not in use, the owner is dropped on the thread that drops the
 //! buffer. Otherwise, it is dropped on a thread that may call drivers and wait, never in a host function. The thread
-//! that drops the buffer does not wait, unless the driver rejects the host function that ends a use.
+//! that drops the buffer does not wait, unless the driver rejects the host function that marks the end of a use.
 //!
 //! While a stream of a device is being captured, a host function enqueued on the device's streams could become part of
-//! the graph. Uses are therefore ended only after the capture.
+//! the graph. It is therefore enqueued only after the capture.
 //!
-//! The host function that is enqueued after a use removes the use's entry from the table. The function contains only
-//! the entry's number, because a driver may keep a function that was enqueued on a lost context as long as it keeps the
-//! context, whereas the entry keeps the device open.
+//! The host function enqueued after a use removes the use's entry from the table. The function contains only the
+//! entry's number, not the entry, which keeps the device open: a driver may keep functions enqueued on a lost context
+//! as long as the context.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -24,8 +24,8 @@ use crate::driver::{Context, Driver};
 use crate::error::Result;
 use crate::stream::Stream;
 
-/// Owner of foreign memory, which frees the memory when it is dropped. The value is boxed, because every buffer has a
-/// field for an owner, and a box makes buffers smaller to move.
+/// Owner of foreign memory, which frees the memory when dropped. Boxed to keep buffers small, because every buffer has
+/// an owner field.
 pub(crate) struct Owner(Box<Held>);
 
 struct Held {
@@ -34,7 +34,7 @@ struct Held {
     is_stream_ordered: bool,
 }
 
-/// Condition that returns an error if the memory must not be used at that time.
+/// Returns an error while the memory must not be used.
 type Condition = Box<dyn Fn() -> Result<()> + Send + Sync>;
 
 // SAFETY: a shared reference provides access only to the condition, which is `Sync`; the owner value is only taken out
@@ -46,12 +46,12 @@ impl Owner {
         Self(Box::new(Held { owner: Box::new(owner), may_use: None, is_stream_ordered: false }))
     }
 
-    /// Creates an owner that frees the memory in the order of the buffer's home stream.
+    /// Creates an owner that frees the memory in stream order, on the buffer's home stream.
     pub fn stream_ordered(owner: impl Any + Send) -> Self {
         Self(Box::new(Held { owner: Box::new(owner), may_use: None, is_stream_ordered: true }))
     }
 
-    /// Creates the owner of memory that may be used as long as `may_use` does not return an error.
+    /// Creates the owner of memory that may be used while `may_use` returns no error.
     pub fn with_condition(owner: impl Any + Send, may_use: Condition) -> Self {
         Self(Box::new(Held { owner: Box::new(owner), may_use: Some(may_use), is_stream_ordered: false }))
     }
@@ -61,7 +61,7 @@ impl Owner {
         self.0.may_use.is_none()
     }
 
-    /// Returns true for an owner of [`Self::stream_ordered`].
+    /// Returns true if the owner was created by [`Self::stream_ordered`].
     pub fn is_stream_ordered(&self) -> bool {
         self.0.is_stream_ordered
     }
@@ -86,8 +86,8 @@ impl fmt::Debug for Owner {
 /// Owners of memory that streams of one device may still use; see the [module's documentation](self).
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
-    /// Number of active captures of the device's streams. The lock is held while a use is ended, so that no capture
-    /// starts in the meantime.
+    /// Number of active captures of the device's streams. The lock is held while a host function is enqueued, so that
+    /// no capture starts meanwhile.
     captures: RwLock<u32>,
     table: Arc<Mutex<Table>>,
 }
@@ -101,7 +101,7 @@ struct Table {
     next: u64,
     /// Uses after which a host function was enqueued.
     waiting: HashMap<u64, Use>,
-    /// Uses that wait for captures of the device to end.
+    /// Uses whose host function is not enqueued until the device's captures have ended.
     deferred: Vec<Use>,
 }
 
@@ -124,11 +124,11 @@ impl Part for Owners {
     }
 
     fn close(&mut self, _: &dyn Driver, _: Context, _: &EventPool) {
-        // Entries keep the device open, so the table is empty here.
+        // The table is empty here, because entries keep the device open.
     }
 }
 
-/// Uses on streams of a lost device. Dropping this value waits until no work is running on the device.
+/// Uses on streams of a lost device. Dropping this value first waits until no work is running on the device.
 struct Lost(Vec<Use>);
 
 impl Drop for Lost {
@@ -137,7 +137,7 @@ impl Drop for Lost {
     }
 }
 
-/// Drops an owner once each stream in `users` has finished the work that is currently enqueued on it.
+/// Drops an owner once each stream in `users` has finished the work enqueued so far.
 pub(super) fn release(owner: Owner, users: Vec<Stream>) {
     let owner = Arc::new(owner);
     users.into_iter().for_each(|user| end_use(user, Arc::clone(&owner)));
@@ -152,7 +152,7 @@ pub(super) fn release_at(home: &Stream, owner: Owner, mut users: Vec<Stream>) {
     release(owner, users);
 }
 
-/// Keeps an owner until a stream has finished the work that is currently enqueued on it.
+/// Keeps an owner until a stream has finished the work enqueued so far.
 fn end_use(stream: Stream, owner: Arc<Owner>) {
     let device = stream.device().clone();
     let owners = device.part::<Owners>();
@@ -183,11 +183,11 @@ fn end_use(stream: Stream, owner: Arc<Owner>) {
     if let Err(error) = enqueued
         && !device.is_lost()
     {
-        // Because the host function could not be enqueued, the host must wait.
+        // The host function could not be enqueued, so the host must wait.
         let waited = stream.wait();
         ended = lock(&owners.table).waiting.remove(&number);
         if waited.is_err() && !device.is_lost() {
-            // Work may still use the memory, and there is no way to detect when that work ends.
+            // Leak the owner: work may still use the memory, and its end cannot be detected.
             std::mem::forget(ended.take());
             device.0.health.record_drop(Err(error));
         }
@@ -206,7 +206,7 @@ impl Owners {
         *self.captures.write().unwrap_or_else(PoisonError::into_inner) += 1;
     }
 
-    /// Called when the capture has ended. After the last active capture, the deferred uses are ended.
+    /// Called when the capture has ended. After the last active capture, enqueues the deferred host functions.
     pub fn capture_ends(&self) {
         let deferred = {
             let mut captures = self.captures.write().unwrap_or_else(PoisonError::into_inner);

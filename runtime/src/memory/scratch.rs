@@ -1,4 +1,4 @@
-//! Scratch memory that a stream keeps for one purpose between calls.
+//! Scratch memory, which a stream keeps between calls, per purpose.
 
 use std::cell::RefCell;
 use std::sync::PoisonError;
@@ -28,7 +28,7 @@ thread_local! {
     static WORKING: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Marks the scratch memory of a stream as used by this thread while the value lives.
+/// Marks a stream's scratch memory as used by this thread until dropped.
 struct Working;
 
 impl Working {
@@ -45,19 +45,18 @@ impl Drop for Working {
 }
 
 impl Stream {
-    /// Runs `work` with at least `bytes` of scratch memory that the stream keeps for `purpose` between calls, for
-    /// kernels that need a workspace. `work` also receives a flag, which is true if the memory is new and
-    /// uninitialized. If the flag is false, the memory contains the data that earlier work on the stream wrote. During
-    /// the call, only `work` may use the memory.
+    /// Calls `work` with a workspace of at least `bytes` bytes, which the stream keeps for `purpose` between calls.
+    /// `work` also receives a flag: if true, the memory is new and uninitialized; if false, it contains the data that
+    /// earlier work on the stream wrote. During the call, only `work` may use the memory.
     ///
-    /// The memory is replaced when a call requests more or when `work` fails, and it is freed with the stream.
+    /// The memory is replaced when a call requests more or after `work` has failed, and is freed with the stream.
     ///
     /// # Errors
     /// Returns [`Error::ScratchInUse`] if called within `work` for the same stream, the errors of
     /// [`Memory::allocate_raw`](crate::memory::Memory::allocate_raw), or the error that `work` returns.
     ///
     /// # Safety
-    /// `work` must enqueue work that uses the memory only on this stream, and must not let the address escape.
+    /// `work` must enqueue uses of the memory only on this stream, and must not let the address escape.
     #[track_caller]
     pub unsafe fn with_scratch<R, E: From<Error>>(
         &self,
@@ -75,7 +74,7 @@ impl Stream {
         };
         let captures = self.capture_count();
         if let Some(capturing) = self.capturing() {
-            // The lock is not held here, because an allocation may call the user's callbacks.
+            // The lock is released first, because an allocation may call user callbacks.
             capturing.scratch(self, purpose, bytes)?;
             let guard = self.captures().exclusive.lock().unwrap_or_else(PoisonError::into_inner);
             // Another thread may have used the memory in the meantime.
@@ -95,7 +94,7 @@ impl Stream {
         let large_enough = |scratch: &[Scratch]| find(scratch).filter(|index| scratch[*index].bytes >= bytes);
         let mut surplus = None;
         if large_enough(&scratch).is_none() {
-            // The lock is not held here, because an allocation may call the user's callbacks.
+            // The lock is released first, because an allocation may call user callbacks.
             drop(scratch);
             let memory = allocator::allocate_default(self, bytes)?;
             scratch = lock();
@@ -111,19 +110,19 @@ impl Stream {
         }
         if let Some(surplus) = surplus {
             // SAFETY: the memory was allocated on this stream, was used on no other stream, and is not stored. The work
-            // that uses it was enqueued before.
+            // that uses it has already been enqueued.
             let freed = unsafe { allocator::free(self, surplus, &[]) };
             self.device().0.health.record_drop(freed);
         }
         let Some(index) = find(&scratch) else { return work(DevicePtr::NULL, true) };
-        // Until `work` has returned, the memory does not contain the data that the next call expects.
+        // Until `work` has succeeded, the memory lacks the data that the next call expects.
         let known = std::mem::replace(&mut scratch[index].bytes, 0);
         let done = work(scratch[index].memory.ptr(), known < bytes);
         if done.is_ok() {
             scratch[index].bytes = known.max(bytes);
         }
         if self.capture_count() != captures {
-            // The work may have become part of a graph that does not keep track of the memory.
+            // The work may have become part of a graph that does not track the memory.
             self.invalidate_captures();
         }
         done

@@ -1,7 +1,7 @@
 //! [`SharedMemory`]: device memory that other devices and other processes can map.
 //!
-//! This memory never comes from the caching allocator, because exporting a file descriptor shares an entire allocation
-//! for as long as the other process keeps it.
+//! It never comes from the caching allocator, because an exported file descriptor shares an entire allocation for as
+//! long as the other process keeps it.
 
 use crate::device::Device;
 use crate::device::health::Quiet;
@@ -11,10 +11,9 @@ use crate::error::{Error, Result};
 /// Device memory at reserved addresses, allocated in this process or imported. Communicators use it as symmetric
 /// memory.
 ///
-/// The physical memory is freed when no process maps it or owns a handle of it. Dropping the value unmaps the memory in
-/// this process without waiting. If the value is the owner of a
-/// [`DeviceBuffer::from_raw`](crate::DeviceBuffer::from_raw), the value is dropped when all uses of the buffer have
-/// finished.
+/// The physical memory is freed when no process maps it or owns a handle to it. Dropping the value unmaps the memory in
+/// this process without waiting for its uses. To wait, make the value the owner of a
+/// [`DeviceBuffer::from_raw`](crate::DeviceBuffer::from_raw), which drops it after the buffer's last use.
 ///
 /// ```
 /// use warpsmith_runtime::Device;
@@ -24,7 +23,7 @@ use crate::error::{Error, Result};
 /// let device = Device::emulated(0)?;
 /// if SharedMemory::is_supported(&device)? {
 ///     let own = SharedMemory::allocate(&device, 1000)?;
-///     // In another process, to which the file descriptor was sent:
+///     // In another process, which has received the file descriptor:
 ///     // SAFETY: it was exported by `own`.
 ///     let same = unsafe { SharedMemory::import(&device, &own.export()?, own.bytes()) }?;
 ///     assert_ne!(own.address(), same.address());
@@ -69,8 +68,8 @@ impl SharedMemory {
     /// the memory's [size](Self::bytes).
     ///
     /// # Errors
-    /// Returns a driver error if the driver detects that the descriptor does not refer to exported memory or that the
-    /// size differs, or any other [driver error](crate::Error::Driver).
+    /// Returns a [driver error](crate::Error::Driver), for example if the driver detects that the descriptor does not
+    /// refer to exported memory or that the size differs.
     ///
     /// # Safety
     /// The memory must have been exported from a `SharedMemory` of size `bytes` that belongs to a driver of the same
@@ -86,8 +85,7 @@ impl SharedMemory {
     /// Maps the memory of a handle, taking ownership of the handle.
     fn map(device: &Device, handle: PhysicalHandle, bytes: usize) -> Result<Self> {
         let release = || {
-            // SAFETY: the handle is not used again. If this call fails too, its error is ignored, because only the
-            // first error can be returned.
+            // SAFETY: the handle is not used again. An error is ignored, because only the first error can be returned.
             let _ = device.call_lost(|driver, context| unsafe { driver.physical_release(context, handle) });
         };
         let address = device
@@ -109,7 +107,7 @@ impl SharedMemory {
         Ok(memory)
     }
 
-    /// Grants another device of this process access to the memory, at the same address.
+    /// Grants another of this process's devices access to the memory, at the same address.
     ///
     /// # Errors
     /// Returns [`Error::NoPeerAccess`] if the devices have no peer access.
@@ -118,7 +116,7 @@ impl SharedMemory {
             return Err(Error::NoPeerAccess { device: self.device.id(), peer: device.id() });
         }
         self.device.call(|driver, context| {
-            // SAFETY: the range is one mapping.
+            // SAFETY: the range is exactly one mapping.
             unsafe { driver.virtual_set_access(context, self.address, self.bytes, &[device.id().ordinal()]) }
         })
     }
@@ -141,7 +139,7 @@ impl SharedMemory {
         self.bytes
     }
 
-    /// Returns the device that can access the mapping.
+    /// Returns the device for which the memory was allocated or imported.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -152,8 +150,8 @@ impl Drop for SharedMemory {
         let _quiet = Quiet::begin();
         let Self { address, bytes, handle, .. } = *self;
         let released = self.device.call_lost(|driver, context| {
-            // SAFETY: users of the address keep this value alive. The range is one mapping, whose handle is not used
-            // again.
+            // SAFETY: users of the address keep this value alive. The range is exactly one mapping, and its handle is
+            // not used again.
             unsafe {
                 driver.virtual_unmap(context, address, bytes)?;
                 driver.physical_release(context, handle)?;

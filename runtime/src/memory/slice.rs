@@ -1,5 +1,5 @@
 //! Ranges of a buffer: [`DeviceSlice`] for reading, [`DeviceSliceMut`] for writing. They borrow the buffer as Rust
-//! slices borrow a `Vec`, so code in which two writers share an element does not compile.
+//! slices borrow a `Vec`, so two writers of the same element do not compile.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -106,9 +106,8 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
         BufferUse { storage: self.storage, range, access, ordered: self.ordered }
     }
 
-    /// Returns the same range, but the runtime inserts no waits for its uses. This is for programs that have ordered
-    /// the streams by other means. Later work on the buffer is still ordered after such a use, and the memory is kept
-    /// until the use has run.
+    /// Returns the same range without automatic waits, for programs that synchronize the streams themselves. Later work
+    /// on the buffer still waits for these uses, and the memory is kept until they have run.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
@@ -119,7 +118,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// let x = DeviceBuffer::from_host(&writer, &[1u32, 2])?;
     /// let mut y = DeviceBuffer::zeros(&reader, 2)?;
     /// reader.wait_event(&writer.record_event()?)?;
-    /// // SAFETY: the copy comes after the event, and with it after the write of `x`.
+    /// // SAFETY: the copy waits for the event, and thus for the write to `x`.
     /// let ordered = unsafe { x.as_slice().assume_ordered() };
     /// reader.copy(ordered, &mut y)?;
     /// assert_eq!(y.to_host()?, [1, 2]);
@@ -128,7 +127,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// ```
     ///
     /// # Safety
-    /// Work that uses the result may be enqueued only on a stream on which it is ordered after every write of these
+    /// Work that uses the result must be enqueued only on a stream where it is ordered after every write to these
     /// elements on other streams.
     pub unsafe fn assume_ordered(self) -> Self {
         Self { ordered: false, ..self }
@@ -201,11 +200,10 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
         Ok(DeviceSlice { storage, start, len, ordered, elements: PhantomData })
     }
 
-    /// Copies the elements to a new vector on the host, and waits for the copy. The copy is ordered after all earlier
-    /// work on the buffer.
+    /// Copies the elements to a new host vector, after all earlier work on the buffer, and waits for the copy.
     ///
     /// # Errors
-    /// If a running kernel caused a fault, returns that fault.
+    /// Returns the fault if a kernel faulted.
     #[track_caller]
     pub fn to_host(&self) -> Result<Vec<T>> {
         let _site = site();
@@ -223,29 +221,28 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
                 target,
             )
         }?;
-        // SAFETY: the copy has written all `len` elements, and any bit pattern is a valid `T`.
+        // SAFETY: the copy has written all `len` elements, and every bit pattern is a valid `T`.
         unsafe { host.set_len(self.len) };
         Ok(host)
     }
 
-    /// Copies the elements to a host slice, and waits for the copy. The copy is ordered after all earlier work on the
-    /// buffer.
+    /// Copies the elements to a host slice, after all earlier work on the buffer, and waits for the copy.
     ///
     /// # Errors
-    /// Returns [`Error::LengthMismatch`], or the fault that a running kernel caused.
+    /// Returns [`Error::LengthMismatch`], or the fault if a kernel faulted.
     #[track_caller]
     pub fn copy_to_host(&self, host: &mut [T]) -> Result<()> {
         let _site = site();
         check_lengths("copying to the host", host.len(), self.len)?;
         let (used, target) = (self.used(Access::Read), host.as_mut_ptr().cast());
         let call = "DeviceBuffer::copy_to_host";
-        // SAFETY: both ranges have the same size, the host range is borrowed exclusively, and any bit pattern is a
+        // SAFETY: both ranges have the same size, the host range is borrowed exclusively, and every bit pattern is a
         // valid `T`.
         unsafe { used.copy_and_wait(CopyDirection::DeviceToHost, call, self.as_device_ptr(), target) }
     }
 
-    /// Copies the elements to a new buffer on `stream`, which may belong to another device. The host does not wait; the
-    /// copy behaves like [`Stream::copy`].
+    /// Copies the elements to a new buffer on `stream`, which may belong to another device. Does not block; the copy
+    /// behaves like [`Stream::copy`].
     ///
     /// ```
     /// # fn main() -> Result<(), warpsmith_runtime::Error> {
@@ -309,10 +306,10 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         self.range.used(Access::Write)
     }
 
-    /// Returns the same range, but the runtime inserts no waits for its uses, as for [`DeviceSlice::assume_ordered`].
+    /// Returns the same range without automatic waits, like [`DeviceSlice::assume_ordered`].
     ///
     /// # Safety
-    /// Work that uses the result may be enqueued only on a stream on which it is ordered after every use of these
+    /// Work that uses the result must be enqueued only on a stream where it is ordered after every use of these
     /// elements on other streams.
     pub unsafe fn assume_ordered(self) -> Self {
         // SAFETY: guaranteed by the caller.
@@ -361,26 +358,25 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     /// Reinterprets the bytes as elements of another type, like [`DeviceSlice::cast`].
     ///
     /// # Errors
-    /// Returns [`Error::Cast`].
+    /// Returns the same errors as [`DeviceSlice::cast`].
     pub fn cast<U: DeviceCopy>(self) -> Result<DeviceSliceMut<'a, U>> {
         Ok(DeviceSliceMut { range: self.range.cast()?, exclusive: PhantomData })
     }
 
-    /// Copies the elements to a new vector on the host, like [`DeviceSlice::to_host`].
+    /// Copies the elements to a new host vector, like [`DeviceSlice::to_host`].
     ///
     /// # Errors
-    /// If a running kernel caused a fault, returns that fault.
+    /// Returns the fault if a kernel faulted.
     #[track_caller]
     pub fn to_host(&self) -> Result<Vec<T>> {
         let _site = site();
         self.range.to_host()
     }
 
-    /// Copies the elements from a host slice, and waits for the copy. The copy is ordered after all earlier work on the
-    /// buffer.
+    /// Copies the elements from a host slice, after all earlier work on the buffer, and waits for the copy.
     ///
     /// # Errors
-    /// Returns [`Error::LengthMismatch`], or the fault that a running kernel caused.
+    /// Returns [`Error::LengthMismatch`], or the fault if a kernel faulted.
     #[track_caller]
     pub fn copy_from_host(&mut self, host: &[T]) -> Result<()> {
         let () = T::CHECKED;
@@ -450,7 +446,7 @@ impl<T: DeviceCopy + fmt::Debug> DeviceSlice<'_, T> {
     pub(super) fn fmt_as(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (len, device) = (self.len, self.device().id());
         write!(f, "{name}<{}>(", std::any::type_name::<T>())?;
-        // The error is not returned, so it must not count as reporting a fault.
+        // The error is discarded, so it must not count as reporting a fault.
         let quiet = Quiet::begin();
         let first = Self { len: len.min(PRINTED), ordered: true, ..*self }.to_host();
         drop(quiet);
@@ -469,14 +465,12 @@ impl<T: DeviceCopy + fmt::Debug> DeviceSlice<'_, T> {
     }
 }
 
-/// Prints up to eight elements, as described for [`DeviceBuffer`](DeviceBuffer#debug-output).
 impl<T: DeviceCopy + fmt::Debug> fmt::Debug for DeviceSlice<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.fmt_as("DeviceSlice", f)
     }
 }
 
-/// Prints up to eight elements, as described for [`DeviceBuffer`](DeviceBuffer#debug-output).
 impl<T: DeviceCopy + fmt::Debug> fmt::Debug for DeviceSliceMut<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.range.fmt_as("DeviceSliceMut", f)

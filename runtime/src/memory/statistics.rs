@@ -1,8 +1,7 @@
 //! Statistics of the allocators.
 //!
-//! The names and meanings are the same as in PyTorch's `memory_stats` and `host_memory_stats`, so that dashboards made
-//! for PyTorch can read [`MemoryStatistics::to_map`] and [`HostMemoryStatistics::to_map`]. Counting never panics,
-//! because values saturate instead of overflowing.
+//! The names and meanings match PyTorch's `memory_stats` and `host_memory_stats`, so PyTorch dashboards can read
+//! [`MemoryStatistics::to_map`] and [`HostMemoryStatistics::to_map`]. Values saturate instead of overflowing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -56,10 +55,10 @@ impl Statistic {
     }
 }
 
-/// A statistic, split by pool: requests up to 1 MiB, larger requests, and the two combined.
+/// A statistic for small requests (up to 1 MiB), larger requests, and both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ByPool {
-    /// The two pools combined.
+    /// Both pools combined.
     pub all: Statistic,
     /// The pool for requests up to 1 MiB.
     pub small_pool: Statistic,
@@ -104,10 +103,9 @@ pub struct MemoryStatistics {
     pub allocation: ByPool,
     /// Number of segments allocated from the driver.
     pub segment: ByPool,
-    /// Number of active blocks, that is, blocks that are in use by the program or were freed but are still pending on a
-    /// stream.
+    /// Number of active blocks, which are in use by the program or freed but pending on a stream.
     pub active: ByPool,
-    /// Number of inactive split blocks, that is, free blocks in segments that are partly in use.
+    /// Number of inactive split blocks: free blocks in segments that are partly in use.
     pub inactive_split: ByPool,
     /// Bytes in blocks that are in use by the program.
     pub allocated_bytes: ByPool,
@@ -123,7 +121,7 @@ pub struct MemoryStatistics {
     pub oversize_allocations: Statistic,
     /// Number of segments that exceed the maximum split size.
     pub oversize_segments: Statistic,
-    /// Number of driver requests that failed and were retried after memory had been released.
+    /// Number of driver requests that failed and were retried after releasing memory.
     pub num_alloc_retries: u64,
     /// Number of requests that failed because no memory was available.
     pub num_ooms: u64,
@@ -135,7 +133,7 @@ pub struct MemoryStatistics {
     pub num_device_free: u64,
     /// Number of requests that were rejected without calling the driver.
     pub num_oom_rejections: u64,
-    /// Size in bytes at and above which blocks are not split; `None` for no limit (-1 in the map).
+    /// Size in bytes from which blocks are not split; `None` for no limit (-1 in the map).
     pub max_split_size: Option<u64>,
     /// Bytes in the segments of each private pool.
     pub reserved_bytes_by_private_pools: BTreeMap<PoolId, ByPool>,

@@ -1,4 +1,4 @@
-//! [`Storage`]: a buffer's untyped memory; also enqueues work on ranges of this memory in the required order.
+//! [`Storage`]: a buffer's untyped memory, and work enqueued on ranges of it, synchronized with earlier uses.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -23,11 +23,11 @@ pub(crate) struct Storage {
     bytes: usize,
     /// The owner that frees foreign memory.
     owner: Option<Owner>,
-    /// The home stream, on which the buffer's own copies run, and all other work for which no stream is specified.
+    /// The home stream, for the buffer's own copies and other work without an explicit stream.
     stream: Stream,
-    /// Uses that were recorded before [`Self::tracked`] was created.
+    /// Uses recorded before [`Self::tracked`] was created.
     usage: Usage,
-    /// The state that is shared with the graphs that use the buffer.
+    /// The state shared with graphs that use the buffer.
     tracked: OnceLock<Arc<GraphResource>>,
 }
 
@@ -43,7 +43,7 @@ impl Storage {
         let storage =
             Self { allocation, bytes, owner: None, stream: stream.clone(), usage, tracked: OnceLock::new() };
         if let Some(pool) = storage.allocation.pool() {
-            // The memory belongs to a capture, so in every launch of the graph, earlier work may use the same block.
+            // The memory belongs to a capture, so earlier work of the graph may use the same block in every launch.
             capturing::note_allocated(stream, pool, || storage.track(Access::Write))?;
         } else {
             stream.check_not_captured_elsewhere("allocating a buffer")?;
@@ -51,14 +51,14 @@ impl Storage {
         Ok(storage)
     }
 
-    /// Wraps `bytes` bytes of foreign memory. The owner is dropped when all uses have finished. `usage` contains the
-    /// uses that may be running now.
+    /// Wraps `bytes` bytes of foreign memory. The owner is dropped when all uses have finished. `usage` contains uses
+    /// that may still be running.
     pub(super) fn foreign(stream: &Stream, ptr: DevicePtr, bytes: usize, usage: Usage, owner: Owner) -> Self {
         let (allocation, tracked) = (Allocation::foreign(ptr), OnceLock::new());
         Self { allocation, bytes, owner: Some(owner), stream: stream.clone(), usage, tracked }
     }
 
-    /// Takes the owner of foreign memory out of this value, which no longer frees the memory afterwards.
+    /// Takes the owner out of this value, which then no longer frees the foreign memory.
     pub(super) fn take_owner(&mut self) -> Option<Owner> {
         self.owner.take()
     }
@@ -94,13 +94,13 @@ impl Storage {
         self.stream.device()
     }
 
-    /// Records that work on `stream` uses this memory. The caller orders that work by other means.
+    /// Records that work on `stream` uses this memory. The caller must synchronize that work by other means.
     pub(super) fn record_stream(&self, stream: &Stream) {
         let usage = self.tracked.get().map_or(&self.usage, |tracked| tracked.usage());
         usage.add(&self.stream, stream, self.bytes);
     }
 
-    /// Returns the state that is shared with graphs, creating it if necessary. The caller is capturing work with this
+    /// Returns the state that is shared with graphs, creating it if necessary. The caller captures work with this
     /// access and must borrow the buffer accordingly.
     pub(crate) fn track(&self, access: Access) -> &Arc<GraphResource> {
         let tracked = self.tracked.get_or_init(|| {
@@ -109,15 +109,14 @@ impl Storage {
             GraphResource::new(&self.stream, self.bytes, self.allocation.pool(), usage)
         });
         if access == Access::Write {
-            // The buffer is borrowed exclusively here, so no other thread is adding to the uses that are recorded in
-            // the buffer itself.
+            // The buffer is borrowed exclusively here, so no other thread is recording uses in the buffer itself.
             tracked.usage().absorb(&self.usage);
         }
         tracked
     }
 
-    /// Returns a stream of the memory's device on which later work is ordered after all work of `user`; `None` if the
-    /// host had to wait instead.
+    /// Returns a stream of the memory's device that has waited for all work of `user`; `None` if the host had to wait
+    /// instead.
     fn own_user(&self, user: Stream) -> Option<Stream> {
         if user.device().ptr_eq(self.device()) {
             return Some(user);
@@ -129,8 +128,7 @@ impl Storage {
         behind.ok()
     }
 
-    /// Records an error that occurred in a drop. The fault of a lost device is not recorded, because every call reports
-    /// it.
+    /// Records an error that occurred in a drop, except for the fault of a lost device, which every call reports.
     #[cold]
     fn report(&self, error: Error) {
         if !self.device().is_lost() {
@@ -157,7 +155,7 @@ impl Drop for Storage {
 }
 
 impl Storage {
-    /// Frees the memory after all of its uses, regardless of their streams. Called when the value is being dropped.
+    /// Frees the memory after all of its uses, on any stream. Called only on drop.
     #[cold]
     #[inline(never)]
     fn release(&mut self) {
@@ -183,7 +181,7 @@ impl Storage {
         if let Some(tracked) = self.tracked.get() {
             let mut known = tracked.mark_dropped();
             if let Some(capturing) = self.stream.capturing() {
-                // The block may be reused by later work of the capture, so its captured uses count as users.
+                // Later work of the capture may reuse the block, so captured uses count too.
                 known.extend(capturing.users(tracked));
             }
             users.extend(known.into_iter().filter(|user| !users.contains(user)).collect::<Vec<_>>());
@@ -191,8 +189,8 @@ impl Storage {
         if users.iter().any(|user| !user.device().ptr_eq(self.device())) {
             users = users.into_iter().filter_map(|user| self.own_user(user)).collect();
         }
-        // SAFETY: this value owns the memory, is being dropped, and allocated it on this stream. Every use was
-        // recorded: each use is on the home stream or on one of `users`, or is ordered before later work on one of
+        // SAFETY: this value owns the memory, which it allocated on this stream, and is being dropped. Every use was
+        // recorded, so each use is on the home stream or one of `users`, or is ordered before later work on one of
         // them.
         let freed = unsafe { allocator::free(&self.stream, allocation, &users) };
         if let Err(error) = freed {
@@ -201,14 +199,15 @@ impl Storage {
     }
 }
 
-/// A range of a buffer that enqueued work reads or writes, created by [`DeviceSlice::used`](crate::DeviceSlice::used).
+/// A declared read or write of a buffer range by enqueued work, created by
+/// [`DeviceSlice::used`](crate::DeviceSlice::used).
 #[derive(Debug, Clone)]
 pub struct BufferUse<'a> {
     pub(crate) storage: &'a Storage,
     /// The range of the buffer, in bytes.
     pub(crate) range: Range<usize>,
     pub(crate) access: Access,
-    /// True if the work must be ordered after earlier uses; false if the caller has ordered it.
+    /// True if the work must wait for earlier uses; false if the caller synchronizes it.
     pub(crate) ordered: bool,
 }
 
@@ -228,8 +227,8 @@ impl BufferUse<'_> {
         Self { access, ..self }
     }
 
-    /// Returns true if work on `stream` is automatically ordered after all earlier uses because they are on the same
-    /// stream, and if no check is necessary before the work is enqueued.
+    /// Returns true if all earlier uses are on `stream`, so that no wait is needed, and no check is needed before
+    /// enqueueing either.
     #[inline]
     fn is_ordered_on(&self, stream: &Stream) -> bool {
         let Storage { usage, stream: home, tracked, owner, .. } = self.storage;
@@ -242,7 +241,7 @@ impl BufferUse<'_> {
         self.storage.owner.as_ref().map_or(Ok(()), Owner::check)
     }
 
-    /// Adds to `waits` the uses after which work on `stream` must be ordered. The stream may belong to another device.
+    /// Adds to `waits` the uses for which work on `stream` must wait. The stream may belong to another device.
     fn needs(&self, stream: &Stream, waits: &mut Waits) {
         let Storage { usage, stream: home, tracked, .. } = self.storage;
         if !self.ordered || self.range.is_empty() {
@@ -260,7 +259,7 @@ impl BufferUse<'_> {
         waits.buffer = None;
     }
 
-    /// Returns an error if work that runs now cannot be ordered with respect to captured work on this range.
+    /// Returns an error if running work on this range conflicts with captured work.
     fn check_captures(&self, call: &'static str) -> Result<()> {
         match self.storage.tracked.get() {
             Some(tracked) if self.ordered => tracked.check_captures(call, &self.range, self.access),
@@ -290,7 +289,7 @@ impl BufferUse<'_> {
     }
 
     /// Calls `enqueue`, which enqueues work on the home stream for the public method `call`, and waits for the work.
-    /// When the call returns, the work is no longer running, even after an error.
+    /// Even after an error, the work is no longer running when this method returns.
     pub(crate) fn run_with(&self, call: &'static str, enqueue: impl FnOnce() -> Result<()>) -> Result<()> {
         let stream = &self.storage.stream;
         stream.check_not_capturing(call, "copy before the capture begins or after it ends")?;
@@ -302,7 +301,7 @@ impl BufferUse<'_> {
         if done.is_err() {
             stream.wait_idle();
         }
-        // The memory may have been withdrawn during the copy.
+        // The memory may have been revoked during the copy.
         done.and_then(|()| self.check())
     }
 }
@@ -310,12 +309,12 @@ impl BufferUse<'_> {
 /// The kind of work, with the name of the call that enqueues it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A kernel launch, which is enqueued entirely or not at all. Other work may have been enqueued partly when
-    /// enqueueing fails.
+    /// A kernel launch, which is enqueued entirely or not at all. If enqueueing other work fails, part of it may have
+    /// been enqueued.
     Launch,
     Copy(&'static str),
-    /// A copy that cannot be captured, because it uses host memory that is released after it has run, or streams of
-    /// another device.
+    /// A copy that cannot be captured, because it uses streams of another device, or host memory that is released once
+    /// it has run.
     HostCopy(&'static str),
 }
 
@@ -328,9 +327,8 @@ impl Kind {
     }
 }
 
-/// Enqueues work on `stream`, possibly of another device, that uses these ranges. The work is ordered after all
-/// conflicting earlier uses and is recorded as a use. On a stream that is being captured, the work becomes part of the
-/// graph.
+/// Enqueues work that uses these ranges on `stream`, which may belong to another device. The work waits for all
+/// conflicting earlier uses and is recorded as a use. On a capturing stream, it becomes part of the graph.
 #[inline(always)]
 pub(crate) fn enqueue<'p, 'a: 'p, E: Into<Error>>(
     parts: impl Iterator<Item = &'p BufferUse<'a>> + Clone,
@@ -353,8 +351,8 @@ pub(crate) fn enqueue<'p, 'a: 'p, E: Into<Error>>(
     enqueue_ordered(parts, stream, captures, kind, work)
 }
 
-/// Implements [`enqueue`] for ranges whose earlier uses may require waits. The states that the buffers share with
-/// graphs are locked until the work is enqueued, each of them once and in the global lock order.
+/// Implements [`enqueue`] for ranges whose earlier uses may require waits. The buffers' [`GraphResource`]s are locked
+/// until the work is enqueued, once each and in the global lock order.
 #[inline(never)]
 fn enqueue_behind<'p, 'a: 'p, E: Into<Error>>(
     parts: impl Iterator<Item = &'p BufferUse<'a>> + Clone,
@@ -379,8 +377,8 @@ fn enqueue_behind<'p, 'a: 'p, E: Into<Error>>(
     called
 }
 
-/// Enqueues work that is already ordered after earlier uses of the ranges, and records its uses. `captures` is the
-/// stream's capture count at the start of the call.
+/// Enqueues work that needs no further waits, and records its uses of the ranges. `captures` is the stream's capture
+/// count at the start of the call.
 #[inline(always)]
 fn enqueue_ordered<'p, 'a: 'p, E: Into<Error>>(
     parts: impl Iterator<Item = &'p BufferUse<'a>>,

@@ -1,21 +1,21 @@
 //! A device's memory statistics as a human-readable table.
 //!
-//! The table has PyTorch's rows, columns and units. Every line is 77 characters wide, including a bar on each side.
+//! The table has PyTorch's rows, columns and units. Every line is 77 characters wide, including the outer bars.
 
 use super::statistics::{ByPool, MemoryStatistics, Statistic};
 use crate::device::DeviceId;
 
-/// Number of characters between the bars of a line.
+/// Number of characters between the outer bars.
 const WIDTH: usize = 75;
 
-/// The unit in which the cells of a row are printed.
+/// Unit of a row's cells.
 #[derive(Clone, Copy)]
 enum Unit {
     Bytes,
     Count,
 }
 
-/// Formats the statistics of a device as a table. `abbreviated` omits the rows of the small and the large pool.
+/// Formats the statistics of a device as a table. `abbreviated` omits the per-pool rows.
 pub fn memory_summary(device: DeviceId, stats: &MemoryStatistics, abbreviated: bool) -> String {
     let by_pool = [
         ("Allocated memory", &stats.allocated_bytes, Unit::Bytes),
@@ -82,8 +82,7 @@ impl Table {
 
 /// Formats a cell of ten characters: the value, rounded down, in the unit that fits the value `scale`.
 fn cell(mut value: u64, mut scale: u64, unit: Unit) -> String {
-    // PyTorch's largest unit for counts is M. Larger units keep the column width for counts that would be too long in
-    // M.
+    // PyTorch's largest unit for counts is M. Larger units keep the column width for counts that are too long in M.
     let (names, step, limit): (&[&str], u64, u64) = match unit {
         Unit::Bytes => (&["B  ", "KiB", "MiB", "GiB", "TiB", "PiB"], 1024, 768 * 1024),
         Unit::Count => (&[" ", "K", "M", "G", "T", "P"], 1000, 750 * 1000),
@@ -98,7 +97,7 @@ fn cell(mut value: u64, mut scale: u64, unit: Unit) -> String {
     }
 }
 
-/// Formats the value, in thousands, millions and so on if it would otherwise be longer than `width` characters.
+/// Formats the value in at most `width` characters, in thousands, millions and so on if necessary.
 fn shortened(value: u64, width: usize) -> String {
     let mut text = value.to_string();
     let mut rest = value;

@@ -1,19 +1,19 @@
-//! [`TensorMap`] and [`TensorMapMut`]: elements of a buffer viewed as a tensor. TMA (`cp.async.bulk.tensor`) copies
-//! boxes of the tensor. Tensor maps are arguments for a kernel's `&TensorMap<T, RANK>` parameter and borrow the buffer
-//! like slices.
+//! [`TensorMap`] and [`TensorMapMut`]: elements of a buffer viewed as a tensor, whose boxes TMA
+//! (`cp.async.bulk.tensor`) copies. They are arguments for kernel parameters of type `&TensorMap<T, RANK>` and borrow
+//! the buffer like slices.
 //!
 //! ```
 //! use warpsmith_runtime::{Device, DeviceBuffer, Swizzle, TensorLayout};
 //!
 //! # fn main() -> Result<(), warpsmith_runtime::Error> {
 //! let stream = Device::emulated(0)?.default_stream();
-//! // 100 rows of 256 16-bit numbers, copied in boxes of 128 rows and 64 columns.
+//! // 100 rows of 256 16-bit elements, copied in boxes of 128 rows and 64 columns.
 //! let matrix = DeviceBuffer::<u16>::zeros(&stream, 100 * 256)?;
 //! let layout = TensorLayout::packed([256, 100], [64, 128], Swizzle::Bytes128);
 //! let map = matrix.as_slice().tensor_map(&layout)?;
 //! assert_eq!(map.layout(), &layout);
 //!
-//! // Rows of 250 numbers would begin at addresses that no copy takes.
+//! // Rows of 250 elements would violate the 16-byte alignment of row strides.
 //! let error = matrix.as_slice().tensor_map(&TensorLayout { strides: [1, 250], ..layout }).unwrap_err();
 //! assert!(error.to_string().contains("the stride of dimension 1 is 500 bytes"), "{error}");
 //! # Ok(())
@@ -26,15 +26,15 @@ use gpu_spec::{Swizzle, TensorMapData, TensorMapSpec};
 use super::{DeviceCopy, DeviceSlice, DeviceSliceMut};
 use crate::error::{Error, Result};
 
-/// Extents and strides of a tensor, and the extents of the boxes that are copied. Dimension 0 is the innermost.
+/// Extents and strides of a tensor, and the extents of its boxes. Dimension 0 is the innermost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TensorLayout<const RANK: usize> {
     /// Extent of each dimension in elements, at most 2^32.
     pub dims: [usize; RANK],
-    /// Stride of each dimension in elements. The first must be 1; the byte sizes of the others must be multiples of 16.
+    /// Stride of each dimension in elements. The first must be 1; all others must be multiples of 16 bytes.
     pub strides: [usize; RANK],
-    /// Extent of a box in elements along each dimension, at most 256. The size of the innermost row must be a multiple
-    /// of 16 bytes and must not exceed the swizzle span.
+    /// Extent of a box along each dimension in elements, at most 256. The innermost row of a box must be a multiple of
+    /// 16 bytes long and fit in the swizzle span.
     pub tile: [u32; RANK],
     /// Swizzle of a box in shared memory.
     pub swizzle: Swizzle,
@@ -83,7 +83,7 @@ fn bad(reason: String) -> Error {
     Error::BadTensorMap { reason }
 }
 
-/// A read-only tensor in a buffer. It is an argument for a kernel's `&TensorMap<T, RANK>` parameter.
+/// A read-only tensor in a buffer, passed to a kernel's `&TensorMap<T, RANK>` parameter.
 #[derive(Debug, Clone, Copy)]
 pub struct TensorMap<'a, T: DeviceCopy, const RANK: usize> {
     elements: DeviceSlice<'a, T>,
@@ -91,8 +91,8 @@ pub struct TensorMap<'a, T: DeviceCopy, const RANK: usize> {
     data: TensorMapData,
 }
 
-/// A mutable tensor in a buffer. It is an argument for a kernel's `&TensorMap<T, RANK>` parameter. No other code can
-/// access the elements while this value lives.
+/// A mutable tensor in a buffer, passed to a kernel's `&TensorMap<T, RANK>` parameter. No other code can access the
+/// elements while this value lives.
 #[derive(Debug)]
 pub struct TensorMapMut<'a, T: DeviceCopy, const RANK: usize> {
     elements: DeviceSliceMut<'a, T>,
@@ -101,11 +101,11 @@ pub struct TensorMapMut<'a, T: DeviceCopy, const RANK: usize> {
 }
 
 impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
-    /// Creates a tensor map of the elements. The tensor starts at the first element of the slice.
+    /// Creates a tensor map for the elements. The tensor starts at the first element of the slice.
     ///
     /// # Errors
-    /// Returns [`Error::BadTensorMap`] for a layout that TMA does not support or that exceeds the slice, or if the
-    /// compute capability of the device is below 9.0. Returns any [driver error](crate::Error::Driver).
+    /// Returns [`Error::BadTensorMap`] if TMA does not support the layout, if the layout exceeds the slice, or if the
+    /// device's compute capability is below 9.0. Also returns any [driver error](crate::Error::Driver).
     pub fn tensor_map<const RANK: usize>(
         self,
         layout: &TensorLayout<RANK>,
@@ -129,7 +129,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
 }
 
 impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
-    /// Creates a tensor map of the elements, for reading and writing. The tensor starts at the first element of the
+    /// Creates a tensor map for the elements, for reading and writing. The tensor starts at the first element of the
     /// slice.
     ///
     /// # Errors

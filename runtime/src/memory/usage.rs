@@ -1,20 +1,18 @@
-//! [`Usage`]: the uses of a buffer, per stream, and the ordering of later work after these uses.
+//! [`Usage`]: the uses of a buffer, per stream, and the waits of later work for these uses.
 //!
-//! The protocol has two steps around each piece of work on a range of the buffer. [`Usage::begin`] reports the uses
-//! after which the work must be ordered, except uses that are already known to precede it. The work's stream then waits
-//! for the reported uses ([`Waits`]). [`Usage::end`] records the work *after* it was enqueued. Reads are ordered after
-//! the last write, and writes after every use. The protocol is correct with several host threads for the following
-//! reasons:
+//! Two steps surround each piece of work on a range of the buffer. [`Usage::begin`] reports the uses for which the work
+//! must wait, except those already known to precede it. The work's stream then waits for the reported uses ([`Waits`]).
+//! [`Usage::end`] records the work *after* it was enqueued. Reads wait for the last write, and writes for every use.
+//! The protocol is correct with several host threads for these reasons:
 //!
-//! - Two threads perform these steps for the same bytes at the same time only if both read the bytes. The borrows of a
-//!   launch or a copy last until it has been enqueued and recorded.
-//! - Uses that are removed from the record lie within the range of a write. No thread can add such uses at the same
-//!   time, and the write is ordered after them.
-//! - Freeing the buffer requires ownership of it, so every use has already been recorded.
+//! - Two threads perform these steps for the same bytes concurrently only if both read the bytes, because the borrows
+//!   of a launch or copy last until it has been enqueued and recorded.
+//! - Uses removed from the record lie within the range of a write. No thread can add such uses concurrently, and the
+//!   write waits for them.
+//! - Freeing the buffer requires ownership, so every use has already been recorded.
 //!
-//! Initially, the home stream, on which the buffer was allocated, counts as having written the buffer. Work that was
-//! enqueued on that stream before the allocation may still use the memory, because the memory may have belonged to an
-//! earlier buffer.
+//! Initially, the home stream, on which the buffer was allocated, counts as having written the buffer: the memory may
+//! have belonged to an earlier buffer that earlier work on that stream still uses.
 //!
 //! Uses of the entire buffer on its home stream are stored as two numbers, and all other uses in a list. A program with
 //! one stream that uses entire buffers acquires no lock, creates no event and allocates no memory.
@@ -28,14 +26,14 @@ use crate::error::Result;
 use crate::stream::Stream;
 use crate::stream::clock::Timeline;
 
-/// Maximum number of uses in the list. If the list becomes longer, uses with the same stream and access are merged into
-/// one use that covers them all.
+/// Maximum number of uses in the list. In a longer list, uses with the same stream and access are merged into one that
+/// covers them all.
 const PRECISE: usize = 32;
-/// Maximum number of streams for which redundant waits are removed. A wait for a stream is redundant if the wait for
+/// Maximum number of waits among which redundant ones are removed. A wait for a stream is redundant if the wait for
 /// another stream covers it.
 const MINIMIZED: usize = 8;
 
-/// Kind of access that work makes to a range of a buffer.
+/// Kind of access to a buffer range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// The work reads the range.
@@ -44,15 +42,14 @@ pub enum Access {
     Write,
 }
 
-/// The uses of a buffer after which later work may have to be ordered.
+/// The uses of a buffer for which later work may have to wait.
 #[derive(Debug)]
 pub(crate) struct Usage {
     /// Epochs of the newest write and the newest read of the entire buffer on the home stream; 0 if later work need not
-    /// be ordered after such a use.
+    /// wait for such a use.
     home_write: AtomicU64,
     home_read: AtomicU64,
-    /// All other uses. The list is allocated for its first entry, so that moving a buffer without such uses copies few
-    /// bytes.
+    /// All other uses. Allocated on first use to keep buffers small.
     list: OnceLock<Box<List>>,
 }
 
@@ -71,8 +68,7 @@ struct Use {
     epoch: u64,
 }
 
-/// The waits that a piece of work requires: a list of streams without duplicates, each with the epoch of its newest
-/// conflicting work.
+/// The waits that a piece of work requires: distinct streams, each with the epoch of its newest conflicting work.
 #[derive(Debug)]
 pub(crate) struct Waits {
     streams: Vec<(Stream, u64, Option<AwaitedBuffer>)>,
@@ -108,8 +104,8 @@ impl Waits {
     fn enqueue_all(self, stream: &Stream) -> Result<()> {
         let Self { streams, time, .. } = self;
         let all = 0..streams.len();
-        // A wait covers all work for which its stream has waited so far. Coverage is not transitive, because a stream
-        // may have waited for a second stream before the second stream waited for a third.
+        // A wait for a stream covers all work for which that stream has waited. Coverage is not transitive, because a
+        // stream may have waited for a second stream before the second waited for a third.
         let covers = |by: usize, index: usize| {
             let (other, epoch, _) = &streams[index];
             by == index || streams[by].0.comes_after(other, *epoch, time)
@@ -137,8 +133,7 @@ fn covers(outer: &Range<usize>, inner: &Range<usize>) -> bool {
     outer.start <= inner.start && inner.end <= outer.end
 }
 
-/// Raises a number to at least a minimum. The number is loaded first, because it usually has reached the minimum
-/// already.
+/// Raises a number to at least `to`. Loads first, because the number is usually large enough.
 #[inline]
 fn raise(number: &AtomicU64, to: u64) {
     if number.load(Ordering::Relaxed) < to {
@@ -151,7 +146,7 @@ impl List {
         self.uses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds to `waits` the uses after which work on `stream` with this access to this range must be ordered.
+    /// Adds to `waits` the uses for which work on `stream` with this access to this range must wait.
     #[cold]
     fn conflicts(&self, stream: &Stream, range: &Range<usize>, access: Access, waits: &mut Waits) {
         let conflicts = |other: &&Use| {
@@ -169,12 +164,12 @@ impl List {
             self.len.store(0, Ordering::Release);
             std::mem::take(&mut *uses)
         };
-        // The lock is not held here, because the list may contain the last handle of a stream.
+        // The lock is released first, because the list may contain the last handle to a stream.
         drop(forgotten);
     }
 
-    /// Returns the streams, without duplicates, whose work may still use the buffer and is not known to be ordered
-    /// before later work of `home`.
+    /// Returns the distinct streams whose work may still use the buffer and is not known to precede later work of
+    /// `home`.
     #[cold]
     fn users(&self, home: &Stream, time: Timeline) -> Vec<Stream> {
         let mut users = Vec::new();
@@ -233,14 +228,14 @@ impl Usage {
         self.list.get().map(|list| &**list).filter(|list| list.len.load(Ordering::Acquire) > 0)
     }
 
-    /// Returns true if all recorded uses are uses of the entire buffer on its home stream, so that later work on that
-    /// stream is ordered after them.
+    /// Returns true if all recorded uses are of the entire buffer on its home stream, so that later work on that stream
+    /// needs no wait.
     #[inline]
     pub fn is_at_home(&self) -> bool {
         self.listed().is_none()
     }
 
-    /// Adds to `waits` the uses after which work on `stream` with this access to this range must be ordered.
+    /// Adds to `waits` the uses for which work on `stream` with this access to this range must wait.
     pub fn begin(
         &self,
         home: &Stream,
@@ -267,7 +262,7 @@ impl Usage {
         waits.add(stream, home, epoch);
     }
 
-    /// Records that work with this access to this range of `bytes` was enqueued on `stream`.
+    /// Records that work with this access to this range was enqueued on `stream`; `bytes` is the size of the buffer.
     #[inline]
     pub fn end(
         &self,
@@ -294,7 +289,6 @@ impl Usage {
         }
     }
 
-    /// Records a use in the list.
     #[cold]
     fn note(
         &self,
@@ -330,7 +324,7 @@ impl Usage {
         drop(forgotten);
     }
 
-    /// Records that work was enqueued on `stream`. The caller orders this work by other means.
+    /// Records that work was enqueued on `stream`. The caller must synchronize this work by other means.
     pub fn add(&self, home: &Stream, stream: &Stream, bytes: usize) {
         let epoch = stream.epoch(Timeline::Running);
         if stream == home {
@@ -354,15 +348,15 @@ impl Usage {
         !home.running_clock().is_done(epoch)
     }
 
-    /// Returns the streams, without duplicates, whose work may still use the buffer and is not known to be ordered
-    /// before later work of `home`.
+    /// Returns the distinct streams whose work may still use the buffer and is not known to precede later work of
+    /// `home`.
     #[inline]
     pub fn users(&self, home: &Stream, time: Timeline) -> Vec<Stream> {
         self.listed().map_or_else(Vec::new, |listed| listed.users(home, time))
     }
 
-    /// Returns the streams, including `home` and without duplicates, whose work on the buffer is not known to have
-    /// finished. Unlike [`Self::users`], it ignores the waits of `home`, because the host has not waited.
+    /// Returns the distinct streams, including `home`, whose work on the buffer is not known to have finished. Unlike
+    /// [`Self::users`], ignores the waits of `home`, because the host has not waited.
     pub fn unfinished(&self, home: &Stream) -> Vec<Stream> {
         let mut streams = if self.is_used_at_home(home) { vec![home.clone()] } else { Vec::new() };
         let listed = self.listed().map(List::lock);
@@ -375,8 +369,8 @@ impl Usage {
     }
 }
 
-/// Merges all uses with the same stream and access into one. The merged use may cover additional bytes, which only
-/// causes additional waits.
+/// Merges all uses with the same stream and access into one, which may cover additional bytes and so cause additional
+/// waits.
 fn merge(list: &mut Vec<Use>, forgotten: &mut Vec<Use>) {
     let mut merged = Vec::<Use>::new();
     for other in list.drain(..) {

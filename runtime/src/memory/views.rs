@@ -1,6 +1,6 @@
 //! 2-D and 3-D views of a buffer's elements: [`DeviceSlice2`] and [`DeviceSlice3`] for reading, [`DeviceSliceMut2`] and
 //! [`DeviceSliceMut3`] for writing. They are arguments for kernel parameters such as `Slice2<T>` and `DisjointMut2<T>`,
-//! and borrow the buffer like slices. [`Stream::copy_rows`](crate::Stream::copy_rows) copies one view to another.
+//! and borrow the buffer like slices. [`Stream::copy_rows`](crate::Stream::copy_rows) copies between views.
 //!
 //! ```
 //! # fn main() -> Result<(), warpsmith_runtime::Error> {
@@ -8,7 +8,7 @@
 //! let mut image = warpsmith_runtime::DeviceBuffer::<f32>::zeros(&stream, 480 * 640)?;
 //! let view = image.as_2d(480, 640)?;
 //! assert_eq!((view.rows(), view.columns(), view.row_stride()), (480, 640, 640));
-//! // All but the border.
+//! // All elements except the border.
 //! let inner = image.as_2d_mut(480, 640)?.into_part(1..479, 1..639);
 //! assert_eq!((inner.rows(), inner.columns(), inner.row_stride()), (478, 638, 640));
 //! # Ok(())
@@ -26,7 +26,7 @@ use crate::device::Device;
 use crate::driver::DevicePtr;
 use crate::error::{Error, Result};
 
-/// A read-only 2-D view of a buffer's elements. It is an argument for a kernel's `Slice2<T>` parameter.
+/// A read-only 2-D view of a buffer's elements, passed to a kernel's `Slice2<T>` parameter.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -48,8 +48,8 @@ pub struct DeviceSlice2<'a, T: DeviceCopy> {
     extents: Extents2,
 }
 
-/// A mutable 2-D view of a buffer's elements. It is an argument for a kernel's `DisjointMut2<T>` parameter. No other
-/// code can access the elements while the view lives.
+/// A mutable 2-D view of a buffer's elements, passed to a kernel's `DisjointMut2<T>` parameter. No other code can
+/// access the elements while the view lives.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -57,7 +57,7 @@ pub struct DeviceSlice2<'a, T: DeviceCopy> {
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Device::emulated(0)?.default_stream();
 /// let (x, mut y) = (DeviceBuffer::from_host(&stream, &[1u8, 2])?, DeviceBuffer::zeros(&stream, 6)?);
-/// // The last column of two rows of three.
+/// // The last column of a 2 x 3 view.
 /// let column = y.as_2d_mut(2, 3)?.into_part(.., 2..);
 /// stream.copy_rows(x.as_2d(2, 1)?, column)?;
 /// assert_eq!(y.to_host()?, [0, 0, 1, 0, 0, 2]);
@@ -70,8 +70,7 @@ pub struct DeviceSliceMut2<'a, T: DeviceCopy> {
     extents: Extents2,
 }
 
-/// A read-only 3-D view (planes of rows) of a buffer's elements. It is an argument for a kernel's `Slice3<T>`
-/// parameter.
+/// A read-only 3-D view (planes of rows) of a buffer's elements, passed to a kernel's `Slice3<T>` parameter.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -79,7 +78,7 @@ pub struct DeviceSliceMut2<'a, T: DeviceCopy> {
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Device::emulated(0)?.default_stream();
 /// let buffer = DeviceBuffer::from_host(&stream, &[1u32, 2, 3, 4, 5, 6])?;
-/// // Three planes of one row of two.
+/// // Three planes, each with one row of two elements.
 /// let view = buffer.as_3d(3, 1, 2)?;
 /// assert_eq!((view.planes(), view.rows(), view.columns(), view.plane_stride()), (3, 1, 2, 2));
 /// assert_eq!(view.plane(1).elements().to_host()?, [3, 4]);
@@ -93,8 +92,8 @@ pub struct DeviceSlice3<'a, T: DeviceCopy> {
     extents: Extents3,
 }
 
-/// A mutable 3-D view of a buffer's elements. It is an argument for a kernel's `DisjointMut3<T>` parameter. No other
-/// code can access the elements while the view lives.
+/// A mutable 3-D view of a buffer's elements, passed to a kernel's `DisjointMut3<T>` parameter. No other code can
+/// access the elements while the view lives.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -102,7 +101,7 @@ pub struct DeviceSlice3<'a, T: DeviceCopy> {
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Device::emulated(0)?.default_stream();
 /// let mut buffer = DeviceBuffer::<u32>::zeros(&stream, 12)?;
-/// // Two planes of two rows of two, in rows of three.
+/// // Two planes, each with two rows of two elements, with a row stride of three.
 /// let view = buffer.as_3d_strided_mut([2, 2, 2], [6, 3])?;
 /// assert_eq!((view.planes(), view.rows(), view.columns()), (2, 2, 2));
 /// assert_eq!((view.plane_stride(), view.row_stride()), (6, 3));
@@ -124,7 +123,7 @@ fn bad(sides: &[usize], len: usize, reason: String) -> Error {
 
 const TOO_LARGE: &str = "an extent or stride exceeds 2^31 - 1; use a slice, or views of parts";
 
-/// Checks that the product of the sides equals the length. A single side may still be too large for a view.
+/// Checks that the product of the sides equals the length. A single side may still exceed the limit.
 fn check_len(sides: &[usize], len: usize) -> Result<()> {
     let product = sides.iter().try_fold(1usize, |product, side| product.checked_mul(*side));
     match product {
@@ -187,7 +186,7 @@ fn extents_3(shape: [usize; 3], strides: [usize; 2], len: usize) -> Result<Exten
     }
 }
 
-/// Returns the strides of a 3-D view without padding. The product cannot overflow for a shape that a view can have.
+/// Returns the strides of a 3-D view without padding. The product cannot overflow for a valid shape.
 fn packed([_, rows, columns]: [usize; 3]) -> [usize; 2] {
     [rows.saturating_mul(columns), columns]
 }
@@ -204,7 +203,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     }
 
     /// Views the elements as `rows` rows of `columns` elements, starting at the first element. `row_stride` is the
-    /// distance between the starts of adjacent rows (pitch, leading dimension), in elements. Elements between rows and
+    /// distance between the starts of adjacent rows (the leading dimension), in elements. Elements between rows and
     /// after the last row are not part of the view.
     ///
     /// ```
@@ -213,7 +212,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Device::emulated(0)?.default_stream();
     /// let buffer = DeviceBuffer::from_host(&stream, &[1u8, 2, 0, 3, 4])?;
-    /// // Two rows of two with a padding element; the last row needs none.
+    /// // Two rows of two elements, with one padding element between them.
     /// let view = buffer.as_slice().as_2d_strided(2, 2, 3)?;
     /// let mut rows = DeviceBuffer::uninit(&stream, 4)?;
     /// stream.copy_rows(view, rows.as_2d_mut(2, 2)?)?;
@@ -244,8 +243,8 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
         self.as_3d_strided([planes, rows, columns], packed([planes, rows, columns]))
     }
 
-    /// Views the elements as planes of rows, starting at the first element. The shape is planes, rows and columns; the
-    /// strides are the distances between adjacent planes and adjacent rows, in elements.
+    /// Views the elements as planes of rows, starting at the first element. `shape` is the number of planes, rows and
+    /// columns; `strides` are the plane stride and the row stride, in elements.
     ///
     /// # Errors
     /// Returns the same errors as [`Self::as_2d_strided`], and [`Error::BadExtents`] if planes overlap, if the plane
@@ -474,7 +473,7 @@ macro_rules! views {
         view!($write: $extents, $sides);
 
         impl<'a, T: DeviceCopy> $read<'a, T> {
-            /// Returns all elements from the first to the last element of the view, including those between rows.
+            /// Returns the range from the first to the last element of the view, including the elements between rows.
             pub fn elements(&self) -> DeviceSlice<'a, T> {
                 self.elements
             }
@@ -486,8 +485,8 @@ macro_rules! views {
                 $read { elements: self.elements.as_slice(), extents: self.extents }
             }
 
-            /// Returns all elements from the first to the last element of the view, including those between rows, for
-            /// writing.
+            /// Returns the range from the first to the last element of the view, including the elements between rows,
+            /// for writing.
             pub fn into_elements(self) -> DeviceSliceMut<'a, T> {
                 self.elements
             }
@@ -506,7 +505,7 @@ views! {
         rows,
         /// Returns the number of elements per row.
         columns,
-        /// Returns the distance between the starts of adjacent rows, in elements.
+        /// Returns the row stride: the distance between the starts of adjacent rows, in elements.
         row_stride
     ];
     DeviceSlice3, DeviceSliceMut3: Extents3, [
@@ -516,14 +515,14 @@ views! {
         rows,
         /// Returns the number of elements per row.
         columns,
-        /// Returns the distance between the starts of adjacent planes, in elements.
+        /// Returns the plane stride: the distance between the starts of adjacent planes, in elements.
         plane_stride,
-        /// Returns the distance between the starts of adjacent rows, in elements.
+        /// Returns the row stride: the distance between the starts of adjacent rows, in elements.
         row_stride
     ];
 }
 
-/// Returns the extents and the element range of a part of a 2-D view.
+/// Returns the extents and the element range of a subview of a 2-D view.
 fn part(
     extents: Extents2,
     rows: &impl RangeBounds<usize>,
@@ -531,14 +530,14 @@ fn part(
 ) -> (Extents2, std::ops::Range<usize>) {
     let columns = resolve_or_panic(columns, extents.columns() as usize);
     let rows = resolve_or_panic(rows, extents.rows() as usize);
-    // The sides and the stride do not exceed the sides and the stride of an existing view.
+    // The extents and the stride do not exceed those of the existing view.
     let part = Extents2::new(rows.len(), columns.len(), extents.row_stride() as usize).unwrap_or(extents);
     let start = if part.is_empty() { 0 } else { extents.offset([rows.start as u32, columns.start as u32]) };
     (part, start..start + part.span())
 }
 
 impl<'a, T: DeviceCopy> DeviceSlice2<'a, T> {
-    /// Returns the part of the view in these rows and columns.
+    /// Returns the subview of these rows and columns.
     ///
     /// # Panics
     /// Panics if a range is out of bounds, like slice indexing.
@@ -550,7 +549,7 @@ impl<'a, T: DeviceCopy> DeviceSlice2<'a, T> {
 }
 
 impl<'a, T: DeviceCopy> DeviceSliceMut2<'a, T> {
-    /// Returns the part of the view in these rows and columns, for writing.
+    /// Returns the subview of these rows and columns, for writing.
     ///
     /// # Panics
     /// Panics if a range is out of bounds, like slice indexing.
@@ -568,7 +567,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut2<'a, T> {
     pub fn split_at_row_mut(self, row: usize) -> (DeviceSliceMut2<'a, T>, DeviceSliceMut2<'a, T>) {
         let (above, first) = part(self.extents, &(..row), &..);
         let (below, second) = part(self.extents, &(row..), &..);
-        // The elements of the first part end at or before the start of the second part.
+        // The first subview ends at or before the start of the second.
         let middle = if second.is_empty() { first.end } else { second.start };
         let (elements, rest) = self.elements.split_at_mut(middle);
         (

@@ -1,8 +1,7 @@
-//! [`Code`]: PTX, cubins and fatbins loaded at run time, for kernels in other languages.
+//! [`Code`]: PTX, cubins and fatbins loaded at run time, for kernels written in other languages.
 //!
-//! [`Device::load_code`] loads the code immediately. The code is unloaded after all handles of the code, of its kernels
-//! and of graphs that launch these kernels have been dropped. Unloading waits until all work that uses the code has
-//! finished.
+//! [`Device::load_code`] loads code immediately. The code is unloaded once its handles, its kernels' handles, and all
+//! graphs that launch these kernels have been dropped, and all work that uses it has finished.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -29,14 +28,14 @@ const MAX_FILE: u64 = 1 << 30;
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let device = Device::cuda(0)?;
 /// let stream = device.default_stream();
-/// // SAFETY: nvcc wrote it.
+/// // SAFETY: nvcc generated the code.
 /// let code = unsafe { device.load_code_file("saxpy.ptx")? };
 /// // extern "C" __global__ void saxpy(unsigned n, float a, const float* x, float* y)
 /// let saxpy = code.kernel("saxpy")?;
 /// let x = DeviceBuffer::from_host(&stream, &[1.0f32; 1000])?;
 /// let mut y = DeviceBuffer::<f32>::zeros(&stream, 1000)?;
 /// let args = RawArguments::new().value(1000u32).value(0.5f32).read(x.as_slice()).write(y.as_mut_slice());
-/// // SAFETY: these are the types of its parameters, and it reads and writes the first 1000 elements.
+/// // SAFETY: the arguments match the parameters, and the kernel accesses only the first 1000 elements.
 /// unsafe { saxpy.launch_unchecked(&stream, Launch::linear(1000, 256), &args)? };
 /// # Ok(())
 /// # }
@@ -44,7 +43,7 @@ const MAX_FILE: u64 = 1 << 30;
 #[derive(Clone)]
 pub struct Code {
     device: Device,
-    /// Name of the code in messages.
+    /// Name of the code in error messages.
     name: Arc<str>,
     hash: u64,
     loaded: Arc<Loaded>,
@@ -65,7 +64,7 @@ impl Device {
         Code::load(self, "the code", code.as_ref())
     }
 
-    /// Loads a PTX, cubin or fatbin file of up to 1 GiB.
+    /// Loads a PTX, cubin or fatbin file of at most 1 GiB.
     ///
     /// # Errors
     /// Returns [`LoadError::File`] or the same errors as [`Self::load_code`].
@@ -93,14 +92,14 @@ impl Device {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let device = warpsmith_runtime::Device::cuda(0)?;
     /// let parts = [std::fs::read("kernels.ptx")?, std::fs::read("functions.cubin")?];
-    /// // SAFETY: nvcc wrote them.
+    /// // SAFETY: nvcc generated the code.
     /// let code = unsafe { device.load_code(device.link_code(&parts)?)? };
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// Returns the same errors as [`Self::load_code`]. Linker errors, such as an undefined symbol, are in
+    /// Returns the same errors as [`Self::load_code`]. Linker errors, such as undefined symbols, are reported as
     /// [`LoadError::Rejected`].
     ///
     /// # Safety
@@ -134,8 +133,8 @@ impl Code {
         &self.device
     }
 
-    /// Looks up a kernel by its name in the code, for launches with unchecked arguments. C++ mangles names, unless the
-    /// kernel is `extern "C"`. The name is leaked, that is, it stays in memory until the process ends.
+    /// Looks up a kernel by its name in the code, for launches with unchecked arguments. C++ compilers mangle names
+    /// unless the kernel is `extern "C"`. The name is leaked.
     ///
     /// # Errors
     /// Returns [`LoadError::NoKernel`], including the names of all kernels if the driver reports them, or any [driver
@@ -154,9 +153,9 @@ impl Code {
         Ok(Function::new(self.device.clone(), inner, Some(Arc::clone(&self.loaded))))
     }
 
-    /// Returns the address of a global variable, looked up by its name in the code, and its size in bytes. The address
-    /// is valid as long as a handle of the code exists. The runtime does not order accesses to the variable, because
-    /// kernels of the code use it without declaring the use.
+    /// Looks up a global variable by its name in the code. Returns its address and its size in bytes. The address is
+    /// valid as long as a handle to the code exists. The runtime does not synchronize accesses to the variable, because
+    /// kernels do not declare them.
     ///
     /// # Errors
     /// Returns [`LoadError::NoGlobal`] or any [driver error](crate::Error::Driver).
@@ -207,8 +206,7 @@ impl fmt::Debug for Code {
     }
 }
 
-/// Returns the spec for all kernels with this name. The spec is leaked, because launch records may refer to it at any
-/// later time.
+/// Returns the spec for all kernels with this name. It is leaked, because launch records may refer to it indefinitely.
 fn spec_of(name: &str) -> &'static KernelSpec {
     static KNOWN: Mutex<BTreeMap<&'static str, &'static KernelSpec>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -230,7 +228,7 @@ fn source<'b>(name: &str, bytes: &'b [u8]) -> Result<ModuleSource<'b>> {
     Ok(form(bytes).map_err(|reason| LoadError::NotCode { code: name.to_owned(), reason })?)
 }
 
-/// Converts a driver error about the code to the error that the call returns.
+/// Converts a driver error for the code to the error that the call returns.
 fn refused(device: &Device, name: &str, error: Error) -> Error {
     match error.driver_code() {
         Some(code::NOT_SUPPORTED) if device.is_emulated() => {
@@ -247,11 +245,11 @@ fn refused(device: &Device, name: &str, error: Error) -> Error {
     }
 }
 
-/// Detects the format of the code. The error states why the bytes are not code.
+/// Detects the format of the code. The error is the reason why the bytes are not code.
 fn form(bytes: &[u8]) -> std::result::Result<ModuleSource<'_>, String> {
     const ELF: &[u8] = b"\x7fELF";
     const FATBIN: &[u8] = &0xba55_ed50_u32.to_le_bytes();
-    /// ELF machine number of NVIDIA CUDA.
+    /// ELF machine type of CUDA code (`EM_CUDA`).
     const CUDA_MACHINE: u16 = 190;
     if bytes.is_empty() {
         return Err("it is empty".to_owned());
@@ -284,7 +282,7 @@ fn form(bytes: &[u8]) -> std::result::Result<ModuleSource<'_>, String> {
     Err(format!("it starts with \"{}\" and has no `.version` line, which PTX requires", start.escape_debug()))
 }
 
-/// Returns the length of a 64-bit ELF file, which is computed from its tables.
+/// Computes the length of a 64-bit ELF file from its tables.
 fn elf_len(bytes: &[u8]) -> Option<u64> {
     let table = |at: usize, size: usize| {
         let (start, size, count) = (word(bytes, at, 8)?, word(bytes, size, 2)?, word(bytes, size + 2, 2)?);
@@ -300,7 +298,7 @@ fn elf_len(bytes: &[u8]) -> Option<u64> {
         let at = usize::try_from(start + index * size).ok()?;
         let (kind, offset, len) =
             (word(bytes, at + 4, 4)?, word(bytes, at + 24, 8)?, word(bytes, at + 32, 8)?);
-        // A section of zeros (`SHT_NOBITS`) occupies no bytes in the file.
+        // `SHT_NOBITS`: a section that occupies no bytes in the file.
         const NO_BYTES: u64 = 8;
         if kind != NO_BYTES {
             end = end.max(offset.checked_add(len)?);
@@ -315,7 +313,7 @@ fn word(bytes: &[u8], at: usize, size: usize) -> Option<u64> {
     Some(bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
 }
 
-/// Returns the FNV-1a hash, which is the same in every process.
+/// Returns the FNV-1a hash, the same in every process.
 fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -1,4 +1,4 @@
-//! Checks that an image contains a kernel with the same package, version, module and parameters.
+//! Checks that an image contains a given kernel, with the same package, version, module and parameters.
 
 use gpu_spec::image::{KernelAbi, KernelRecord, Package};
 use gpu_spec::{AbiParam, KernelSpec, ParamKind, ParamSpec};
@@ -6,7 +6,7 @@ use gpu_spec::{AbiParam, KernelSpec, ParamKind, ParamSpec};
 use super::GpuImage;
 use crate::error::{Error, Result};
 
-/// Returns the record of the kernel; `None` for an image without code, which contains no records.
+/// Returns the record of the kernel; `None` for an image without code.
 ///
 /// Returns [`Error::KernelNotOfImage`] if the image does not contain exactly this kernel, and
 /// [`Error::KernelOfAnotherPackage`] if it contains a kernel of a different package with the same name.
@@ -22,7 +22,7 @@ pub fn check(image: &GpuImage, spec: &KernelSpec) -> Result<Option<&'static Kern
     let params: Vec<AbiParam> = spec.params.iter().map(|param| param.abi()).collect();
     let holds = match (image.missing(), image.spec().kernel_of(spec)) {
         (Some(_), _) => {
-            // The version is not compared if the builder has not recorded it.
+            // The version is compared only if the builder recorded it.
             let is_it = |of: &Package| {
                 of.name == package.name && (of.version == package.version || of.version.is_empty())
             };
@@ -59,7 +59,7 @@ pub fn check(image: &GpuImage, spec: &KernelSpec) -> Result<Option<&'static Kern
     })
 }
 
-/// Finds the first parameter with the same layout but a different meaning, if there is no other difference.
+/// Finds the first parameter with the same layout but a different type, if there is no other difference.
 fn of_another_type(abi: &KernelAbi, package: &Package, spec: &KernelSpec) -> Option<String> {
     let is_alike = |(image, host): (&AbiParam, &ParamSpec)| {
         AbiParam { signature: 0, ..*image } == AbiParam { signature: 0, ..host.abi() }

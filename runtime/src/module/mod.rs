@@ -1,15 +1,11 @@
-//! Loaded images, and the kernels in them.
+//! Loaded images and their kernels.
 //!
 //! A part of an image is loaded once per device, when one of its kernels is first looked up. The device loads the best
-//! form that it supports ([`GpuImage`]). A kernel is looked up once per module. Parts and kernels stay loaded until the
-//! device is closed.
+//! form that it supports ([`GpuImage`]). Parts and kernels stay loaded until the device is closed.
 //!
 //! A lookup succeeds only if the image's record of the symbol has the same package, version and parameters as the
-//! kernel type. Parts that contain kernels that launch kernels or set conditions of a graph are linked with NVIDIA's
-//! device runtime (`libcudadevrt`) when they are loaded.
-//!
-//! Looking up a kernel whose stack size is declared or unknown raises the device's [stack limit](Device::stack_limit)
-//! to the size that the kernel needs.
+//! kernel type. Parts with kernels that launch kernels or set graph conditions are linked with NVIDIA's device runtime
+//! (`libcudadevrt`) when loaded.
 
 mod code;
 mod contract;
@@ -57,11 +53,11 @@ impl Part for Modules {
 }
 
 impl Device {
-    /// Opens an image. Its code is loaded part by part, when a kernel of the part is first looked up.
+    /// Opens an image. Each part of its code is loaded when one of its kernels is first looked up.
     ///
     /// # Errors
-    /// Returns [`Error::NoImage`] if the program was built without GPU code, [`Error::NoImageForDevice`],
-    /// [`Error::DriverTooOld`]. These errors do not occur on the emulated device, because it does not use GPU code.
+    /// Returns [`Error::NoImage`] if the program was built without GPU code, [`Error::NoImageForDevice`] or
+    /// [`Error::DriverTooOld`]. None of these occur on the emulated device, which needs no GPU code.
     pub fn load(&self, image: &'static GpuImage) -> Result<Module> {
         self.check_process()?;
         let mut modules = self.part::<Modules>().0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,12 +81,11 @@ impl Device {
 #[derive(Debug)]
 pub(crate) struct ModuleInner {
     image: &'static GpuImage,
-    /// Module that contains the host entry points on an emulated device; `None` on any other device.
+    /// Module of the host entry points on an emulated device; `None` on a GPU.
     host_entries: Option<ModuleHandle>,
     /// Module of each part of the image; `None` until the part is loaded. Empty on an emulated device.
     parts: Box<[Mutex<Option<ModuleHandle>>]>,
-    /// Best form that the device can load, taken from the first part that has such a form; `None` on an emulated
-    /// device.
+    /// Best form that the device can load, from the first part that has one; `None` on an emulated device.
     form: Option<&'static CodeForm>,
     /// Hash of all code that the device can load; 0 if there is no code.
     hash: u64,
@@ -136,8 +131,8 @@ impl ModuleInner {
         Ok(loaded)
     }
 
-    /// Returns the module of the part with this index. If necessary, loads the part, which contains `kernel`. Returns
-    /// `None` if the part has no form for this device.
+    /// Returns the module of the part with this index, loading the part if necessary; `None` if it has no form for this
+    /// device. `kernel` is the requested kernel.
     fn part(&self, device: &Device, index: usize, kernel: &str) -> Result<Option<ModuleHandle>> {
         let (Some(part), Some(slot)) = (self.image.parts().get(index), self.parts.get(index)) else {
             return Ok(None);
@@ -148,7 +143,7 @@ impl ModuleInner {
         }
         let forms = match candidates(device, self.image, part) {
             Ok(forms) => forms,
-            // The device can load other parts of the image, so the error concerns only this kernel.
+            // Other parts of the image are loadable, so the error concerns only this kernel.
             Err(Error::NoImageForDevice { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
@@ -213,7 +208,7 @@ fn load_best(
         match device.call(|driver, context| driver.module_load(context, source)) {
             Ok(handle) => return Ok(handle),
             Err(error) if error.is_device_lost() => return Err(error),
-            // The cubin may come from a toolkit newer than the driver, but the next form may still load.
+            // The cubin may require a newer driver; the next form may still load.
             Err(error) => first_error = first_error.or(Some(error)),
         }
     }
@@ -233,16 +228,15 @@ impl Module {
         &self.device
     }
 
-    /// Returns a hash that identifies the code that this device loads, which is the same in every process; 0 on the
-    /// emulated device.
+    /// Returns a hash of the code that this device loads, the same in every process; 0 on the emulated device.
     pub fn image_hash(&self) -> u64 {
         self.inner.hash
     }
 
-    /// Returns the compilers of the code that this device loads, namely rustc and LLVM, followed by ptxas or the PTX
-    /// version, for example `rustc 1.96.0 (ac68faa20 2026-05-25), LLVM 22.1.8, ptxas 13.0.88 for sm_90a`. On the
-    /// emulated device, the result is the program's own compiler and this crate's version. rustc and LLVM are omitted
-    /// if the image does not record them ([`GpuImage::device_compiler`], [`GpuImage::host_compiler`]).
+    /// Returns the compilers of the code that this device loads: rustc and LLVM, then ptxas or the PTX version, for
+    /// example `rustc 1.96.0 (ac68faa20 2026-05-25), LLVM 22.1.8, ptxas 13.0.88 for sm_90a`. On the emulated device,
+    /// the result is the program's own compiler and this crate's version. rustc and LLVM are omitted if the image does
+    /// not record them ([`GpuImage::device_compiler`], [`GpuImage::host_compiler`]).
     pub fn toolchain(&self) -> String {
         let image = self.inner.image;
         let (compiler, rest) = match self.inner.form {
@@ -254,15 +248,16 @@ impl Module {
         compiler.map_or_else(|| rest.clone(), |compiler| format!("{compiler}, {rest}"))
     }
 
-    /// Looks up a kernel by its type, for type-checked launches. The first lookup of a kernel in a part of the image
-    /// loads that part.
+    /// Looks up a kernel by its type, for type-checked launches. Raises the device's [stack limit](Device::stack_limit)
+    /// if the kernel's stack size is declared or unknown and exceeds it.
     ///
     /// # Errors
-    /// Returns [`Error::KernelNotOfImage`] if the image contains no kernel with that symbol, or a different kernel.
-    /// Returns [`Error::KernelNotInImage`] if the kernel requires a newer architecture than the device has. Returns
+    /// Returns [`Error::KernelNotOfImage`] if the image contains no kernel or a different kernel with that symbol.
+    /// Returns [`Error::KernelNotInImage`] if the kernel requires a newer architecture. Returns
     /// [`DriverError::ImageRejected`] if the driver rejects the code. Returns [`Error::DeviceRuntimeRejected`] if the
-    /// kernel launches kernels or sets conditions and the driver is too old. Returns [`Error::Stack`] if the kernel
-    /// needs a higher stack limit than the device supports, or a higher limit than the current one during a capture.
+    /// kernel launches kernels or sets graph conditions and the driver is too old. Returns [`Error::Stack`] if the
+    /// device does not support the stack limit that the kernel needs, or if the limit would have to be raised during a
+    /// capture.
     pub fn kernel<K: Kernel>(&self) -> Result<TypedKernel<K>> {
         Ok(TypedKernel::new(self.function(K::spec())?))
     }
@@ -292,7 +287,7 @@ impl Module {
             capability: self.device.properties().capability,
         };
         let record = contract::check(self.inner.image, spec)?;
-        // If several kernels have the same name, the symbol in the image identifies this kernel.
+        // Kernels may share a name; the symbol in the image identifies this one.
         let spec = match record.filter(|record| record.symbol != spec.symbol) {
             None => spec,
             Some(record) => &*Box::leak(Box::new(KernelSpec {

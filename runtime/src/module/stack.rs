@@ -1,23 +1,22 @@
-//! Determines the stack size that a kernel's threads require if the driver cannot determine it.
+//! Stack sizes of kernels whose stack size the driver cannot determine.
 
 use gpu_spec::KernelSpec;
 use gpu_spec::image::{KernelRecord, StackUse};
 
 use super::GpuImage;
 
-/// Stack size in bytes per thread that is assumed for kernels whose stack size is neither known at compile time nor
-/// declared. It is sufficient to format an `f32` with `core::fmt`.
+/// Assumed stack size, in bytes per thread, of kernels whose stack size is neither known at compile time nor declared.
+/// Sufficient to format an `f32` with `core::fmt`.
 const UNKNOWN: u32 = 16 << 10;
 
-/// Returns the minimum stack limit of the device for a kernel, in bytes per thread; 0 for a kernel whose stack size the
-/// driver determines.
+/// Returns the stack limit that a kernel requires, in bytes per thread; 0 if the driver determines its stack size.
 pub fn needed(image: &GpuImage, spec: &KernelSpec, record: Option<&KernelRecord>) -> u32 {
     let Some(record) = record else { return spec.stack.unwrap_or(0) };
     let is_linked = |part: usize| image.parts().get(part).is_some_and(|part| part.is_linked);
     if !is_linked(record.part) {
         return of_record(record);
     }
-    // The kernel may launch any other kernel in its part.
+    // The kernel may launch any kernel in its part.
     let of_part = image.kernels().iter().filter(|other| other.part == record.part);
     of_part.map(of_record).max().unwrap_or(0)
 }

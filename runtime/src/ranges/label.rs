@@ -79,7 +79,7 @@ impl Label {
         self
     }
 
-    /// Sets the color: 0xRRGGBB, or 0xAARRGGBB with an opacity that is not 0.
+    /// Sets the color: 0xRRGGBB, or 0xAARRGGBB with a nonzero alpha.
     #[must_use]
     pub fn colour(mut self, colour: u32) -> Self {
         self.colour = if colour != 0 && colour >> 24 == 0 { colour | 0xff00_0000 } else { colour };
@@ -109,7 +109,7 @@ impl fmt::Display for Label {
     }
 }
 
-/// Returns a text, which is formatted only if it has arguments. Used by [`range!`](crate::range) and
+/// Returns the text of the arguments, allocating only if they need formatting. Used by [`range!`](crate::range) and
 /// [`mark!`](crate::mark).
 #[doc(hidden)]
 pub fn text(arguments: fmt::Arguments<'_>) -> Cow<'static, str> {

@@ -15,11 +15,10 @@ use crate::ranges::stack::Range;
 use crate::ranges::started::mark;
 use crate::ranges::state;
 
-/// Layer that creates a range each time a thread enters a span, and a mark for each event. The category is the target.
-/// The name is the name of the span or the message of the event.
+/// Layer that creates a range each time a thread enters a span, and a mark for each event. The category is the
+/// `tracing` target; the name is the span's name or the event's message.
 ///
-/// A span of asynchronous code, which is entered repeatedly on several threads, becomes one range for each time it is
-/// entered.
+/// A span of asynchronous code, which several threads may enter repeatedly, becomes one range per entry.
 ///
 /// ```
 /// use tracing_subscriber::layer::SubscriberExt;
@@ -35,7 +34,7 @@ use crate::ranges::state;
 pub struct RangeLayer(());
 
 impl RangeLayer {
-    /// Creates a layer for any subscriber that is a registry.
+    /// Creates the layer, for any subscriber that is a registry.
     pub fn new() -> Self {
         Self::default()
     }

@@ -1,7 +1,7 @@
 //! [`listen`]: reports ranges to profilers.
 //!
-//! A listener receives the end of each range whose start it received, and of no other range. A listener that panics is
-//! removed. Ranges and marks that a listener creates during a call are not reported.
+//! A listener receives the end of exactly those ranges whose start it received. A listener that panics is removed.
+//! Ranges and marks that a listener itself creates are not reported.
 
 use std::cell::Cell;
 use std::fmt;
@@ -45,22 +45,22 @@ pub enum Kind {
 pub struct Event<'a> {
     /// Kind of the event.
     pub kind: Kind,
-    /// ID of the range, which is the same at its start and its end.
+    /// ID of the range, the same at its start and its end.
     pub id: RangeId,
     /// The innermost range that was open on the thread when this range started.
     pub parent: Option<RangeId>,
     /// System ID of the calling thread.
     pub thread: u64,
-    /// Name, category, color, payload and source location, which are the same at the start and the end.
+    /// Name, category, color, payload and source location, the same at the start and the end.
     pub label: &'a Label,
 }
 
 /// Receiver of the ranges and marks of the process, registered by [`listen`].
 ///
-/// The methods are called on the thread that starts or ends the range. Several threads may call them concurrently, and
-/// each thread waits for its call to return.
+/// The methods are called synchronously on the thread that starts or ends the range, possibly on several threads at
+/// once.
 pub trait Listener: Send + Sync {
-    /// Receives an event at the time when it occurs.
+    /// Receives an event when it occurs.
     fn event(&self, event: &Event<'_>);
 
     /// Receives a misuse of ranges by the program.
@@ -85,15 +85,15 @@ thread_local! {
     static CALLING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A registered listener. It is removed when this value is dropped.
+/// Removes the listener when dropped.
 #[must_use = "the listener is removed when this is dropped"]
 pub struct Listening {
     entry: Arc<Entry>,
     forks: u32,
 }
 
-/// Calls a listener for every range and mark of the process from now on, until the returned value is dropped. Ranges
-/// that are already open are not reported. A forked process has no listeners.
+/// Calls a listener for every range and mark of the process until the returned value is dropped. Ranges that are
+/// already open are not reported. A forked process has no listeners.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
@@ -127,7 +127,7 @@ pub fn listen(listener: impl Listener + 'static) -> Listening {
         since: AtomicU64::new(u64::MAX),
     });
     change(|entries| entries.push(Arc::clone(&entry)));
-    // A thread that receives this ID or a later one reads the list after it was changed.
+    // A thread that receives this ID or a later one reads the new list.
     entry.since.store(NEXT.fetch_add(1, Ordering::AcqRel), Ordering::Release);
     Listening { entry, forks: state::forks() }
 }
@@ -143,11 +143,10 @@ fn change(how: impl FnOnce(&mut Vec<Arc<Entry>>)) {
     }
     let before = entries.replace(list.into());
     drop(entries);
-    // The lock is not held here, because listeners may be dropped with the list.
+    // The lock is released first, because dropping the list may drop listeners.
     drop(before);
 }
 
-/// Returns the next ID.
 pub(crate) fn next_id() -> RangeId {
     let id = NEXT.fetch_add(1, Ordering::AcqRel);
     // The counter does not wrap during the lifetime of a process.
@@ -159,13 +158,11 @@ pub(crate) fn is_calling() -> bool {
     CALLING.try_with(Cell::get).unwrap_or(true)
 }
 
-/// Reports an event.
 pub(crate) fn report(event: &Event<'_>) {
     let id = event.id.get();
     each(|entry| id >= entry.since.load(Ordering::Acquire), |listener| listener.event(event));
 }
 
-/// Reports a misuse.
 pub(crate) fn report_misuse(misuse: &Misuse) {
     tracing::warn!("{misuse}");
     each(|_| true, |listener| listener.misuse(misuse));
@@ -185,7 +182,7 @@ fn each(wanted: impl Fn(&Entry) -> bool, call: impl Fn(&dyn Listener)) {
     CALLING.set(false);
 }
 
-/// Discards a panic without dropping its payload, because dropping the payload may panic.
+/// Discards a panic without dropping its payload, which might itself panic.
 fn forget_panic(result: std::thread::Result<()>) {
     if let Err(payload) = result {
         std::mem::forget(payload);
@@ -217,7 +214,7 @@ impl Entry {
 }
 
 impl Drop for Listening {
-    /// Prevents further calls of the listener. A call that another thread started earlier may still be running.
+    /// Prevents further calls. One already started on another thread may still be running.
     fn drop(&mut self) {
         if self.forks == state::forks() {
             self.entry.remove();

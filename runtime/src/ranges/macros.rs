@@ -2,9 +2,9 @@
 
 /// Starts a range that ends when the [result](crate::ranges::Range) is dropped.
 ///
-/// The name is a format string with its arguments, as in [`format!`]. Options follow in any order: `colour` as 0xRRGGBB
-/// or 0xAARRGGBB, `category` as a `&'static str`, and `payload` as a number. The arguments are evaluated only if a
-/// listener or a tool receives ranges; otherwise, a range costs one load and one branch.
+/// The name is a format string with arguments, as in [`format!`]. Options follow in any order: `colour` as 0xRRGGBB or
+/// 0xAARRGGBB, `category` as a `&'static str`, and `payload` as a number. Arguments are evaluated only if a listener or
+/// a tool receives ranges; otherwise, a range costs one load and one branch.
 ///
 /// ```
 /// use warpsmith_runtime::range;
@@ -39,7 +39,7 @@ macro_rules! mark {
     };
 }
 
-/// Creates a label from a name, the arguments and options that were already parsed, and the remaining tokens.
+/// Creates a label from a name, the parsed arguments and options, and the remaining tokens.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __label {

@@ -1,13 +1,12 @@
-//! [`Misuse`]: a range that is ended out of order, on another thread, twice, or not at all.
+//! [`Misuse`]: a range ended out of order, on another thread, twice, or not at all.
 
 use crate::ranges::label::Label;
 
-/// A misuse of ranges. It is reported to listeners and as a `tracing` warning; ranges that are already recorded are
-/// kept.
+/// A misuse of ranges, reported to listeners and as a `tracing` warning. Recorded ranges are kept.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Misuse {
-    /// A range was ended before a range that started inside it.
+    /// A range was ended before a range nested in it.
     #[error(
         "range {ended} ended on thread {thread} while the inner range {open} was still open; end the inner range \
          first"
@@ -15,18 +14,18 @@ pub enum Misuse {
     OutOfOrder {
         /// The range that was ended.
         ended: Box<Label>,
-        /// The innermost range that is open inside the ended range.
+        /// The innermost open range nested in the ended range.
         open: Box<Label>,
         /// ID of the thread.
         thread: u64,
     },
-    /// A range was popped on a thread that has not pushed one.
+    /// A range was popped on a thread without a pushed range.
     #[error("`range_pop` was called on thread {thread}, which has no pushed range{}; push and pop on the same \
              thread, or use `range_start` and `range_end`", elsewhere(.open))]
     NothingPushed {
         /// ID of the thread.
         thread: u64,
-        /// The range that another thread pushed last and has not popped, with the ID of that thread.
+        /// The last range that another thread has pushed and not popped, with that thread's ID.
         open: Option<Box<(Label, u64)>>,
     },
     /// A range was ended that was not started, or had already ended.
@@ -40,7 +39,7 @@ pub enum Misuse {
         /// ID of the thread.
         thread: u64,
     },
-    /// A thread ended while a range that it pushed was open.
+    /// A thread terminated while a range that it pushed was open.
     #[error("thread {thread} ended while range {open} was open; call `range_pop` first")]
     ThreadEnded {
         /// The innermost range that is open.

@@ -1,4 +1,4 @@
-//! Named ranges of a program, which profilers and tools display next to the GPU's work.
+//! Named ranges of a program, which profilers and tools display next to the GPU work.
 //!
 //! ```
 //! use warpsmith_runtime::{mark, range};
@@ -7,7 +7,7 @@
 //!     let _step = range!("step {step}", category = "training");
 //!     {
 //!         let _forward = range!("forward", colour = 0x3070d0);
-//!         // What is enqueued here belongs to `forward`, in the trace of a profiler also when it runs later.
+//!         // Profilers attribute work enqueued here to `forward`, even if it runs later.
 //!     }
 //!     mark!("loss", payload = 0.5);
 //! }
@@ -17,31 +17,30 @@
 //! | --- | --- |
 //! | a range for a scope | [`range!`] |
 //! | a point in time | [`mark!`] |
-//! | a range that another thread ends | [`start`], [`end`] |
+//! | a range that another thread may end | [`start`], [`end`] |
 //! | the function names of `torch.cuda.nvtx` | [`nvtx`] |
 //! | the spans of `tracing` as ranges | `RangeLayer`, with the feature `tracing` |
-//! | a listener for the ranges of a program | [`listen`] |
+//! | a listener for the program's ranges | [`listen`] |
 //! | the thread's current range | [`current()`] |
 //!
-//! Without a listener or a tool, [`range!`] and [`mark!`] cost one load and a branch, because no name is formatted and
-//! no clock is read.
+//! Without a listener or a tool, [`range!`] and [`mark!`] cost one load and one branch: no name is formatted, and no
+//! clock is read.
 //!
 //! # Destinations of ranges
 //!
-//! Ranges are reported to every [`Listener`], for example the listener of a profiler, and to the tool that is attached
-//! through [NVTX](nvtx), for example Nsight Systems.
+//! Ranges are reported to every [`Listener`], such as a profiler's, and to the tool attached through [NVTX](nvtx), such
+//! as Nsight Systems.
 //!
 //! # Mistakes
 //!
-//! Ending a range before a range inside it, a pop without a push on the same thread, and similar mistakes count as a
-//! [`Misuse`]. A misuse is reported to the listeners and as a `tracing` warning that names both ranges or threads. It
-//! causes no panic, and recorded ranges are kept. The guard of [`range!`] cannot be sent to another thread, so a
-//! program that tries this does not compile.
+//! Mistakes such as ending a range before a range nested in it, or a pop without a push on the same thread, are
+//! [`Misuse`]s. A misuse is reported to the listeners and as a `tracing` warning that names both ranges or threads. It
+//! does not panic, and recorded ranges are kept. The guard of [`range!`] is `!Send`, so sending it to another thread
+//! does not compile.
 //!
 //! # Forks
 //!
-//! A forked process has no listeners and no tool. It can drop ranges of the parent process and can register new
-//! listeners.
+//! A forked process has no listeners and no tool. It can drop ranges of the parent process and register new listeners.
 
 mod injection;
 mod label;

@@ -1,8 +1,8 @@
 //! Ranges under the function names of `torch.cuda.nvtx`, with the same stack and the same listeners as
 //! [`range!`](crate::range).
 //!
-//! No NVIDIA library is required. A tool such as Nsight Systems sets `NVTX_INJECTION64_PATH` for the programs that it
-//! starts. The tool then receives all ranges and marks of the process in the domain `warpsmith`.
+//! No NVIDIA library is required. A tool such as Nsight Systems, which sets `NVTX_INJECTION64_PATH` for programs that
+//! it starts, receives all ranges and marks of the process in the domain `warpsmith`.
 //!
 //! ```
 //! use warpsmith_runtime::ranges::nvtx;
@@ -27,16 +27,16 @@ use crate::ranges::started;
 
 pub use crate::ranges::injection::{allow_cupti, name_cuda_stream, name_thread, tool};
 
-/// Starts a range on the calling thread; [`range_pop`] ends it. Returns the number of enclosing ranges. This count
-/// includes ranges started with [`range!`](crate::range), if a listener or a tool received them.
+/// Starts a range on the calling thread; [`range_pop`] ends it. Returns the number of enclosing ranges, including
+/// ranges started with [`range!`](crate::range) if a listener or a tool received them.
 #[track_caller]
 pub fn range_push(name: impl Into<Cow<'static, str>>) -> usize {
     let label = Label::new(name);
     stack::push_depth(|| label)
 }
 
-/// Ends the range that the calling thread pushed last. Returns the number of enclosing ranges; `None` if no range was
-/// pushed, which is reported as a [`Misuse`](super::Misuse).
+/// Ends the range that the calling thread pushed last. Returns the number of enclosing ranges; `None`, reported as a
+/// [`Misuse`](super::Misuse), if no range was pushed.
 pub fn range_pop() -> Option<usize> {
     stack::pop()
 }

@@ -1,7 +1,7 @@
-//! Nested ranges: each thread has its own stack, which determines the parent of a range.
+//! Nested ranges: a stack per thread, which determines the parent of a range.
 //!
-//! Ending a range before a range inside it is a [`Misuse`]. The end is reported at that time. Tools that support only a
-//! stack receive this end together with the end of the inner range.
+//! Ending a range before a range nested in it is a [`Misuse`]. The end is reported immediately, except to tools that
+//! support only a stack, which receive it together with the end of the nested range.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -13,15 +13,14 @@ use crate::ranges::listener::{Event, Kind, RangeId, is_calling, next_id, report,
 use crate::ranges::misuse::Misuse;
 use crate::ranges::state::{self, PerProcess};
 
-/// A range on a stack.
 struct Open {
     /// ID of the range; `None` if no listener or tool received its start.
     id: Option<RangeId>,
     parent: Option<RangeId>,
     label: Label,
-    /// True if the range was pushed and is ended by a pop. False if a guard ends it.
+    /// True if a pop ends the range; false if a guard does.
     pushed: bool,
-    /// True if the range has ended before a range above it on the stack.
+    /// True if the range has ended, but a range above it on the stack has not.
     ended: bool,
     /// True if the tool has received the range.
     in_tool: bool,
@@ -78,9 +77,8 @@ fn innermost(ranges: &[Open]) -> Option<&Open> {
     ranges.iter().rfind(|open| !open.ended)
 }
 
-/// Returns the innermost range that was started with [`range!`](crate::range) or
-/// [`nvtx::range_push`](crate::nvtx::range_push) and is open on this thread, if a listener or a tool received its
-/// start.
+/// Returns the innermost open range on this thread that was started with [`range!`](crate::range) or
+/// [`nvtx::range_push`](crate::nvtx::range_push), if a listener or a tool received its start.
 ///
 /// ```
 /// use warpsmith_runtime::ranges::current;
@@ -139,8 +137,8 @@ fn end(stack: &Ranges, index: usize) {
     }
 }
 
-/// A range that was started with [`range!`](crate::range). It ends when this value is dropped, and cannot be moved to
-/// another thread.
+/// A range started with [`range!`](crate::range). It ends when this value is dropped, and cannot be moved to another
+/// thread.
 ///
 /// ```compile_fail,E0277
 /// let range = warpsmith_runtime::ranges::range!("step");
@@ -195,7 +193,7 @@ impl Drop for Range {
     }
 }
 
-/// Ends the range of a guard. In a forked process, or if the thread is exiting, the range may not exist.
+/// Ends the range of a guard, unless it no longer exists because the process was forked or the thread is exiting.
 #[cold]
 #[inline(never)]
 pub(crate) fn end_guarded(id: RangeId) {
@@ -212,7 +210,7 @@ pub(crate) fn push_depth(label: impl FnOnce() -> Label) -> usize {
     stack().map_or(0, |stack| lock(&stack).iter().filter(|open| !open.ended).count().saturating_sub(1))
 }
 
-/// Ends the innermost range that was pushed. Returns the number of enclosing ranges.
+/// Ends the innermost pushed range. Returns the number of enclosing ranges.
 pub(crate) fn pop() -> Option<usize> {
     let stack = stack()?;
     let ranges = lock(&stack);
@@ -248,8 +246,7 @@ impl Drop for Stack {
         }
         let open = innermost(&lock(&self.ranges)).map(|open| open.label.clone());
         if let Some(open) = open {
-            // Listeners are not called, because the thread-local variables that they use on this thread may already be
-            // destroyed.
+            // Listeners are not called, because the thread-local variables that they use may already be destroyed.
             tracing::warn!("{}", Misuse::ThreadEnded { open: Box::new(open), thread: self.thread });
         }
     }

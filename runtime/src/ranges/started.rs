@@ -1,4 +1,4 @@
-//! Ranges that one thread can start and another can end, identified by their ID. Also contains marks.
+//! Ranges that one thread can start and another can end, and marks.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,8 +23,8 @@ fn started() -> MutexGuard<'static, HashMap<RangeId, Started>> {
     STARTED.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts a range that any thread may [end](end). `label` is called only if a listener or a tool receives the range.
-/// Otherwise, returns `None`.
+/// Starts a range that any thread may [end](end). Calls `label` only if a listener or a tool receives the range;
+/// otherwise returns `None`.
 ///
 /// ```
 /// use warpsmith_runtime::ranges::{Label, end, start};
@@ -50,8 +50,8 @@ fn start_heard(label: impl FnOnce() -> Label) -> Option<RangeId> {
     Some(id)
 }
 
-/// Ends a range that was [started](start) on any thread. An ID of `None` means that no listener or tool received the
-/// range. Ending a range that is not open is reported as a [`Misuse`].
+/// Ends a range [started](start) on any thread. `None` stands for a range that no listener or tool received. Ending a
+/// range that is not open is reported as a [`Misuse`].
 pub fn end(id: Option<RangeId>) {
     let Some(id) = id else { return };
     let thread = state::thread();
@@ -63,7 +63,7 @@ pub fn end(id: Option<RangeId>) {
                 injection::end(id);
             }
         }
-        // Ranges that were started before a fork belong to the parent process.
+        // Ranges started before a fork belong to the parent process.
         None if state::forks() > 0 => {}
         None => report_misuse(&Misuse::NotStarted { id: id.get(), thread }),
     }

@@ -1,19 +1,19 @@
-//! A word that every range loads. It records whether a listener or a tool receives ranges, and is reset in a forked
+//! A word that every range loads: it records whether a listener or a tool receives ranges, and is reset in a forked
 //! process.
 //!
-//! In a forked process, locks may be held by threads that were not copied. Therefore, a fork handler in the child
-//! counts forks, and values that contain a lock are created again when the count has changed ([`PerProcess`]).
+//! In a forked process, locks may be held by threads that do not exist. A fork handler therefore counts forks in the
+//! child, and values that contain a lock are recreated when the count has changed ([`PerProcess`]).
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use crate::driver::process;
 
-/// Bit that is set if a listener is registered.
+/// Set if a listener is registered.
 pub(crate) const LISTENERS: u32 = 1;
-/// Bit that is set if a tool is attached through NVTX.
+/// Set if a tool is attached through NVTX.
 pub(crate) const TOOL: u32 = 1 << 1;
-/// Bit that is set until the search for a tool has ended.
+/// Set until the search for a tool has ended.
 pub(crate) const UNKNOWN: u32 = 1 << 2;
 
 static STATE: AtomicU32 = AtomicU32::new(UNKNOWN);
@@ -22,8 +22,7 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 static SOUGHT: AtomicBool = AtomicBool::new(false);
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// Returns true if a listener or a tool receives ranges, or may receive them. The call costs one load without
-/// contention.
+/// Returns true if a listener or a tool receives ranges, or may receive them. Costs one load.
 #[inline(always)]
 pub(crate) fn may_be_heard() -> bool {
     STATE.load(Ordering::Relaxed) != 0
@@ -49,16 +48,14 @@ pub(crate) fn seek() {
 /// Registers the fork handler, before anything else is registered.
 pub(crate) fn watch_forks() {
     if !REGISTERED.load(Ordering::Acquire) {
-        // Two threads may both reach this line, which is harmless, because a fork that is counted twice still changes
-        // the count.
-        // If registration fails, the next call retries it.
-        // SAFETY: the handler accesses only atomic values, which a forked child may do in any state.
+        // Two threads may both reach this line, which is harmless, because a fork counted twice still changes the
+        // count. After a failure, the next call retries. SAFETY: the handler only accesses atomics, so it is
+        // async-signal-safe.
         REGISTERED.store(unsafe { process::after_fork(in_the_copy) }, Ordering::Release);
     }
 }
 
-/// Called by the system in a forked child, while the child has one thread. It may perform only async-signal-safe
-/// operations.
+/// Called by the system in the single-threaded child. Must be async-signal-safe.
 extern "C" fn in_the_copy() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     STATE.store(if SOUGHT.load(Ordering::Relaxed) { 0 } else { UNKNOWN }, Ordering::Relaxed);
@@ -69,7 +66,7 @@ pub(crate) fn forks() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// A value that is created again in a forked process.
+/// A value that is recreated in a forked process.
 pub(crate) struct PerProcess<T>(AtomicPtr<(u32, T)>);
 
 impl<T: Default + Send + Sync + 'static> PerProcess<T> {
@@ -90,7 +87,7 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
     #[cold]
     fn make(&'static self, found: *mut (u32, T), forks: u32) -> &'static T {
         let made = Box::into_raw(Box::new((forks, T::default())));
-        // The value of the parent process is leaked, because its locks may be held forever.
+        // The parent process's value is leaked, because its locks may be held forever.
         let current = match self.0.compare_exchange(found, made, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => made,
             Err(faster) => {

@@ -31,8 +31,8 @@ impl Snapshot {
         to_file(path.as_ref(), |file| write::write(&self.for_files(), file))
     }
 
-    /// Returns the snapshot with a history, possibly empty, for every device that has segments, because viewers find
-    /// the devices in the histories.
+    /// Returns the snapshot with a history, possibly empty, for every device with segments, because viewers take the
+    /// list of devices from the histories.
     fn for_files(&self) -> Cow<'_, Snapshot> {
         let devices = self.segments.iter().map(|segment| segment.device as usize + 1).max().unwrap_or(0);
         if self.device_traces.len() >= devices {

@@ -1,13 +1,13 @@
 //! Snapshots of device memory: the blocks of every segment, and the preceding history.
 //!
-//! The types have the structure and the keys of PyTorch's snapshots, so that PyTorch's viewers can read the files.
-//! Viewers rely on the following rules for a [`Snapshot`]:
+//! The types mirror PyTorch's snapshots, so PyTorch's viewers can read the files. Viewers rely on the following rules
+//! for a [`Snapshot`]:
 //!
-//! - The blocks of a segment are in address order and fill it: their sizes add up to `total_size`, and no block is
-//!   larger than its `size`.
-//! - `device_traces` contains one list per device, in ordinal order, each oldest entry first. Missing lists of
-//!   devices with segments are written as empty lists.
-//! - A `free_requested` is followed by the `free_completed` of the same address, unless the block is still
+//! - The blocks of a segment are in address order and fill it: their sizes add up to `total_size`, and no block's
+//!   `requested_size` exceeds its `size`.
+//! - `device_traces` contains one list per device, in ordinal order, each oldest entry first. A missing list of a
+//!   device with segments is written as an empty list.
+//! - A `free_requested` is followed by a `free_completed` for the same address, unless the block is still
 //!   [`BlockState::ActivePendingFree`].
 //! - Frames are listed innermost first.
 //!
@@ -26,7 +26,7 @@ use serde::{Serialize, Serializer};
 
 pub use crate::error::SnapshotError;
 
-/// Memory state of all devices at one point in time, with the history that led to it.
+/// Memory state of all devices at one point in time, with the preceding history.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Snapshot {
     /// Segments, sorted by device and address.
@@ -37,7 +37,7 @@ pub struct Snapshot {
     pub allocator_settings: AllocatorSettings,
 }
 
-/// Memory that was allocated from the device by one call, and the blocks in it.
+/// Memory allocated from the device by one call, and its blocks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Segment {
     /// Ordinal of the device.
@@ -46,17 +46,17 @@ pub struct Segment {
     pub address: u64,
     /// Size of the segment in bytes.
     pub total_size: u64,
-    /// Bytes of blocks that are in use.
+    /// Bytes in blocks in use.
     pub allocated_size: u64,
-    /// Bytes of blocks that are in use or waiting to become free.
+    /// Bytes in active blocks, which are in use or pending free.
     pub active_size: u64,
-    /// Bytes that were requested, before rounding, for blocks that are in use or waiting to become free.
+    /// Bytes requested for active blocks, before rounding.
     pub requested_size: u64,
-    /// Stream to which the memory belongs; 0 is the default stream.
+    /// Stream that owns the memory; 0 is the default stream.
     pub stream: u64,
     /// The class of request sizes that the segment serves.
     pub segment_type: SegmentType,
-    /// ID of the pool: (0, 0) is the default pool, (0, n) a pool that the program created, (n, 0) the pool of a graph.
+    /// ID of the pool: (0, 0) is the default pool, (0, n) a pool created by the program, (n, 0) the pool of a graph.
     pub segment_pool_id: (u64, u64),
     /// True if the segment can grow in place.
     pub is_expandable: bool,
@@ -77,18 +77,18 @@ pub enum SegmentType {
     Large,
 }
 
-/// A part of a segment that is allocated or freed as a unit.
+/// A range of a segment that is allocated and freed as a unit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Block {
     /// Start address.
     pub address: u64,
     /// Size of the block in bytes.
     pub size: u64,
-    /// Requested size in bytes, which is at most `size`; 0 for a free block.
+    /// Requested size in bytes, at most `size`; 0 for a free block.
     pub requested_size: u64,
     /// State of the block.
     pub state: BlockState,
-    /// Call stack of the request; empty if it was not recorded.
+    /// Call stack of the request; empty if not recorded.
     pub frames: Vec<Frame>,
 }
 
@@ -128,7 +128,7 @@ pub struct TraceEntry {
     pub stream: u64,
     /// Time in microseconds since the Unix epoch.
     pub time_us: i64,
-    /// Call stack of the operation; empty if it was not recorded.
+    /// Call stack of the operation; empty if not recorded.
     pub frames: Vec<Frame>,
     /// Pool ID, as in [`Segment::segment_pool_id`].
     pub pool_id: (u64, u64),
@@ -155,7 +155,7 @@ impl Serialize for TraceEntry {
 pub enum TraceAction {
     /// Allocated a block.
     Alloc,
-    /// Received a request to free a block.
+    /// Received a free request for a block.
     FreeRequested,
     /// Made a freed block available for later requests.
     FreeCompleted,
@@ -163,9 +163,9 @@ pub enum TraceAction {
     SegmentAlloc,
     /// Returned a segment to the device.
     SegmentFree,
-    /// Mapped memory to a part of an expandable segment.
+    /// Mapped memory into an expandable segment.
     SegmentMap,
-    /// Unmapped memory from a part of an expandable segment.
+    /// Unmapped memory from an expandable segment.
     SegmentUnmap,
     /// Ran out of memory; `size` is the size of the request.
     Oom,
@@ -174,10 +174,10 @@ pub enum TraceAction {
 /// Settings of the allocator, under PyTorch's names.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AllocatorSettings {
-    /// Option string that was set last.
+    /// The option string set last.
     #[serde(rename = "PYTORCH_CUDA_ALLOC_CONF")]
     pub alloc_conf: String,
-    /// Size in bytes at and above which blocks are not split; -1 for no limit.
+    /// Size in bytes from which blocks are not split; -1 for no limit.
     pub max_split_size: i64,
     /// Fraction of the allowed memory above which unused segments are released; 0 disables this.
     pub garbage_collection_threshold: f64,
@@ -206,7 +206,7 @@ impl Default for AllocatorSettings {
 }
 
 impl Snapshot {
-    /// Returns the number of bytes that were allocated from the devices.
+    /// Returns the number of bytes allocated from the devices.
     pub fn reserved(&self) -> u64 {
         self.total(|segment| segment.total_size)
     }
@@ -216,12 +216,12 @@ impl Snapshot {
         self.total(|segment| segment.allocated_size)
     }
 
-    /// Returns the total size, in bytes, of blocks that are in use or waiting to become free.
+    /// Returns the total size of active blocks, in bytes.
     pub fn active(&self) -> u64 {
         self.total(|segment| segment.active_size)
     }
 
-    /// Returns the number of bytes that were requested, before rounding.
+    /// Returns the number of bytes requested for active blocks, before rounding.
     pub fn requested(&self) -> u64 {
         self.total(|segment| segment.requested_size)
     }

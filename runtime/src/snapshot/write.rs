@@ -1,8 +1,7 @@
-//! Writes a snapshot as a pickle of protocol 2 that consists only of dicts, lists, tuples, strings and numbers.
+//! Writes a snapshot as a protocol-2 pickle of only dicts, lists, tuples, strings and numbers.
 //!
-//! Every version of Python 3 can load the pickle without a library. PyTorch's JavaScript viewer can load it as well,
-//! although that viewer supports only some of the opcodes and numbers of at most eight bytes. Strings and stacks that
-//! occur often are written once.
+//! Every version of Python 3 can load the pickle without a library. So can PyTorch's JavaScript viewer, which supports
+//! only some opcodes and numbers of at most eight bytes. Repeated strings and stacks are written once.
 
 use std::collections::HashMap;
 use std::io::{Error, Result, Write};
@@ -12,10 +11,9 @@ use serde_json::{Map, Value};
 
 use super::Snapshot;
 
-/// Number of items that are added to a list at once. The number is the same as in Python. A small number keeps the
-/// stacks of readers small.
+/// Number of items added to a list at once, as in Python. A small number keeps readers' stacks small.
 const BATCH: usize = 1000;
-/// Top-level keys that viewers expect and that are empty in this crate's snapshots.
+/// Top-level keys that viewers expect; empty in this crate's snapshots.
 const EMPTY: [&str; 3] = ["external_annotations", "host_segments", "host_traces"];
 
 /// Writes `snapshot` to `out`.
@@ -66,12 +64,11 @@ struct Pickle<'o, W> {
     out: &'o mut W,
     strings: HashMap<String, u32>,
     stacks: HashMap<Value, u32>,
-    /// Number of memoized values.
     memos: u32,
 }
 
 impl<W: Write> Pickle<'_, W> {
-    /// Writes a small part of the snapshot. While the part is written, there are two copies of it in memory.
+    /// Writes a small item of the snapshot, temporarily keeping two copies of it in memory.
     fn any(&mut self, item: &impl Serialize) -> Result<()> {
         self.value(&serde_json::to_value(item)?)
     }
@@ -156,7 +153,7 @@ impl<W: Write> Pickle<'_, W> {
         self.put(&value.to_le_bytes()[..length.into()])
     }
 
-    /// Memoizes the value that was written last. Returns the number by which it can be referenced.
+    /// Memoizes the last written value. Returns its memo index.
     fn remember(&mut self) -> Result<u32> {
         let memo = self.memos;
         self.memos += 1;

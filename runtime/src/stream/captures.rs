@@ -1,18 +1,16 @@
-//! The part of a stream's capture state on which streams themselves depend.
+//! Capture state of streams, as far as streams need it.
 //!
 //! While a stream takes part in a capture, its work becomes part of a graph instead of running. A higher-level module
 //! defines how a capture records the work ([`CaptureSink`]).
 //!
-//! Each stream counts the starts and ends of its captures ([`Captures::count`]). The count is odd while the stream
-//! takes part in a capture. The count is incremented before the driver starts a capture and after the driver has ended
-//! it. A thread that enqueues work outside of captures reads the count before and after that. If the count has changed,
-//! the work may have become part of the graph although it was recorded as running, so the graph is marked invalid
-//! ([`Invalidation`]).
+//! Each stream counts the starts and ends of its captures ([`Captures::count`]), so the count is odd during a capture.
+//! It is incremented before the driver starts a capture and after the driver has ended it. A thread that enqueues work
+//! outside captures reads the count before and after enqueueing. If the count has changed, the work may have become
+//! part of the graph although it was recorded as running, so the graph is marked invalid ([`Invalidation`]).
 //!
-//! Driver calls in flight on a stream are counted in the same word ([`Captures::call`]). The start of a capture
-//! therefore observes all calls that started before it. A call that starts after it observes the capture and acquires
-//! the capture's lock ([`CaptureSink::hold`]). A capture can thus determine whether another thread may be inside a call
-//! on one of its streams.
+//! The same word counts driver calls in flight on the stream ([`Captures::call`]). The start of a capture therefore
+//! observes all earlier calls. Later calls observe the capture and acquire its lock ([`CaptureSink::hold`]). A capture
+//! can thus detect that another thread may be inside a call on one of its streams.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -28,10 +26,10 @@ use crate::device::graph_nodes::Noted;
 use crate::driver::{EventHandle, GraphFunction};
 use crate::error::{Error, GraphError, PoolId, Result};
 
-/// A capture in which streams take part.
+/// A capture, as seen by its streams.
 pub(crate) trait CaptureSink: Noted + Any + Send + Sync + fmt::Debug {
-    /// Makes a running stream join the capture. Later work on the stream is ordered after the event, which was recorded
-    /// in the capture when an epoch was closed.
+    /// Makes a running stream join the capture. Later work on the stream waits for the event, which was recorded in the
+    /// capture when the epoch `closed` was closed.
     fn join(self: Arc<Self>, stream: &Stream, closed: &Timestamp, event: EventHandle) -> Result<()>;
     /// Makes a stream of the capture wait for an event that was recorded in the capture.
     fn wait_event(&self, stream: &Stream, event: EventHandle) -> Result<()>;
@@ -47,7 +45,6 @@ pub(crate) trait CaptureSink: Noted + Any + Send + Sync + fmt::Debug {
     fn hold(&self) -> Box<dyn Held + '_>;
 }
 
-/// A held lock.
 pub(crate) trait Held {}
 
 thread_local! {
@@ -55,8 +52,8 @@ thread_local! {
     static HOLDS: Cell<*const ()> = const { Cell::new(std::ptr::null()) };
 }
 
-/// Guard that marks a capture's lock as held by this thread. While the guard lives, all driver calls of the thread
-/// belong to that capture.
+/// Marks a capture's lock as held by this thread while the guard lives; all driver calls of the thread then belong to
+/// that capture.
 pub(crate) struct Holds(*const ());
 
 impl Holds {
@@ -82,8 +79,7 @@ impl Drop for Holds {
     }
 }
 
-/// Flag that is true if a graph is invalid because it may contain work that was not recorded. Such a graph cannot be
-/// launched.
+/// True if a graph may contain unrecorded work and therefore cannot be launched.
 pub(crate) type Invalidation = Arc<AtomicBool>;
 
 /// Capture state of a stream.
@@ -93,7 +89,7 @@ pub(crate) struct Captures {
     /// flight.
     word: AtomicU64,
     slot: Mutex<Slot>,
-    /// Event on which captured work in other streams waits. It is recorded only in captures.
+    /// Event, recorded only in captures, for which captured work on other streams waits.
     pub(super) order: OnceLock<EventHandle>,
     /// Held while captured work uses scratch memory that the capture keeps for this stream.
     pub exclusive: Mutex<()>,
@@ -102,7 +98,7 @@ pub(crate) struct Captures {
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     pub current: Option<Arc<dyn CaptureSink>>,
-    /// Position of the stream before its current capture; running work can wait for it.
+    /// Position of the stream before its current capture, for which running work can wait.
     pub before: Option<Arc<Before>>,
     /// Invalidation flag of the current or the last capture.
     pub invalidation: Option<Invalidation>,
@@ -144,8 +140,7 @@ impl Captures {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of starts and ends of captures so far; the number is odd while the stream takes part in a
-    /// capture.
+    /// Returns the number of capture starts and ends so far; odd during a capture.
     #[inline]
     pub fn count(&self) -> u64 {
         self.word.load(Ordering::Acquire) >> CALLS
@@ -156,23 +151,22 @@ impl Captures {
         !self.word.fetch_add(1 << CALLS, Ordering::SeqCst).is_multiple_of(1 << CALLS)
     }
 
-    /// Counts a driver call until the returned guard is dropped. Also returns true if the stream takes part in a
-    /// capture.
+    /// Counts a driver call until the returned guard is dropped. Also returns true if the stream is capturing.
     #[inline]
     pub(super) fn call(&self) -> (Call<'_>, bool) {
         let before = self.word.fetch_add(1, Ordering::SeqCst);
         (Call(self), Self::is_capturing(before >> CALLS))
     }
 
-    /// Returns true if a stream with this count takes part in a capture.
+    /// Returns true if a stream with this count is capturing.
     #[inline]
     pub fn is_capturing(count: u64) -> bool {
         count % 2 == 1
     }
 }
 
-/// Identity of the capture in which a stream takes part. It is equal for all streams of one capture and differs between
-/// captures, even after the capture has ended.
+/// ID of a stream's capture, equal for all streams of one capture and different for different captures, even after they
+/// have ended.
 #[derive(Debug, Clone)]
 pub struct CaptureId(Weak<dyn CaptureSink>);
 
@@ -202,7 +196,7 @@ impl Stream {
         Captures::is_capturing(self.captures().count())
     }
 
-    /// Returns the capture in which the stream takes part, if any.
+    /// Returns the stream's capture, if any.
     pub(crate) fn capture_sink(&self) -> Option<Arc<dyn CaptureSink>> {
         if !self.is_capturing() {
             return None;
@@ -210,17 +204,17 @@ impl Stream {
         self.captures().slot().current.clone()
     }
 
-    /// Returns the ID of the capture in which the stream takes part, if any.
+    /// Returns the ID of the stream's capture, if any.
     pub fn capture_id(&self) -> Option<CaptureId> {
         self.capture_sink().map(|capture| CaptureId(Arc::downgrade(&capture)))
     }
 
-    /// Returns the position of the stream before the capture in which it takes part, if any.
+    /// Returns the stream's position before its capture, if any.
     pub(super) fn before_capture(&self) -> Option<Arc<Before>> {
         self.captures().slot().before.clone()
     }
 
-    /// Returns the number of starts and ends of captures so far, as described in the [module's documentation](self).
+    /// Returns the number of capture starts and ends so far; see the [module's documentation](self).
     #[inline]
     pub(crate) fn capture_count(&self) -> u64 {
         self.captures().count()
@@ -249,8 +243,8 @@ impl Stream {
             .is_some_and(|invalidation| invalidation.load(Ordering::Acquire))
     }
 
-    /// Returns an error if the stream is being captured, because `call` cannot be captured; `instead` names an
-    /// alternative.
+    /// Returns an error if the stream is being captured. The error message names `call`, which cannot be captured, and
+    /// `instead`, an alternative.
     ///
     /// # Errors
     /// Returns [`GraphError::NotCapturable`].

@@ -1,25 +1,24 @@
 //! [`Clock`]: the known order between a stream's work and the work of other streams, tracked without driver calls.
 //!
-//! A stream counts epochs. Work belongs to the epoch that is read *after* the work was enqueued. An epoch is closed
-//! *before* an event is recorded or the host waits. An event that was recorded when epoch `e` was closed therefore
-//! follows all work of epochs up to `e`. Proof: a driver serializes the calls on a stream, including queries and waits.
-//! If the work had been enqueued after the record, the driver's lock on the stream would have made the closing visible
-//! to the enqueueing thread. Enqueueing work only reads the epoch, so in a program with one stream, the cost is one
-//! load.
+//! A stream counts epochs. Work belongs to the epoch read *after* enqueueing the work. An epoch is closed *before* an
+//! event is recorded or the host waits. An event recorded at the close of epoch `e` therefore follows all work of
+//! epochs up to `e`. Proof: a driver serializes the calls on a stream, including queries and waits. If the work had
+//! been enqueued after the recording, the driver's lock on the stream would have made the close visible to the
+//! enqueueing thread. With one stream, the cost is one load per enqueued operation.
 //!
-//! A stream also remembers up to which epoch of other streams it has waited, directly or through a third stream, so
-//! that no wait is inserted twice. Once the host has waited for a stream, all work for which this stream had waited has
-//! run too. A stream remembers a limited number of other streams; forgetting one of them only causes a redundant wait.
+//! A stream also remembers up to which epoch it has waited for other streams, directly or transitively, so that no wait
+//! is inserted twice. Once the host has waited for a stream, all work for which that stream had waited has run too. The
+//! number of remembered streams is limited; forgetting one only causes a redundant wait.
 //!
 //! Each stream has two clocks ([`Timeline`]). Work that is captured into a graph does not run when it is enqueued, so
-//! the order of captured work does not apply to running work, and vice versa.
+//! ordering between captured work does not apply to running work, and vice versa.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::lengths::Lengths;
 
-/// Maximum number of other streams that are remembered.
+/// Maximum number of other streams remembered.
 const REMEMBERED: usize = 256;
 
 /// One of a stream's two clocks.
@@ -27,8 +26,8 @@ const REMEMBERED: usize = 256;
 pub(crate) enum Timeline {
     /// Clock of running work.
     Running,
-    /// Clock of captured work. Epochs continue from one capture to the next, so an order that is known from one capture
-    /// is not applied to the work of a later capture.
+    /// Clock of captured work. Epochs continue from one capture to the next, so ordering known from one capture is not
+    /// applied to a later one.
     Captured,
 }
 
@@ -67,7 +66,7 @@ pub(crate) struct Clock {
     /// The current, open epoch. The first epoch is 1.
     now: AtomicU64,
     done: Arc<Done>,
-    /// Work of other streams that precedes later work of this stream, with one entry per stream.
+    /// Work of other streams for which this stream has waited, with one entry per stream.
     waited: Mutex<Vec<StreamEpoch>>,
     /// True if `waited` is not empty. Reading this flag avoids locking an empty list.
     any_waited: AtomicBool,
@@ -90,11 +89,10 @@ impl Clock {
         self.now.load(Ordering::Relaxed)
     }
 
-    /// Closes the open epoch. Returns the work that will have run when the stream reaches this point: first the
-    /// stream's own work, then the work of other streams for which it had waited.
+    /// Closes the open epoch. Returns the work that will have run when the stream reaches this point: the stream's own,
+    /// then that of other streams for which it had waited.
     pub fn close(&self) -> Timestamp {
-        // The waits are read before the epoch is closed, so that waits that were added after the closing are not
-        // included.
+        // The waits are read before the epoch is closed, to exclude waits added after the close.
         let others = if self.any_waited.load(Ordering::Acquire) { self.waiting_for() } else { Vec::new() };
         let epoch = self.now.fetch_add(1, Ordering::SeqCst);
         Timestamp { own: StreamEpoch { stream: self.stream, epoch, done: Arc::clone(&self.done) }, others }
@@ -118,7 +116,7 @@ impl Clock {
         self.waited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns true if work in that epoch of another stream is known to precede later work on this stream.
+    /// Returns true if later work on this stream is known to follow the other stream's work up to `epoch`.
     pub fn has_waited(&self, stream: u64, epoch: u64) -> bool {
         self.any_waited.load(Ordering::Acquire)
             && self.waited().iter().any(|until| until.stream == stream && until.epoch >= epoch)
@@ -132,7 +130,7 @@ impl Clock {
                 continue;
             }
             match waited.iter().position(|known| known.stream == new.stream) {
-                // The list is kept in order of learning, so that the most recently learned streams are evicted last.
+                // The list is ordered by last update, so that the least recently updated entry is evicted first.
                 Some(index) => {
                     let mut known = waited.remove(index);
                     known.epoch = known.epoch.max(new.epoch);

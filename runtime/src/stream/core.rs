@@ -1,10 +1,10 @@
 //! [`Shared`]: the state behind a stream's handles, and its destruction.
 //!
-//! | stream | location of the state | the driver's stream is destroyed |
+//! | stream | location of the state | destruction of the driver's stream |
 //! | --- | --- | --- |
 //! | owned by its handles | separate allocation | when the last handle is dropped |
 //! | owned by the device (the default stream, pool streams) | in the device | when the device is closed |
-//! | adopted | separate allocation | by the code that created it |
+//! | adopted | separate allocation | by its creator |
 
 use std::any::{Any, TypeId};
 use std::mem::ManuallyDrop;
@@ -22,34 +22,33 @@ use crate::driver::host_function;
 use crate::driver::{Context, Driver, EventHandle, StreamHandle};
 use crate::error::Result;
 
-/// State of a stream. The alignment prevents two streams from sharing a cache line, which matters when two threads
-/// count handles.
+/// State of a stream. The alignment prevents two streams from sharing a cache line, because threads modify their handle
+/// counts.
 #[repr(align(128))]
 pub(crate) struct Shared {
     handles: HandleCount,
-    /// The stream's device. The field owns a reference to it while handles exist. The pointer is valid while the device
-    /// lives.
+    /// The stream's device. Owns a reference while handles exist; valid while the device lives.
     device: ManuallyDrop<Device>,
     pub(super) ownership: Ownership,
     pub(super) core: StreamCore,
-    /// Value that keeps an adopted stream alive. It is dropped after the last handle.
+    /// Value that keeps an adopted stream alive, dropped after the last handle.
     owner: Mutex<Option<StreamOwner>>,
 }
 
 /// Owner of an adopted stream.
 pub(super) type StreamOwner = Box<dyn Any + Send>;
 
-/// The owner of a stream, which is responsible for destroying the stream.
+/// The owner of a stream, responsible for destroying it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ownership {
     /// The last handle destroys the stream.
     Handles,
-    /// The device owns the stream, which is the default stream or a pool stream.
+    /// The device owns the stream: the default stream or a pool stream.
     Device,
-    /// Other code created the stream. Contains the driver's ID of the stream, which shows whether the handle was reused
-    /// for another stream.
+    /// Other code created the stream. Contains the driver's ID of the stream, which reveals whether the handle has been
+    /// reused.
     Adopted(u64),
-    /// Other code created the stream, and guarantees that it lives.
+    /// Other code created the stream and guarantees its lifetime.
     Borrowed,
 }
 
@@ -64,10 +63,10 @@ pub(crate) struct StreamCore {
     /// Clock of captured work; see [`Timeline`](super::clock::Timeline).
     pub(super) captured_clock: Clock,
     pub(super) captures: Captures,
-    /// Event that is created when another stream first waits for this one. It is recorded again for each wait, because
-    /// a wait refers to the last recording before the wait. The lock is held from the recording to the wait. Otherwise,
-    /// another thread could record the event in between, in a capture that has just started, and the waiting stream
-    /// would join that capture.
+    /// Event for which other streams wait, created on first use. It can be recorded again for each wait, because a wait
+    /// refers to the last recording before it. The lock is held from the recording to the wait. Otherwise, another
+    /// thread could record the event in a newly started capture in between, and the waiting stream would join that
+    /// capture.
     pub(super) order: Mutex<Option<EventHandle>>,
     /// The allocator's state for the stream, set on its first allocation.
     memory: OnceLock<(TypeId, Box<dyn Any + Send + Sync>)>,
@@ -107,12 +106,10 @@ impl StreamCore {
         self.memory.set((TypeId::of::<T>(), Box::new(value))).is_ok()
     }
 
-    /// Returns the stream's ID.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    /// Returns the driver's handle.
     pub(crate) fn handle(&self) -> StreamHandle {
         self.handle
     }
@@ -138,8 +135,8 @@ impl StreamCore {
 impl Shared {
     /// Creates a stream that the device owns. No handles exist yet.
     pub(super) fn kept(device: &Device, core: StreamCore) -> Self {
-        // SAFETY: the pointer comes from an `Arc`. This value does not own a reference until a handle exists, and is
-        // never dropped without one.
+        // SAFETY: the pointer comes from an `Arc`. This `ManuallyDrop` owns no reference until a handle exists, and is
+        // not dropped without one.
         let device = unsafe { ManuallyDrop::new(Device(Arc::from_raw(Arc::as_ptr(&device.0)))) };
         let owner = Mutex::default();
         Self { handles: HandleCount::new(0), device, ownership: Ownership::Device, core, owner }
@@ -166,7 +163,7 @@ impl Shared {
         kept.replace(owner)
     }
 
-    /// Returns a handle of a stream that `device` owns.
+    /// Returns a handle to a stream that `device` owns.
     #[inline]
     pub(super) fn first_handle(&self, device: &Device) -> NonNull<Self> {
         if self.handles.add_first() {
@@ -183,7 +180,7 @@ impl Shared {
     /// Removes a handle.
     ///
     /// # Safety
-    /// The caller owns the handle and must not use it afterwards.
+    /// The caller must own the handle and must not use it afterwards.
     #[inline]
     pub(super) unsafe fn remove_handle(shared: NonNull<Self>) {
         // SAFETY: the caller's handle keeps the stream alive until the count is decremented.
@@ -192,7 +189,7 @@ impl Shared {
             // This may be the last handle, but a stream cannot be destroyed inside a host function.
             return host_function::drop_elsewhere(Box::new(super::Stream(shared)));
         }
-        // The device outlives this read, because the handles own a reference to it until the last line.
+        // The device outlives this read, because the handles own a reference that is released last.
         let (device, is_kept) = (Arc::as_ptr(&this.device.0), this.ownership == Ownership::Device);
         if this.handles.remove() {
             // SAFETY: that was the last handle.
@@ -203,7 +200,7 @@ impl Shared {
     /// Releases the resources that the handles owned collectively.
     ///
     /// # Safety
-    /// The last handle has been removed; `device` and `is_kept` must belong to the stream.
+    /// The last handle must have been removed, and `device` and `is_kept` must belong to the stream.
     #[cold]
     unsafe fn removed_last(shared: NonNull<Self>, device: *const DeviceInner, is_kept: bool) {
         if !is_kept {
@@ -217,7 +214,7 @@ impl Shared {
             // SAFETY: `boxed` created the allocation, and its last handle has been removed.
             drop(unsafe { Box::from_raw(shared.as_ptr()) });
         }
-        // SAFETY: this is the reference that the handles own, acquired for the first handle or by `boxed`.
+        // SAFETY: this is the reference that the handles own, acquired by the first handle or by `boxed`.
         drop(Device(unsafe { Arc::from_raw(device) }));
     }
 

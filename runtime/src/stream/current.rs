@@ -1,4 +1,4 @@
-//! The thread's current stream of each device, and guards that set it temporarily.
+//! The thread's current stream per device, and guards that set it temporarily.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -13,8 +13,7 @@ thread_local! {
 
 /// Makes `stream` the current stream of its device; `None` selects the default stream. Returns the previous stream.
 fn exchange(device: &Device, stream: Option<Stream>) -> Option<Stream> {
-    // If the thread is exiting, its thread-local variables may already be destroyed, in which case there is nothing to
-    // set.
+    // An exiting thread's thread-local variables may already be destroyed; there is then nothing to set.
     CURRENT
         .try_with(|current| {
             let mut current = current.borrow_mut();
@@ -29,12 +28,11 @@ fn exchange(device: &Device, stream: Option<Stream>) -> Option<Stream> {
 
 /// Makes a stream and its device current on the thread. Dropping the guard restores the previous stream and device.
 ///
-/// A guard belongs to its thread. Drop guards in reverse order of creation, as happens automatically for guards in
-/// nested scopes.
+/// Drop guards in reverse order of creation, which nested scopes do automatically.
 #[must_use = "the stream is current only while the guard lives"]
 #[derive(Debug)]
 pub struct StreamGuard {
-    /// Devices whose current stream is restored, with their current streams when the guard was created.
+    /// The streams to restore when the guard is dropped, per device.
     streams: Vec<(Device, Option<Stream>)>,
     device: Option<Device>,
     /// Makes the guard `!Send`, because it restores this thread's streams.
@@ -67,8 +65,8 @@ impl Stream {
             .unwrap_or_else(|| device.default_stream())
     }
 
-    /// Makes this the thread's current stream of its device until another stream is set. The current device does not
-    /// change.
+    /// Makes this the thread's current stream on its device until another stream is set. Does not change the current
+    /// device.
     pub fn set_current(&self) {
         let default = *self == self.device().default_stream();
         drop(exchange(self.device(), (!default).then(|| self.clone())));

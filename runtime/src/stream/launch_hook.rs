@@ -1,8 +1,7 @@
 //! [`LaunchHook`]: a callback that is called immediately before each launch of a graph, on the stream of the launch.
 //!
-//! Work that the callback enqueues runs before the graph. The hook's lock is held until the graph has been enqueued as
-//! well. If two executables of one capture are launched concurrently, each launch therefore runs after the work that
-//! was enqueued for it.
+//! Work that the callback enqueues runs before the graph. The hook's lock is held until the graph has been enqueued, so
+//! concurrent launches that share the callback cannot interleave with each other's work.
 
 use std::cell::Cell;
 use std::fmt;
@@ -60,7 +59,7 @@ impl LaunchHooks {
     ///
     /// # Errors
     /// Returns [`GraphError::LaunchInHook`] inside a hook, because the locks of two graphs have no defined order.
-    /// Otherwise, returns the error of the first hook that fails; later hooks are not called.
+    /// Otherwise returns the first error from a hook, without calling later hooks.
     pub fn call(&self, stream: &Stream) -> Result<Vec<MutexGuard<'_, ()>>> {
         if self.is_empty() {
             return Ok(Vec::new());
@@ -73,7 +72,7 @@ impl LaunchHooks {
     }
 }
 
-/// Guard that marks this thread as calling hooks while it lives.
+/// Marks this thread as calling hooks until dropped.
 struct Calling;
 
 thread_local! {
@@ -94,17 +93,16 @@ impl Drop for Calling {
 }
 
 impl Stream {
-    /// Registers a callback that is called immediately before each launch of the graph that is being captured on this
-    /// stream. The callback is called on the launching thread with the stream of the launch, and the work that it
-    /// enqueues on that stream runs before the graph. If the callback returns an error, the launch returns that error
-    /// without enqueueing the graph.
+    /// Registers a callback that is called immediately before each launch of the graph being captured on this stream.
+    /// The callback runs on the launching thread and receives the launch's stream; work that it enqueues there runs
+    /// before the graph. If it returns an error, the launch returns that error without enqueueing the graph.
     ///
-    /// Use it for values that differ between launches, which the callback can write to a buffer that captured kernels
-    /// read. Copies of the graph, graphs that contain it, and executables all share the callback. It is called once per
-    /// launch, even if the launch runs this part of the graph several times or not at all, and never for two launches
-    /// at the same time. It is not called for a launch that fails validation, such as one whose buffers were dropped.
-    /// The callback may launch graphs that have no callbacks; launching a graph that has one fails with
-    /// [`GraphError::LaunchInHook`]. The callback is dropped with the last graph or executable that calls it.
+    /// Use it for values that differ between launches: the callback can write them to a buffer that captured kernels
+    /// read. Copies of the graph, graphs that contain it, and executables share the callback. It is called once per
+    /// launch, even if the launch runs the captured work several times or not at all. It is never called for two
+    /// launches at the same time. It is not called for a launch that fails validation, for example because a buffer was
+    /// dropped. The callback may launch graphs that have no callbacks; launching any other graph fails with
+    /// [`GraphError::LaunchInHook`]. The callback is dropped with the last graph or executable that uses it.
     ///
     /// ```
     /// use std::sync::Mutex;

@@ -4,14 +4,13 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Number of waits that are remembered. Waits can be predicted if a program repeats a cycle of up to this many pieces
-/// of work.
+/// Number of remembered waits. Waits are predictable if a program repeats a cycle of up to this many waits.
 const REMEMBERED: usize = 4;
-/// Time before the predicted end of a wait at which a future is woken: initial, minimum and maximum. A fraction of the
-/// wait's duration is added to this time.
+/// Lead of the wake-up over the predicted end of a wait: initial, minimum and maximum. A fraction of the
+/// wait's duration is added.
 const LEADS: (Duration, Duration, Duration) =
     (Duration::from_micros(60), Duration::from_micros(20), Duration::from_micros(250));
-/// Time after the predicted end at which polling stops. A fraction of the wait's duration is added to this time.
+/// Time after the predicted end at which polling stops. A fraction of the wait's duration is added.
 const LAG: Duration = Duration::from_micros(25);
 const SHARE: u32 = 128;
 /// Longer waits are not remembered, because their wake-up delay is negligible.
@@ -36,7 +35,7 @@ impl Lengths {
         }
     }
 
-    /// Records how long after its scheduled wake-up time a future was polled.
+    /// Records how late after its scheduled wake-up a future was polled.
     pub fn note_waking(&self, took: Duration) {
         let took = took.min(LEADS.2).as_nanos() as u32;
         let known = self.waking.load(Ordering::Relaxed);
@@ -45,8 +44,7 @@ impl Lengths {
         self.waking.store(next, Ordering::Relaxed);
     }
 
-    /// Returns the time before the predicted end at which a future is woken. This time exceeds the usual wake-up
-    /// latency, because the latency varies.
+    /// Returns how long before the predicted end a future is woken, with a margin because wake-up latency varies.
     fn lead(&self) -> Duration {
         match self.waking.load(Ordering::Relaxed) {
             0 => LEADS.0,
@@ -54,8 +52,8 @@ impl Lengths {
         }
     }
 
-    /// Returns the duration after which a wait that has already lasted `waited` is likely to end. The result is at most
-    /// `waited` if the wait is likely to end now, and `None` if the wait has lasted longer than all remembered waits.
+    /// Predicts the total duration of a wait that has already lasted `waited`. The result is at most `waited` if the
+    /// wait is likely to end now, and `None` if it has lasted longer than all remembered waits.
     pub fn likely_end(&self, waited: Duration) -> Option<Duration> {
         let lengths =
             self.lengths.iter().map(|length| Duration::from_nanos(length.load(Ordering::Relaxed).into()));

@@ -1,23 +1,23 @@
 //! Streams: queues of work on a device.
 //!
 //! **Ordering.** Work on one stream runs in the order in which it was enqueued. Work on two streams is ordered only by
-//! an [`Event`](crate::Event) that is recorded on one stream and on which the other stream waits. When a buffer is used
-//! on a different stream than before, the runtime inserts the recording and the wait, unless the program has already
-//! ordered the streams. Work is not ordered with respect to CUDA's legacy default stream.
+//! an [`Event`](crate::Event) that one stream records and the other waits for. When a buffer is used on a different
+//! stream than before, the runtime inserts both operations, unless the program has already ordered the streams. Work is
+//! not synchronized with CUDA's legacy default stream.
 //!
-//! **Threads.** Any number of threads can use a stream. Their calls take effect one after another.
+//! **Threads.** Any number of threads can use a stream. Their calls are serialized.
 //!
-//! **Lifetimes.** A stream created with [`Stream::new`] lives as long as a handle to it or a buffer that was used on
-//! it. Dropping the last handle does not cancel enqueued work. The default stream and the pool streams live as long as
-//! the device. An adopted stream is owned by other code.
+//! **Lifetimes.** A stream created with [`Stream::new`] lives until the last handle to it and the last buffer used on
+//! it are dropped. Dropping the last handle does not cancel enqueued work. The default stream and the pool streams live
+//! as long as the device. An adopted stream is owned by other code.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | `core` | a stream's state, its handles, and its destruction |
-//! | `clock`, `lengths` | known order of streams, and durations of waits, tracked without driver calls |
+//! | `clock`, `lengths` | known ordering between streams, and durations of waits, tracked without driver calls |
 //! | `captures` | capture state of streams |
-//! | `stable_capture` | work that depends on whether its stream is being captured |
-//! | `wait` | waits: a stream waits for a stream or an event, or the host waits for a stream |
+//! | `stable_capture` | work that depends on the stream's capture state |
+//! | `wait` | waits of streams for streams or events, and of the host for streams |
 //! | `pool` | the default stream, the pools and the adopted streams of a device |
 //! | `current` | the thread's current stream of each device, and guards |
 //! | `launch_hook` | callbacks that are called before each launch of a graph |
@@ -68,7 +68,7 @@ use crate::error::{Error, GraphError, Result, code};
 /// ```
 pub struct Stream(NonNull<Shared>);
 
-// SAFETY: a handle provides only shared access to `Shared`, whose parts are `Send` and `Sync`; handles are counted
+// SAFETY: a handle provides only shared access to `Shared`, whose fields are `Send` and `Sync`; handles are counted
 // atomically.
 unsafe impl Send for Stream {}
 // SAFETY: as above.
@@ -91,9 +91,9 @@ impl Drop for Stream {
 }
 
 impl Stream {
-    /// Creates an exclusive stream of the least urgent priority.
+    /// Creates an exclusive stream with the lowest priority.
     ///
-    /// Creating a stream takes about 15 microseconds in the driver. [`Stream::from_pool`] returns an existing one.
+    /// The driver takes about 15 microseconds to create a stream; [`Stream::from_pool`] returns an existing one.
     ///
     /// # Errors
     /// Returns any [driver error](crate::Error::Driver).
@@ -158,11 +158,11 @@ impl Stream {
 
     /// Enqueues a host function, which runs on a driver thread. Later work on the stream waits until it has returned.
     ///
-    /// The function must not use devices, because the driver rejects calls that enqueue, allocate or wait in it.
-    /// Buffers, streams and devices that the function drops are destroyed soon after by another thread. Typical uses
-    /// are sending on a channel, setting an atomic, and computing. The function must not wait for a thread that uses
-    /// devices either, because a call of that thread may be waiting for the stream. A panic in the function is caught
-    /// and discarded. If a fault stops the device first, the function is dropped without being called.
+    /// The function must not use devices: the driver rejects calls that enqueue, allocate or wait. Nor may it wait for
+    /// a thread that uses devices, because that thread may be waiting for the stream. Typical uses are sending on a
+    /// channel, setting an atomic, and computing. Buffers, streams and devices that the function drops are destroyed by
+    /// another thread. A panic in the function is caught and discarded. If a fault stops the device first, the function
+    /// is dropped without being called.
     /// ```
     /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = warpsmith_runtime::Device::emulated(0)?.default_stream();
@@ -190,8 +190,8 @@ impl Stream {
         )
     }
 
-    /// Adds a host function to the graph that is being captured on this stream. The function is called once per launch.
-    /// The function must follow the rules of [`Self::host_function`].
+    /// Adds a host function to the graph being captured on this stream. The function is called once per launch and must
+    /// follow the rules of [`Self::host_function`].
     ///
     /// # Errors
     /// Returns [`GraphError::NotCapturing`] if the stream is not being captured, or any [driver
@@ -240,7 +240,7 @@ impl Stream {
         }
     }
 
-    /// Calls `call`, which calls the driver, and counts it as described in [`captures`].
+    /// Runs a driver call and counts it as described in [`captures`].
     #[inline]
     fn call_counted<R>(&self, call: impl FnOnce() -> R) -> R {
         let (_pending, is_capturing) = self.captures().call();
@@ -288,7 +288,7 @@ impl Stream {
         observe::begin(self.device(), || (Some(self.as_observed()), operation()))
     }
 
-    /// Like [`Self::call`], but for an adopted stream, which its owner may have destroyed.
+    /// Like [`Self::call`], but for an adopted stream, whose owner may have destroyed it.
     #[cold]
     fn call_adopted<R, E: Into<Error>>(
         &self,
@@ -313,8 +313,8 @@ impl Stream {
         }
     }
 
-    /// Returns an error unless `device` is this stream's device. For the message, `what` returns the operation and the
-    /// object that is on another device.
+    /// Returns an error unless `device` is this stream's device. `what` returns the operation and the object to name in
+    /// the message.
     ///
     /// # Errors
     /// Returns [`Error::DifferentDevices`].
@@ -341,7 +341,7 @@ impl Stream {
         Error::DifferentDevices { operation, what, found, beside: "the stream", expected, remedy }
     }
 
-    /// Returns an error unless `device` has the same driver as this stream's device, because waits do not work across
+    /// Returns an error unless `device` has the same driver as this stream's device, because streams cannot wait across
     /// drivers.
     pub(crate) fn check_driver(&self, device: &Device, operation: &str, what: &str) -> Result<()> {
         device.check_process()?;

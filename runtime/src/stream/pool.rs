@@ -1,8 +1,7 @@
-//! Streams of a device that outlive their handles (its default stream and its pools), and streams that it has adopted.
+//! Streams that outlive their handles (a device's default stream and pools) and adopted streams.
 //!
-//! There is one pool for each of up to [`PRIORITIES`] priorities. Its streams are created on first use, selected
-//! round-robin, and kept until the device is closed. Their driver handles are therefore never reused for different
-//! streams.
+//! There is one pool per priority, for up to [`PRIORITIES`] priorities. Pool streams are created on first use, selected
+//! round-robin, and kept until the device is closed, so their driver handles are never reused.
 
 use std::any::Any;
 use std::ptr::NonNull;
@@ -16,14 +15,13 @@ use crate::device::{Device, EventPool, Part};
 use crate::driver::{Context, Driver, StreamHandle};
 use crate::error::{Error, Result, code};
 
-/// Number of streams per pool.
 pub(crate) const POOL_STREAMS: usize = 32;
 /// CUDA's handle for the per-thread default stream.
 const PER_THREAD: StreamHandle = StreamHandle(2);
-/// Number of priorities that have a pool, namely 0 to -3.
+/// Number of priorities with a pool: 0 to -3.
 const PRIORITIES: usize = 4;
 
-/// The streams that a device keeps or has adopted.
+/// A device's default, pool and adopted streams.
 pub(crate) struct Streams {
     default: OnceLock<Shared>,
     pools: [RoundRobin<Shared, POOL_STREAMS>; PRIORITIES],
@@ -31,15 +29,14 @@ pub(crate) struct Streams {
     range: (i32, i32),
     /// Callback of the module that owns stream memory, called when a stream ends.
     on_end: fn(&Device, &StreamCore),
-    /// Adopted streams, each with the driver's ID of the stream. An entry whose stream has no handles is about to be
-    /// removed.
+    /// Adopted streams, each with the driver's stream ID. An entry whose stream has no handles is about to be removed.
     adopted: Mutex<Vec<(u64, Entry)>>,
 }
 
 struct Entry(NonNull<Shared>);
 
-// SAFETY: the pointer is dereferenced only under the lock of the table, which contains the stream until the stream
-// ends.
+// SAFETY: the pointer is dereferenced only under the table's lock, and an ending stream first removes itself from the
+// table.
 unsafe impl Send for Entry {}
 
 impl Part for Streams {
@@ -87,8 +84,7 @@ impl Streams {
 }
 
 impl Device {
-    /// Returns the default stream, for work that does not require a stream of its own. Every call returns the same
-    /// stream.
+    /// Returns the default stream, for work that needs no separate stream. Every call returns the same stream.
     pub fn default_stream(&self) -> Stream {
         let streams = &self.part::<Streams>();
         let Some(shared) = streams.default.get() else { unreachable!("set when the device was opened") };
@@ -103,10 +99,9 @@ impl Device {
 }
 
 impl Stream {
-    /// Returns a stream from the device's pool of least urgent streams. A pool contains 32 streams, which are assigned
-    /// round-robin, so the 33rd call returns the first stream again. Streams that are being captured are skipped. If
-    /// several users receive the same stream, their work runs one after another, but results are unaffected. Pool
-    /// streams are never destroyed.
+    /// Returns a stream from the device's lowest-priority pool. A pool contains 32 streams, which are assigned
+    /// round-robin, so the 33rd call returns the first stream again. Capturing streams are skipped. Work of several
+    /// users on the same stream is serialized, which does not affect results. Pool streams live as long as the device.
     ///
     /// # Errors
     /// Returns any [driver error](crate::Error::Driver).
@@ -115,9 +110,8 @@ impl Stream {
         Self::from_pool_with_priority(device, 0)
     }
 
-    /// Returns a stream from the device's pool of that priority. Lower numbers are more urgent. There is a pool for
-    /// each priority between 0 and -3 that the device supports ([`Device::stream_priorities`]); other values are
-    /// clamped to this range.
+    /// Returns a stream from the device's pool of that priority. Lower numbers are more urgent. There is a pool per
+    /// supported priority ([`Device::stream_priorities`]) from 0 to -3; other values are clamped to this range.
     ///
     /// # Errors
     /// Returns the same errors as [`Stream::from_pool`].
@@ -146,17 +140,17 @@ impl Stream {
         Ok(Self(shared.first_handle(device)))
     }
 
-    /// Adopts a stream that other code, for example `cudarc`, `cust` or a C++ library, created, and keeps `owner` until
-    /// the last handle to the stream and the last buffer that was used on it are dropped. The owner can be an `Arc` of
-    /// the other library's stream. Pass `()` for a stream that outlives every use.
+    /// Adopts a stream created by other code, such as `cudarc`, `cust` or a C++ library. `owner` is kept until the last
+    /// handle to the stream and the last buffer used on it are dropped; it can be an `Arc` of the other library's
+    /// stream. Pass `()` for a stream that outlives every use.
     ///
-    /// The stream is identified by the driver's ID, so a second adoption returns the same stream. A different stream
-    /// that happens to reuse the same handle is not mistaken for it. The owner is dropped immediately if the call
-    /// fails, or if an earlier adoption of the stream already has an owner.
+    /// The stream is identified by the driver's stream ID: a second adoption returns the same stream, and another
+    /// stream that reuses the handle is not mistaken for it. The owner is dropped immediately if the call fails, or if
+    /// the stream was already adopted with an owner.
     ///
     /// If the stream is destroyed too early, in violation of the safety requirements below, later calls fail with
-    /// [`Error::StreamDestroyed`] if the handle now belongs to another stream or if the driver reports that it is
-    /// invalid. CUDA may also crash.
+    /// [`Error::StreamDestroyed`] if the handle belongs to another stream or the driver reports it as invalid. CUDA may
+    /// also crash.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -181,9 +175,9 @@ impl Stream {
     /// CUDA's per-thread default stream, or any other driver error.
     ///
     /// # Safety
-    /// The stream must belong to this device's primary context, and must exist until the owner is dropped; with `()`,
-    /// until every handle to it and every buffer that was used on it is dropped. The stream must not be in a capture at
-    /// the time of the call.
+    /// The stream must belong to this device's primary context, and must exist until the owner is dropped. With `()` as
+    /// the owner, it must exist until every handle to it and every buffer used on it is dropped. The stream must not be
+    /// capturing when this function is called.
     pub unsafe fn adopt(device: &Device, handle: StreamHandle, owner: impl Any + Send) -> Result<Self> {
         if handle == PER_THREAD && !device.is_emulated() {
             return Err(Error::PerThreadStream);
@@ -201,11 +195,11 @@ impl Stream {
         })?;
         let mut adopted = device.part::<Streams>().adopted();
         for (of, Entry(entry)) in adopted.iter() {
-            // SAFETY: the stream is in the table, so it has not ended, as documented for `Entry`.
+            // SAFETY: the stream is in the table, so it has not ended; see `Entry`.
             if *of == number && unsafe { entry.as_ref() }.handles().add_unless_none() {
                 let found = Self(*entry);
                 drop(adopted);
-                // An owner that is not needed is dropped here, without the lock.
+                // A surplus owner is dropped here, without holding the lock.
                 drop(found.shared().keep(Box::new(owner)));
                 return Ok(found);
             }
@@ -220,19 +214,19 @@ impl Stream {
     }
 
     /// Like [`Self::adopt`], but makes no driver call. The stream's owner may be capturing it, and later calls do not
-    /// check whether the stream was destroyed. Each call returns a new `Stream`, with priority 0. Keep and reuse this
-    /// value: the runtime orders the work of two `Stream` values with events, even if both have the same handle.
+    /// check whether the stream was destroyed. Each call returns a new `Stream` with priority 0. Reuse it: the runtime
+    /// synchronizes two `Stream` values with events even if they have the same handle.
     ///
-    /// While the stream's owner captures it, kernels that use only the owner's memory can be launched on the stream.
+    /// During a capture by the stream's owner, kernels that use only the owner's memory can be launched on the stream.
     /// Allocations fail with [`GraphError::CapturedElsewhere`](crate::GraphError::CapturedElsewhere), except from a
     /// [`MemoryPool`](crate::MemoryPool) that lives as long as the graph.
     ///
     /// # Errors
-    /// Returns [`Error::PerThreadStream`] for CUDA's per-thread default stream, or the device's error if it is lost.
+    /// Returns [`Error::PerThreadStream`] for CUDA's per-thread default stream, or [`Error::DeviceLost`].
     ///
     /// # Safety
-    /// The stream must belong to this device's primary context. It must not be destroyed before every handle to it and
-    /// every buffer that was used on it is dropped.
+    /// The stream must belong to this device's primary context. It must exist until every handle to it and every buffer
+    /// used on it is dropped.
     pub unsafe fn adopt_unchecked(device: &Device, handle: StreamHandle) -> Result<Self> {
         if handle == PER_THREAD && !device.is_emulated() {
             return Err(Error::PerThreadStream);

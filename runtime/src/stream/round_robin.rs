@@ -1,6 +1,6 @@
 //! [`RoundRobin`]: a fixed number of items that are selected round-robin and created on first selection.
 //!
-//! The code uses `super::sync`, so that `loom` can check it (`runtime/tests/emulated/loom_streams.rs`).
+//! Uses `super::sync`, so that `loom` can check it (`runtime/tests/emulated/loom_streams.rs`).
 
 use std::sync::OnceLock;
 
@@ -20,7 +20,7 @@ impl<T, const N: usize> RoundRobin<T, N> {
         Self { slots: [const { OnceLock::new() }; N], next: AtomicUsize::new(0), making: Mutex::new(()) }
     }
 
-    /// Returns the next item. If `make` fails, the slot stays empty until it is selected again.
+    /// Returns the next item. If `make` fails, the slot stays empty until its next turn.
     #[inline]
     pub(crate) fn next<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
         let slot = &self.slots[self.next.fetch_add(1, Ordering::Relaxed) % N];
@@ -40,7 +40,6 @@ impl<T, const N: usize> RoundRobin<T, N> {
         Ok(slot.get_or_init(|| made))
     }
 
-    /// Removes all items.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = T> {
         self.slots.iter_mut().filter_map(OnceLock::take)
     }

@@ -7,13 +7,12 @@ use super::Stream;
 use crate::error::{Error, GraphError};
 
 impl Stream {
-    /// Calls `work`, whose behavior depends on whether the stream is being captured. The capture state that `work`
-    /// observes must not change before it has enqueued its work.
+    /// Calls `work`, whose behavior may depend on whether the stream is being captured, and reports if the capture
+    /// state changed during the call.
     ///
     /// # Errors
     /// Returns the error that `work` returns, or [`GraphError::Invalidated`] if another thread started or ended a
-    /// capture of the stream during the call. In the case of [`GraphError::Invalidated`], the graph of that capture is
-    /// invalid too.
+    /// capture of the stream during the call, in which case that capture's graph is invalid too.
     #[inline]
     pub fn with_stable_capture_state<R, E: From<Error>>(
         &self,
@@ -23,8 +22,7 @@ impl Stream {
         self.stable_since(captures, work())
     }
 
-    /// Returns the result of `work`, unless the capture state has changed since `count` was
-    /// [read](Self::capture_count).
+    /// Returns `result`, unless the capture state has changed since `captures` was [read](Self::capture_count).
     #[inline]
     pub(crate) fn stable_since<R, E: From<Error>>(
         &self,

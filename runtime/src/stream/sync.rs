@@ -1,4 +1,4 @@
-//! Synchronization types of the standard library that `handles` and `round_robin` use.
+//! Synchronization types used by `handles` and `round_robin`; `loom` tests replace them.
 
 pub(super) use std::sync::Mutex;
 pub(super) use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! Waits of the host for a stream, and of a stream for another stream or for an event.
+//! Waits of the host for streams, and of streams for other streams and events.
 
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,17 +11,17 @@ use crate::device::observe::{Awaited, AwaitedBuffer, Operation, site};
 use crate::driver::{EventHandle, StreamHandle};
 use crate::error::{Error, GraphError, Result};
 
-/// Reason, in error messages, why it is not possible to wait for a stream that is being captured.
+/// Reason, for error messages, why waiting for a capturing stream is impossible.
 const NOTHING_RUNS: &str =
     "captured work does not run until the graph is launched; wait after the graph launch";
 
 impl Stream {
     /// Waits for all work enqueued so far. When the call returns, even with an error, none of that work is still
-    /// running. The call fails without waiting in two cases: in a [host function](Stream::host_function), and for an
-    /// adopted stream that its owner has destroyed.
+    /// running. There are two exceptions, in which the call fails without waiting: in a [host
+    /// function](Stream::host_function), and on an adopted stream that its owner has destroyed.
     ///
     /// # Errors
-    /// Returns the fault that a running kernel caused, or the findings of a [check](crate::check).
+    /// Returns the fault if a kernel faulted, or the findings of a [check](crate::check).
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         let _site = site();
@@ -36,7 +36,7 @@ impl Stream {
         self.check_not_capturing("Stream::synchronize", NOTHING_RUNS)?;
         let watch = self.watch(|| Operation::Synchronize(Awaited::Stream));
         let closed = core.clock.close();
-        // The call also waits on a lost device, because its work may use memory that the caller is about to free.
+        // Waits even if the device is lost, because the work may use memory that the caller is about to free.
         let mut waited = self.call(|driver, context| driver.stream_synchronize(context, core.handle));
         if device.is_lost() {
             // The device may have been marked lost before the wait began. In that case, the first error is returned.
@@ -52,8 +52,8 @@ impl Stream {
     }
 
     /// Waits until no work enqueued on the stream is running, regardless of the device's state. Captured work is
-    /// ignored. The call does not wait in a [host function](Stream::host_function), or for an adopted stream that its
-    /// owner has destroyed.
+    /// ignored. Does not wait in a [host function](Stream::host_function), nor for an adopted stream that its owner has
+    /// destroyed.
     #[cold]
     pub(crate) fn wait_idle(&self) {
         let _quiet = Quiet::begin();
@@ -64,15 +64,15 @@ impl Stream {
         loop {
             let captures = self.capture_count();
             if !Captures::is_capturing(captures) {
-                // Errors are ignored, because they have already been reported or the caller reports another error.
+                // Errors are ignored: they were already reported, or the caller reports another error.
                 let _ = self.call(|driver, context| driver.stream_synchronize(context, handle));
                 if device.is_lost() {
                     let _ = device.call_lost(|driver, context| driver.stream_synchronize(context, handle));
                 }
             } else if let Some(before) = self.before_capture() {
                 let _ = device.call_lost(|driver, context| driver.event_synchronize(context, before.event));
-                // Work that was enqueued while the capture started may come after that position. This work has
-                // invalidated the graph, but it is not possible to wait for the stream before the capture ends.
+                // Work enqueued while the capture started may come after that position. It has invalidated the graph,
+                // but waiting for the stream is impossible before the capture ends.
                 while self.is_invalidated() && self.capture_count() == captures {
                     std::thread::sleep(Duration::from_micros(100));
                 }
@@ -90,7 +90,7 @@ impl Stream {
     /// Returns true if all work enqueued so far has run.
     ///
     /// # Errors
-    /// Returns the fault that a running kernel caused, or the findings of a [check](crate::check).
+    /// Returns the fault if a kernel faulted, or the findings of a [check](crate::check).
     pub fn query(&self) -> Result<bool> {
         self.device().check_process()?;
         self.check_not_capturing("Stream::query", NOTHING_RUNS)?;
@@ -109,7 +109,7 @@ impl Stream {
     ///
     /// # Errors
     /// Returns [`Error::Timeout`], which names the kernels that may still be running, if the work has not finished in
-    /// time. In this case, the work continues. If a running kernel caused a fault, returns that fault.
+    /// time; the work then continues. Returns the fault if a kernel faulted.
     pub fn synchronize_timeout(&self, timeout: Duration) -> Result<()> {
         let start = Instant::now();
         let mut pause = Duration::from_micros(20);
@@ -128,9 +128,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Makes later work on this stream wait for all work enqueued so far on another stream, which may be on another
-    /// device. If the other stream is being captured, this stream joins the capture, as described for
-    /// [`Self::wait_event`].
+    /// Makes later work on this stream wait for all work enqueued so far on another stream, which may belong to another
+    /// device. If the other stream is capturing, this stream joins the capture, as described for [`Self::wait_event`].
     ///
     /// # Errors
     /// Returns the same errors as [`Self::wait_event`].
@@ -159,7 +158,7 @@ impl Stream {
         }
     }
 
-    /// Makes the stream wait for a position in a capture; `own` is the capture in which this stream takes part.
+    /// Makes the stream wait for a position in a capture; `own` is this stream's capture.
     pub(crate) fn wait_captured(
         &self,
         own: Option<Arc<dyn CaptureSink>>,
@@ -180,7 +179,7 @@ impl Stream {
         }
     }
 
-    /// Records an event at the current position of this stream, which takes part in a capture.
+    /// Records an event at the current position of this stream, which is capturing.
     fn record_captured(&self, capture: &dyn CaptureSink) -> Result<(EventHandle, Timestamp)> {
         let event = self.order_event(&self.captures().order)?;
         let closed = self.captured_clock().close();
@@ -189,7 +188,7 @@ impl Stream {
     }
 
     /// Makes later captured work on this stream wait for another stream of the same capture, whose lock the caller must
-    /// hold. `buffer` is the buffer whose uses must be ordered.
+    /// hold. `buffer` is the buffer whose uses are synchronized.
     pub(crate) fn wait_for_captured(&self, other: &Stream, buffer: Option<AwaitedBuffer>) -> Result<()> {
         let event = other.order_event(&other.captures().order)?;
         let closed = other.captured_clock().close();
@@ -203,10 +202,9 @@ impl Stream {
         Ok(())
     }
 
-    /// Makes later work on this stream wait for running work that is enqueued on another stream. If the other stream is
-    /// being captured, this stream waits for the work before the capture. In that case, `epoch` is the last epoch to
-    /// wait for; `None` means all epochs. `buffer` is the buffer whose uses must be ordered; `None` if the program
-    /// requested the wait.
+    /// Makes later work on this stream wait for running work enqueued on another stream. If the other stream is
+    /// capturing, this stream waits for the work before the capture; `epoch` is then the last epoch to wait for
+    /// (`None`: all). `buffer` is the buffer whose uses are synchronized; `None` if the program requested the wait.
     ///
     /// # Errors
     /// Returns [`GraphError::CaptureUnderway`] if the required work may have been enqueued while the capture started,
@@ -244,7 +242,7 @@ impl Stream {
                 || other.call(|driver, context| driver.event_record(context, event, handle)),
             )?;
             if other.capture_count() != captures {
-                // The event may have been recorded into a capture that has started in the meantime.
+                // The event may have been recorded into a newly started capture.
                 continue;
             }
             self.wait_handle(event, Some(handle), buffer)?;
@@ -266,7 +264,7 @@ impl Stream {
         )
     }
 
-    /// Returns an event that the stream keeps, creating it on first use.
+    /// Returns an event stored by the stream, creating it on first use.
     fn order_event(&self, kept: &OnceLock<EventHandle>) -> Result<EventHandle> {
         if let Some(&event) = kept.get() {
             return Ok(event);
@@ -280,7 +278,7 @@ impl Stream {
         Ok(kept.get().copied().unwrap_or(event))
     }
 
-    /// Returns true if later work on this stream is known to run after work in that epoch of another stream.
+    /// Returns true if later work on this stream is known to follow the other stream's work up to `epoch`.
     pub(crate) fn comes_after(&self, other: &Stream, epoch: u64, time: Timeline) -> bool {
         self == other || other.clock(time).is_done(epoch) || self.clock(time).has_waited(other.id(), epoch)
     }

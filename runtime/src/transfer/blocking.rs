@@ -1,8 +1,8 @@
 //! Blocking copies between a device and a host slice.
 //!
-//! The driver stages pageable memory with a single thread. Large copies are therefore staged by this module. The
-//! calling thread and its [helpers](super::host_copy) copy one chunk between the slice and page-locked memory while the
-//! device copies other chunks:
+//! The driver stages pageable memory with a single thread, so this module stages large copies itself. The calling
+//! thread and its [helpers](super::host_copy) copy one chunk between the slice and page-locked memory while the device
+//! copies other chunks:
 //!
 //! ```text
 //! host    | chunk 0 | chunk 1 | chunk 2 | wait | chunk 3 | ...
@@ -26,7 +26,7 @@ use crate::memory::PinnedBuffer;
 use crate::memory::storage::{self, BufferUse, Kind};
 use crate::stream::Stream;
 
-/// Minimum size of a staged copy in bytes. For smaller copies, the driver's own copy is faster.
+/// Minimum size of a staged copy, in bytes. Below it, the driver's own copy is faster.
 const MIN_BYTES: usize = 1 << 20;
 /// Number of page-locked buffers per copy. The device copies two of them while the host fills or empties the third.
 const SLOTS: usize = 3;
@@ -40,12 +40,12 @@ struct Slot {
 
 impl BufferUse<'_> {
     /// Copies between this range, which starts at `address`, and host memory, on the buffer's home stream. `call` is
-    /// the name of the public method. When the call returns, even with an error, the copy no longer uses the host
-    /// memory.
+    /// the name of the public method. Even after an error, the copy no longer uses the host memory when this method
+    /// returns.
     ///
     /// # Safety
-    /// `host` must be valid for as many bytes as this range has, for reads if the copy goes to the device and for
-    /// writes otherwise. During the copy, no other code may write these bytes or, if the copy writes them, access them.
+    /// `host` must be valid for as many bytes as this range: for reads if the copy goes to the device, for writes
+    /// otherwise. During the copy, no other code may write these bytes or, if the copy writes them, access them.
     pub(crate) unsafe fn copy_and_wait(
         self,
         direction: CopyDirection,
@@ -67,8 +67,8 @@ impl BufferUse<'_> {
             // SAFETY: guaranteed by the caller.
             let done = side.part.run_with(call, || unsafe { staged(&side, host, &slots) });
             if done.is_err() {
-                // Another thread may have started a capture, in which case the call did not wait for the stream. The
-                // error of the copy takes precedence.
+                // If another thread has started a capture, the call did not wait for the stream. The copy's error takes
+                // precedence.
                 slots.iter().for_each(|slot| _ = slot.staging.record_use(stream));
             }
             return done;
@@ -78,7 +78,7 @@ impl BufferUse<'_> {
     }
 }
 
-/// Returns true if the host memory at an address is not registered with the driver, so that a device cannot copy it.
+/// Returns true if the host memory at this address is pageable.
 fn is_pageable(stream: &Stream, host: *const u8) -> bool {
     let address = DevicePtr(host.addr() as u64);
     stream.call(|driver, context| driver.memory_device(context, address)).is_err()
@@ -94,7 +94,7 @@ fn slots(stream: &Stream, bytes: usize) -> Result<Vec<Slot>> {
     (0..SLOTS).map(slot).collect()
 }
 
-/// Copies chunk by chunk. The device may still be copying the last chunks when the function returns.
+/// Copies chunk by chunk. The device may still be copying the last chunks when this function returns.
 ///
 /// # Safety
 /// The requirements are the same as for [`BufferUse::copy_and_wait`].
@@ -118,7 +118,7 @@ unsafe fn staged(side: &DeviceSide<'_>, host: *mut u8, slots: &[Slot]) -> Result
         slot.event.wait()?;
         // SAFETY: the chunk is within the host memory, and the device has written it to the slot.
         unsafe { host_copy::copy(host.add(chunk.start), slot.staging.address(), chunk.len()) };
-        // The slot is free again, so the next chunk that uses it can be enqueued.
+        // The slot is free again, so its next chunk can be enqueued.
         later.next().map_or(Ok(()), |(chunk, slot)| slot.enqueue(side, chunk))?;
     }
     Ok(())
@@ -130,8 +130,8 @@ impl Slot {
         let (stream, first) = (side.part.storage.stream(), side.part.range.start);
         let range = first + chunk.start..first + chunk.end;
         let part = BufferUse { range, ..side.part.clone() };
-        // SAFETY: the slot has room for a chunk. The host uses the slot only after the event, and the slot's block is
-        // reused only after the host has waited for the stream or after the stream has finished the use.
+        // SAFETY: the slot is large enough for the chunk. The host uses the slot only after the event, and the slot's
+        // block is reused only once the host has waited for the stream or the stream has finished the use.
         storage::enqueue([&part].into_iter(), stream, Kind::HostCopy(side.call), |_, _| unsafe {
             side.copy(stream, self.staging.address(), chunk.start, chunk.len())
         })?;

@@ -1,4 +1,4 @@
-//! [`broadcast_coalesced`]: copies many small buffers to several devices in few copies. [`combine_coalesced`]: other
+//! [`broadcast_coalesced`] copies many small buffers to several devices in few copies. [`combine_coalesced`] runs other
 //! operations on many small buffers.
 
 use std::ops::Range;
@@ -11,17 +11,16 @@ use crate::memory::slice::check_lengths;
 use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 
-/// Recommended buffer size for [`broadcast_coalesced`], in bytes. It is 10 MiB, as in PyTorch.
+/// Recommended `buffer_bytes` for [`broadcast_coalesced`]: 10 MiB, as in PyTorch.
 pub const COALESCE_BYTES: usize = 10 << 20;
 
-/// Alignment of every slice, in bytes. Buffers have the same alignment.
+/// Alignment of every slice in bytes, the same as for buffers.
 const ALIGNMENT: usize = 256;
 
-/// Ranges of slices in a buffer, in order.
 type Places = Vec<Range<usize>>;
 
-/// Result of [`broadcast_coalesced`] or [`combine_coalesced`] on one device: many buffers, stored as slices of fewer,
-/// larger buffers.
+/// Result of [`broadcast_coalesced`] or [`combine_coalesced`] on one device: many small buffers, stored as slices of a
+/// few large ones.
 #[derive(Debug)]
 pub struct Coalesced<T: DeviceCopy> {
     buffers: Vec<DeviceBuffer<T>>,
@@ -30,7 +29,7 @@ pub struct Coalesced<T: DeviceCopy> {
 }
 
 impl<T: DeviceCopy> Coalesced<T> {
-    /// Returns one slice per source buffer, in order. Each slice starts at a multiple of 256 bytes.
+    /// Returns one slice per source buffer, in order. Each slice is 256-byte aligned.
     pub fn slices(&self) -> Vec<DeviceSlice<'_, T>> {
         let pairs = self.buffers.iter().zip(&*self.places);
         pairs.flat_map(|(buffer, places)| places.iter().map(|place| buffer.slice(place.clone()))).collect()
@@ -51,13 +50,12 @@ impl<T: DeviceCopy> Coalesced<T> {
     }
 }
 
-/// Copies many buffers to the devices of several streams, like [`broadcast`](super::collective::broadcast), which
-/// copies a single buffer. The results are in the order of the streams.
+/// Like [`broadcast`](super::collective::broadcast), but for many buffers. The results are in the order of the streams.
 ///
-/// Consecutive buffers are packed into a buffer of up to `buffer_bytes` ([`COALESCE_BYTES`] is a good choice), on the
-/// home stream of the first buffer in the group. The packed buffer is sent to each device with one copy. A source
-/// larger than `buffer_bytes` is copied separately, without packing. Copying `n` small buffers to `m` devices therefore
-/// takes `n + m` copies, of which `m` are between devices, instead of `n * m`.
+/// Consecutive buffers are packed into groups of up to `buffer_bytes` ([`COALESCE_BYTES`] is a good choice), on the
+/// home stream of each group's first buffer. Each group is sent to each device with one copy. A buffer larger than
+/// `buffer_bytes` is sent without packing. Copying `n` small buffers in one group to `m` devices therefore takes
+/// `n + m` copies, of which `m` are between devices, instead of `n * m`.
 ///
 /// ```
 /// use warpsmith_runtime::emulated::EmulatedDriver;
@@ -116,14 +114,13 @@ pub fn broadcast_coalesced<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
     Ok(results)
 }
 
-/// Packs several lists of buffers in the same way and combines the packed lists. `combine` receives one slice per list.
-/// All slices have the same length and contain the buffers with the same indices of their lists. `combine` must return
-/// a buffer of that length. This way, an operation on many small buffers of several devices runs on a few large
-/// buffers; `ops::reduce_add_coalesced` in the crate `warpsmith` is an example.
+/// Packs several lists of small buffers into groups and calls `combine` once per group, so an operation on many small
+/// buffers runs on a few large ones. `combine` receives one slice per list, all with the same length and layout, and
+/// must return a buffer of that length. `ops::reduce_add_coalesced` in the crate `warpsmith` is an example.
 ///
-/// `lists` contains one list per device, and buffers at the same index in all lists must have the same length.
-/// Consecutive buffers are packed into a buffer of up to `buffer_bytes`, on the home stream of the first buffer in the
-/// group; the elements between them are zero. A buffer larger than `buffer_bytes` is passed unchanged.
+/// `lists` contains one list per device. Buffers at the same index must have the same length in all lists. Consecutive
+/// buffers are packed into groups of up to `buffer_bytes`, on the home stream of each group's first buffer, with zeros
+/// in the gaps. A buffer larger than `buffer_bytes` is passed to `combine` without packing.
 ///
 /// # Errors
 /// Returns [`Error::EmptyList`] if `lists` is empty, or [`Error::DifferentDevices`] if the buffers of one list are on

@@ -1,11 +1,10 @@
-//! Copies between one buffer and several buffers, on any devices of one driver: [`broadcast`], [`scatter`], [`gather`],
-//! and [`broadcast_coalesced`] for many small buffers.
+//! Copies between one buffer and several, on any devices of one driver: [`broadcast`], [`scatter`], [`gather`], and
+//! [`broadcast_coalesced`] for many small buffers.
 //!
-//! The host never waits, except for the result of [`gather_to_host`]. Arguments are validated before the first copy is
-//! enqueued. [`broadcast`], [`scatter`] and [`gather`] also allocate all results before that. Each copy runs on the
-//! home stream of its target, that is, the stream that the caller passed for the target, after all earlier work on its
-//! source. Results can therefore be used, and sources can be written or dropped, immediately. The same device may occur
-//! any number of times among the targets and may also contain the source; each result has its own memory.
+//! Only [`gather_to_host`] blocks. Arguments are validated, and results allocated, before the first copy is enqueued.
+//! Each copy runs on its target's stream, after all earlier work on its source, so results can be used, and sources
+//! written or dropped, immediately. A device may occur several times among the targets and may also contain the source;
+//! each result has separate memory.
 //!
 //! | `torch.cuda.comm` | this module | into existing memory |
 //! | --- | --- | --- |
@@ -13,15 +12,14 @@
 //! | `broadcast_coalesced` | [`broadcast_coalesced`] | |
 //! | `scatter` | [`scatter`], [`scatter_columns`] | [`scatter_into`] |
 //! | `gather` | [`gather`], [`gather_columns`], [`gather_to_host`] | [`gather_into`] |
-//! | `reduce_add`, `reduce_add_coalesced` | `ops::reduce_add`, `ops::reduce_add_coalesced` of the crate `warpsmith`, which has the kernels | |
+//! | `reduce_add`, `reduce_add_coalesced` | `ops::reduce_add`, `ops::reduce_add_coalesced` in the crate `warpsmith` | |
 //!
-//! [`scatter_columns`] can divide a tensor along any dimension `d`, if the tensor is viewed as a matrix. The number of
-//! rows is the product of the sizes of the dimensions before `d`, and the number of columns is the product of the other
-//! sizes. The number of columns in a chunk of size `n` along `d` is `n` times the product of the sizes after `d`. Along
-//! the first dimension, the matrix has a single row, so [`scatter`] is sufficient.
+//! [`scatter_columns`] can divide a tensor along any dimension `d`. View the tensor as a matrix: its number of rows is
+//! the product of the sizes before `d`, and its number of columns the product of the other sizes. A chunk of size `n`
+//! along `d` has `n` times the product of the sizes after `d` columns. Along the first dimension, [`scatter`] suffices.
 //!
-//! A source on the host must first be copied to one of the devices. Copies between devices use the same path as
-//! [`Stream::copy`], which is the direct link, or page-locked host memory if there is no peer access.
+//! A source in host memory must first be copied to a device. Copies between devices use the same path as
+//! [`Stream::copy`]: peer access or, without it, page-locked host memory.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,8 +33,8 @@ use crate::memory::slice::check_lengths;
 use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 
-/// Copies a buffer to the devices of several streams. The results are allocated on the streams and are returned in the
-/// order of the streams.
+/// Copies a buffer to the devices of several streams. The results are allocated on the streams and returned in their
+/// order.
 ///
 /// ```
 /// use warpsmith_runtime::emulated::EmulatedDriver;
@@ -71,8 +69,6 @@ pub fn broadcast<'s, T: DeviceCopy>(
 
 /// Copies a buffer into other buffers of the same length, on any devices of the same driver. Each copy runs after all
 /// earlier work on both buffers.
-///
-/// If one of the copies is impossible, nothing is copied.
 ///
 /// ```
 /// use warpsmith_runtime::emulated::EmulatedDriver;
@@ -113,9 +109,9 @@ pub fn broadcast_into<'s, 't, T: DeviceCopy>(
 
 /// Divides a buffer into consecutive chunks on the devices of several streams, in the order of the streams.
 ///
-/// `chunk_lens` contains the number of elements in each chunk. If it is `None`, the length of each chunk is the
-/// source's length divided by the number of streams, rounded up, as in `torch.chunk`. If the length is not divisible,
-/// the last chunks are shorter or empty. Unlike `torch.chunk`, this function returns a chunk for every stream.
+/// `chunk_lens` contains the number of elements per chunk. If it is `None`, the chunk length is the source's length
+/// divided by the number of streams, rounded up, as in `torch.chunk`. If the length is not divisible, the last chunks
+/// are shorter or empty; unlike `torch.chunk`, every stream receives a chunk.
 ///
 /// ```
 /// use warpsmith_runtime::emulated::EmulatedDriver;
@@ -130,7 +126,7 @@ pub fn broadcast_into<'s, 't, T: DeviceCopy>(
 /// let chunks = scatter(&batch, &streams, None)?;
 /// assert_eq!(chunks[0].to_host()?, [1, 2, 3]);
 /// assert_eq!(chunks[1].to_host()?, [4, 5]);
-/// // Work on each device, then:
+/// // Enqueue work on each device, then gather the results.
 /// assert_eq!(gather(&chunks, &streams[0])?.to_host()?, [1, 2, 3, 4, 5]);
 ///
 /// let uneven = scatter(&batch, &streams, Some(&[1, 4]))?;
@@ -159,8 +155,6 @@ pub fn scatter<'s, T: DeviceCopy>(
 /// Divides a buffer among other buffers, on any devices of the same driver. The lengths of the targets must add up to
 /// the length of the source.
 ///
-/// If one of the copies is impossible, nothing is copied.
-///
 /// # Errors
 /// Returns [`Error::EmptyList`] if `targets` is empty, [`Error::BadChunks`] unless the lengths of the targets add up to
 /// the length of the source, [`Error::NoPeerAccess`] if the devices belong to two drivers, or the same errors as
@@ -180,10 +174,10 @@ pub fn scatter_into<'s, 't, T: DeviceCopy>(
     pairs.try_for_each(|(target, chunk)| target.stream().copy(source.slice(chunk), target))
 }
 
-/// Concatenates buffers on any devices, in order, into one buffer on the stream's device.
+/// Concatenates buffers on any devices into one buffer on the stream's device.
 ///
-/// `sources` contains buffers or slices, for example `&chunks` of a `Vec<DeviceBuffer<T>>`, or `[&x, &y]`. All copies
-/// run on the stream, one after another. See [`scatter`] for an example.
+/// `sources` contains buffers or slices, for example `&chunks` of a `Vec<DeviceBuffer<T>>`, or `[&x, &y]`. See
+/// [`scatter`] for an example.
 ///
 /// # Errors
 /// Returns [`Error::EmptyList`] if `sources` is empty, [`Error::NoPeerAccess`] if the devices belong to two drivers,
@@ -201,10 +195,7 @@ pub fn gather<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
     pack(stream, &sources, &ranges(sources.iter().map(DeviceSlice::len)).collect::<Vec<_>>())
 }
 
-/// Concatenates buffers on any devices, in order, into an existing buffer. The lengths of the sources must add up to
-/// the length of that buffer.
-///
-/// If one of the copies is impossible, nothing is copied.
+/// Concatenates buffers on any devices into an existing buffer. The lengths of the sources must add up to its length.
 ///
 /// # Errors
 /// Returns the same errors as [`gather`], or [`Error::LengthMismatch`].
@@ -224,8 +215,8 @@ pub fn gather_into<'s, 't, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
     pairs.try_for_each(|(source, place)| stream.copy(source, target.slice_mut(place)))
 }
 
-/// Concatenates buffers on any devices in host memory, in order and after all earlier work on them. The host waits for
-/// the result.
+/// Concatenates buffers on any devices into host memory, after all earlier work on them. Blocks until the copies have
+/// finished.
 ///
 /// ```
 /// use warpsmith_runtime::emulated::EmulatedDriver;
@@ -269,8 +260,8 @@ fn total<T: DeviceCopy>(sources: &[DeviceSlice<'_, T>]) -> Result<usize> {
     total.ok_or(Error::TooManyElements { elements: usize::MAX, element_bytes: size_of::<T>() })
 }
 
-/// Divides `len` elements into chunks for `count` streams. The chunks have the specified lengths or, if no lengths are
-/// specified, equal lengths.
+/// Divides `len` elements into chunks for `count` streams. The chunks have the specified lengths or, by default, equal
+/// lengths.
 pub(super) fn chunks(
     lens: Option<&[usize]>,
     count: usize,
@@ -291,7 +282,7 @@ pub(super) fn chunks(
     Ok(ranges(lens.into_iter()))
 }
 
-/// Returns a buffer that contains each source at its range. The ranges must be in ascending order.
+/// Returns a buffer that contains each source at its range; the ranges must be ascending.
 #[track_caller]
 pub(super) fn pack<T: DeviceCopy>(
     stream: &Stream,
@@ -330,7 +321,7 @@ pub(super) fn copies<T: DeviceCopy>(
     Ok(targets)
 }
 
-/// Returns an error if there are no streams, or if their devices belong to a different driver than the sources.
+/// Returns an error if there are no streams, or if the sources belong to a different driver.
 pub(super) fn check_targets<T: DeviceCopy>(
     operation: &'static str,
     sources: &[DeviceSlice<'_, T>],
@@ -346,7 +337,7 @@ pub(super) fn check_list(operation: &'static str, list: &'static str, empty: boo
     if empty { Err(Error::EmptyList { operation, list }) } else { Ok(()) }
 }
 
-/// Returns an error unless both devices belong to the same driver, because copies between them require this.
+/// Returns an error unless both devices belong to the same driver, as copies between them require.
 pub(super) fn check_drivers(source: &Device, target: &Device) -> Result<()> {
     if Arc::ptr_eq(source.raw().0, target.raw().0) {
         return Ok(());

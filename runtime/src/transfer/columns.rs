@@ -1,4 +1,4 @@
-//! [`scatter_columns`] and [`gather_columns`]: distribute the columns of a matrix to several devices, and collect them.
+//! [`scatter_columns`] and [`gather_columns`]: distribute a matrix's columns to several devices and collect them.
 
 use super::collective::{check_drivers, check_list, chunks, ranges};
 use crate::device::observe::site;
@@ -6,11 +6,11 @@ use crate::error::{Error, Result};
 use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice2};
 use crate::stream::Stream;
 
-/// Divides the columns of a matrix among the devices of several streams. Each result contains all rows of its columns,
-/// contiguous and without gaps.
+/// Divides the columns of a matrix among the devices of several streams. Each result is a contiguous matrix of all rows
+/// of its columns.
 ///
-/// `chunk_lens` contains the number of columns in each chunk. If it is `None`, the columns are divided as
-/// [`scatter`](super::collective::scatter) divides elements. For tensors of more dimensions, see the [module's
+/// `chunk_lens` contains the number of columns per chunk. If it is `None`, the columns are divided as
+/// [`scatter`](super::collective::scatter) divides elements. For tensors with more dimensions, see the [module's
 /// documentation](super::collective). Columns for another device are first packed on the source's device.
 ///
 /// ```
@@ -22,7 +22,7 @@ use crate::stream::Stream;
 /// let driver = EmulatedDriver::builder().devices(2).build();
 /// let devices = [Device::with_driver(driver.clone(), 0)?, Device::with_driver(driver, 1)?];
 /// let streams = devices.each_ref().map(Device::default_stream);
-/// // Two rows, three columns.
+/// // A 2 x 3 matrix.
 /// let matrix = DeviceBuffer::from_host(&streams[0], &[1u32, 2, 3, 4, 5, 6])?;
 /// let parts = scatter_columns(matrix.as_2d(2, 3)?, &streams, Some(&[1, 2]))?;
 /// assert_eq!(parts[0].to_host()?, [1, 4]);
@@ -51,7 +51,7 @@ pub fn scatter_columns<T: DeviceCopy>(
     let mut results = Vec::with_capacity(streams.len());
     let chunks: Vec<_> = chunks(chunk_lens, streams.len(), source.columns())?.collect();
     for (stream, chunk) in streams.iter().zip(&chunks) {
-        // The product is at most the number of elements in the source, so it fits in a `usize`.
+        // The product cannot overflow, because it is at most the number of elements in the source.
         results.push(DeviceBuffer::uninit(stream, rows * chunk.len())?);
     }
     for ((result, stream), chunk) in results.iter_mut().zip(streams).zip(chunks) {
@@ -76,8 +76,8 @@ fn packed<T: DeviceCopy>(rows: DeviceSlice2<'_, T>) -> Result<DeviceBuffer<T>> {
     Ok(packed)
 }
 
-/// Concatenates the columns of matrices on any devices, in order, in one buffer on the stream's device. All matrices
-/// must have the same number of rows.
+/// Concatenates the columns of matrices on any devices into one buffer on the stream's device. All matrices must have
+/// the same number of rows.
 ///
 /// A matrix on another device is first packed on that device, unless it is contiguous, and then copied to the stream's
 /// device. See [`scatter_columns`] for an example.

@@ -1,4 +1,4 @@
-//! Copies between device buffers, and memsets, on a stream selected by the caller.
+//! Copies between device buffers, and memsets.
 
 use super::peer::{self, Route};
 use crate::device::Device;
@@ -19,13 +19,12 @@ pub(super) struct Side<'a> {
 }
 
 impl Stream {
-    /// Enqueues a copy from one buffer to another, after all earlier work on both buffers. The host does not wait, and
-    /// both buffers can be dropped immediately.
+    /// Enqueues a copy from one buffer to another, after all earlier work on both buffers, which can be dropped
+    /// immediately.
     ///
-    /// One of the two buffers may be on a different device than the stream. In that case, the copy is direct if the
-    /// devices have peer access; otherwise, it runs in chunks through at most 8 MiB of page-locked host memory. Streams
-    /// of both devices are ordered like streams of one device. Devices of two drivers (a GPU and the emulated device)
-    /// cannot wait for each other, so a copy between them fails.
+    /// One of the two buffers may be on a different device than the stream. The copy is then direct if the devices have
+    /// peer access; otherwise, it runs in chunks through at most 8 MiB of page-locked host memory. A copy between
+    /// devices of two drivers (a GPU and the emulated device) fails, because their streams cannot wait for each other.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
@@ -101,7 +100,7 @@ impl Stream {
     /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Device::emulated(0)?.default_stream();
     /// let mut buffer = DeviceBuffer::<u16>::uninit(&stream, 2)?;
-    /// // Each byte, not each element.
+    /// // Sets each byte, not each element.
     /// stream.memset(&mut buffer, 1)?;
     /// assert_eq!(buffer.to_host()?, [0x0101, 0x0101]);
     /// # Ok(())
@@ -125,7 +124,7 @@ impl Stream {
             return Ok(());
         }
         // SAFETY: the range is borrowed exclusively, and the buffer records the stream, so it is not freed before the
-        // work has run. Any bit pattern is a valid element.
+        // work has run. Every bit pattern is a valid element.
         part.enqueue(self, "Stream::memset", |driver, context| unsafe {
             let bytes = part.range.len();
             self.observed(

@@ -2,8 +2,8 @@
 //! [`Stream::copy_to_host_async`].
 //!
 //! The device copies page-locked memory directly. Pageable memory is staged through page-locked memory, because the
-//! driver's own copy would block the host. A small copy is staged as a whole, either by the enqueueing call or by
-//! [`Pending::wait`]. A large copy is staged in [chunks](super::staged), which host functions copy in stream order.
+//! driver's own copy would block the host. A small copy is staged as a whole, by the enqueueing call or by
+//! [`Pending::wait`]; a large one in [chunks](super::staged), by host functions.
 
 use super::host_copy;
 use super::host_memory::HostMemory;
@@ -20,17 +20,16 @@ use crate::memory::usage::Access;
 use crate::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut, PinnedBuffer};
 use crate::stream::Stream;
 
-/// Maximum number of bytes of pageable memory that the calling thread copies itself, because that takes less time than
-/// a host function on the stream.
+/// Largest pageable copy, in bytes, that the calling thread stages itself, because host functions would take longer.
 const SMALL_BYTES: usize = 2 << 20;
 
-/// Alternative named in the error for a captured copy that returns host memory.
+/// Alternative named in the error for capturing a copy that returns host memory.
 const NOT_IN_GRAPHS: &str =
     "the copy returns its host memory after one run; copy before the capture, or use `graph::HostBuffer`";
 
-/// The device's side of a copy between host and device.
+/// The device side of a copy between host and device.
 pub(super) struct DeviceSide<'a> {
-    /// Direction of the copy: to or from the host.
+    /// Direction of the copy.
     pub direction: CopyDirection,
     /// Name of the public method that performs the copy.
     pub call: &'static str,
@@ -41,7 +40,7 @@ pub(super) struct DeviceSide<'a> {
 }
 
 impl<'a> DeviceSide<'a> {
-    /// Returns the target of a copy from the host.
+    /// Returns the device side of a copy from the host.
     pub fn target<T: DeviceCopy>(call: &'static str, target: &DeviceSliceMut<'a, T>) -> Self {
         Self {
             direction: CopyDirection::HostToDevice,
@@ -53,7 +52,7 @@ impl<'a> DeviceSide<'a> {
         }
     }
 
-    /// Returns the source of a copy to the host.
+    /// Returns the device side of a copy to the host.
     pub fn source<T: DeviceCopy>(call: &'static str, source: &DeviceSlice<'a, T>) -> Self {
         Self {
             direction: CopyDirection::DeviceToHost,
@@ -65,7 +64,7 @@ impl<'a> DeviceSide<'a> {
         }
     }
 
-    /// Returns true if the host's side is the source.
+    /// Returns true if the device side is the target.
     pub fn is_target(&self) -> bool {
         self.direction == CopyDirection::HostToDevice
     }
@@ -82,14 +81,14 @@ impl<'a> DeviceSide<'a> {
     ///
     /// # Safety
     /// `host` must be valid for `bytes` bytes until the copy has run, and no other code may use these bytes. The range
-    /// must be within this side, whose use must have [begun](BufferUse::begin) on a stream after which `stream` is
-    /// ordered.
+    /// must be within this side, whose use must have [begun](BufferUse::begin) on a stream for which `stream` has
+    /// waited.
     pub unsafe fn copy(&self, stream: &Stream, host: *mut u8, offset: usize, bytes: usize) -> Result<()> {
         let (device, handle) = (self.address.offset(offset), stream.handle());
         let host_address = host.addr() as u64;
         let (from, to) = if self.is_target() { (host_address, device.0) } else { (device.0, host_address) };
         stream.observed_copy(self.direction, from, to, bytes, || {
-            // SAFETY: guaranteed by the caller; the side's part keeps the device memory allocated.
+            // SAFETY: guaranteed by the caller; the side's buffer use keeps the device memory allocated.
             stream.call(|driver, context| unsafe {
                 if self.is_target() {
                     driver.copy_to_device(context, device, host.cast(), bytes, handle)
@@ -113,10 +112,10 @@ impl<'a> DeviceSide<'a> {
 }
 
 impl Stream {
-    /// Enqueues a copy from host memory to a device. The memory is moved into the copy.
+    /// Enqueues a copy from host memory, which is moved into the copy, to a device.
     ///
-    /// The host does not wait. Page-locked memory ([`PinnedBuffer`], [`PinnedRange`](crate::PinnedRange)) is copied at
-    /// full speed. `Vec` and `Box<[T]>` are copied through at most 8 MiB of page-locked memory. The [module's
+    /// Does not block. Page-locked memory ([`PinnedBuffer`], [`PinnedRange`](crate::PinnedRange)) is copied at full
+    /// bandwidth; `Vec` and `Box<[T]>` are staged through at most 8 MiB of page-locked memory. The [module's
     /// documentation](crate::transfer) compares the costs.
     ///
     /// ```
@@ -128,7 +127,7 @@ impl Stream {
     /// let mut buffer = DeviceBuffer::uninit(&stream, 3)?;
     /// let source = PinnedBuffer::from_slice(&device, &[1.0f32, 2.0, 3.0])?;
     /// let pending = stream.copy_from_host_async(source, &mut buffer)?;
-    /// // Work enqueued now on `buffer` comes after the copy, and this thread is free meanwhile.
+    /// // Work enqueued on `buffer` now runs after the copy, which does not block this thread.
     /// let mut source = pending.wait()?;
     /// source[0] = 5.0;
     /// assert_eq!(buffer.to_host()?, [1.0, 2.0, 3.0]);
@@ -140,7 +139,8 @@ impl Stream {
     /// Returns [`Error::LengthMismatch`](crate::Error::LengthMismatch),
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices) if the target is not on the stream's device,
     /// [`Error::PinnedOutOfMemory`](crate::Error::PinnedOutOfMemory), or any [driver error](crate::Error::Driver).
-    /// Every error contains the host memory. If work was enqueued before the error, the call waits for the stream.
+    /// Every error contains the host memory. If the error occurs after work was enqueued, the call waits for the
+    /// stream.
     #[track_caller]
     pub fn copy_from_host_async<'d, H: HostMemory>(
         &self,
@@ -152,9 +152,9 @@ impl Stream {
         self.between_host_and_device(DeviceSide::target("Stream::copy_from_host_async", &target), source)
     }
 
-    /// Enqueues a copy from a device to host memory. The memory is moved into the copy.
+    /// Enqueues a copy from a device to host memory, which is moved into the copy.
     ///
-    /// The host does not wait. The cost is the same as for [`Self::copy_from_host_async`].
+    /// Does not block. The cost is the same as for [`Self::copy_from_host_async`].
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -163,7 +163,7 @@ impl Stream {
     /// let stream = Device::emulated(0)?.default_stream();
     /// let buffer = DeviceBuffer::from_host(&stream, &[1u8, 2, 3])?;
     /// let pending = stream.copy_to_host_async(&buffer, vec![0; 3])?;
-    /// drop(buffer); // its memory is kept until the copy has run
+    /// drop(buffer); // the memory is kept until the copy has run
     /// assert_eq!(pending.wait()?, [1, 2, 3]);
     /// # Ok(())
     /// # }
@@ -196,8 +196,8 @@ impl Stream {
         } else if H::PINNED {
             let address = memory.target();
             let kept = memory.keep(self);
-            // SAFETY: the memory has the same size as the side. It is moved into the pending copy, and its block is
-            // kept for the stream even if that copy is dropped.
+            // SAFETY: the memory has the same size as the device side. It is moved into the pending copy, and its block
+            // is kept for the stream even if that copy is dropped.
             let enqueued = kept.and_then(|()| unsafe { side.copy_all(self, address) });
             (enqueued, HostSide::Own(memory))
         } else if side.bytes() <= SMALL_BYTES {
@@ -253,9 +253,9 @@ impl Stream {
     }
 }
 
-/// Fills host memory from the page-locked memory to which the device copied.
+/// Fills host memory from the staging memory to which the device copied.
 fn fill<H: HostMemory>(memory: &mut H, staging: &PinnedBuffer<u8>) {
     // SAFETY: both ranges have the same size, which was checked when the copy was enqueued. The copy has run, so all
-    // bytes are initialized; any bit pattern is a valid element.
+    // bytes are initialized; every bit pattern is a valid element.
     unsafe { host_copy::copy(memory.target(), staging.address(), staging.len()) };
 }

@@ -1,9 +1,9 @@
-//! Copies of large host memory ranges by several threads.
+//! Multithreaded copies of large host memory ranges.
 //!
-//! One core copies about 10 GB/s, which is less than the 55 GB/s of a device's link. A few helper threads therefore
-//! start with the first large copy of the process and sleep between copies. The caller copies as well. It waits only
-//! for pieces that helpers have started, never for a helper to wake up. If all helpers are busy or no helper is
-//! available, the caller copies everything itself.
+//! One core copies about 10 GB/s, less than the 55 GB/s of a device's link. The first large copy of the process
+//! therefore starts a few helper threads, which sleep between copies. The caller also copies. It waits only for pieces
+//! that helpers have started, never for a helper to wake up. If no helper is available, the caller copies everything
+//! itself.
 
 use std::collections::VecDeque;
 use std::num::NonZero;
@@ -12,12 +12,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{Builder, available_parallelism};
 use std::time::{Duration, Instant};
 
-/// Maximum number of threads per copy, including the caller. Waking more threads would take more time than they save.
+/// Maximum number of threads per copy, including the caller. Waking more threads takes longer than they save.
 const MAX_THREADS: usize = 4;
 /// Number of bytes that a thread copies at a time.
 const PIECE_BYTES: usize = 128 << 10;
 
-/// An active copy.
 struct Job {
     target: *mut u8,
     source: *const u8,
@@ -54,11 +53,10 @@ impl Job {
     }
 }
 
-/// Time that a helper polls for the next copy before it sleeps. Waking takes tens of microseconds, and more on virtual
-/// machines. The chunks of a large copy follow each other within this time.
+/// Time that a helper polls for the next copy before it sleeps. Waking takes tens of microseconds, or more on virtual
+/// machines; the chunks of a large copy follow each other within this time.
 const AWAKE: Duration = Duration::from_micros(150);
 
-/// The helper threads.
 struct Helpers {
     threads: usize,
     jobs: Mutex<VecDeque<Arc<Job>>>,
@@ -79,7 +77,7 @@ impl Helpers {
                 more: Condvar::new(),
             }));
             for _ in 0..wanted {
-                // If a thread cannot be created, the process runs with one helper fewer.
+                // Without this thread, the process has one helper fewer.
                 let _ = Builder::new().name("warpsmith-copy".to_owned()).spawn(|| helpers.work());
             }
             helpers

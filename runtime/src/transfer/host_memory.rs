@@ -6,12 +6,12 @@ use crate::stream::Stream;
 
 use self::sealed::Memory;
 
-/// Host memory that [`Stream::copy_from_host_async`] and [`Stream::copy_to_host_async`] accept and return, namely
+/// Host memory that [`Stream::copy_from_host_async`] and [`Stream::copy_to_host_async`] accept and return:
 /// [`PinnedBuffer`], [`PinnedRange`], `Vec` and `Box<[T]>`.
 ///
 /// # Safety
-/// The trait is sealed. The value must own the memory that the methods of the sealed trait return. The memory must not
-/// move when the value is moved, and its elements must not require dropping.
+/// The trait is sealed. The value must own the memory that the methods of the sealed trait return. Moving the value
+/// must not move the memory, and the elements must not need dropping.
 pub unsafe trait HostMemory: Memory + Send + 'static {
     /// The type of the elements.
     type Element: DeviceCopy;
@@ -22,16 +22,14 @@ pub(super) mod sealed {
 
     /// Type-erased access to the memory.
     pub trait Memory {
-        /// True if the device can access the memory; if false, copies are staged through memory that the device can
-        /// access.
+        /// True if the device can access the memory; otherwise, copies are staged.
         const PINNED: bool;
-        /// Returns the number of elements.
         fn elements(&self) -> usize;
         /// Returns the address of the first element.
         fn source(&self) -> *const u8;
         /// Returns the address of the first element, for writing.
         fn target(&mut self) -> *mut u8;
-        /// Prevents pinned memory from being reused before the stream has finished the work enqueued so far.
+        /// Keeps pinned memory from being reused before the stream has finished the work enqueued so far.
         fn keep(&self, stream: &Stream) -> Result<()>;
     }
 }

@@ -1,4 +1,4 @@
-//! Copies between two devices, directly or, without peer access, through page-locked host memory.
+//! Copies between two devices: direct with peer access, otherwise through page-locked host memory.
 //!
 //! A staged copy uses two streams, one per device: the caller's stream and a stream from the other device's pool. It
 //! alternates between two page-locked buffers, so that one chunk leaves the source while the previous one enters the
@@ -9,9 +9,8 @@
 //! a stream of the target's device               | chunk 0 in  | chunk 1 in  | ...
 //! ```
 //!
-//! Events order the two streams. A chunk is copied to the target after it has arrived in host memory, and the next
-//! chunk is copied from the source to the same host memory after the previous contents of that memory have reached the
-//! target. The host enqueues the entire copy and does not wait.
+//! Events synchronize the two streams: a chunk is copied to the target after it has arrived in host memory, and that
+//! memory is overwritten after its contents have reached the target. The host enqueues the entire copy without waiting.
 
 use std::sync::Arc;
 
@@ -27,7 +26,7 @@ use crate::memory::storage::{self, Kind};
 use crate::stream::Stream;
 
 pub(super) const OPERATION: &str = "copying between buffers";
-/// Name of the call in errors that captures cause.
+/// Name of the call in capture errors.
 pub(super) const CALL: &str = "Stream::copy";
 
 /// Route of a copy from one buffer to another.
@@ -46,7 +45,7 @@ impl Route {
     pub fn find(stream: &Stream, from: &Device, to: &Device) -> Result<Self> {
         let own = stream.device();
         let (own_driver, own_context) = own.raw();
-        // A device that was opened twice still has a single context.
+        // A device opened twice still has a single context.
         let is_own = |device: &Device| {
             let (driver, context) = device.raw();
             device.ptr_eq(own) || (Arc::ptr_eq(driver, own_driver) && context == own_context)
@@ -70,14 +69,13 @@ impl Route {
     }
 }
 
-/// Enqueues a direct (peer-to-peer) copy.
 pub(super) fn copy_directly(stream: &Stream, from: &Side<'_>, to: &Side<'_>) -> Result<()> {
     let (target, source) = ((to.device.raw().1, to.address), (from.device.raw().1, from.address));
     let bytes = to.part.range.len();
     let (mut copied, kind) = (Ok(()), Kind::HostCopy(CALL));
     // SAFETY: both ranges have the same size. They do not overlap, because the source is shared and the target
     // exclusive. Both buffers record the stream, so neither is freed before the copy has run. The stream belongs to one
-    // of the contexts.
+    // of the two contexts.
     storage::enqueue([&from.part, &to.part].into_iter(), stream, kind, |driver, context| unsafe {
         copied = stream.observed_copy(CopyDirection::PeerToPeer, source.1.0, target.1.0, bytes, || {
             driver.copy_peer(context, target, source, bytes, stream.handle())
@@ -87,8 +85,7 @@ pub(super) fn copy_directly(stream: &Stream, from: &Side<'_>, to: &Side<'_>) -> 
     copied.map_err(|error| whose(error.into(), stream, [from.device, to.device]))
 }
 
-/// Returns the error for a call that involves two devices. If one of the devices is lost, the error is that device's
-/// fault; otherwise, it is `error`.
+/// Returns the error for a call that involves two devices: the fault of a lost device, or else `error`.
 fn whose(error: Error, stream: &Stream, devices: [&Device; 2]) -> Error {
     if !error.stops_context() {
         return error;
@@ -111,7 +108,7 @@ pub(super) fn copy_staged(stream: &Stream, outward: bool, from: &Side<'_>, to: &
     let mut lanes = Vec::with_capacity(2);
     for start in (0..to.part.range.len()).step_by(CHUNK_BYTES).take(2) {
         let staging = PinnedBuffer::uninit(stream.device(), CHUNK_BYTES.min(to.part.range.len() - start))?;
-        // The caller's stream finishes last, so it is sufficient to record it.
+        // The caller's stream finishes last, so recording it suffices.
         staging.record_use(stream)?;
         lanes.push(staging);
     }
@@ -138,7 +135,7 @@ fn enqueue_staged(
 ) -> Result<()> {
     let (out, into) = if outward { (stream, other) } else { (other, stream) };
     other.wait_stream(stream)?;
-    // Events that mark that the contents of a lane's memory have reached the target.
+    // Events recorded once the contents of a lane's memory have reached the target.
     let free = lanes.iter().map(|_| Event::new(into.device())).collect::<Result<Vec<_>>>()?;
     let total = to.part.range.len();
     for (start, (staging, free)) in (0..total).step_by(CHUNK_BYTES).zip(lanes.iter().zip(&free).cycle()) {
@@ -147,8 +144,8 @@ fn enqueue_staged(
         let (host, device) = (staging.address(), from.address.offset(start));
         out.observed_copy(CopyDirection::DeviceToHost, device.0, host.addr() as u64, bytes, || {
             // SAFETY: the staging memory is large enough for the chunk and is kept until both streams have finished.
-            // This stream has waited until the previous contents have reached the target. The source's part keeps the
-            // source's range allocated.
+            // This stream has waited for the previous contents to reach the target. The source's buffer use keeps its
+            // range allocated.
             out.call(|driver, context| unsafe {
                 driver.copy_to_host(context, host.cast(), device, bytes, out.handle())
             })
@@ -156,13 +153,13 @@ fn enqueue_staged(
         into.wait_stream(out)?;
         let device = to.address.offset(start);
         into.observed_copy(CopyDirection::HostToDevice, host.addr() as u64, device.0, bytes, || {
-            // SAFETY: as above; this stream has waited until the chunk has arrived in host memory.
+            // SAFETY: as above; this stream has waited for the chunk to arrive in host memory.
             into.call(|driver, context| unsafe {
                 driver.copy_to_device(context, device, host.cast_const().cast(), bytes, into.handle())
             })
         })?;
         free.record(into)?;
     }
-    // For an inward copy, the caller's stream has already waited for each chunk.
+    // In an inward copy, the caller's stream has already waited for each chunk.
     if outward { stream.wait_stream(other) } else { Ok(()) }
 }

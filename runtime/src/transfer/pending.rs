@@ -1,6 +1,6 @@
-//! [`Pending`]: an enqueued copy that owns the host memory that it uses.
+//! [`Pending`]: an enqueued copy that owns its host memory.
 //!
-//! The memory is returned only once neither a device nor a host function can use it, even if the copy failed.
+//! The memory is returned only once no device or host function can use it, even if the copy failed.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -15,7 +15,7 @@ use crate::event::{Event, Waiter};
 use crate::memory::PinnedBuffer;
 use crate::stream::Stream;
 
-/// An enqueued copy. The value owns the host memory until the copy has finished. [`Pending::wait`] returns the memory;
+/// An enqueued copy, which owns its host memory. [`Pending::wait`] waits for the copy and returns the memory;
 /// `pending.await` does the same without blocking the thread.
 ///
 /// Dropping the value does not cancel the copy; the memory is kept until the copy has finished.
@@ -28,9 +28,9 @@ use crate::stream::Stream;
 /// let mut buffer = DeviceBuffer::<u8>::zeros(&stream, 3)?;
 /// let sent = stream.copy_from_host_async(vec![1, 2, 3], &mut buffer)?;
 /// let received = stream.copy_to_host_async(&buffer, vec![0; 3])?;
-/// // The host works meanwhile.
+/// // The host can do other work.
 /// assert_eq!(received.wait()?, [1, 2, 3]);
-/// let vec = sent.wait()?; // may be reused
+/// let vec = sent.wait()?; // can be reused
 /// assert_eq!(vec, [1, 2, 3]);
 /// # Ok(())
 /// # }
@@ -43,7 +43,7 @@ pub struct Pending<H> {
     event: Event,
 }
 
-/// Error of a failed copy. It contains the host memory. If that memory was the target of the copy, its content is
+/// Error from a failed copy, with the host memory. If the memory was the target of the copy, its contents are
 /// unspecified.
 ///
 /// ```
@@ -69,13 +69,12 @@ pub struct CopyFailed<H> {
     pub memory: H,
 }
 
-/// Host memory during a copy.
 pub(super) enum HostSide<H> {
     /// Memory that only this value uses.
     Own(H),
     /// Memory that host functions also use.
     Shared(Arc<SharedHost<H>>),
-    /// Memory that is filled from page-locked memory after the copy has finished.
+    /// Memory that is filled from staging memory after the copy has finished.
     Behind { memory: H, staging: PinnedBuffer<u8>, fill: fn(&mut H, &PinnedBuffer<u8>) },
 }
 
@@ -118,8 +117,8 @@ impl<H> HostSide<H> {
 }
 
 impl<H> Pending<H> {
-    /// Creates the pending copy from the result of enqueueing the copy and the memory that the copy uses. `event` must
-    /// not have been recorded yet.
+    /// Creates the pending copy from the result of enqueueing it and its memory. `event` must not have been recorded
+    /// yet.
     pub(super) fn settle(
         stream: &Stream,
         enqueued: Result<()>,
@@ -132,9 +131,8 @@ impl<H> Pending<H> {
         }
     }
 
-    /// Makes later work on a stream wait for the copy, but not for work that was enqueued after the copy. Uses of
-    /// buffers are ordered automatically. For them, this call replaces the wait that would be inserted later. It also
-    /// orders uses that buffers do not track.
+    /// Makes later work on a stream wait for the copy, but not for work enqueued after the copy. Buffer uses are
+    /// synchronized automatically; call this method for uses that buffers do not track, or to insert the wait earlier.
     ///
     /// # Errors
     /// Returns the same errors as [`Stream::wait_event`].
@@ -147,7 +145,7 @@ impl<H> Pending<H> {
     /// Returns true if the copy has finished.
     ///
     /// # Errors
-    /// If a running kernel caused a fault, returns that fault.
+    /// Returns the fault if a kernel faulted.
     pub fn is_done(&self) -> Result<bool> {
         self.event.query()
     }
@@ -155,11 +153,10 @@ impl<H> Pending<H> {
     /// Waits until the copy has finished and returns the host memory.
     ///
     /// # Errors
-    /// If a running kernel caused a fault, returns that fault together with the memory.
+    /// Returns the fault, together with the memory, if a kernel faulted.
     ///
     /// # Panics
-    /// Panics in a [host function](Stream::host_function), because a host function cannot wait. In that case, the
-    /// memory is kept for the copy.
+    /// Panics in a [host function](Stream::host_function), which cannot wait. The memory is then kept for the copy.
     #[track_caller]
     pub fn wait(self) -> std::result::Result<H, CopyFailed<H>> {
         let _site = site();
@@ -172,24 +169,23 @@ impl<H> Pending<H> {
     }
 }
 
-/// Future that returns the host memory when the copy has finished. Created by `pending.await`.
+/// Future that completes with the host memory when the copy has finished, created by `pending.await`.
 ///
-/// Like [`Reached`](crate::event::Reached), the future does not block a thread, except after an error. Dropping the
-/// future has the same effect as dropping the [`Pending`]. In that case, the future blocks until the device no longer
-/// uses the memory, and then returns the memory with the error.
+/// Like [`Reached`](crate::event::Reached), the future does not block, except after an error: it then blocks until the
+/// device no longer uses the memory, and returns the memory with the error. Dropping the future has the same effect as
+/// dropping the [`Pending`].
 ///
 /// # Panics
-/// Like [`Pending::wait`], panics if polled in a [host function](Stream::host_function). In that case, the memory is
-/// kept for the copy.
+/// Like [`Pending::wait`], polling panics in a [host function](Stream::host_function).
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct PendingFuture<H> {
-    // This field is dropped before the event.
+    // Declared first, so that it is dropped before the event.
     waiter: Waiter,
     /// `None` after the future has completed.
     pending: Option<Pending<H>>,
 }
 
-// The future has no pinned fields.
+// The future is never pinned structurally.
 impl<H> Unpin for PendingFuture<H> {}
 
 impl<H> Future for PendingFuture<H> {
@@ -232,7 +228,7 @@ fn check_can_wait() {
 }
 
 impl<H> CopyFailed<H> {
-    /// Waits for the stream, because the copy may still be running, and returns the error with the memory.
+    /// Returns the error with the memory, after waiting for the stream, because the copy may still be running.
     fn after(stream: &Stream, error: Error, held: HostSide<H>) -> Self {
         // After this call, no work of the stream is running.
         stream.wait_idle();

@@ -1,5 +1,4 @@
-//! Copies of strided rows, such as a part of a matrix, from and to [`DeviceSlice2`], [`DeviceSliceMut2`] and
-//! [`PinnedRows`].
+//! Copies of strided rows, such as a submatrix, from and to [`DeviceSlice2`], [`DeviceSliceMut2`] and [`PinnedRows`].
 //!
 //! Elements between the rows are neither read nor written.
 #![expect(clippy::result_large_err, reason = "the error returns the memory, whatever its size")]
@@ -23,20 +22,19 @@ use crate::stream::Stream;
 
 const OPERATION: &str = "copying rows between buffers";
 
-/// Strided rows in page-locked memory. The value owns the buffer and dereferences to a slice of all elements of the
-/// buffer (or of the [`PinnedRange`]), including those between the rows.
+/// Strided rows in page-locked memory. Owns the buffer and dereferences to a slice of all elements of the buffer (or
+/// [`PinnedRange`]), including those between the rows.
 pub struct PinnedRows<T: DeviceCopy> {
     memory: PinnedRange<T>,
     extents: Extents2,
 }
 
 impl<T: DeviceCopy> PinnedBuffer<T> {
-    /// Interprets the buffer as `rows` rows of `columns` elements, with a distance of `row_stride` elements between the
-    /// starts of adjacent rows. Elements between the rows and after the last row are not copied.
-    /// [`PinnedRows::into_buffer`] returns the buffer.
+    /// Interprets the buffer as `rows` rows of `columns` elements, with a stride of `row_stride` elements. Elements
+    /// between the rows and after the last row are not copied. [`PinnedRows::into_buffer`] returns the buffer.
     ///
     /// # Errors
-    /// Returns [`Error::BadExtents`], together with the buffer, under the same conditions as
+    /// Returns [`Error::BadExtents`], together with the buffer, in the same cases as
     /// [`DeviceSlice::as_2d_strided`](crate::DeviceSlice::as_2d_strided).
     pub fn into_rows(
         self,
@@ -79,7 +77,7 @@ impl<T: DeviceCopy> PinnedRows<T> {
         self.extents.columns() as usize
     }
 
-    /// Returns the distance between the starts of adjacent rows, in elements.
+    /// Returns the row stride: the distance between the starts of adjacent rows, in elements.
     pub fn row_stride(&self) -> usize {
         self.extents.row_stride() as usize
     }
@@ -115,15 +113,14 @@ impl<T: DeviceCopy> DerefMut for PinnedRows<T> {
     }
 }
 
-/// Returns an error unless target and source have the same number of rows and the same number of elements per row.
+/// Returns an error unless target and source have the same number of rows and columns.
 fn check_shape(operation: &'static str, target: Extents2, source: Extents2) -> Result<()> {
     let of = |extents: Extents2| (extents.rows() as usize, extents.columns() as usize);
     let (left, right) = (of(target), of(source));
     if left == right { Ok(()) } else { Err(Error::ShapeMismatch { operation, left, right }) }
 }
 
-/// Returns the description that the driver expects for a copy between places with these extents; `None` if there is
-/// nothing to copy.
+/// Returns the driver's description of a copy between places with these extents; `None` if there is nothing to copy.
 fn rows_copy<T>((dst, to): (Place, Extents2), (src, from): (Place, Extents2)) -> Option<RowsCopy> {
     let pitch = |extents: Extents2| (extents.row_stride() as usize).saturating_mul(size_of::<T>());
     let (row_bytes, rows) = (to.columns() as usize * size_of::<T>(), to.rows() as usize);
@@ -139,7 +136,7 @@ impl Stream {
     ///
     /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Device::emulated(0)?.default_stream();
-    /// // Columns 1 and 2 of a matrix of 2 rows and 4 columns.
+    /// // Columns 1 and 2 of a 2 x 4 matrix.
     /// let matrix = DeviceBuffer::from_host(&stream, &[0u8, 1, 2, 3, 4, 5, 6, 7])?;
     /// let mut part = DeviceBuffer::uninit(&stream, 4)?;
     /// stream.copy_rows(matrix.as_2d(2, 4)?.part(.., 1..3), part.as_2d_mut(2, 2)?)?;
@@ -167,15 +164,14 @@ impl Stream {
         let (source, target) = (source.elements(), target.into_elements());
         let parts = [&source.used(Access::Read), &target.used()];
         // SAFETY: the rows are within both slices, and the rows of each side do not overlap. The source is shared and
-        // the target exclusive, so they do not overlap each other. Both buffers record the stream, so neither is freed
+        // the target exclusive, so the two sides do not overlap. Both buffers record the stream, so neither is freed
         // before the copy has run.
         storage::enqueue(parts.into_iter(), self, Kind::Copy("Stream::copy_rows"), |driver, context| unsafe {
             self.observed_rows(copy, || driver.copy_rows(context, copy, self.handle()))
         })
     }
 
-    /// Enqueues a copy of rows from page-locked memory to a device. The memory is moved into the copy, and the host
-    /// does not wait.
+    /// Enqueues a copy of rows from page-locked memory, which is moved into the copy, to a device. Does not block.
     ///
     /// # Errors
     /// Returns the same errors as [`Self::copy_rows`], together with the memory.
@@ -194,8 +190,7 @@ impl Stream {
         self.rows_between_host_and_device(&side, shapes, copy, source)
     }
 
-    /// Enqueues a copy of rows from a device to page-locked memory. The memory is moved into the copy, and the host
-    /// does not wait.
+    /// Enqueues a copy of rows from a device to page-locked memory, which is moved into the copy. Does not block.
     ///
     /// # Errors
     /// Returns the same errors as [`Self::copy_rows`], together with the memory.

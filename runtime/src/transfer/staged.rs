@@ -1,6 +1,6 @@
-//! Copies between a device and host memory that the device cannot access, in chunks, through page-locked memory.
+//! Chunked copies between a device and pageable host memory, through page-locked memory.
 //!
-//! A host function copies each chunk between host memory and page-locked memory, and the device copies it between
+//! For each chunk, a host function copies between host memory and page-locked memory, and the device between
 //! page-locked memory and device memory, in stream order. Two streams alternate, each with its own page-locked memory
 //! for one chunk, so that the host copies one chunk while the device copies another:
 //!
@@ -23,11 +23,11 @@ use crate::memory::PinnedBuffer;
 use crate::memory::storage::{self, Kind};
 use crate::stream::Stream;
 
-/// Maximum number of bytes that are copied through page-locked memory at a time. A copy uses at most twice this amount.
+/// Maximum size in bytes of a chunk staged through page-locked memory. A copy stages at most two chunks at a time.
 pub const CHUNK_BYTES: usize = 4 << 20;
-/// Minimum number of chunks per copy, so that host and device work in parallel.
+/// Minimum number of chunks per copy, so that host and device copies overlap.
 const CHUNKS: usize = 4;
-/// Minimum size of a chunk, which takes precedence over `CHUNKS` because each host function delays the stream.
+/// Minimum size of a chunk in bytes, which takes precedence over `CHUNKS` because each host function delays the stream.
 const MIN_CHUNK_BYTES: usize = 512 << 10;
 
 /// Returns the chunk size of a copy in bytes.
@@ -35,7 +35,7 @@ pub(super) fn chunk_bytes(bytes: usize) -> usize {
     bytes.div_ceil(CHUNKS).next_multiple_of(4096).clamp(MIN_CHUNK_BYTES, CHUNK_BYTES)
 }
 
-/// A stream, and page-locked memory for one chunk, which is used only by work on this stream.
+/// A stream, and page-locked memory for one chunk that only work on this stream uses.
 pub(super) struct Lane {
     stream: Stream,
     staging: PinnedBuffer<u8>,
@@ -44,7 +44,7 @@ pub(super) struct Lane {
 /// Address of a lane's page-locked memory, for a host function.
 struct Staging(*mut u8);
 
-// SAFETY: the value is only an address; each use states its own conditions.
+// SAFETY: the value is only an address; every access has its own safety argument.
 unsafe impl Send for Staging {}
 
 /// Returns a stream of the device's pool that differs from `than`.
@@ -101,9 +101,9 @@ fn enqueue_chunks<H: HostMemory>(
         if side.is_target() {
             lane.exchange(true, shared, start, bytes)?;
         }
-        // SAFETY: the staging memory is large enough for a chunk, and it is kept for the lane's stream. Its other uses
-        // are on the same stream, whose work runs in order. The lane's stream has waited for the point at which the
-        // part's use begins.
+        // SAFETY: the staging memory is large enough for a chunk and is kept for the lane's stream. Its other uses are
+        // on the same stream, whose work runs in order. The lane's stream has waited for the stream on which the buffer
+        // use has begun.
         unsafe { side.copy(&lane.stream, lane.staging.address(), start, bytes) }?;
         if !side.is_target() {
             lane.exchange(false, shared, start, bytes)?;
@@ -122,8 +122,8 @@ impl Lane {
         bytes: usize,
     ) -> Result<()> {
         let (shared, staging) = (Arc::clone(shared), Staging(self.staging.address()));
-        // SAFETY: the chunk is within the memory. The stream keeps the staging memory until the function has returned
-        // and runs no other work at that time.
+        // SAFETY: the chunk is within the memory. The stream keeps the staging memory until the function has returned,
+        // and runs no other work meanwhile.
         self.stream.host_function(move || unsafe { exchange(&shared, to_staging, staging, start, bytes) })
     }
 }
@@ -132,7 +132,7 @@ impl Lane {
 ///
 /// # Safety
 /// The chunk must be within the shared memory. The staging memory must be valid for the chunk's length, and no other
-/// code may use it.
+/// code may access it meanwhile.
 unsafe fn exchange<H: HostMemory>(
     shared: &SharedHost<H>,
     to_staging: bool,

@@ -20,9 +20,13 @@ unsafe fn nothing(_: *const *const c_void) {}
 unsafe fn lengths(args: *const *const c_void, extent: Option<[u64; 3]>) -> Result<(), WrongLength> {
     let length = |name, index| {
         let len = unsafe { (*args.add(index)).cast::<u64>().read() };
-        Some(Length { name: Some(name), sides: [len, 1, 1] })
+        Some(Length { name: Some(name), sides: [len, 1, 1], items: 1 })
     };
-    Length::all_agree(&[length("x", 1), length("y", 3), extent.map(|sides| Length { name: None, sides })])
+    Length::all_agree(&[
+        length("x", 1),
+        length("y", 3),
+        extent.map(|sides| Length { name: None, sides, items: 1 }),
+    ])
 }
 
 unsafe impl Kernel for Same {

@@ -34,6 +34,7 @@ fn tuned(block: u32, grid: &str) -> TunedConfiguration {
     TunedConfiguration {
         values: values.map(|(axis, value)| (axis.to_owned(), value)).into(),
         symbol: Some("axpy__f32".to_owned()),
+        threads: None,
         median_us: 3.25,
         toolchain: "PTX 8.7 for sm_90".to_owned(),
     }

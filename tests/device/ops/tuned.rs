@@ -26,6 +26,7 @@ fn values(config: Config) -> TunedConfiguration {
     TunedConfiguration {
         values: values.map(|(axis, value)| (axis.to_owned(), value)).into(),
         symbol: None,
+        threads: None,
         median_us: 1.0,
         toolchain: "a test".to_owned(),
     }

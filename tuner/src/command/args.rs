@@ -37,6 +37,9 @@ pub struct MeasureArgs {
     /// Take exactly this number of samples per configuration, as far as --budget allows
     #[arg(long, value_name = "N", conflicts_with_all = ["precision", "quick"], value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub samples: Option<u32>,
+    /// Seed for the input data, to repeat the failure of a check [default: a new seed]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..1 << 32))]
+    pub seed: Option<u64>,
     /// Skip the probes: the plain copy, read and multiplication to which results are compared
     #[arg(long)]
     pub no_probes: bool,
@@ -75,7 +78,7 @@ pub struct BenchArgs {
     #[command(flatten)]
     pub output: Output,
     /// List the kernels with their types and axes, and measure nothing
-    #[arg(long, conflicts_with_all = ["dry_run", "out", "all", "sizes", "dtypes", "axes", "mode", "quick", "precision", "samples", "budget", "no_probes"])]
+    #[arg(long, conflicts_with_all = ["dry_run", "out", "all", "sizes", "dtypes", "axes", "mode", "quick", "precision", "samples", "budget", "seed", "no_probes"])]
     pub list: bool,
     /// Show what would be measured, and measure nothing
     #[arg(long, conflicts_with_all = ["out", "all"])]
@@ -148,7 +151,7 @@ const TUNE_HELP: &str = "\
 The default configuration is always measured first, and wins unless another one is at least 0.5 % faster. Every \
 configuration is checked against a float64 reference before it is timed; a configuration that is incorrect, fails or crashes \
 never wins. Winners are saved in the launch store, in the folder WARPSMITH_CACHE_DIR. Later GPU launches in all programs of \
-this user read the store; launches on the emulated device do not.
+this user read the store; the emulated device neither reads nor writes it.
 
 Examples:
   tune axpy reduce_sum --sizes '2^[16:28:4]' --dtypes f32,bf16

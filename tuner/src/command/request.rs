@@ -34,6 +34,7 @@ pub fn request(kernels: &[String], what: &MeasureArgs) -> Result<Request> {
         axes: axes(&what.axes)?,
         mode: what.mode,
         effort: effort(what),
+        seed: what.seed,
     })
 }
 

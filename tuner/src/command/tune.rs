@@ -56,12 +56,12 @@ pub fn run(program: &Program<'_>, args: &TuneArgs) -> Result<(), Failure> {
     verdict(program, &document)
 }
 
-/// Installs, on the device, the user's launch store or a store that exists only in memory.
+/// Installs, on the device, the user's launch store or a store that exists only in memory. Launches on an emulated
+/// device do not read the user's store, so its winners are not saved.
 fn install_store(program: &Program<'_>, args: &TuneArgs, device: &Device) {
-    if args.no_store {
+    if args.no_store || device.is_emulated() {
         return LaunchStore::in_memory().install(device);
     }
-    // Unless another store is installed, an emulated device uses a store that exists only in memory.
     let opened = warpsmith_runtime::store::shared();
     opened.store.install(device);
     damaged(program, opened.store.path(), &opened.damaged);
@@ -80,12 +80,12 @@ fn damaged(program: &Program<'_>, path: Option<&Path>, lines: &DamagedLines) {
 /// Formats the number of trials, the number of winners that have been stored, and the path of the store.
 fn summary(store: &LaunchStore, is_emulated: bool, totals: &Totals, took: Duration) -> String {
     let mut text = format!("{} trials in {:.1} s", totals.made, took.as_secs_f64());
-    let unread = if is_emulated { " (launches on the emulated device do not read it)" } else { "" };
     text.push_str(&match (store.path().filter(|_| store.problem().is_none()), totals.kept) {
+        (None, _) if is_emulated => "; winners on an emulated device are not saved\n".to_owned(),
         (None, _) => "; nothing is kept\n".to_owned(),
         (Some(_), 0) => "; no winner was saved\n".to_owned(),
-        (Some(path), 1) => format!("; 1 winner was saved in {}{unread}\n", path.display()),
-        (Some(path), kept) => format!("; {kept} winners were saved in {}{unread}\n", path.display()),
+        (Some(path), 1) => format!("; 1 winner was saved in {}\n", path.display()),
+        (Some(path), kept) => format!("; {kept} winners were saved in {}\n", path.display()),
     });
     text
 }
@@ -126,11 +126,8 @@ mod tests {
         assert_eq!(of(&store, 0), "3 trials in 2.0 s; no winner was saved\n");
         assert_eq!(of(&store, 1), format!("3 trials in 2.0 s; 1 winner was saved in {}\n", path.display()));
         assert!(of(&store, 2).contains("; 2 winners were saved in "));
-        let emulated = on(&store, true, 1);
-        assert!(
-            emulated.ends_with("launches.jsonl (launches on the emulated device do not read it)\n"),
-            "{emulated}"
-        );
+        let emulated = on(&LaunchStore::in_memory(), true, 1);
+        assert!(emulated.ends_with("; winners on an emulated device are not saved\n"), "{emulated}");
         assert!(of(&LaunchStore::in_memory(), 2).ends_with("; nothing is kept\n"));
     }
 }

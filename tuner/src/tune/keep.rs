@@ -48,7 +48,7 @@ pub fn kept(plan: &Plan<'_>, planned: &PlannedCase<'_>, code: &Code) -> Option<u
         spec.is_some_and(|spec| {
             let types = types(spec);
             let known = LaunchStore::of(plan.device()).tuned(&subject(plan, planned, code, spec, &types));
-            known.is_some_and(|known| is_same(&known, configuration, spec, code))
+            known.is_some_and(|known| is_same(&known, planned, configuration, spec, code))
         })
     })
 }
@@ -66,6 +66,7 @@ fn decides(plan: &Plan<'_>, planned: &PlannedCase<'_>, code: &Code) -> bool {
     let any = TunedConfiguration {
         values: Vec::new(),
         symbol: None,
+        threads: None,
         median_us: 1.0,
         toolchain: code.toolchain.clone(),
     };
@@ -110,14 +111,21 @@ fn values(configuration: &Configuration) -> Vec<(String, String)> {
     configuration.iter().map(|(axis, value)| (axis.to_owned(), value.to_string())).collect()
 }
 
+/// Returns the number of threads that a configuration launches, unless it equals the number of elements.
+fn threads(planned: &PlannedCase<'_>, configuration: &Configuration) -> Option<u64> {
+    let threads = planned.benchmark.threads(planned.dtype, planned.n, configuration);
+    (threads != planned.n).then_some(threads)
+}
+
 fn is_same(
     known: &TunedConfiguration,
+    planned: &PlannedCase<'_>,
     configuration: &Configuration,
     spec: &KernelSpec,
     code: &Code,
 ) -> bool {
     let is_code = known.symbol.as_deref() == Some(spec.symbol) && known.toolchain == code.toolchain;
-    is_code && known.values == values(configuration)
+    is_code && known.values == values(configuration) && known.threads == threads(planned, configuration)
 }
 
 /// Stores a winner where launches on the device look it up, and returns whether launches now use it. If several cases
@@ -147,7 +155,7 @@ pub fn winner(
     let store = LaunchStore::of(plan.device());
     let known = store.tuned(&subject);
     // If the run has found no better configuration, nothing is written.
-    if known.as_ref().is_some_and(|known| is_same(known, &winner.configuration, spec, code)) {
+    if known.as_ref().is_some_and(|known| is_same(known, planned, &winner.configuration, spec, code)) {
         return Ok(true);
     }
     if plan.mode() != Mode::Cold {
@@ -167,6 +175,7 @@ pub fn winner(
     let configuration = TunedConfiguration {
         values: values(&winner.configuration),
         symbol: Some(spec.symbol.to_owned()),
+        threads: threads(planned, &winner.configuration),
         median_us,
         toolchain: code.toolchain.clone(),
     };

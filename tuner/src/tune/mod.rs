@@ -125,7 +125,7 @@ pub struct Totals {
 /// let suite = Suite { benchmarks: Vec::new(), left_out: Vec::new(), probes: |_| Ok(Vec::new()) };
 /// let kernels = suite.benchmarks.iter().map(|benchmark| benchmark.name().to_owned()).collect();
 /// let (dtypes, sizes, axes) = (Vec::new(), vec![1 << 20], Vec::new());
-/// let request = Request { kernels, dtypes, sizes, axes, mode: Mode::Cold, effort: Effort::NORMAL };
+/// let request = Request { kernels, dtypes, sizes, axes, mode: Mode::Cold, effort: Effort::NORMAL, seed: None };
 /// let plan = Plan::new(&suite, &Device::open("cpu")?, &request)?;
 /// let totals = tune(&plan, &Tuning::default(), &Arc::default(), &mut |event| {
 ///     if let Event::Done { case, tuned } = event

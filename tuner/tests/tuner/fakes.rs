@@ -18,7 +18,7 @@ use warpsmith_tuner::run::{Plan, Request};
 use warpsmith_tuner::space::Space;
 use warpsmith_tuner::tune::{Event, Totals, Tuned, Tuning, tune};
 use warpsmith_tuner::value::Configuration;
-use warpsmith_tuner::verify::Check;
+use warpsmith_tuner::verify::{Check, Mismatch};
 
 static IMAGE: GpuImage = GpuImage::without_code("fakes", "0.0.0", "these kernels are not compiled for GPUs");
 
@@ -160,8 +160,11 @@ impl Case for FakeCase {
             _ => false,
         });
         Ok(match incorrect {
-            true => Check { incorrect: 3, max_error: 1.0, first: Some((2, 1.0, 0.0)) },
-            false => Check { incorrect: 0, max_error: 0.0, first: None },
+            true => {
+                let first = Mismatch { index: 2, found: 1.0, expected: 0.0, allowed: 0.5 };
+                Check { compared: 9, incorrect: 3, max_error: 1.0, first: Some(first) }
+            }
+            false => Check { compared: 9, incorrect: 0, max_error: 0.0, first: None },
         })
     }
 }
@@ -189,6 +192,7 @@ pub fn request(sizes: &[u64]) -> Request {
         axes: Vec::new(),
         mode: Mode::Cold,
         effort: Effort { minimum: 6, most: 6, ..Effort::QUICK },
+        seed: Some(7),
     }
 }
 

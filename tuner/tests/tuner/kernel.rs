@@ -1,8 +1,9 @@
 //! [`ArrayKernel`]: kernels of a user as benchmarks, on the emulated device.
 
+use gpu_std::Kernel;
 use gpu_std::prelude::*;
 use warpsmith_runtime::launch::Source;
-use warpsmith_runtime::{Device, GpuImage, Launch, Stream};
+use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch, Stream};
 use warpsmith_tuner::benchmark::{Benchmark, Setup, Suite};
 use warpsmith_tuner::data::Values;
 use warpsmith_tuner::kernel::ArrayKernel;
@@ -34,6 +35,16 @@ pub fn scale<const FACTOR: usize>(data: &[i32], mut out: DisjointMut<i32>) {
     for i in thread::grid_stride(data.len()) {
         if let Some(out) = out.get_mut(i) {
             *out = data[i.get()] * FACTOR as i32;
+        }
+    }
+}
+
+/// `x[i] *= 2`, `ITEMS` elements per thread.
+#[kernel(consts(ITEMS = 1, 4), same_len(x, launch))]
+pub fn double<const ITEMS: usize>(mut x: DisjointMut<f32, Chunks<ITEMS>>) {
+    for chunk in thread::grid_stride(x.chunks()) {
+        for item in x.get_mut(chunk).into_iter().flatten() {
+            *item *= 2.0;
         }
     }
 }
@@ -101,6 +112,28 @@ fn constants_become_axes() {
 }
 
 #[test]
+fn chunks_are_launched_with_a_thread_each() {
+    let benchmark = ArrayKernel::new("double", &IMAGE, |[x, ..]| 2.0 * x)
+        .launch::<double<1>>(|kernel, stream, _, x| kernel.launch(stream, (x,)))
+        .launch::<double<4>>(|kernel, stream, _, x| kernel.launch(stream, (x,)))
+        .updates()
+        .inputs(0, Values::Spread);
+    for (items, threads) in [("items=1", 1001), ("items=4", 251)] {
+        let configuration: Configuration = items.parse().unwrap();
+        assert!(check(&benchmark, &configuration, 1001).correct(), "{items}");
+        assert_eq!(benchmark.threads("f32", 1001, &configuration), threads);
+    }
+    let chunks = benchmark.output_len(|n| 8 * n);
+    assert_eq!(chunks.threads("f32", 1001, &"items=4".parse().unwrap()), 2002, "chunks of the output");
+    let stream = Stream::new(&device()).unwrap();
+    let kernel = stream.device().load(&IMAGE).unwrap().kernel::<double<4>>().unwrap();
+    let mut x = DeviceBuffer::<f32>::zeros(&stream, 1001).unwrap();
+    kernel.launch(&stream, Launch::auto(251), (&mut x,)).unwrap();
+    let error = kernel.launch(&stream, Launch::auto(250), (&mut x,)).unwrap_err().to_string();
+    assert!(error.contains("250 threads of 4 elements each"), "{error}");
+}
+
+#[test]
 fn whole_references_see_updated_arrays() {
     let whole = ArrayKernel::with_reference("saxpy", &IMAGE, |arrays: &[Vec<f32>]| {
         arrays[0].iter().zip(&arrays[1]).map(|(x, y)| 2.0 * f64::from(*x) + f64::from(*y)).collect()
@@ -122,6 +155,41 @@ fn work_is_what_the_arrays_are() {
     assert_eq!((own_saxpy().dtypes(), own_scale().dtypes()), (vec!["f32"], vec!["i32"]));
 }
 
+/// Tunes a kernel for `n` elements. Returns its winner.
+fn tuned(benchmark: impl Benchmark + 'static, device: &Device, n: usize) -> Configuration {
+    let kernels = vec![benchmark.name().to_owned()];
+    let suite =
+        Suite { benchmarks: vec![Box::new(benchmark)], left_out: Vec::new(), probes: |_| Ok(Vec::new()) };
+    let (mode, effort) = (Mode::Cold, Effort::QUICK);
+    let request = Request {
+        kernels,
+        dtypes: Vec::new(),
+        sizes: vec![n as u64],
+        axes: Vec::new(),
+        mode,
+        effort,
+        seed: None,
+    };
+    let plan = Plan::new(&suite, device, &request).unwrap();
+    let mut winner = None;
+    tune(&plan, &Tuning::default(), &Default::default(), &mut |event| {
+        if let Event::Done { tuned, .. } = event {
+            winner = tuned.winner().map(|winner| winner.configuration.clone());
+        }
+    })
+    .unwrap();
+    winner.unwrap()
+}
+
+/// Asserts that an open launch uses this block.
+fn uses<K: Kernel>(device: &Device, launch: Launch, block: Option<u32>) {
+    let kernel = device.load(&IMAGE).unwrap().kernel::<K>().unwrap();
+    let found = launch.explain(kernel.function()).unwrap();
+    let source = if block.is_some() { Source::Tuned } else { Source::Heuristic };
+    assert_eq!(found.source, source, "{found}");
+    assert!(block.is_none() || found.config.map(|config| config.block[0]) == block, "{found}");
+}
+
 #[test]
 fn open_launches_use_tuned_blocks() {
     const N: usize = 5000;
@@ -129,30 +197,30 @@ fn open_launches_use_tuned_blocks() {
         .launch::<saxpy>(|kernel, stream, x, y| kernel.launch(stream, (2.0, &x[0], y)))
         .updates()
         .axis("block", [32, 96, 160]);
-    let suite =
-        Suite { benchmarks: vec![Box::new(benchmark)], left_out: Vec::new(), probes: |_| Ok(Vec::new()) };
     let device = device();
-    let kernel = device.load(&IMAGE).unwrap().kernel::<saxpy>().unwrap();
-    let launch = || Launch::auto(N).explain(kernel.function()).unwrap();
-    assert_eq!(launch().source, Source::Heuristic);
-    let request = Request {
-        kernels: vec!["saxpy".to_owned()],
-        dtypes: Vec::new(),
-        sizes: vec![N as u64],
-        axes: Vec::new(),
-        mode: Mode::Cold,
-        effort: Effort::QUICK,
+    uses::<saxpy>(&device, Launch::auto(N), None);
+    let winner = tuned(benchmark, &device, N);
+    uses::<saxpy>(&device, Launch::auto(N), Some(winner.number("block").unwrap()));
+}
+
+#[test]
+fn open_launches_for_several_elements_per_thread_use_tuned_blocks() {
+    const N: usize = 5000;
+    let double = |grid| {
+        ArrayKernel::new("double", &IMAGE, |[x, ..]| 2.0 * x)
+            .launch::<double<4>>(|kernel, stream, _, x| kernel.launch(stream, (x,)))
+            .updates()
+            .inputs(0, Values::Spread)
+            .axis("block", [32, 96, 160])
+            .axis("grid", [grid])
     };
-    let plan = Plan::new(&suite, &device, &request).unwrap();
-    let mut block = None;
-    tune(&plan, &Tuning::default(), &Default::default(), &mut |event| {
-        if let Event::Done { tuned, .. } = event {
-            block = tuned.winner().map(|winner| winner.configuration.number("block").unwrap());
-        }
-    })
-    .unwrap();
-    let found = launch();
-    assert_eq!((found.source, found.config.map(|config| config.block[0])), (Source::Tuned, block), "{found}");
+    let device = device();
+    let winner = tuned(double("auto"), &device, N);
+    uses::<double<4>>(&device, Launch::auto(N), None);
+    uses::<double<4>>(&device, Launch::auto(N.div_ceil(4)), Some(winner.number("block").unwrap()));
+    let winner = tuned(double("blocks:2"), &device, 4 * N);
+    uses::<double<4>>(&device, Launch::for_bandwidth(4 * N, 8), None);
+    uses::<double<4>>(&device, Launch::for_bandwidth(N, 8), Some(winner.number("block").unwrap()));
 }
 
 #[test]

@@ -52,7 +52,8 @@ fn unusable_configurations_are_recorded_and_never_timed() {
     let outcomes = run(&suite(fake), &device, &[4096], &Tuning::default(), ALL);
     let wrong = outcomes.record("block=256 does=errs");
     assert_eq!((wrong.outcome, &wrong.timing, wrong.max_error), (Outcome::Incorrect, &None, Some(1.0)));
-    assert!(wrong.problem.contains("index 2"), "{}", wrong.problem);
+    let text = "3 of 9 elements are incorrect, first at index 2: 1 instead of 0 ± 5.00e-1 (--seed 7)";
+    assert_eq!(wrong.problem, text);
     let failed = outcomes.record("block=256 does=fails");
     assert_eq!((failed.outcome, &failed.timing), (Outcome::Failed, &None));
     assert!(failed.problem.contains("resources"), "{}", failed.problem);

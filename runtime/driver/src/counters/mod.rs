@@ -1,12 +1,12 @@
 //! Hardware counters of kernels: memory traffic in bytes, hit rates, occupancy, stalls.
 //!
 //! The hardware counts only a few metrics at a time, so each kernel is replayed several times. Memory is restored
-//! before each pass, so the results equal the results of a single run, but the elapsed time does not. While counters
-//! are read, kernels run one after another.
+//! before each pass, so the results, but not the elapsed time, are those of a single run. While counters are read,
+//! kernels are serialized.
 //!
 //! [`CounterDriver::counters_open`] prepares a context. Work enqueued between [`CounterDriver::counters_begin`] and
-//! [`CounterDriver::counters_end`] is counted, and has run when [`CounterDriver::counters_end`] returns. Contexts are
-//! independent of each other. A process cannot record [activity](crate::activity) and read counters at the same time.
+//! [`CounterDriver::counters_end`] is counted, and has run when the latter returns. Contexts are independent. A process
+//! cannot record [activity](crate::activity) and read counters at the same time.
 
 mod permission;
 
@@ -16,14 +16,14 @@ pub use self::permission::CounterPermission;
 use crate::activity::ActivityError;
 use crate::{Context, DriverError};
 
-/// Result of a call that concerns counters.
+/// Result of a counter call.
 pub type CounterResult<T> = std::result::Result<T, CounterError>;
 
-/// Meaning of a counter.
+/// The quantity that a counter measures.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CounterKind {
-    /// Nanoseconds from the kernel's start to its end.
+    /// Duration of the kernel in nanoseconds.
     Duration,
     /// Bytes read from device memory.
     MemoryRead,
@@ -31,50 +31,50 @@ pub enum CounterKind {
     MemoryWritten,
     /// L2 hit rate: the percentage of L2 accesses that the cache served.
     L2HitRate,
-    /// Achieved occupancy: the resident warps as a percentage of the SM's maximum, averaged over the time in which the
-    /// SM had resident warps.
+    /// Achieved occupancy: resident warps as a percentage of the SM's maximum, averaged over the time when the SM had
+    /// resident warps.
     Occupancy,
-    /// Percentage of cycles in which tensor cores were active, among the cycles in which warps were resident on an SM.
+    /// Percentage of an SM's cycles with resident warps in which its tensor cores were active.
     TensorActive,
     /// Number of warps stalled for this reason, averaged over the cycles in which an instruction was issued. The sum
-    /// over all reasons is the average number of cycles between two instructions of a warp. `selected` is not a stall;
-    /// it means that the warp issued an instruction.
+    /// over all reasons is a warp's average number of cycles between two instructions. `selected` means that the warp
+    /// issued an instruction and did not stall.
     Stall(String),
 }
 
 /// A counter of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counter {
-    /// Meaning of the counter.
+    /// The quantity that the counter measures.
     pub kind: CounterKind,
     /// Vendor's name of the metric, for example `dram__bytes_read.sum`.
     pub name: String,
 }
 
-/// Counter setup of a device.
+/// Counters available on a device, and the passes that they require.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CounterSetup {
-    /// Counter source, for example `CUPTI 13.0`.
+    /// Source of the counters, for example `CUPTI 13.0`.
     pub source: String,
     /// Vendor's name of the chip, for example `GH100`.
     pub chip: String,
     /// Number of passes (replays) per kernel.
     pub passes: usize,
-    /// Available counters. Some may be missing on the chip.
+    /// Counters that the chip supports.
     pub counters: Vec<Counter>,
 }
 
-/// Counter values from the start of a range to its end.
+/// Counter values of a range.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Counted {
-    /// For each kernel, in execution order, the value of each counter in [`CounterSetup::counters`]. A value is `None`
-    /// if it is undefined, for example a rate with a zero denominator. Kernels of graphs are not included.
+    /// For each kernel, in execution order, the value of each counter in [`CounterSetup::counters`]; `None` if
+    /// undefined, for example a ratio with a zero denominator. Kernels of graphs are not included.
     pub kernels: Vec<Vec<Option<f64>>>,
-    /// Number of kernels that were dropped because there was not enough space.
+    /// Number of kernels dropped for lack of space.
     pub dropped: u64,
 }
 
-/// Reason why kernels cannot be counted, with the remedy.
+/// Reason why counters cannot be read, with the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CounterError {
@@ -89,10 +89,10 @@ pub enum CounterError {
         "a profiler is recording in this process, which excludes hardware counters; stop the profiler first"
     )]
     Recording,
-    /// The context is already being counted or is not prepared, or a range was started twice.
+    /// The context is already being counted or not prepared, or a range was started twice.
     #[error("hardware counters: {0}")]
     Misuse(&'static str),
-    /// The process was forked from one that uses the devices.
+    /// The process was forked from a process that uses the devices.
     #[error(
         "this process was forked from a process that uses CUDA and cannot use CUDA itself; count in the process that \
          opened the devices"
@@ -114,7 +114,7 @@ pub enum CounterError {
     NoMetricsLibrary {
         /// Name of the library.
         library: &'static str,
-        /// Paths and names that were tried.
+        /// Paths and names tried.
         searched: String,
         /// Reason why the last existing file could not be loaded; empty if no file exists.
         reason: String,
@@ -144,7 +144,7 @@ pub enum CounterError {
         /// The tool, if known.
         by: String,
     },
-    /// The device, or the way in which the system exposes it, does not support counters.
+    /// The device, or its virtualization, does not support counters.
     #[error("device {device} has no hardware counters: {obstacle}")]
     Device {
         /// Ordinal of the device.
@@ -222,7 +222,7 @@ impl fmt::Display for Obstacle {
 }
 
 impl From<ActivityError> for CounterError {
-    /// Converts an error that occurred while CUPTI was being loaded.
+    /// Converts an error from loading CUPTI.
     fn from(error: ActivityError) -> Self {
         match error {
             ActivityError::Driver(error) => Self::Driver(error),
@@ -237,7 +237,7 @@ fn because(reason: &str) -> String {
     if reason.is_empty() { String::new() } else { format!(" ({reason})") }
 }
 
-/// Hardware counters of a driver. The methods wait for devices. An observer may call them.
+/// Hardware counters of a driver. The methods wait for devices; an observer may call them.
 pub trait CounterDriver {
     /// Prepares a context. A second call requires [`Self::counters_close`] first.
     ///

@@ -1,12 +1,12 @@
-//! [`CounterPermission`]: the permission of this process to read hardware counters, as far as the system reports it.
+//! [`CounterPermission`]: this process's permission to read hardware counters, as far as the system reports it.
 
 use std::fmt;
 
 /// Linux capability `CAP_SYS_ADMIN`.
 const SYS_ADMIN: u32 = 21;
 
-/// Permission of this process to read the hardware counters of NVIDIA devices, as far as the system reports it. Only
-/// CUPTI can determine with certainty whether counters can be read.
+/// This process's permission to read the hardware counters of NVIDIA devices, as far as the system reports it. Only an
+/// attempt to read counters through CUPTI is conclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CounterPermission {
     /// True if the NVIDIA kernel module restricts counters to administrators; `None` if the module does not report
@@ -17,11 +17,11 @@ pub struct CounterPermission {
 }
 
 impl CounterPermission {
-    /// Remedy: permit counters for all users, which requires a reboot, or run the program as an administrator.
+    /// Remedy: allow counters for all users, which requires a reboot, or run the program as an administrator.
     pub const REMEDY: &str = "write `options nvidia NVreg_RestrictProfilingToAdminUsers=0` to /etc/modprobe.d/nvidia.conf and \
                               restart; or run as root, or with CAP_SYS_ADMIN";
 
-    /// Returns the permission of this process.
+    /// Returns this process's permission.
     pub fn of_process() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         Self::of(&read("/proc/driver/nvidia/params"), &read("/proc/self/status"))
@@ -48,7 +48,6 @@ impl CounterPermission {
     }
 }
 
-/// Describes the permission.
 impl fmt::Display for CounterPermission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.is_restricted {

@@ -1,9 +1,9 @@
 //! Loads the driver library and converts its status codes to errors.
 //!
-//! `cudarc` panics when the library or a symbol is missing, so this module checks for both before the first call. It
-//! looks symbols up by itself, because `cudarc` does so only if it loads the library instead of linking it. Each group
-//! of functions that an older driver may not have is a [`Feature`], which is checked on first use. If a feature is
-//! missing, only calls of its functions fail as not supported.
+//! `cudarc` panics if the library or a symbol is missing, so this module checks for both before the first call. It
+//! looks up symbols itself, because `cudarc` does so only if it loads the library instead of linking it. Each group of
+//! functions that an older driver may lack is a [`Feature`], checked on first use. If a feature is missing, only its
+//! functions fail, as not supported.
 
 use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
@@ -69,8 +69,8 @@ const SYMBOLS: &[&str] = &[
     "cuLaunchKernel",
 ];
 
-/// Functions of [`Feature::Graphs`], all available since CUDA 12.0. Before CUDA 12, the functions with versioned names
-/// had different parameters.
+/// Functions of [`Feature::Graphs`], all available since CUDA 12.0. Functions with versioned names had different
+/// parameters before.
 const GRAPH_SYMBOLS: &[&str] = &[
     "cuLaunchHostFunc",
     "cuStreamBeginCapture_v2",
@@ -122,17 +122,14 @@ pub(super) enum Feature {
     HostFunctions,
     /// Querying the context of a stream.
     StreamContexts,
-    /// Querying the context of a stream that may belong to a part of a device.
+    /// Querying the context of a stream that may belong to a green context.
     StreamParts,
     StreamIds,
-    /// Launch attributes.
     LaunchAttributes,
     Clusters,
     Graphs,
-    /// Edge data of graphs.
     GraphEdgeData,
     ConditionalNodes,
-    /// Enumeration of a module's kernels.
     ModuleKernels,
     /// Parameter layout of a kernel.
     KernelParams,
@@ -189,13 +186,13 @@ impl Feature {
         }
     }
 
-    /// Returns true if the driver supports the feature. The library must already be loaded.
+    /// Returns true if the driver supports the feature. The library must be loaded.
     pub(super) fn is_there(self) -> bool {
         static FOUND: [OnceLock<bool>; Feature::COUNT] = [const { OnceLock::new() }; Feature::COUNT];
         *FOUND[self as usize].get_or_init(|| self.symbols().iter().all(|symbol| has_symbol(symbol)))
     }
 
-    /// Returns an error that names `call` if the driver does not have the feature.
+    /// Returns an error that names `call` if the driver lacks the feature.
     pub(super) fn need(self, call: &'static str) -> Result<()> {
         if self.is_there() {
             return Ok(());
@@ -204,16 +201,16 @@ impl Feature {
     }
 }
 
-/// The driver library, once it is loaded.
+/// The driver library, once loaded.
 static LIBRARY: OnceLock<SharedLibrary> = OnceLock::new();
 
-/// Returns true if the library exports a function. The library must already be loaded.
+/// Returns true if the library exports a function. The library must be loaded.
 fn has_symbol(symbol: &str) -> bool {
     // SAFETY: the function is only looked up, not called.
     unsafe { find_symbol::<unsafe extern "C" fn()>(symbol) }.is_some()
 }
 
-/// Looks up a function that the bindings do not contain. The library must already be loaded.
+/// Looks up a function that the bindings lack. The library must be loaded.
 ///
 /// # Safety
 /// `F` must be the type of a pointer to the library's function with that name.
@@ -222,15 +219,14 @@ pub(super) unsafe fn find_symbol<F: Copy>(symbol: &str) -> Option<F> {
     unsafe { LIBRARY.get()?.symbol(symbol) }
 }
 
-/// Exempts this thread from the restrictions of graph captures, on this thread or others, until the value is dropped.
-/// The restricted calls allocate, free or map memory, query whether work has run, load images, or create streams and
-/// executables. Captures forbid these calls because captured work may depend on them, which captured work of this crate
-/// never does. A forbidden call not only fails but also invalidates the capture, so it is not possible to make the call
-/// first and handle the error.
+/// Exempts this thread from the restrictions of graph captures, on this thread or others, until dropped. Captures
+/// restrict calls that allocate, free or map memory, query whether work has run, load images, or create streams and
+/// executables. Captured work might depend on such calls, but this crate's captured work never does. A restricted call
+/// not only fails but also invalidates the capture, so handling its error is not enough.
 ///
-/// Waiting is not exempted, because a wait during a capture should fail. Calls that the driver forbids in every mode,
-/// such as querying captured work, are not exempted either. Calls that enqueue work and event calls other than queries
-/// are never forbidden, so they are made without an exemption, which would cost two calls.
+/// Waits are not exempted, because a wait during a capture should fail, nor are calls that the driver forbids in every
+/// mode, such as querying captured work. Calls that enqueue work and event calls other than queries are never
+/// restricted; they avoid the exemption, which costs two driver calls.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct RelaxedCapture(Option<sys::CUstreamCaptureMode>);
@@ -260,8 +256,7 @@ fn exchange_capture_mode(mut mode: sys::CUstreamCaptureMode) -> Option<sys::CUst
 
 type ElapsedTime = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
 
-/// Returns `cuEventElapsedTime` in its newer form or, for drivers before CUDA 12.8, in its older form. The bindings
-/// contain only the newer form.
+/// Returns the newer `cuEventElapsedTime` or, for drivers before CUDA 12.8, the older one, which the bindings lack.
 fn elapsed_time() -> Result<ElapsedTime> {
     static FUNCTION: OnceLock<Option<ElapsedTime>> = OnceLock::new();
     // SAFETY: the library's functions with these names have this signature.
@@ -271,7 +266,7 @@ fn elapsed_time() -> Result<ElapsedTime> {
 }
 
 /// File names of the driver library. cuda-gdb recognizes the driver only by the name `libcuda.so.1`. The directory of
-/// WSL, which only WSL has, comes first: a driver that a Linux package installs there cannot reach the GPU.
+/// WSL comes first, because a driver that a Linux package installs in WSL cannot access the GPU.
 const DRIVER: &[&str] = if cfg!(windows) {
     &["nvcuda.dll"]
 } else {
@@ -292,7 +287,7 @@ pub(super) fn load_library() -> Result<()> {
     }
 }
 
-/// Returns an error for a status other than success, with the driver's name and text for the status.
+/// Returns an error, with the driver's name and description of the status, unless the status is success.
 #[inline]
 pub(super) fn check(call: &'static str, result: sys::CUresult) -> Result<()> {
     if result == sys::CUresult::CUDA_SUCCESS { Ok(()) } else { Err(failure(call, result)) }
@@ -300,7 +295,7 @@ pub(super) fn check(call: &'static str, result: sys::CUresult) -> Result<()> {
 
 #[cold]
 fn failure(call: &'static str, result: sys::CUresult) -> DriverError {
-    // SAFETY: the functions have the expected type and return a static string for known codes.
+    // SAFETY: both functions have the expected type and return static strings for known codes.
     let (name, text) =
         unsafe { (describe(sys::cuGetErrorName, result), describe(sys::cuGetErrorString, result)) };
     let code = result as u32;
@@ -312,13 +307,13 @@ fn failure(call: &'static str, result: sys::CUresult) -> DriverError {
 }
 
 /// # Safety
-/// `function` must be one of the driver's two functions that describe a code.
+/// `function` must be `cuGetErrorName` or `cuGetErrorString`.
 unsafe fn describe(
     function: unsafe fn(sys::CUresult, *mut *const c_char) -> sys::CUresult,
     result: sys::CUresult,
 ) -> String {
     let mut text = std::ptr::null();
-    // SAFETY: the pointer is to a local variable; the driver's text is a static C string.
+    // SAFETY: the pointer is to a local variable; the result is a static C string.
     unsafe {
         match function(result, &mut text) {
             sys::CUresult::CUDA_SUCCESS if !text.is_null() => {
@@ -352,17 +347,17 @@ pub(super) fn elapsed_us(start: sys::CUevent, end: sys::CUevent) -> Result<f64> 
     Ok(f64::from(milliseconds) * 1e3)
 }
 
-/// Builds an error, in the driver's form, for a fault that this crate detected.
+/// Builds a driver error for an invalid argument that this crate detected.
 pub(super) fn invalid(call: &'static str, text: String) -> DriverError {
     error(call, code::INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", text)
 }
 
-/// Builds an error, in the driver's form, for an operation that the driver or the device does not support.
+/// Builds a driver error for an operation that the driver or the device does not support.
 pub(super) fn not_supported(call: &'static str, text: String) -> DriverError {
     error(call, code::NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", text)
 }
 
-/// Builds an error in the driver's form, from one of its codes and the code's name.
+/// Builds a driver error from a code and its name.
 pub(super) fn error(call: &'static str, code: u32, name: &str, text: String) -> DriverError {
     DriverError::Call { call, code, name: name.to_owned(), text }
 }

@@ -1,8 +1,8 @@
-//! Retained primary contexts, with the state that this driver keeps for each of them: the mailbox, the memory pool, and
-//! the peers that have access.
+//! Retained primary contexts, and this driver's state for each: the mailbox, the memory pool, and the peers with
+//! access.
 //!
-//! The last release of a context frees all of its state. A host function must not access this table, because the thread
-//! that holds the table's lock may be waiting for that function.
+//! The last release of a context frees its state. A host function must not access this table, because the thread that
+//! holds the table's lock may be waiting for the function.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,6 @@ use crate::{Context, ContextLimit, DevicePtr, Fault};
 #[derive(Debug, Default)]
 pub(super) struct Contexts(Mutex<HashMap<u64, State>>);
 
-/// State of a context.
 #[derive(Debug)]
 struct State {
     ordinal: u32,
@@ -49,7 +48,7 @@ fn not_retained() -> DriverError {
     call::invalid("cuDevicePrimaryCtxRetain", "the context is not retained".to_owned())
 }
 
-/// Returns an error on a thread that runs a host function.
+/// Returns an error in a host function.
 #[inline]
 pub(super) fn permitted() -> Result<()> {
     if host_function::is_running() { Err(refusal()) } else { Ok(()) }
@@ -68,15 +67,14 @@ pub(super) fn bind(context: Context) -> Result<()> {
     make_current(context)
 }
 
-/// Makes a context current on this thread. Unlike [`bind`], it may also be called on a thread that runs an observer,
-/// but not in a CUDA host function.
+/// Makes a context current on this thread. Unlike [`bind`], may also be called in an observer's callback, but not in a
+/// CUDA host function.
 #[inline]
 pub(super) fn make_current(context: Context) -> Result<()> {
     let wanted = context.0 as sys::CUcontext;
     let mut current = std::ptr::null_mut();
     // SAFETY: the context is retained by the trait's contract; the pointer is to a local variable. Querying the current
-    // context first is cheaper than always setting it, and is correct even if other code has made another context
-    // current on this thread.
+    // context is cheaper than setting it, and other code may have changed it.
     unsafe {
         check("cuCtxGetCurrent", sys::cuCtxGetCurrent(&mut current))?;
         if current != wanted {
@@ -144,9 +142,9 @@ impl Contexts {
         }
     }
 
-    /// Releases a context. The last release first calls `before_last` while the table's lock is held. Returns the host
-    /// functions that were never called. The caller must drop them without holding the lock, because values that they
-    /// have captured may use this driver.
+    /// Releases a context. The last release first calls `before_last` under the table's lock. Returns the host
+    /// functions that were never called. The caller must drop them without the lock, because their captured values may
+    /// use this driver.
     pub(super) fn release(&self, ordinal: u32, before_last: impl FnOnce(Context)) -> Vec<HostCall> {
         let Ok(mut contexts) = self.lock() else { return Vec::new() };
         let Ok(device) = call::device(ordinal) else { return Vec::new() };
@@ -163,7 +161,7 @@ impl Contexts {
         let _relaxed = RelaxedCapture::enter();
         // SAFETY: the caller has retained the context. An error cannot be reported here.
         let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(device) };
-        // The table's lock is held, because the context could otherwise be retained again with the same handle.
+        // Still under the lock, because the context could otherwise be retained again with the same handle.
         if last { host_functions::take_all(Context(handle)) } else { Vec::new() }
     }
 
@@ -172,8 +170,8 @@ impl Contexts {
         self.lock()?.get(&context.0).map(|state| state.ordinal).ok_or_else(not_retained)
     }
 
-    /// Like [`Self::ordinal`], but may also be called on a thread that runs an observer, because no driver call is made
-    /// while the table's lock is held.
+    /// Like [`Self::ordinal`], but may also be called in an observer's callback, because no driver call is made under
+    /// the table's lock.
     pub(super) fn ordinal_of(&self, context: Context) -> Result<u32> {
         let contexts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         contexts.get(&context.0).map(|state| state.ordinal).ok_or_else(not_retained)
@@ -185,7 +183,7 @@ impl Contexts {
         contexts.iter().map(|(handle, state)| (Context(*handle), state.ordinal)).collect()
     }
 
-    /// Returns the pool of a context, which must be current. The pool is created if it does not exist.
+    /// Returns the pool of a context, which must be current, creating the pool if necessary.
     pub(super) fn pool(&self, context: Context) -> Result<Pool> {
         let mut contexts = self.lock()?;
         let state = contexts.get_mut(&context.0).ok_or_else(not_retained)?;

@@ -1,7 +1,7 @@
-//! The CUPTI library: searching and loading it, and tables of its functions.
+//! The CUPTI library: search, loading, and function tables.
 //!
-//! Status codes and kinds are stored as plain numbers, because newer libraries may return values that these bindings do
-//! not define. The library is loaded when recording or counters are first requested, and stays loaded.
+//! Status codes and kinds are plain numbers, because newer libraries may return values that these bindings do not
+//! define. The library is loaded when recording or counters are first requested, and stays loaded.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub(super) type BufferRequested = unsafe extern "C" fn(*mut *mut u8, *mut usize,
 /// `CUpti_BuffersCallbackCompleteFunc`.
 pub(super) type BufferCompleted = unsafe extern "C" fn(CUcontext, u32, *mut u8, usize, usize);
 
-/// Codes of [`Status`].
+/// Values of [`Status`].
 pub(super) mod status {
     pub const SUCCESS: u32 = 0;
     pub const MAX_LIMIT_REACHED: u32 = 12;
@@ -52,7 +52,7 @@ pub(super) struct SubscriberParams {
     pub old_name_size: usize,
 }
 
-/// Minimum `CUPTI_API_VERSION` whose records can be read. It is the version of CUDA 12.0.
+/// Minimum `CUPTI_API_VERSION` whose records can be read, that of CUDA 12.0.
 const MIN_VERSION: u32 = 18;
 /// Oldest CUDA major version whose CUPTI library is searched for.
 const MIN_MAJOR: u32 = 12;
@@ -92,8 +92,8 @@ macro_rules! table {
 pub(super) use table;
 
 table! {
-    /// CUPTI functions that are used for recording and required by every part of CUPTI. The library documents each
-    /// function's contract.
+    /// CUPTI functions used for recording, and those that every use of CUPTI requires. The library documents their
+    /// contracts.
     Cupti {
         /// `CUPTI_API_VERSION` of the library.
         version: u32 = 0;
@@ -133,8 +133,7 @@ table! {
 const DRIVER_DOMAIN: u32 = 1;
 
 impl Cupti {
-    /// Returns the version of the library in its public form: for example `CUPTI 13.0`, or the API version number for
-    /// versions before 13.
+    /// Returns the library's public version, for example `CUPTI 13.0`, or its API version number before version 13.
     pub(super) fn name(&self) -> String {
         match self.version {
             version @ 0..100_000 => format!("CUPTI 12 (API version {version})"),
@@ -173,8 +172,8 @@ impl Cupti {
         text.unwrap_or("unknown error").to_owned()
     }
 
-    /// Returns the name of the other tool that uses CUPTI, as reported by the library or, if the library reports no
-    /// name, as indicated by the environment.
+    /// Returns the name of the other tool that uses CUPTI, as reported by the library or, failing that, by the
+    /// environment.
     pub(super) fn other_subscriber(&self) -> String {
         let mut name = [0; 128];
         if let Some(subscribe) = self.subscribe_v2 {
@@ -185,11 +184,10 @@ impl Cupti {
                 old_name_size: name.len() - 1,
             };
             let mut subscriber = std::ptr::null_mut();
-            // SAFETY: the structure has the size that it states, and its pointers are to local variables and a C
-            // string.
+            // SAFETY: the structure's size field is correct, and its pointers are to local variables and a C string.
             let result = unsafe { subscribe(&mut subscriber, ignore, std::ptr::null_mut(), &mut params) };
             if result == status::SUCCESS {
-                // The other tool has been detached in the meantime. SAFETY: the subscriber was just created.
+                // The other tool has detached. SAFETY: the subscriber was just created.
                 unsafe { (self.unsubscribe)(subscriber) };
             }
         }
@@ -211,7 +209,7 @@ impl Cupti {
     }
 }
 
-/// A callback that is never enabled.
+/// Callback that is never enabled.
 pub(super) unsafe extern "C" fn ignore(_data: *mut c_void, _domain: u32, _id: u32, _info: *const c_void) {}
 
 /// # Safety
@@ -224,7 +222,7 @@ pub(super) unsafe fn c_text(text: *const c_char) -> Option<&'static str> {
     unsafe { CStr::from_ptr(text) }.to_str().ok().filter(|text| !text.is_empty())
 }
 
-/// Returns the tool that the environment attaches to this process, according to NVIDIA's variables.
+/// Returns the tool that NVIDIA's environment variables attach to this process.
 fn attached_tool(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     if set("NSYS_PROFILING_SESSION_ID").is_some() {
@@ -248,7 +246,7 @@ pub(super) fn package(cuda: i32) -> String {
     }
 }
 
-/// Returns the CUPTI of the process, loading it on first use. If it cannot be loaded, the next call tries again.
+/// Returns the process's CUPTI, loading it on first use. After a failure, the next call tries again.
 ///
 /// # Errors
 /// Returns [`ActivityError::NoCupti`], [`ActivityError::CuptiTooOld`], or [`ActivityError::CuptiTooNew`].
@@ -263,9 +261,9 @@ pub(super) fn cupti(cuda: i32) -> ActivityResult<&'static Cupti> {
     Ok(*loaded.insert(Box::leak(Box::new(cupti))))
 }
 
-/// Returns the possible names of the library, starting with the driver's own CUDA version. An older library works on a
-/// newer driver; a newer library may not work on an older driver. On Windows, the library's name contains the month of
-/// the release, so the library can only be found by searching directories.
+/// Returns the possible names of the library, starting with the driver's own CUDA version. An older library works with
+/// a newer driver, but not always vice versa. On Windows, the name contains the release month, so the library is found
+/// only by searching directories.
 fn names(cuda: i32) -> Vec<String> {
     if cfg!(windows) {
         return vec!["cupti64_*.dll".to_owned()];
@@ -291,14 +289,14 @@ fn files(folder: &Path, names: &[String]) -> Vec<PathBuf> {
     names.iter().map(|name| folder.join(name)).filter(|file| file.exists()).collect()
 }
 
-/// Returns the candidate paths of the library: the user's directories, then the system's own search, then the
+/// Returns the candidate paths of the library: in the user's directories, then by the system's search, then in the
 /// directories of installed libraries.
 fn candidates(paths: &LibraryPaths, cuda: i32) -> Vec<PathBuf> {
     let names = names(cuda);
     paths.candidates_in(&names, |folder| files(folder, &names))
 }
 
-/// Loads the first usable library. If no library is usable, returns the error for the first library that was found.
+/// Loads the first usable library. If none is usable, returns the error for the first one found.
 fn load(candidates: Vec<PathBuf>, paths: &LibraryPaths, cuda: i32) -> ActivityResult<Cupti> {
     let (mut unusable, mut reason) = (None, String::new());
     for file in candidates {
@@ -320,7 +318,7 @@ fn load(candidates: Vec<PathBuf>, paths: &LibraryPaths, cuda: i32) -> ActivityRe
             }
             Err(error) => unusable = unusable.or(Some(error)),
         }
-        // An unusable library is not unloaded either, because other code in the process may use it.
+        // An unusable library is not unloaded either, because other code may use it.
         std::mem::forget(library);
     }
     Err(unusable.unwrap_or_else(|| ActivityError::NoCupti {
@@ -330,7 +328,7 @@ fn load(candidates: Vec<PathBuf>, paths: &LibraryPaths, cuda: i32) -> ActivityRe
     }))
 }
 
-/// Returns the functions of a library, if the library provides all of them and is not newer than the driver.
+/// Returns the functions of a library if it provides all of them and is not newer than the driver.
 fn usable(library: &Library, cuda: i32) -> ActivityResult<Cupti> {
     let lacks = |version: String, lacks: String| ActivityError::CuptiTooOld {
         version,
@@ -345,8 +343,8 @@ fn usable(library: &Library, cuda: i32) -> ActivityResult<Cupti> {
     fitting(cupti, cuda)
 }
 
-/// Rejects a library whose records are too old to be read, or that belongs to a later CUDA major version than the
-/// driver.
+/// Rejects a library that is too old for its records to be read, or whose CUDA major version is newer than the
+/// driver's.
 fn fitting(cupti: Cupti, cuda: i32) -> ActivityResult<Cupti> {
     if cupti.version < MIN_VERSION {
         let lacks = format!("the records of CUDA {MIN_MAJOR}");
@@ -359,7 +357,7 @@ fn fitting(cupti: Cupti, cuda: i32) -> ActivityResult<Cupti> {
     Ok(cupti)
 }
 
-/// Returns a text that lists the searched locations.
+/// Lists the searched locations, for error messages.
 fn searched(paths: &LibraryPaths, cuda: i32) -> String {
     format!("{} in the system's search path and in {}", names(cuda).join(", "), paths.searched())
 }

@@ -1,15 +1,15 @@
 //! Host functions of streams and graphs.
 //!
-//! A function of a stream is stored in a process-wide table, and the driver receives only its ID. If a context becomes
-//! unusable before it calls a function, the function can therefore be dropped with the context, and a late call by the
-//! driver finds no function.
+//! A stream's function is stored in a process-wide table, and the driver receives only its ID. If a context becomes
+//! unusable before calling a function, the function can therefore be dropped with the context, and a late call finds no
+//! function.
 //!
-//! A function of a graph also has an ID in a table, but the table does not keep the function alive. The creator of the
-//! graph keeps it alive, and so does each call until it returns.
+//! A graph's function also has an ID in a table, but the graph's creator and running calls, not the table, keep it
+//! alive.
 //!
-//! The tables have their own locks, which are not held during calls, drops or driver calls. The driver's thread
-//! therefore makes progress regardless of which other threads wait. After an error has made the context unusable, the
-//! driver starts no more calls of either kind, but a call that has already started continues.
+//! The tables' locks are not held during calls, drops or driver calls, so the driver's thread always makes progress.
+//! After an error has made the context unusable, the driver starts no more calls of either kind, but a running call
+//! continues.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -23,7 +23,7 @@ use crate::error::{Result, code};
 use crate::host_function::{self, HostCall};
 use crate::{CaptureStatus, Context, GraphFunction, HostFunction};
 
-/// Functions that have not been called yet, keyed by ID.
+/// Stream functions that have not been called yet, keyed by ID.
 #[derive(Default)]
 struct Table {
     next: usize,
@@ -55,19 +55,19 @@ unsafe extern "C" fn run(number: *mut c_void) {
     }
 }
 
-/// Functions of graphs, keyed by ID. IDs are not reused.
+/// Graph functions, keyed by ID. IDs are not reused.
 #[derive(Default)]
 struct GraphTable {
     next: usize,
     functions: HashMap<usize, Weak<GraphFunction>>,
     /// IDs, keyed by function address. An address is not reused while `functions` contains the function.
     numbers: HashMap<usize, usize>,
-    /// Number of entries at which the table is searched for dropped functions.
+    /// Number of entries at which entries of dropped functions are removed.
     limit: usize,
 }
 
 impl GraphTable {
-    /// Returns the ID of a function, which is the same on every call.
+    /// Returns the ID of a function, the same on every call.
     fn number(&mut self, function: &Arc<GraphFunction>) -> usize {
         let address = Arc::as_ptr(function).addr();
         if let Some(number) = self.numbers.get(&address) {
@@ -101,21 +101,20 @@ fn graph_function(number: usize) -> Option<Arc<GraphFunction>> {
 unsafe extern "C" fn run_of_graph(number: *mut c_void) {
     let Some(function) = graph_function(number.addr()) else { return };
     host_function::call_graph_function(&function);
-    // All other owners may have dropped the function in the meantime, and dropping its captured values may call the
-    // driver.
+    // If all other owners have dropped the function, dropping its captured values here may call the driver.
     if let Some(last) = Arc::into_inner(function) {
         host_function::drop_elsewhere(Box::new(last));
     }
 }
 
-/// Returns the node parameters of a graph's function. The caller must keep the function alive, because a function that
-/// was dropped is no longer called.
+/// Returns the node parameters of a graph's function. The caller must keep the function alive; a dropped function is
+/// not called.
 pub(super) fn of_graph(function: &Arc<GraphFunction>) -> sys::CUDA_HOST_NODE_PARAMS {
     let number = graph_table().number(function);
     sys::CUDA_HOST_NODE_PARAMS { fn_: Some(run_of_graph), userData: std::ptr::without_provenance_mut(number) }
 }
 
-/// Returns an error for a stream that is being captured, because a graph can be launched more than once or never.
+/// Returns an error for a capturing stream, because a graph can be launched any number of times.
 fn not_captured(stream: sys::CUstream) -> Result<()> {
     if !Feature::Graphs.is_there() || capture::status(stream)? == CaptureStatus::None {
         return Ok(());
@@ -142,7 +141,7 @@ pub(super) fn enqueue(context: Context, stream: sys::CUstream, function: HostFun
     enqueued
 }
 
-/// Removes the functions of a context that were never called and never will be.
+/// Removes the uncalled functions of a context that no longer calls functions.
 pub(super) fn take_all(context: Context) -> Vec<HostCall> {
     table().waiting.extract_if(|_, (of, _)| *of == context).map(|(_, (_, function))| function).collect()
 }
@@ -232,7 +231,7 @@ mod tests {
 
     #[test]
     fn graph_functions_outlive_their_calls() {
-        /// Reports the thread on which it is dropped.
+        /// Sends the ID of the thread on which it is dropped.
         struct Tells(std::sync::mpsc::Sender<std::thread::ThreadId>);
         impl Drop for Tells {
             fn drop(&mut self) {
@@ -246,7 +245,7 @@ mod tests {
         let counted = Arc::clone(&calls);
         let function = GraphFunction::new(move || {
             drop(inner.lock().unwrap().take());
-            // The captured values are still alive.
+            // Also tests that the captured values are still alive.
             assert!(tells.0.send(std::thread::current().id()).is_ok());
             counted.fetch_add(1, Ordering::Relaxed);
         });

@@ -12,7 +12,7 @@ use super::stream_of;
 use crate::error::Result;
 use crate::{FunctionHandle, LaunchConfig, StreamHandle};
 
-/// Launch attributes other than grid and block, at most one of each kind.
+/// Launch attributes, at most one per kind.
 pub(super) struct Attributes {
     list: [sys::CUlaunchAttribute; 3],
     count: usize,
@@ -51,7 +51,7 @@ impl Attributes {
         attributes
     }
 
-    /// Returns a list with the cluster attribute, even for a cluster of one block.
+    /// Returns the cluster attribute, even for a cluster of one block.
     fn of_cluster(dimensions: [u32; 3]) -> Self {
         let mut attributes = Self::none();
         attributes.push(Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, cluster(dimensions));
@@ -67,7 +67,7 @@ impl Attributes {
         &self.list[..self.count]
     }
 
-    /// Returns the launch configuration in the form that the driver expects, with a pointer to these attributes.
+    /// Returns the driver's launch configuration, with a pointer to these attributes.
     fn with(&mut self, config: &LaunchConfig, stream: sys::CUstream) -> sys::CUlaunchConfig {
         let LaunchConfig { grid: [gx, gy, gz], block: [bx, by, bz], shared_bytes, .. } = *config;
         sys::CUlaunchConfig {
@@ -177,7 +177,7 @@ pub(super) fn max_cluster(ordinal: u32, function: FunctionHandle, config: &Launc
     Ok(blocks.max(0) as u32)
 }
 
-/// Returns how many clusters of a configuration can be resident on device `ordinal` concurrently.
+/// Returns the number of clusters of a configuration that can be resident on device `ordinal` concurrently.
 pub(super) fn resident_clusters(
     ordinal: u32,
     function: FunctionHandle,

@@ -1,4 +1,4 @@
-//! Number of NVLinks between two devices, as far as NVML reports them.
+//! Number of NVLinks between two devices, as reported by NVML.
 
 use nvml_wrapper_sys::bindings::{
     NVML_NVLINK_MAX_LINKS, nvmlEnableState_enum_NVML_FEATURE_ENABLED as ENABLED,
@@ -9,9 +9,8 @@ use super::management;
 /// PCIe address of a device: domain, bus and device number.
 type Place = [u32; 3];
 
-/// Returns the number of links that connect directly to the other device. If there are no such links, but NVML reports
-/// that the two devices communicate over NVLink, the links end at switches. In that case, returns the number of active
-/// links.
+/// Returns the number of links that connect directly to the other device. If there are none but the two devices
+/// communicate over NVLink, the links connect to switches; returns the number of active links.
 pub(super) fn nvlinks(ordinal: u32, peer: u32) -> Option<u32> {
     let (device, peer) = (management::device(ordinal)?, management::device(peer)?);
     let place = peer.place()?;
@@ -21,8 +20,8 @@ pub(super) fn nvlinks(ordinal: u32, peer: u32) -> Option<u32> {
     Some(count(&ends, place, talk))
 }
 
-/// Returns the number of active links that connect to the device at `peer`, determined from the remote ends of the
-/// links if these are known. `talk` returns true if the two devices communicate over NVLink at all.
+/// Returns the number of active links that connect to the device at `peer`, from the links' remote ends if known.
+/// `talk` returns true if the two devices communicate over NVLink at all.
 fn count(ends: &[Option<Place>], peer: Place, talk: impl FnOnce() -> bool) -> u32 {
     let direct = ends.iter().filter(|end| **end == Some(peer)).count();
     let count = if direct == 0 && !ends.is_empty() && talk() { ends.len() } else { direct };

@@ -1,5 +1,4 @@
-//! Links code: with a library at load time, for kernels that use NVIDIA's device runtime, or several files into one
-//! file.
+//! Links code: with NVIDIA's device runtime at load time, or several files into one.
 
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
@@ -11,8 +10,8 @@ use super::module::{LOG_BYTES, terminated};
 use crate::ModuleSource;
 use crate::error::{DriverError, Result};
 
-/// An active link, with the memory that the driver uses until the link is destroyed: the options, their values, and the
-/// log to which one of the values points.
+/// A link in progress, with the memory that the driver uses until the link is destroyed: the options, their values, and
+/// the log to which one value points.
 struct Link {
     state: sys::CUlinkState,
     log: Vec<u8>,
@@ -20,7 +19,7 @@ struct Link {
     _values: Vec<*mut c_void>,
 }
 
-/// Links `code` with `library` and calls `load` with the machine code, which is valid during the call.
+/// Links `code` with `library` and calls `load` with the resulting machine code.
 pub(super) fn with_linked<R>(
     code: &CStr,
     library: &[u8],
@@ -40,7 +39,6 @@ pub(super) fn with_linked_cubin<R>(
 
 /// Links several code files into one cubin.
 pub(super) fn link(parts: &[ModuleSource<'_>]) -> Result<Vec<u8>> {
-    /// First bytes of a fatbin.
     const FATBIN: [u8; 4] = 0xba55_ed50_u32.to_le_bytes();
     use sys::CUjitInputType as Kind;
     let mut link = Link::new()?;
@@ -90,7 +88,7 @@ impl Link {
         let mut values = vec![log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(LOG_BYTES)];
         let mut state = std::ptr::null_mut();
         // SAFETY: the option count matches, and each option has a value of its type; the log has the given size. All
-        // three live as long as the state, which `Drop` destroys first.
+        // three outlive the state, which `Drop` destroys first.
         let result = unsafe {
             sys::cuLinkCreate_v2(options.len() as u32, options.as_mut_ptr(), values.as_mut_ptr(), &mut state)
         };
@@ -99,7 +97,7 @@ impl Link {
     }
 
     fn add(&mut self, kind: sys::CUjitInputType, data: &[u8], name: &CStr) -> Result<()> {
-        // Machine code contains fields that must be aligned, but embedded bytes may not be aligned.
+        // Machine code must be aligned, but embedded bytes may not be.
         let mut aligned = vec![0u64; data.len().div_ceil(8)];
         // SAFETY: the words are large enough for the bytes and do not overlap them.
         unsafe { aligned.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(data.as_ptr(), data.len()) };

@@ -1,6 +1,6 @@
-//! Devices of the machine, including hidden ones. NVML reports them without initializing CUDA.
+//! Devices of the machine, including hidden ones, from NVML, which does not initialize CUDA.
 //!
-//! NVML is opened for each query and closed afterwards, so that a forked process inherits no NVML state.
+//! NVML is open only during a query, so that a forked process inherits no NVML state.
 
 use super::management::Library;
 
@@ -10,11 +10,11 @@ pub fn machine_devices() -> Option<Vec<String>> {
     let library = Library::open()?;
     let (mut gpus, mut parts) = (Vec::new(), Vec::new());
     for index in 0..library.device_count()? {
-        // A device that NVML does not report is not available to the process.
+        // Devices that NVML does not report are not available to the process.
         let Some(device) = library.device_at(index) else { continue };
         gpus.extend(device.uuid());
         for part in 0..device.max_parts().unwrap_or(0) {
-            // The reported count is the number of slots, some of which may be empty.
+            // The count includes empty slots.
             parts.extend(device.part(part).and_then(|part| part.uuid()));
         }
     }

@@ -1,4 +1,4 @@
-//! Panic mailbox of a context, in pinned host memory to which kernels write and from which the host reads.
+//! Panic mailbox of a context, in pinned host memory that kernels write and the host reads.
 
 use std::ffi::c_void;
 
@@ -9,7 +9,7 @@ use super::call::{RelaxedCapture, check};
 use crate::error::Result;
 use crate::{DevicePtr, Fault, FaultKind};
 
-/// Allocates page-locked memory that all contexts can use and that is mapped for the device. A context must be current.
+/// Allocates page-locked, device-mapped memory that all contexts can use. A context must be current.
 pub(super) fn allocate_mapped(bytes: usize) -> Result<*mut c_void> {
     let _relaxed = RelaxedCapture::enter();
     let mut pointer = std::ptr::null_mut();
@@ -26,8 +26,8 @@ pub(super) struct PinnedMailbox {
     device: DevicePtr,
 }
 
-// SAFETY: the memory is accessed only by volatile reads and writes, under the lock of the driver's context table.
-// Concurrent writes of a kernel are read as plain bytes.
+// SAFETY: the memory is accessed only by volatile reads and writes, under the lock of the driver's context table;
+// kernels' concurrent writes are read as plain bytes.
 unsafe impl Send for PinnedMailbox {}
 
 impl PinnedMailbox {
@@ -51,9 +51,9 @@ impl PinnedMailbox {
         self.device
     }
 
-    /// Takes the message, if a kernel wrote one. The kernel must have stopped.
+    /// Takes the report, if a kernel wrote one. The kernel must have stopped.
     pub(super) fn take(&self) -> Option<Fault> {
-        // SAFETY: the memory is a mailbox as long as this value lives, and any bit pattern is valid. The context has
+        // SAFETY: the memory is a mailbox as long as this value lives, and every bit pattern is valid. The context has
         // stopped, so no kernel writes to it.
         let mail = unsafe { self.host.read_volatile() };
         if mail.state == EMPTY {
@@ -79,8 +79,8 @@ impl PinnedMailbox {
     /// Frees the memory. Its context must be current.
     pub(super) fn free(self) -> Result<()> {
         let _relaxed = RelaxedCapture::enter();
-        // SAFETY: the memory was allocated in `allocate`, and all modules that know its address have been unloaded,
-        // because the context has no more users.
+        // SAFETY: the memory was allocated in `allocate`. The context has no more users, so all modules that use the
+        // mailbox have been unloaded.
         unsafe { check("cuMemFreeHost", sys::cuMemFreeHost(self.host.cast())) }
     }
 }

@@ -1,7 +1,7 @@
 //! Access to NVML, NVIDIA's management library, if it is installed.
 //!
-//! NVML reports the devices of the machine, regardless of the subset and order that are visible to this process. A
-//! device is therefore looked up by its UUID. After any failure, values are reported as unknown.
+//! NVML reports all devices of the machine, regardless of `CUDA_VISIBLE_DEVICES`, so devices are looked up by UUID.
+//! After any failure, values are unknown (`None`).
 
 use std::ffi::{CStr, CString, c_char, c_uint, c_ulonglong};
 use std::fmt::{self, Write};
@@ -12,11 +12,11 @@ use nvml_wrapper_sys::bindings as nvml;
 
 use super::{call, properties};
 
-/// File names of the library, starting with the directory of WSL.
+/// File names of the library; WSL's path comes first.
 const LIBRARY: &[&str] =
     if cfg!(windows) { &["nvml.dll"] } else { &["/usr/lib/wsl/lib/libnvidia-ml.so.1", "libnvidia-ml.so.1"] };
 
-/// Buffer size, in bytes, that is sufficient for any text of the library.
+/// Buffer size in bytes, sufficient for any string from the library.
 const TEXT_BYTES: usize = 96;
 
 /// Calls the library function with these arguments and returns the result; `None` if the function is missing or the
@@ -30,13 +30,12 @@ macro_rules! called {
     }};
 }
 
-/// Initialized NVML library, which is shut down on drop.
+/// Initialized NVML library, shut down on drop.
 pub(super) struct Library(nvml::NvmlLib);
 
 impl Library {
-    /// Loads and initializes the library.
     pub(super) fn open() -> Option<Self> {
-        // SAFETY: loading the driver's library runs no code of this program.
+        // SAFETY: the library belongs to the driver; its initializers may run at any time.
         let library = LIBRARY.iter().find_map(|file| unsafe { nvml::NvmlLib::new(file) }.ok())?;
         called!(library, nvmlInit_v2())?;
         Some(Self(library))
@@ -80,7 +79,7 @@ fn library() -> Option<&'static Library> {
 pub(super) fn device(ordinal: u32) -> Option<Device<'static>> {
     let text = uuid_text(call::device(ordinal).and_then(properties::uuid).ok()?);
     let library = library()?;
-    // A MIG instance has its own UUID, with a different prefix.
+    // The UUID of a MIG instance has a different prefix.
     ["GPU", "MIG"].iter().find_map(|kind| library.device_of(&CString::new(format!("{kind}-{text}")).ok()?))
 }
 
@@ -102,7 +101,7 @@ impl fmt::Debug for Library {
     }
 }
 
-/// A GPU or a MIG instance. `None` stands for values that NVML does not report.
+/// A GPU or a MIG instance. Values that NVML does not report are `None`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Device<'a> {
     library: &'a Library,
@@ -114,7 +113,7 @@ unsafe impl Send for Device<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Device<'_> {}
 
-/// Defines methods that each return one number about a device.
+/// Defines methods that return one number each.
 macro_rules! numbers {
     ($($name:ident($($parameter:ident: $type:ty),*) = $function:ident;)*) => {$(
         pub(super) fn $name(&self, $($parameter: $type),*) -> Option<u32> {
@@ -169,26 +168,26 @@ impl Device<'_> {
         Some(memory.used)
     }
 
-    /// Returns the percentage of time in which SMs and memory were in use.
+    /// Returns the utilization of SMs and of memory, in percent.
     pub(super) fn utilization(&self) -> Option<[u32; 2]> {
         let mut rates = nvml::nvmlUtilization_t { gpu: 0, memory: 0 };
         called!(self.library.0, nvmlDeviceGetUtilizationRates(self.handle, &mut rates))?;
         Some([rates.gpu, rates.memory])
     }
 
-    /// Returns the clock throttle reasons as bits.
+    /// Returns the clock throttle reasons as a bit mask.
     pub(super) fn throttle_reasons(&self) -> Option<u64> {
         let mut reasons: c_ulonglong = 0;
         called!(self.library.0, nvmlDeviceGetCurrentClocksThrottleReasons(self.handle, &mut reasons))?;
         Some(reasons)
     }
 
-    /// Returns the process ID and memory in bytes of every context. Processes whose memory is not reported are omitted.
+    /// Returns the process ID and the memory in bytes of every context, omitting processes whose memory is not
+    /// reported.
     pub(super) fn processes(&self) -> Option<Vec<(u32, u64)>> {
         let library = &self.library.0;
         let mut count = 0;
-        // With an empty buffer, the call fails and returns the number of processes; it succeeds if there are no
-        // processes.
+        // With an empty buffer, the call returns the number of processes, and fails unless it is 0.
         let empty = std::ptr::null_mut();
         if called!(library, nvmlDeviceGetComputeRunningProcesses_v3(self.handle, &mut count, empty)).is_some()
         {
@@ -207,7 +206,7 @@ impl Device<'_> {
         Some(known.map(|process| (process.pid, process.usedGpuMemory)).collect())
     }
 
-    /// Returns the PCIe address, that is, the domain, bus and device number.
+    /// Returns the PCIe address: domain, bus and device number.
     pub(super) fn place(&self) -> Option<[u32; 3]> {
         place(|info| called!(self.library.0, nvmlDeviceGetPciInfo_v3(self.handle, info)))
     }

@@ -1,6 +1,6 @@
-//! Device memory, page-locked host memory, and device memory that is mapped to reserved addresses.
+//! Device memory, page-locked host memory, and device memory mapped to reserved addresses.
 //!
-//! These calls do not wait for work. All of them may run while another thread captures a graph.
+//! These calls do not wait for work, and may run while another thread captures a graph.
 
 use std::ffi::c_void;
 
@@ -19,13 +19,12 @@ use crate::{Context, DevicePtr, ExportedMemory, MemoryDriver, PhysicalHandle, St
 const FILE_DESCRIPTOR: sys::CUmemAllocationHandleType =
     sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
-/// Returns a device as a memory location.
 pub(super) fn location(ordinal: u32) -> Result<sys::CUmemLocation> {
     let device = call::device(ordinal)?;
     Ok(sys::CUmemLocation { type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device })
 }
 
-/// Returns access descriptors that grant read and write access to each of these devices.
+/// Returns descriptors that grant these devices read and write access.
 pub(super) fn access(ordinals: &[u32]) -> Result<Vec<sys::CUmemAccessDesc>> {
     let flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     let describe = |ordinal: &u32| Ok(sys::CUmemAccessDesc { location: location(*ordinal)?, flags });
@@ -56,7 +55,6 @@ fn allocation_for(
     })
 }
 
-/// Returns the device address of page-locked memory.
 fn device_address(ptr: *mut c_void) -> Result<DevicePtr> {
     let mut device = 0;
     // SAFETY: the driver writes to a local variable and rejects an address that is not page-locked.
@@ -65,10 +63,10 @@ fn device_address(ptr: *mut c_void) -> Result<DevicePtr> {
     Ok(DevicePtr(device))
 }
 
-/// Returns an attribute of an address, as a 32-bit value.
+/// Returns a 32-bit attribute of an address.
 fn pointer_attribute(attribute: PointerAttribute, ptr: DevicePtr) -> Result<i32> {
     let mut value = 0i32;
-    // SAFETY: the requested attributes are written as 32 bits, to a local variable. The address is only looked up.
+    // SAFETY: the requested attributes have 32 bits and are written to a local variable. The address is only looked up.
     let result = unsafe { sys::cuPointerGetAttribute((&raw mut value).cast(), attribute, ptr.0) };
     check("cuPointerGetAttribute", result).map(|()| value)
 }
@@ -251,7 +249,7 @@ unsafe impl MemoryDriver for CudaDriver {
         Feature::SharedMemory.need("cuMemImportFromShareableHandle")?;
         let mut handle = 0;
         let descriptor = std::ptr::without_provenance_mut(memory.0.as_raw_fd() as usize);
-        // SAFETY: the driver accepts the file descriptor in place of a pointer and leaves it open. The pointer is to a
+        // SAFETY: the driver takes the file descriptor in place of a pointer and leaves it open. The pointer is to a
         // local variable.
         let result = unsafe { sys::cuMemImportFromShareableHandle(&mut handle, descriptor, FILE_DESCRIPTOR) };
         check("cuMemImportFromShareableHandle", result)?;

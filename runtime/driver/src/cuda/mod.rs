@@ -1,13 +1,13 @@
 //! The CUDA driver, accessed through its driver API; the driver library is loaded on first use.
 //!
-//! This driver uses primary contexts, so that CUDA libraries and other code in the process share them. Every call makes
-//! its context current on the thread if a different context is current. Afterwards, the previous context is not
-//! restored. Streams are not ordered with respect to the legacy default stream.
+//! This driver uses primary contexts, which it shares with CUDA libraries and other code in the process. Every call
+//! makes its context current on the thread, without restoring the previous one. Streams do not synchronize with the
+//! legacy default stream.
 //!
-//! A panicking kernel writes its text to a mailbox in pinned host memory, which outlives the kernel; each context has
-//! one mailbox. Stream-ordered memory comes from this crate's own pools, one per context, created on first use. The
-//! device's default pool, which other code may have configured, is neither used nor changed. Calls from inside a host
-//! function fail before they reach the driver, because the driver must not be called in host functions.
+//! A panicking kernel writes its message to the context's mailbox in pinned host memory. Stream-ordered memory comes
+//! from this crate's own pools, one per context, created on first use; the device's default pool, which other code may
+//! have configured, is not used. Calls from inside a host function, which CUDA does not permit, fail before they reach
+//! the driver.
 
 mod activity;
 mod call;
@@ -55,7 +55,7 @@ use crate::error::{Result, code};
 pub struct CudaDriver {
     /// CUDA version of the driver: `1000 * major + 10 * minor`.
     version: i32,
-    /// ID of the process that started the driver. The driver does not work in a forked process.
+    /// ID of the process that started the driver, which does not work in a forked process.
     process: u32,
     devices: u32,
     contexts: Contexts,
@@ -67,8 +67,8 @@ impl CudaDriver {
     ///
     /// # Errors
     /// Returns [`NoDriverLibrary`](crate::DriverError::NoLibrary),
-    /// [`DriverLacksFunction`](crate::DriverError::LacksFunction), or the error of `cuInit`. It is not an error if
-    /// there are no devices, in which case the device count is 0.
+    /// [`DriverLacksFunction`](crate::DriverError::LacksFunction), or the error of `cuInit`. Without devices, succeeds
+    /// with a device count of 0.
     ///
     /// # Safety
     /// The driver does not validate its arguments. Handles passed to its methods must come from this driver, belong to
@@ -78,8 +78,8 @@ impl CudaDriver {
         DRIVER.get_or_init(|| Self::load().map(Arc::new)).clone()
     }
 
-    /// Returns true if the driver library exists and exports every function that this crate requires. The call does not
-    /// start the driver.
+    /// Returns true if the driver library exists and exports every function that this crate requires. Does not
+    /// initialize CUDA.
     pub fn is_installed() -> bool {
         call::load_library().is_ok()
     }

@@ -19,8 +19,8 @@ use crate::{
 /// Size of the log buffer for the driver's PTX compiler, in bytes.
 pub(super) const LOG_BYTES: usize = 8 << 10;
 
-/// Returns the newest PTX version that a driver of this CUDA version (`1000 * major + 10 * minor`) can compile,
-/// according to NVIDIA's table.
+/// Returns the newest PTX version that a driver for this CUDA version (`1000 * major + 10 * minor`) can compile, by
+/// NVIDIA's table.
 fn max_ptx_version(driver: i32) -> u32 {
     let (major, minor) = ((driver / 1000).max(0) as u32, (driver % 1000 / 10).max(0) as u32);
     match (major, minor) {
@@ -33,13 +33,13 @@ fn max_ptx_version(driver: i32) -> u32 {
     }
 }
 
-/// Loads an image and writes the address of the mailbox to it.
+/// Loads an image and stores the mailbox's address in it.
 fn load(source: ModuleSource<'_>, mailbox: Option<DevicePtr>) -> Result<ModuleHandle> {
     let _relaxed = RelaxedCapture::enter();
     let module = match source {
         ModuleSource::Ptx(text) => load_data(terminated(text)?.as_ptr().cast()),
         ModuleSource::Cubin(code) => {
-            // Machine code is an ELF file, whose fields must be aligned, but embedded bytes may not be aligned.
+            // Machine code must be aligned, but embedded bytes may not be.
             let mut aligned = vec![0u64; code.len().div_ceil(8)];
             // SAFETY: the words are large enough for the bytes and do not overlap them.
             unsafe { aligned.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(code.as_ptr(), code.len()) };
@@ -65,8 +65,7 @@ fn load(source: ModuleSource<'_>, mailbox: Option<DevicePtr>) -> Result<ModuleHa
     }
 }
 
-/// Returns PTX in the form that the driver expects, with a terminating zero. The driver would ignore any text after a
-/// zero.
+/// Returns NUL-terminated PTX, as the driver expects. The driver would ignore text after an earlier NUL.
 pub(super) fn terminated(text: &[u8]) -> Result<CString> {
     let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
     CString::new(text).map_err(|_| invalid("cuModuleLoadDataEx", "the PTX contains a zero byte".to_owned()))
@@ -107,7 +106,7 @@ fn global(module: sys::CUmodule, name: &CStr) -> Result<(DevicePtr, usize)> {
     Ok((DevicePtr(address), bytes))
 }
 
-/// Writes the mailbox's address to the image's global variable, if the image has one.
+/// Stores the mailbox's address in the image's global variable, if it has one.
 fn set_mailbox(module: sys::CUmodule, mailbox: DevicePtr) -> Result<()> {
     let (DevicePtr(address), bytes) = match global(module, &c_string(MAILBOX_SYMBOL)?) {
         Err(error) if error.code() == Some(code::NOT_FOUND) => return Ok(()),
@@ -119,9 +118,9 @@ fn set_mailbox(module: sys::CUmodule, mailbox: DevicePtr) -> Result<()> {
     }
     let mut stream = std::ptr::null_mut();
     let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-    // The legacy default stream would wait for streams of other code and invalidate their captures. SAFETY: the global
-    // has 8 bytes, as checked, and no kernel of the module runs yet. The copy has run, or failed, before `value` is
-    // dropped. The stream is alive until it is destroyed and is not used anywhere else.
+    // Not the legacy default stream, which would wait for other code's streams and invalidate their captures. SAFETY:
+    // the global has 8 bytes, as checked, and no kernel of the module runs yet. The copy has run, or failed, before
+    // `value` is dropped. The stream is alive until destroyed here and is not used anywhere else.
     unsafe {
         check("cuStreamCreateWithPriority", sys::cuStreamCreateWithPriority(&mut stream, flags, 0))?;
         let source = std::ptr::from_ref(&value).cast();
@@ -239,7 +238,7 @@ unsafe impl CodeDriver for CudaDriver {
             // variables.
             let result = unsafe { sys::cuFuncGetParamInfo(function, sizes.len(), &mut offset, &mut size) };
             match result {
-                // This error means that there are no more parameters.
+                // There are no more parameters.
                 sys::CUresult::CUDA_ERROR_INVALID_VALUE => return Ok(Some(sizes)),
                 result => check("cuFuncGetParamInfo", result)?,
             }

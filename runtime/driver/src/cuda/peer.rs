@@ -1,4 +1,4 @@
-//! Peer access between devices, and peer copies, which do not require peer access.
+//! Peer access between devices, and peer copies, which work with or without it.
 
 use cudarc::driver::sys;
 
@@ -29,8 +29,7 @@ pub(super) fn enable(peer: Context) -> Result<()> {
     }
 }
 
-/// Enqueues a copy between two contexts, or within one context. Any kind of memory is permitted, including mapped
-/// memory.
+/// Enqueues a copy between two contexts, or within one context. Accepts any kind of memory, including mapped memory.
 ///
 /// # Safety
 /// Both contexts must be retained. Both ranges must be valid for `bytes` bytes until the copy has run and must not

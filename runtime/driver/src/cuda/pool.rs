@@ -1,5 +1,4 @@
-//! Stream-ordered memory: a pool of device memory that caches freed memory. Every function in this module requires a
-//! current context.
+//! Stream-ordered memory pools. Every function in this module requires a current context.
 
 use cudarc::driver::sys;
 use sys::CUdevice_attribute as Attribute;
@@ -11,12 +10,12 @@ use super::properties::read_attribute;
 use crate::DevicePtr;
 use crate::error::Result;
 
-/// A pool handle, destroyed by [`Self::destroy`].
+/// Handle of a memory pool, to be destroyed with [`Self::destroy`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pool(u64);
 
 impl Pool {
-    /// Creates a pool on device `ordinal` that these devices can also access.
+    /// Creates a pool on device `ordinal` to which `visitors` also have access.
     pub(super) fn create(ordinal: u32, visitors: &[u32]) -> Result<Self> {
         Feature::Pools.need("cuMemPoolCreate")?;
         let device = call::device(ordinal)?;
@@ -47,8 +46,7 @@ impl Pool {
         self.0 as sys::CUmemoryPool
     }
 
-    /// Makes the pool keep freed memory until it is trimmed. By default, each synchronization would release that
-    /// memory.
+    /// Makes the pool keep freed memory until trimmed; by default, each synchronization would release it.
     fn keep_everything(self) -> Result<()> {
         let mut threshold = u64::MAX;
         let attribute = PoolAttribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
@@ -58,7 +56,7 @@ impl Pool {
         check("cuMemPoolSetAttribute", result)
     }
 
-    /// Grants devices access to the pool's memory.
+    /// Grants devices access to the pool.
     pub(super) fn let_in(self, ordinals: &[u32]) -> Result<()> {
         let access = access(ordinals)?;
         if access.is_empty() {
@@ -70,7 +68,7 @@ impl Pool {
         check("cuMemPoolSetAccess", result)
     }
 
-    /// Allocates memory for later work on `stream`. Graphs can capture the call.
+    /// Allocates memory for later work on `stream`. The allocation can be captured into a graph.
     pub(super) fn allocate(self, bytes: usize, stream: sys::CUstream) -> Result<DevicePtr> {
         let mut ptr = 0;
         // SAFETY: the pool is alive, as is the stream, by the trait's contract; the pointer is to a local variable.
@@ -87,7 +85,7 @@ impl Pool {
         Ok(value)
     }
 
-    /// Returns the number of reserved bytes, and how many of them are in use.
+    /// Returns the number of reserved bytes, and the number of them in use.
     pub(super) fn info(self) -> Result<(u64, u64)> {
         let reserved = self.attribute(PoolAttribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?;
         let used = self.attribute(PoolAttribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?;

@@ -9,15 +9,14 @@ use super::call::{self, Feature, check};
 use crate::DeviceProperties;
 use crate::error::Result;
 
-/// Maximum portable cluster size in blocks, on every device that supports clusters.
+/// Maximum portable cluster size in blocks, the same on every device that supports clusters.
 const PORTABLE_CLUSTER: u32 = 8;
 
 /// Returns the properties of device `ordinal`.
 pub(super) fn read(ordinal: u32, driver_version: String) -> Result<DeviceProperties> {
     let device = call::device(ordinal)?;
     let get = |attribute| read_attribute(device, attribute);
-    // The clock is in kHz, with two transfers per clock, and the bus width is in bits. Some devices do not report these
-    // values.
+    // The clock is in kHz, with two transfers per cycle, and the bus width is in bits. Some devices report neither.
     let clock_khz = u64::from(get(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE).unwrap_or(0));
     let bus_bits = u64::from(get(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH).unwrap_or(0));
     let major = get(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
@@ -78,14 +77,13 @@ pub(super) fn read_attribute(device: sys::CUdevice, attribute: Attribute) -> Res
 
 fn name(device: sys::CUdevice) -> Result<String> {
     let mut text = [0 as c_char; 256];
-    // SAFETY: the buffer is one byte longer than the length passed, so the text ends with a zero.
+    // SAFETY: the buffer is one byte longer than the length passed, so the string is NUL-terminated.
     unsafe {
         check("cuDeviceGetName", sys::cuDeviceGetName(text.as_mut_ptr(), text.len() as i32 - 1, device))?;
         Ok(CStr::from_ptr(text.as_ptr()).to_string_lossy().into_owned())
     }
 }
 
-/// Returns the UUID of a device.
 pub(super) fn uuid(device: sys::CUdevice) -> Result<[u8; 16]> {
     let mut uuid = sys::CUuuid { bytes: [0; 16] };
     // SAFETY: the pointer is to a local variable.

@@ -1,9 +1,8 @@
 //! Pitched copies of rows. Every function in this module requires a current context.
 //!
-//! The driver performs all rows as one copy, unless a pitch exceeds the limit of the copy engines or, for a copy within
-//! a device, is not supported by them. In that case, the driver's call fails before it enqueues any work. Each row is
-//! then copied separately, which takes longer to enqueue but has the same result. Rows that overlap because their pitch
-//! is too small are rejected.
+//! The driver copies all rows at once, unless a pitch exceeds the copy engines' limit or, within a device, is
+//! unsupported. The driver's call then fails before it enqueues any work, and each row is copied separately, which
+//! takes longer to enqueue but has the same result. Rows that overlap because of a small pitch are rejected.
 
 use std::ffi::c_void;
 
@@ -37,7 +36,7 @@ pub(super) unsafe fn copy(rows: &RowsCopy, stream: sys::CUstream) -> Result<()> 
     }
 }
 
-/// Returns a single copy of all rows, in the form that the driver expects.
+/// Returns the driver's description of a single copy of all rows.
 fn whole(rows: &RowsCopy) -> sys::CUDA_MEMCPY2D {
     let (src_type, src_host, src_device) = parts(rows.src);
     let (dst_type, dst_host, dst_device) = parts(rows.dst);
@@ -61,7 +60,7 @@ fn whole(rows: &RowsCopy) -> sys::CUDA_MEMCPY2D {
     }
 }
 
-/// Returns the memory type, the host address and the device address. The address that does not apply is null.
+/// Returns the memory type, the host address and the device address, of which one is null.
 pub(super) fn parts(place: Place) -> (sys::CUmemorytype, *mut c_void, sys::CUdeviceptr) {
     match place {
         Place::Host(pointer) => (sys::CUmemorytype::CU_MEMORYTYPE_HOST, pointer, 0),

@@ -20,8 +20,8 @@ fn ready(call: &'static str, result: sys::CUresult) -> Result<bool> {
     }
 }
 
-/// Returns the context of a stream, if the driver reports it. For a stream that belongs to a part of a device, the
-/// primary context is returned.
+/// Returns the context of a stream, if the driver reports it. For a stream of a green context, returns the primary
+/// context.
 fn context_of(stream: sys::CUstream) -> Result<Option<sys::CUcontext>> {
     let (mut context, mut part) = (std::ptr::null_mut(), std::ptr::null_mut());
     // SAFETY: the stream is alive, by the trait's contract; the pointers are to local variables.

@@ -1,7 +1,7 @@
-//! Clocks, temperature and power, as far as NVML reports them.
+//! Clocks, temperature and power, as reported by NVML.
 //!
-//! A device is looked up in NVML once, so that later queries of its clock allocate no memory. A MIG instance has no
-//! clocks of its own and reports the clocks of the entire GPU.
+//! A device is looked up in NVML once, so that later queries of its clock allocate no memory. A MIG instance reports
+//! the clocks of the entire GPU.
 
 use std::sync::OnceLock;
 
@@ -54,7 +54,7 @@ impl Sensors {
     }
 }
 
-/// NVML's names of the throttle reasons, each with its bit.
+/// NVML's throttle reasons: bit and name.
 const REASONS: [(u32, &str); 9] = [
     (nvml::nvmlClocksThrottleReasonGpuIdle, "gpu_idle"),
     (nvml::nvmlClocksThrottleReasonApplicationsClocksSetting, "applications_clocks_setting"),

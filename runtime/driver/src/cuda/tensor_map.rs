@@ -25,8 +25,8 @@ pub(super) fn encode(spec: &TensorMapSpec) -> Result<TensorMapData> {
         Swizzle::Bytes64 => sys::CUtensorMapSwizzle_enum::CU_TENSOR_MAP_SWIZZLE_64B,
         Swizzle::Bytes128 => sys::CUtensorMapSwizzle_enum::CU_TENSOR_MAP_SWIZZLE_128B,
     };
-    // An unaligned row extends into one more cache line than it fills, and with L2 promotion, that line would be read
-    // entirely. In a measurement, promotion made a GEMM whose k is not a multiple of 64 one eighth slower.
+    // An unaligned row touches one more cache line than it fills, and L2 promotion would read this line entirely. It
+    // made a GEMM whose k is not a multiple of 64 one eighth slower.
     let is_aligned =
         spec.strides.iter().zip(&spec.dims[1..spec.rank]).all(|(stride, &dim)| dim == 1 || stride % 256 == 0);
     let promotion = if is_aligned {
@@ -36,8 +36,8 @@ pub(super) fn encode(spec: &TensorMapSpec) -> Result<TensorMapData> {
     };
     let steps = [1u32; gpu_spec::tensor_map::MAX_RANK];
     let mut map = sys::CUtensorMap { opaque: [0; 16] };
-    // SAFETY: the arrays contain at least one number per dimension, and the map is a local variable. The address is not
-    // read.
+    // SAFETY: the arrays contain at least one number per dimension, and the map is a local variable. The tensor's
+    // address is not dereferenced.
     let result = unsafe {
         sys::cuTensorMapEncodeTiled(
             &mut map,

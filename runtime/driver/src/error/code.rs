@@ -2,7 +2,7 @@
 
 /// A parameter is out of range.
 pub const INVALID_VALUE: u32 = 1;
-/// The device has no memory left for the call.
+/// Out of memory.
 pub const OUT_OF_MEMORY: u32 = 2;
 /// There is no CUDA device.
 pub const NO_DEVICE: u32 = 100;
@@ -22,7 +22,7 @@ pub const NOT_READY: u32 = 600;
 pub const CONTEXT_IS_DESTROYED: u32 = 709;
 /// A kernel panicked or failed an assertion.
 pub const ASSERT: u32 = 710;
-/// A part of the memory is already page-locked.
+/// Some of the memory is already page-locked.
 pub const HOST_MEMORY_ALREADY_REGISTERED: u32 = 712;
 /// The memory was not registered.
 pub const HOST_MEMORY_NOT_REGISTERED: u32 = 713;
@@ -46,7 +46,7 @@ pub const STREAM_CAPTURE_UNMATCHED: u32 = 903;
 pub const STREAM_CAPTURE_UNJOINED: u32 = 904;
 /// Captured work would depend on work outside the capture.
 pub const STREAM_CAPTURE_ISOLATION: u32 = 905;
-/// The call would order the capture with the legacy default stream.
+/// The call would synchronize the capture with the legacy default stream.
 pub const STREAM_CAPTURE_IMPLICIT: u32 = 906;
 /// The event was recorded in a capture.
 pub const CAPTURED_EVENT: u32 = 907;

@@ -61,7 +61,7 @@ impl fmt::Debug for DriverError {
 }
 
 impl DriverError {
-    /// Returns the CUDA error code, if a driver call failed.
+    /// Returns the CUDA error code of a failed driver call.
     pub fn code(&self) -> Option<u32> {
         match self {
             Self::Call { code, .. } => Some(*code),
@@ -70,7 +70,7 @@ impl DriverError {
         }
     }
 
-    /// Returns true if the code with which the call failed means that the context is unusable.
+    /// Returns true if this is a driver error whose code means that the context is unusable.
     pub fn stops_context(&self) -> bool {
         matches!(self.code(), Some(214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721))
     }
@@ -80,7 +80,7 @@ fn log_suffix(log: &str) -> String {
     if log.is_empty() { String::new() } else { format!("; its compiler says:\n{log}") }
 }
 
-/// Returns the remedy for a driver error code that concerns captures.
+/// Returns the remedy for a capture-related driver error code.
 pub fn capture_advice(code: u32) -> Option<&'static str> {
     Some(match code {
         code::STREAM_CAPTURE_UNSUPPORTED => {

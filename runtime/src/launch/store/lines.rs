@@ -1,9 +1,8 @@
 //! Line-based files to which several processes append.
 //!
-//! Lines that several processes append are never interleaved. Each line is a single write at the end of the file, under
-//! a lock if the file system supports locks. A line can be truncated if a process is killed or the disk is full. Later
-//! lines are then unaffected, because the next writer starts a new line. Reading uses a bounded amount of memory,
-//! regardless of the file's contents.
+//! Appended lines never interleave: each is a single write at the end of the file, under a lock if the file system
+//! supports locks. If a process is killed or the disk is full, a line may be truncated, but the next writer starts a
+//! new line. Reading uses a bounded amount of memory, regardless of the file's contents.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -14,7 +13,7 @@ use std::time::Duration;
 
 /// Maximum length of an input line, in bytes.
 pub const LONGEST: usize = 64 << 10;
-/// Maximum number of damaged lines that are described.
+/// Maximum number of damaged lines described.
 const MAX_DESCRIBED: usize = 16;
 /// Number of attempts, one millisecond apart, to acquire a lock that another process holds.
 const TRIES: usize = 100;
@@ -29,11 +28,11 @@ pub struct DamagedLines {
     pub first: Vec<DamagedLine>,
 }
 
-/// A line that cannot be used. Its `Display` text is, for example, `line 7: expected value at line 1 column 1`.
+/// A line that cannot be used. `Display` prints, for example, `line 7: expected value at line 1 column 1`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DamagedLine {
-    /// Line number, starting at 1. If only the end of a file is read, numbers count from the start of that part.
+    /// Line number, starting at 1. If only the end of a file is read, counting starts there.
     pub line: usize,
     /// Reason why the line is damaged.
     pub what: String,
@@ -59,7 +58,7 @@ impl DamagedLines {
 /// long is passed as an error. Empty lines are skipped; a missing file has no lines.
 ///
 /// # Errors
-/// Returns any I/O error. The lines before the error have already been passed to `each`.
+/// Returns any I/O error. Lines before the error have already been passed to `each`.
 pub fn read(path: &Path, most: u64, each: impl FnMut(usize, Result<&[u8], String>)) -> io::Result<()> {
     match File::open(path) {
         Ok(file) => {
@@ -71,13 +70,13 @@ pub fn read(path: &Path, most: u64, each: impl FnMut(usize, Result<&[u8], String
     }
 }
 
-/// Returns a reader of the last `most` bytes of a file, starting at the first line that begins in this part.
+/// Returns a reader of the last `most` bytes of a file, starting at the first line that begins within them.
 fn end_of(mut file: File, most: u64) -> io::Result<impl BufRead> {
     let len = file.metadata()?.len();
     if len <= most {
         return Ok(BufReader::new(file.take(most)));
     }
-    // Reading starts one byte earlier, so that a line that starts exactly there is not lost.
+    // Start one byte earlier, so that a line that starts exactly there is not lost.
     file.seek(SeekFrom::Start(len - most - 1))?;
     let mut file = BufReader::new(file.take(most + 1));
     file.skip_until(b'\n')?;
@@ -134,7 +133,7 @@ pub fn append(path: &Path, line: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Returns true if the last line has no newline.
+/// Returns true if the last line does not end with a newline.
 fn is_cut_off(file: &mut File) -> io::Result<bool> {
     let len = file.metadata()?.len();
     if len == 0 {
@@ -142,14 +141,13 @@ fn is_cut_off(file: &mut File) -> io::Result<bool> {
     }
     file.seek(SeekFrom::Start(len - 1))?;
     let mut last = [0];
-    // If another process has truncated the file in the meantime, nothing is read, in which case an extra newline is
-    // harmless.
+    // If another process has truncated the file meanwhile, nothing is read, and an extra newline is harmless.
     let read = file.read(&mut last)?;
     Ok(read == 0 || last != [b'\n'])
 }
 
-/// Retries a lock until it is acquired, for up to a tenth of a second. A line is written atomically even without the
-/// lock, except on network file systems. Closing the file releases the lock.
+/// Retries a lock until it is acquired, for up to a tenth of a second. Without the lock, a write is still atomic,
+/// except on network file systems. Closing the file releases the lock.
 fn locked(ask: impl Fn() -> Result<(), TryLockError>) {
     for _ in 0..TRIES {
         match ask() {

@@ -1,14 +1,13 @@
 //! The user's file of tuned launches.
 //!
-//! A program opens the file when it first launches on a CUDA device, and its [`LaunchStore`] stores tuned
-//! configurations in that file. The file is `launches.jsonl` in the directory `WARPSMITH_CACHE_DIR`. If the variable is
-//! not set, the directory is `warpsmith` in the user's cache directory (`XDG_CACHE_HOME` or `~/.cache`,
-//! `~/Library/Caches`, `%LOCALAPPDATA%`).
+//! A program opens the file at its first launch on a CUDA device. The [`LaunchStore`] stores tuned configurations in
+//! it. The file is `launches.jsonl` in the directory `WARPSMITH_CACHE_DIR` or, if the variable is not set, in
+//! `warpsmith` in the user's cache directory (`XDG_CACHE_HOME` or `~/.cache`, `~/Library/Caches`, `%LOCALAPPDATA%`).
 //!
-//! The file contains JSON lines and is append-only. It is read once, when the store is opened. Records that another
-//! process appends later are read by the next process that opens the file. An invalid line is skipped and reported by
-//! [`Opened::damaged`]; lines of other versions are ignored. If the file cannot be read or written, the program
-//! continues with its own measurements, and [`LaunchStore::problem`] returns the reason.
+//! The append-only file contains JSON lines. It is read only when the store is opened; records that another process
+//! appends later are not seen. Invalid lines are skipped and reported by [`Opened::damaged`]; lines of other versions
+//! are ignored. If the file cannot be read or written, the program continues without it, and [`LaunchStore::problem`]
+//! returns the reason.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -41,7 +40,7 @@ pub use self::table::LaunchStore;
 pub use self::tuned::TunedConfiguration;
 
 const FILE: &str = "launches.jsonl";
-/// Maximum number of bytes that are read from the end of the file.
+/// Maximum number of bytes read from the end of the file.
 const MAX_BYTES: u64 = 64 << 20;
 
 /// A store that was opened, and the state of its file.
@@ -50,10 +49,9 @@ const MAX_BYTES: u64 = 64 << 20;
 pub struct Opened {
     /// The store.
     pub store: LaunchStore,
-    /// The lines of this version that were invalid when the file was read. One invalid line is normal if a process was
-    /// killed during a write.
+    /// Invalid lines of this version. One invalid line is normal if a process was killed during a write.
     pub damaged: DamagedLines,
-    /// Number of lines that were ignored because they are of another version or because the store was full.
+    /// Number of lines ignored because of another version or a full store.
     pub passed_over: usize,
 }
 
@@ -78,8 +76,7 @@ pub fn open(directory: impl AsRef<Path>) -> Opened {
     Opened { store, damaged, passed_over }
 }
 
-/// Returns the user's store. If there is no directory for it, returns an in-memory store that reports this as its
-/// problem.
+/// Returns the user's store. Without a cache directory, returns an in-memory store that reports this as its problem.
 pub fn shared() -> &'static Opened {
     static SHARED: OnceLock<Opened> = OnceLock::new();
     SHARED.get_or_init(|| match user_directory() {
@@ -93,9 +90,8 @@ pub fn shared() -> &'static Opened {
     })
 }
 
-/// Returns the directory of the user's store; see the [module's documentation](self). Returns `None` if the program has
-/// privileges that the user who started it does not have (set-user-ID), because the environment must not determine
-/// which files it writes.
+/// Returns the directory of the user's store; see the [module's documentation](self). Returns `None` for a set-user-ID
+/// program, because the environment must not determine which files it writes.
 pub fn user_directory() -> Option<PathBuf> {
     directory(|name| if is_privileged() { None } else { env::var_os(name) })
 }
@@ -116,7 +112,7 @@ fn directory(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     if let Some(directory) = set("WARPSMITH_CACHE_DIR") {
         return Some(directory);
     }
-    // A relative path depends on the working directory, so it is not the user's directory.
+    // Ignore relative paths, which depend on the working directory.
     let set = |name| set(name).filter(|path| path.is_absolute());
     let caches = if cfg!(windows) {
         set("LOCALAPPDATA")

@@ -1,5 +1,4 @@
-//! A record of the store and its line in the file. Parsing a line returns a record in this version's format, or the
-//! reason why the line is not used.
+//! A record of the store and its line in the file.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -11,7 +10,7 @@ use super::subject::TunedSubject;
 use super::tuned::TunedConfiguration;
 use super::{cannot, lines};
 
-/// Version of the line format. Lines of other versions are ignored.
+/// Version of the line format.
 const VERSION: u32 = 2;
 /// Maximum length of a damaged line's description, in characters.
 const MAX_SAID: usize = 160;
@@ -65,7 +64,7 @@ fn to_line(record: &Record<'_>) -> serde_json::Result<Vec<u8>> {
 /// Appends a record to a file.
 ///
 /// # Errors
-/// Returns a text that states the failed operation, the file, the cause and the remedy.
+/// Returns a message that states the failed operation, the file, the cause and the remedy.
 pub fn append(file: &Path, record: &Record<'_>) -> Result<(), String> {
     let line = to_line(record).map_err(std::io::Error::from);
     line.and_then(|line| lines::append(file, &line)).map_err(|error| cannot("write", file, &error))
@@ -85,10 +84,10 @@ pub fn from_line(line: &[u8]) -> Result<Record<'static>, Unusable> {
     }
 }
 
-/// Returns an error if a line of the file cannot be used.
+/// Returns an error if a line of the file is damaged.
 ///
 /// # Errors
-/// Returns the reason why the line is damaged.
+/// Returns the reason.
 pub fn check_line(line: &[u8]) -> Result<(), String> {
     match from_line(line) {
         Ok(_) => Ok(()),
@@ -121,6 +120,7 @@ mod tests {
         let configuration = TunedConfiguration {
             values: values.map(|(axis, value)| (axis.to_owned(), value.to_owned())).into(),
             symbol: Some("axpy__f32_8_16".to_owned()),
+            threads: None,
             median_us: 3.5,
             toolchain: "rustc 1.96.0".to_owned(),
         };

@@ -1,6 +1,6 @@
-//! Subjects of records, and their lookup keys.
+//! Subjects of records (kernel, device, size) and their lookup keys.
 //!
-//! Equal subjects have equal keys, regardless of whether they come from a program or from the file.
+//! Equal subjects have equal keys, whether they come from a program or from the file.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, Hash};
@@ -10,18 +10,17 @@ use crate::launch::policy::{OpenLaunch, size_class};
 use foldhash::quality::FixedState;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Largest alignment that is distinguished, in bytes. It equals the size of the largest memory access.
+/// Largest distinguished alignment, in bytes: the size of the widest memory access.
 const MAX_ALIGNMENT: u32 = 16;
-/// The highest [`size_class`].
 const MAX_BUCKET: u32 = 127;
 
 /// The subject of a tuned configuration.
 ///
-/// A lookup finds a configuration whose key is equal. Two devices count as equal if their name, compute capability,
-/// number of SMs, L2 cache size and driver major version are equal. Sizes are compared as [`TuningKey::n`] describes.
+/// A lookup finds a configuration with an equal key. Devices are equal if their name, compute capability, number of
+/// SMs, L2 cache size and driver major version are equal. Sizes are compared as described for [`TuningKey::n`].
 #[derive(Debug, Clone, Copy)]
 pub struct TuningKey<'a> {
-    /// Device on which the configuration was measured, or on which it will run.
+    /// Device on which the configuration was measured or will run.
     pub device: &'a DeviceProperties,
     /// The kernel's package, as in `KernelInfo::package`.
     pub package: &'a str,
@@ -29,11 +28,11 @@ pub struct TuningKey<'a> {
     pub kernel: &'a str,
     /// The type arguments of the kernel's instance, separated by commas, such as `f32` or `f32,f64`.
     pub types: &'a str,
-    /// Hash of the code, from [`Module::image_hash`](crate::Module::image_hash). It is 0 on an emulated
-    /// device, for which this crate's version identifies the code instead.
+    /// Hash of the code, from [`Module::image_hash`](crate::Module::image_hash); 0 on an emulated device, where this
+    /// crate's version identifies the code instead.
     pub image: u64,
     /// The number of elements. Sizes in the same half of a power-of-two range share a configuration, for example 1024
-    /// to 1535, and 1536 to 2047.
+    /// to 1535.
     pub n: u64,
     /// Smallest alignment of the arrays in bytes, a power of two. Values above 16 count as 16.
     pub alignment: u32,
@@ -86,8 +85,8 @@ pub struct TunedSubject<'a> {
     pub alignment: u32,
 }
 
-/// Returns the hash of a subject, which is the same in every process. The hash function must be faster than the
-/// standard library's, because each launch of an operation waits for the lookup.
+/// Returns the hash of a subject, the same in every process. Each launch of an operation performs a lookup, so the
+/// standard library's hash function would be too slow.
 fn key(subject: &impl Hash) -> u64 {
     FixedState::default().hash_one(subject)
 }
@@ -144,9 +143,10 @@ impl<'a> TunedSubject<'a> {
     }
 
     /// Returns the subject under which the store keeps the block and grid size for open launches of the instance
-    /// `symbol` with the same sizes.
-    pub fn launches(&self, symbol: &'a str, is_loop: bool) -> LaunchSubject<'a> {
+    /// `symbol` for this many threads or, with `None`, for as many threads as elements.
+    pub fn launches(&self, symbol: &'a str, is_loop: bool, threads: Option<u64>) -> LaunchSubject<'a> {
         let Self { device, code, bucket, .. } = self.clone();
+        let bucket = threads.map_or(bucket, size_class);
         LaunchSubject { device, code, symbol: symbol.into(), is_loop, bucket }
     }
 
@@ -171,7 +171,7 @@ pub mod tests {
 
     use super::*;
 
-    /// Returns a device like an H200, if the capability is 9.0.
+    /// Returns a device with an H200's properties if the capability is 9.0.
     pub fn gpu(capability: (u32, u32)) -> DeviceProperties {
         let emulated = crate::Device::emulated(0).unwrap();
         DeviceProperties { capability, driver_version: "13.0".to_owned(), ..emulated.properties().clone() }

@@ -1,10 +1,9 @@
-//! [`LaunchStore`]: the fastest launches and configurations, by kernel, class of device and size.
+//! [`LaunchStore`]: the fastest configurations, by kernel, device class and size.
 //!
-//! The store contains complete configurations, which a tuner determines ([`LaunchStore::store_tuned`]) and which may
-//! name a kernel instance. The block and grid size of a configuration also apply to open launches of that instance.
+//! A tuner stores complete configurations ([`LaunchStore::store_tuned`]), which may name a kernel instance. Their block
+//! and grid size also apply to open launches of that instance.
 //!
-//! A store is an in-memory table, so a lookup only hashes the key and reads an entry. New records are appended to the
-//! store's file, if it has one.
+//! A store is an in-memory hash table; new records are also appended to the store's file, if any.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -26,7 +25,7 @@ use super::tuned::TunedConfiguration;
 /// Maximum number of entries per kind.
 const MAX: usize = 1 << 16;
 
-/// The fastest known launches and configurations. Cheap to clone; clones share one store.
+/// The fastest known configurations. Cheap to clone; clones share one store.
 ///
 /// ```
 /// use warpsmith_runtime::Device;
@@ -45,9 +44,9 @@ const MAX: usize = 1 << 16;
 /// };
 /// let values = vec![("block".to_owned(), "256".to_owned()), ("grid".to_owned(), "auto".to_owned())];
 /// let toolchain = "rustc 1.96.0".to_owned();
-/// store.store_tuned(&subject, TunedConfiguration { values, symbol: None, median_us: 6.3, toolchain })?;
+/// store.store_tuned(&subject, TunedConfiguration { values, symbol: None, threads: None, median_us: 6.3, toolchain })?;
 ///
-/// // It holds for sizes about as large.
+/// // It also applies to similar sizes.
 /// let found = store.tuned(&TuningKey { n: 1_200_000, ..subject });
 /// assert_eq!(found.and_then(|found| found.value("block").map(str::to_owned)), Some("256".to_owned()));
 /// # Ok(())
@@ -59,8 +58,7 @@ pub struct LaunchStore(Arc<Inner>);
 struct Inner {
     file: Option<PathBuf>,
     known: RwLock<Known>,
-    /// True if the store contains a tuned configuration. Most stores contain no tuned configuration, so the lookup is
-    /// skipped.
+    /// True if the store contains a tuned configuration; otherwise, the usual case, the lookup is skipped.
     has_tuned: AtomicBool,
     problem: Mutex<Option<String>>,
     /// Counters of the devices that use the store. They are incremented when launches may resolve to different
@@ -68,7 +66,6 @@ struct Inner {
     watchers: Mutex<Vec<Weak<AtomicU64>>>,
 }
 
-/// The records in memory.
 #[derive(Default)]
 struct Known {
     launches: HashMap<u64, Winner, FixedState>,
@@ -82,10 +79,11 @@ impl Known {
             return false;
         }
         if let (Some(symbol), Some(winner)) = (&configuration.symbol, configuration.winner()) {
-            insert(&mut self.launches, subject.launches(symbol, true).key(), winner);
-            // With this rule, the kernel may process one element per thread, so the grid must cover all elements.
+            let threads = configuration.threads;
+            insert(&mut self.launches, subject.launches(symbol, true, threads).key(), winner);
+            // A kernel without a loop needs a grid that covers all elements.
             if winner.grid == GridChoice::All {
-                insert(&mut self.launches, subject.launches(symbol, false).key(), winner);
+                insert(&mut self.launches, subject.launches(symbol, false, threads).key(), winner);
             }
         }
         true
@@ -107,7 +105,8 @@ impl LaunchStore {
         Self::new(None, None)
     }
 
-    /// Creates a store that appends new records to a file, unless `problem` states why the file cannot be used.
+    /// Creates a store that appends new records to a file, unless `problem` contains the reason why the file cannot be
+    /// used.
     pub(crate) fn new(file: Option<PathBuf>, problem: Option<String>) -> Self {
         if let Some(problem) = &problem {
             tracing::warn!(
@@ -124,15 +123,15 @@ impl LaunchStore {
         }))
     }
 
-    /// Returns the store of a device. If a store was [installed](Self::install), returns that store. If not, a CUDA
-    /// device uses the user's file, and an emulated device uses an in-memory store, because its times are CPU times. If
-    /// another crate has set the device's launch policy, returns an empty store.
+    /// Returns the store of a device: the [installed](Self::install) store, if any. Otherwise, a CUDA device uses the
+    /// user's file, and an emulated device an in-memory store, because its times are CPU times. If another crate has
+    /// set the device's launch policy, returns an empty store.
     pub fn of(device: &Device) -> Self {
         let policy: Arc<dyn Any + Send + Sync> = device.launch_policy();
         policy.downcast().map_or_else(|_| Self::in_memory(), Self)
     }
 
-    /// Makes this store the store of a device. Subsequent launches use it.
+    /// Makes later launches on a device use this store.
     pub fn install(&self, device: &Device) {
         device.set_launch_policy(self.policy());
     }
@@ -162,7 +161,7 @@ impl LaunchStore {
         self.0.known().tuned.len()
     }
 
-    /// Returns true if there is a tuned configuration. The call reads one word of memory.
+    /// Returns true if there is a tuned configuration. Costs one load.
     pub fn has_tuned(&self) -> bool {
         self.0.has_tuned.load(Ordering::Acquire)
     }
@@ -178,7 +177,7 @@ impl LaunchStore {
         self.0.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the fastest known configuration for a key. The lookup takes less than a microsecond and reads no file.
+    /// Returns the fastest known configuration for a key. The lookup takes less than a microsecond.
     pub fn tuned(&self, subject: &TuningKey<'_>) -> Option<Arc<TunedConfiguration>> {
         if !self.has_tuned() {
             return None;
@@ -187,18 +186,18 @@ impl LaunchStore {
         self.0.known().tuned.get(&key).cloned()
     }
 
-    /// Stores the fastest configuration for a key and replaces the previous one.
+    /// Stores the fastest configuration for a key, replacing the previous one.
     ///
-    /// The configuration also applies to open launches of its instance with sizes of the same class, if it names the
-    /// instance, specifies `block`, and uses neither dynamic shared memory nor clusters. In that case,
-    /// `Launch::for_bandwidth` always uses its block and grid size; `Launch::auto` and `Launch::for_occupancy` use them
-    /// if the grid is `auto` or unspecified. This takes effect immediately, even for kernels that were launched
-    /// earlier. Open launches ignore the alignment and use the configuration that was stored last.
+    /// If the configuration names its instance, specifies `block`, and uses neither dynamic shared memory nor clusters,
+    /// it also applies to open launches of that instance with about as many threads or items
+    /// ([`TunedConfiguration::threads`]). `Launch::for_bandwidth` always uses it; `Launch::auto` and
+    /// `Launch::for_occupancy` use it if the grid is `auto` or unspecified. It takes effect immediately, even for
+    /// kernels launched earlier. Open launches ignore the alignment and use the configuration stored last.
     ///
     /// # Errors
-    /// Returns [`StoreProblem::File`] if the file cannot be written, in which case the configuration is still known in
-    /// this process. Returns [`StoreProblem::Configuration`] or [`StoreProblem::Full`] if the configuration was not
-    /// stored at all.
+    /// Returns [`StoreProblem::File`] if the file cannot be written; the configuration is then stored only in this
+    /// process. Returns [`StoreProblem::Configuration`] or [`StoreProblem::Full`] if the configuration was not stored
+    /// at all.
     pub fn store_tuned(
         &self,
         subject: &TuningKey<'_>,
@@ -252,14 +251,13 @@ impl Inner {
         true
     }
 
-    /// Adds a record and appends it to the file. A lock ensures that only one thread at a time does this,
-    /// so that memory and file agree on which of two records is newer.
+    /// Adds a record and appends it to the file, under a lock, so that memory and file agree on the order of records.
     fn take(&self, record: &Record<'_>) -> Result<(), StoreProblem> {
         let mut problem = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.remember(record) {
             return Err(StoreProblem::Full { most: MAX });
         }
-        // A failed write is not retried.
+        // After a failure, nothing more is written.
         if let (None, Some(file)) = (&*problem, &self.file) {
             *problem = append(file, record).err();
             if let Some(problem) = &*problem {
@@ -315,9 +313,12 @@ mod tests {
         assert_eq!(both(5001), [None, waves], "too few threads, but for a loop");
         assert_eq!(both(100), [None, None]);
         assert_eq!(both(90), [all, all], "without a grid it is the same");
+        let chunks = TunedConfiguration { threads: Some(10_000), ..tuned(&[("block", "32")]) };
+        store.store_tuned(&tuned_for(&device, 40_000), chunks).unwrap();
+        assert_eq!((both(10_001)[0], both(40_000)[0]), (winner(32, GridChoice::All), None), "by threads");
         let other = gpu((8, 0));
         assert_eq!(store.policy().find(&open(&other, false, 1000)), None, "of another device");
-        assert_eq!((store.len(), store.tuned_len()), (5, 3));
+        assert_eq!((store.len(), store.tuned_len()), (7, 4));
     }
 
     #[test]

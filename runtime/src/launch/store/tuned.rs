@@ -1,27 +1,31 @@
-//! [`TunedConfiguration`]: the fastest configuration found by a tuner, and the part of it that open launches can use.
+//! [`TunedConfiguration`]: the fastest configuration found by a tuner, and the block and grid size that open launches
+//! can use.
 
 use crate::launch::policy::{GridChoice, Winner};
 use serde::{Deserialize, Serialize};
 
 use super::problem::StoreProblem;
 
-/// Maximum number of values. Together with the limit on the length of each text, this limit keeps a line below a few
-/// thousand bytes.
+/// Maximum number of values. Together with the limit on the length of strings, it keeps a line below a few thousand
+/// bytes.
 const MAX_VALUES: usize = 32;
 const MAX_TEXT: usize = 256;
 
-/// The fastest configuration of a kernel for a key. It consists of a value for each axis and of the instance that was
-/// launched.
+/// The fastest configuration of a kernel for a key: a value per axis, and the kernel instance.
 ///
-/// `block` and `grid` have the same meaning for every kernel. `block` is the number of threads per block. `grid` is
-/// `auto` (one thread per element), `waves:N` (at most `N` times the number of blocks that can be resident on the
-/// device concurrently) or `blocks:N`. A missing `grid` means `auto`. The other axes are specific to the kernel.
+/// Two axes have the same meaning for every kernel. `block` is the number of threads per block. `grid` is `auto` (one
+/// thread per element; the default), `waves:N` (at most `N` waves) or `blocks:N` (at most `N` blocks). The other axes
+/// are specific to the kernel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TunedConfiguration {
-    /// The axes with their values, such as `("block", "256")` and `("items", "8")`. No axis occurs twice.
+    /// The axes with their values, such as `("block", "256")` and `("items", "8")`. No axis may occur twice.
     pub values: Vec<(String, String)>,
-    /// The symbol of the instance, if one was launched.
+    /// The symbol of the kernel instance, if any.
     pub symbol: Option<String>,
+    /// The number of threads, or of items of a loop, for which the instance was launched; `None` if it equals the number
+    /// of elements. Open launches for about as many threads use the configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads: Option<u64>,
     /// The median time in microseconds, greater than 0.
     pub median_us: f64,
     /// The toolchain that compiled the code, for display, as returned by
@@ -37,7 +41,7 @@ impl TunedConfiguration {
     ///
     /// let values = vec![("block".to_owned(), "256".to_owned())];
     /// let toolchain = "rustc 1.96.0".to_owned();
-    /// let tuned = TunedConfiguration { values, symbol: None, median_us: 3.5, toolchain };
+    /// let tuned = TunedConfiguration { values, symbol: None, threads: None, median_us: 3.5, toolchain };
     /// assert_eq!((tuned.value("block"), tuned.value("grid")), (Some("256"), None));
     /// ```
     pub fn value(&self, axis: &str) -> Option<&str> {
@@ -47,7 +51,7 @@ impl TunedConfiguration {
     /// Returns an error if the configuration is invalid.
     pub(crate) fn check(&self) -> Result<(), StoreProblem> {
         let wrong = |what: String| Err(StoreProblem::Configuration { what });
-        let Self { values, symbol, median_us, toolchain } = self;
+        let Self { values, symbol, threads: _, median_us, toolchain } = self;
         if !(median_us.is_finite() && *median_us > 0.0) {
             return wrong(format!("the median is {median_us} µs, but must be positive and finite"));
         }
@@ -71,7 +75,7 @@ impl TunedConfiguration {
     }
 
     /// Returns the block and grid size for open launches of the instance; `None` if they do not fully determine a
-    /// launch. A missing grid means `auto`.
+    /// launch.
     pub(crate) fn winner(&self) -> Option<Winner> {
         let is_other = |axis| self.value(axis).is_some_and(|value| !matches!(value, "0" | "1"));
         if self.symbol.is_none() || is_other("shared") || is_other("cluster") {
@@ -97,6 +101,7 @@ pub(crate) mod tests {
         TunedConfiguration {
             values: values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
             symbol: Some("axpy__f32_8_16".to_owned()),
+            threads: None,
             median_us: 3.5,
             toolchain: "rustc 1.96.0".to_owned(),
         }

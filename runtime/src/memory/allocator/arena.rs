@@ -1,9 +1,9 @@
 //! [`ArenaState`]: the blocks of one stream in one pool, and the rules by which they are allocated.
 //!
-//! This module does not call the driver, except to report buffers to a driver that watches memory, and is not
-//! thread-safe. The caller supplies segments and takes them back. Blocks are selected by best fit on (size, address)
-//! unless the pool specifies otherwise. A block is split if the remainder is worth keeping, and merged with free
-//! neighbors when it is freed. These are the rules of PyTorch's allocator.
+//! This module is not thread-safe and does not call the driver, except to report buffers to a driver that watches
+//! memory. The caller supplies segments and takes them back. The rules are those of PyTorch's allocator: best fit on
+//! (size, address), unless the pool specifies otherwise; split if the remainder is worth keeping; merge with free
+//! neighbors when freed.
 
 use std::sync::Arc;
 
@@ -26,11 +26,11 @@ pub(crate) struct Segment {
     /// Size of the address range in bytes. In an expandable segment, only part of the range is mapped.
     pub size: u64,
     pub kind: Kind,
-    /// The block with the lowest address.
+    /// The segment's first block.
     pub first: BlockId,
     pub source: Source,
-    /// Event recorded on the arena's stream when the segment last became entirely free. Used only in pools that lend
-    /// segments to other streams.
+    /// Event recorded on the arena's stream when the segment last became entirely free, in pools that lend segments to
+    /// other streams.
     pub idle: Option<EventHandle>,
     /// Source location of the request for which the segment was allocated.
     pub site: Site,
@@ -43,7 +43,7 @@ pub(crate) enum Source {
     Driver,
     /// Allocated by `stream_allocate`.
     StreamOrdered,
-    /// Reserved addresses to which memory is partly mapped.
+    /// A reserved address range, partly mapped.
     Expandable(Expandable),
 }
 
@@ -61,8 +61,7 @@ pub(crate) struct ArenaState {
     /// Driver to which every buffer is reported; `None` unless the driver watches memory.
     pub watcher: Option<Arc<dyn Driver>>,
     pub(super) deferred: DeferredFree,
-    /// True if frees may be deferred. False if every single allocation and free must be recorded or must advance a
-    /// clock.
+    /// True if frees may be deferred; false if every allocation and free must be recorded or advance a clock.
     pub may_defer: bool,
     /// Ordinals of the devices that may use the memory.
     pub devices: Vec<u32>,
@@ -87,14 +86,13 @@ impl ArenaState {
         state
     }
 
-    /// Returns true if frees may be deferred under the current policy. This is not permitted while every free must be
-    /// recorded individually.
+    /// Returns true if the policy permits deferred frees and no free needs to be recorded individually.
     fn may_defer_frees(&self) -> bool {
         self.history.is_none() && self.watcher.is_none() && self.policy.may_defer_frees()
     }
 
-    /// Reports buffers to the driver from now on. Blocks of graph pools are not reported, because every launch of a
-    /// graph uses them again.
+    /// Starts reporting buffers to the driver. Blocks of graph pools are not reported, because every launch of a graph
+    /// reuses them.
     pub fn watch(&mut self, driver: &Arc<dyn Driver>) {
         self.watcher = (!self.policy.graph && driver.watches_buffers()).then(|| Arc::clone(driver));
         self.may_defer = self.may_defer_frees();
@@ -126,7 +124,7 @@ impl ArenaState {
         self.may_defer = self.may_defer_frees();
     }
 
-    /// Allocates a free block of at least `size` bytes (a rounded size), if the policy permits the use of one.
+    /// Allocates a free block of at least `size` bytes (a rounded size), if the policy permits one.
     #[inline]
     pub fn take(&mut self, size: u64, requested: u64, site: Site) -> Option<BlockId> {
         let kind = Kind::of(size);
@@ -214,8 +212,7 @@ impl ArenaState {
         }
     }
 
-    /// Splits a block in two. The block keeps the front part. The remainder becomes a free block that is not yet in the
-    /// free index.
+    /// Splits a block after `size` bytes. The remainder becomes a free block that is not yet in the free index.
     #[inline]
     pub fn split(&mut self, id: BlockId, size: u64) -> BlockId {
         let front = &mut self.blocks[id];
@@ -236,8 +233,8 @@ impl ArenaState {
         rest
     }
 
-    /// Frees a block that its user no longer needs. The block becomes free, unless `pending` is set because other
-    /// streams may still use it, in which case [`Self::release`] frees it later. Returns the resulting merged block.
+    /// Ends the use of a block, and frees it unless `pending` is set because other streams may still use it;
+    /// [`Self::release`] then frees it later. Returns the resulting merged block.
     #[inline]
     pub fn free(&mut self, id: BlockId, pending: bool) -> BlockId {
         use Counted::*;
@@ -265,7 +262,7 @@ impl ArenaState {
         }
     }
 
-    /// Counts a block as no longer in use.
+    /// Counts the end of a block's use.
     #[inline]
     pub fn end_use(&mut self, id: BlockId) {
         let block = &self.blocks[id];
@@ -295,7 +292,7 @@ impl ArenaState {
             self.counters.change(kind, InactiveSplit, merged, now);
             self.counters.change(kind, InactiveSplitBytes, merged_bytes, now_bytes);
             if !is_split && let Some(event) = self.segment(id).and_then(|segment| segment.idle.take()) {
-                // The event was recorded before the segment's latest use and therefore does not cover that use.
+                // The event predates the segment's latest use and therefore does not cover it.
                 self.pending.keep_event(event);
             }
         }
@@ -348,7 +345,7 @@ impl ArenaState {
         (whole, merged, bytes)
     }
 
-    /// Joins two neighbors into one block, which keeps the slot of the first. Neither may be in the free index.
+    /// Joins two neighbors, neither of which may be in the free index, into one block in the slot of the first.
     #[inline]
     pub fn join(&mut self, first: BlockId, second: BlockId) {
         let (size, next) = (self.blocks[second].size, self.blocks[second].next);
@@ -360,7 +357,7 @@ impl ArenaState {
         self.blocks.remove(second);
     }
 
-    /// Adds a segment that consists of a single block, which is not put into the free index.
+    /// Adds a segment that consists of a single block, without adding the block to the free index.
     pub fn add_segment(&mut self, segment: Segment, uncached: bool) -> BlockId {
         let number = match self.segments.iter().position(Option::is_none) {
             Some(number) => number,
@@ -394,7 +391,7 @@ impl ArenaState {
         block
     }
 
-    /// Removes a segment that consists of a single block outside the free index, and returns the segment.
+    /// Removes and returns a segment that consists of a single block outside the free index.
     pub fn remove_segment(&mut self, id: BlockId) -> Option<Segment> {
         debug_assert!(!self.blocks[id].is_split());
         let number = self.blocks[id].segment as usize;
@@ -423,7 +420,7 @@ impl ArenaState {
         self.segments.get_mut(number)?.as_mut()
     }
 
-    /// Returns the free blocks that span an entire segment, excluding expandable segments.
+    /// Returns the free blocks that span an entire segment, except in expandable segments.
     pub fn whole_segments(&self) -> Vec<BlockId> {
         let whole = |id: &BlockId| !self.blocks[*id].is_split() && !self.blocks[*id].expandable;
         self.free.iter().flat_map(|index| index.ids(&self.blocks)).filter(whole).collect()

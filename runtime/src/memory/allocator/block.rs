@@ -1,4 +1,4 @@
-//! Blocks: address ranges in a segment, stored in a slab so that creating a block usually requires no heap allocation.
+//! Blocks: address ranges in a segment, stored in a slab, so creating a block usually needs no heap allocation.
 //!
 //! The blocks of a segment form a list without gaps, ordered by address. Adjacent free blocks are always merged, and so
 //! are adjacent unmapped blocks.
@@ -14,14 +14,12 @@ pub(crate) type BlockId = u32;
 /// The ID that denotes no block.
 pub(crate) const NONE: BlockId = BlockId::MAX;
 
-/// The state of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Not a block, but a vacant slot of the slab.
+    /// Not a block: a vacant slot of the slab.
     Vacant,
     /// Free, and in the free index.
     Free,
-    /// Allocated.
     Allocated,
     /// Freed, but work on other streams may still use it.
     Pending,
@@ -44,14 +42,14 @@ pub(crate) struct Block {
     /// The neighbors in the segment.
     pub prev: BlockId,
     pub next: BlockId,
-    /// The children in the free index; `left` also links vacant slots.
+    /// The children in the free index; in vacant slots, `left` links to the next one.
     pub left: BlockId,
     pub right: BlockId,
     pub segment: u32,
     pub state: State,
     pub kind: Kind,
     pub expandable: bool,
-    /// True if the block is returned to the driver when it is freed.
+    /// True if freeing the block returns it to the driver.
     pub uncached: bool,
 }
 
@@ -66,7 +64,6 @@ impl Block {
     }
 }
 
-/// The blocks of an arena.
 #[derive(Debug)]
 pub(crate) struct Blocks {
     blocks: Vec<Block>,

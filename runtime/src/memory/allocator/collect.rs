@@ -73,7 +73,7 @@ pub(super) fn add_counters(counters: &Counters, sum: &mut MemoryStatistics) {
     counters.oversize_allocations.add_to(&mut sum.oversize_allocations);
 }
 
-/// Limits the peaks of memory in use to the peaks of reserved memory, which memory in use never exceeds.
+/// Limits the peaks of memory in use to the peaks of reserved memory, which it never exceeds.
 fn bound_peaks(bytes: &mut ByPool, reserved: &ByPool) {
     for (bytes, reserved) in [
         (&mut bytes.all, &reserved.all),

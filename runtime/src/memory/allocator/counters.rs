@@ -1,9 +1,8 @@
 //! Counters from which the statistics are computed.
 //!
-//! Each arena counts its own blocks under its own lock, so that streams share no data while they allocate. Summed over
-//! all arenas, the current, allocated and freed amounts are exact. The reported peak is the sum of the arenas' peaks,
-//! which is an upper bound. Memory reserved from the driver changes rarely and is also counted once per device, so that
-//! its peak is exact.
+//! Each arena counts its own blocks under its own lock, so streams share no data while they allocate. Summed over all
+//! arenas, the current, allocated and freed amounts are exact. The reported peak is the sum of the arenas' peaks, an
+//! upper bound. Memory reserved from the driver changes rarely and is also counted per device, so its peak is exact.
 
 use super::size::Kind;
 use crate::memory::statistics::{ByPool, Statistic};
@@ -27,7 +26,7 @@ const COUNTED: usize = Counted::ReservedBytes as usize + 1;
 pub(crate) struct Track {
     current: u64,
     peak: u64,
-    /// Amount allocated since the last reset, which set this field to `base`.
+    /// Amount allocated, starting at `base` after a reset.
     allocated: u64,
     base: u64,
 }
@@ -35,7 +34,7 @@ pub(crate) struct Track {
 impl Track {
     #[inline]
     pub fn up(&mut self, amount: u64) {
-        // The sum may overflow after years or with large short-lived blocks, but differences remain correct.
+        // The sum may wrap around, but differences remain correct.
         self.allocated = self.allocated.wrapping_add(amount);
         self.current += amount;
         self.peak = self.peak.max(self.current);
@@ -43,11 +42,11 @@ impl Track {
 
     #[inline]
     pub fn down(&mut self, amount: u64) {
-        // The threshold for oversize blocks can change while such a block exists.
+        // The current amount may be smaller: the oversize threshold can change while an oversize block exists.
         self.current = self.current.saturating_sub(amount);
     }
 
-    /// Replaces the amount `before` with `now` after the rule for counting has changed.
+    /// Replaces the amount `before` with `now` after the counting rule has changed.
     pub fn correct(&mut self, before: u64, now: u64) {
         self.up(now.saturating_sub(before));
         self.down(before.saturating_sub(now));
@@ -61,7 +60,6 @@ impl Track {
         (self.allocated, self.base) = (0, self.current);
     }
 
-    /// Adds the values of another counter.
     fn absorb(&mut self, other: &Track) {
         self.current += other.current;
         self.peak += other.peak;
@@ -82,7 +80,7 @@ impl Track {
         self.add_with_peak(self.peak, sum);
     }
 
-    /// Returns the sum over both kinds of blocks, except for the peak.
+    /// Returns the sum of two counters, except for the peak.
     fn and(&self, other: &Track) -> Track {
         Track {
             current: self.current + other.current,
@@ -93,14 +91,14 @@ impl Track {
     }
 }
 
-/// Counter of freed blocks that wait for events, or of their bytes. The active amount is the sum of this amount and the
-/// allocated amount. Because blocks rarely wait, the active amount does not have a counter of its own.
+/// Counter of freed blocks that wait for events, or of their bytes. The active amount is this amount plus the allocated
+/// amount; it needs no separate counter, because blocks rarely wait.
 #[derive(Debug, Clone, Copy, Default)]
 struct Waiting {
     current: [u64; 2],
     /// The value of `current` at the last reset of the accumulated amounts, per kind.
     base: [u64; 2],
-    /// Peak of the active amount during the times in which any block waited, per kind and in total.
+    /// Peak of the active amount while any block waited, per kind and in total.
     peak: [u64; 3],
 }
 
@@ -110,7 +108,7 @@ pub(crate) struct Counters {
     by_kind: [[Track; COUNTED]; 2],
     /// For each quantity, the peak of the sum over both kinds of blocks.
     peaks: [u64; COUNTED],
-    /// Counter of waiting blocks, followed by the counter of their bytes.
+    /// Counters of waiting blocks and of their bytes.
     waiting: [Waiting; 2],
     pub oversize_allocations: Track,
     pub oversize_segments: Track,
@@ -140,7 +138,7 @@ impl Counters {
         }
     }
 
-    /// Counts one item of `amount` bytes, both in the counter of items and in the counter of their bytes.
+    /// Counts one item of `amount` bytes in two counters: of items and of their bytes.
     #[inline]
     pub fn up_both(&mut self, kind: Kind, things: Counted, bytes: Counted, amount: u64) {
         self.up(kind, things, 1);
@@ -215,7 +213,7 @@ impl Counters {
         self.waiting.iter_mut().for_each(|waiting| waiting.base = waiting.current);
     }
 
-    /// Adds the counters of an arena that is about to be removed and in which no block waits.
+    /// Adds the counters of an arena that is about to be removed; none of its blocks may be waiting.
     pub fn absorb(&mut self, others: &Counters) {
         let mut others = others.clone();
         for ((waiting, other), counted) in

@@ -1,12 +1,11 @@
-//! [`DeferredFree`]: a fast path for temporaries, that is, memory that is freed immediately after its allocation and
-//! then requested again.
+//! [`DeferredFree`]: a fast path for temporaries, which are freed immediately after their allocation and then allocated
+//! again.
 //!
-//! In a loop that allocates and drops a buffer in every iteration, the block would be coalesced with its neighbors and
-//! split again each time. If the next operation after an allocation frees the allocated block, the free is deferred, so
-//! the block stays split and counts as allocated. If the operation after that is a request for the same number of
-//! bytes, this block serves the request. Best fit would select the same block, because the arena has not changed in
-//! between. Every other operation first performs the deferred frees ([`ArenaState::settle`]), so that blocks and
-//! statistics are the same as without this path.
+//! A loop that allocates and drops a buffer in every iteration would merge the block with its neighbors and split it
+//! again each time. If an allocation is immediately followed by the free of the same block, the free is deferred: the
+//! block stays split and counts as allocated. If the next operation requests the same number of bytes, it receives this
+//! block, which best fit would also select, because the arena has not changed. Every other operation first performs the
+//! deferred frees ([`ArenaState::settle`]), so blocks and statistics are the same as without this path.
 
 use super::arena::ArenaState;
 use super::block::{BlockId, NONE};
@@ -19,7 +18,7 @@ pub(super) struct DeferredFree {
     latest: BlockId,
     /// The block whose free is deferred.
     block: BlockId,
-    /// Number of times that the block was freed and reused without these operations being counted.
+    /// Number of uncounted cycles of freeing and reusing the block.
     rounds: u64,
 }
 
@@ -36,7 +35,7 @@ impl ArenaState {
         self.deferred.latest = block;
     }
 
-    /// Defers the free of a block that the last operation allocated. If this returns false, the caller must free the
+    /// Defers the free of a block if the last operation allocated it. If this returns false, the caller must free the
     /// block.
     #[inline]
     pub fn defer_free(&mut self, block: BlockId) -> bool {
@@ -60,7 +59,7 @@ impl ArenaState {
         Some(block)
     }
 
-    /// Performs the deferred operations. Every operation except those that can be deferred must call this first.
+    /// Performs the deferred operations. Every operation that is not deferred must call this first.
     #[inline]
     pub fn settle(&mut self) {
         if self.deferred.block != NONE || self.deferred.rounds != 0 {
@@ -74,8 +73,7 @@ impl ArenaState {
         let DeferredFree { latest, block: deferred, rounds } = std::mem::take(&mut self.deferred);
         let block = if deferred == NONE { latest } else { deferred };
         if rounds > 0 {
-            // All rounds are the same, so a single round is performed, and its counts are multiplied by the number of
-            // rounds.
+            // All rounds are identical, so one is performed, and its counts are multiplied by the number of rounds.
             let (size, requested) =
                 (self.policy.round(self.blocks[block].requested), self.blocks[block].requested);
             let before = self.counters.clone();

@@ -1,16 +1,16 @@
-//! Expandable segments: addresses are reserved once, and memory is mapped to them page by page on demand.
+//! Expandable segments: an address range is reserved once, and memory is mapped into it page by page on demand.
 //!
-//! An arena has one expandable segment per kind of block, or more if a reservation is exhausted. Unmapped parts are
-//! [`State::Unmapped`] blocks. A request that no free block can serve uses the sufficiently long run of free and
-//! unmapped blocks with the lowest address, and maps the missing pages. Free neighbors that served different requests
-//! can therefore merge, unlike separate driver segments.
+//! An arena has one expandable segment per kind of block, or more if a reservation is exhausted. Unmapped ranges are
+//! [`State::Unmapped`] blocks. A request that no free block can serve takes the lowest run of free and unmapped blocks
+//! that is large enough, and maps the missing pages. Memory mapped for different requests can therefore merge, unlike
+//! separate driver segments.
 //!
 //! While the reserved memory stays within [`SLACK`] of the peak in use, new pages are allocated from the driver. Beyond
 //! that limit, if the arena's stream is idle, entirely free pages of the arena are remapped to the new location, which
 //! takes as long as mapping new pages. If these pages do not suffice, free pages of the other kind are released to the
-//! driver. If the arena's stream is busy, it may still use free pages. Because this module never waits, new pages are
-//! allocated in that case, despite the limit. PyTorch leaves holes mapped until memory runs out;
-//! `docs/benchmarks/allocator.md` shows the effect of this rule on several traces.
+//! driver. If the stream is busy, its work may still use free pages, so new pages are allocated despite the limit,
+//! because this module never waits. PyTorch, in contrast, leaves holes mapped until memory runs out;
+//! `docs/benchmarks/allocator.md` compares the two.
 
 use super::arena::{ArenaState, Segment, Source};
 use super::block::{BlockId, NONE, State};
@@ -25,18 +25,17 @@ use crate::error::Result;
 use crate::memory::options::Reserve;
 use crate::snapshot::TraceAction;
 
-/// Slack, in percent. While the reserved memory exceeds the peak in use by at most this percentage, new memory is
-/// allocated instead of remapping pages.
+/// Percentage by which the reserved memory may exceed the peak in use before pages are remapped instead of newly
+/// allocated.
 const SLACK: u64 = 8;
-/// Page size for large blocks, unless a smaller page size is configured for their segments. The cost of mapping a page
-/// does not depend on its size, but larger pages leave holes that cannot be remapped.
+/// Page size for large blocks, unless a smaller one is configured. The cost of mapping a page does not depend on its
+/// size, but larger pages leave more partly used pages, which cannot be remapped.
 const LARGE_PAGE: u64 = 4 << 20;
 
-/// The memory of an expandable segment.
 #[derive(Debug)]
 pub(crate) struct Expandable {
     page: u64,
-    /// Physical memory mapped at each page of the reservation; `None` if the page is not mapped.
+    /// Physical memory of each page of the reservation; `None` if not mapped.
     pages: Vec<Option<PhysicalHandle>>,
 }
 
@@ -67,14 +66,13 @@ impl Expandable {
     }
 }
 
-/// A run of free and unmapped blocks.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     first: BlockId,
 }
 
 /// Maps memory until a free block of the request's size exists. Returns `None` if the driver has no more memory or the
-/// limit is reached. Pages that were mapped until then remain as free blocks.
+/// limit is reached. Pages mapped until then remain as free blocks.
 pub(super) fn grow(
     memory: &CachingAllocator,
     device: &Device,
@@ -83,7 +81,7 @@ pub(super) fn grow(
 ) -> Result<Option<BlockId>> {
     let kind = Kind::of(request.size);
     if request.size > device.properties().total_memory {
-        // The request cannot succeed, and mapping page by page until the device runs out of memory would take too long.
+        // The request cannot succeed, so do not map pages until the device runs out of memory.
         return Ok(None);
     }
     let run = match find_run(state, kind, request.size) {
@@ -93,16 +91,16 @@ pub(super) fn grow(
             None => return Ok(None),
         },
     };
-    // The run becomes one free block, which starts at the run's first block and grows until it is large enough. While
-    // it grows, the block is not in the free index, so that its own pages are not remapped to serve it.
+    // The run becomes one free block, which grows from the run's first block until it is large enough. Meanwhile, it is
+    // not in the free index, so that its own pages are not remapped.
     let mut block = run.first;
     if state.blocks[block].state == State::Free {
         state.take_out(block);
     }
     loop {
         if state.blocks[block].state == State::Free {
-            // Neighbors are merged even if the block is already large enough, because its remainder would otherwise
-            // stay separate from a free neighbor.
+            // Merge even if the block is already large enough; otherwise, its remainder would stay separate from a free
+            // neighbor.
             let next = state.blocks[block].next;
             if next != NONE && state.blocks[next].state == State::Free {
                 state.take_out(next);
@@ -113,8 +111,7 @@ pub(super) fn grow(
                 return Ok(Some(block));
             }
         }
-        // At this point, the run continues with unmapped addresses, either in the next block or in the first block of
-        // the run.
+        // The run continues with unmapped addresses, in the next block or in the run's first block.
         let has_front = state.blocks[block].state == State::Free;
         let unmapped = if has_front { state.blocks[block].next } else { block };
         let missing = request.size - if has_front { state.blocks[block].size } else { 0 };
@@ -135,7 +132,7 @@ pub(super) fn grow(
     }
 }
 
-/// Finds the lowest run of free and unmapped blocks of at least `size` that contains unmapped addresses.
+/// Finds the lowest run of free and unmapped blocks that is at least `size` bytes long and contains unmapped addresses.
 fn find_run(state: &ArenaState, kind: Kind, size: u64) -> Option<Run> {
     let mut segments: Vec<_> = state
         .segments
@@ -204,8 +201,8 @@ fn reserve_addresses(
     Ok(Some(Run { first: state.add_segment(segment, false) }))
 }
 
-/// Maps the front part of an unmapped block, that is, `missing` bytes rounded up to pages, or the entire block. The
-/// front part becomes a free block that is not in the free index. Returns false if no memory is available.
+/// Maps `missing` bytes, rounded up to pages, at the front of an unmapped block, or the entire block. The mapped range
+/// becomes a free block that is not in the free index. Returns false if no memory is available.
 fn map_front(
     memory: &CachingAllocator,
     device: &Device,
@@ -252,7 +249,7 @@ fn map_front(
             *slot = Some(handle);
         }
     }
-    // The block may have grown in the meantime, because pages of the next block may have been unmapped.
+    // The block may have grown meanwhile, if pages after it were unmapped.
     if bytes < state.blocks[unmapped].size {
         let rest = state.split(unmapped, bytes);
         state.blocks[rest].state = State::Unmapped;
@@ -286,8 +283,7 @@ fn map_pages(
         let result = handles
             .iter()
             .try_for_each(|handle| {
-                // SAFETY: nothing is mapped at these addresses, which belong to our reservation, and the handle is not
-                // mapped anywhere else.
+                // SAFETY: the addresses belong to this reservation and are not mapped; neither is the handle.
                 unsafe { driver.virtual_map(context, at(mapped), page as usize, *handle) }?;
                 mapped += 1;
                 Ok(())
@@ -299,7 +295,7 @@ fn map_pages(
             });
         if result.is_err() {
             for index in 0..mapped {
-                // SAFETY: the page was mapped above, and its address has not been published yet.
+                // SAFETY: the page was mapped above, and no other code knows its address yet.
                 let _ = unsafe { driver.virtual_unmap(context, at(index), page as usize) };
             }
         }
@@ -307,8 +303,8 @@ fn map_pages(
     })
 }
 
-/// Unmaps entirely free pages and adds them to `handles`. The number of pages is the part of the `wanted` pages that
-/// would exceed the slack if it were newly allocated.
+/// Unmaps entirely free pages and adds them to `handles`: as many of the `wanted` pages as would exceed the slack if
+/// newly allocated.
 fn spare_pages(
     memory: &CachingAllocator,
     device: &Device,
@@ -331,7 +327,7 @@ fn spare_pages(
     if state.is_captured(device)? || !device.call(|driver, context| driver.stream_query(context, stream))? {
         return Ok(());
     }
-    // The smallest blocks are used first, because they are least likely to serve a request.
+    // Smallest blocks first, because they are least likely to serve a request.
     for block in expandable_blocks(state, kind) {
         let missing = (beyond(state).div_ceil(page) as usize).min(wanted - handles.len());
         if missing == 0 {
@@ -378,8 +374,8 @@ fn release_pages(
     unmapped.map(|()| bytes)
 }
 
-/// Unmaps up to `most` pages that lie entirely within a free block, starting from its end; `page` is the page size. The
-/// work on the arena's stream must have finished. Parts of the block that do not fill a page remain free blocks.
+/// Unmaps up to `most` pages that lie entirely within a free block, starting at its end; `page` is the page size. The
+/// work on the arena's stream must have finished. The rest of the block remains free.
 fn unmap(
     device: &Device,
     state: &mut ArenaState,
@@ -435,7 +431,6 @@ fn unmap(
     result
 }
 
-/// Merges an unmapped block with its unmapped neighbors.
 fn merge_unmapped(state: &mut ArenaState, block: BlockId) {
     let unmapped = |state: &ArenaState, id| id != NONE && state.blocks[id].state == State::Unmapped;
     let (prev, next) = (state.blocks[block].prev, state.blocks[block].next);
@@ -479,7 +474,7 @@ pub(super) fn release(memory: &CachingAllocator, device: &Device, state: &mut Ar
     Ok(released)
 }
 
-/// Grants a device access to an arena's expandable segments, for pages that are mapped now or later.
+/// Grants a device access to an arena's expandable segments, including pages mapped later.
 pub(super) fn allow(device: &Device, state: &mut ArenaState, peer: u32) -> Result<()> {
     if !state.devices.contains(&peer) {
         state.devices.push(peer);

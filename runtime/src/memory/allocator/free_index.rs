@@ -2,15 +2,15 @@
 //!
 //! Sizes are divided into bins: one bin per multiple of 512 bytes up to 32 KiB, then 32 bins for each doubling of the
 //! size. A bitmap records which bins contain blocks. The blocks of a bin form a treap ordered by (size, address).
-//! Finding, inserting and removing a block take few steps, regardless of the number of blocks, and allocate no memory,
+//! Finding, inserting and removing a block take few steps, regardless of the number of blocks. They allocate no memory,
 //! because the tree links are stored in the blocks.
 
 use super::block::{BlockId, Blocks, NONE, State};
 use super::size::MIN_BLOCK;
 
-/// Each size below this number of 512-byte units has its own bin.
+/// Number of bins that hold exactly one size; sizes are in units of 512 bytes.
 const EXACT: u64 = 64;
-/// Number of bins per power of two, for larger sizes.
+/// Number of bins per doubling of the size, for larger sizes.
 const PER_DOUBLING: usize = 32;
 /// Number of bins; sizes are below 2^62 bytes, that is, 2^53 units.
 const BINS: usize = EXACT as usize + (53 - 6) * PER_DOUBLING;
@@ -22,9 +22,9 @@ type Key = (u64, u64);
 /// Index of the free blocks of one kind; see the [module's documentation](self).
 #[derive(Debug)]
 pub(crate) struct FreeIndex {
-    /// Bitmap that records which elements of `words` are not zero.
+    /// Bitmap of the non-zero elements of `words`.
     summary: u64,
-    /// Bitmap that records which bins contain blocks.
+    /// Bitmap of the non-empty bins.
     words: [u64; WORDS],
     /// The root of each bin's tree.
     roots: Box<[BlockId; BINS]>,
@@ -61,7 +61,7 @@ fn key(blocks: &Blocks, id: BlockId) -> Key {
     (blocks[id].size, blocks[id].address)
 }
 
-/// Returns the treap priority of a node, which is pseudorandom but identical in every run of a program.
+/// Returns the treap priority of a node: pseudorandom, but identical in every run of a program.
 #[inline]
 fn priority(id: BlockId) -> u32 {
     (id.wrapping_add(1)).wrapping_mul(0x9E37_79B1).rotate_left(13).wrapping_mul(0x85EB_CA6B)
@@ -241,7 +241,7 @@ fn split(blocks: &mut Blocks, mut node: BlockId, at: Key) -> (BlockId, BlockId) 
 /// Merges two non-empty trees; all keys of `left` must precede all keys of `right`.
 fn merge(blocks: &mut Blocks, mut left: BlockId, mut right: BlockId) -> BlockId {
     let root = if priority(left) >= priority(right) { left } else { right };
-    // The node whose child link has not been set yet, and true if it is the link to the right child.
+    // The node whose child link has not been set yet; true for the link to the right child.
     let mut open = (NONE, false);
     while left != NONE && right != NONE {
         let (node, side) = if priority(left) >= priority(right) { (left, true) } else { (right, false) };

@@ -9,11 +9,10 @@ use crate::snapshot::TraceAction;
 /// Source location of a call.
 pub(crate) type Site = &'static Location<'static>;
 
-/// An event of the history.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
     pub action: TraceAction,
-    /// The block's address; for [`TraceAction::Oom`], the number of free bytes on the device.
+    /// The block's address; for [`TraceAction::Oom`], the device's free bytes.
     pub address: u64,
     pub size: u64,
     pub stream: u64,

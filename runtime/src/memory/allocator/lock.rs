@@ -1,16 +1,15 @@
 //! [`Lock`]: a spin lock for state that one thread uses almost exclusively.
 //!
-//! Without contention, acquiring the lock takes one atomic exchange, and releasing it takes a plain store. This costs
-//! half as much as a lock that wakes its waiters. The cost matters because an allocation and the corresponding free
-//! acquire the lock twice. Waiting threads poll at increasing intervals of up to [`LONGEST`], because the holder may be
-//! waiting for the device.
+//! Without contention, acquiring the lock takes one atomic exchange, and releasing it takes a plain store: half the
+//! cost of a lock that wakes its waiters. This cost matters because every allocation and free acquires the lock.
+//! Waiting threads poll at increasing intervals of up to [`LONGEST`], because the holder may be waiting for the device.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The longest interval between two polls of a held lock.
+/// Longest interval between two polls of a held lock.
 const LONGEST: Duration = Duration::from_micros(200);
 
 /// A spin lock; see the [module's documentation](self).
@@ -20,8 +19,8 @@ pub(super) struct Lock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is only accessed through a guard, and only one guard exists at a time. As for `std::sync::Mutex`,
-// this requires only `T: Send`.
+// SAFETY: the value is accessed only through a guard, of which one exists at a time. As with `std::sync::Mutex`,
+// `T: Send` suffices.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
@@ -52,7 +51,7 @@ impl<T> Lock<T> {
                 _ => std::thread::sleep(LONGEST.min(Duration::from_micros(u64::from(looks - 119) * 10))),
             }
             looks = looks.saturating_add(1);
-            // Reading before the exchange leaves the cache line in the cache of the lock's holder.
+            // Read first: while the lock is held, this does not take the cache line from its holder.
             if !self.held.load(Ordering::Relaxed) && self.try_hold() {
                 return;
             }
@@ -60,10 +59,10 @@ impl<T> Lock<T> {
     }
 }
 
-/// Guard that grants access to the value of a [`Lock`] and releases the lock when it is dropped.
+/// Guard that provides access to the value of a [`Lock`] and releases the lock when dropped.
 pub(super) struct Guard<'a, T>(&'a Lock<T>);
 
-// SAFETY: to other threads, a guard is equivalent to a `&mut T`.
+// SAFETY: a shared guard provides only a `&T`.
 unsafe impl<T: Sync> Sync for Guard<'_, T> {}
 
 impl<T> Deref for Guard<'_, T> {

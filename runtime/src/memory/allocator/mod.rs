@@ -1,31 +1,28 @@
 //! The caching allocator of device memory.
 //!
 //! A block is allocated for work on one stream, its home stream, and returns to that stream's free blocks. Freeing a
-//! block does not wait, because earlier work on a stream runs before later work. If other streams used a block, events
-//! are recorded on them when the block is freed, and the block is not reused until these events have completed. A block
-//! never moves to another stream without an event in between. A failed request changes only the contents of the cache.
+//! block does not wait, because work on a stream runs in order. If other streams used the block, freeing it records
+//! events on them, and the block is not reused until these events have completed. A block never moves to another stream
+//! without an event in between. A failed request changes only the contents of the cache.
 //!
 //! **Threads.** Every stream has its own arena with its own lock. A request that a free block can serve acquires only
-//! this lock. State shared by all streams (the registry and the totals) is accessed only when memory comes from the
-//! driver or returns to it, when a stream first allocates or is dropped, and for reports. Locks are acquired in the
-//! order registry, arena, totals. Two arenas are never locked at the same time, and no lock is held while user code
-//! runs. Calls that must not occur while another thread captures a graph, especially waits for a stream, hold a lock
-//! that prevents captures.
-//!
-//! `docs/memory.md` summarizes the steps of a request.
+//! this lock. State shared by all streams (the registry and the totals) is accessed only for driver allocations and
+//! frees, for a stream's first allocation and its drop, and for reports. The lock order is registry, arena, totals. Two
+//! arenas are never locked at the same time, and no lock is held while user code runs. Calls that must not occur while
+//! another thread captures a graph, especially waits for a stream, hold a lock that prevents captures.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `arena` | the blocks of one stream: search, split and merge; makes no driver calls, not thread-safe |
+//! | `arena` | the blocks of one stream: search, split and merge |
 //! | `block`, `free_index` | slab of blocks, and ordered index of free blocks |
 //! | `size`, `policy` | size rounding, and the options of an arena |
 //! | `lock` | lock of an arena |
-//! | `deferred_free` | fast path for blocks that are freed right after their allocation |
+//! | `deferred_free` | fast path for blocks freed immediately after allocation |
 //! | `pending` | blocks that wait for events of other streams |
 //! | `streams` | the arena of each stream, and its reuse after the stream is destroyed |
-//! | `slow_path` | fallback steps if no free block fits |
-//! | `expandable` | expandable segments: addresses reserved once, memory mapped in pages |
-//! | `release` | release of memory to the driver: on request, under pressure, by age |
+//! | `slow_path` | steps taken if no free block fits |
+//! | `expandable` | expandable segments |
+//! | `release` | release of memory to the driver |
 //! | `pool` | private pools, and routing of requests to them |
 //! | `raw` | interface for raw addresses |
 //! | `counters`, `history`, `report` | data for statistics, snapshots and the out-of-memory error |
@@ -72,7 +69,7 @@ use crate::error::{Error, Result};
 use crate::memory::OutOfMemory;
 use crate::stream::Stream;
 
-/// Allocated memory. The owner must free it once with [`free`], on the stream on which it was allocated.
+/// Allocated memory, which must be freed exactly once with [`free`], on the stream on which it was allocated.
 #[derive(Debug)]
 pub(crate) struct Allocation {
     /// The arena of the allocation; `None` if it is the stream's arena in the default pool.
@@ -82,10 +79,10 @@ pub(crate) struct Allocation {
 }
 
 impl Allocation {
-    /// An allocation of zero bytes, which has no block and the null address.
+    /// An allocation of zero bytes, with no block and a null address.
     pub(crate) const EMPTY: Allocation = Allocation { arena: None, block: NONE, ptr: DevicePtr::NULL };
 
-    /// Creates an allocation of foreign memory, which has no block and a foreign address.
+    /// Creates an allocation for foreign memory, which has no block.
     pub(crate) fn foreign(ptr: DevicePtr) -> Self {
         Self { ptr, ..Self::EMPTY }
     }
@@ -100,7 +97,7 @@ impl Allocation {
     }
 }
 
-/// A lock that all streams share, with a count of its acquisitions.
+/// A lock shared by all streams, with a count of its acquisitions.
 #[derive(Debug, Default)]
 struct Shared<T>(Mutex<(u64, T)>);
 
@@ -139,11 +136,11 @@ type Observer = Arc<dyn Fn(&OutOfMemory) + Send + Sync>;
 #[derive(Default)]
 struct Registry {
     options: AllocatorOptions,
-    /// True if memory has been requested from the driver. After that, the backend cannot be changed.
+    /// True once memory has been requested from the driver; the backend can then no longer be changed.
     started: bool,
     arenas: Vec<Arc<Arena>>,
     pools: Vec<Weak<PoolShared>>,
-    /// IDs of streams whose work is being captured, each with the pool that serves its requests.
+    /// IDs of capturing streams, each with the pool that serves its requests.
     captures: Vec<(u64, Arc<PoolShared>)>,
     free_callbacks: Vec<FreeCallback>,
     observers: Vec<Observer>,
@@ -156,11 +153,11 @@ struct Registry {
 /// The counters of the whole device.
 #[derive(Debug, Default)]
 struct Totals {
-    /// Counters for segments and reserved bytes; the other counters are unused.
+    /// Counters, of which only those for segments and reserved bytes are used.
     counters: Counters,
     /// Accumulated counters of dropped arenas.
     forgotten: Counters,
-    /// Bytes that are being requested from the driver.
+    /// Bytes currently being requested from the driver.
     claimed: u64,
     /// Maximum number of reserved bytes; `None` if there is no limit.
     limit: Option<u64>,
@@ -176,15 +173,14 @@ struct Totals {
 pub(crate) struct CachingAllocator {
     registry: Shared<Registry>,
     totals: Shared<Totals>,
-    /// Number of guards and captures that route requests to a private pool. While it is 0, requests skip the lookup.
+    /// Number of guards and captures that route requests to a private pool. At 0, requests skip the lookup.
     routes: AtomicUsize,
-    /// Number of active captures. While a capture is active, the allocator records and queries no events and does not
-    /// wait.
+    /// Number of active captures, during which the allocator neither records nor queries events, nor waits.
     captures: AtomicUsize,
     /// Held during operations that must not occur during a capture. A capture starts only when no operation holds this
     /// lock.
     outside_captures: RwLock<()>,
-    /// Number of searches for large blocks; counted only if garbage collection is enabled.
+    /// Number of searches for large blocks, counted only for garbage collection.
     clock: Arc<AtomicU64>,
     raw: RawTable,
 }
@@ -214,8 +210,8 @@ impl CachingAllocator {
         (!self.capturing()).then_some(guard)
     }
 
-    /// Waits until all operations that must not occur during a capture have finished, then counts a capture. The caller
-    /// must not hold any lock of the allocator.
+    /// Waits for all operations that must not occur during a capture, then counts a capture. The caller must not hold
+    /// any allocator lock.
     fn begin_capture(&self) {
         let _excluded = self.outside_captures.write().unwrap_or_else(PoisonError::into_inner);
         self.captures.fetch_add(1, Ordering::AcqRel);
@@ -226,14 +222,12 @@ impl CachingAllocator {
         self.registry.lock().options.backend == Backend::StreamOrdered
     }
 
-    /// Returns all arenas. The caller can use them without the registry's lock, because arenas are never freed while in
-    /// use.
+    /// Returns all arenas. The caller does not need the registry's lock to use them.
     fn arenas(&self) -> Vec<Arc<Arena>> {
         self.registry.lock().arenas.clone()
     }
 }
 
-/// A memory request.
 #[derive(Debug, Clone, Copy)]
 struct Request {
     /// Requested size, in bytes.
@@ -243,7 +237,7 @@ struct Request {
     site: &'static Location<'static>,
 }
 
-/// Allocates `bytes` bytes of device memory for work on `stream`. An allocation of zero bytes has no block and the null
+/// Allocates `bytes` bytes of device memory for work on `stream`. A zero-byte allocation has no block and a null
 /// address.
 #[inline]
 #[track_caller]
@@ -276,7 +270,7 @@ pub(crate) fn allocate_default(stream: &Stream, bytes: usize) -> Result<Allocati
 /// Frees memory that belongs to a stream that is being dropped; `arena` is the arena of that stream.
 ///
 /// # Safety
-/// The requirements are the same as for [`free`]. In addition, the memory must not have been used on another stream.
+/// The requirements are the same as for [`free`]. In addition, the memory must have been used only on that stream.
 pub(crate) unsafe fn free_at_end(
     device: &Device,
     arena: &Arena,
@@ -287,9 +281,9 @@ pub(crate) unsafe fn free_at_end(
     match allocation.block {
         NONE => Ok(()),
         block if state.blocks[block].uncached => {
-            // When this call returns, even with an error, no work of the stream is running.
+            // Even if this call returns an error, no work of the stream is running afterwards.
             let waited = state.wait_until_idle(device);
-            // SAFETY: guaranteed by the caller, and the stream was waited for.
+            // SAFETY: guaranteed by the caller, and the stream's work has finished.
             waited.and(unsafe {
                 device.part::<CachingAllocator>().give_uncached_back(device, &mut state, block, stream)
             })
@@ -301,7 +295,6 @@ pub(crate) unsafe fn free_at_end(
     }
 }
 
-/// Allocates in a private pool.
 fn allocate_in(
     pool: &Arc<PoolShared>,
     stream: &Stream,
@@ -326,7 +319,7 @@ fn allocate_from(
     take_or_miss(arena, owner, stream, bytes as u64, site).map(|(allocation, _)| allocation)
 }
 
-/// Like [`allocate_from`], but with registered observers, which are called without holding the arena's lock.
+/// Like [`allocate_from`], but notifies observers, without holding the arena's lock.
 #[cold]
 #[inline(never)]
 fn allocate_observed(
@@ -390,11 +383,11 @@ fn take_or_miss(
 ///
 /// # Errors
 /// Returns any driver error that occurs while recording an event or waiting. If no event could be recorded, the memory
-/// is not reused, unless the device is lost and therefore runs no more work.
+/// is never reused, unless the device is lost and thus runs no more work.
 ///
 /// # Safety
 /// The allocation must come from [`allocate`] on this stream, and no work that uses it may be enqueued afterwards. Work
-/// that is already enqueued must be on the home stream or on `users`, or be ordered before later work on one of them.
+/// already enqueued must be on the home stream or on `users`, or be ordered before later work on one of them.
 #[inline]
 pub(crate) unsafe fn free(stream: &Stream, allocation: Allocation, users: &[Stream]) -> Result<()> {
     if allocation.block == NONE {
@@ -464,7 +457,7 @@ fn wait_for_users(device: &Device, state: &mut ArenaState, block: BlockId, users
     for user in users {
         let event = state.record_event(device, user.handle());
         if device.part::<CachingAllocator>().capturing() {
-            // A capture may have started in the meantime, and the event may have been recorded into it.
+            // A capture may have started meanwhile and contain the event.
             recorded.extend(event.map(|event| (user.id(), event)));
             recorded.into_iter().for_each(|(_, event)| state.pending.keep_event(event));
             state.pending.defer(block, users.to_vec());
@@ -472,7 +465,7 @@ fn wait_for_users(device: &Device, state: &mut ArenaState, block: BlockId, users
         }
         match event {
             Ok(event) => recorded.push((user.id(), event)),
-            // Because no event could be recorded, the host must wait.
+            // No event could be recorded, so the host must wait.
             Err(error) => {
                 let waited = user.wait().inspect_err(|_| user.wait_idle());
                 failed = failed.and(waited.map_err(|_| error));
@@ -484,14 +477,13 @@ fn wait_for_users(device: &Device, state: &mut ArenaState, block: BlockId, users
     match (events, failed.is_ok() || device.is_lost()) {
         (0, true) => drop(state.release(block)),
         (_, true) => {}
-        // Work may still use the block, and there is no event that marks the end of that work.
+        // Work may still use the block, and no event marks its end.
         (_, false) => state.pending.keep_for_good(block),
     }
     if device.is_lost() { Ok(()) } else { failed }
 }
 
 impl CachingAllocator {
-    /// Frees the blocks whose events have completed.
     fn poll(&self, device: &Device, state: &mut ArenaGuard<'_>) -> Result<()> {
         if self.capturing() {
             return Ok(());
@@ -501,7 +493,7 @@ impl CachingAllocator {
         {
             Ok(reached) => Ok(reached),
             Err(error) if error.is_device_lost() => Err(error),
-            // The state of the event is unknown, so it is queried again at the next request.
+            // The event's state is unknown; query it again at the next request.
             Err(_) => Ok(false),
         };
         loop {
@@ -522,8 +514,8 @@ impl CachingAllocator {
         lost
     }
 
-    /// Returns the private pool that serves a request: if the stream is being captured, the pool of the capture;
-    /// otherwise, the pool of the thread's innermost guard. Returns `None` for the default pool.
+    /// Returns the private pool that serves a request: the capture's pool if the stream is capturing, otherwise the
+    /// pool of the thread's innermost guard. Returns `None` for the default pool.
     fn route(&self, stream: &Stream) -> Option<Arc<PoolShared>> {
         if self.capturing() {
             let registry = self.registry.lock();

@@ -1,8 +1,8 @@
 //! [`Pending`]: blocks that were freed while work on other streams may still use them.
 //!
-//! Each such block waits for one event per stream, recorded when the block was freed. Events of one stream complete in
-//! order, so only the oldest event of each stream is queried. A slow stream does not delay blocks that wait for other
-//! streams.
+//! Each block waits for one event per stream, recorded when the block was freed. Events of one stream complete in
+//! order, so only the oldest event of each stream is queried. A slow stream does not delay blocks that wait only for
+//! other streams.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -14,12 +14,11 @@ use crate::stream::Stream;
 /// Blocks that wait for events; see the [module's documentation](self).
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    /// Queue of each stream, identified by stream ID, with the oldest entry first. Empty queues are removed.
+    /// Queues by stream ID, oldest entry first. Empty queues are removed.
     queues: Vec<(u64, VecDeque<(EventHandle, BlockId)>)>,
     /// Number of events for which each block still waits.
     events_of: HashMap<BlockId, usize>,
-    /// Blocks that were freed during a capture, when events must not be recorded, with the streams that may still use
-    /// them.
+    /// Blocks freed during a capture, when events must not be recorded, with the streams that may still use them.
     deferred: Vec<(BlockId, Vec<Stream>)>,
     /// Unused events, kept for reuse.
     spare: Vec<EventHandle>,

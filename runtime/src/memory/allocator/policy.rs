@@ -1,4 +1,4 @@
-//! [`Policy`]: the allocator options that an arena needs while it allocates blocks.
+//! [`Policy`]: the allocator options that an arena needs to allocate blocks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use crate::memory::options::{AllocatorOptions, Backend, Reserve};
 /// Allocation policy. Every arena stores a copy, so that an allocation does not read shared state.
 #[derive(Debug, Clone)]
 pub(crate) struct Policy {
-    /// Blocks of at least this size are oversize. They are not split and are reserved for oversize requests.
+    /// Blocks of at least this size are oversize: they are never split and serve only oversize requests.
     pub max_split: u64,
     pub max_non_split_rounding: u64,
     pub large_segment: u64,
@@ -20,10 +20,11 @@ pub(crate) struct Policy {
     pub expandable: bool,
     /// True if freed blocks are cached.
     pub caching: bool,
-    /// True for a graph's pool, which caches freed blocks unless the driver's own pool is used.
+    /// True for a graph's pool, which caches freed blocks even if caching is disabled, unless the driver's
+    /// own pool is used.
     pub graph: bool,
     pub backend: Backend,
-    /// Size of the address range that an expandable segment reserves, in bytes.
+    /// Size of an expandable segment's address range.
     pub expandable_reserve: Option<Reserve>,
     /// Counter of searches for large blocks on the entire device; `None` if garbage collection is disabled.
     clock: Option<Arc<AtomicU64>>,
@@ -47,8 +48,7 @@ impl Policy {
         }
     }
 
-    /// Returns the policy of a private pool after the device's options have changed. Settings of the pool itself are
-    /// kept.
+    /// Returns the policy of a private pool after the device's options have changed. The pool's own settings are kept.
     pub fn updated(&self, new: Policy) -> Self {
         let Policy { no_split, lends, expandable, graph, .. } = *self;
         let updated = Policy { no_split, lends, expandable, ..new };
@@ -61,7 +61,7 @@ impl Policy {
         Policy { graph: true, caching: self.backend == Backend::Native, ..self }
     }
 
-    /// Returns true if it has no visible effect to leave a freed block unmerged until the next request.
+    /// Returns true if leaving a freed block unmerged until the next request has no visible effect.
     pub fn may_defer_frees(&self) -> bool {
         self.caching && !self.lends && self.clock.is_none()
     }

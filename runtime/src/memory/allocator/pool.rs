@@ -1,11 +1,10 @@
-//! Private pools: memory that is separate from the default pool, for one part of a program or for a captured graph.
+//! Private pools: memory separate from the default pool, for a section of a program or for a captured graph.
 //!
-//! While a [`PoolGuard`] exists, requests of its thread are served from the pool. While a [`CaptureGuard`] exists,
-//! requests for its stream are served from the pool, regardless of the thread. A freed block returns to the pool from
-//! which it was allocated, regardless of where it is freed. Memory cached in a pool never serves other requests, unless
-//! the pool is configured to lend memory when memory runs out. When the pool is released, its cached memory is returned
-//! to the driver. Memory that is in use at that time is released once it has been freed and the cache is emptied or
-//! memory runs out.
+//! A [`PoolGuard`] routes its thread's requests to the pool; a [`CaptureGuard`] routes all requests for its stream. A
+//! freed block always returns to the pool from which it was allocated. A pool's cached memory never serves other
+//! requests, unless the pool is configured to lend memory when memory runs out. Releasing the pool returns its cached
+//! memory to the driver. Memory still in use is released once it has been freed and the cache is emptied or memory runs
+//! out.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -26,7 +25,7 @@ use crate::memory::statistics::PoolId;
 use crate::stream::Stream;
 
 thread_local! {
-    /// The pools of the thread's guards. The innermost guard comes last.
+    /// The pools of the thread's guards, innermost last.
     static ROUTES: RefCell<Vec<Arc<PoolShared>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -45,17 +44,17 @@ thread_local! {
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PoolOptions {
-    /// True if blocks are never split. Each segment then contains one block, so that freeing a block can release its
-    /// segment.
+    /// True if blocks are never split. Each segment then contains one block and can be released when that block is
+    /// freed.
     pub no_split: bool,
-    /// True if requests for memory of the default pool may use free blocks of this pool when memory has run out.
+    /// True if requests in the default pool may use free blocks of this pool when memory runs out.
     pub use_on_oom: bool,
     /// True if an entirely free segment may be lent to another stream of the pool, which then waits for the last work
-    /// that used the segment. `None` selects the device's setting.
+    /// that used the segment. `None` uses the device's setting.
     pub cross_stream_reuse: Option<bool>,
 }
 
-/// A private pool of device memory. Clones are handles of the same pool, which is released when the last handle is
+/// A private pool of device memory. Clones are handles to the same pool, which is released when the last handle is
 /// dropped.
 ///
 /// ```
@@ -76,13 +75,11 @@ pub struct PoolOptions {
 #[derive(Clone)]
 pub struct MemoryPool(Arc<PoolShared>);
 
-/// The shared state of a pool.
 pub(crate) struct PoolShared {
     device: Device,
     id: PoolId,
     options: PoolOptions,
     released: AtomicBool,
-    /// Arenas, keyed by stream ID.
     arenas: Mutex<HashMap<u64, Arc<Arena>>>,
 }
 
@@ -109,20 +106,19 @@ impl PoolShared {
         let mut policy = Policy::new(&registry.options, &self.device.part::<CachingAllocator>().clock);
         policy.no_split = self.options.no_split;
         policy.lends = self.options.cross_stream_reuse.unwrap_or(policy.lends);
-        // A block cannot grow in place if it must have a segment of its own.
+        // An expandable segment contains several blocks, which `no_split` forbids.
         policy.expandable &= !self.options.no_split;
         if self.id.0 != 0 {
             policy = policy.for_graph();
         }
         let mut arenas = self.arenas();
-        // The check is repeated while the lock is held, because a release removes all arenas and must not miss this
-        // one.
+        // Checked again under the lock, because a release removes all arenas and must not miss this one.
         self.check()?;
         if let Some(arena) = arenas.get(&stream.id()) {
             return Ok(Arc::clone(arena));
         }
         let arena = streams::attach(&mut registry, stream, self.id, policy)?;
-        // If the arena was inherited from another stream, it is still listed under that stream's ID.
+        // An inherited arena is still listed under the previous stream's ID.
         arenas.retain(|_, known| !Arc::ptr_eq(known, &arena));
         arenas.insert(stream.id(), Arc::clone(&arena));
         Ok(arena)
@@ -136,7 +132,7 @@ impl PoolShared {
         self.options.use_on_oom && !self.released.load(Ordering::Acquire)
     }
 
-    /// Releases all cached memory. Memory that is in use is released after it has been freed.
+    /// Releases all cached memory. Memory in use is released after it has been freed.
     fn release(&self) -> Result<()> {
         self.device.check_process()?;
         if self.released.swap(true, Ordering::AcqRel) {
@@ -182,8 +178,7 @@ impl MemoryPool {
         Self::make(device, options, false)
     }
 
-    /// Creates a pool for a captured graph. The pool has an ID of the form `(n, 0)` and caches memory even if caching
-    /// is disabled.
+    /// Creates a pool for a captured graph, which caches memory even if caching is disabled.
     ///
     /// # Errors
     /// Returns [`Error::DeviceLost`].
@@ -219,8 +214,8 @@ impl MemoryPool {
         self.0.options
     }
 
-    /// Routes this thread's requests on the pool's device to the pool until the guard is dropped. If several guards
-    /// exist, the innermost one applies.
+    /// Routes this thread's requests on the pool's device to the pool until the guard is dropped. The innermost guard
+    /// applies.
     ///
     /// # Errors
     /// Returns [`Error::PoolReleased`].
@@ -231,9 +226,9 @@ impl MemoryPool {
         Ok(PoolGuard { pool: Arc::clone(&self.0), thread: PhantomData })
     }
 
-    /// Routes all requests for a stream to the pool while its work is captured. During the capture, the allocator
-    /// neither records nor queries events and does not wait, so blocks that other streams used remain unavailable until
-    /// the capture ends. The only exception is dropping the last handle of a stream, which waits or records an event.
+    /// Routes all requests for a capturing stream to the pool until the guard is dropped. Meanwhile, the allocator
+    /// neither records nor queries events and does not wait, so blocks that other streams used stay unavailable. The
+    /// only exception is dropping the last handle to a stream, which waits or records an event.
     ///
     /// # Errors
     /// Returns [`Error::PoolReleased`], [`Error::DifferentDevices`], or [`GraphError::CaptureUnderway`] if the stream
@@ -242,8 +237,7 @@ impl MemoryPool {
         self.0.check()?;
         let what = || ("capturing".to_owned(), "the pool".to_owned());
         stream.check_home(&self.0.device, what, "create a pool on that device")?;
-        // The arena is created before the capture starts, because the arena may wait for the work of a destroyed
-        // stream.
+        // Create the arena before the capture starts, because creating it may wait for a destroyed stream's work.
         self.0.arena_of(stream)?;
         let memory = &self.0.device.part::<CachingAllocator>();
         let mut registry = memory.registry.lock();
@@ -273,11 +267,11 @@ impl MemoryPool {
         memory.release_cached(&self.0.device, Some(self.0.id))
     }
 
-    /// Releases the pool, like dropping its last handle. Other handles become unusable, but memory allocated in the
-    /// pool stays valid.
+    /// Releases the pool, like dropping its last handle. Other handles become unusable; memory allocated in the pool
+    /// stays valid.
     ///
     /// # Errors
-    /// Returns any [driver error](crate::Error::Driver) that occurs while releasing the memory.
+    /// Returns any [driver error](crate::Error::Driver) from releasing the memory.
     pub fn release(&self) -> Result<()> {
         self.0.release()
     }
@@ -320,7 +314,7 @@ impl fmt::Debug for PoolGuard {
 
 impl Drop for PoolGuard {
     fn drop(&mut self) {
-        // While a thread exits, its thread-locals may already be destroyed; in that case, there is no route to remove.
+        // An exiting thread's thread-locals may already be destroyed; there is then no route to remove.
         let removed = ROUTES.try_with(|routes| {
             let mut routes = routes.try_borrow_mut().ok()?;
             let last = routes.iter().rposition(|pool| Arc::ptr_eq(pool, &self.pool))?;
@@ -377,8 +371,8 @@ impl CachingAllocator {
     fn finish_deferred(&self, device: &Device) -> Result<()> {
         let mut result = Ok(());
         for arena in self.arenas() {
-            // The deferred blocks are dropped after the lock is released, because dropping the last handle of a stream
-            // acquires it again.
+            // The lock is released before the deferred blocks are dropped, because dropping the last handle to a stream
+            // acquires it.
             let deferred = arena.lock().pending.take_deferred();
             let mut state = arena.lock();
             for (block, users) in &deferred {

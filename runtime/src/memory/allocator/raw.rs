@@ -1,8 +1,7 @@
-//! Interface for raw addresses: allocate, free, and record the streams that use them.
+//! Raw addresses: allocating, freeing, and recording streams that use them.
 //!
-//! Code that works with raw addresses must call [`Memory::record_stream`] for every other stream that uses them;
-//! buffers do so automatically. An address that was not allocated through this interface, or that was freed, is
-//! rejected.
+//! The caller must pass every other stream that uses an address to [`Memory::record_stream`]; buffers do so
+//! automatically. Addresses that were not allocated here, or are already freed, are rejected.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -25,8 +24,7 @@ struct Raw {
     users: Vec<Stream>,
 }
 
-/// Hasher for addresses. Mixing the bits is sufficient, because addresses are multiples of 512 and are not chosen by an
-/// adversary.
+/// Hasher for addresses. Simple bit mixing suffices, because an adversary does not choose the addresses.
 #[derive(Debug, Default)]
 struct AddressHasher(u64);
 
@@ -65,8 +63,8 @@ impl RawTable {
 }
 
 impl Memory<'_> {
-    /// Allocates `bytes` bytes of uninitialized memory for work on `stream`, aligned to 512 bytes. An allocation of
-    /// zero bytes has the null address. The memory keeps its stream and its device alive until it is freed with
+    /// Allocates `bytes` bytes of uninitialized memory for work on `stream`, aligned to 512 bytes. A zero-byte
+    /// allocation has a null address. The memory keeps its stream and its device alive until it is freed with
     /// [`Self::free_raw`].
     ///
     /// # Errors
@@ -85,16 +83,16 @@ impl Memory<'_> {
         Ok(ptr)
     }
 
-    /// Frees memory that was allocated by [`Self::allocate_raw`]. Work that uses the memory may still be running on the
-    /// stream on which the memory was allocated, or on a recorded stream. The null address is accepted.
+    /// Frees memory that was allocated by [`Self::allocate_raw`]. Work that uses the memory may still be running on its
+    /// stream or on a recorded stream. A null address is accepted.
     ///
     /// # Errors
     /// Returns [`Error::NotAllocated`] for an unknown or freed address, or any [driver error](crate::Error::Driver).
     ///
     /// # Safety
-    /// No work that uses the memory may be enqueued afterwards. Every other stream on which work uses the memory must
-    /// have been passed to [`Self::record_stream`] after that work was enqueued. Alternatively, that work must be
-    /// ordered before later work on a stream that was passed.
+    /// No work that uses the memory may be enqueued afterwards. Work on any other stream must have been recorded with
+    /// [`Self::record_stream`] after it was enqueued, unless it is ordered before later work on the memory's stream or
+    /// a recorded stream.
     #[track_caller]
     pub unsafe fn free_raw(&self, ptr: DevicePtr) -> Result<()> {
         let _site = site();
@@ -113,8 +111,8 @@ impl Memory<'_> {
         unsafe { free(&raw.stream, raw.allocation, &raw.users) }
     }
 
-    /// Records that work enqueued on `stream` so far uses memory that was allocated with [`Self::allocate_raw`]. The
-    /// memory is not reused before that work has finished.
+    /// Records that work enqueued on `stream` so far uses memory allocated with [`Self::allocate_raw`]. The memory is
+    /// not reused before that work has finished.
     ///
     /// # Errors
     /// Returns [`Error::NotAllocated`] for an unknown or freed address, or [`Error::DifferentDevices`].

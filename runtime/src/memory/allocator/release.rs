@@ -1,7 +1,7 @@
 //! Release of memory to the driver: on request, under memory pressure, by age, and when the device is dropped.
 //!
-//! Only entirely free memory is released: a segment that consists of one free block, or whole pages of an expandable
-//! segment. Before that, the host waits for the work of the arena's stream, which may still use the memory.
+//! Only entirely free memory is released: segments that consist of one free block, and whole pages of expandable
+//! segments. The host first waits for the arena's stream, whose work may still use the memory.
 
 use std::sync::Arc;
 
@@ -26,8 +26,8 @@ impl Part for CachingAllocator {
 }
 
 impl CachingAllocator {
-    /// Releases an arena's entirely free segments after waiting for its stream. Returns the number of bytes released,
-    /// which is 0 while a capture is active, because waiting would invalidate the capture.
+    /// Releases an arena's entirely free segments after waiting for its stream. Returns the number of bytes released: 0
+    /// while a capture is active, because waiting would invalidate it.
     fn release_blocks(&self, device: &Device, state: &mut ArenaGuard<'_>, blocks: &[BlockId]) -> Result<u64> {
         if blocks.is_empty() {
             return Ok(0);
@@ -59,7 +59,7 @@ impl CachingAllocator {
         Ok(segment.size)
     }
 
-    /// In every arena, waits for all events for which blocks wait, and frees these blocks.
+    /// Waits for the events of all pending blocks in all arenas, and frees these blocks.
     pub(super) fn finish_pending(&self, device: &Device) -> Result<()> {
         self.totals.lock().sync_all_streams += 1;
         for arena in self.arenas() {
@@ -115,9 +115,8 @@ impl CachingAllocator {
         });
     }
 
-    /// Releases oversize blocks of an arena that together have at least `size` bytes. Releases the smallest block of at
-    /// least `size` bytes or, if no block is large enough, the largest blocks. Returns true if the released blocks have
-    /// at least `size` bytes.
+    /// Releases oversize blocks of an arena: the smallest of at least `size` bytes or, if none is large enough, the
+    /// largest ones until their total size reaches `size`. Returns true if at least `size` bytes were released.
     pub(super) fn release_oversize(&self, device: &Device, arena: &Arena, size: u64) -> Result<bool> {
         let mut state = arena.lock();
         let max_split = state.policy.max_split;
@@ -146,9 +145,8 @@ impl CachingAllocator {
         Ok(released >= wanted)
     }
 
-    /// Returns old large segments of the default pool to the driver if more memory is reserved than the threshold. The
-    /// function repeatedly releases the segments that are at least as old as the average, until enough memory has been
-    /// released.
+    /// Returns old large segments of the default pool to the driver if the reserved memory exceeds the threshold.
+    /// Repeatedly releases the segments of at least average age until enough memory has been released.
     pub(super) fn collect_garbage(&self, device: &Device) -> Result<()> {
         let threshold = self.registry.lock().options.garbage_collection_threshold;
         if threshold <= 0.0 || self.capturing() {
@@ -203,7 +201,7 @@ impl CachingAllocator {
         }
     }
 
-    /// Frees an uncacheable block, which returns to the driver immediately.
+    /// Frees an uncacheable block, returning it to the driver immediately.
     ///
     /// # Safety
     /// The requirements are the same as for [`free`](super::free).
@@ -218,7 +216,7 @@ impl CachingAllocator {
         let device = stream.device();
         let mut state = arena.lock();
         if self.capturing() {
-            // Until the capture ends, the driver must not be called, so waiting for work is impossible.
+            // Waiting is impossible during a capture.
             state.free(block, true);
             let users = users.iter().chain(std::iter::once(stream)).cloned().collect();
             state.pending.defer(block, users);
@@ -233,13 +231,12 @@ impl CachingAllocator {
             std::iter::once(stream).chain(users).map(wait).fold(Ok(()), Result::and)
         };
         if stream_ordered && waited.is_err() && !device.is_lost() {
-            // The driver's free would not be ordered after all uses, so the block must stay reserved although it is
-            // unused.
+            // The driver's free would not wait for all uses, so the unused block must stay reserved.
             state.free(block, true);
             return waited;
         }
-        // SAFETY: the caller passes ownership of the memory. For each use of the memory, the host has waited, or the
-        // use is on the stream or on a stream for which the stream now waits.
+        // SAFETY: the caller passes ownership of the memory. For each use, either the host has waited, or the use is on
+        // `stream` or on a stream for which `stream` now waits.
         let freed = unsafe { self.give_uncached_back(device, &mut state, block, stream.handle()) };
         if device.is_lost() { Ok(()) } else { waited.and(freed) }
     }
@@ -287,8 +284,7 @@ impl CachingAllocator {
         })
     }
 
-    /// Releases all memory when the device is dropped. At that point, all work of the context has finished, and errors
-    /// cannot be reported.
+    /// Releases all memory when the device is dropped. All work of the context has finished; errors cannot be reported.
     fn shut_down(&self, driver: &dyn Driver, context: Context) {
         for arena in self.arenas() {
             let mut state = arena.lock();

@@ -13,7 +13,6 @@ use crate::snapshot::TraceAction;
 use crate::stream::Stream;
 
 impl CachingAllocator {
-    /// Counts and reports a request that cannot be served.
     pub(super) fn out_of_memory(&self, stream: &Stream, arena: &Arc<Arena>, request: Request) -> Error {
         let device = stream.device();
         let (segment, expandable) = {

@@ -1,7 +1,7 @@
 //! Sizes: the rounding of a request, the pool that serves it, and the size of a new segment.
 //!
-//! The constants and rules are the same as in PyTorch's `c10/cuda/CUDACachingAllocator`, so that measurements and
-//! experience carry over. All sizes are in bytes.
+//! The constants and rules match PyTorch's `c10/cuda/CUDACachingAllocator`, so experience with it applies. All sizes
+//! are in bytes.
 
 /// Minimum block size and alignment. Every block size is a multiple of this value.
 pub(crate) const MIN_BLOCK: u64 = 512;
@@ -9,11 +9,11 @@ pub(crate) const MIN_BLOCK: u64 = 512;
 pub(crate) const SMALL_SIZE: u64 = 1 << 20;
 /// Segment size of the small pool.
 pub(crate) const SMALL_SEGMENT: u64 = 2 << 20;
-/// Minimum size of a request that has its own segment; smaller requests share segments of `large_segment_size`.
+/// Minimum size of a request that gets its own segment; smaller requests of the large pool share segments of
+/// `large_segment_size`.
 pub(crate) const LARGE_ALONE: u64 = 10 << 20;
-/// The size of a segment for a single request is a multiple of this value.
+/// Granularity of segments for a single request.
 pub(crate) const LARGE_ROUNDING: u64 = 2 << 20;
-/// Maximum size of a request.
 pub(crate) const MAX_REQUEST: u64 = 1 << 60;
 
 /// The kind of a block, which determines the free index in which it is stored.
@@ -26,7 +26,6 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Returns the kind of a rounded size.
     pub(crate) fn of(size: u64) -> Self {
         if size <= SMALL_SIZE { Kind::Small } else { Kind::Large }
     }
@@ -34,8 +33,8 @@ impl Kind {
 
 /// Rounds a request of 1 to [`MAX_REQUEST`] bytes to the size of its block.
 ///
-/// `divisions` contains, for sizes from 1 MiB, 2 MiB, …, 32 GiB on, the number of steps into which each power-of-two
-/// size range is divided. Sizes are rounded up to these steps. The values 0 and 1 disable this rounding.
+/// Entry `i` of `divisions` is the number of steps into which sizes from 2^i MiB to 2^(i+1) MiB are divided. Sizes are
+/// rounded up to these steps; 0 and 1 disable this rounding.
 pub(crate) fn round(bytes: u64, divisions: &[u32; 16]) -> u64 {
     if bytes < MIN_BLOCK {
         return MIN_BLOCK;
@@ -92,8 +91,6 @@ mod tests {
     #[test]
     fn divisions_split_each_doubling() {
         let four = [4; 16];
-        // In the example of PyTorch's documentation, 1200 with four divisions becomes 1280. This test uses sizes in
-        // MiB, because the rule applies to all of them.
         assert_eq!(round(1200 << 20, &four), 1280 << 20);
         assert_eq!(round(1024 << 20, &four), 1024 << 20);
         assert_eq!(round(1025 << 20, &four), 1280 << 20);

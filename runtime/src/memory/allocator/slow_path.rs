@@ -1,13 +1,13 @@
-//! The slow path of an allocation: the steps that are tried, in order, if no free block of the arena fits.
+//! The slow path of an allocation: the steps, in order, if no free block of the arena fits.
 //!
 //! 1. Calls the callbacks that may free memory, then searches the free blocks again.
 //! 2. Collects garbage, if garbage collection is enabled.
 //! 3. Borrows an entirely free segment from another stream of the pool, if the pool lends segments.
 //! 4. Requests a segment from the driver.
 //! 5. If `max_split_size` is set, releases oversize blocks of this arena and requests a segment from the driver again.
-//! 6. Waits for all events and searches the free blocks again (PyTorch omits this, issue #189504). Then releases all
-//!    cached memory and requests a segment from the driver again. Finally requests only the block's size from the
-//!    driver. PyTorch also omits this last request, so in PyTorch a request of 2 MiB fails unless 20 MiB are free.
+//! 6. Waits for all events and searches the free blocks again (PyTorch omits this step, see its issue #189504). Then
+//!    releases all cached memory and requests a segment from the driver again. Finally requests only the block's size;
+//!    without this step, as in PyTorch, a request for 2 MiB would fail unless 20 MiB were free.
 //! 7. Uses free blocks of private pools that lend memory when memory runs out.
 //! 8. Calls the out-of-memory observers, then returns the error.
 //!
@@ -30,9 +30,9 @@ use crate::stream::Stream;
 /// The amount of memory to request from the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Extent {
-    /// A segment, which may also serve other requests.
+    /// A whole segment, which may also serve other requests.
     Segment,
-    /// Only the block for the request.
+    /// Only the requested block.
     Block,
 }
 
@@ -120,8 +120,8 @@ impl CachingAllocator {
         callbacks.iter().filter(|callback| callback()).count() > 0
     }
 
-    /// Reserves a part of the memory limit for a request that is about to be made to the driver. Returns false if the
-    /// claim would exceed the limit.
+    /// Claims a share of the memory limit before a request to the driver. Returns false if the claim would exceed the
+    /// limit.
     pub(super) fn claim(&self, bytes: u64) -> bool {
         let mut totals = self.totals.lock();
         let claimed = totals.claimed.saturating_add(bytes);
@@ -223,8 +223,8 @@ impl CachingAllocator {
         Ok(Some(state.add_segment(segment, uncached)))
     }
 
-    /// Borrows an entirely free segment from another stream of the pool, after making this stream wait for the last
-    /// work that used the segment. Returns true if a segment was borrowed.
+    /// Borrows an entirely free segment from another stream of the pool, and makes this stream wait for the last work
+    /// that used the segment. Returns true if a segment was borrowed.
     fn borrow_segment(&self, place: &Place<'_>, request: Request) -> Result<bool> {
         let (lends, kind, pool) = {
             let state = place.arena.lock();
@@ -241,7 +241,7 @@ impl CachingAllocator {
             let waited = place
                 .device()
                 .call(|driver, context| driver.stream_wait_event(context, place.stream.handle(), idle));
-            // If enqueuing the wait failed, the segment returns to its owner; otherwise, it moves to this arena.
+            // If enqueueing the wait failed, the segment returns to its owner.
             let target = if waited.is_ok() { place.arena } else { &other };
             let mut state = target.lock();
             let segment = if waited.is_ok() {
@@ -273,12 +273,12 @@ thread_local! {
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks this thread as calling the user's callbacks while the value lives, regardless of the device.
+/// Marks this thread as calling user callbacks, for any device, until dropped.
 pub(super) struct Callbacks(());
 
 impl Callbacks {
-    /// Marks the thread; `None` if it is already inside a callback. A callback may itself allocate, so calling
-    /// callbacks for its requests could recurse without end.
+    /// Marks the thread; `None` if it is already inside a callback. Calling callbacks for a callback's own allocations
+    /// could recurse without end.
     pub(super) fn enter() -> Option<Self> {
         (!IN_CALLBACK.replace(true)).then(|| Self(()))
     }
@@ -290,7 +290,7 @@ impl Drop for Callbacks {
     }
 }
 
-/// Removes the best-fitting entirely free segment from an arena. Returns the segment with the event of its last use.
+/// Removes the best-fitting entirely free segment from an arena. Returns it with the event of its last use.
 fn lend(state: &mut ArenaState, kind: Kind, size: u64) -> Option<(Segment, crate::driver::EventHandle)> {
     let fits = |id: &super::BlockId| {
         let block = &state.blocks[*id];

@@ -1,10 +1,10 @@
 //! The arena of each stream, and its reuse after the stream is destroyed.
 //!
-//! The arena of a stream is created when the stream first allocates. Allocations keep their stream alive, so no
-//! allocation is left when the last handle of the stream is dropped. At that time, an event is recorded after the
-//! stream's work. The arena, including its cache, is handed to the next stream that is created, which first waits for
-//! that event. A program that creates and drops streams therefore keeps its cache, and no block is reused on another
-//! stream without ordering.
+//! A stream's arena is created when the stream first allocates. Allocations keep their stream alive, so none is left
+//! when the last handle to the stream is dropped. At that time, an event is recorded after the stream's work. The next
+//! stream that needs an arena inherits this one, including its cache, and first waits for that event. A program that
+//! creates and drops streams therefore keeps its cache, and no block is reused on another stream without
+//! synchronization.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -54,15 +54,15 @@ pub(crate) struct Scratch {
     pub memory: Allocation,
 }
 
-/// The stream on which the free blocks of an arena are safe to reuse without waiting.
+/// The stream on which an arena's free blocks can be reused without waiting.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Home {
-    /// ID of the stream. The stream may already be destroyed, as long as no other stream has taken over the arena.
+    /// ID of the stream, which may be destroyed if no other stream has inherited the arena yet.
     pub id: u64,
     pub order: Order,
 }
 
-/// Method of waiting for work that may still use an arena's free blocks.
+/// The way to wait for work that may still use an arena's free blocks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Order {
     /// Wait for the stream.
@@ -104,13 +104,13 @@ impl ArenaGuard<'_> {
             Order::Stream(_) | Order::Done => None,
         };
         for event in self.pending.take_events().into_iter().chain(last) {
-            // SAFETY: nothing waits for the event, and its handle is discarded here.
+            // SAFETY: nothing waits for the event, and its handle is not used again.
             unsafe { driver.event_destroy(context, event) };
         }
     }
 
-    /// Returns true if the runtime or other code is capturing the arena's stream. Waiting for the stream, or asking
-    /// whether its work has finished, would invalidate the capture.
+    /// Returns true if the runtime or other code is capturing the arena's stream. Waiting for the stream or querying it
+    /// would invalidate the capture.
     pub fn is_captured(&self, device: &Device) -> Result<bool> {
         let Order::Stream(stream) = self.0.home.order else { return Ok(false) };
         let status = device.call(|driver, context| driver.capture_status(context, stream))?;
@@ -128,7 +128,7 @@ impl ArenaGuard<'_> {
 }
 
 impl ArenaState {
-    /// Records an event on a stream, after the work enqueued so far.
+    /// Records an event on a stream.
     pub fn record_event(&mut self, device: &Device, stream: StreamHandle) -> Result<EventHandle> {
         let event = match self.pending.spare_event() {
             Some(event) => event,
@@ -150,8 +150,8 @@ impl Arena {
         guard
     }
 
-    /// Locks the arena without performing deferred frees, for the two operations that can defer a free. These must call
-    /// [`ArenaState::settle`] themselves if they do not defer.
+    /// Locks the arena without performing deferred frees, for the two operations that may be deferred. If they are not,
+    /// they must call [`ArenaState::settle`].
     #[inline]
     pub fn lock_unsettled(&self) -> ArenaGuard<'_> {
         ArenaGuard(self.inner.lock())
@@ -241,7 +241,7 @@ impl CachingAllocator {
             guard.0.home.order = match guard.record_event(device, stream) {
                 Ok(event) => Order::Event(event),
                 Err(_) => {
-                    // When this call returns, even with an error, no work of the stream is running.
+                    // Even if this call returns an error, no work of the stream is running afterwards.
                     let _ = guard.wait_until_idle(device);
                     Order::Done
                 }

@@ -1,4 +1,4 @@
-//! [`Memory`]: interface of a device's caching allocator, with statistics, limits and release of cached memory.
+//! [`Memory`]: statistics, limits and cache control of a device's caching allocator.
 
 use std::sync::Arc;
 
@@ -50,11 +50,11 @@ impl<'a> Memory<'a> {
         self.device.part::<CachingAllocator>()
     }
 
-    /// Returns all statistics, under the names of PyTorch's `torch.cuda.memory_stats`.
+    /// Returns all statistics, named as in PyTorch's `torch.cuda.memory_stats`.
     ///
-    /// The current, allocated and freed amounts are exact. The peaks of reserved memory are exact, and so are all peaks
-    /// while only one stream allocates. With several streams, a peak is the sum of the streams' peaks, which may have
-    /// occurred at different times. The reported peak is limited to the peak of reserved memory.
+    /// The current, allocated and freed amounts are exact, as are the peaks of reserved memory and, if only one stream
+    /// allocates, all other peaks. With several streams, a peak is the sum of the streams' peaks, which may have
+    /// occurred at different times, limited to the peak of reserved memory.
     pub fn statistics(&self) -> MemoryStatistics {
         collect::statistics(self.allocator())
     }
@@ -98,8 +98,8 @@ impl<'a> Memory<'a> {
         self.statistics().reserved_bytes.all.peak
     }
 
-    /// Returns the number of bytes that buffers could still allocate, possibly in several pieces. It is the device's
-    /// free memory plus cached memory. A memory fraction may reduce this.
+    /// Returns the number of bytes that can still be allocated, possibly in several pieces: the device's free memory
+    /// plus cached memory, limited by the memory fraction.
     ///
     /// # Errors
     /// Returns any [driver error](crate::Error::Driver).
@@ -111,25 +111,25 @@ impl<'a> Memory<'a> {
         Ok(free.saturating_add(cached))
     }
 
-    /// Formats the statistics as a human-readable table. `abbreviated` omits the rows for the small and the large pool.
+    /// Formats the statistics as a human-readable table. `abbreviated` omits the per-pool rows.
     pub fn summary(&self, abbreviated: bool) -> String {
         memory_summary(self.device.id(), &self.statistics(), abbreviated)
     }
 
-    /// Returns all segments and blocks, and the history if one is kept. The data of each single stream is consistent.
+    /// Returns all segments and blocks, and the history if recorded. The data is consistent per stream.
     pub fn snapshot(&self) -> Snapshot {
         collect::snapshot(self.allocator(), self.device)
     }
 
-    /// Starts to keep the last `events` events for [`Self::snapshot`]; `None` disables the history. Any earlier history
-    /// is discarded.
+    /// Starts a new history, which keeps the last `events` events per stream for [`Self::snapshot`]; `None` disables
+    /// it.
     pub fn record_history(&self, events: Option<usize>) {
         collect::record_history(self.allocator(), events);
     }
 
-    /// Releases cached memory to the driver, that is, all entirely free segments. Before that, the call waits for the
-    /// streams of these segments and for the events of blocks that other streams used. Private pools keep their memory
-    /// unless they have been released. Returns the number of bytes released.
+    /// Releases cached memory (all entirely free segments) to the driver, after waiting for the streams of these
+    /// segments and for blocks that other streams still use. Private pools keep their memory unless they have been
+    /// released. Returns the number of bytes released.
     ///
     /// # Errors
     /// Returns [`GraphError::CaptureUnderway`] or any [driver error](crate::Error::Driver).
@@ -143,8 +143,7 @@ impl<'a> Memory<'a> {
         allocator.release_cached(self.device, None)
     }
 
-    /// Limits the program to this fraction of the device's memory; 1 means no limit. Memory that is already reserved is
-    /// kept.
+    /// Limits the program to this fraction of the device's memory; 1 means no limit. Already reserved memory is kept.
     ///
     /// # Errors
     /// Returns [`Error::AllocatorOption`] unless `fraction` is between 0 and 1.
@@ -169,12 +168,12 @@ impl<'a> Memory<'a> {
         self.allocator().registry.lock().options.clone()
     }
 
-    /// Sets the options for later requests. A `per_process_memory_fraction` of 1, the default, does not change the
-    /// limit set with [`Self::set_fraction`], as in PyTorch.
+    /// Sets the options for later requests. As in PyTorch, a `per_process_memory_fraction` of 1 (the default) keeps the
+    /// limit set with [`Self::set_fraction`].
     ///
     /// # Errors
-    /// Returns [`Error::AllocatorOption`] for an invalid value, or if the backend or caching is changed after the first
-    /// allocation. In either case, the options are unchanged.
+    /// Returns [`Error::AllocatorOption`], without changing any option, for an invalid value, or if the backend or
+    /// caching is changed after the first allocation.
     pub fn set_options(&self, mut options: AllocatorOptions) -> Result<()> {
         self.device.check_process()?;
         options.check()?;
@@ -209,17 +208,16 @@ impl<'a> Memory<'a> {
         Ok(())
     }
 
-    /// Registers an observer that is called for every request that cannot be served, before the error is returned. The
-    /// observer is called without holding a lock, so it may use the device. Memory requests that the observer makes
-    /// itself call neither observers nor free callbacks.
+    /// Registers an observer that is called before a request fails with an out-of-memory error. No lock is held, so the
+    /// observer may use the device. Its own memory requests call neither observers nor free callbacks.
     pub fn on_out_of_memory(&self, observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
         let observer: Observer = Arc::new(observer);
         self.allocator().registry.lock().observers.push(observer);
     }
 
-    /// Registers a callback that is called when no free block can serve a request, before the driver is called. The
-    /// callback may free memory, and must return true if it did. The callback is called without holding a lock. Memory
-    /// requests that the callback makes itself call neither free callbacks nor observers.
+    /// Registers a callback that is called when no free block can serve a request, before memory is requested from the
+    /// driver. The callback may free memory, and must return true if it did. No lock is held during the call. The
+    /// callback's own memory requests call neither free callbacks nor observers.
     pub fn add_free_callback(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
         self.allocator().registry.lock().free_callbacks.push(Arc::new(callback));
     }
@@ -251,8 +249,8 @@ impl<'a> Memory<'a> {
         arenas.iter().try_for_each(|arena| expandable::allow(self.device, &mut arena.lock(), other.ordinal()))
     }
 
-    /// Returns how many times locks that all streams of the device share were acquired. The number does not change
-    /// while requests are served from the cache.
+    /// Returns the number of times that locks shared by all streams were acquired. Requests served from the cache do
+    /// not increase it.
     pub fn shared_lock_acquisitions(&self) -> u64 {
         let allocator = self.allocator();
         allocator.registry.times_taken() + allocator.totals.times_taken()

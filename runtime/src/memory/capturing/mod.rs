@@ -1,12 +1,11 @@
-//! [`Capturing`]: an active capture, and the information that it records for the graph.
+//! [`Capturing`]: an active capture and its records for the graph.
 //!
-//! Captured work is ordered and recorded separately from running work, so the usage records of the buffers themselves
-//! are neither read nor changed. The capture records which buffers its work uses ([`Capturing::enqueue`]), and inserts
-//! waits between its own streams, as the runtime does between other streams. When the capture ends, it passes these
-//! records to the graph, whose launches then count as uses of the buffers. The capture's lock is held while work is
-//! captured, while the capture is ended, and during driver calls that other threads make on its streams. It is also
-//! held while the last nodes of a stream are read, because the driver's list of these nodes is valid only until the
-//! next call on the stream.
+//! Captured work is synchronized and recorded separately from running work, so the buffers' own usage records are
+//! neither read nor changed. The capture records which buffers its work uses ([`Capturing::enqueue`]) and inserts waits
+//! between its own streams. When the capture ends, it passes these records to the graph, whose launches then count as
+//! uses of the buffers. The capture's lock is held while work is captured, while the capture ends, and during other
+//! threads' driver calls on its streams. It is also held while the last nodes of a stream are read, because the
+//! driver's list of these nodes is valid only until the next call on the stream.
 
 mod notes;
 mod private_memory;
@@ -44,7 +43,7 @@ pub(crate) use self::uses::{CapturedUse, enqueue, note_allocated};
 
 #[derive(Default)]
 struct State {
-    /// Streams that take part in the capture. The first one is the origin stream.
+    /// Streams of the capture, starting with the origin stream.
     streams: Vec<Stream>,
     routes: Vec<CaptureGuard>,
     resources: HashMap<*const GraphResource, Resource>,
@@ -89,9 +88,8 @@ pub(crate) struct Capturing {
     invalidation: Invalidation,
     device: Device,
     mode: CaptureMode,
-    /// The thread that began the capture.
     thread: ThreadId,
-    /// Stored outside `state`, which is locked while operations record notes.
+    /// Outside `state`, which is locked while operations record notes.
     notes: Mutex<Vec<Note>>,
     /// True if another thread's driver call was in progress on a stream when the stream joined the capture.
     is_disturbed: AtomicBool,
@@ -120,7 +118,6 @@ impl DerefMut for Locked<'_> {
 
 impl Held for Locked<'_> {}
 
-/// Begins a capture on a stream.
 pub(crate) fn begin(stream: &Stream, mode: CaptureMode) -> Result<Arc<Capturing>> {
     let device = stream.device();
     device.check()?;
@@ -161,7 +158,7 @@ impl Capturing {
         Locked { state, _holds: Holds::begin(self) }
     }
 
-    /// Makes a stream join the capture by calling `call`, a driver call that starts to capture the stream.
+    /// Makes a stream join the capture; `call` is the driver call that starts capturing it.
     fn enter(
         self: &Arc<Self>,
         stream: &Stream,
@@ -251,8 +248,7 @@ impl Capturing {
         let mut noted = std::mem::take(&mut *state);
         state.ended = true;
         drop(state);
-        // The lock must not be held here, because dropping a route may record events and may drop the last handle of a
-        // stream.
+        // The lock must not be held here: dropping a route may record events and drop the last handle to a stream.
         noted.routes.clear();
         drop(streams);
         let handle = ended?;
@@ -320,8 +316,8 @@ impl CaptureSink for Capturing {
         stream.observed(
             || Operation::HostFunction,
             || {
-                // SAFETY: the graph keeps the function alive, and its executables keep everything alive that the graph
-                // does.
+                // SAFETY: the graph keeps the function alive, and its executables keep alive everything that the graph
+                // keeps alive.
                 stream.call(|driver, context| unsafe {
                     driver.capture_host_function(context, handle, &function)
                 })
@@ -348,7 +344,7 @@ impl CaptureSink for Capturing {
 }
 
 impl Stream {
-    /// Returns the capture in which the stream takes part, if any.
+    /// Returns the stream's capture, if any.
     pub(crate) fn capturing(&self) -> Option<Arc<Capturing>> {
         let capture: Arc<dyn Any + Send + Sync> = self.capture_sink()?;
         capture.downcast().ok()

@@ -1,7 +1,7 @@
 //! Notes that record which graph nodes a captured operation creates; see [`graph_nodes`](crate::device::graph_nodes).
 //!
-//! The last nodes of a stream are read while the capture's lock is held. Driver calls on its streams acquire the same
-//! lock, except for a call that was already in progress when the capture began. In that case, no notes are recorded.
+//! A stream's last nodes are read under the capture's lock. Driver calls on the capture's streams acquire the same
+//! lock, unless they were already in progress when the capture began; in that case, no notes are recorded.
 
 use std::sync::atomic::Ordering;
 
@@ -42,7 +42,7 @@ mod tests {
     use crate::stream::captures::CaptureSink;
     use warpsmith_emulated::EmulatedDriver;
 
-    /// Meanwhile, another thread enqueues an operation.
+    /// Another thread enqueues an operation meanwhile.
     #[test]
     fn last_nodes_are_read_under_the_captures_lock() {
         let device = Device::with_driver(EmulatedDriver::builder().build(), 0).unwrap();
@@ -72,7 +72,7 @@ mod tests {
         let (sender, called) = mpsc::channel();
         std::thread::scope(|scope| {
             let state = capturing.lock();
-            // This thread has the lock.
+            // This thread holds the lock.
             stream.call(|_, _| Ok::<_, Error>(())).unwrap();
             scope.spawn(|| {
                 let call = stream.call(|_, _| {

@@ -24,7 +24,7 @@ impl Drop for PrivateMemory {
             return;
         }
         if let Some(allocation) = self.allocation.take() {
-            // SAFETY: the graph that used the memory has been dropped, and none of its launches is still running.
+            // SAFETY: the graph that used the memory has been dropped, and its launches have finished.
             let freed = unsafe { allocator::free(&self.stream, allocation, &[]) };
             self.stream.device().0.health.record_drop(freed);
         }

@@ -1,4 +1,4 @@
-//! Scratch memory that is used during a capture and owned by the graph.
+//! Scratch memory used during a capture and owned by the graph.
 
 use super::private_memory::PrivateMemory;
 use super::{Capturing, State};
@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::memory::allocator;
 use crate::stream::Stream;
 
-/// Per-stream scratch memory used during capture, identified by its purpose; see [`Stream::with_scratch`].
+/// A stream's scratch memory for one purpose during a capture; see [`Stream::with_scratch`].
 #[derive(Debug)]
 pub(super) struct CapturedScratch {
     pub stream: u64,
@@ -19,8 +19,8 @@ pub(super) struct CapturedScratch {
 }
 
 impl Capturing {
-    /// Returns the address of the graph's own scratch memory for a stream and a purpose, and true if the memory has not
-    /// been used in this capture yet.
+    /// Returns the address of the graph's scratch memory for a stream and a purpose, and true if this capture has not
+    /// used it yet.
     pub fn scratch(&self, stream: &Stream, purpose: &'static str, bytes: usize) -> Result<(DevicePtr, bool)> {
         let find = |state: &State| -> Option<(DevicePtr, bool)> {
             let same =
@@ -35,15 +35,15 @@ impl Capturing {
         if let Some(found) = find(&self.lock()) {
             return Ok(found);
         }
-        // The lock must not be held here, because an allocation may call the user's callbacks. The capture's pool
-        // serves the request.
+        // The lock must not be held here, because an allocation may call user callbacks. The capture's pool serves the
+        // request.
         let allocation = allocator::allocate(stream, bytes)?;
         let ptr = allocation.ptr();
         let mut state = self.lock();
         let memory = PrivateMemory::new(stream.clone(), allocation);
         state.memory.push(memory);
         if let Some(found) = find(&state) {
-            // Another thread has added the same scratch memory in the meantime.
+            // Another thread has already added this scratch memory.
             return Ok(found);
         }
         state.scratch.retain(|scratch| !(scratch.stream == stream.id() && scratch.purpose == purpose));

@@ -21,7 +21,7 @@ pub(crate) struct CapturedUse {
     /// The range of the buffer, in bytes.
     pub range: Range<usize>,
     pub access: Access,
-    /// True if the use must be ordered after earlier captured uses.
+    /// True if the use must wait for earlier captured uses.
     pub ordered: bool,
 }
 
@@ -38,7 +38,7 @@ impl CapturedUse {
     }
 }
 
-/// Information that the capture has recorded about a buffer.
+/// The capture's record of a buffer.
 #[derive(Debug)]
 pub(super) struct Resource {
     pub(super) tracked: Arc<GraphResource>,
@@ -87,8 +87,8 @@ impl Capturing {
         }
     }
 
-    /// Returns the streams of the capture whose captured work uses a buffer, without duplicates. Streams whose work is
-    /// known to be ordered before later work of the buffer's home stream are omitted.
+    /// Returns the distinct streams of the capture whose work uses a buffer, except those whose work is known to
+    /// precede later work on the buffer's home stream.
     pub fn users(&self, tracked: &Arc<GraphResource>) -> Vec<Stream> {
         let state = self.lock();
         let resource = state.resources.get(&Arc::as_ptr(tracked));
@@ -97,8 +97,7 @@ impl Capturing {
 }
 
 /// Records that a buffer was allocated on a stream in a private pool. If the pool belongs to a capture, earlier work of
-/// that capture may use the same memory. In every launch of the graph, that work must run before all other uses of the
-/// buffer.
+/// that capture may use the same memory, and must precede all uses of the buffer in every launch of the graph.
 #[cold]
 pub(crate) fn note_allocated<'a>(
     stream: &Stream,
@@ -127,7 +126,7 @@ pub(crate) fn note_allocated<'a>(
     Ok(())
 }
 
-/// Enqueues work that uses ranges of buffers on a stream that is being captured.
+/// Enqueues work that uses ranges of buffers on a capturing stream.
 #[cold]
 #[inline(never)]
 pub(crate) fn enqueue<'p, 'a: 'p, E: Into<Error>>(
@@ -145,7 +144,7 @@ pub(crate) fn enqueue<'p, 'a: 'p, E: Into<Error>>(
         .into());
     }
     let Some(capturing) = stream.capturing() else {
-        // Another thread has ended the capture in the meantime, or is about to begin it.
+        // Another thread has just ended the capture or is about to begin it.
         return Err(GraphError::CaptureUnderway.into());
     };
     let uses = parts.filter(|part| !part.range.is_empty()).map(CapturedUse::of).collect();

@@ -2,8 +2,7 @@
 //!
 //! [`AllocatorOptions`] are parsed from text in PyTorch's format, for example
 //! `expandable_segments:True,max_split_size_mb:128`, or read from the environment. Options that this module returns
-//! have passed [`AllocatorOptions::check`]. Formatting options as text and parsing the text again yields the same
-//! options.
+//! have passed [`AllocatorOptions::check`]. Formatting and parsing options round-trips.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -19,7 +18,7 @@ use crate::error::{Error, Result};
 const MIB: u64 = 1 << 20;
 /// Minimum of `max_non_split_rounding_mb`, in bytes.
 const MIN_ROUNDING: u64 = 20 * MIB;
-/// Maximum fraction of a device's memory for which an expandable segment reserves addresses.
+/// Maximum size of an expandable segment's address range, as a fraction of the device's memory.
 const MAX_RESERVE: f64 = 1.125;
 
 /// Environment variables that contain options; only the first one that is set is read.
@@ -29,44 +28,43 @@ const NO_CACHING_VARIABLES: [&str; 2] = ["WARPSMITH_NO_MEMORY_CACHING", "PYTORCH
 
 /// Options for allocating device memory.
 ///
-/// In text, an option has the name of its field unless the field documents a different name. Fields contain sizes in
-/// bytes. In text, options whose names end in `_mb` contain sizes in MiB.
+/// Fields store sizes in bytes. In text, an option is named like its field unless the field's documentation gives a
+/// different name, and options whose names end in `_mb` are in MiB.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AllocatorOptions {
     /// The allocator backend (`backend:native` or `backend:cudaMallocAsync`).
     pub backend: Backend,
     /// True if freed memory is cached for later requests; if false, every request calls the driver. Default: true.
-    /// PyTorch provides only an environment variable for this, not an option.
+    /// PyTorch has only an environment variable for this.
     pub caching: bool,
     /// Blocks of this size or larger are never split (`max_split_size_mb`). Default: no limit.
     pub max_split_size: Option<u64>,
-    /// Maximum excess of an unsplit block over the request (`max_non_split_rounding_mb`). Default: 20 MiB.
+    /// Maximum amount by which an unsplit block may exceed the request (`max_non_split_rounding_mb`). Default: 20 MiB.
     pub max_non_split_rounding: u64,
     /// Segment size for requests over 1 MiB and under 10 MiB, and page size of expandable segments for large requests
     /// (`large_segment_size_mb`). Default: 20 MiB.
     pub large_segment_size: u64,
-    /// Number of steps into which each power-of-two size range is divided for rounding requests up; 0 and 1 round to
-    /// multiples of 512 bytes. Entry `i` applies to sizes from 2^i MiB to below 2^(i+1) MiB. The first entry also
-    /// applies to smaller sizes, and the last one to larger sizes. Default: 0 for all entries.
+    /// Number of steps, per power-of-two size range, to which requests are rounded up; 0 and 1 round to multiples of
+    /// 512 bytes. Entry `i` applies to sizes from 2^i MiB to below 2^(i+1) MiB. The first entry also applies to smaller
+    /// sizes, and the last one to larger sizes. Default: 0 for all entries.
     ///
-    /// In text, the value is one number for all entries, or a list such as `[256:1,512:2,1024:4,>:8]`. Each item
-    /// contains the size in MiB at which an entry starts and the number for this entry, in ascending order of size; `>`
-    /// represents all entries after the last listed one. The first number also applies to all entries before it; other
-    /// entries that are not listed are 0.
+    /// In text, the value is one number for all entries, or a list such as `[256:1,512:2,1024:4,>:8]`. Each item is a
+    /// size in MiB and the number of steps for the entry that starts at that size, in ascending order; `>` stands for
+    /// all later entries. The first number also applies to all earlier entries; other unlisted entries are 0.
     pub roundup_power2_divisions: [u32; 16],
-    /// Fraction of the allowed memory above which cached segments that have not been used recently are released; 0, the
-    /// default, disables this. In text, the value must be greater than 0 and less than 1.
+    /// Fraction of the allowed memory above which old cached segments are released; 0, the default, disables this. In
+    /// text, the value must be greater than 0 and less than 1.
     pub garbage_collection_threshold: f64,
-    /// True if segments grow in place, by mapping memory to reserved addresses. Default: false.
+    /// True if segments grow in place, by mapping memory into a reserved address range. Default: false.
     pub expandable_segments: bool,
     /// Size of the address range that an expandable segment reserves. Default: 9/8 of the device's memory.
     pub expandable_segments_reserve: Option<Reserve>,
     /// Fraction of the device's memory that the process may use; 1, the default, means no limit.
     pub per_process_memory_fraction: f64,
-    /// True if a request that most likely does not fit into memory fails without a driver call. Default: false.
+    /// True if a request that would most likely fail is rejected without a driver call. Default: false.
     pub throw_on_cudamalloc_oom: bool,
-    /// True if a free block of another stream may be reused, ordered by an event, before the driver is called. Default:
-    /// false. PyTorch has no such option.
+    /// True if a free segment of another stream may be reused, after waiting for an event, before the driver is called.
+    /// Default: false. PyTorch has no such option.
     pub cross_stream_reuse: bool,
     /// Options for page-locked host memory.
     pub pinned: PinnedOptions,
@@ -75,15 +73,15 @@ pub struct AllocatorOptions {
 /// Options for allocating page-locked host memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PinnedOptions {
-    /// True if a background thread checks which freed blocks the device no longer uses
+    /// True if a background thread reclaims freed blocks that the device no longer uses
     /// (`pinned_use_background_threads`). Default: false.
     pub use_background_threads: bool,
-    /// Size of a segment that is allocated from the driver on first use to serve later requests
-    /// (`pinned_reserve_segment_size_mb`). Default: 0, which disables the segment.
+    /// Size of a segment that is allocated on first use and serves later requests (`pinned_reserve_segment_size_mb`).
+    /// Default: 0, which disables the segment.
     pub reserve_segment_size: u64,
     /// Size above which requests are not rounded to a size class (`pinned_max_round_threshold_mb`). Default: no limit.
     pub max_round_threshold: Option<u64>,
-    /// Size above which freed blocks return to the driver (`pinned_max_cached_size_mb`). Default: no limit.
+    /// Size above which freed blocks are returned to the driver (`pinned_max_cached_size_mb`). Default: no limit.
     pub max_cached_size: Option<u64>,
 }
 
@@ -93,12 +91,12 @@ pub enum Backend {
     /// The allocator of this crate (`native`).
     #[default]
     Native,
-    /// The driver's stream-ordered pool (`cudaMallocAsync`).
+    /// The driver's stream-ordered allocator (`cudaMallocAsync`).
     StreamOrdered,
 }
 
 impl Backend {
-    /// Returns the name of the backend in the option.
+    /// Returns the backend's name in the option text.
     pub fn name(self) -> &'static str {
         match self {
             Backend::Native => "native",
@@ -112,8 +110,8 @@ impl Backend {
 pub enum Reserve {
     /// A fraction of the device's memory, for example 0.5. It must be greater than 0 and at most 1.125.
     Fraction(f64),
-    /// A number of bytes. In text, the number has a unit, as in `40G`. Units are `B`, `K`, `M`, `G` and `T`, in powers
-    /// of 1024.
+    /// A number of bytes, which in text has a unit, as in `40G`. Units are `B`, `K`, `M`, `G` and `T`, in powers of
+    /// 1024.
     Bytes(u64),
 }
 
@@ -145,7 +143,7 @@ impl AllocatorOptions {
     /// is set to any value.
     ///
     /// # Errors
-    /// Returns the same errors as [`AllocatorOptions::with`]. The error names the variable.
+    /// Returns the same errors as [`AllocatorOptions::with`], naming the variable.
     pub fn from_environment() -> Result<Self> {
         Self::from_variables(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
@@ -179,7 +177,7 @@ impl AllocatorOptions {
         Ok(options)
     }
 
-    /// Checks that each value is within its range, and that values that depend on each other are consistent.
+    /// Checks that each value is within its range and that the values are consistent.
     ///
     /// # Errors
     /// Returns [`Error::AllocatorOption`] for the first invalid value.
@@ -242,7 +240,7 @@ impl AllocatorOptions {
     }
 }
 
-/// Adds the name of the variable that contained the text to the error.
+/// Adds the name of the environment variable to the error.
 fn name_variable(error: Error, variable: &str) -> Error {
     match error {
         Error::AllocatorOption { option, value, reason } => {

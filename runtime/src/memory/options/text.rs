@@ -1,7 +1,6 @@
 //! Text form of allocator options: names, parsing and formatting.
 //!
-//! One table defines how each option is parsed and formatted, so that parsing and formatting agree. The range of a
-//! value is checked by [`AllocatorOptions::check`].
+//! One table defines how each option is parsed and formatted. [`AllocatorOptions::check`] checks the ranges of values.
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
@@ -15,8 +14,7 @@ use super::value::{
 };
 use crate::error::{Error, Result};
 
-/// PyTorch options that have no effect in this crate. They are not errors, because they occur in the environments of
-/// existing programs.
+/// PyTorch options that have no effect in this crate. They are accepted, because existing environments set them.
 const WITHOUT_EFFECT: [&str; 9] = [
     "expandable_segments_handle_type",
     "expandable_segments_reserve_by_class",
@@ -33,8 +31,7 @@ const WITHOUT_EFFECT: [&str; 9] = [
 struct Entry {
     name: &'static str,
     read: fn(&mut AllocatorOptions, &str) -> Parsed<()>,
-    /// Formats the value. The text is empty for a value that has no text form; only a default value may have no text
-    /// form.
+    /// Formats the value. Returns an empty string for a value without a text form; only a default may lack one.
     write: fn(&AllocatorOptions) -> String,
 }
 
@@ -52,7 +49,6 @@ macro_rules! entry {
     };
 }
 
-/// All options, in output order.
 const ENTRIES: &[Entry] = &[
     entry!("backend", backend, read_backend, write_backend),
     entry!("caching", caching, read_bool, write_bool),
@@ -102,7 +98,6 @@ pub(super) fn value_of(options: &AllocatorOptions, name: &str) -> String {
     ENTRIES.iter().find(|entry| entry.name == name).map(|entry| (entry.write)(options)).unwrap_or_default()
 }
 
-/// Creates the error for an invalid value.
 pub(super) fn bad(option: &str, value: impl Into<String>, reason: impl Into<String>) -> Error {
     Error::AllocatorOption { option: option.to_owned(), value: value.into(), reason: reason.into() }
 }
@@ -121,7 +116,7 @@ pub(super) fn apply(options: &mut AllocatorOptions, text: &str) -> Result<()> {
     options.check().map_err(|error| as_written(error, &pairs))
 }
 
-/// Replaces the name and the value in the error with the spelling used in the text, if they occur in the text.
+/// Replaces the name and the value in the error with the spelling used in the text.
 fn as_written(error: Error, pairs: &[(&str, &str)]) -> Error {
     match error {
         Error::AllocatorOption { option, value, reason } => {
@@ -134,7 +129,7 @@ fn as_written(error: Error, pairs: &[(&str, &str)]) -> Error {
     }
 }
 
-/// Splits a text into names and values. A trailing comma is allowed, as in PyTorch.
+/// Splits text into names and values. A trailing comma is allowed, as in PyTorch.
 fn pairs(text: &str) -> Result<Vec<(&str, &str)>> {
     let mut pairs = Vec::new();
     if text.trim().is_empty() {
@@ -156,7 +151,7 @@ fn pairs(text: &str) -> Result<Vec<(&str, &str)>> {
     Ok(pairs)
 }
 
-/// Splits at the first comma outside of brackets.
+/// Splits at the first comma outside brackets.
 fn split_item(text: &str) -> Result<(&str, &str)> {
     let mut inside = false;
     for (at, character) in text.char_indices() {

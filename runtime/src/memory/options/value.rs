@@ -1,7 +1,7 @@
 //! Text form of allocator option values: parsing a value from a word or a list, and formatting it.
 //!
-//! A parser reports why a text is not a value; [`AllocatorOptions::check`](super::AllocatorOptions::check) checks
-//! whether the value is in range. Each parser accepts the output of its formatter.
+//! A parser reports why text is not a value; [`AllocatorOptions::check`](super::AllocatorOptions::check) checks the
+//! range. Each parser accepts the output of its formatter.
 
 use std::str::FromStr;
 
@@ -19,7 +19,7 @@ const UNITS: [(char, u64); 5] = [('B', 1), ('K', 1 << 10), ('M', 1 << 20), ('G',
 /// A parsed value, or the reason why the text is invalid.
 pub(super) type Parsed<T> = std::result::Result<T, String>;
 
-/// Splits an item at the first colon. If there is no colon, the value is empty.
+/// Splits an item at the first colon. Without a colon, the value is empty.
 pub(super) fn name_and_value(item: &str) -> (&str, &str) {
     let (name, value) = item.split_once(':').unwrap_or((item, ""));
     (name.trim(), value.trim())
@@ -82,8 +82,7 @@ pub(super) fn write_backend(backend: &Backend) -> String {
     .to_owned()
 }
 
-/// Parses a threshold. Like PyTorch, this parser rejects 0 although it is the default, because an explicit option
-/// should have an effect.
+/// Parses a threshold. Like PyTorch, rejects 0, although it is the default.
 pub(super) fn read_threshold(text: &str) -> Parsed<f64> {
     match read_number(text)? {
         0.0 => Err(THRESHOLD_RANGE.to_owned()),
@@ -91,8 +90,7 @@ pub(super) fn read_threshold(text: &str) -> Parsed<f64> {
     }
 }
 
-/// Formats a threshold. Both zeros (0 and -0) disable garbage collection, but only one of them is the text of the
-/// default.
+/// Formats a threshold. Both zeros (0 and -0) disable garbage collection and format as the default.
 pub(super) fn write_threshold(threshold: &f64) -> String {
     if *threshold == 0.0 { "0".to_owned() } else { threshold.to_string() }
 }

@@ -1,8 +1,8 @@
-//! [`PinnedAllocator`]: allocates the memory of pinned buffers and reclaims it when they are dropped.
+//! [`PinnedAllocator`]: allocates and reclaims the memory of pinned buffers.
 //!
-//! A request is served from the cache if possible, otherwise from the reserve segment, and otherwise by the driver. If
-//! the driver has no more memory or the limit is reached, the allocator waits for pending blocks and empties the cache
-//! before the request fails.
+//! A request is served from the cache, the reserve segment or the driver, in this order. If the driver has no more
+//! memory or the limit is reached, the allocator waits for pending blocks and empties the cache before the request
+//! fails.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,11 +21,11 @@ use crate::stream::Stream;
 pub(crate) struct PinnedAllocator {
     pub(super) store: Arc<Store>,
     background: Background,
-    /// Uses, on streams of this device, that ended while the device had an active capture.
+    /// Uses on this device's streams that ended during a capture on the device.
     deferred: Mutex<Vec<Deferred>>,
 }
 
-/// A use that ended during a capture. The use keeps its devices open until the capture ends.
+/// A use that ended during a capture. Keeps its devices open until the capture ends.
 #[derive(Debug)]
 struct Deferred {
     /// Device to which the block belongs.
@@ -34,7 +34,6 @@ struct Deferred {
     stream: Stream,
 }
 
-/// Returns the block size for a request.
 fn rounded(options: &PinnedOptions, bytes: usize) -> usize {
     let over = |limit: Option<u64>| limit.is_some_and(|limit| bytes as u64 > limit);
     if over(options.max_round_threshold) || over(options.max_cached_size) {
@@ -101,8 +100,7 @@ impl PinnedAllocator {
             if let Some(block) = device.call(|_, _| self.store.grow(size))? {
                 return Ok(block);
             }
-            // Other threads may refill the cache in the meantime, so it is emptied repeatedly until this releases no
-            // more memory.
+            // Other threads may refill the cache, so it is emptied until nothing more is released.
             if device.call(|_, _| self.store.empty_cache())? == 0 {
                 let statistics = self.store.counters.statistics();
                 let (held, used) = (statistics.allocated_bytes.current, statistics.active_bytes.current);
@@ -121,8 +119,8 @@ impl PinnedAllocator {
         }
     }
 
-    /// Reclaims a block that was used by a buffer of this device, once all of `streams` have finished their last use of
-    /// the block. The call does not wait for the streams, unless no event can be created.
+    /// Reclaims the block of a dropped buffer of this device once all `streams` have finished their uses of it. Does
+    /// not wait for the streams, unless no event can be created.
     pub(super) fn release(&self, device: &Device, block: Block, streams: Vec<Stream>) {
         if streams.is_empty() {
             return self.retire(device, block);
@@ -134,7 +132,7 @@ impl PinnedAllocator {
         self.drop_user(device, block);
     }
 
-    /// Keeps the block until the stream has finished all work that is currently enqueued on it.
+    /// Keeps the block until the stream has finished all work enqueued so far.
     fn end_use(&self, device: &Device, block: Arc<Block>, stream: Stream) {
         let user = stream.device();
         let theirs = &user.part::<PinnedAllocator>();
@@ -153,7 +151,7 @@ impl PinnedAllocator {
                 }
             }
             Err(_) => {
-                // Because no event could be created, the host waits. Even if the wait fails, no work of the stream is
+                // No event could be created, so the host waits. Even if the wait fails, no work of the stream is
                 // running afterwards.
                 let waited = stream.wait();
                 if !user.is_lost() {
@@ -184,15 +182,14 @@ impl PinnedAllocator {
         device.call(|_, _| self.store.empty_cache())
     }
 
-    /// Called when a stream of the device is about to be captured. From the return of this call until
-    /// [`Self::capture_ends`], no event is recorded on the device's streams, and the device's allocator queries no
-    /// events.
+    /// Called when a stream of the device is about to be captured. From then until [`Self::capture_ends`], the
+    /// allocator neither records nor queries events on the device's streams.
     pub(crate) fn capture_begins(&self) {
         *self.store.captures.write().unwrap_or_else(PoisonError::into_inner) += 1;
     }
 
-    /// Called when a capture has ended. After the last active capture, blocks that were dropped during the captures
-    /// start to wait for their streams.
+    /// Called when a capture has ended. After the last active capture, starts waiting for the streams of blocks dropped
+    /// during captures.
     pub(crate) fn capture_ends(&self) {
         let deferred = {
             let mut captures = self.store.captures.write().unwrap_or_else(PoisonError::into_inner);
@@ -207,8 +204,7 @@ impl PinnedAllocator {
         }
     }
 
-    /// Frees all memory when the device is dropped. At that point, the device's work has finished, and no buffer is
-    /// left.
+    /// Frees all memory when the device is dropped. The device's work has finished, and no buffer is left.
     fn shut_down(&self) {
         self.background.stop();
         self.store.close();

@@ -1,8 +1,8 @@
-//! Background thread that checks which blocks are no longer in use, so that requests do not have to check this.
+//! Background thread that reclaims blocks no longer in use, so that requests need not do so.
 //!
-//! The thread starts when a block first has to wait. It polls every 100 µs while a block waits, sleeps while no block
-//! waits, and ends when the device is closed. It refers to the device's blocks but not to the device, so it does not
-//! keep the device open.
+//! The thread starts when a block first waits. It polls every 100 µs while a block waits, sleeps otherwise, and
+//! terminates when the device is closed. It refers to the device's blocks but not to the device, so it does not keep
+//! the device open.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -41,13 +41,12 @@ pub(super) struct Background {
 }
 
 impl Background {
-    /// Returns true if the thread checks which blocks are no longer in use.
     pub(super) fn is_running(&self) -> bool {
         self.signal.running.load(Ordering::Acquire)
     }
 
-    /// Signals that a block is waiting. Starts the thread if it is not running. If the system cannot create a thread,
-    /// requests check this themselves.
+    /// Signals that a block is waiting. Starts the thread if it is not running. If no thread can be created, requests
+    /// reclaim blocks themselves.
     pub(super) fn wake(&self, store: &Arc<Store>) {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_running() {
@@ -67,13 +66,12 @@ impl Background {
         self.signal.changed.notify_all();
     }
 
-    /// Stops the thread and joins it.
     pub(super) fn stop(&self) {
         self.signal.state().stop = true;
         self.signal.changed.notify_all();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            // The thread does not panic, and a panic would require no cleanup.
+            // The thread does not panic, and a panic would need no cleanup.
             let _ = thread.join();
         }
     }
@@ -90,7 +88,7 @@ fn work(store: &Store, signal: &Signal) {
         }
         drop(state);
         // After any other error, the blocks remain in the queues, and the next poll checks them again. A fault is
-        // ignored here, because every other call reports it.
+        // ignored, because every other call reports it.
         if store.poll().is_err_and(|error| error.stops_context()) {
             break;
         }

@@ -15,14 +15,14 @@ use crate::error::{Error, PoolId, Result};
 use crate::memory::DeviceCopy;
 use crate::stream::Stream;
 
-/// Alignment of the driver's blocks, in bytes.
+/// Alignment of blocks from the driver, in bytes.
 const ALIGN: usize = 256;
 
-/// `len` elements of page-locked (pinned) host memory. Copies of this memory to and from the device with
-/// [`Stream::copy_from_host_async`] and [`Stream::copy_to_host_async`] run at full speed and do not block the host.
+/// `len` elements of page-locked (pinned) host memory. [`Stream::copy_from_host_async`] and
+/// [`Stream::copy_to_host_async`] copy between it and the device at full bandwidth and without blocking the host.
 ///
 /// The buffer dereferences to a slice. The element type may have an alignment of up to 256 bytes. Dropping the buffer
-/// does not wait; [`Self::record_use`] describes when its memory is reused.
+/// does not block; [`Self::record_use`] describes when its memory is reused.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, PinnedBuffer};
@@ -70,7 +70,7 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     /// Allocates `len` elements and fills them with zero bytes.
     ///
     /// # Errors
-    /// Returns [`Error::PinnedOutOfMemory`], [`Error::TooManyElements`], or the fault that a running kernel caused.
+    /// Returns [`Error::PinnedOutOfMemory`], [`Error::TooManyElements`], or the fault if a kernel faulted.
     #[track_caller]
     pub fn zeroed(device: &Device, len: usize) -> Result<Self> {
         let _site = site();
@@ -88,13 +88,12 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     pub fn from_slice(device: &Device, elements: &[T]) -> Result<Self> {
         let _site = site();
         let buffer = Self::uninit(device, elements.len())?;
-        // SAFETY: the memory belongs to the buffer, so it does not overlap the slice, and contains the same number of
-        // elements.
+        // SAFETY: the memory belongs to the new buffer, so it does not overlap the slice, and holds as many elements.
         unsafe { buffer.elements.as_ptr().copy_from_nonoverlapping(elements.as_ptr(), elements.len()) };
         Ok(buffer)
     }
 
-    /// Allocates uninitialized memory, which the caller must overwrite before it is read as elements.
+    /// Allocates uninitialized memory, which the caller must initialize before reading.
     pub(crate) fn uninit(device: &Device, len: usize) -> Result<Self> {
         let () = T::CHECKED;
         const {
@@ -132,8 +131,8 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
         self.elements.as_ptr()
     }
 
-    /// Returns the address of the first element, for work that is enqueued with raw addresses. This work must be
-    /// recorded with [`Self::record_use`].
+    /// Returns the address of the first element, for work enqueued with raw addresses. Record this work with
+    /// [`Self::record_use`].
     pub fn as_ptr(&self) -> *const T {
         self.elements.as_ptr()
     }
@@ -143,11 +142,11 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
         self.elements.as_ptr()
     }
 
-    /// Prevents the memory from being reused after the buffer is dropped, until all work that was enqueued on the
-    /// stream before the drop has finished. Use this method for work that is enqueued with [`Self::as_ptr`]. Call it
-    /// before or after enqueueing the work, once for any number of copies. The stream may belong to another device.
+    /// Keeps the memory from being reused until all work enqueued on the stream before the buffer was dropped has
+    /// finished. Call this method once per stream for work enqueued with [`Self::as_ptr`], before or after enqueueing
+    /// it. The stream may belong to another device.
     ///
-    /// The call does not prevent the program from writing to the buffer while that work reads it.
+    /// It does not prevent the program from writing to the buffer while that work reads it.
     ///
     /// # Errors
     /// Returns [`Error::DeviceLost`] if the stream's device is lost, although the use is recorded, or
@@ -169,7 +168,7 @@ impl<T: DeviceCopy> Deref for PinnedBuffer<T> {
 
     fn deref(&self) -> &[T] {
         // SAFETY: the memory belongs to the buffer, is aligned for elements and contains `len` elements. All bytes were
-        // written when the buffer was created, and every bit pattern is a valid element.
+        // written when the buffer was created, and every bit pattern is a valid `T`.
         unsafe { std::slice::from_raw_parts(self.elements.as_ptr(), self.len) }
     }
 }
@@ -203,7 +202,7 @@ impl<T: DeviceCopy> Drop for PinnedBuffer<T> {
                 (None, Operation::Free { memory: MemoryKind::Pinned, bytes, address })
             });
             self.device.part::<PinnedAllocator>().release(&self.device, block, streams);
-            // Work that cannot be done here is deferred, so there is no error to report.
+            // Releasing the block cannot fail: work that is impossible now is deferred.
             let _ = watch.done(Ok::<_, Error>(()));
         }
     }

@@ -7,15 +7,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::classes;
 
-/// A block of page-locked memory. At any time, it is in exactly one of three places: a buffer, the pending queues, or a
-/// free list.
+/// A block of page-locked memory, owned by a buffer, the pending queues or a free list.
 #[derive(Debug)]
 pub(crate) struct Block {
     pub(super) ptr: NonNull<u8>,
     pub(super) bytes: usize,
     /// Size, in bytes, of the request that the block currently serves or last served.
     pub(super) asked: usize,
-    /// True if the block is part of the reserve segment, which is kept as long as the device.
+    /// True if the block belongs to the reserve segment, which lives as long as the device.
     pub(super) reserve: bool,
 }
 
@@ -31,9 +30,9 @@ fn largest_for(size: usize) -> usize {
 
 #[derive(Debug, Default)]
 struct List {
-    /// Number of blocks. This counter can be read without acquiring the lock.
+    /// Number of blocks, readable without the lock.
     count: AtomicUsize,
-    /// Blocks by size. Block sizes that are rounded to whole pages can lie between the sizes of two classes.
+    /// Blocks by size. Sizes rounded to whole pages can lie between two class sizes.
     blocks: Mutex<BTreeMap<usize, Vec<Block>>>,
 }
 
@@ -61,13 +60,12 @@ impl Cache {
         list.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Removes the smallest block of at least `size` bytes that is not too large for the request. Among equally large
-    /// blocks, the newest is selected, because its memory may still be in the CPU caches.
+    /// Removes the smallest block of at least `size` bytes that is not too large for the request. Among blocks of equal
+    /// size, takes the newest, whose memory may still be in the CPU caches.
     pub(super) fn take(&self, size: usize) -> Option<Block> {
         let largest = largest_for(size);
         let lists = &self.lists[classes::index(size)..=classes::index(largest)];
-        // This may miss a block that another thread is just returning, in which case a block is allocated
-        // unnecessarily.
+        // This may miss a block that another thread is returning; a new block is then allocated unnecessarily.
         let filled = lists.iter().filter(|list| list.count.load(Ordering::Relaxed) > 0);
         filled.into_iter().find_map(|list| {
             let mut blocks = list.lock();
@@ -81,7 +79,6 @@ impl Cache {
         })
     }
 
-    /// Removes and returns all blocks.
     pub(super) fn take_all(&self) -> Vec<Block> {
         let mut all = Vec::new();
         for list in &self.lists {

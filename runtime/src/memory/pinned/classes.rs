@@ -1,17 +1,14 @@
-//! Size classes of page-locked memory. There are eight classes for each doubling, so rounding up adds less than an
-//! eighth.
+//! Size classes of page-locked memory, eight per power of two, so rounding up adds less than an eighth.
 //!
-//! The smallest class is 512 bytes, so this bound does not apply to smaller requests. All class sizes are multiples of
-//! 64 bytes.
+//! Requests below 512 bytes, the smallest class, may waste more. All class sizes are multiples of 64 bytes.
 
 /// Size of the smallest class, in bytes.
 pub(super) const SMALLEST: usize = 512;
-/// Page size in bytes, which is the smallest unit that the system locks.
+/// Page size in bytes, the smallest unit that the system locks.
 pub(super) const PAGE: usize = 4096;
-/// Total number of classes.
 pub(super) const COUNT: usize = ((usize::BITS - SMALLEST.ilog2()) << DIVISIONS_LOG2) as usize;
 
-/// Binary logarithm of the number of size classes per power of two.
+/// Base-2 logarithm of the number of classes per power of two.
 const DIVISIONS_LOG2: u32 = 3;
 
 /// Returns the size of the smallest class that has at least `bytes` bytes; `bytes` must be at most [`isize::MAX`].

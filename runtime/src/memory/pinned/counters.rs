@@ -1,5 +1,4 @@
-//! Counters of reserved memory and of memory in use, and the limit on reserved memory. A lock that is held only briefly
-//! keeps these values consistent.
+//! Counters of reserved memory and of memory in use, and the limit on reserved memory, under one briefly held lock.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,10 +24,9 @@ impl Counters {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves a part of the limit for an allocation that is about to be requested from the driver. Returns false if
-    /// the allocation would exceed the limit.
+    /// Claims a share of the limit before an allocation from the driver. Returns false if it would exceed the limit.
     ///
-    /// Afterwards, the caller must call [`Self::grown`] or [`Self::growth_failed`].
+    /// After the allocation, the caller must call [`Self::grown`] or [`Self::growth_failed`].
     pub(super) fn begin_growth(&self, bytes: usize) -> bool {
         let mut state = self.state();
         let after = (state.statistics.allocated_bytes.current + state.growing).saturating_add(bytes as u64);

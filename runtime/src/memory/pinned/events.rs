@@ -1,7 +1,7 @@
-//! Events of one device that mark the end of work that uses host memory.
+//! Events of one device that mark the end of uses of host memory.
 //!
 //! A [`Ticket`] may wait in the allocator of another device, which may outlive this device. When this device is
-//! dropped, its work has finished, so its tickets count as reached, and their events are destroyed with the pool.
+//! dropped, its work has finished: its tickets count as reached, and their events are destroyed with the pool.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -11,7 +11,7 @@ use crate::error::Result;
 #[derive(Debug, Default)]
 struct Events {
     all: Vec<EventHandle>,
-    /// Events that do not belong to a ticket.
+    /// Unused events.
     free: Vec<EventHandle>,
 }
 
@@ -20,7 +20,7 @@ struct Events {
 pub(super) struct EventPool {
     driver: Arc<dyn Driver>,
     context: Context,
-    /// Held during a query of a ticket's event or a wait for it, so that the event is not destroyed during that call.
+    /// Held while an event is queried or awaited, so that it is not destroyed meanwhile.
     open: RwLock<bool>,
     events: Mutex<Events>,
 }
@@ -30,7 +30,7 @@ impl EventPool {
         Arc::new(Self { driver, context, open: RwLock::new(true), events: Mutex::default() })
     }
 
-    /// Creates a ticket that marks the end of all work enqueued so far on a stream of this device.
+    /// Creates a ticket for the current position of a stream of this device.
     pub(super) fn mark(self: &Arc<Self>, stream: StreamHandle) -> Result<Ticket> {
         let free = self.events.lock().unwrap_or_else(PoisonError::into_inner).free.pop();
         let event = match free {
@@ -46,18 +46,18 @@ impl EventPool {
         Ok(ticket)
     }
 
-    /// Destroys all events. At that point, the device's work has finished, and its streams no longer exist.
+    /// Destroys all events. The device's work has finished, and its streams no longer exist.
     pub(super) fn close(&self) {
         *self.open.write().unwrap_or_else(PoisonError::into_inner) = false;
         let events = std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner));
         for event in events.all {
-            // SAFETY: tickets that still refer to the event detect that the pool is closed and do not use the event.
+            // SAFETY: remaining tickets detect that the pool is closed and do not use the event.
             unsafe { self.driver.event_destroy(self.context, event) };
         }
     }
 }
 
-/// A position in a stream. When the ticket is dropped, its event is reused for another mark.
+/// A position in a stream. Dropping the ticket makes its event reusable.
 #[derive(Debug)]
 pub(super) struct Ticket {
     pool: Arc<EventPool>,
@@ -69,9 +69,9 @@ impl Ticket {
         Arc::ptr_eq(&self.pool, pool)
     }
 
-    /// Returns true if the stream has reached the ticket's position. `other` is true if a different device queries. In
-    /// that case, the work of a lost device counts as done once it has stopped, because only the lost device's own
-    /// calls report the fault.
+    /// Returns true if the stream has reached the ticket's position. `other` must be true if another device queries;
+    /// work of a lost device then counts as done once it has stopped, because only that device's own calls report the
+    /// fault.
     pub(super) fn is_done(&self, other: bool) -> Result<bool> {
         let open = self.pool.open.read().unwrap_or_else(PoisonError::into_inner);
         if !*open {
@@ -80,7 +80,7 @@ impl Ticket {
         let (driver, context) = (&self.pool.driver, self.pool.context);
         match driver.event_query(context, self.event) {
             Err(error) if other && error.stops_context() => {
-                // This call returns the same fault again, but ensures that no work is running afterwards.
+                // Returns the same fault again, but ensures that no work is running afterwards.
                 let _ = driver.event_synchronize(context, self.event);
                 Ok(true)
             }

@@ -1,8 +1,8 @@
 //! Dropped blocks that wait for their streams, in one queue per stream.
 //!
 //! Each queue is scanned from the front, up to the first entry that its stream has not reached. A slow stream does not
-//! delay blocks of other streams. A block that several streams use is in several queues and is freed when its last
-//! entry is removed.
+//! delay blocks used only on other streams. A block used on several streams is in several queues and is freed when its
+//! last entry is removed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,6 @@ struct Entry {
 
 #[derive(Debug, Default)]
 struct Queues {
-    /// Number that the next entry will receive.
     next: u64,
     /// Queues, keyed by stream ID.
     streams: BTreeMap<u64, VecDeque<Entry>>,
@@ -50,7 +49,7 @@ impl Pending {
         self.queues().streams.is_empty()
     }
 
-    /// Returns the number that the next entry will have.
+    /// Returns the next entry's number.
     pub(super) fn next(&self) -> u64 {
         self.queues().next
     }
@@ -65,7 +64,7 @@ impl Pending {
     /// Removes and returns the blocks for which all streams have reached their tickets; `own` is this device's event
     /// pool.
     ///
-    /// If a query fails, its queue is unchanged, and the other queues are still scanned.
+    /// If a query fails, its queue stays unchanged; the other queues are still scanned.
     pub(super) fn take_done(&self, own: &Arc<EventPool>) -> (Vec<Block>, Result<()>) {
         let mut done = Vec::new();
         let mut result = Ok(());
@@ -94,7 +93,7 @@ impl Pending {
         let mut blocks = Vec::new();
         for entry in queues.streams.into_values().flatten() {
             if !entry.ticket.is_of(own) {
-                // If another device is lost, its work has stopped as well. That device's own calls report the fault.
+                // A lost device's work has stopped too; its own calls report the fault.
                 let _ = entry.ticket.wait();
             }
             blocks.extend(Arc::into_inner(entry.block));

@@ -1,4 +1,4 @@
-//! [`PinnedRange`]: a page-locked buffer with a selected range, for copies of that range.
+//! [`PinnedRange`]: a range of a page-locked buffer, for copies.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range, RangeBounds};
@@ -7,8 +7,7 @@ use super::PinnedBuffer;
 use crate::memory::DeviceCopy;
 use crate::memory::slice::resolve_or_panic;
 
-/// A [`PinnedBuffer`] with a selected range for a copy. The value owns the buffer and dereferences to a slice of the
-/// range.
+/// A range of a [`PinnedBuffer`], for a copy. Owns the buffer and dereferences to the selected slice.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer};
@@ -31,7 +30,7 @@ pub struct PinnedRange<T: DeviceCopy> {
 }
 
 impl<T: DeviceCopy> PinnedBuffer<T> {
-    /// Selects a range of the buffer for a copy. [`PinnedRange::into_buffer`] returns the buffer again.
+    /// Selects a range of the buffer for a copy. [`PinnedRange::into_buffer`] returns the buffer.
     ///
     /// # Panics
     /// Panics if the range is out of bounds, like slice indexing.

@@ -1,7 +1,7 @@
-//! The reserve: a segment that is allocated on first use, from which blocks of whole pages are cut, front to back.
+//! The reserve: a segment allocated on first use, from which blocks of whole pages are cut, front to back.
 //!
-//! A block that was cut from the segment is never merged back into it. A free block stays in the cache like other
-//! blocks, but is never released to the driver. The segment is freed when the device is closed.
+//! Blocks are never merged back into the segment. When free, they are cached like other blocks, but never released to
+//! the driver. The segment is freed when the device is closed.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,11 +12,10 @@ use crate::error::Result;
 #[derive(Debug, Default)]
 struct State {
     segment: Option<Block>,
-    /// Number of bytes that were cut from the segment so far.
+    /// Number of bytes cut from the segment so far.
     used: usize,
 }
 
-/// Reserve of one device.
 #[derive(Debug, Default)]
 pub(super) struct Reserve {
     state: Mutex<State>,

@@ -1,7 +1,7 @@
 //! Page-locked memory of one device, without a reference to the device: free blocks, pending blocks, counters.
 //!
-//! A block is allocated from the driver once and returned once. If the driver fails to free a block, the block stays in
-//! the cache, unless the context has become unusable, in which case the block is freed with the context.
+//! If the driver fails to free a block, the block stays in the cache, unless the context has become unusable; it is
+//! then freed with the context.
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -23,7 +23,7 @@ pub(super) struct Store {
     context: Context,
     options: RwLock<PinnedOptions>,
     /// Number of active captures of the device's streams. Locked while events are recorded or queried, so that no
-    /// capture starts during these calls.
+    /// capture starts meanwhile.
     pub(super) captures: RwLock<u32>,
     pub(super) events: Arc<EventPool>,
     pub(super) pending: Pending,
@@ -64,8 +64,8 @@ impl Store {
         if *captures > 0 { Ok(()) } else { self.free_done() }
     }
 
-    /// Waits for the currently pending blocks until a free block can serve a request of `size` bytes. The call does not
-    /// wait during a capture.
+    /// Waits for the currently pending blocks until a free block can serve a request of `size` bytes. Does not wait
+    /// during a capture.
     pub(super) fn wait_for(&self, size: usize) -> Result<Option<Block>> {
         let captures = self.captures.read().unwrap_or_else(PoisonError::into_inner);
         if *captures > 0 {
@@ -95,7 +95,8 @@ impl Store {
         })
     }
 
-    /// Returns a block that no work uses to the cache, or releases it to the driver if it is too large to be cached.
+    /// Puts a block that no work uses back into the cache, or releases it to the driver if it is too large to be
+    /// cached.
     pub(super) fn retire(&self, block: Block) -> Result<()> {
         self.counters.returned(block.bytes);
         let largest = self.options.read().unwrap_or_else(PoisonError::into_inner).max_cached_size;
@@ -148,9 +149,8 @@ impl Store {
     /// Releases a block that is not in use to the driver. Returns the block's size in bytes.
     fn release_block(&self, block: Block) -> Result<usize> {
         let start = Instant::now();
-        // SAFETY: the driver allocated the block, which is consumed here; it is used again only if the driver failed to
-        // free it. No work uses the block, because a released block either was never used on a stream, or its streams
-        // have finished the last use.
+        // SAFETY: the driver allocated the block, which is consumed here and used again only if the driver fails to
+        // free it. No work uses the block: it was never used on a stream, or its streams have finished their uses.
         let freed = unsafe { self.driver.pinned_free(self.context, block.ptr.as_ptr().cast()) };
         match freed {
             Err(error) if !error.stops_context() => {
@@ -165,7 +165,7 @@ impl Store {
         }
     }
 
-    /// Frees all memory. At that point, the device's work has finished, and no buffer is left.
+    /// Frees all memory. The device's work has finished, and no buffer is left.
     pub(super) fn close(&self) {
         let mut blocks = self.pending.take_all(&self.events);
         blocks.extend(self.cache.take_all());

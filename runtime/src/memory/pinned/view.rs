@@ -1,4 +1,4 @@
-//! [`PinnedMemory`]: interface of a device's page-locked memory.
+//! [`PinnedMemory`]: the interface of a device's page-locked memory.
 
 use super::allocator::PinnedAllocator;
 use crate::device::Device;
@@ -6,14 +6,14 @@ use crate::error::Result;
 use crate::memory::options::PinnedOptions;
 use crate::memory::statistics::HostMemoryStatistics;
 
-/// A device's page-locked host memory. The methods read statistics, set caching options and release cached memory.
+/// A device's page-locked host memory: statistics, caching options, release of cached memory.
 #[derive(Debug, Clone, Copy)]
 pub struct PinnedMemory<'a> {
     device: &'a Device,
 }
 
 impl Device {
-    /// Returns the page-locked host memory that this device's [`PinnedBuffer`](super::PinnedBuffer)s use.
+    /// Returns the page-locked host memory of this device's [`PinnedBuffer`](super::PinnedBuffer)s.
     pub fn pinned_memory(&self) -> PinnedMemory<'_> {
         PinnedMemory { device: self }
     }
@@ -28,7 +28,7 @@ impl<'a> PinnedMemory<'a> {
     ///
     /// `allocations` and `allocated_bytes` count blocks that were allocated from the driver and have not been returned
     /// to it; the reserve segment counts as one block. `active_requests` and `active_bytes` count blocks, with their
-    /// rounded-up size, that belong to buffers or that still wait for their streams after the buffer was dropped.
+    /// rounded-up size, that belong to buffers or still wait for their streams.
     pub fn statistics(&self) -> HostMemoryStatistics {
         self.allocator().store.counters.statistics()
     }
@@ -38,18 +38,18 @@ impl<'a> PinnedMemory<'a> {
         self.allocator().store.counters.reset_peak();
     }
 
-    /// Resets the accumulated values to zero, that is, the total allocated and freed amounts, and the number and
-    /// durations of driver calls.
+    /// Resets the accumulated values to zero: the allocated and freed amounts, and the number and durations of driver
+    /// calls.
     pub fn reset_accumulated_statistics(&self) {
         self.allocator().store.counters.reset_accumulated();
     }
 
-    /// Returns to the system all memory that no buffer owns and no stream uses, except for the reserve segment. Returns
-    /// the number of bytes released.
+    /// Releases to the system all memory that no buffer owns and no stream uses, except for the reserve segment.
+    /// Returns the number of bytes released.
     ///
     /// # Errors
-    /// Returns any [driver error](crate::Error::Driver), in which case memory that was not released stays cached, or
-    /// the fault that a kernel caused.
+    /// Returns the fault if a kernel faulted, or any [driver error](crate::Error::Driver), in which case memory that
+    /// was not released stays cached.
     pub fn empty_cache(&self) -> Result<u64> {
         self.allocator().empty_cache(self.device)
     }
@@ -64,12 +64,12 @@ impl<'a> PinnedMemory<'a> {
         self.allocator().store.set_options(options);
     }
 
-    /// Returns the maximum number of bytes that may be allocated; `None` for no limit.
+    /// Returns the maximum number of allocated bytes; `None` for no limit.
     pub fn limit(&self) -> Option<u64> {
         self.allocator().store.counters.limit()
     }
 
-    /// Sets the maximum number of bytes that may be allocated, including cached blocks and the reserve segment.
+    /// Sets the maximum number of allocated bytes, including cached blocks and the reserve segment.
     pub fn set_limit(&self, bytes: Option<u64>) {
         self.allocator().store.counters.set_limit(bytes);
     }

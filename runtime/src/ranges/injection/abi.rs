@@ -1,7 +1,7 @@
-//! Binary interface (ABI) of NVTX 3 between a program and a tool, from NVIDIA's `nvtxTypes.h` and `nvToolsExt.h`.
+//! ABI between a program and an NVTX 3 tool, from NVIDIA's `nvtxTypes.h` and `nvToolsExt.h`.
 //!
-//! A tool receives tables of the program's slots. There is one slot for each function of the interface, and the tool
-//! writes pointers to its functions to the slots. Calls through empty slots have no effect.
+//! A tool receives tables of the program's slots, one per function of the interface, and stores pointers to its
+//! functions in them. Calls through empty slots have no effect.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -11,7 +11,7 @@ pub const VERSION: u16 = 3;
 /// Symbol that a tool must export.
 pub const INITIALIZE: &[u8] = b"InitializeInjectionNvtx2\0";
 
-/// Type of a tool's function `InitializeInjectionNvtx2`, which returns 0 on failure.
+/// A tool's function `InitializeInjectionNvtx2`, which returns 0 on failure.
 pub type Initialize = unsafe extern "C" fn(GetExportTable) -> c_int;
 pub type GetExportTable = unsafe extern "C" fn(u32) -> *const c_void;
 
@@ -62,8 +62,8 @@ impl<const N: usize> Slots<N> {
     pub unsafe fn function<F: Copy>(&self, number: usize) -> Option<F> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
         let function = self.0[number - 1].load(Ordering::Acquire);
-        // SAFETY: a tool writes functions of the slot's type, which is `F`, to slots; function pointers have the size
-        // of a pointer.
+        // SAFETY: a tool stores functions of the slot's type, which is `F`; function pointers have the size of a
+        // pointer.
         (!function.is_null()).then(|| unsafe { std::mem::transmute_copy::<*mut c_void, F>(&function) })
     }
 }
@@ -94,7 +94,7 @@ macro_rules! modules {
             static $table: Table<{ $count + 2 }> = Table::of(&$slots);
         )*
 
-        /// Returns the table of a module, and the number of its entries, not counting the last one.
+        /// Returns the table of a module, and the number of its entries except the last.
         fn module(number: c_uint) -> Option<(*const *const AtomicPtr<c_void>, c_uint)> {
             match number {
                 $($number => Some(($table.0.as_ptr(), $count + 1)),)*
@@ -150,8 +150,7 @@ unsafe extern "C" fn get_module(
     1
 }
 
-/// Receives the version that the tool reports. The version is ignored, because all versions provide the functions that
-/// this crate uses.
+/// Ignores the tool's version, because all versions provide the functions that this crate uses.
 unsafe extern "C" fn set_tool_version(_: u32) {}
 
 /// Returns the program's table with this number.

@@ -1,10 +1,9 @@
-//! NVTX: ranges and marks for a tool that is attached to the process.
+//! NVTX: ranges and marks for a tool attached to the process.
 //!
-//! This is a port of the injection protocol of NVIDIA's NVTX headers. When the first range of a process starts, the
-//! library that `NVTX_INJECTION64_PATH` names is loaded, and its initializer is called. If the library is unusable, a
-//! warning is logged and the program continues. The path must be absolute. A program with privileges that the user who
-//! started it does not have loads no library. Libraries that are already loaded are not searched for an initializer,
-//! because libcupti exports the same symbol.
+//! This is a port of the injection protocol of NVIDIA's NVTX headers. At the first range of a process, the library
+//! named by `NVTX_INJECTION64_PATH` (an absolute path) is loaded, and its initializer is called. If the library is
+//! unusable, a warning is logged, and the program continues. A set-user-ID program loads no library. Libraries that are
+//! already loaded are not searched for an initializer, because libcupti exports the same symbol.
 
 mod abi;
 
@@ -25,7 +24,6 @@ use crate::ranges::state::{self, PerProcess, TOOL, UNKNOWN};
 const VARIABLE: &str = "NVTX_INJECTION64_PATH";
 const DOMAIN: &std::ffi::CStr = c"warpsmith";
 
-/// An attached tool.
 struct Tool {
     path: PathBuf,
     domain: usize,
@@ -41,7 +39,7 @@ struct Names {
 }
 
 static ATTACHED: PerProcess<OnceLock<Tool>> = PerProcess::new();
-/// Lock that is held during the search for a tool.
+/// Held during the search for a tool.
 static ATTACHING: PerProcess<Mutex<()>> = PerProcess::new();
 static CUPTI_ALLOWED: AtomicBool = AtomicBool::new(true);
 
@@ -67,7 +65,7 @@ enum Failure {
     Cupti,
 }
 
-/// Returns true if a listener or a tool receives ranges. Searches for a tool if that has not been done yet.
+/// Returns true if a listener or a tool receives ranges, after searching for a tool once.
 pub(crate) fn is_heard() -> bool {
     if state::has(UNKNOWN) {
         attach();
@@ -118,35 +116,35 @@ fn load(path: &OsString) -> Result<Tool, Failure> {
         return Err(Failure::Cupti);
     }
     state::seek();
-    // SAFETY: the user has named this library in order to run its code in the process.
+    // SAFETY: the user has named this library to run its code in the process.
     let library =
         unsafe { libloading::Library::new(path) }.map_err(|error| Failure::Load(error.to_string()))?;
     // SAFETY: the protocol defines this type for the symbol.
     let initialize = unsafe { library.get::<Initialize>(abi::INITIALIZE) };
     let initialize = *initialize.map_err(|error| Failure::Symbol(error.to_string()))?;
-    // SAFETY: the function belongs to the loaded library and receives the argument that the protocol requires.
+    // SAFETY: the library is loaded, and the argument is the one that the protocol requires.
     if unsafe { initialize(abi::get_export_table) } == 0 {
         return Err(Failure::Initialize);
     }
-    // From now on, the slots contain functions of the library, so it must stay loaded.
+    // The slots contain functions of the library, so it must stay loaded.
     std::mem::forget(library);
     // SAFETY: the slot has this type.
     let create = unsafe { CORE2.function::<DomainCreate>(12) };
-    // SAFETY: the argument is a NUL-terminated text.
+    // SAFETY: the argument is a NUL-terminated string.
     let domain = create.map_or(0, |create| unsafe { create(DOMAIN.as_ptr()) }.expose_provenance());
     Ok(Tool { path: path.to_owned(), domain, names: Mutex::default() })
 }
 
-/// Returns true if a library is libcupti, judging by its file name or the name of its link target.
+/// Returns true if a library is libcupti, judging by its file name or its link target's.
 fn is_cupti(path: &Path) -> bool {
     let named =
         |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().contains("libcupti"));
     named(path) || path.canonicalize().is_ok_and(|path| named(&path))
 }
 
-/// Sets whether libcupti may be attached as a tool, which is permitted by default. A profiler that uses CUPTI itself
-/// must forbid this while it records, because a process supports only one CUPTI subscriber. If `NVTX_INJECTION64_PATH`
-/// names libcupti and attaching it was forbidden, the runtime tries again once this is permitted.
+/// Sets whether libcupti may be attached as a tool (allowed by default). A profiler that uses CUPTI itself must
+/// disallow this while it records, because a process supports only one CUPTI subscriber. If `NVTX_INJECTION64_PATH`
+/// names libcupti, the runtime attaches it once this is allowed again.
 ///
 /// Returns true if libcupti is already attached, which cannot be undone.
 pub fn allow_cupti(allow: bool) -> bool {
@@ -162,7 +160,7 @@ pub fn allow_cupti(allow: bool) -> bool {
     false
 }
 
-/// Returns the injection library of the tool that receives ranges; `None` if there is no tool.
+/// Returns the injection library of the attached tool; `None` if there is none.
 pub fn tool() -> Option<PathBuf> {
     attached().map(|tool| tool.path.clone())
 }
@@ -171,7 +169,7 @@ fn attached() -> Option<&'static Tool> {
     if state::has(TOOL) { ATTACHED.get().get() } else { None }
 }
 
-/// Returns a NUL-terminated text, truncated at the first NUL.
+/// Returns a NUL-terminated string, truncated at the first NUL.
 fn c_string(text: &str) -> CString {
     let end = text.find('\0').unwrap_or(text.len());
     CString::new(&text[..end]).unwrap_or_default()
@@ -192,14 +190,14 @@ impl Tool {
         *names.categories.entry(category).or_insert_with(|| {
             // SAFETY: the slot has this type.
             if let Some(name) = unsafe { CORE2.function::<NameCategory>(8) } {
-                // SAFETY: the domain comes from the tool, and the text is NUL-terminated.
+                // SAFETY: the domain comes from the tool, and the string is NUL-terminated.
                 unsafe { name(self.handle(), next, c_string(category).as_ptr()) };
             }
             next
         })
     }
 
-    /// Returns the tool's handle of a static text; `None` if the tool does not register texts.
+    /// Returns the tool's handle for a static string; `None` if the tool does not register strings.
     fn registered(&self, text: &'static str) -> Option<Handle> {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (text.as_ptr().addr(), text.len());
@@ -207,14 +205,14 @@ impl Tool {
             // SAFETY: the slot has this type.
             let register = unsafe { CORE2.function::<RegisterString>(10) };
             let text = c_string(text);
-            // SAFETY: the domain comes from the tool, and the text is NUL-terminated.
+            // SAFETY: the domain comes from the tool, and the string is NUL-terminated.
             register
                 .map_or(0, |register| unsafe { register(self.handle(), text.as_ptr()) }.expose_provenance())
         });
         (handle != 0).then(|| std::ptr::with_exposed_provenance_mut(handle))
     }
 
-    /// Calls `call` with the domain and the attributes that represent a label in the interface.
+    /// Calls `call` with the domain and a label's attributes.
     fn with<R>(&self, label: &Label, call: impl FnOnce(Handle, *const EventAttributes) -> R) -> R {
         name_this_thread();
         let registered = match label.name {
@@ -286,7 +284,6 @@ pub(crate) fn end(id: u64) {
     }
 }
 
-/// Marks a point in time.
 pub(crate) fn mark(label: &Label) {
     // SAFETY: the slot has this type.
     if let (Some(tool), Some(mark)) = (attached(), unsafe { CORE2.function::<MarkEx>(1) }) {
@@ -295,7 +292,7 @@ pub(crate) fn mark(label: &Label) {
     }
 }
 
-/// Names the thread in the tool by its [`std::thread`] name, once.
+/// Names the thread in the tool by its [`std::thread`] name, at most once.
 fn name_this_thread() {
     thread_local! {
         static NAMED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
@@ -314,7 +311,7 @@ pub fn name_thread(name: &str) {
     }
     // SAFETY: the slot has this type.
     if let Some(set) = unsafe { CORE.function::<NameOsThread>(14) } {
-        // SAFETY: the argument is a NUL-terminated text.
+        // SAFETY: the argument is a NUL-terminated string.
         unsafe { set(state::thread() as u32, c_string(name).as_ptr()) };
     }
 }
@@ -329,7 +326,7 @@ pub unsafe fn name_cuda_stream(stream: *mut c_void, name: &str) {
     }
     // SAFETY: the slot has this type.
     if let Some(set) = unsafe { CUDA.function::<NameCuStream>(5) } {
-        // SAFETY: the caller guarantees that the stream exists, and the text is NUL-terminated.
+        // SAFETY: the caller guarantees that the stream exists, and the string is NUL-terminated.
         unsafe { set(stream, c_string(name).as_ptr()) };
     }
 }

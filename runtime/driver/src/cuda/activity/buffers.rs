@@ -1,9 +1,9 @@
 //! Buffers that CUPTI fills with records.
 //!
-//! CUPTI requests an empty buffer on a thread of the program, and returns a full one on any thread. CUPTI does not pass
-//! a user pointer to its callbacks, so the buffers are stored in one static ([`HUB`]). The callbacks acquire only the
-//! lock of this static, and no other function is called while it is held. When the memory for records is exhausted,
-//! requests fail and are counted; CUPTI counts the records that it drops.
+//! CUPTI requests empty buffers on the program's threads and returns full ones on any thread. CUPTI does not pass a
+//! user pointer to its callbacks, so the buffers are stored in one static ([`HUB`]). The callbacks acquire only its
+//! lock, and no other function is called while it is held. When the memory for records is exhausted, requests fail and
+//! are counted; CUPTI counts the records that it drops.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::VecDeque;
@@ -15,19 +15,17 @@ use cudarc::driver::sys::CUcontext;
 
 use crate::activity::{ActivityError, ActivityResult};
 
-/// Buffer size in bytes (about 20 000 records), if the memory is large enough for several buffers of this size.
+/// Buffer size in bytes (about 20 000 records), if the memory suffices for several such buffers.
 const BYTES: usize = 4 << 20;
 /// Minimum buffer size in bytes. The minimum amount of memory for records is [`BUFFERS`] buffers of this size.
 const MIN_BYTES: usize = 16 << 10;
-/// Number of buffers into which a small amount of memory is divided.
+/// Minimum number of buffers; a small amount of memory is divided into this many.
 const BUFFERS: usize = 4;
 /// Alignment of buffers; CUPTI requires 8.
 const ALIGNMENT: usize = 4096;
-/// Number of buffers that are allocated before the first request, so that the first request does not cause page faults
-/// on a thread of the program.
+/// Number of buffers allocated in advance, so that the first requests cause no page faults on the program's threads.
 const READY: usize = 2;
 
-/// Memory of a buffer.
 #[derive(Debug)]
 pub(super) struct Buffer {
     memory: NonNull<u8>,
@@ -53,7 +51,6 @@ impl Buffer {
         self.memory.addr().get()
     }
 
-    /// Zeroes the entire buffer.
     fn clear(&mut self) {
         // SAFETY: the buffer owns this many bytes.
         unsafe { self.memory.as_ptr().write_bytes(0, self.bytes) };
@@ -95,7 +92,6 @@ impl Filled {
         self.buffer.memory.as_ptr()
     }
 
-    /// Returns the bytes of the records.
     pub(super) fn bytes(&self) -> &[u8] {
         // SAFETY: the buffer owns the memory, which was zeroed before CUPTI wrote to it; `valid` is within the buffer.
         unsafe { std::slice::from_raw_parts(self.buffer.memory.as_ptr(), self.valid) }
@@ -114,16 +110,14 @@ impl Filled {
 struct State {
     /// Buffer size of this recording, in bytes; 0 while no recording is active.
     bytes: usize,
-    /// Maximum number of buffers.
+    /// Maximum number of buffers of this recording.
     most: usize,
-    /// Number of existing buffers of this recording, including free, lent and full buffers and buffers that are being
-    /// read.
+    /// Number of existing buffers of this recording: free, lent, full or being read.
     made: usize,
     free: Vec<Buffer>,
     full: VecDeque<Filled>,
     /// Addresses of the buffers lent to CUPTI.
     lent: Vec<usize>,
-    /// True while a buffer is being read.
     is_reading: bool,
     /// Number of buffers that CUPTI has returned since the start.
     returned: u64,
@@ -136,7 +130,7 @@ pub(super) struct Hub {
     changed: Condvar,
 }
 
-/// The process-wide [`Hub`]. It is never destroyed, because CUPTI's threads may still use it while the process exits.
+/// The process-wide [`Hub`], never destroyed, because CUPTI's threads may still use it while the process exits.
 pub(super) static HUB: Hub = Hub {
     state: Mutex::new(State {
         bytes: 0,
@@ -177,7 +171,7 @@ impl Hub {
     pub(super) fn open(&self, memory: usize) -> ActivityResult<()> {
         let (bytes, most) = shape(memory)?;
         let mut ready: Vec<Buffer> = (0..READY).map_while(|_| Buffer::new(bytes)).collect();
-        // Writing to the buffers causes their page faults now, because the system maps pages only on the first write.
+        // Write to the buffers, because the system maps pages only on the first write.
         ready.iter_mut().for_each(Buffer::clear);
         let mut state = self.lock();
         let made = ready.len();
@@ -195,7 +189,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Stops lending buffers. The reader finishes once it has read the full buffers. Returns the number of failed
+    /// Stops lending buffers. The reader terminates once it has read the full buffers. Returns the number of failed
     /// requests.
     pub(super) fn close(&self) -> u64 {
         let mut state = self.lock();
@@ -208,8 +202,8 @@ impl Hub {
         refused
     }
 
-    /// Returns the next full buffer, waiting for one if necessary. Returns `None` when recording has ended and all
-    /// buffers were taken. The buffer must be [recycled](Self::recycle).
+    /// Returns the next full buffer, waiting for one if necessary. Returns `None` once the recording has ended and all
+    /// buffers have been taken. The caller must [recycle](Self::recycle) the buffer.
     pub(super) fn take(&self) -> Option<Filled> {
         let mut state = self.lock();
         loop {
@@ -224,7 +218,7 @@ impl Hub {
         }
     }
 
-    /// Makes a buffer that has been read available again.
+    /// Makes a buffer available again after it has been read.
     pub(super) fn recycle(&self, filled: Filled) {
         let mut buffer = filled.buffer;
         buffer.clear();
@@ -279,7 +273,7 @@ impl Hub {
         let mut state = self.lock();
         let lent = state.lent.iter().position(|address| *address == buffer.address());
         let Some(lent) = lent else {
-            // The buffer belongs to an earlier recording, whose records no longer have a receiver.
+            // The buffer belongs to an earlier recording, whose sink is gone.
             drop(state);
             return drop(buffer);
         };
@@ -299,8 +293,8 @@ impl Hub {
 }
 
 impl State {
-    /// Keeps a buffer for the next request. If the buffer belongs to another recording, returns it, so that the caller
-    /// can free it without holding the lock.
+    /// Keeps a buffer for the next request. Returns a buffer of another recording, which the caller must free without
+    /// holding the lock.
     fn keep(&mut self, buffer: Buffer) -> Option<Buffer> {
         if buffer.bytes == self.bytes {
             self.free.push(buffer);
@@ -314,7 +308,7 @@ impl State {
 /// CUPTI callback that requests an empty buffer.
 pub(super) unsafe extern "C" fn requested(buffer: *mut *mut u8, bytes: *mut usize, max_records: *mut usize) {
     let lent = HUB.request().map_or((std::ptr::null_mut(), 0), Buffer::into_raw);
-    // SAFETY: CUPTI passes pointers to its own variables. The buffer may contain as many records as fit.
+    // SAFETY: CUPTI passes pointers to its own variables. Zero means as many records as fit.
     unsafe {
         *buffer = lent.0;
         *bytes = lent.1;
@@ -330,7 +324,7 @@ pub(super) unsafe extern "C" fn completed(
     bytes: usize,
     valid: usize,
 ) {
-    // SAFETY: CUPTI returns each buffer once, with the size with which it was lent.
+    // SAFETY: CUPTI returns each buffer once, with the size passed when it was lent.
     if let Some(buffer) = unsafe { Buffer::from_raw(buffer, bytes) } {
         HUB.complete(buffer, valid);
     }

@@ -12,7 +12,6 @@ use super::super::cupti::{
 use super::records::kind;
 use crate::activity::{Activity, ActivitySink};
 
-/// State of the fake library.
 #[derive(Default)]
 pub struct Fake {
     pub calls: Vec<String>,
@@ -26,13 +25,13 @@ pub struct Fake {
     pub records: VecDeque<Vec<u8>>,
     /// Dropped records not yet reported.
     pub dropped: usize,
-    /// Nanoseconds by which the library's clock is ahead.
+    /// Number of nanoseconds by which the library's clock is ahead.
     pub ahead: i64,
     pub pushed: Vec<u64>,
     callbacks: Option<(BufferRequested, BufferCompleted)>,
 }
 
-/// State of a fake library. It exists once per process, so tests must run one after another.
+/// State of a fake library. It is process-wide, so tests must be serialized.
 pub struct OfProcess<T> {
     turn: Mutex<()>,
     state: Mutex<Option<T>>,
@@ -76,7 +75,6 @@ fn call(name: &'static str, argument: impl std::fmt::Display) -> Status {
     })
 }
 
-/// Function table of the fake library.
 pub fn table() -> Cupti {
     Cupti {
         version: 130_001,
@@ -249,7 +247,6 @@ fn size(kind: u32) -> Option<usize> {
     })
 }
 
-/// Record kind unknown to the reader.
 pub const UNKNOWN_KIND: u32 = 99;
 
 unsafe extern "C" fn get_next_record(buffer: *mut u8, valid: usize, record: *mut *mut u8) -> Status {
@@ -326,9 +323,9 @@ unsafe extern "C" fn pop_external_id(kind: u32, id: *mut u64) -> Status {
     call("pop_external_id", kind)
 }
 
-/// Builds a record of a kind in its full size, with 32-bit and 64-bit numbers at the given offsets.
+/// Builds a full-size record of a kind, with 32-bit and 64-bit numbers at the given offsets.
 pub fn record(kind: u32, small: &[(usize, u32)], large: &[(usize, u64)]) -> Vec<u8> {
-    // The other bytes must not matter.
+    // Poison the bytes that the reader must ignore.
     let mut bytes = vec![0xEE; size(kind).unwrap_or(32)];
     bytes[..4].copy_from_slice(&kind.to_ne_bytes());
     small.iter().for_each(|(offset, value)| bytes[*offset..offset + 4].copy_from_slice(&value.to_ne_bytes()));
@@ -336,7 +333,6 @@ pub fn record(kind: u32, small: &[(usize, u32)], large: &[(usize, u64)]) -> Vec<
     bytes
 }
 
-/// Builds the record of a kernel.
 pub fn kernel(correlation: u32, start: u64, end: u64) -> Vec<u8> {
     let grid = [(52, 8), (56, 4), (60, 2), (64, 128), (68, 2), (72, 1)];
     let rest =
@@ -346,7 +342,6 @@ pub fn kernel(correlation: u32, start: u64, end: u64) -> Vec<u8> {
     record(kind::CONCURRENT_KERNEL, &[&grid[..], &rest[..]].concat(), &times)
 }
 
-/// Builds the record of a driver call.
 pub fn driver_call(function: u32, correlation: u32, start: u64, end: u64) -> Vec<u8> {
     let numbers = [(4, function), (24, 1), (28, 4321), (32, correlation), (36, 0)];
     record(kind::DRIVER, &numbers, &[(8, start), (16, end)])

@@ -1,7 +1,7 @@
 //! Activity recording of CUDA devices: [`ActivityDriver`] for [`CudaDriver`].
 //!
-//! Records come from CUPTI. A process has at most one recording. Calls that start, flush or stop it wait for each
-//! other, but calls that enqueue work do not wait for them.
+//! Records come from CUPTI. A process has at most one recording. Calls that start, flush or stop it are serialized, but
+//! never block calls that enqueue work.
 
 mod buffers;
 mod records;
@@ -33,12 +33,11 @@ use crate::{Context, GraphExecHandle, NodeHandle, StreamHandle};
 
 /// Recording of the process.
 static RECORDING: Mutex<Option<Session>> = Mutex::new(None);
-/// CUPTI library of the recording, for calls that must not wait for the lock of [`RECORDING`]; null while CUPTI does
-/// not record.
+/// CUPTI library of the recording, for calls that must not wait for the [`RECORDING`] lock; null without a recording.
 static CURRENT: AtomicPtr<Cupti> = AtomicPtr::new(std::ptr::null_mut());
 
 thread_local! {
-    /// For each range that this thread has pushed, the library that received it; `None` if no recording was active.
+    /// The library that received each range pushed by this thread; `None` if no recording was active.
     static PUSHED: RefCell<Vec<Option<&'static Cupti>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -58,21 +57,21 @@ fn current() -> Option<&'static Cupti> {
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
 }
 
-/// Disables recording in forked children, in which the threads and devices of a recording do not exist. The handler
-/// acquires no lock, because a thread that was not copied may hold the lock.
+/// Disables recording in forked children, where the threads and devices of a recording do not exist. The handler
+/// acquires no lock, because a thread that does not exist may hold it.
 fn stop_in_children() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         extern "C" fn in_child() {
             CURRENT.store(std::ptr::null_mut(), Ordering::Release);
         }
-        // SAFETY: the function is safe to call in a forked child, because it writes only one word.
+        // SAFETY: the function only writes one word, so it is async-signal-safe.
         unsafe { process::after_fork(in_child) };
     });
 }
 
 impl CudaDriver {
-    /// Returns an error in a host function and in a process that was forked from the one that started the driver.
+    /// Returns an error in a host function, and in a process forked from the one that started the driver.
     fn can_record(&self) -> ActivityResult<()> {
         permitted()?;
         if self.process == std::process::id() { Ok(()) } else { Err(ActivityError::Forked) }
@@ -200,19 +199,17 @@ unsafe fn exec_number(exec: GraphExecHandle, cuda: i32) -> ActivityResult<u32> {
     Ok(id)
 }
 
-/// Opens a range on this thread.
 fn push(id: u64) {
     let cupti = current();
     if let Some(cupti) = cupti {
-        // SAFETY: the arguments are numbers. The call fails only for kinds that CUPTI does not support.
+        // SAFETY: the arguments are numbers.
         unsafe { (cupti.push_external_id)(EXTERNAL_KIND, id) };
     }
-    // On a thread that is exiting, the list may already be destroyed.
+    // On an exiting thread, the list may already be destroyed.
     let _ = PUSHED.try_with(|pushed| pushed.borrow_mut().push(cupti));
 }
 
-/// Closes the range that [`push`] opened last on this thread. A range that was pushed while no recording was active is
-/// not popped from CUPTI.
+/// Closes this thread's innermost range. A range pushed without a recording is not popped from CUPTI.
 fn pop() {
     if let Ok(Some(Some(cupti))) = PUSHED.try_with(|pushed| pushed.borrow_mut().pop()) {
         let mut last = 0;

@@ -1,9 +1,9 @@
 //! Reader of CUPTI's records.
 //!
-//! Newer libraries append fields to records. The reader therefore reads only the known prefix, by offset, and CUPTI
-//! itself steps from one record to the next. Kinds are read as numbers, and unknown kinds are skipped. The pointers
-//! that the library returns are checked against the buffer. If a record is truncated or lies outside the buffer,
-//! reading of the buffer ends, and the record is counted as dropped.
+//! Newer libraries append fields to records. The reader therefore reads only the known prefix, by offset, and lets
+//! CUPTI step to the next record. Kinds are read as numbers, and unknown kinds are skipped. Record pointers are checked
+//! against the buffer: if a record is truncated or outside the buffer, reading stops, and the record is counted as
+//! dropped.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
@@ -68,14 +68,13 @@ fn prefix(kind: u32) -> usize {
     }
 }
 
-/// Device of each context, keyed by CUPTI's context ID. The map is required because records of waits do not contain the
-/// device.
+/// Device of each context, keyed by CUPTI's context ID, because records of waits do not contain the device.
 pub(super) type ContextDevices = Arc<Mutex<HashMap<u32, u32>>>;
 
-/// Records that were lost while buffers were read.
+/// Records lost while reading buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct ReadLoss {
-    /// Number of records that could not be read, or that came after the sink panicked.
+    /// Number of records that could not be read or arrived after the sink had panicked.
     pub dropped: u64,
     /// Number of records without times.
     pub zero_time: u64,
@@ -85,13 +84,12 @@ pub(super) struct ReadLoss {
 pub(super) struct Reader {
     cupti: &'static Cupti,
     sink: Arc<dyn ActivitySink>,
-    /// Nanoseconds by which CUPTI's clock is ahead of the driver's.
+    /// Number of nanoseconds by which CUPTI's clock is ahead of the driver's.
     ahead: i64,
     devices: ContextDevices,
     /// Context and device of the last lookup.
     last: Option<(u32, u32)>,
-    /// Driver functions that were queried so far, indexed by ID: the name, and true if calls of the function are
-    /// delivered.
+    /// Known driver functions, indexed by ID: the name, and true if their calls are delivered.
     functions: Vec<Option<(&'static str, bool)>>,
     /// True if calls that neither enqueue work nor wait for it are delivered.
     all_calls: bool,
@@ -146,14 +144,14 @@ impl Reader {
         self.loss
     }
 
-    /// Delivers the records of a buffer.
+    /// Delivers the records in a buffer.
     pub(super) fn read(&mut self, filled: &mut Filled) {
         let address = filled.address();
         let (begin, valid) = (address.addr(), filled.bytes().len());
         let mut record = std::ptr::null_mut();
         let mut next = 0;
         loop {
-            // SAFETY: the buffer belongs to CUPTI and has this number of valid bytes; `record` is null or one of its
+            // SAFETY: CUPTI filled the buffer, which has this number of valid bytes; `record` is null or one of its
             // records.
             match unsafe { (self.cupti.get_next_record)(address, valid, &mut record) } {
                 status::SUCCESS => {}
@@ -272,8 +270,7 @@ impl Reader {
         self.deliver(&Activity::Overhead { start, end, what: overhead(record.u32(4)) });
     }
 
-    /// Returns the start and end time on the driver's clock; `None` if CUPTI does not report them, in which case the
-    /// record is counted.
+    /// Returns the start and end time on the driver's clock; `None`, counted as a loss, if CUPTI does not report them.
     fn times(&mut self, record: Record<'_>, start: usize, end: usize) -> Option<(u64, u64)> {
         let (start, end) = (record.u64(start), record.u64(end));
         if start == 0 || end == 0 {
@@ -291,7 +288,7 @@ impl Reader {
         }
     }
 
-    /// Returns the device of a context; 0 if no work of the context has been recorded so far.
+    /// Returns the device of a context; 0 if unknown.
     fn device_of(&self, context: u32) -> u32 {
         match self.last {
             Some((last, device)) if last == context => device,
@@ -344,7 +341,7 @@ fn copy_kind(record: Record<'_>) -> ActivityTransfer {
     }
 }
 
-/// Returns the kind of a copy between two devices. The device on which the copy does not run is the peer.
+/// Returns the kind of a copy between two devices. The peer is the device on which the copy does not run.
 fn peer_kind(record: Record<'_>) -> ActivityTransfer {
     let (device, from, to) = (record.u32(32), record.u32(44), record.u32(52));
     ActivityTransfer::PeerToPeer { peer: if from == device { to } else { from } }

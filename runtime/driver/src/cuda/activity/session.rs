@@ -1,8 +1,8 @@
 //! Activity recording through CUPTI.
 //!
-//! The activity API does not require a subscriber. A subscriber is created nevertheless, because it makes this
-//! recording the only one in the process; creating it fails if another tool is attached. No callbacks are enabled. A
-//! recording ends without `cuptiFinalize`, because CUPTI could not be started again afterwards.
+//! The activity API does not require a subscriber. One is created nevertheless, without enabling callbacks, because it
+//! excludes other tools; creating it fails if another tool is attached. A recording ends without `cuptiFinalize`, after
+//! which CUPTI could not be restarted.
 
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
@@ -26,27 +26,25 @@ const KINDS: [u32; 7] = [
     kind::OVERHEAD,
     kind::EXTERNAL_CORRELATION,
 ];
-/// `CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER`, which states that buffers are already zeroed, so that CUPTI does
-/// not clear them on a thread of the program.
+/// `CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER`: buffers are already zeroed, so CUPTI need not clear them on the
+/// program's threads.
 const BUFFERS_ARE_ZEROED: u32 = 5;
 /// `CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM`.
 const SYSTEM_THREAD_IDS: u32 = 1;
 /// `CUPTI_ACTIVITY_FLAG_FLUSH_FORCED`.
 const FORCED: u32 = 1;
-/// Time to wait for further buffers after a flush, because CUPTI may return from the flush before its last callback.
+/// Time to wait for further buffers after a flush, which CUPTI may finish before its last callback.
 const QUIET: Duration = Duration::from_millis(5);
-/// Time to wait for further buffers at the end of a recording, when all buffers should arrive.
+/// Time to wait for further buffers at the end of a recording.
 const QUIET_AT_END: Duration = Duration::from_millis(50);
-/// Difference in nanoseconds up to which two clocks count as equal.
+/// Maximum difference in nanoseconds between clocks that count as equal.
 const SAME_CLOCK: i64 = 1000;
 
-/// A recording.
 pub(super) struct Session {
     cupti: &'static Cupti,
     /// CUDA version of the driver, for error messages.
     cuda: i32,
     subscriber: Subscriber,
-    /// Enabled activity kinds.
     kinds: Vec<u32>,
     /// Driver functions whose calls CUPTI does not record.
     left_out: Vec<u32>,
@@ -108,7 +106,7 @@ impl Session {
         // SAFETY: the value is of the attribute's type, with its size.
         let set = unsafe { (cupti.set_attribute)(BUFFERS_ARE_ZEROED, &mut bytes, (&raw mut yes).cast()) };
         self.check("cuptiActivitySetAttribute", set)?;
-        // SAFETY: the functions fulfill CUPTI's contract and exist as long as the process.
+        // SAFETY: the functions uphold CUPTI's contract and exist as long as the process.
         let registered = unsafe { (cupti.register_callbacks)(buffers::requested, buffers::completed) };
         self.check("cuptiActivityRegisterCallbacks", registered)?;
         // Records dropped earlier do not belong to this recording.
@@ -117,7 +115,7 @@ impl Session {
         for kind in KINDS {
             self.enable(kind)?;
         }
-        // External correlation IDs, which assign work to ranges, are recorded only together with driver calls.
+        // CUPTI records external correlation IDs, which assign work to ranges, only with driver calls.
         self.enable(kind::DRIVER)?;
         if !options.all_calls {
             self.leave_out_functions();
@@ -145,9 +143,9 @@ impl Session {
         Ok(())
     }
 
-    /// Disables recording of driver functions whose calls are not needed, as far as CUPTI supports it; the reader
-    /// filters out the remaining calls. Enabling only the recorded functions without enabling the activity kind yields
-    /// no records (observed with CUPTI 13.0).
+    /// Disables recording of driver functions whose calls are not needed, as far as CUPTI supports this; the reader
+    /// filters out the rest. Enabling only the needed functions instead of the activity kind yields no records (CUPTI
+    /// 13.0).
     fn leave_out_functions(&mut self) {
         let Some(enable) = self.cupti.enable_driver_api else { return };
         for number in other_functions(self.cupti) {
@@ -161,15 +159,14 @@ impl Session {
     fn leave_out_nothing(&mut self) {
         if let Some(enable) = self.cupti.enable_driver_api {
             for number in self.left_out.drain(..) {
-                // SAFETY: the arguments are numbers. If enabling fails, the function's calls are missing from later
-                // recordings; there is no remedy.
+                // SAFETY: the arguments are numbers. If enabling fails, later recordings lack the function's calls.
                 unsafe { enable(number, 1) };
             }
         }
     }
 
     /// Returns the number of nanoseconds by which CUPTI's clock is ahead of the driver's clock. Records are corrected
-    /// by this difference.
+    /// for this difference.
     pub(super) fn ahead(&self) -> i64 {
         self.ahead
     }
@@ -218,22 +215,22 @@ impl Session {
     /// Disables all enabled kinds, collects the last records and unsubscribes.
     fn end(&mut self) -> (ActivityLoss, ActivityResult<()>) {
         let mut result = Ok(());
-        // This must happen before the activity kind for calls is disabled, because functions that are enabled
-        // afterwards keep adding overhead to each of their calls.
+        // Must precede disabling the activity kind for calls: functions enabled afterwards keep adding overhead to each
+        // call.
         self.leave_out_nothing();
         for kind in std::mem::take(&mut self.kinds) {
             // SAFETY: the argument is a number.
             let disabled = self.check("cuptiActivityDisable", unsafe { (self.cupti.disable)(kind) });
             result = result.and(disabled);
         }
-        // Records of unfinished work contain no times and are counted as such.
+        // Records of unfinished work contain no times and are counted.
         result = result.and(self.flush_all(FORCED));
         if self.reader.is_some() {
             HUB.wait_until_read(QUIET_AT_END);
         }
         result = result.and(self.count_dropped());
         let refused_buffers = HUB.close();
-        // The reader thread does not panic, because it catches panics of the sink.
+        // The reader thread catches panics of the sink, so it does not panic.
         let read = self.reader.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
         // SAFETY: the subscriber belongs to this recording, which is ending.
         let unsubscribed =
@@ -254,7 +251,7 @@ fn run(mut reader: Reader) -> ReadLoss {
 
 /// Returns the IDs of the driver functions that neither enqueue work nor wait for it.
 fn other_functions(cupti: &Cupti) -> Vec<u32> {
-    /// Upper bound of driver function IDs. The next constant is the upper bound of the gaps between IDs.
+    /// Upper bound of driver function IDs; the next constant is the upper bound of gaps between them.
     const MAX: u32 = 1 << 14;
     const GAP: u32 = 64;
     let (mut found, mut last) = (Vec::new(), 0);

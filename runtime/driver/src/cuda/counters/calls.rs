@@ -4,7 +4,7 @@ use super::library::RangeProfiler;
 use crate::counters::{CounterError, CounterPermission, CounterResult, Obstacle};
 use crate::cuda::cupti::{Cupti, Status, status};
 
-/// CUPTI functions, called by the counter session of a device.
+/// CUPTI functions for the counter session of a device.
 #[derive(Debug, Clone, Copy)]
 pub struct Calls {
     pub cupti: &'static Cupti,

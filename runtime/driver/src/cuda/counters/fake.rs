@@ -1,4 +1,4 @@
-//! A fake range profiler for tests: a function table that enforces CUPTI's call order and structure sizes. It records
+//! A fake range profiler for tests: a function table that enforces CUPTI's call order and structure sizes, records
 //! calls, fails on request, and counts given kernels.
 
 use std::collections::HashMap;
@@ -20,7 +20,6 @@ const IMAGE_BYTES: usize = 8 * 9;
 /// First word of an initialized image.
 const MAGIC: u64 = 0x1A6E;
 
-/// State of the fake library.
 pub struct Fake {
     pub calls: Vec<&'static str>,
     /// Functions that fail, each with its status and the remaining number of failures.
@@ -32,7 +31,7 @@ pub struct Fake {
     pub metrics: Vec<&'static str>,
     /// Ratio metrics of the chip, without suffixes.
     pub ratios: Vec<&'static str>,
-    /// A number for each kernel that runs between start and stop.
+    /// One number per kernel that runs between start and stop.
     pub kernels: Vec<u64>,
     pub is_complete: bool,
     /// True if kernels are counted only within a pushed range.
@@ -43,7 +42,7 @@ pub struct Fake {
     is_pushed: bool,
     was_pushed: bool,
     names: Vec<CString>,
-    /// Number of host objects that were created and not yet destroyed.
+    /// Number of live host objects.
     hosts: usize,
 }
 
@@ -335,7 +334,7 @@ function!(decode, Decode, |fake, given| {
     given.dropped = fake.counted.len().saturating_sub(room);
     fake.counted.truncate(room);
     let image = std::ptr::with_exposed_provenance_mut::<u64>(fake.image);
-    // SAFETY: the image of `set_config`, which the caller keeps, has room for the head and these.
+    // SAFETY: the image of `set_config`, which the caller keeps, is large enough for the header and these values.
     unsafe {
         image.add(1).write(fake.counted.len() as u64);
         image.add(2).copy_from_nonoverlapping(fake.counted.as_ptr(), fake.counted.len());
@@ -349,7 +348,7 @@ function!(data_info, DataInfo, |_fake, given| {
     status::SUCCESS
 });
 function!(evaluate, Evaluate, |_fake, given| {
-    // SAFETY: the image holds as many ranges as `data_info` says, and there is a value for each name.
+    // SAFETY: the image contains as many ranges as `data_info` reports, and there is one value per name.
     unsafe {
         let kernel = given.image.cast::<u64>().add(2 + given.range).read();
         for metric in 0..given.count {

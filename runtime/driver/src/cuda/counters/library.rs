@@ -1,8 +1,8 @@
 //! Functions of CUPTI's range profiler, and CUPTI's metrics library.
 //!
-//! CUPTI opens `libnvperf_host.so` only by its name, which fails if both libraries are in a directory that the system
-//! does not search, such as a Python environment. Therefore, this module first loads that library from CUPTI's
-//! directory, so that CUPTI then finds it by name.
+//! CUPTI opens `libnvperf_host.so` only by name, which fails if both libraries are in a directory that the system does
+//! not search, such as a Python environment. This module therefore loads it from CUPTI's directory first; CUPTI then
+//! finds it by name.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -49,7 +49,7 @@ table! {
 /// Name of the metrics library, which has the same version as CUPTI.
 const METRICS: &str = if cfg!(windows) { "nvperf_host.dll" } else { "libnvperf_host.so" };
 
-/// Returns CUPTI with its range profiler and its metrics library, loading them on first use. If loading fails, the next
+/// Returns CUPTI with its range profiler, loading them and the metrics library on first use. After a failure, the next
 /// call tries again.
 ///
 /// # Errors
@@ -70,7 +70,7 @@ pub fn loaded(cuda: i32) -> CounterResult<(&'static Cupti, &'static RangeProfile
 }
 
 fn too_old(cupti: &Cupti, lacks: &str, cuda: i32) -> CounterError {
-    // A driver for an older CUDA can use a newer library of the same major version.
+    // A driver can use a newer library of the same major version.
     let package = cupti::package(cuda.max(12_080));
     let name = cupti.name();
     CounterError::NoCupti {
@@ -89,7 +89,7 @@ fn candidates(cupti: &Path, paths: &LibraryPaths) -> Vec<PathBuf> {
     beside.into_iter().chain([PathBuf::from(METRICS)]).chain(installed).collect()
 }
 
-/// Loads the first loadable candidate, for the lifetime of the process.
+/// Loads the first loadable candidate and never unloads it.
 fn load_metrics(candidates: &[PathBuf], cuda: i32) -> CounterResult<()> {
     let mut reason = String::new();
     for file in candidates {

@@ -1,6 +1,6 @@
-//! Metrics of a chip: the available metrics, the hardware configuration for counting them, and their values.
+//! Metrics of a chip: the available ones, the hardware configuration for counting them, and their values.
 //!
-//! CUPTI computes all of these on the host, for any chip that it supports.
+//! CUPTI computes all of this on the host, for any chip that it supports.
 
 use std::ffi::{CStr, CString, c_char};
 
@@ -9,8 +9,7 @@ use super::params::*;
 use crate::counters::{Counter, CounterError, CounterKind, CounterResult, Obstacle};
 use crate::cuda::cupti::{c_text, status};
 
-/// Names of the metrics for each kind of counter. A chip supports at most one of the names per kind. Nsight Compute
-/// uses the same names.
+/// Metric names per kind of counter, as in Nsight Compute. A chip supports at most one name per kind.
 const METRICS: [(CounterKind, &[&str]); 6] = [
     (CounterKind::Duration, &["gpu__time_duration.sum"]),
     (CounterKind::MemoryRead, &["dram__bytes_read.sum", "dram__bytes_op_read.sum"]),
@@ -22,7 +21,7 @@ const METRICS: [(CounterKind, &[&str]); 6] = [
 /// Prefix and suffix of stall metric names.
 const STALL: (&str, &str) = ("smsp__average_warps_issue_stalled_", "_per_issue_active");
 
-/// Metrics that are counted on a chip.
+/// Metrics to count on a chip.
 #[derive(Debug)]
 pub struct Metrics {
     calls: Calls,
@@ -38,14 +37,14 @@ pub struct Metrics {
 unsafe impl Send for Metrics {}
 
 impl Metrics {
-    /// Selects the metrics of a chip. `availability` is the device's counter availability image; if it is empty, all
-    /// metrics of the chip are assumed to be available.
+    /// Selects the metrics of a chip. `availability` is the device's counter availability image; if empty, all metrics
+    /// of the chip are assumed to be available.
     pub fn of(calls: Calls, chip: &CStr, availability: &[u8]) -> CounterResult<Self> {
         let mut params = HostInitialize::new();
         params.kind = RANGE_PROFILER;
         params.chip = chip.as_ptr();
         params.availability = if availability.is_empty() { std::ptr::null() } else { availability.as_ptr() };
-        // SAFETY: here and below, the structure has the size that it names, and its pointers are valid during the call.
+        // SAFETY: here and below, the structure's size field is correct, and its pointers are valid during the call.
         let result = unsafe { (calls.functions.host_initialize)(&mut params) };
         let obstacle = |obstacle| CounterError::Device { device: calls.device, obstacle };
         if result == status::INVALID_CHIP_NAME {
@@ -81,7 +80,7 @@ impl Metrics {
         let ratios = self.ratios()?;
         let stall = |name: &str| name.strip_prefix(STALL.0)?.strip_suffix(STALL.1).map(str::to_owned);
         let reasons: Vec<String> = ratios.iter().filter_map(|name| stall(name)).collect();
-        // Some chips split a stall reason into parts in addition to the total, for example `mio_throttle_pipe_mio`.
+        // Some chips also split a stall reason into subreasons, for example `mio_throttle_pipe_mio`.
         let is_part = |reason: &str| {
             let whole = reason.split_once("_pipe_").map(|(whole, _)| whole);
             whole.is_some_and(|whole| reasons.iter().any(|reason| reason == whole))
@@ -152,7 +151,7 @@ impl Metrics {
         Ok(())
     }
 
-    /// Returns the metric names in the form that CUPTI requires, which are valid as long as `self`.
+    /// Returns pointers to the metric names, valid as long as `self`.
     pub fn pointers(&self) -> Vec<*const c_char> {
         self.names.iter().map(|name| name.as_ptr()).collect()
     }
@@ -165,7 +164,7 @@ impl Metrics {
         (params.host, params.image, params.bytes) = (self.host, image.as_ptr(), image.len());
         (params.range, params.names, params.count) = (range, names.as_ptr(), names.len());
         params.values = values.as_mut_ptr();
-        // SAFETY: see `of`; there is a value for each name.
+        // SAFETY: see `of`; there is one value per name.
         let result = unsafe { (self.calls.functions.evaluate)(&mut params) };
         self.calls.check("cuptiProfilerHostEvaluateToGpuValues", result)?;
         Ok(values.into_iter().map(|value| value.is_finite().then_some(value)).collect())

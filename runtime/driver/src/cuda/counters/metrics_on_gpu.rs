@@ -1,4 +1,4 @@
-//! Tests of the chips' metrics with the real CUPTI. They need CUPTI, which GPU machines have, but no device.
+//! Tests of the chips' metrics with the real CUPTI, which need no device.
 
 use super::calls::Calls;
 use super::library;

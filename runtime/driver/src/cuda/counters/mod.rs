@@ -1,6 +1,6 @@
 //! Hardware counters of CUDA devices: [`CounterDriver`] for [`CudaDriver`].
 //!
-//! The values come only from CUPTI's range profiler. Each context has one session.
+//! The values come from CUPTI's range profiler. Each context has one session.
 
 mod calls;
 mod library;
@@ -39,8 +39,8 @@ fn with<R>(context: Context, work: impl FnOnce(&mut Session) -> CounterResult<R>
 }
 
 impl CudaDriver {
-    /// Returns an error in a process that was forked from the one that started the driver. The thread is not checked,
-    /// because observers may read counters, although other calls fail on their threads.
+    /// Returns an error in a process forked from the one that started the driver. Unlike other calls, counters may be
+    /// read in an observer's callback.
     fn can_count(&self) -> CounterResult<()> {
         if self.process == std::process::id() { Ok(()) } else { Err(CounterError::Forked) }
     }
@@ -61,7 +61,7 @@ impl CudaDriver {
 impl CounterDriver for CudaDriver {
     fn counters_open(&self, context: Context) -> CounterResult<CounterSetup> {
         self.can_count()?;
-        // The lock prevents two concurrent calls from both finding the same context closed.
+        // Prevents two concurrent calls from both finding the context closed.
         static OPENING: Mutex<()> = Mutex::new(());
         let _opening = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
         if sessions::of(context).is_some() {

@@ -1,7 +1,7 @@
-//! Parameter structures for CUPTI's range profiler and profiler host, as in the headers of CUDA 12.8 and later.
+//! Parameter structures of CUPTI's range profiler and profiler host, as in the headers of CUDA 12.8 and later.
 //!
-//! Each structure starts with its size, from which the library determines which fields exist. The size is the end of
-//! the last field, without trailing padding. Later libraries append fields.
+//! Each structure starts with its size (the end of the last field, without trailing padding), from which the library
+//! derives the existing fields. Later versions append fields.
 
 use std::ffi::{c_char, c_void};
 
@@ -42,7 +42,7 @@ macro_rules! params {
             }
 
             impl $name {
-                /// End of the last field in bytes.
+                /// Offset of the end of the last field, in bytes.
                 #[allow(unused_assignments, unused_mut, reason = "the last field counts, if there is one")]
                 pub const SIZE: usize = {
                     let mut end = 2 * size_of::<usize>();
@@ -50,7 +50,7 @@ macro_rules! params {
                     end
                 };
 
-                /// Returns a structure that is all zero except the size.
+                /// Returns a structure that is zero except for its size.
                 pub fn new() -> Self {
                     // SAFETY: all fields are numbers and pointers, for which zero is a valid value.
                     let zero: Self = unsafe { std::mem::zeroed() };
@@ -252,7 +252,7 @@ mod tests {
 
     use super::*;
 
-    /// Values of the `…_STRUCT_SIZE` macros of CUPTI 13.0, as a C compiler evaluates them.
+    /// Values of CUPTI 13.0's `…_STRUCT_SIZE` macros, evaluated by a C compiler.
     #[test]
     fn sizes_are_those_of_the_headers() {
         let wanted = [

@@ -1,10 +1,9 @@
 //! A context's session for reading counters through CUPTI's range profiler.
 //!
-//! Each kernel forms its own range. CUPTI replays the kernel for each pass and restores the memory that it wrote
-//! (`CUPTI_AutoRange` with `CUPTI_KernelReplay`). The alternatives have more requirements. User replay requires knowing
-//! which memory a kernel writes, and application replay requires a deterministic program. The names of auto ranges are
-//! numbers. Each counted part of the program therefore starts with an empty counter data image, and its kernels are the
-//! ranges in that image.
+//! Each kernel is a range. CUPTI replays the kernel for each pass and restores the memory that it wrote
+//! (`CUPTI_AutoRange` with `CUPTI_KernelReplay`). User replay would require knowing which memory a kernel writes, and
+//! application replay a deterministic program. Auto ranges have numbers instead of names. Counting therefore starts
+//! with an empty counter data image, so that its ranges are exactly the counted kernels.
 
 use std::ffi::CStr;
 
@@ -16,8 +15,7 @@ use super::params::*;
 use crate::counters::{Counted, CounterError, CounterResult, CounterSetup, Obstacle};
 use crate::cuda::cupti::status;
 
-/// Maximum number of kernels counted in one part of the program (a graph or a library call). CUPTI rejects several
-/// thousand.
+/// Maximum number of kernels counted at a time. CUPTI rejects several thousand.
 const MAX_KERNELS: usize = 512;
 
 /// A context's counter session.
@@ -28,10 +26,10 @@ pub struct Session {
     ranges: Ranges,
     metrics: Metrics,
     setup: CounterSetup,
-    /// Counter data image of `image_bytes` bytes. CUPTI writes the hardware's data to it.
+    /// Counter data image of `image_bytes` bytes, to which CUPTI writes.
     image: Vec<u64>,
     image_bytes: usize,
-    /// True if a range is pushed around the kernels. Some CUPTI releases require this range, and others reject it.
+    /// True if a range is pushed around the kernels, which some CUPTI releases require and others reject.
     pushes: bool,
     /// `Some` while counting; true if a range was pushed.
     counting: Option<bool>,
@@ -41,9 +39,9 @@ pub struct Session {
 unsafe impl Send for Session {}
 
 impl Session {
-    /// Prepares a context of a device, whose driver handle is `handle`. The context must be current.
+    /// Prepares the current context, whose device has the driver handle `handle`.
     pub fn open(calls: Calls, context: CUcontext, handle: i32) -> CounterResult<Self> {
-        // SAFETY: here and below, the structure has the size that it names, and its pointers are valid during the call.
+        // SAFETY: here and below, the structure's size field is correct, and its pointers are valid during the call.
         let result = unsafe { (calls.functions.initialize)(&mut Initialize::new()) };
         calls.check("cuptiProfilerInitialize", result)?;
         supported(calls, handle)?;
@@ -108,7 +106,7 @@ impl Session {
         }
     }
 
-    /// Clears the image, and configures the profiler to count the next kernels into it.
+    /// Clears the image and configures the profiler to count the next kernels into it.
     fn configure(&mut self) -> CounterResult<()> {
         let image = self.image.as_mut_ptr().cast::<u8>();
         let mut params = DataInitialize::new();
@@ -137,7 +135,7 @@ impl Session {
             ));
         }
         if self.configure().is_err() {
-            // After an error, the profiler may have to be set up again.
+            // After an error, the profiler may need to be set up again.
             self.disable();
             self.enable()?;
             self.configure()?;
@@ -222,7 +220,7 @@ impl Drop for Session {
     }
 }
 
-/// Returns an error if the device, or the way in which the system exposes it, does not support counters.
+/// Returns an error if the device, or its virtualization, does not support counters.
 fn supported(calls: Calls, handle: i32) -> CounterResult<()> {
     let mut params = DeviceSupported::new();
     (params.device, params.api) = (handle, RANGE_PROFILING);
@@ -246,7 +244,7 @@ fn supported(calls: Calls, handle: i32) -> CounterResult<()> {
     Err(CounterError::Device { device: calls.device, obstacle })
 }
 
-/// Returns the chip name of the device.
+/// Returns the device's chip name.
 fn chip(calls: Calls) -> CounterResult<&'static CStr> {
     let mut params = ChipName::new();
     params.device = calls.device as usize;
@@ -260,7 +258,7 @@ fn chip(calls: Calls) -> CounterResult<&'static CStr> {
     Ok(unsafe { CStr::from_ptr(params.name) })
 }
 
-/// Returns the counter availability image of the device; empty if the device does not provide one.
+/// Returns the device's counter availability image; empty if there is none.
 fn availability(calls: Calls, context: CUcontext) -> CounterResult<Vec<u8>> {
     let mut params = Availability::new();
     params.context = context;

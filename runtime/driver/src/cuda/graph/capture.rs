@@ -1,5 +1,4 @@
-//! Captures, in which work on a stream becomes part of a graph. Every function in this module requires a current
-//! context.
+//! Stream capture. Every function in this module requires a current context.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,7 +11,6 @@ use super::super::host_functions;
 use crate::error::{DriverError, Result, capture_advice, code};
 use crate::{CaptureMode, CaptureStatus, GraphFunction, GraphHandle, NodeHandle};
 
-/// Starts a capture.
 pub(in super::super) fn begin(stream: sys::CUstream, mode: CaptureMode) -> Result<()> {
     let mode = match mode {
         CaptureMode::Global => Mode::CU_STREAM_CAPTURE_MODE_GLOBAL,
@@ -23,8 +21,8 @@ pub(in super::super) fn begin(stream: sys::CUstream, mode: CaptureMode) -> Resul
     unsafe { check("cuStreamBeginCapture", sys::cuStreamBeginCapture_v2(stream, mode)) }
 }
 
-/// Ends the capture that was started on a stream. The capture ends even if the call returns an error, unless the call
-/// is made on the wrong thread.
+/// Ends the capture that was started on a stream. The capture ends even after an error, unless the call is made on the
+/// wrong thread.
 pub(in super::super) fn end(stream: sys::CUstream) -> Result<GraphHandle> {
     match try_end(stream) {
         Ok(graph) => graph.ok_or_else(invalidated),
@@ -49,7 +47,7 @@ fn try_end(stream: sys::CUstream) -> Result<Option<GraphHandle>> {
     Ok((!graph.is_null()).then_some(GraphHandle(graph as u64)))
 }
 
-/// Returns the error for a capture that ended without failure but produced no graph.
+/// Returns the error for a capture that ended successfully but without a graph.
 fn invalidated() -> DriverError {
     let (code, name) = (code::STREAM_CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED");
     let text = format!("the driver returned no graph; {}", capture_advice(code).unwrap_or_default());
@@ -65,7 +63,7 @@ type CaptureInfo = unsafe extern "C" fn(
     *mut usize,
 ) -> sys::CUresult;
 
-/// Returns the older capture query, for drivers before CUDA 12.3. The bindings contain only the newer query.
+/// Returns the capture query of drivers before CUDA 12.3, which the bindings lack.
 fn older_info() -> Result<CaptureInfo> {
     const SYMBOL: &str = "cuStreamGetCaptureInfo_v2";
     static FUNCTION: OnceLock<Option<CaptureInfo>> = OnceLock::new();
@@ -74,7 +72,6 @@ fn older_info() -> Result<CaptureInfo> {
     found.ok_or(DriverError::LacksFunction { symbol: SYMBOL })
 }
 
-/// Returns the capture status of a stream.
 pub(in super::super) fn status(stream: sys::CUstream) -> Result<CaptureStatus> {
     info(stream).map(|info| status_of(info.status, info.id))
 }
@@ -96,7 +93,7 @@ struct Info {
     /// Status, stored as a plain number because newer drivers may return values that the bindings do not define.
     status: u32,
     id: sys::cuuint64_t,
-    /// Array owned by the driver; null while the stream is not being captured.
+    /// Array owned by the driver; null if the stream is not capturing.
     tips: *const sys::CUgraphNode,
     count: usize,
 }
@@ -111,7 +108,7 @@ fn info(stream: sys::CUstream) -> Result<Info> {
     let place = std::ptr::from_mut(status).cast::<Status>();
     // SAFETY: the stream is alive, by the trait's contract. The pointers are to local variables, or null for
     // information that is not requested; the status is a 32-bit number. Without a pointer for edge data, the query
-    // would fail if an edge had such data.
+    // would fail for edges that have such data.
     let result = unsafe {
         if Feature::GraphEdgeData.is_there() {
             sys::cuStreamGetCaptureInfo_v3(stream, place, id, null_mut(), tips, &mut edges, count)
@@ -136,8 +133,7 @@ fn status_of(status: u32, id: u64) -> CaptureStatus {
 /// Adds a host function call to the capture of a stream.
 ///
 /// # Safety
-/// The function must be kept until no executable that was instantiated from the graph or from a copy of it can still
-/// run.
+/// The function must be kept alive until no executable instantiated from the graph, or from a copy of it, can run.
 pub(in super::super) unsafe fn host_function(
     stream: sys::CUstream,
     function: &Arc<GraphFunction>,

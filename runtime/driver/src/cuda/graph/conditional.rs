@@ -10,7 +10,7 @@ use super::{graph_of, node_of};
 use crate::error::{Result, code};
 use crate::{ConditionHandle, ConditionalKind, Context, GraphHandle, NodeHandle};
 
-/// First CUDA version whose conditional nodes have more than one body.
+/// First CUDA version with several bodies per conditional node.
 const SEVERAL_BODIES: i32 = 12_080;
 
 /// Creates a conditional handle for nodes of a graph.
@@ -31,8 +31,7 @@ pub(super) fn condition(
     Ok(ConditionHandle(handle))
 }
 
-/// Returns the node type and the number of bodies in the form that the driver expects. `version` is the driver's
-/// version.
+/// Returns the driver's node type and number of bodies. `version` is the driver's version.
 fn kind_of(kind: ConditionalKind, version: i32) -> Result<(Type, u32)> {
     const CALL: &str = "cuGraphAddNode";
     let bodies = kind.bodies();
@@ -75,7 +74,7 @@ pub(super) fn add(
     });
     let mut node = std::ptr::null_mut();
     // SAFETY: graph, nodes and context are alive, by the trait's contract, and the node count matches. Without edge
-    // data, all edges are plain. The other pointers are to local variables.
+    // data, all edges are plain dependencies. The other pointers are to local variables.
     let result = unsafe {
         sys::cuGraphAddNode_v2(
             &mut node,
@@ -87,7 +86,7 @@ pub(super) fn add(
         )
     };
     check(CALL, result)?;
-    // SAFETY: the union contains the member that was written, in which the driver has set this pointer.
+    // SAFETY: this union member was written above, and the driver has set its pointer.
     let bodies = unsafe { params.__bindgen_anon_1.conditional.phGraph_out };
     if bodies.is_null() {
         // SAFETY: the node was just created and is not used anywhere else.
@@ -100,7 +99,7 @@ pub(super) fn add(
     Ok((NodeHandle(node as u64), bodies.iter().map(|body| GraphHandle(*body as u64)).collect()))
 }
 
-/// Returns node parameters that are zero except for the conditional part.
+/// Returns node parameters that are zero except for the conditional member.
 fn parameters(conditional: sys::CUDA_CONDITIONAL_NODE_PARAMS) -> sys::CUgraphNodeParams {
     let mut params = sys::CUgraphNodeParams {
         type_: sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL,

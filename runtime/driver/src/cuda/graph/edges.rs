@@ -1,8 +1,7 @@
 //! Nodes and edges of a graph. Every function in this module requires a current context.
 //!
-//! Since CUDA 12.3, edges can have data. If an edge has data, the older query fails instead of ignoring the data, for
-//! example for a graph with a programmatic dependent launch. Drivers before CUDA 12.3 support neither the newer query
-//! nor edge data. The bindings contain only the newer query.
+//! Since CUDA 12.3, edges can have data, for example in a graph with a programmatic dependent launch. The older query
+//! fails for such edges. Drivers before CUDA 12.3 support only the older query, which the bindings lack.
 
 use std::ptr::null_mut;
 use std::sync::OnceLock;
@@ -18,14 +17,13 @@ use crate::{Edge, GraphHandle, NodeHandle};
 const PLAIN: sys::CUgraphEdgeData =
     sys::CUgraphEdgeData { from_port: 0, to_port: 0, type_: 0, reserved: [0; 5] };
 
-/// Returns the nodes of a graph.
 pub(super) fn nodes(graph: GraphHandle) -> Result<Vec<NodeHandle>> {
     const CALL: &str = "cuGraphGetNodes";
     let mut count = 0;
     // SAFETY: the graph is alive, by the trait's contract; without an array, the driver only counts.
     unsafe { check(CALL, sys::cuGraphGetNodes(graph_of(graph), null_mut(), &mut count)) }?;
     if count == 0 {
-        // For an array of length zero, the driver would report an error.
+        // The driver rejects an array of length zero.
         return Ok(Vec::new());
     }
     let mut nodes = vec![null_mut(); count];
@@ -72,7 +70,6 @@ unsafe fn get(
     check("cuGraphGetEdges", result)
 }
 
-/// Returns the edges of a graph.
 pub(super) fn edges(graph: GraphHandle) -> Result<Vec<Edge>> {
     let mut count = 0;
     // SAFETY: the graph is alive, by the trait's contract.
@@ -91,16 +88,15 @@ fn edge(from: sys::CUgraphNode, to: sys::CUgraphNode, data: sys::CUgraphEdgeData
     Edge { from: NodeHandle(from as u64), to: NodeHandle(to as u64), early: is_early(data) }
 }
 
-/// Returns true for a programmatic edge. An edge starts either at the end of the earlier node or at a port that opens
-/// before that end. A programmatic edge always starts at a port that opens earlier.
+/// Returns true for a programmatic edge, which starts at a port that opens before the end of the earlier node.
 fn is_early(data: sys::CUgraphEdgeData) -> bool {
     const PROGRAMMATIC: u32 = sys::CUgraphDependencyType::CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC as u32;
     u32::from(data.from_port) != sys::CU_GRAPH_KERNEL_NODE_PORT_DEFAULT
         || u32::from(data.type_) == PROGRAMMATIC
 }
 
-/// Returns true if a node may start as soon as a predecessor permits it, that is, before the predecessor has finished.
-/// The node must be alive.
+/// Returns true if a node may start before a predecessor has finished, once the predecessor permits it. The node must
+/// be alive.
 pub(super) fn may_start_early(node: sys::CUgraphNode) -> Result<bool> {
     const CALL: &str = "cuGraphNodeGetDependencies";
     if !Feature::GraphEdgeData.is_there() {

@@ -13,12 +13,11 @@ use crate::{
     Context, ExecUpdate, GraphExecHandle, GraphHandle, LaunchConfig, NodeHandle, NodeWork, StreamHandle,
 };
 
-/// Instantiation flags. Nodes run with the priority of the streams on which they were captured. Memory that a graph has
-/// allocated but not freed is freed by the next launch, which would fail without this flag.
+/// Instantiation flags. Nodes run with the priority of the streams on which they were captured. A launch frees memory
+/// that the previous launch allocated and did not free, instead of failing.
 const FLAGS: u32 = Flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0
     | Flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.0;
 
-/// Instantiates a graph.
 pub(super) fn instantiate(graph: GraphHandle) -> Result<GraphExecHandle> {
     let _relaxed = RelaxedCapture::enter();
     let mut params = MaybeUninit::new(sys::CUDA_GRAPH_INSTANTIATE_PARAMS {
@@ -73,7 +72,6 @@ fn instantiate_reason(reason: u32) -> Option<&'static str> {
     })
 }
 
-/// Uploads an executable graph to the device.
 pub(super) fn upload(exec: GraphExecHandle, stream: StreamHandle) -> Result<()> {
     let _relaxed = RelaxedCapture::enter();
     // SAFETY: both are alive, by the trait's contract.
@@ -148,8 +146,8 @@ pub(super) unsafe fn set(
                 Err(invalid("cuGraphExecKernelNodeSetParams", text))
             }
             NodeWork::Kernel { function, config, args } => {
-                // A query costs as much as setting the parameters. Most nodes were plain launches and remain so, in
-                // which case the query is skipped.
+                // Skip the query for a node that remains a plain launch, because it costs as much as setting the
+                // parameters.
                 if !config.is_plain() {
                     same_special(&config, nodes::special(node)?)?;
                 }
@@ -180,7 +178,7 @@ pub(super) unsafe fn set(
     }
 }
 
-/// Returns an error if a launch changes the node's cluster, or is cooperative although the node is not.
+/// Returns an error if a launch changes the node's cluster or makes it cooperative.
 fn same_special(config: &LaunchConfig, node: ([u32; 3], bool)) -> Result<()> {
     if (config.cluster, config.cooperative) == node {
         return Ok(());

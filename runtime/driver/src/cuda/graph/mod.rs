@@ -1,7 +1,6 @@
 //! Graphs: [`GraphDriver`] for [`CudaDriver`].
 //!
-//! Graph functions that drivers before CUDA 12 do not have fail as not supported on such drivers; all other functions
-//! work.
+//! On drivers before CUDA 12, only missing graph functions fail, as not supported.
 
 pub(super) mod capture;
 mod conditional;
@@ -35,7 +34,7 @@ fn exec_of(exec: GraphExecHandle) -> sys::CUgraphExec {
     exec.0 as sys::CUgraphExec
 }
 
-/// Makes a context current for graph calls. If the driver does not support graphs, returns an error that names `call`.
+/// Makes a context current for graph calls. Returns an error that names `call` if the driver does not support graphs.
 fn enter(context: Context, call: &'static str) -> Result<()> {
     bind(context)?;
     Feature::Graphs.need(call)

@@ -137,8 +137,7 @@ unsafe fn kernel(node: sys::CUgraphNode) -> Result<NodeInfo> {
 /// # Safety
 /// The node must be a live kernel node.
 pub(super) unsafe fn special(node: sys::CUgraphNode) -> Result<([u32; 3], bool)> {
-    // SAFETY: guaranteed by the caller. Each member consists of numbers: zeros, or the driver's value of the requested
-    // attribute.
+    // SAFETY: guaranteed by the caller. Each member consists of numbers: zeros, or the requested attribute's value.
     unsafe {
         let cluster = attribute(node, Attribute::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)?.clusterDim;
         let cooperative = attribute(node, Attribute::CU_LAUNCH_ATTRIBUTE_COOPERATIVE)?.cooperative;
@@ -146,13 +145,13 @@ pub(super) unsafe fn special(node: sys::CUgraphNode) -> Result<([u32; 3], bool)>
     }
 }
 
-/// Returns an attribute of a kernel node; zero if the device does not support this attribute.
+/// Returns an attribute of a kernel node; zero if the device does not support it.
 ///
 /// # Safety
 /// The node must be a live kernel node.
 unsafe fn attribute(node: sys::CUgraphNode, which: Attribute) -> Result<sys::CUlaunchAttributeValue> {
     let mut value = launch::zero();
-    // SAFETY: guaranteed by the caller; the pointer is to a local variable with room for any attribute.
+    // SAFETY: guaranteed by the caller; the pointer is to a local variable large enough for any attribute.
     let result = unsafe { sys::cuGraphKernelNodeGetAttribute(node, which, &mut value) };
     match check("cuGraphKernelNodeGetAttribute", result) {
         Ok(()) => Ok(value),

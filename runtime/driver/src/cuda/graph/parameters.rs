@@ -1,4 +1,4 @@
-//! Node parameters in the form that the driver expects.
+//! Node parameters in the driver's form.
 
 use std::ffi::c_void;
 
@@ -7,7 +7,7 @@ use cudarc::driver::sys;
 use super::super::rows;
 use crate::{DevicePtr, FunctionHandle, LaunchConfig, Place};
 
-/// Returns the parameters of a launch. The call that receives the parameters reads the arguments.
+/// Returns the parameters of a launch. The driver call to which they are passed reads the arguments.
 pub(super) fn kernel(
     function: FunctionHandle,
     config: &LaunchConfig,
@@ -32,8 +32,8 @@ pub(super) fn kernel(
     }
 }
 
-/// Returns a kernel and the plain part of its configuration. A library kernel (`CUkernel`), which other code may have
-/// captured, has a different kind of handle, but every call accepts this handle as a function.
+/// Returns a kernel, and its configuration without attributes. Other code may have captured a library kernel
+/// (`CUkernel`), whose handle every call accepts as a function handle.
 pub(super) fn read_kernel(params: &sys::CUDA_KERNEL_NODE_PARAMS) -> (FunctionHandle, LaunchConfig) {
     let function = if params.func.is_null() { params.kern as u64 } else { params.func as u64 };
     let grid = [params.gridDimX, params.gridDimY, params.gridDimZ];
@@ -41,8 +41,7 @@ pub(super) fn read_kernel(params: &sys::CUDA_KERNEL_NODE_PARAMS) -> (FunctionHan
     (FunctionHandle(function), LaunchConfig::new(grid, block, params.sharedMemBytes))
 }
 
-/// Returns the parameters for a copy of one row. The pitch is zero, which means that the copy has no pitch, because
-/// pitches are limited and a single row is not.
+/// Returns the parameters for a copy of one row. The pitch is zero (none), because a pitch would limit the row length.
 pub(super) fn copy(dst: Place, src: Place, bytes: usize) -> sys::CUDA_MEMCPY3D {
     let (src_type, src_host, src_device) = rows::parts(src);
     let (dst_type, dst_host, dst_device) = rows::parts(dst);
