@@ -41,6 +41,7 @@
 mod attention;
 mod attention_backward;
 mod attention_decode;
+mod attention_mma;
 mod epilogue;
 mod error;
 mod grouped;
@@ -55,7 +56,7 @@ mod simt;
 mod skinny;
 mod tf32x3;
 
-pub use attention::{Attention, HeadElement, Offsets, attention, attention_with_lse};
+pub use attention::{Attention, HeadElement, Offsets, attention, attention_mma, attention_with_lse};
 pub use attention_backward::{Attended, GradientElement, Gradients, attention_backward};
 pub use attention_decode::{AttentionDecode, DecodeElement, KvCache, attention_decode};
 pub use epilogue::{Activation, Epilogue};

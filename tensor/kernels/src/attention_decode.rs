@@ -369,10 +369,10 @@ impl<T: WarpOperand + Half> Keys<'_, T> {
                     let mut from = from.wrapping_add(at as usize);
                     let mut down = 0;
                     while down < TILE {
-                        let count = if row + down < rows { 8 } else { 0 };
+                        let exists = row + down < rows;
                         // SAFETY: the row exists if it is copied, and starts on a 16-byte boundary. The warp has read
                         // the tile that was in the slot.
-                        unsafe { tiles.at(write).copy_chunk(TILE * warp + row + down, chunk, from, count) };
+                        unsafe { tiles.at(write).copy_chunk(TILE * warp + row + down, chunk, from, exists) };
                         from = from.wrapping_add((u64::from(32 / chunks) * strides.row) as usize);
                         down += 32 / chunks;
                     }
