@@ -218,8 +218,7 @@ fn run<T: HeadElement>(
     let extents = [&q.extents, &k.extents, &v.extents, &out.extents];
     check_sizes(OPERATION, options, extents, sums.as_ref().map(|sums| sums.len()))?;
     let scale = check_scale(OPERATION, options, q.extents.dim)?;
-    let has_wgmma =
-        WGMMA_DIMS.contains(&q.extents.dim) && check_device(OPERATION, stream.device()).is_ok();
+    let has_wgmma = WGMMA_DIMS.contains(&q.extents.dim) && check_device(OPERATION, stream.device()).is_ok();
     skinny::check_device(OPERATION, stream.device())?;
     let is_mma = is_mma || !has_wgmma;
     if [q.extents.rows, q.extents.heads, q.extents.planes].contains(&0) {
@@ -379,7 +378,8 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         };
         let tiles = sequences.tiles(tile, offsets.is_some());
         if tiles >= MAX_TILES {
-            let what = format!("q has {tiles} tiles of {tile} rows, and fewer than {MAX_TILES} are worked on");
+            let what =
+                format!("q has {tiles} tiles of {tile} rows, and fewer than {MAX_TILES} are worked on");
             return Err(TensorError::Heads { operation: OPERATION, what }.into());
         }
         Ok(Some((sequences, tiles as u32)))

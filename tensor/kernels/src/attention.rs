@@ -194,7 +194,9 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
     let number = thread::block_idx_x();
     let is_packed = q_offsets.is_some();
     // SAFETY: guaranteed by the caller.
-    let Some(place) = (unsafe { shape.sequences.place(number, TILE_Q, q_offsets, k_offsets) }) else { return };
+    let Some(place) = (unsafe { shape.sequences.place(number, TILE_Q, q_offsets, k_offsets) }) else {
+        return;
+    };
     let keys = Keys::new(&place, shape.is_causal != 0);
     let blocks = keys.before(place.row + TILE_Q - 1).div_ceil(KEYS as u32);
 

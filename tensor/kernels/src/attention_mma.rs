@@ -239,14 +239,15 @@ unsafe fn forward<
                 v.copy::<KEYS, WIDTH, DIM>(v_tiles.at(write), next);
             }
         }
+        let (q, k, v) = (q_tile.loads_a(in_tile), k_tile.loads_b(0), v_tile.loads_b_transposed(0));
         let mut scores = [[[[0.0f32; 4]; 2]; KEYS / 16]; MATRICES];
         each::<STEPS>(|step| {
             // SAFETY: the copies of the tiles are complete, and all lanes of the warp call it together.
             unsafe {
-                let q: [[u32; 4]; MATRICES] =
-                    from_fn(|m| q_tile.load_a(in_tile + 16 * m as u32, 2 * step as u32));
+                let q: [[u32; 4]; MATRICES] = from_fn(|m| q.load(16 * m as u32, 2 * step as u32));
                 each::<{ KEYS / 16 }>(|i| {
-                    let k = k_tile.load_b(16 * i as u32, 2 * step as u32);
+                    let [a, b, c, d] = k.load(16 * i as u32, 2 * step as u32);
+                    let k = [[a, b], [c, d]];
                     each::<2>(|half| {
                         each::<MATRICES>(|m| {
                             let sums = &mut scores[m][i][half];
@@ -267,8 +268,8 @@ unsafe fn forward<
         if block >= whole {
             each::<MATRICES>(|m| {
                 let row = warp_row + 16 * m as u32 + lane / 4;
-                let limits =
-                    [keys.before(row), keys.before(row + 8)].map(|limit| limit as i32 - (lane % 4 * 2) as i32);
+                let limits = [keys.before(row), keys.before(row + 8)]
+                    .map(|limit| limit as i32 - (lane % 4 * 2) as i32);
                 mask(scores[m].as_flattened_mut().as_flattened_mut(), limits, block * KEYS as u32);
             });
         }
@@ -297,7 +298,8 @@ unsafe fn forward<
             each::<STEPS>(|step| {
                 // SAFETY: as above.
                 unsafe {
-                    let v = v_tile.load_b_transposed(16 * i as u32, 2 * step as u32);
+                    let [a, b, c, d] = v.load(16 * i as u32, 2 * step as u32);
+                    let v = [[a, b], [c, d]];
                     each::<2>(|half| {
                         each::<MATRICES>(|m| {
                             let sums = &mut values[m][step][half];
