@@ -20,10 +20,10 @@ use core::array::from_fn;
 use gpu_std::prelude::*;
 use gpu_std::shared::wait_copies;
 use gpu_std::tensor::mma::{WarpOperand, mma};
-use gpu_std::tensor::{Half, MatrixTile, MatrixTiles, PipelineState, SharedMemory, warpgroup};
+use gpu_std::tensor::{Half, MatrixLoads, MatrixTile, MatrixTiles, PipelineState, SharedMemory, warpgroup};
 use gpu_std::vectorized::{each, store};
 
-use crate::sequences::{HeadStrides, Sequences};
+use crate::sequences::{HeadStrides, Place, Sequences};
 use crate::softmax::{Keys, Rows, mask, reciprocals, scale};
 use crate::tiles::divide;
 
@@ -217,46 +217,36 @@ unsafe fn forward<
         }
     }
 
-    let lane = warp::lane_id();
     let in_tile = warpgroup::warp_index() * 16 * MATRICES as u32;
-    let warp_row = place.row + in_tile;
-    // End of the tiles to which all rows of the warp attend in full.
-    let whole = keys.before(warp_row) / KEYS as u32;
-    let mut rows: [Rows; MATRICES] = from_fn(|_| Rows::new());
-    let mut values = [[[[0.0f32; 4]; 2]; STEPS]; MATRICES];
+    let row = place.row + in_tile;
+    let last = row + 16 * MATRICES as u32 - 1;
+    // Ends of the tiles to which all rows of the warp attend in full, and of those to which at least one row attends.
+    let whole = keys.before(row) / KEYS as u32;
+    let attended = if row < place.q.1 { keys.before(last).div_ceil(KEYS as u32) } else { 0 };
+    let mut warp = Warp::<STEPS, MATRICES>::new();
     while block > 0 {
         block -= 1;
         wait_copies();
         thread::sync_threads();
         let (k_tile, v_tile) = (k_tiles.at(read), v_tiles.at(read));
-        let next = block.wrapping_sub(1).wrapping_mul(KEYS as u32);
+        let first = block * KEYS as u32;
+        let next = first.wrapping_sub(KEYS as u32);
         // SAFETY: all threads have read the contents that the copies overwrite.
         unsafe {
             if const { STAGES == 1 } {
-                v.copy::<KEYS, WIDTH, DIM>(v_tile, block * KEYS as u32);
+                v.copy::<KEYS, WIDTH, DIM>(v_tile, first);
             } else if block > 0 {
                 k.copy::<KEYS, WIDTH, DIM>(k_tiles.at(write), next);
                 v.copy::<KEYS, WIDTH, DIM>(v_tiles.at(write), next);
             }
         }
-        let (q, k, v) = (q_tile.loads_a(in_tile), k_tile.loads_b(0), v_tile.loads_b_transposed(0));
-        let mut scores = [[[[0.0f32; 4]; 2]; KEYS / 16]; MATRICES];
-        each::<STEPS>(|step| {
-            // SAFETY: the copies of the tiles are complete, and all lanes of the warp call it together.
-            unsafe {
-                let q: [[u32; 4]; MATRICES] = from_fn(|m| q.load(16 * m as u32, 2 * step as u32));
-                each::<{ KEYS / 16 }>(|i| {
-                    let [a, b, c, d] = k.load(16 * i as u32, 2 * step as u32);
-                    let k = [[a, b], [c, d]];
-                    each::<2>(|half| {
-                        each::<MATRICES>(|m| {
-                            let sums = &mut scores[m][i][half];
-                            *sums = mma::<T>(*sums, q[m], k[half]);
-                        });
-                    });
-                });
-            }
-        });
+        let mut scores = [[[[0.0; 4]; 2]; KEYS / 16]; MATRICES];
+        if block < attended {
+            // SAFETY: the tiles are complete, and all lanes of the warp call it together.
+            scores = unsafe {
+                products::<T, TILE, WIDTH, STEPS, MATRICES>(q_tile.loads_a(in_tile), k_tile.loads_b(0))
+            };
+        }
         if const { STAGES == 1 } {
             wait_copies();
             thread::sync_threads();
@@ -265,81 +255,180 @@ unsafe fn forward<
                 unsafe { k.copy::<KEYS, WIDTH, DIM>(k_tile, next) };
             }
         }
-        if block >= whole {
-            each::<MATRICES>(|m| {
-                let row = warp_row + 16 * m as u32 + lane / 4;
-                let limits = [keys.before(row), keys.before(row + 8)]
-                    .map(|limit| limit as i32 - (lane % 4 * 2) as i32);
-                mask(scores[m].as_flattened_mut().as_flattened_mut(), limits, block * KEYS as u32);
+        if block < attended {
+            if block >= whole {
+                hide(&mut scores, keys, row, first);
+            }
+            // SAFETY: as above.
+            unsafe { warp.attend::<T, WIDTH>(scores, v_tile.loads_b_transposed(0), shape.scale) };
+        }
+        write.advance();
+        read.advance();
+    }
+    // SAFETY: guaranteed by the caller; these rows belong to this warp.
+    unsafe { warp.store(&mut out, sums, &shape, &place, row) };
+}
+
+/// Scores of a warp for a tile of k. For each matrix of q, two matrices of 8 columns for each 16 rows of k.
+type Scores<const MATRICES: usize> = [[[[f32; 4]; 2]; KEYS / 16]; MATRICES];
+
+/// Multiplies rows of q by a tile of k.
+///
+/// # Safety
+///
+/// The tiles must be complete, and all lanes of the warp must call it together.
+#[inline(always)]
+unsafe fn products<T, const ROWS: usize, const WIDTH: usize, const STEPS: usize, const MATRICES: usize>(
+    q: MatrixLoads<T, ROWS, WIDTH, false, true>,
+    k: MatrixLoads<T, KEYS, WIDTH, false, false>,
+) -> Scores<MATRICES>
+where
+    T: WarpOperand,
+{
+    let mut scores = [[[[0.0; 4]; 2]; KEYS / 16]; MATRICES];
+    each::<STEPS>(|step| {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let q: [[u32; 4]; MATRICES] = from_fn(|m| q.load(16 * m as u32, 2 * step as u32));
+            each::<{ KEYS / 16 }>(|i| {
+                let [a, b, c, d] = k.load(16 * i as u32, 2 * step as u32);
+                each::<MATRICES>(|m| {
+                    let [left, right] = scores[m][i];
+                    scores[m][i] = [mma::<T>(left, q[m], [a, b]), mma::<T>(right, q[m], [c, d])];
+                });
             });
         }
+    });
+    scores
+}
+
+/// Masks the scores of rows of k to which the warp's rows of q do not attend. `row` is the first row of q, and `first`
+/// the first row of k.
+#[inline(always)]
+fn hide<const MATRICES: usize>(scores: &mut Scores<MATRICES>, keys: Keys, row: u32, first: u32) {
+    let lane = warp::lane_id();
+    each::<MATRICES>(|m| {
+        let row = row + 16 * m as u32 + lane / 4;
+        let limits =
+            [keys.before(row), keys.before(row + 8)].map(|limit| limit as i32 - (lane % 4 * 2) as i32);
+        mask(scores[m].as_flattened_mut().as_flattened_mut(), limits, first);
+    });
+}
+
+/// Attention of a warp's rows over the rows of k so far.
+struct Warp<const STEPS: usize, const MATRICES: usize> {
+    rows: [Rows; MATRICES],
+    /// Sums of the values, weighted by `exp2`. For each matrix of q, two matrices of 8 columns for each 16 columns of v.
+    values: [[[[f32; 4]; 2]; STEPS]; MATRICES],
+}
+
+impl<const STEPS: usize, const MATRICES: usize> Warp<STEPS, MATRICES> {
+    #[inline(always)]
+    fn new() -> Self {
+        Self { rows: from_fn(|_| Rows::new()), values: [[[[0.0; 4]; 2]; STEPS]; MATRICES] }
+    }
+
+    /// Online softmax: adds the rows of a tile of v, weighted by the `exp2` of their scores.
+    ///
+    /// # Safety
+    ///
+    /// The tile must be complete, and all lanes of the warp must call it together.
+    #[inline(always)]
+    unsafe fn attend<T, const WIDTH: usize>(
+        &mut self,
+        mut scores: Scores<MATRICES>,
+        v: MatrixLoads<T, KEYS, WIDTH, true, true>,
+        factor: f32,
+    ) where
+        T: WarpOperand + Half,
+    {
         let mut largest = [[0.0; 2]; MATRICES];
         let mut rises = false;
         each::<MATRICES>(|m| {
             each::<2>(|half| {
                 let scores = scores[m].as_flattened().as_flattened();
-                largest[m][half] = rows[m].raised(half, scores, shape.scale);
-                rises |= rows[m].is_below(half, largest[m][half]);
+                largest[m][half] = self.rows[m].raised(half, scores, factor);
+                rises |= self.rows[m].is_below(half, largest[m][half]);
             });
         });
         if warp::any(!0, rises) {
             each::<MATRICES>(|m| {
-                let factors = [0, 1].map(|half| rows[m].raise(half, largest[m][half], shape.scale));
-                scale(values[m].as_flattened_mut().as_flattened_mut(), factors);
+                let factors = [0, 1].map(|half| self.rows[m].raise(half, largest[m][half], factor));
+                scale(self.values[m].as_flattened_mut().as_flattened_mut(), factors);
             });
         }
+        each::<MATRICES>(|m| {
+            each::<2>(|half| self.rows[m].exponentials(half, scores[m][0].as_flattened_mut(), factor));
+        });
         each::<{ KEYS / 16 }>(|i| {
-            let mut probabilities = [[0; 4]; MATRICES];
-            each::<MATRICES>(|m| {
-                let scores = scores[m][i].as_flattened_mut();
-                each::<2>(|half| rows[m].exponentials(half, scores, shape.scale));
-                probabilities[m] = from_fn(|j| T::pack(scores[2 * j], scores[2 * j + 1]));
+            let probabilities: [[u32; 4]; MATRICES] = from_fn(|m| {
+                let [[a, b, c, d], [e, f, g, h]] = scores[m][i];
+                [T::pack(a, b), T::pack(c, d), T::pack(e, f), T::pack(g, h)]
             });
             each::<STEPS>(|step| {
-                // SAFETY: as above.
+                // SAFETY: guaranteed by the caller.
                 unsafe {
                     let [a, b, c, d] = v.load(16 * i as u32, 2 * step as u32);
-                    let v = [[a, b], [c, d]];
-                    each::<2>(|half| {
-                        each::<MATRICES>(|m| {
-                            let sums = &mut values[m][step][half];
-                            *sums = mma::<T>(*sums, probabilities[m], v[half]);
+                    each::<MATRICES>(|m| {
+                        let [left, right] = self.values[m][step];
+                        let p = probabilities[m];
+                        self.values[m][step] = [mma::<T>(left, p, [a, b]), mma::<T>(right, p, [c, d])];
+                    });
+                }
+                // The exponentials for the next rows of v overlap with the products.
+                let interval = const { STEPS / (2 * MATRICES) };
+                let part = step / interval;
+                if i + 1 < KEYS / 16 && step.is_multiple_of(interval) && part < 2 * MATRICES {
+                    let scores = scores[part / 2][i + 1].as_flattened_mut();
+                    self.rows[part / 2].exponentials(part % 2, scores, factor);
+                }
+            });
+        });
+    }
+
+    /// Divides the values by the sums of the `exp2`, and stores them and the log-sum-exp. `row` is the warp's first row
+    /// in its sequence.
+    ///
+    /// # Safety
+    ///
+    /// The requirements of [`attention_mma()`] apply, no other thread may access the rows, and all lanes of the warp
+    /// must call it together.
+    #[inline(always)]
+    unsafe fn store<T: Half>(
+        &mut self,
+        out: &mut DisjointMut<T>,
+        mut sums: Option<DisjointMut<f32>>,
+        shape: &MmaShape,
+        place: &Place,
+        row: u32,
+    ) {
+        let lane = warp::lane_id();
+        each::<MATRICES>(|m| {
+            let row = row + 16 * m as u32 + lane / 4;
+            let totals = self.rows[m].totals();
+            if let Some(sums) = &mut sums {
+                // SAFETY: guaranteed by the caller.
+                unsafe { self.rows[m].store_lse(sums, place, &shape.sequences, row, totals, shape.scale) };
+            }
+            let values = &mut self.values[m];
+            scale(values.as_flattened_mut().as_flattened_mut(), reciprocals(totals));
+            each::<2>(|half| {
+                let row = row + 8 * half as u32;
+                if row < place.q.1 {
+                    let at = shape.out.at(place.plane, place.head, place.q.0 + row) + u64::from(lane % 4 * 2);
+                    let to = out.as_mut_ptr().wrapping_add(at as usize);
+                    each::<STEPS>(|step| {
+                        each::<2>(|eight| {
+                            let [low, high] = [0, 1].map(|i| values[step][eight][2 * half + i]);
+                            let to = to.wrapping_add(16 * step + 8 * eight).cast::<u32>();
+                            // SAFETY: the row exists and starts on a 16-byte boundary; the caller guarantees the rest.
+                            unsafe { store(to, [T::pack(low, high)]) };
                         });
                     });
                 }
             });
         });
-        write.advance();
-        read.advance();
     }
-
-    let mut sums = sums;
-    each::<MATRICES>(|m| {
-        let row = warp_row + 16 * m as u32 + lane / 4;
-        let totals = rows[m].totals();
-        if let Some(sums) = &mut sums {
-            // SAFETY: `sums` has one element per row, and no other thread writes the elements of these rows.
-            unsafe { rows[m].store_lse(sums, &place, &shape.sequences, row, totals, shape.scale) };
-        }
-        let values = &mut values[m];
-        scale(values.as_flattened_mut().as_flattened_mut(), reciprocals(totals));
-        each::<2>(|half| {
-            let row = row + 8 * half as u32;
-            if row < place.q.1 {
-                let at = shape.out.at(place.plane, place.head, place.q.0 + row) + u64::from(lane % 4 * 2);
-                let to = out.as_mut_ptr().wrapping_add(at as usize);
-                each::<STEPS>(|step| {
-                    each::<2>(|eight| {
-                        let [low, high] = [0, 1].map(|i| values[step][eight][2 * half + i]);
-                        let to = to.wrapping_add(16 * step + 8 * eight).cast::<u32>();
-                        // SAFETY: the row exists and starts on a 16-byte boundary, and no other thread writes these
-                        // elements.
-                        unsafe { store(to, [T::pack(low, high)]) };
-                    });
-                });
-            }
-        });
-    });
 }
 
 /// Rows of a head that the calling thread copies: every 16th.
