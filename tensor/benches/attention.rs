@@ -5,7 +5,7 @@
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device; the emulated device runs only short sequences. Arguments are cases of the
 //! form `TYPE:DIM:LENGTH:MASK`, such as `bf16:128:4096:causal` or `f16:64:1000:full`. `:backward` at the end selects
-//! the backward pass, and `:mma` the forward kernels with `mma.sync`.
+//! the backward pass, and `:mma` the forward kernels with `mma.sync`, or `:mma1` and `:mma2` with this number of stages.
 //!
 //! In the FLOP counts, a causal mask halves the number of operations, and the backward pass counts as five GEMMs,
 //! regardless of recomputation. Inputs are normally distributed, because the power draw depends on them. Each figure is
@@ -66,15 +66,18 @@ struct Case {
     sequences: usize,
     is_causal: bool,
     is_backward: bool,
-    is_mma: bool,
+    /// For the kernels with `mma.sync`, the number of stages, or `None` for the default.
+    mma: Option<Option<usize>>,
 }
 
 impl Case {
     /// Parses a case. Returns `None` if the text is not a case.
-    fn of<'a>(text: &'a str, is_emulated: bool) -> Option<Self> {
-        let without = |text: &'a str, end| text.strip_suffix(end).map_or((text, false), |text| (text, true));
-        let (forward, is_backward) = without(text, ":backward");
-        let (forward, is_mma) = without(forward, ":mma");
+    fn of(text: &str, is_emulated: bool) -> Option<Self> {
+        let (forward, is_backward) =
+            text.strip_suffix(":backward").map_or((text, false), |text| (text, true));
+        let mma = [(":mma", None), (":mma1", Some(1)), (":mma2", Some(2))];
+        let mma = mma.into_iter().find_map(|(end, stages)| Some((forward.strip_suffix(end)?, Some(stages))));
+        let (forward, mma) = mma.unwrap_or((forward, None));
         let [element, dim, length, mask] = forward.split(':').collect::<Vec<_>>()[..] else { return None };
         let (dim, length): (usize, usize) = (dim.parse().ok()?, length.parse().ok()?);
         let is_causal = match mask {
@@ -85,7 +88,7 @@ impl Case {
         let heads = if is_emulated { 1 } else { WIDTH.checked_div(dim)?.max(1) };
         let sequences = if is_emulated { 1 } else { TOKENS.checked_div(length)?.max(1) };
         let (name, element) = (text.to_owned(), element.to_owned());
-        Some(Self { name, element, dim, length, heads, sequences, is_causal, is_backward, is_mma })
+        Some(Self { name, element, dim, length, heads, sequences, is_causal, is_backward, mma })
     }
 
     fn operations(&self) -> f64 {
@@ -133,10 +136,9 @@ fn measure<T: GradientElement>(stream: &Stream, case: &Case, of: fn(f32) -> T) -
     if !case.is_backward {
         return report(stream, case, || {
             let (q, k, v, out) = (view(&q)?, view(&k)?, view(&v)?, to(&mut out, sides, sequences)?);
-            if case.is_mma {
-                attention_mma(stream, &options, q, k, v, out, None)
-            } else {
-                attention(stream, &options, q, k, v, out)
+            match case.mma {
+                Some(stages) => attention_mma(stream, stages, &options, q, k, v, out, None),
+                None => attention(stream, &options, q, k, v, out),
             }
         });
     }

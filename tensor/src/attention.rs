@@ -79,10 +79,10 @@ macro_rules! elements {
     ($($ty:ty),*) => { $(
         impl HeadElement for $ty {
             fn launch(call: Call<'_, '_, Self>) -> Result<()> {
-                match call.q.extents.dim {
-                    _ if call.is_mma => call.run_mma(),
-                    64 => call.run::<Head64, kernels::attention<$ty, Head64>>(),
-                    128 => call.run::<Head128, kernels::attention<$ty, Head128>>(),
+                match (call.path, call.q.extents.dim) {
+                    (Path::Mma(stages), _) => call.run_mma(stages),
+                    (_, 64) => call.run::<Head64, kernels::attention<$ty, Head64>>(),
+                    (_, 128) => call.run::<Head128, kernels::attention<$ty, Head128>>(),
                     _ => call.run::<Head256, kernels::attention<$ty, Head256>>(),
                 }
             }
@@ -143,7 +143,7 @@ pub fn attention<T: HeadElement>(
     out: HeadsMut<'_, T>,
 ) -> Result<()> {
     let _site = site();
-    run(stream, false, options, [q, k, v], out, None)
+    run(stream, Path::Default, options, [q, k, v], out, None)
 }
 
 /// Like [`attention()`], but also stores the log-sum-exp (LSE) of each row's scores in
@@ -184,17 +184,20 @@ pub fn attention_with_lse<T: HeadElement>(
     sums: DeviceSliceMut<'_, f32>,
 ) -> Result<()> {
     let _site = site();
-    run(stream, false, options, [q, k, v], out, Some(sums))
+    run(stream, Path::Default, options, [q, k, v], out, Some(sums))
 }
 
-/// Like [`attention()`] or [`attention_with_lse()`], but with `mma.sync`, for tests and benchmarks.
+/// Like [`attention()`] or [`attention_with_lse()`], but with `mma.sync`, for tests and benchmarks. `stages` is the number
+/// of stages of k and v, 1 or 2. Heads with more than 128 elements always have one.
 ///
 /// # Errors
 /// Returns the same errors as [`attention_with_lse()`].
 #[doc(hidden)]
 #[track_caller]
+#[allow(clippy::too_many_arguments, reason = "they are those of the other functions")]
 pub fn attention_mma<T: HeadElement>(
     stream: &Stream,
+    stages: Option<usize>,
     options: &Attention<'_>,
     q: Heads<'_, T>,
     k: Heads<'_, T>,
@@ -203,13 +206,21 @@ pub fn attention_mma<T: HeadElement>(
     sums: Option<DeviceSliceMut<'_, f32>>,
 ) -> Result<()> {
     let _site = site();
-    run(stream, true, options, [q, k, v], out, sums)
+    run(stream, Path::Mma(stages), options, [q, k, v], out, sums)
 }
 
-/// Computes attention with `mma.sync` if `is_mma` is true, and otherwise with the fastest kernels.
+/// Selection of the kernels.
+#[derive(Clone, Copy)]
+enum Path {
+    /// The fastest kernels that support the device and the heads.
+    Default,
+    /// `mma.sync`, with this number of stages or the default number.
+    Mma(Option<usize>),
+}
+
 fn run<T: HeadElement>(
     stream: &Stream,
-    is_mma: bool,
+    path: Path,
     options: &Attention<'_>,
     [q, k, v]: [Heads<'_, T>; 3],
     out: HeadsMut<'_, T>,
@@ -220,7 +231,10 @@ fn run<T: HeadElement>(
     let scale = check_scale(OPERATION, options, q.extents.dim)?;
     let has_wgmma = WGMMA_DIMS.contains(&q.extents.dim) && check_device(OPERATION, stream.device()).is_ok();
     skinny::check_device(OPERATION, stream.device())?;
-    let is_mma = is_mma || !has_wgmma;
+    let path = match path {
+        Path::Default if !has_wgmma => Path::Mma(None),
+        path => path,
+    };
     if [q.extents.rows, q.extents.heads, q.extents.planes].contains(&0) {
         return Ok(());
     }
@@ -232,7 +246,7 @@ fn run<T: HeadElement>(
         check("v", v.extents, v.elements.as_device_ptr().0)?;
     }
     check("out", out.extents, out.elements.as_device_ptr().0)?;
-    T::launch(Call { stream, is_mma, options, scale, q, k, v, out, sums })
+    T::launch(Call { stream, path, options, scale, q, k, v, out, sums })
 }
 
 /// Checks the softmax scale and returns it.
@@ -333,8 +347,7 @@ pub(crate) fn raster_group<T>(read: &Extents, group: usize, all: usize) -> u32 {
 #[doc(hidden)]
 pub struct Call<'a, 'c, T: DeviceCopy> {
     stream: &'a Stream,
-    /// True for the kernels with `mma.sync`.
-    is_mma: bool,
+    path: Path,
     options: &'a Attention<'a>,
     scale: f32,
     q: Heads<'a, T>,
@@ -385,7 +398,7 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         Ok(Some((sequences, tiles as u32)))
     }
 
-    fn run_mma(self) -> Result<()>
+    fn run_mma(self, stages: Option<usize>) -> Result<()>
     where
         T: MmaHeadElement,
     {
@@ -405,7 +418,17 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         };
         let inputs = [q.elements, k.elements, v.elements];
         let offsets = [options.offsets.map(|offsets| offsets.q), options.offsets.map(|offsets| offsets.k)];
-        MmaHeadElement::launch(Plan { stream, dim, tiles, inputs, out: out.elements, sums, offsets, shape })
+        MmaHeadElement::launch(Plan {
+            stream,
+            stages,
+            dim,
+            tiles,
+            inputs,
+            out: out.elements,
+            sums,
+            offsets,
+            shape,
+        })
     }
 
     fn run<H: Head, K: Kernel<Params = Params<T>>>(self) -> Result<()> {

@@ -18,7 +18,7 @@ macro_rules! elements {
     ($($ty:ty),*) => { $(
         impl MmaHeadElement for $ty {
             fn launch(plan: Plan<'_, '_, Self>) -> Result<()> {
-                match (plan.dim, stages(plan.stream.device(), plan.dim)) {
+                match (plan.dim, plan.stages.unwrap_or_else(|| stages(plan.stream.device(), plan.dim))) {
                     (64, 1) => plan.run::<kernels::attention_mma<$ty, 64, 1>>(1),
                     (64, _) => plan.run::<kernels::attention_mma<$ty, 64, 2>>(2),
                     (96, 1) => plan.run::<kernels::attention_mma<$ty, 96, 1>>(1),
@@ -45,6 +45,8 @@ fn stages(device: &Device, dim: usize) -> usize {
 /// Attention of heads that have been checked.
 pub(crate) struct Plan<'a, 'c, T: DeviceCopy> {
     pub stream: &'a Stream,
+    /// Number of stages of k and v; `None` for the default.
+    pub stages: Option<usize>,
     /// Number of elements per row.
     pub dim: usize,
     /// Number of tiles of `tile_q(dim)` rows of all heads.

@@ -24,21 +24,21 @@ pub struct Case {
     pub is_by_head: bool,
     pub is_causal: bool,
     pub scale: Option<f32>,
-    /// True for the kernels with `mma.sync`.
-    pub is_mma: bool,
+    /// Number of stages of the kernels with `mma.sync`. `None` for the kernels that the library selects.
+    pub stages: Option<usize>,
 }
 
-/// Computes attention with `mma.sync`, or with the kernels that the library selects.
+/// Computes attention with `mma.sync` and this number of stages, or with the kernels that the library selects.
 fn forward<T: HeadElement>(
-    is_mma: bool,
+    stages: Option<usize>,
     stream: &Stream,
     options: &Attention<'_>,
     [q, k, v]: [Heads<'_, T>; 3],
     out: HeadsMut<'_, T>,
     sums: DeviceSliceMut<'_, f32>,
 ) {
-    if is_mma {
-        attention_mma(stream, options, q, k, v, out, Some(sums)).unwrap();
+    if stages.is_some() {
+        attention_mma(stream, stages, options, q, k, v, out, Some(sums)).unwrap();
     } else {
         attention_with_lse(stream, options, q, k, v, out, sums).unwrap();
     }
@@ -55,7 +55,7 @@ impl Case {
             is_by_head: false,
             is_causal: false,
             scale: None,
-            is_mma: false,
+            stages: None,
         }
     }
 
@@ -65,12 +65,14 @@ impl Case {
 
     /// Returns the case for all kernels that support it.
     pub fn on_all_paths(&self) -> impl Iterator<Item = Self> + use<> {
+        let stages: &[Option<usize>] = match self.dim {
+            64 | 128 => &[None, Some(1), Some(2)],
+            96 => &[Some(1), Some(2)],
+            192 => &[None],
+            _ => &[None, Some(1)],
+        };
         let case = self.clone();
-        let has_wgmma = [64, 128, 256].contains(&case.dim);
-        [false, true]
-            .into_iter()
-            .skip(usize::from(!has_wgmma))
-            .map(move |is_mma| Self { is_mma, ..case.clone() })
+        stages.iter().map(move |&stages| Self { stages, ..case.clone() })
     }
 
     pub fn heads(self, heads: [usize; 2]) -> Self {
@@ -186,7 +188,7 @@ impl<T: Precise> Data<T> {
         };
         let (q, k, v) = (case.view(0, &q), case.view(1, &k), case.view(1, &v));
         let to = case.view_mut(0, &mut out);
-        forward(case.is_mma, stream, &options, [q, k, v], to, sums.as_mut_slice());
+        forward(case.stages, stream, &options, [q, k, v], to, sums.as_mut_slice());
         (out.to_host().unwrap(), sums.to_host().unwrap())
     }
 
@@ -405,9 +407,8 @@ fn wrong_offsets_reach_no_other_memory() {
         ([100, 140, 20], [0, 30, 3], 100..140),
         ([u32::MAX, 0, 7], [5, 6, 7], 0..0),
     ];
-    for (is_mma, (q, k, written)) in
-        [false, true].into_iter().flat_map(|is_mma| cases.clone().map(|case| (is_mma, case)))
-    {
+    let on_path = |stages| cases.clone().map(|case| (stages, case));
+    for (stages, (q, k, written)) in [None, Some(1), Some(2)].into_iter().flat_map(on_path) {
         let mut out = DeviceBuffer::from_host(&stream, &vec![bf16::NAN; rows * 64]).unwrap();
         let (q, k) =
             (DeviceBuffer::from_host(&stream, &q).unwrap(), DeviceBuffer::from_host(&stream, &k).unwrap());
@@ -415,8 +416,8 @@ fn wrong_offsets_reach_no_other_memory() {
         let heads = || Heads::by_token(ones.as_3d(rows, 1, 64).unwrap(), 1).unwrap();
         let to = HeadsMut::by_token(out.as_3d_mut(rows, 1, 64).unwrap(), 1).unwrap();
         let options = Attention { offsets, ..Attention::default() };
-        if is_mma {
-            attention_mma(&stream, &options, heads(), heads(), heads(), to, None).unwrap();
+        if stages.is_some() {
+            attention_mma(&stream, stages, &options, heads(), heads(), heads(), to, None).unwrap();
         } else {
             attention(&stream, &options, heads(), heads(), heads(), to).unwrap();
         }
@@ -445,12 +446,12 @@ fn parts_of_one_buffer_are_attended() {
         Heads::by_token(view, 1).unwrap()
     };
     let options = Attention { is_causal: true, ..Attention::default() };
-    for is_mma in [false, true] {
+    for stages in [None, Some(1), Some(2)] {
         let mut out = DeviceBuffer::<f16>::zeros(&stream, 100 * 128).unwrap();
         let mut sums = DeviceBuffer::<f32>::zeros(&stream, 200).unwrap();
         let to = HeadsMut::by_token(out.as_3d_mut(100, 2, 64).unwrap(), 1).unwrap();
         let inputs = [part(0, 2), part(2, 1), part(3, 1)];
-        forward(is_mma, &stream, &options, inputs, to, sums.as_mut_slice());
+        forward(stages, &stream, &options, inputs, to, sums.as_mut_slice());
         data.check(&case, &(out.to_host().unwrap(), sums.to_host().unwrap()), case.all_rows());
     }
 }
