@@ -136,7 +136,7 @@ pub unsafe fn matmul_mma<T, A: Major, B: Major, const WARPS: usize>(
 ///
 /// # Safety
 ///
-/// The requirements of [`matmul_mma()`] apply, except those for the alignment of A and B.
+/// The caller must uphold the safety contract of [`matmul_mma()`], except those for the alignment of A and B.
 #[kernel(
     types(T = bf16, f16; A = KMajor, MnMajor; B = KMajor, MnMajor),
     arch = 80,
@@ -166,7 +166,7 @@ pub unsafe fn matmul_mma_unaligned<T, A: Major, B: Major>(
 ///
 /// # Safety
 ///
-/// The requirements of [`matmul_mma()`] apply, except that A and B need no alignment unless `ALIGNED` is true.
+/// The caller must uphold the safety contract of [`matmul_mma()`], except that A and B need no alignment unless `ALIGNED` is true.
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "they are the parameters of the kernels")]
 unsafe fn product<
