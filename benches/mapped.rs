@@ -1,5 +1,5 @@
-//! A kernel on page-locked host memory, compared with a copy and the kernel on device memory, by size. The time is the
-//! time until the result is on the host. `docs/benchmarks/copies.md` contains the figures.
+//! A kernel on page-locked host memory, compared with a copy and the kernel on device memory, by size. Times include
+//! everything until the result is on the host. `docs/benchmarks/copies.md` contains the figures.
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device; the default is the best available one. The kernel is `y = a * x + y`.
 //!

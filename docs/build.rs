@@ -1,5 +1,4 @@
-//! Leaves an image without code where the listings' `include_image!("kernels")` looks for it: they run on the emulated
-//! device.
+//! Creates an image without GPU code for `include_image!("kernels")` in the listings, which run on the emulated device.
 
 use std::error::Error;
 use std::path::Path;

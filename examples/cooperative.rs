@@ -2,8 +2,8 @@
 //! simulation in one cooperative launch, a sum in one launch, a histogram in distributed shared memory, and a chain of
 //! dependent launches. The example checks every result and prints the time of each case.
 //!
-//! `cargo run --release --example cooperative -- [DEVICE]`, where DEVICE is `cpu`, `cuda:0`, …, by default the best
-//! available. Times on the emulated device do not represent a GPU.
+//! `cargo run --release --example cooperative -- [DEVICE]`, where DEVICE is `cpu`, `cuda:0`, …; the default is the best
+//! available device. Times on the emulated device do not represent a GPU.
 
 use std::error::Error;
 
@@ -154,7 +154,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Runs a chain of launches of about 4 µs. Each starts after the previous one has ended, or while it is still
+    /// Runs a chain of launches of about 4 µs. Each starts after the previous one has completed, or while it is still
     /// running.
     fn chain(&self) -> Outcome<()> {
         let launches = self.size(200, 20);

@@ -1,8 +1,8 @@
 //! Hardware counters of copy, axpy and sum: DRAM bytes read and written, L2 hit rate, achieved occupancy, and stalls.
 //!
-//! `cargo run --release --example counters -- [DEVICE [launch | FILE]]`, where DEVICE is `cuda:0`, …, by default the
-//! best available. If counters are not permitted, the example reports the reason and runs only the kernels. Counting
-//! must not change the results of the kernels.
+//! `cargo run --release --example counters -- [DEVICE [launch | FILE]]`, where DEVICE is `cuda:0`, …; the default is
+//! the best available device. If counters are not permitted, the example reports the reason and runs only the kernels.
+//! Counting must not change the results of the kernels.
 //!
 //! With `launch`, the kernels are launched without counting, for Nsight Compute. With the FILE that Nsight Compute has
 //! written, its values are compared with Warpsmith's:

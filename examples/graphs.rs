@@ -1,7 +1,7 @@
 //! A simulation of many small steps, with individual launches, a graph, a graph with updated nodes, and a graph cache.
 //!
-//! `cargo run --release --example graphs -- [DEVICE] [FILE]`, where DEVICE is `cpu`, `cuda:0`, …, by default the best
-//! available. It writes a picture of the graph to FILE in the Graphviz language. Every result is checked.
+//! `cargo run --release --example graphs -- [DEVICE] [FILE]`, where DEVICE is `cpu`, `cuda:0`, …; the default is the
+//! best available device. It writes a picture of the graph to FILE in the Graphviz language. Every result is checked.
 
 use std::error::Error;
 use std::time::Instant;

@@ -1,8 +1,8 @@
 //! The caching allocator, with statistics, a private pool, a handled out-of-memory error, and snapshot files.
 //!
-//! `cargo run --release --example memory -- [DEVICE] [FOLDER]`, where DEVICE is `cpu`, `cuda:0`, …, by default the best
-//! available. The snapshots are written to FOLDER, by default the system's temporary folder. To display the pickle, drop
-//! it on PyTorch's page <https://pytorch.org/memory_viz>.
+//! `cargo run --release --example memory -- [DEVICE] [FOLDER]`, where DEVICE is `cpu`, `cuda:0`, …; the default is the
+//! best available device. The snapshots are written to FOLDER, by default the system's temporary folder. To display the
+//! pickle, drop it on PyTorch's page <https://pytorch.org/memory_viz>.
 
 use std::error::Error;
 use std::path::PathBuf;

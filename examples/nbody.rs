@@ -1,8 +1,8 @@
 //! Gravitational n-body simulation. Positions and velocities are glam vectors, and the kernel loads tiles of bodies
 //! into shared memory.
 //!
-//! `cargo run --release --example nbody -- [DEVICE] [BODIES]`, where DEVICE is `cpu`, `cuda:0`, …, by default the best
-//! available. The kernel is `test_kernels::nbody`.
+//! `cargo run --release --example nbody -- [DEVICE] [BODIES]`, where DEVICE is `cpu`, `cuda:0`, …; the default is the
+//! best available device. The kernel is `test_kernels::nbody`.
 
 use std::error::Error;
 use std::time::Instant;

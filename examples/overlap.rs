@@ -2,9 +2,9 @@
 //! assignments of the work to streams. The example prints the time of each next to the ideal time, which is the time of
 //! the slowest of the three stages.
 //!
-//! `cargo run --release --example overlap -- [DEVICE]`, where DEVICE is `cpu`, `cuda:0`, …, by default the best
-//! available. The launches on an array together take as long as a copy. Times on the emulated device do not represent a
-//! GPU.
+//! `cargo run --release --example overlap -- [DEVICE]`, where DEVICE is `cpu`, `cuda:0`, …; the default is the best
+//! available device. The launches on an array together take as long as a copy. Times on the emulated device do not
+//! represent a GPU.
 
 use std::error::Error;
 use std::time::Instant;
@@ -189,7 +189,8 @@ impl Arrays {
     /// its result, in order.
     ///
     /// Buffers order their uses automatically. The explicit waits here name exactly the work that must come first, so
-    /// that a copy does not wait for work that was enqueued later. Between stages on the same stream, they are free.
+    /// that a copy does not wait for work that was enqueued later. Between stages on the same stream, these waits cost
+    /// nothing.
     fn pass(
         &mut self,
         streams: &[Stream],

@@ -1,8 +1,8 @@
 //! A user-defined function and a user-defined operator, each turned into a kernel with one line. The sales of a shop
 //! are discounted and summed, and the customer who spent the most is found.
 //!
-//! `cargo run --release --example own-operations -- [DEVICE]`, where DEVICE is `cpu`, `cuda:0`, …, by default the best
-//! available. The kernels are in `test_kernels::sales`.
+//! `cargo run --release --example own-operations -- [DEVICE]`, where DEVICE is `cpu`, `cuda:0`, …; the default is the
+//! best available device. The kernels are in `test_kernels::sales`.
 
 use std::error::Error;
 

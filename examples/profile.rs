@@ -1,7 +1,7 @@
 //! Profiles the training of `mlp`, step by step and as a graph, and reports whether a step is launch-bound.
 //!
-//! `cargo run --release --example profile -- [DEVICE [FOLDER]]`, where DEVICE is `cpu`, `cuda:0`, …, by default the
-//! best available. If a folder is passed, both traces are written to it, for ui.perfetto.dev and as HTML pages.
+//! `cargo run --release --example profile -- [DEVICE [FOLDER]]`, where DEVICE is `cpu`, `cuda:0`, …; the default is the
+//! best available device. If a folder is passed, both traces are written to it, for ui.perfetto.dev and as HTML pages.
 
 #[allow(dead_code, reason = "`mlp` uses the rest")]
 mod training;

@@ -1,7 +1,7 @@
 //! Reductions with `warpsmith::ops`: sum, mean, minimum, maximum and argmax.
 //!
-//! `cargo run --release --example reduce -- [DEVICE]`, where DEVICE is `cpu`, `cuda:0`, …, by default the best
-//! available.
+//! `cargo run --release --example reduce -- [DEVICE]`, where DEVICE is `cpu`, `cuda:0`, …; the default is the best
+//! available device.
 
 use std::error::Error;
 

@@ -1,7 +1,8 @@
 //! `y[i] += a * x[i]`, with a copy to the device, a launch, a copy back, and a check.
 //!
-//! `cargo run --release --example saxpy -- [DEVICE]`, where DEVICE is `cpu`, `cuda:0`, …, by default the best
-//! available. The kernel is `warpsmith::kernels::elementwise::axpy`; `examples/own-kernels` shows how to write one.
+//! `cargo run --release --example saxpy -- [DEVICE]`, where DEVICE is `cpu`, `cuda:0`, …; the default is the best
+//! available device. The kernel is `warpsmith::kernels::elementwise::axpy`; `examples/own-kernels` shows how to write
+//! one.
 
 use std::error::Error;
 

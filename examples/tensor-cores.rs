@@ -1,7 +1,7 @@
 //! A tensor-core GEMM with a kernel of about a hundred lines, compared with `ops::matmul`.
 //!
-//! `cargo run --release --example tensor-cores -- [DEVICE] [SIDE]`, where DEVICE is `cpu`, `cuda:0`, …, by default the
-//! best available; a GPU must have compute capability 9.0. The kernel is `test_kernels::tensor_cores`, and
+//! `cargo run --release --example tensor-cores -- [DEVICE] [SIDE]`, where DEVICE is `cpu`, `cuda:0`, …; the default is
+//! the best available device; a GPU must have compute capability 9.0. The kernel is `test_kernels::tensor_cores`, and
 //! `docs/tensor-cores.md` explains it.
 
 use std::error::Error;

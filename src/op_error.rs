@@ -113,11 +113,11 @@ pub enum OpError {
         kernel: &'static str,
         /// The element type, or types.
         dtype: String,
-        /// The requested items.
+        /// The requested number of items per thread.
         items: u32,
         /// The requested number of bytes per access.
         vector: u32,
-        /// Items and vector bytes of each available instance.
+        /// Items per thread and bytes per access of each available instance.
         available: Vec<(u32, u32)>,
     },
 

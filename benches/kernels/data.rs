@@ -1,4 +1,4 @@
-//! Arrays of a case, which repeat a period of random numbers.
+//! Arrays of a case, filled with repetitions of a period of random numbers.
 //!
 //! The host can therefore compute any expected result from one period, for arrays of any length.
 
@@ -11,7 +11,7 @@ use crate::cases::Case;
 
 /// Period of the arrays in elements. It is prime, so that rows and tiles start at all positions in it.
 pub const PERIOD: usize = 1_048_573;
-/// Minimum bytes of the arrays of all sets together, which is more than the size of an L2 cache.
+/// Minimum total size of the arrays of all sets, in bytes; larger than any L2 cache.
 const COLD_BYTES: usize = 256 << 20;
 
 /// Element type.

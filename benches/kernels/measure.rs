@@ -16,7 +16,8 @@ const BATCH_US: f64 = 2000.0;
 const SEARCH_US: f64 = 400.0;
 /// Number of batches per side.
 const BATCHES: usize = 15;
-/// Number of configurations from the search that are then timed like the sides.
+/// Number of the fastest configurations from the search that are timed again, with the same batches as the compared
+/// sides.
 const FINALISTS: usize = 2;
 
 /// Median times in microseconds per launch; `None` for a side that does not exist.

@@ -47,7 +47,7 @@ def time_us(call):
 def backward(call, inputs):
     # The result of one forward pass, whose gradients are computed again and again.
     out = call()
-    # FlashAttention-3 has returned the sums beside.
+    # FlashAttention-3 also returned the log-sum-exp.
     out = out[0] if isinstance(out, tuple) else out
     dout = torch.randn_like(out)
     return lambda: torch.autograd.grad(out, inputs, dout, retain_graph=True)

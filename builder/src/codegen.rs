@@ -65,7 +65,7 @@ pub struct Options {
     pub fma: bool,
 }
 
-/// Kernels loop over small arrays of constant length. Such an array lives in registers only if the loop is fully
+/// Kernels loop over small arrays of constant length. Such an array is kept in registers only if the loop is fully
 /// unrolled, so the threshold for full unrolling is far above LLVM's default. Partial unrolling keeps its default.
 const UNROLLING: [&str; 2] = ["-unroll-threshold=5000", "-unroll-partial-threshold=75"];
 

@@ -121,7 +121,7 @@ pub enum Error {
     ParameterMismatch {
         /// Kernel name.
         kernel: String,
-        /// Parameter, by its index.
+        /// The mismatched parameter, for example `parameter 2, a value,`.
         parameter: String,
         /// Parameters that `#[kernel]` recorded.
         recorded: String,

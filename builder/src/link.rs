@@ -1,4 +1,5 @@
-//! Links the bitcode of the graph into one module, rewrites it and reduces it to what the kernels reach.
+//! Links the bitcode of the dependency graph into one module, rewrites the module, and reduces it to what the kernels
+//! reach.
 //!
 //! This step does not depend on the architecture, so it runs only once.
 
@@ -23,7 +24,7 @@ pub const INLINED: &str = "always-inline,function(sroa,early-cse),globaldce";
 /// Linked module from which the code of all architectures is generated.
 #[derive(Debug)]
 pub struct Linked {
-    /// Path of its bitcode.
+    /// Path of the module's bitcode.
     pub bitcode: PathBuf,
     /// Path of the reduced module as text, before libdevice is linked and without line tables. Used to look up callers.
     pub reachable: PathBuf,

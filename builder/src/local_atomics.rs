@@ -205,7 +205,7 @@ fn after(items: &[&str]) -> String {
 
 /// Origins of the pointers in a function.
 struct Pointers<'a> {
-    /// Instruction that defines each local.
+    /// For each local, the instruction that defines it.
     made: HashMap<&'a str, &'a str>,
     /// For each parameter, true if it points to the thread's local memory, or `None` if that is unknown.
     parameters: HashMap<&'a str, Option<bool>>,

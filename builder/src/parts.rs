@@ -22,7 +22,7 @@ use crate::rewrite::{Kernel, text};
 pub struct Part {
     /// Name of the part, shown to users and used in file names.
     pub name: String,
-    /// Stem of its file names.
+    /// Stem of the part's file names.
     pub stem: String,
     /// True if the part is linked with the device runtime.
     pub is_linked: bool,

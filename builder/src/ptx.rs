@@ -69,7 +69,7 @@ impl<'a> Ptx<'a> {
         ptx
     }
 
-    /// Returns the functions whose address is taken, that is, whose names occur outside of headers and calls.
+    /// Returns the functions whose addresses are taken: their names occur outside of headers and calls.
     fn pointed_at(&self, text: &'a str) -> Vec<&'a str> {
         let is_other = |line: &&str| header(line).is_none() && callee(line.trim_start()).is_none();
         let words = |line: &'a str| line.split(|c: char| !(c.is_ascii_alphanumeric() || "_$.".contains(c)));

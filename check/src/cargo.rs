@@ -8,18 +8,19 @@ use crate::finding::Finding;
 use crate::wrapper::{FLAGS, INNER, VARIABLE};
 use crate::{Error, Outcome};
 
-/// Options of a run.
+/// Options for building, running and checking a program.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Arguments for cargo, starting with the subcommand, for example `test` or `run --example smooth`.
     pub cargo: Vec<String>,
-    /// True if each launch stops at its first finding.
+    /// True to stop each launch at its first finding.
     pub first: bool,
     /// Maximum number of findings per launch; `None` for the default of 100.
     pub limit: Option<u32>,
-    /// Number of runs with seeded block orders, after the run in ascending order.
+    /// Number of additional runs of the program with seeded block orders. The first run executes the blocks in
+    /// ascending order.
     pub seeds: u32,
-    /// True if the program's standard output is redirected to standard error.
+    /// True to redirect the program's standard output to standard error.
     pub output_to_stderr: bool,
     /// True if the program itself compares the findings with the expected ones. In this case, no findings are
     /// collected.

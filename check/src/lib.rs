@@ -21,14 +21,14 @@ pub use finding::{Access, Finding, Frame};
 pub use sarif::sarif;
 pub use wrapper::wrapper;
 
-/// Outcome of a run.
+/// Outcome of a check.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Findings, one for each pair of locations.
+    /// Distinct findings: repeated findings of the same kind at the same source locations are listed once.
     pub findings: Vec<Finding>,
-    /// Exit status of cargo in the first failed run.
+    /// Exit status of cargo in the first run that failed.
     pub failure: Option<ExitStatus>,
-    /// Number of runs.
+    /// Number of times that the program was run.
     pub runs: u32,
 }
 

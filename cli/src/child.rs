@@ -26,7 +26,7 @@ pub fn run(command: &mut Command) -> io::Result<ExitStatus> {
     }
 }
 
-/// Makes the operating system kill a process when this process ends for any reason.
+/// Makes the operating system kill a process when this process exits for any reason.
 #[cfg(target_os = "linux")]
 pub fn end_with_this_process(command: &mut Command) {
     use std::os::unix::process::CommandExt;
@@ -38,7 +38,7 @@ pub fn end_with_this_process(command: &mut Command) {
             unsafe { (libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL), libc::getppid()) };
         match asked {
             0 if u32::try_from(parent_now) == Ok(parent) => Ok(()),
-            // The parent process ended before this request was made.
+            // The parent process exited before this request was made.
             0 => Err(io::Error::from_raw_os_error(libc::ESRCH)),
             _ => Err(io::Error::last_os_error()),
         }
@@ -62,7 +62,7 @@ pub fn is_child_of(_: u32) -> bool {
     true
 }
 
-/// Returns the exit code of a program by the shell's convention: 128 plus the signal number if a signal ended the
+/// Returns the exit code of a program by the shell's convention: 128 plus the signal number if a signal terminated the
 /// program.
 pub fn code(status: ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| 128 + signals::of(status));
@@ -126,12 +126,12 @@ mod signals {
             self.has_terminal && matches!(signal, SIGINT | SIGQUIT)
         }
 
-        /// Returns true if a signal asks a program to end.
+        /// Returns true if a signal requests the termination of a program.
         pub fn is_end(signal: i32) -> bool {
             !matches!(signal, SIGUSR1 | SIGUSR2)
         }
 
-        /// Signal that asks a program to end.
+        /// Signal that requests the termination of a program.
         pub const END: i32 = SIGTERM;
         /// Signal that kills any program.
         pub const KILL: i32 = SIGKILL;
@@ -148,7 +148,7 @@ mod signals {
         status.signal().unwrap_or(0)
     }
 
-    /// Returns the name of the signal that ended a program, if any.
+    /// Returns the name of the signal that terminated a program, if any.
     pub fn name_of(status: ExitStatus) -> Option<String> {
         let signal = status.signal()?;
         let by_whom = if signal == SIGKILL { ", for example by the system when memory ran out" } else { "" };

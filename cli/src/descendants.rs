@@ -1,8 +1,8 @@
 //! Descendants of this process, on Linux.
 //!
-//! After a call of [`adopt`], a descendant whose parent has ended becomes a child of this process, in any process group
-//! or session. Therefore, no descendant escapes [`send`] and [`end`]. On systems other than Linux, no processes are
-//! found.
+//! After a call of [`adopt`], a descendant whose parent has exited becomes a child of this process, in any process
+//! group or session. Therefore, no descendant escapes [`send`] and [`end`]. On systems other than Linux, no processes
+//! are found.
 
 #[cfg(target_os = "linux")]
 pub use self::system::{adopt, are_left, end, reap, send};
@@ -18,7 +18,7 @@ mod system {
     /// Time limit for killed processes to end. A process that waits for a device may take a while.
     const END: Duration = Duration::from_secs(2);
 
-    /// Makes this process the parent of descendants whose parents end.
+    /// Makes this process the parent of descendants whose parents exit.
     pub fn adopt() -> io::Result<()> {
         // SAFETY: the call does not access memory.
         match unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) } {
@@ -47,7 +47,7 @@ mod system {
         found
     }
 
-    /// Returns the parent of a process, or `None` if it has ended.
+    /// Returns the parent of a process, or `None` if it has exited.
     fn parent_of(process: pid_t) -> Option<pid_t> {
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
         // The name, which is in parentheses, may contain any characters.
@@ -69,8 +69,8 @@ mod system {
         }
     }
 
-    /// Reaps adopted processes that have ended, so that they do not stay listed. `is_own` returns true for children
-    /// that other code waits for.
+    /// Reaps adopted processes that have exited, so that they do not remain as zombies. `is_own` returns true for
+    /// children that other code waits for.
     pub fn reap(is_own: impl Fn(u32) -> bool) {
         loop {
             // SAFETY: all zeros is a valid value.
@@ -83,7 +83,7 @@ mod system {
             if found != 0 || process == 0 || is_own(process as u32) {
                 return;
             }
-            // SAFETY: it is a child that has ended, and its status is not requested.
+            // SAFETY: it is a child that has exited, and its status is not requested.
             unsafe { libc::waitpid(process, std::ptr::null_mut(), libc::WNOHANG) };
         }
     }

@@ -30,7 +30,7 @@ const GRACE: Duration = Duration::from_secs(5);
 const TWICE: Duration = Duration::from_millis(500);
 /// Environment variable that passes the ID of the command's first process to its second process.
 const FIRST: &str = "WARPSMITH_LAUNCH_PROCESS";
-/// Time limit for reading the remaining output after the processes have ended, because other processes may keep the
+/// Time limit for reading the remaining output after the processes have exited, because other processes may keep the
 /// output open.
 const REST: Duration = Duration::from_millis(500);
 /// Maximum number of bytes of a line that are shown at once.
@@ -173,7 +173,7 @@ struct Ranks {
 }
 
 impl Ranks {
-    /// Waits until all ranks and their descendants have ended. Returns the first rank that failed.
+    /// Waits until all ranks and their descendants have exited. Returns the first rank that failed.
     fn supervise(&mut self, signals: &Signals) -> io::Result<Option<(u32, u32, ExitStatus)>> {
         let mut failure = None;
         // Time at which the processes are killed.
@@ -226,7 +226,7 @@ impl Ranks {
         }
     }
 
-    /// Returns true if the first process of the command has ended.
+    /// Returns true if the first process of the command has exited.
     fn is_orphan(&self) -> bool {
         self.first.is_some_and(|first| !child::is_child_of(first))
     }
@@ -239,7 +239,7 @@ impl Ranks {
 impl Drop for Ranks {
     fn drop(&mut self) {
         for rank in self.running() {
-            // Killing fails if the process has just ended.
+            // Killing fails if the process has just exited.
             let _ = rank.child.kill();
             let _ = rank.child.wait();
         }

@@ -98,8 +98,8 @@ pub(crate) struct Call {
     pub fingerprint: Fingerprint,
     /// Reduction operator; `None` unless the operation reduces.
     pub reduction: Option<Reduction>,
-    /// Memory that the operation reads. For an in-place operation, this equals `to`, or one of the two ranges is this
-    /// rank's block of the other.
+    /// Memory that the operation reads. For an in-place operation, `from` equals `to`, is this rank's block within `to`
+    /// (all-gather), or contains `to` as this rank's block (reduce-scatter).
     pub from: Memory,
     /// Memory that the operation writes.
     pub to: Memory,

@@ -12,10 +12,10 @@ use crate::fingerprint::Fingerprint;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// A process has ended, or the connection to it has broken.
+    /// A process has exited, or the connection to it has broken.
     #[error("rank {rank} failed: {reason}; `shrink(&[{rank}])` creates a communicator of the other ranks")]
     Lost {
-        /// The rank.
+        /// The rank that failed.
         rank: usize,
         /// Evidence of the loss, with the process and the host of the rank.
         reason: String,
@@ -23,7 +23,7 @@ pub enum Failure {
     /// A rank dropped or finished its communicator while another rank, or a graph of the rank itself, still needed it.
     #[error("rank {rank} dropped or finished its communicator while other ranks still needed it")]
     Left {
-        /// The rank.
+        /// The rank that dropped or finished its communicator.
         rank: usize,
     },
     /// An operation missed its deadline.
@@ -60,9 +60,9 @@ pub enum Failure {
     /// A rank could not run an operation, because its device was lost or rejected the operation.
     #[error("rank {rank} did not run {operation}: {reason}")]
     NotRun {
-        /// The rank.
+        /// The rank that did not run the operation.
         rank: usize,
-        /// The operation; its sequence number is 0 if unknown.
+        /// The operation that did not run; its sequence number is 0 if unknown.
         operation: Box<Fingerprint>,
         /// The device's error.
         reason: String,
@@ -70,7 +70,7 @@ pub enum Failure {
     /// The library that transfers the data (NCCL) returned an error.
     #[error("rank {rank}: {reason}")]
     Library {
-        /// The rank.
+        /// The rank on which the library call failed.
         rank: usize,
         /// The library call, with the library's message and its explanation.
         reason: String,

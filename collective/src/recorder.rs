@@ -156,7 +156,7 @@ impl Recorder {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records that an operation has been enqueued. Returns its number.
+    /// Records that an operation has been enqueued. Returns the operation's number in the record.
     pub fn enqueued(&self, operation: &Fingerprint) -> u64 {
         let mut ring = self.ring();
         let number = ring.next;

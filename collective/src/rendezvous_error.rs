@@ -39,7 +39,7 @@ pub enum RendezvousError {
     /// Two processes have the same rank.
     #[error("two processes have rank {rank}: process {} on {} and process {} on {}", .first.process, .first.host, .second.process, .second.host)]
     DuplicateRank {
-        /// The rank.
+        /// The rank that two processes have.
         rank: usize,
         /// The process that arrived first.
         first: Place,
@@ -51,7 +51,7 @@ pub enum RendezvousError {
         "{first} and {second} have the same GPU, {gpu}: give each rank its own GPU, for example by its local rank"
     )]
     SharedGpu {
-        /// The GPU.
+        /// UUID of the shared GPU.
         gpu: String,
         /// The rank that arrived first.
         first: Place,
@@ -70,10 +70,10 @@ pub enum RendezvousError {
         /// Duration of the wait in seconds.
         seconds: f64,
     },
-    /// The process of a rank ended.
+    /// The process of a rank exited.
     #[error("{} has ended", .place.as_ref().map_or_else(|| format!("rank {rank}"), ToString::to_string))]
     RankFailed {
-        /// The rank.
+        /// The rank that failed.
         rank: usize,
         /// Process and host of the rank, if the rank had published them.
         place: Option<Place>,

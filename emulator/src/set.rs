@@ -27,7 +27,7 @@ const SPIN_QUOTA: u32 = 32;
 pub(crate) enum Next {
     /// Resume a suspended thread.
     Resume(u32),
-    /// Resume a suspended thread that only polls memory again.
+    /// Resume a suspended thread that waits by polling memory.
     Respin(u32),
     /// Start another thread of this block on an idle runner.
     Start(usize),

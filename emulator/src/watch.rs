@@ -21,7 +21,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// State of one host thread, as observed by the watcher.
 #[derive(Debug)]
 struct Slot {
-    /// Number of starts and ends of sets. It is odd while a set runs.
+    /// Counter that is incremented when a set starts and when it ends, so it is odd while a set runs.
     set: AtomicU64,
     /// Value of `set` for which the running set is late.
     late: AtomicU64,
@@ -41,7 +41,7 @@ fn slots() -> MutexGuard<'static, Slots> {
     SLOTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Guard that makes the watcher monitor this host thread while the guard lives.
+/// Guard that makes the watcher monitor this host thread while the guard exists.
 pub(crate) struct Watched(&'static Slot);
 
 impl Default for Watched {

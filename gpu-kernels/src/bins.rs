@@ -25,7 +25,7 @@ pub struct Bins<T> {
     /// Two factors. The first factor, a power of two (1 for integers), scales distances so that they neither overflow
     /// nor lose digits. The second factor is the number of bins per scaled distance of 1.
     pub factors: [f64; 2],
-    /// Number of fractional bits in the estimated position of a float, in bins.
+    /// Number of fractional bits of an estimated position, in units of bins, for floats.
     pub fraction: u32,
     /// Maximum error of the estimate, in units of its last bit.
     pub slack: u32,

@@ -49,8 +49,9 @@ impl Found {
     }
 }
 
-/// Number of passes over a row, which compute the largest magnitude, the mean, the error of the mean, and the squares.
-/// `BACKWARD` adds passes over the gradients, which compute their largest magnitude, sum and products.
+/// Number of passes over a row in the forward direction. The passes compute the largest magnitude, the mean, the error
+/// of the mean, and the squares. `BACKWARD` includes three more passes, for the largest magnitude, the sum and the
+/// products of the gradients.
 const FORWARD: u32 = 4;
 const BACKWARD: u32 = 7;
 

@@ -99,8 +99,8 @@ impl<T: Scalar> Operand<T> {
     ///
     /// # Safety
     ///
-    /// The operand must [cover](Self::covers) the output, whose rows have the width for which `place` was created.
-    /// `first + count` must be at most the output's length, and `count` must be at most `N`.
+    /// The operand must [cover](Self::covers) the output, and `place` must have been created for the width of the
+    /// output's rows. `first + count` must be at most the output's length, and `count` must be at most `N`.
     #[inline(always)]
     pub unsafe fn load<const N: usize>(&self, place: Place, first: usize, count: usize) -> [T; N] {
         let mut values = [self.value; N];

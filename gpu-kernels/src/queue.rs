@@ -10,6 +10,6 @@ use gpu_std::look_back::TileQueue;
 /// The words must be valid and meet the requirements of [`TileQueue::new`].
 #[inline(always)]
 pub(crate) unsafe fn queue<'a>((workspace, len): (*const u64, usize), tiles: usize) -> TileQueue<'a> {
-    // SAFETY: guaranteed by this function's contract; an atomic has the layout of its number.
+    // SAFETY: guaranteed by this function's contract; an atomic has the same layout as the number that it contains.
     unsafe { TileQueue::new(core::slice::from_raw_parts(workspace.cast::<Atomic<u64>>(), len), tiles) }
 }

@@ -163,7 +163,7 @@ pub unsafe fn top_k<T: Bits>(
         // SAFETY: callers pass only columns of the row.
         let key = |i: usize| key_of(unsafe { source.add(i).read() });
         let smallest = select(width, key_bits, k as u64, |i| (key(i), 1));
-        // Among equal elements, the first ones are selected, which have the largest inverted columns.
+        // Among equal elements, the first ones are selected, because their inverted columns are the largest.
         let last = if smallest.rest < smallest.equal {
             let of_column = |i: usize| (u32::MAX as u64 - i as u64, (key(i) == smallest.threshold) as u64);
             u32::MAX as u64 - select(width, u32::BITS, smallest.rest, of_column).threshold

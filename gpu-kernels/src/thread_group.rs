@@ -250,7 +250,7 @@ impl Row {
     }
 }
 
-/// Adjacent lanes of a warp, whose number is a power of two.
+/// A power-of-two number of adjacent lanes of a warp.
 #[derive(Clone, Copy)]
 pub(crate) struct Lanes {
     mask: u32,

@@ -69,8 +69,8 @@ pub struct KernelInfo {
     pub is_safe: bool,
     /// True if blocks of the kernel wait for each other, so that all of them must be resident at the same time.
     pub cooperative: bool,
-    /// True if the kernel can start before the preceding kernel on the stream has ended (PDL). The kernel must wait for
-    /// the preceding kernel explicitly.
+    /// True if the kernel can start before the preceding kernel on the stream has completed (PDL). The kernel must wait
+    /// for the preceding kernel explicitly.
     pub dependent: bool,
 }
 

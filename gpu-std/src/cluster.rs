@@ -7,7 +7,7 @@
 //!
 //! For distributed shared memory, [`map_shared`] returns the address at which the block can access another block's
 //! shared memory. A block must not access another block's shared memory before that block has started or after it has
-//! ended. To ensure this, call [`sync`] before the first access and after the last.
+//! exited. To ensure this, call [`sync`] before the first access and after the last.
 //!
 //! ```
 //! use gpu_std::prelude::*;

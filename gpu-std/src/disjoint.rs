@@ -19,7 +19,7 @@
 //!    creates a view from other data, so two threads always use the same mapping. For any one `M`, the element sets of
 //!    different indices do not overlap.
 //! 4. *The borrow checker applies within a thread.* A view is neither `Clone` nor `Copy`. `get_mut` borrows it mutably
-//!    for as long as the reference lives, so a thread cannot hold two references to an element.
+//!    for as long as the reference exists, so a thread cannot hold two references to an element.
 //! 5. *The shape of a launch makes claims unique.* The linear index t from point 1 is unique to each thread in any
 //!    launch. A claim from [`unique_2d`] or [`unique_3d`] belongs to the thread whose index along each axis is the
 //!    coordinate modulo the launch's number of threads along that axis. These claims are unique only if the launch has

@@ -448,7 +448,7 @@ pub unsafe fn read_view<'a, T, M>(
     unsafe { view(read_value(args, index), read_value(args, index + 1)) }
 }
 
-/// Returns a reference to the tensor map that the launch stores as kernel parameter `index`.
+/// Returns a reference to the tensor map that the launch passes as kernel parameter `index`.
 ///
 /// # Safety
 ///

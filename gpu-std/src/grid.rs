@@ -122,9 +122,9 @@ fn sync_blocks(workspace: u64) {
     while (word.load(atomic::Ordering::Acquire) ^ before) & LAST == 0 {}
 }
 
-/// Allows the next launch, if it is dependent, to start once every block has called this function or ended. The
+/// Allows the next launch, if it is dependent, to start once every block has called this function or exited. The
 /// dependent launch must still call [`dependency_wait`] before it reads memory that this launch writes, because only
-/// that call waits until this launch has ended.
+/// that call waits until this launch has completed.
 ///
 /// Call this function early, from any one thread of each block. Blocks of the next launch then use the SM resources
 /// that this launch leaves free. The call has no effect below compute capability 9.0, on the emulated device, or if no
@@ -137,12 +137,12 @@ pub fn launch_dependents() {
     }
 }
 
-/// Waits until the launches on which this one depends have ended and their writes are visible.
+/// Waits until the launches on which this one depends have completed and their writes are visible.
 ///
 /// Before this call, a dependent launch must neither read memory that earlier launches on the stream write, nor write
 /// memory that they read. A safe kernel with `#[kernel(dependent)]` calls this function automatically at its start. The
 /// function has no effect in a launch that is not dependent, or below compute capability 9.0. It also has no effect on
-/// the emulated device, where the earlier launches have already ended.
+/// the emulated device, where the earlier launches have already completed.
 #[inline(always)]
 pub fn dependency_wait() {
     #[cfg(target_arch = "nvptx64")]

@@ -284,9 +284,9 @@ pub use shape::Shape;
 ///   so all blocks are resident at the same time. If the grid is too large to be resident, the launch fails with an
 ///   error that states the maximum size.
 /// - `dependent`: programmatic dependent launch (PDL), on compute capability 9.0 and later. The launch may start before
-///   the preceding launch on the stream has ended, once the preceding launch calls [`grid::launch_dependents`]. The
+///   the preceding launch on the stream has completed, once the preceding launch calls [`grid::launch_dependents`]. The
 ///   overlap hides most of the launch overhead. A safe kernel calls [`grid::dependency_wait`] automatically at its
-///   start, so it waits until the preceding launch has ended. An `unsafe fn` must make this call itself, in every
+///   start, so it waits until the preceding launch has completed. An `unsafe fn` must make this call itself, in every
 ///   thread, before it accesses memory that earlier launches use. Before the call, it can do independent work, such as
 ///   loading constants or clearing shared memory. On other devices the option has no effect.
 /// - `no_panic`: a panic that remains in the GPU code is a build error with file and line. Such panics come from bounds

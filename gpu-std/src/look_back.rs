@@ -105,9 +105,9 @@ impl<'a> TileQueue<'a> {
     /// # Safety
     ///
     /// The workspace must have at least [`workspace_len`] words. It must have been zeroed once. Since then, only queues
-    /// of launches that have ended may have written the header. All threads of all blocks of this launch must create
-    /// one queue with the same workspace and number of tiles. They must call [`next`](Self::next) until it returns
-    /// `None`. Each tile then belongs to exactly one block, and unsafe code may rely on this.
+    /// of launches that have completed may have written the header. All threads of all blocks of this launch must
+    /// create one queue with the same workspace and number of tiles. They must call [`next`](Self::next) until it
+    /// returns `None`. Each tile then belongs to exactly one block, and unsafe code may rely on this.
     ///
     /// # Panics
     ///

@@ -20,8 +20,8 @@ use crate::{nvvm, thread};
 #[unsafe(no_mangle)]
 static mut __warpsmith_mailbox: *mut Mailbox = ptr::null_mut();
 
-/// Number of polls for the end of another thread's message before a thread stops the context. The polls take about a
-/// second.
+/// Number of times that a thread polls for the end of another thread's message before it stops the context. The polls
+/// take about a second.
 const PATIENCE: u32 = 1 << 20;
 
 /// A message that is being written. The mailbox pointer is null if this thread is not the first to panic, or if the

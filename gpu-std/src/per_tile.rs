@@ -98,8 +98,8 @@ impl<const N: u32> Tile<N> {
 }
 
 impl<T, const N: u32> DisjointMut<'_, T, PerTile<N>> {
-    /// Returns the element at `index` in the tile's first thread. Returns `None` in all other threads, and if the index
-    /// is out of range.
+    /// In the tile's first thread, returns the element at `index`, or `None` if the index is out of range. In all other
+    /// threads, returns `None`.
     #[inline(always)]
     #[track_caller]
     pub fn get_mut(&mut self, index: TileIndex<N>) -> Option<&mut T> {

@@ -240,7 +240,7 @@ pub unsafe fn scan_slice<O: Operation, const ITEMS: usize, const VECTOR: usize>(
 ) {
     let len = if x.len() < out.len() { x.len() } else { out.len() };
     let (x, out) = (x.as_ptr(), out.as_mut_ptr());
-    // SAFETY: guaranteed by this function's contract; an atomic has the layout of its number.
+    // SAFETY: guaranteed by this function's contract; an atomic has the same layout as the number that it contains.
     let workspace =
         unsafe { core::slice::from_raw_parts(workspace.cast_const().cast::<Atomic<u64>>(), workspace_len) };
     let initial = if exclusive { initial } else { O::identity() };

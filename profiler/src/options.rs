@@ -43,9 +43,9 @@ impl ProfilerOptions {
         self
     }
 
-    /// Sets how much host memory, in bytes, is used for records that have not yet been added to the trace or its file.
-    /// The default is 256 MiB each for the driver and for the profiler. When this memory is full, records are dropped
-    /// and counted.
+    /// Sets the amount of host memory, in bytes, for records that have not yet been added to the trace or its file. The
+    /// default is 256 MiB each for the driver and for the profiler. When this memory is full, records are dropped and
+    /// counted.
     pub fn memory(mut self, bytes: usize) -> Self {
         self.activity.memory = bytes;
         self

@@ -27,7 +27,7 @@ const PERIOD: Duration = Duration::from_millis(500);
 /// ID of the process that is recording or counting; 0 if no process is.
 static RECORDING_IN: AtomicU32 = AtomicU32::new(0);
 
-/// Exclusive right of one recorder to record or count in this process.
+/// Exclusive right of one recorder to record activity or collect counters in this process.
 #[derive(Debug)]
 pub(crate) struct Claim(u32);
 
@@ -126,7 +126,7 @@ pub struct Written {
     pub path: PathBuf,
     /// Number of records in the file.
     pub records: u64,
-    /// Numbers of recorded and lost records.
+    /// Counts of recorded and lost operations.
     pub loss: Loss,
 }
 

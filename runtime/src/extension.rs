@@ -204,7 +204,7 @@ impl Stream {
 
 impl Device {
     /// Makes the device's context current on the calling thread, for library calls, until the returned guard is
-    /// dropped. While the guard lives, the thread's capture mode is relaxed (`cudaStreamCaptureModeRelaxed`), so graph
+    /// dropped. While the guard exists, the thread's capture mode is relaxed (`cudaStreamCaptureModeRelaxed`), so graph
     /// captures do not restrict its calls. This also works on a lost device, so that library objects can be destroyed.
     ///
     /// # Errors

@@ -45,12 +45,12 @@
 //! | [`dropout()`] | elements of an array, some of which are dropped | `dropout`, but drops different elements | f32, f64, f16, bf16 |
 //! | [`permutation()`] | 0 to n − 1 in random order | `randperm`, but in a different order | i32, u32, i64, u64 |
 //!
-//! All operations except the last two follow PyTorch's order on a CUDA device, which depends on the device's number of
-//! SMs. This number is part of the generator ([`Layout`]), not of the device on which the generator is used. A
-//! generator for a CUDA device uses the device's layout. A generator for the emulated device uses the layout of an H100
-//! or H200, so it produces the same numbers as these GPUs for the same seed. To match any other device, set the same
-//! layout on both generators. Arrays of more than 2³¹ bytes are halved until no part is longer, as in PyTorch, and the
-//! parts are filled one after another.
+//! All operations except the last two follow PyTorch's order on a CUDA device, which depends on the device's SM count
+//! and threads per SM. This number is part of the generator ([`Layout`]), not of the device on which the generator is
+//! used. A generator for a CUDA device uses the device's layout. A generator for the emulated device uses the layout of
+//! an H100 or H200, so it produces the same numbers as these GPUs for the same seed. To match any other device, set the
+//! same layout on both generators. Arrays of more than 2³¹ bytes are halved until no part is longer, as in PyTorch, and
+//! the parts are filled one after another.
 //!
 //! In a graph, captured operations read their seed and offset from memory that each graph launch updates. Each launch
 //! produces new numbers: those that the operations would produce without a graph. A launch takes numbers once for each

@@ -9,7 +9,7 @@ use crate::error::TensorError;
 pub(crate) struct Extents {
     /// Number of elements per row.
     pub dim: usize,
-    /// Number of rows per head, which are the tokens of a sequence.
+    /// Number of rows per head. Each row is a token of the sequence.
     pub rows: usize,
     /// Number of heads per plane.
     pub heads: usize,
@@ -93,7 +93,7 @@ macro_rules! sizes {
                 self.extents.dim
             }
 
-            /// Returns the number of rows per head, which are the tokens of a sequence.
+            /// Returns the number of rows per head. Each row is a token of the sequence.
             pub fn rows(&self) -> usize {
                 self.extents.rows
             }

@@ -1,4 +1,5 @@
-//! Kernels of tests, benchmarks and examples, which are not in the product's image: the crate in `gpu/`, and its image.
+//! Kernels for tests, benchmarks and examples (the crate in `gpu/`), and their image. The product's image does not
+//! contain these kernels.
 #![deny(missing_docs)]
 
 pub use test_kernels_gpu::*;

@@ -61,7 +61,7 @@ pub struct RunInfo {
     /// Toolchain of the kernels: the versions of rustc, LLVM and ptxas. For an emulated device, the version of the
     /// rustc that compiled the program.
     pub toolchain: String,
-    /// True if the run was ended early.
+    /// True if the run was stopped early.
     pub interrupted: bool,
 }
 

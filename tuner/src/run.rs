@@ -1,4 +1,4 @@
-//! A whole run: it checks the request and then measures every kernel, type, size and configuration.
+//! A run: checks the request, and then measures every kernel, type, size and configuration.
 //!
 //! Nothing is launched before the whole request has been checked, including whether it fits in device memory. The
 //! default configuration of each kernel, type and size is always measured, and it is measured before all others.

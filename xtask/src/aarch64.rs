@@ -52,9 +52,9 @@ const LEFT_OUT: [&str; 8] = [
     // These tests load a library that the compiler builds for this machine.
     "tool::libcupti_is_refused",
     "tool::tools_",
-    // The kernel does not tell QEMU that a program has more rights than its user.
+    // QEMU is not informed by the kernel that a program has more privileges than its user.
     "tool::programs_with_more_rights",
-    // These tests limit the memory of a process, which then is insufficient for QEMU.
+    // These tests limit the memory of a process to less than QEMU needs.
     "bombs::compressed_bombs",
     "bombs::damaged_files",
     "bombs::texts_have_a_budget",

@@ -199,7 +199,7 @@ fn the_packaged_facade_has_its_image() {
 }
 ";
 
-/// Profile of the command, which is that of the project, so that both share their dependencies.
+/// Build profile for the command. It equals the project's profile, so that both share compiled dependencies.
 const PROFILE: [&str; 5] = [
     "profile.dev.debug='line-tables-only'",
     "profile.dev.package.'*'.debug=false",

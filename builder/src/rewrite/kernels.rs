@@ -60,11 +60,11 @@ impl Kernel {
 /// Origin of a kernel, and its parameters as the device compiler laid them out.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Abi {
-    /// Package that defines it.
+    /// Package that defines the kernel.
     pub package: String,
     /// Version of the package.
     pub version: String,
-    /// Path of its Rust module, starting with the crate.
+    /// Path of the Rust module that defines the kernel, starting with the crate.
     pub module: String,
     /// Names of the const parameters.
     pub consts: Vec<String>,

@@ -80,9 +80,9 @@ pub enum RewriteError {
     /// Two kernels with the same name and module.
     #[error("the module `{module}` defines two kernels named `{kernel}`: rename one")]
     SameKernels {
-        /// Name of both.
+        /// Name of both kernels.
         kernel: String,
-        /// Module of both.
+        /// Path of the Rust module that defines both kernels.
         module: String,
     },
     /// A shared static whose form is unknown.

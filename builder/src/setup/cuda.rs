@@ -100,7 +100,7 @@ fn requirements(wheels: &str) -> Vec<(String, Vec<String>)> {
 /// A Python interpreter that can fetch wheels.
 enum Python {
     WithPip(PathBuf),
-    /// A Python interpreter without pip, which first creates an environment that contains pip.
+    /// A Python interpreter without pip. Setup first creates an environment that contains pip.
     Bare(PathBuf),
 }
 
@@ -218,7 +218,8 @@ fn missing(tools: &CudaTools) -> String {
 struct Temporary(PathBuf);
 
 impl Temporary {
-    /// Creates a new temporary folder in `folder`, which is locked. Folders left by a killed run are deleted.
+    /// Creates a temporary folder in `folder`, and deletes those left by killed runs. The caller must have locked
+    /// `folder`.
     fn new(folder: &Path) -> Result<Temporary, SetupError> {
         for entry in fs::read_dir(folder).map_err(SetupError::folder(folder))?.filter_map(Result::ok) {
             if entry.file_name().to_string_lossy().starts_with(TEMPORARY) {

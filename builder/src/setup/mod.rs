@@ -8,9 +8,9 @@
 //!   into [`cuda_tools_folder`](crate::toolchain::cuda_tools_folder), where builds of all projects find them.
 //!
 //! NVIDIA's tools are either complete or absent, because they are downloaded and checked in a temporary folder, which
-//! is then renamed. Installers do not run in the folder in which setup was started, and are looked up only in absolute
-//! folders of `PATH`. Therefore, no file in that folder is executed. Wheels are unpacked only after their hashes have
-//! been verified. A lock serializes concurrent runs.
+//! is then renamed. Installers do not run in the folder in which setup was started, and are looked up only in `PATH`
+//! entries that are absolute paths. Therefore, no file in that folder is executed. Wheels are unpacked only after their
+//! hashes have been verified. A lock serializes concurrent runs.
 
 mod cuda;
 mod error;

@@ -66,8 +66,8 @@ fn candidate(policy: &str) -> Option<(u32, u32)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// Installs the toolchain next to the user's own, or its missing components. Returns `None` if rustup is not installed.
-/// rustup rolls back an installation that fails.
+/// Installs the toolchain next to the user's own toolchain, or installs its missing components. Returns `None` if
+/// rustup is not installed. rustup rolls back an installation that fails.
 fn from_rustup(say: &mut dyn FnMut(&str)) -> Option<Result<(), String>> {
     let mut rustup = system("rustup").ok()?;
     say(&format!("device toolchain: installing Rust {RUST_TO_INSTALL} with rustup"));

@@ -133,7 +133,7 @@ fn candidates(rejected: &mut Vec<Rejected>) -> Vec<(PathBuf, Origin)> {
         super::search_path().into_iter().chain([PathBuf::from("/usr/bin"), PathBuf::from("/usr/local/bin")]);
     for folder in system {
         let rustc = folder.join(program("rustc"));
-        // rustup's proxies live in cargo's folder; the toolchains behind them are already in the list.
+        // rustup's proxies are in cargo's folder; the toolchains behind them are already in the list.
         if rustc.is_file() && !is_rustup_proxy(&rustc) && !found.iter().any(|(other, _)| *other == rustc) {
             found.push((rustc, Origin::System));
         }

@@ -84,7 +84,8 @@ pub struct Finding {
     /// The other access of a race.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub other: Option<Access>,
-    /// Number of reports. For a race, the number of hazards that racecheck counts.
+    /// Number of compute-sanitizer reports that this finding combines. For a race, the number of hazards that racecheck
+    /// counts.
     pub count: u64,
     /// Full message.
     pub text: String,

@@ -34,7 +34,7 @@ pub struct Report {
     pub more: u64,
     /// Messages about the run itself.
     pub notes: Vec<String>,
-    /// True if the program ended before it called CUDA.
+    /// True if the program exited before it called CUDA.
     pub used_no_gpu: bool,
     /// Number of reports that were read.
     read: u64,

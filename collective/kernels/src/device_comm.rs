@@ -67,7 +67,7 @@ pub enum Verdict {
     },
     /// A rank is running a different operation.
     Mismatched {
-        /// The rank.
+        /// Rank that is running a different operation.
         rank: usize,
         /// Hash of the kernel's operation.
         hash: u32,

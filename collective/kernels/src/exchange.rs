@@ -18,7 +18,7 @@ use crate::vectors::{copy, own_vectors, vectors};
 pub struct Blocks {
     /// Stride between blocks in `x` and in `y`, in elements.
     pub stride: u64,
-    /// Number of blocks that the rank provides.
+    /// Number of data blocks that this rank provides to the other ranks.
     pub given: u32,
     /// First rank whose block is read. The other ranks follow consecutively.
     pub first: u32,

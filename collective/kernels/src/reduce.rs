@@ -251,7 +251,7 @@ impl<T: Packed> Work<T> {
         true
     }
 
-    /// Writes this rank's elements of the part of another rank into this rank's slot there.
+    /// Writes this rank's elements of another rank's part into this rank's slot in the other rank's half.
     ///
     /// # Safety
     /// The caller must uphold the safety contract of [`reduce`].

@@ -126,7 +126,7 @@ impl Communicator {
     ///
     /// # Errors
     /// Returns [`RendezvousError`](crate::rendezvous::RendezvousError) and [`CollectiveError::Init`], on all ranks that
-    /// have arrived. Possible causes are a rank that missed the deadline, has ended, or exists twice; a different
+    /// have arrived. Possible causes are a rank that missed the deadline, has exited, or exists twice; a different
     /// version, world size or kind of device; two ranks on the same GPU; and devices that no backend supports. Also
     /// returns store errors.
     pub fn init(

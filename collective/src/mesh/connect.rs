@@ -35,7 +35,7 @@ use crate::store::{PrefixStore, Store, Token, is_end, resolve};
 const BROKEN: &str = "broken";
 /// Time limit for a rank to publish its reason for giving up.
 const CAUSE_TIME: Duration = Duration::from_millis(500);
-/// Interval at which a waiting rank checks whether other ranks have given up or ended.
+/// Interval at which a waiting rank checks whether other ranks have given up or exited.
 const LOOK: Duration = Duration::from_millis(100);
 /// Interval between attempts to connect to a rank.
 const AGAIN: Duration = Duration::from_millis(10);
@@ -382,7 +382,7 @@ impl Joining<'_> {
         let chunks: Vec<String> = (0..world.div_ceil(CHUNK)).map(chunk_key).collect();
         let awaited = if rank == 0 { (1..world).map(card_key).collect() } else { chunks.clone() };
         let awaited: Vec<&str> = awaited.iter().map(String::as_str).collect();
-        // While waiting, the loop also checks whether the ranks of these cards have ended.
+        // While waiting, the loop also checks whether the ranks of these cards have exited.
         let of_collectors = if rank == 0 { 1..world } else { 0..1 };
         loop {
             let waited = store.wait(&awaited, self.deadline.min(Instant::now() + LOOK));
@@ -445,7 +445,7 @@ impl Joining<'_> {
         Ok(cards)
     }
 
-    /// Fails if a rank has given up or ended.
+    /// Fails if a rank has given up or exited.
     fn check_others<'c>(&self, others: impl Iterator<Item = (usize, &'c Card)>) -> Result<()> {
         let (bootstrap, store) = (self.bootstrap, self.met.store());
         let last = deadline::with_last_word(self.deadline);

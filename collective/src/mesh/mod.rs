@@ -307,7 +307,7 @@ fn read(mesh: &Weak<Mesh>, member: &Member, from: usize, socket: TcpStream) {
             Ok(Some(Frame::Ask)) => {
                 let Some(mesh) = mesh.upgrade() else { return };
                 let answer = Frame::Answer(Box::new(member.recorder.progress()));
-                // The rank that asked waits only this long for the answer.
+                // The requesting rank waits only this long for the answer.
                 let _ = mesh.send(from, answer, Instant::now() + ANSWER_TIME);
             }
             Ok(Some(frame)) => {

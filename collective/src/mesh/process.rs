@@ -1,4 +1,4 @@
-//! [`Process`]: the identity of a rank's process, and a check of whether the process has ended.
+//! [`Process`]: the identity of a rank's process, and a check of whether the process has exited.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -54,7 +54,7 @@ impl Process {
         })
     }
 
-    /// Returns whether the process has ended, as far as the current process (`this`) can tell.
+    /// Returns whether the process has exited, as far as the current process (`this`) can tell.
     pub fn has_ended(&self, this: &Self) -> bool {
         if self.started == 0 || self.place != this.place {
             return false;

@@ -57,7 +57,7 @@ const FAILED: &str = "failed";
 const MEMBERS: &str = "members";
 const CHUNK: usize = 1024;
 const END_OF_MEMBER: u8 = 0;
-/// Interval at which a waiting rank checks whether other ranks have ended.
+/// Interval at which a waiting rank checks whether other ranks have exited.
 const LOOK: Duration = Duration::from_millis(50);
 /// Time reserved at the end of the timeout for finding out which ranks are missing.
 const REPORT: Duration = Duration::from_millis(500);
@@ -271,11 +271,11 @@ enum Waited {
     Set,
     /// The deadline has passed.
     Late,
-    /// The process of this rank has ended.
+    /// The process of this rank has exited.
     Failed(usize),
 }
 
-/// Waits for keys of a group. While waiting, checks whether a rank has reported a problem or has ended.
+/// Waits for keys of a group. While waiting, checks whether a rank has reported a problem or has exited.
 fn wait(run: &PrefixStore, group: &PrefixStore, keys: &[&str], deadline: Instant) -> Result<Waited> {
     loop {
         match group.wait(keys, deadline.min(Instant::now() + LOOK)) {
@@ -319,8 +319,8 @@ impl Rendezvous {
         &self.store
     }
 
-    /// Returns the ranks whose processes have ended without calling [`RunStore::finish`], in the order in which they
-    /// ended. The first of these ranks may have caused the others to end. The list is empty for stores that cannot
+    /// Returns the ranks whose processes have exited without calling [`RunStore::finish`], in the order in which they
+    /// exited. The first of these ranks may have caused the others to end. The list is empty for stores that cannot
     /// detect the end of a process.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ use crate::store::{
 /// [`FileStore`] and with torchrun's agent.
 ///
 /// Dropping the store without calling [`finish`](Self::finish) reports to the other processes that this process has
-/// ended. On rank 0, dropping the store can also shut its server down.
+/// exited. On rank 0, dropping the store can also shut its server down.
 #[derive(Debug)]
 pub struct RunStore {
     // The fields must be dropped in this order.
@@ -90,8 +90,8 @@ impl RunStore {
         self.store.clone()
     }
 
-    /// Finishes using the store, so that the other processes do not treat the end of this process as a failure. The
-    /// process that serves the store waits until all other processes have also finished or ended.
+    /// Finishes using the store, so that the other processes do not treat the exit of this process as a failure. The
+    /// process that serves the store waits until all other processes have also finished or exited.
     ///
     /// # Errors
     /// Returns an error if the store cannot be reached, or [`CollectiveError::StoreTimeout`] if other processes are
@@ -100,7 +100,7 @@ impl RunStore {
         let run = PrefixStore::new(self.launch.key_prefix(), self.store.clone());
         let rank = self.launch.rank;
         if let Some(will) = &mut self.will {
-            // From now on, a closed connection means that the rank has finished or ended.
+            // From now on, a closed connection means that the rank has finished or exited.
             let finished = format!("{}/{FINISHED}/{rank}", self.launch.key_prefix());
             let key = if rank > 0 { finished.as_str() } else { "" };
             let address = self.launch.store.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -117,7 +117,7 @@ impl RunStore {
     }
 }
 
-/// Waits until each rank except rank 0 has finished using the store or has ended.
+/// Waits until each rank except rank 0 has finished using the store or has exited.
 fn wait_for_others(run: &PrefixStore, world_size: usize, deadline: Instant) -> Result<()> {
     loop {
         let failed_ranks = failed_ranks(run, deadline::with_last_word(deadline))?;

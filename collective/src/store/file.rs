@@ -25,7 +25,7 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(2
 /// format is specific to Warpsmith and uses one file per key. PyTorch's `FileStore` cannot read it. The file system
 /// must support locks and atomic renames, as local file systems and NFS version 4 or later do.
 ///
-/// Values persist after the processes have ended. Therefore, use a separate folder for each run, or separate keys (as
+/// Values persist after the processes have exited. Therefore, use a separate folder for each run, or separate keys (as
 /// [`Launch::store`](crate::Launch::store) does), and remove the folder afterwards.
 ///
 /// ```

@@ -93,7 +93,7 @@ impl Door {
     }
 }
 
-/// Reads the first message of the other end, provided that its process belongs to this user.
+/// Reads the first message from the other end, provided that the process there belongs to this user.
 fn admitted(socket: &UnixStream, token: &[u8; TOKEN], deadline: Instant) -> Result<(usize, OwnedFd)> {
     check_user(socket)?;
     let mut hello = [0; HELLO];
@@ -105,8 +105,8 @@ fn admitted(socket: &UnixStream, token: &[u8; TOKEN], deadline: Instant) -> Resu
     Ok((rank as usize, receive(socket, deadline)?))
 }
 
-/// Connects to the door of another rank and sends it a descriptor. The other rank responds with its own descriptor,
-/// which [`receive`] reads.
+/// Connects to the [`Door`] of another rank and sends a descriptor to that rank. The other rank responds with its own
+/// descriptor, which [`receive`] reads.
 pub(super) fn call(
     path: &Path,
     token: &[u8; TOKEN],

@@ -79,11 +79,11 @@ pub(crate) struct Common {
 #[derive(Debug, Default)]
 struct Operations {
     of: OnceLock<Weak<dyn Failing>>,
-    /// Last called operation.
+    /// The operation that was called last.
     last: Mutex<Option<Arc<WorkState>>>,
-    /// True if graphs contain such operations.
+    /// True if graphs contain operations that access the elements.
     are_captured: AtomicBool,
-    /// True if such an operation has failed.
+    /// True if an operation that accesses the elements has failed.
     have_failed: AtomicBool,
 }
 
@@ -310,7 +310,7 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
     }
 }
 
-/// Returns the address of the elements in the memory of a rank, which follow the signal pad.
+/// Returns the address of a rank's elements, which follow the signal pad in the rank's memory.
 fn elements(memory: DevicePtr) -> DevicePtr {
     memory.offset(PAD_BYTES)
 }

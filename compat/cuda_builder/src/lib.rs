@@ -72,23 +72,23 @@ pub struct CudaBuilder {
     pub release: bool,
     /// PTX file to write.
     pub ptx_file_copy_path: Option<PathBuf>,
-    /// True to generate line numbers, which is not supported.
+    /// True to generate line numbers; not supported.
     pub generate_line_info: bool,
     /// True to optimize. This has no effect, because kernels are always optimized.
     pub nvvm_opts: bool,
     /// Minimum compute capability that the PTX supports.
     pub arch: NvvmArch,
-    /// True to flush denormal `f32` numbers to zero, which is not supported.
+    /// True to flush denormal `f32` numbers to zero; not supported.
     pub ftz: bool,
-    /// True to use approximate square roots, which is not supported.
+    /// True to use approximate square roots; not supported.
     pub fast_sqrt: bool,
-    /// True to use approximate divisions, which is not supported.
+    /// True to use approximate divisions; not supported.
     pub fast_div: bool,
     /// True to allow the compiler to contract `a * b + c` to one FMA, which rounds once.
     pub fma_contraction: bool,
     /// Intermediate form to keep.
     pub emit: Option<EmitOption>,
-    /// True to compile for OptiX, which is not supported.
+    /// True to compile for OptiX; not supported.
     pub optix: bool,
     /// True to replace calls to `libm` with calls to libdevice.
     pub override_libm: bool,

@@ -14,7 +14,7 @@ bitflags::bitflags! {
     pub struct EventFlags: u32 {
         /// The event measures time.
         const DEFAULT = 0x0;
-        /// Threads that wait for the event block instead of spinning. This flag has no effect.
+        /// Threads block, instead of spinning, while they wait for the event. This flag has no effect.
         const BLOCKING_SYNC = 0x1;
         /// The event does not record a time and is therefore cheaper.
         const DISABLE_TIMING = 0x2;

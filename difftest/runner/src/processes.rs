@@ -187,7 +187,7 @@ fn run_child(
             Err(RecvTimeoutError::Disconnected) => break None,
         }
     };
-    // The child has ended already, or must be ended.
+    // The child has already exited, or must be killed.
     _ = child.kill();
     let status = child.wait();
     _ = reader.join();

@@ -2,7 +2,7 @@
 
 use super::history::Use;
 
-/// Number of tasks for each slot. Slots that are not listed have a count of 0.
+/// Task counts, indexed by slot. A missing slot has a count of 0.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Clock(Vec<u64>);
 

@@ -12,7 +12,7 @@ use std::ops::Range;
 /// Use of a memory range by a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Use {
-    /// Slot of the clock. The next field is the value of the clock at the use.
+    /// Slot of the task's stream in the vector clock. The next field is the value of this slot at the use.
     pub(super) slot: usize,
     pub(super) tick: u64,
     pub(super) write: bool,

@@ -6,7 +6,7 @@
 //! host function fail with `CUDA_ERROR_NOT_PERMITTED`, or have no effect if they cannot fail.
 //!
 //! For tests, a driver can fail on request ([`EmulatedDriver::fail_call`]), be slow ([`EmulatedDriver::set_delay`]),
-//! stall ([`EmulatedDriver::hold`]) or lose a context ([`EmulatedDriver::poison`]), and it counts its calls
+//! stall ([`EmulatedDriver::hold`]) or make a context unusable ([`EmulatedDriver::poison`]), and it counts its calls
 //! ([`EmulatedDriver::calls`]). The driver rejects frees of memory that enqueued work still uses. It also rejects
 //! copies to or from memory that is not allocated, mapped and accessible. Stream priorities have no effect. The stack
 //! limit is compared with the declared stack of kernels (`stack = BYTES`), because the emulated device cannot determine

@@ -129,7 +129,7 @@ impl Stepper {
         *lock(&self.chooser) = Chooser::new(schedule);
     }
 
-    /// Adds a stream, which stays in the list while it lives.
+    /// Adds a stream, which stays in the list until it is destroyed.
     pub(super) fn add(&self, stream: StreamHandle, queue: &Arc<Queue>) {
         let mut queues = lock(&self.queues);
         queues.retain(|(_, queue)| queue.strong_count() > 0);

@@ -56,7 +56,7 @@ mod system {
         PathBuf::from(FOLDER).join(format!("{PREFIX}{name}"))
     }
 
-    /// Returns true if a process has ended. The state is checked because the system still lists a process that its
+    /// Returns true if a process has exited. The state is checked because the system still lists a process that its
     /// parent has not reaped.
     fn has_ended(process: u64) -> bool {
         let Ok(stat) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return true };

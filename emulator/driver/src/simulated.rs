@@ -34,7 +34,7 @@ pub enum SimulatedWork<'a> {
     },
     /// A memset.
     Set {
-        /// Number of bytes set.
+        /// Number of bytes that are set.
         bytes: u64,
     },
 }

@@ -28,7 +28,7 @@ struct Log {
     /// Positions in `entries` for each thread, in ascending order. The clock values at these positions are also in
     /// ascending order.
     of: HashMap<Id, Vec<u32>>,
-    /// For each other log, the number of entries that this log contains.
+    /// For each other log, the number of its entries that this log includes.
     contains: HashMap<u32, u32>,
     /// For each block, the prefixes of other blocks' logs that its threads knew when they released.
     known_by: HashMap<u32, Vec<Prefix>>,

@@ -1,6 +1,6 @@
 //! Multiplies two matrices by each kernel and compares the products: `cargo run -- [DEVICE]`. The device is `cpu`,
-//! `cuda:0`, …; by default the best that there is, and the emulated one where this program was built without code for
-//! GPUs.
+//! `cuda:0`, …; the default is the best available device, or the emulated device if the program was built without GPU
+//! code.
 
 use matmul::{KERNELS, matmul, naive, tensor_cores, tiled};
 use warpsmith::bf16;

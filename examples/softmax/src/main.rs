@@ -1,5 +1,5 @@
-//! Computes one softmax and says how it was launched: `cargo run -- [DEVICE]`. The device is `cpu`, `cuda:0`, …; by
-//! default the best that there is, and the emulated one where this program was built without code for GPUs.
+//! Computes one softmax and prints the launch configuration: `cargo run -- [DEVICE]`. The device is `cpu`, `cuda:0`, …;
+//! the default is the best available device, or the emulated device if the program was built without GPU code.
 
 use softmax::{KERNELS, softmax};
 use softmax_kernels::warps;

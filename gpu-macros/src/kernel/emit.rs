@@ -436,7 +436,7 @@ fn no_panic(symbol: &str) -> TokenStream {
     }
 }
 
-/// Emits the type of the instance in the GPU image, which other kernels use to launch it.
+/// Emits the type with which other kernels of the GPU image launch the instance.
 fn gpu_type(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let name = &kernel.function.sig.ident;
     let generic_arguments = instance.0.iter().map(Argument::tokens);

@@ -102,8 +102,8 @@ pub(crate) fn planes_of(instance: &Instance, param: &Param, index: usize) -> Tok
 
 /// Representation of one parameter in one instance.
 pub(crate) struct Form {
-    /// Type of the value, of a slice or view element, or of the array in shared memory. For a shared slice, the type is
-    /// the one that the length counts.
+    /// Type of the value, of a slice or view element, or of the array in shared memory. For a shared slice, the type of
+    /// its elements.
     pub element: TokenStream,
     /// Variant of `gpu_spec::ParamKind`. The kind is not used for an array in static shared memory.
     pub kind: Ident,
@@ -115,9 +115,9 @@ pub(crate) struct Form {
     pub ptx_params: TokenStream,
     pub on_gpu: TokenStream,
     /// Function that reads the argument from the host's kernel parameters. The function reads `slots` of these
-    /// parameters. For an array in shared memory, this is the argument itself, rather than a function. In static shared
-    /// memory, the argument does not use a kernel parameter. In dynamic shared memory, the argument uses the array's
-    /// length, under the name that it has in the GPU entry.
+    /// parameters. For an array in shared memory, this is the argument itself, rather than a function. An argument in
+    /// static shared memory does not use a kernel parameter. An argument in dynamic shared memory uses the array's
+    /// length, under the length's name in the GPU entry.
     pub on_host: TokenStream,
     pub slots: usize,
 }

@@ -48,7 +48,7 @@ pub(crate) struct Options {
     pub stack: Option<u32>,
     /// `cooperative`: the blocks of the kernel wait for each other.
     pub cooperative: bool,
-    /// `dependent`: the kernel can start before the preceding kernel has ended.
+    /// `dependent`: the kernel can start before the preceding kernel has completed.
     pub dependent: bool,
     /// `no_panic`: a panic that remains after optimization is a build error.
     pub no_panic: bool,

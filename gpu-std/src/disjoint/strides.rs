@@ -1,4 +1,4 @@
-//! Grid-stride loops that return claims. [`grid_stride`] divides indices among all threads of a launch of any size;
+//! Grid-stride iterators that yield claims. [`grid_stride`] divides indices among all threads of a launch of any size;
 //! [`grid_stride_2d`] and [`grid_stride_3d`] divide coordinates.
 //!
 //! Each iterator starts at an index that belongs to the caller and advances by the launch size. By point 1 of the
@@ -149,8 +149,8 @@ impl Axis {
         self.next = self.next.saturating_add(self.step);
     }
 
-    /// Advances by the launch size, or returns to the first index if the end has been reached. Returns true if the
-    /// index returned to the first.
+    /// Advances by the launch size, or resets the index to the first one if the end has been reached. Returns true
+    /// after a reset.
     #[inline(always)]
     fn wraps(&mut self) -> bool {
         let further = self.next.saturating_add(self.step);

@@ -133,7 +133,7 @@ impl Barrier {
     /// # Safety
     ///
     /// The caller must uphold the safety contract of [`Self::arrive`], `rank` must be below `cluster::blocks()`, and
-    /// block `rank` must not have ended.
+    /// block `rank` must not have exited.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn arrive_at(self, rank: u32) {

@@ -100,7 +100,7 @@ impl<T: KernelType, const RANK: usize> TensorMap<T, RANK> {
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::load`] apply in each of these blocks, and none of these blocks may have ended.
+    /// The conditions of [`Self::load`] apply in each of these blocks, and none of these blocks may have exited.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn load_multicast<const ROWS: usize>(

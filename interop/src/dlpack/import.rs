@@ -1,4 +1,4 @@
-//! [`Imported`]: a tensor from another library, whose shape and strides are checked.
+//! [`Imported`]: a tensor from another library, with checked shape and strides.
 
 use std::any::Any;
 use std::fmt;

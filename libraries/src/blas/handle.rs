@@ -40,7 +40,7 @@ impl LibraryHandle for Handle {
     }
 
     fn set_stream(&mut self, stream: StreamHandle) -> Result<()> {
-        // This call makes cuBLAS forget the workspace.
+        // This call resets the workspace of the cuBLAS handle.
         self.workspace = None;
         // SAFETY: the handle is alive and nothing else uses it, and the stream is alive.
         check("cublasSetStream", unsafe { sys::cublasSetStream_v2(self.raw, stream.0 as *mut _) })
@@ -186,8 +186,8 @@ pub(super) fn enqueue_lt(
 fn with_workspace(stream: &Stream, bytes: usize, enqueue: impl FnOnce(u64) -> Result<()>) -> Result<()> {
     match bytes {
         0 => enqueue(0),
-        // SAFETY: the work is enqueued only on this stream. A handle that still stores the address receives a new one
-        // before its next call.
+        // SAFETY: the work is enqueued only on this stream. If the workspace is replaced, every handle receives the new
+        // address before its next call.
         bytes => unsafe { stream.with_scratch(WORKSPACE, bytes, |ptr, _| enqueue(ptr.0)) },
     }
 }

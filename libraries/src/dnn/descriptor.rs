@@ -204,7 +204,7 @@ impl Descriptor {
     }
 }
 
-/// Number of kinds of numerical notes.
+/// Number of numerical note types that cuDNN defines.
 const NOTES: usize = sys::cudnnBackendNumericalNote_t::CUDNN_NUMERICAL_NOTE_TYPE_COUNT as usize;
 
 impl Drop for Descriptor {

@@ -21,7 +21,7 @@ use warpsmith_runtime::stream::Stream;
 pub struct BatchNorm {
     /// Epsilon, added to the variance. The default is 1e-5.
     pub epsilon: f64,
-    /// Momentum, which is the weight of a batch in the running statistics. The default is 0.1.
+    /// Momentum: the weight of the current batch in the running statistics. The default is 0.1.
     pub momentum: f64,
 }
 

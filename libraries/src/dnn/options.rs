@@ -86,7 +86,7 @@ impl Kept for State {
 /// device code.
 const MAX_OF_HANDLE: usize = 1024;
 
-/// The state of a device in this module.
+/// State that this module keeps for a device.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(super) handles: HandlePool<Handle>,

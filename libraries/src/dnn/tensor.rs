@@ -6,7 +6,7 @@ use warpsmith_runtime::memory::{DeviceSlice, DeviceSliceMut};
 
 use crate::element::FloatType;
 
-/// Memory layout of a tensor, whose elements are contiguous.
+/// Memory layout of a contiguous tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Layout {
     /// NCHW: batch, channels, then the spatial dimensions. This is PyTorch's contiguous format.

@@ -45,11 +45,11 @@ pub(super) struct Counting {
     tally: Mutex<Tally>,
 }
 
-/// Turn: the right of one operation to enqueue kernels.
+/// Exclusive right of one operation to enqueue kernels.
 #[derive(Default)]
 struct Turn {
     holder: Option<Holder>,
-    /// True once counting has ended.
+    /// True once counting has stopped.
     is_over: bool,
 }
 

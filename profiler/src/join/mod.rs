@@ -41,7 +41,7 @@ use crate::raw::{Call, DriverIndex, Push, Raw, Span};
 use crate::recording::log::{Log, Taken};
 use crate::recording::{Recorded, Recording};
 
-/// Number of rounds that work waits for the record of its call.
+/// Number of rounds for which work waits for the record of its call.
 const PATIENCE: u64 = 3;
 /// Maximum number of calls whose work may still arrive.
 const ORIGINS: usize = 1 << 20;
@@ -420,8 +420,8 @@ impl Joiner {
         loss.dropped += driver_loss.dropped;
         loss.zero_time += driver_loss.zero_time;
         loss.refused += driver_loss.refused;
-        // `issued` does not include operations whose only record was lost, and counts an operation that lost several
-        // records once.
+        // `issued` does not include operations whose only record was lost, and counts an operation only once if several
+        // of its records were lost.
         loss.issued = loss.issued.max(loss.recorded + loss.dropped + loss.zero_time);
         let nodes = self.graphs.facts();
         let definitions = self.definitions();

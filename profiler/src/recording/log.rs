@@ -18,7 +18,7 @@ use crate::raw::{DriverIndex, Raw};
 /// Number of records per chunk.
 const CHUNK: usize = 512;
 pub(crate) const CHUNK_BYTES: usize = CHUNK * size_of::<Raw>();
-/// Number of strings whose names each thread caches.
+/// Number of entries in each thread's cache of interned strings.
 const TEXTS: usize = 64;
 
 /// Records of a thread.

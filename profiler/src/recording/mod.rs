@@ -49,7 +49,7 @@ pub(crate) struct Recording {
     kernels: Mutex<HashMap<&'static str, &'static KernelSpec>>,
     /// Node lists of launched executables that have not been taken yet.
     nodes: Mutex<Vec<Arc<GraphNodes>>>,
-    /// Number of times that node lists have been removed after having been taken.
+    /// Number of times that the joiner has removed node lists. A list must be added again before its next use.
     pub(crate) forgotten: AtomicU64,
     /// Total size of all chunks, in bytes.
     held: AtomicUsize,
@@ -316,7 +316,7 @@ impl Recording {
         self.wake();
     }
 
-    /// Waits for all work on the recorded devices. Records lost devices as facts.
+    /// Waits for all work on the recorded devices. If this fails or a device is lost, adds a fact to the recording.
     pub(crate) fn synchronize(&self) {
         for device in open_devices() {
             // SAFETY: the device is alive, and nothing is released.

@@ -302,7 +302,7 @@ impl Definitions {
         self.counted.get(&(device, kernel)).copied()
     }
 
-    /// Adds hardware counters that a file stores as the arguments of a kernel.
+    /// Adds the hardware counters that a file stores among the arguments of a kernel.
     pub(crate) fn read_counted(&mut self, kernel: Name, stream: StreamId, counted: KernelCounted) {
         if counted != KernelCounted::default()
             && let Some(stream) = self.streams.entries.get(stream.index())

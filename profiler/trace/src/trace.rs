@@ -191,7 +191,7 @@ impl Trace {
 /// # Errors
 /// Returns [`TraceError`] if the file does not exist or contains no readable trace, or if the sink fails.
 pub fn read_into(path: impl AsRef<Path>, sink: &mut dyn Sink) -> Result<Option<Damage>> {
-    // Windows refuses to open a folder.
+    // On Windows, opening a folder fails.
     const FOLDER: &str = "is a folder; give the path of a file in it";
     let path = path.as_ref();
     let failure = |reason| TraceError::of(Some(path), reason);

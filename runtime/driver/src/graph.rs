@@ -30,7 +30,7 @@ handle!(
 pub enum CaptureMode {
     /// Every thread of the process, except for threads that have exempted themselves.
     Global,
-    /// Only the thread that started the capture, which must also end it.
+    /// Only the thread that started the capture. This thread must also end the capture.
     #[default]
     ThreadLocal,
     /// No thread. Any thread may end the capture.
@@ -163,7 +163,7 @@ pub enum ConditionalKind {
     IfElse,
     /// The body runs repeatedly while the condition is not 0.
     While,
-    /// Number of bodies, of which the one whose index equals the condition runs, if any.
+    /// The body whose index equals the condition runs, if it exists. The field is the number of bodies.
     Switch(u32),
 }
 

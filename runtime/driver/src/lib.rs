@@ -406,7 +406,7 @@ pub unsafe trait Driver:
     fn take_findings(&self) -> Findings {
         Findings::default()
     }
-    /// Starts a scope that collects the findings of launches that the calling thread enqueues while the scope lives.
+    /// Starts a scope that collects the findings of launches that the calling thread enqueues while the scope exists.
     /// Returns `None` if kernels are not checked.
     fn collect_findings(&self) -> Option<Box<dyn FindingScope>> {
         None

@@ -132,7 +132,7 @@ thread_local! {
     static QUIET: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Marks the errors of this thread's calls as discarded while the guard lives. A discarded error does not count as
+/// Marks the errors of this thread's calls as discarded while the guard exists. A discarded error does not count as
 /// reporting a fault or findings, so a later call still reports them.
 #[must_use]
 pub(crate) struct Quiet(PhantomData<*const ()>);

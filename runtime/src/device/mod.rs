@@ -140,7 +140,7 @@ impl Device {
     ///
     /// # Safety
     /// The driver does not validate its arguments. The caller must use the context only while a handle to the device
-    /// lives, and must not release it. All other handles passed to the driver must come from this driver and context
+    /// exists, and must not release it. All other handles passed to the driver must come from this driver and context
     /// and must be alive.
     pub unsafe fn driver(&self) -> (&Arc<dyn Driver>, Context) {
         self.raw()

@@ -17,7 +17,7 @@ pub enum GraphError {
     /// A call that cannot become part of a graph was made on a capturing stream. The capture continues.
     #[error("{call} cannot be captured into a graph: {instead}")]
     NotCapturable {
-        /// The call.
+        /// The call that cannot be captured.
         call: &'static str,
         /// The reason and the alternative.
         instead: &'static str,
@@ -30,7 +30,7 @@ pub enum GraphError {
          make the call before the capture starts, after it ends, or on a stream that takes part in the capture"
     )]
     UsedInCapture {
-        /// The call.
+        /// The rejected call.
         call: &'static str,
         /// Size of the buffer, in bytes.
         bytes: usize,
@@ -42,14 +42,14 @@ pub enum GraphError {
          uses; allocate before the capture, or with the owner's allocator"
     )]
     CapturedElsewhere {
-        /// The call.
+        /// The rejected call.
         call: &'static str,
     },
 
     /// A call that is valid only during a capture was made outside of one.
     #[error("{call}: nothing is being captured on this stream; call it within `Graph::capture`")]
     NotCapturing {
-        /// The call.
+        /// The rejected call.
         call: &'static str,
     },
 

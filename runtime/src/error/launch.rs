@@ -190,7 +190,7 @@ pub enum LaunchError {
         kernel: String,
         /// The device.
         device: DeviceId,
-        /// Its compute capability.
+        /// Compute capability of the device.
         capability: (u32, u32),
     },
 

@@ -46,24 +46,24 @@ pub enum LoadError {
         code: String,
         /// The device.
         device: DeviceId,
-        /// Its compute capability.
+        /// Compute capability of the device.
         capability: (u32, u32),
         /// The driver's error, including the compiler's log.
         source_error: Arc<Error>,
     },
 
-    /// The code contains no kernel of that name.
+    /// The code contains no kernel with the requested name.
     #[error("{code} has no kernel `{}`{}", kernel.escape_debug(), has(kernels))]
     NoKernel {
         /// The file, or `the code`.
         code: String,
-        /// The name.
+        /// The requested name.
         kernel: String,
         /// Sorted names of the code's kernels; empty if the driver does not report them.
         kernels: Vec<String>,
     },
 
-    /// The code contains no global variable of that name.
+    /// The code contains no global variable with the requested name.
     #[error(
         "{code} has no global `{}`; use the names in the PTX; a variable that no other file declares needs `.visible`",
         global.escape_debug()
@@ -71,7 +71,7 @@ pub enum LoadError {
     NoGlobal {
         /// The file, or `the code`.
         code: String,
-        /// The name.
+        /// The requested name.
         global: String,
     },
 }

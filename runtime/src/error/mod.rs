@@ -124,7 +124,7 @@ pub enum Error {
         image: String,
         /// The device.
         device: DeviceId,
-        /// Its compute capability.
+        /// Compute capability of the device.
         capability: (u32, u32),
         /// The image's forms, as a list.
         has: String,
@@ -423,7 +423,7 @@ pub enum Error {
     /// The name is not an allocator option.
     #[error("unknown allocator option `{option}`; {known}")]
     UnknownAllocatorOption {
-        /// The name.
+        /// Name of the unknown option.
         option: String,
         /// The most similar name, and all valid names.
         known: String,

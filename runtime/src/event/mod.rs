@@ -133,7 +133,7 @@ impl Event {
         &self.device
     }
 
-    /// Returns the driver's handle. The handle is valid while the event lives.
+    /// Returns the driver's handle. The handle is valid as long as the event exists.
     ///
     /// # Safety
     /// The handle must be used only to query and wait for the event, not to record it: the runtime would not notice the
@@ -146,7 +146,7 @@ impl Event {
         self.handle
     }
 
-    /// Returns the last recording, which cannot change while the guard lives.
+    /// Returns the last recording, which cannot change while the guard exists.
     pub(crate) fn last(&self) -> MutexGuard<'_, Option<Record>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -95,7 +95,7 @@ impl<T: DeviceCopy> HostBuffer<T> {
 }
 
 /// Guard through which the program reads and writes the elements of a [`HostBuffer`]. No launch uses the elements while
-/// the guard lives.
+/// the guard exists.
 #[derive(Debug)]
 pub struct HostGuard<'a, T: DeviceCopy> {
     shared: &'a Shared<T>,

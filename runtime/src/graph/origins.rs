@@ -90,7 +90,7 @@ impl Origins {
         }
     }
 
-    /// Records that a child graph node was added, whose graph the driver copied from `child`.
+    /// Records the addition of a child graph node. The driver has copied the node's graph from `child`.
     pub fn add_child(&mut self, device: &Device, node: NodeHandle, child: GraphHandle, origins: &Origins) {
         self.parts += 1;
         let part = self.parts;

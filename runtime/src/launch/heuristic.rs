@@ -149,7 +149,7 @@ impl Limits<'_> {
         }
     }
 
-    /// Returns the first of the block sizes with the most resident warps.
+    /// Returns the first block size with the maximum number of resident warps.
     fn fullest(&self, sizes: impl IntoIterator<Item = u32>, shared_bytes: u32) -> u32 {
         let mut best = (0, None);
         for block in sizes {

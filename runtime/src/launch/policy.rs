@@ -16,7 +16,7 @@ pub enum GridChoice {
     All,
     /// At most as many blocks as can be resident concurrently, reduced to balance their work.
     Balanced,
-    /// At most this number of waves.
+    /// At most as many blocks as fit in this number of waves.
     Waves(u32),
     /// At most this number of blocks.
     Blocks(u32),

@@ -1,8 +1,8 @@
 //! [`GraphResource`]: the buffer state shared with graphs: the buffer's liveness and its uses.
 //!
 //! A graph uses buffers without borrowing them, long after it was captured. The graph and each of its buffers therefore
-//! share a separate [`GraphResource`]. Each launch of the graph reads it to learn whether the buffer was dropped and
-//! for which work to wait, and records itself as a use. Once a buffer has a `GraphResource`, every use of the buffer is
+//! share a separate [`GraphResource`]. Each launch of the graph reads from it whether the buffer was dropped and for
+//! which work to wait, and is recorded in it as a use. Once a buffer has a `GraphResource`, every use of the buffer is
 //! recorded in it. The resource's lock is held from reading earlier uses until the new use is recorded, because borrows
 //! do not order graph launches with respect to other uses.
 //!

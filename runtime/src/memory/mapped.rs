@@ -195,7 +195,7 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
     }
 
     /// Waits for all work that uses the elements, and returns a guard through which the host accesses them. While the
-    /// guard lives, launches of graphs that use the elements fail, and other work on them does not compile:
+    /// guard exists, launches of graphs that use the elements fail, and other work on them does not compile:
     ///
     /// ```compile_fail
     /// # use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer, Stream};
@@ -264,7 +264,7 @@ impl<T: DeviceCopy + fmt::Debug, M> fmt::Debug for MappedBuffer<T, M> {
 }
 
 /// Guard through which the host reads and writes the elements of a [`MappedBuffer`]. No device uses the elements while
-/// the guard lives.
+/// the guard exists.
 pub struct MappedGuard<'a, T: DeviceCopy> {
     host: NonNull<T>,
     len: usize,

@@ -9,8 +9,8 @@
 //! the graph. It is therefore enqueued only after the capture.
 //!
 //! The host function enqueued after a use removes the use's entry from the table. The function contains only the
-//! entry's number, not the entry, which keeps the device open: a driver may keep functions enqueued on a lost context
-//! as long as the context.
+//! entry's number, not the entry, which keeps the device open: a driver may keep functions that were enqueued on a lost
+//! context until the context is destroyed.
 
 use std::any::Any;
 use std::collections::HashMap;

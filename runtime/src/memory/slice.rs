@@ -42,7 +42,7 @@ pub struct DeviceSlice<'a, T: DeviceCopy> {
 }
 
 /// A range of a [`DeviceBuffer`], for reading and writing. No other code can access the elements while this value
-/// lives.
+/// exists.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};

@@ -92,7 +92,7 @@ pub struct TensorMap<'a, T: DeviceCopy, const RANK: usize> {
 }
 
 /// A mutable tensor in a buffer, passed to a kernel's `&TensorMap<T, RANK>` parameter. No other code can access the
-/// elements while this value lives.
+/// elements while this value exists.
 #[derive(Debug)]
 pub struct TensorMapMut<'a, T: DeviceCopy, const RANK: usize> {
     elements: DeviceSliceMut<'a, T>,

@@ -49,7 +49,7 @@ pub struct DeviceSlice2<'a, T: DeviceCopy> {
 }
 
 /// A mutable 2-D view of a buffer's elements, passed to a kernel's `DisjointMut2<T>` parameter. No other code can
-/// access the elements while the view lives.
+/// access the elements while the view exists.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -93,7 +93,7 @@ pub struct DeviceSlice3<'a, T: DeviceCopy> {
 }
 
 /// A mutable 3-D view of a buffer's elements, passed to a kernel's `DisjointMut3<T>` parameter. No other code can
-/// access the elements while the view lives.
+/// access the elements while the view exists.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};

@@ -1,4 +1,4 @@
-//! Capture state of streams, as far as streams need it.
+//! The capture state that a stream needs.
 //!
 //! While a stream takes part in a capture, its work becomes part of a graph instead of running. A higher-level module
 //! defines how a capture records the work ([`CaptureSink`]).
@@ -52,7 +52,7 @@ thread_local! {
     static HOLDS: Cell<*const ()> = const { Cell::new(std::ptr::null()) };
 }
 
-/// Marks a capture's lock as held by this thread while the guard lives; all driver calls of the thread then belong to
+/// Marks a capture's lock as held by this thread while the guard exists; all driver calls of the thread then belong to
 /// that capture.
 pub(crate) struct Holds(*const ());
 
@@ -85,8 +85,7 @@ pub(crate) type Invalidation = Arc<AtomicBool>;
 /// Capture state of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct Captures {
-    /// Number of starts and ends of captures, shifted left by [`CALLS`] bits; the low bits count driver calls in
-    /// flight.
+    /// Counter of capture starts and ends, shifted left by [`CALLS`] bits; the low bits count driver calls in flight.
     word: AtomicU64,
     slot: Mutex<Slot>,
     /// Event, recorded only in captures, for which captured work on other streams waits.

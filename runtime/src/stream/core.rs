@@ -27,7 +27,8 @@ use crate::error::Result;
 #[repr(align(128))]
 pub(crate) struct Shared {
     handles: HandleCount,
-    /// The stream's device. Owns a reference while handles exist; valid while the device lives.
+    /// The stream's device. Owns a reference while handles exist. The `Arc` pointer inside it is valid as long as the
+    /// device is alive.
     device: ManuallyDrop<Device>,
     pub(super) ownership: Ownership,
     pub(super) core: StreamCore,

@@ -1,8 +1,8 @@
 //! [`HandleCount`]: counts the handles to an object that belongs to an owner.
 //!
-//! The first handle acquires a reference to the owner, and the last one releases it. The owner therefore lives while
-//! handles exist, but further handles do not change the owner's reference count. The object remains in place when it
-//! has no handles.
+//! The first handle acquires a reference to the owner, and the last one releases it. The owner therefore stays alive
+//! while handles exist, but further handles do not change the owner's reference count. The object remains in place when
+//! it has no handles.
 //!
 //! Uses `super::sync`, so that `loom` can check it (`runtime/tests/emulated/loom_streams.rs`).
 

@@ -13,7 +13,7 @@ const LEADS: (Duration, Duration, Duration) =
 /// Time after the predicted end at which polling stops. A fraction of the wait's duration is added.
 const LAG: Duration = Duration::from_micros(25);
 const SHARE: u32 = 128;
-/// Longer waits are not remembered, because their wake-up delay is negligible.
+/// Duration above which waits are not remembered, because their wake-up delay is negligible.
 const LONGEST: Duration = Duration::from_millis(100);
 
 /// Durations of waits for a stream's work; see the [module's documentation](self).

@@ -91,7 +91,7 @@ impl Drop for Stream {
 }
 
 impl Stream {
-    /// Creates an exclusive stream with the lowest priority.
+    /// Creates a new stream with the lowest priority; unlike a pooled stream, it is not shared.
     ///
     /// The driver takes about 15 microseconds to create a stream; [`Stream::from_pool`] returns an existing one.
     ///
@@ -160,9 +160,9 @@ impl Stream {
     ///
     /// The function must not use devices: the driver rejects calls that enqueue, allocate or wait. Nor may it wait for
     /// a thread that uses devices, because that thread may be waiting for the stream. Typical uses are sending on a
-    /// channel, setting an atomic, and computing. Buffers, streams and devices that the function drops are destroyed by
-    /// another thread. A panic in the function is caught and discarded. If a fault stops the device first, the function
-    /// is dropped without being called.
+    /// channel, storing to an atomic, and computing on the host. Buffers, streams and devices that the function drops
+    /// are destroyed by another thread. A panic in the function is caught and discarded. If a fault stops the device
+    /// first, the function is dropped without being called.
     /// ```
     /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = warpsmith_runtime::Device::emulated(0)?.default_stream();

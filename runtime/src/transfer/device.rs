@@ -19,8 +19,8 @@ pub(super) struct Side<'a> {
 }
 
 impl Stream {
-    /// Enqueues a copy from one buffer to another, after all earlier work on both buffers, which can be dropped
-    /// immediately.
+    /// Enqueues a copy from one buffer to another, after all earlier work on both buffers. The caller can drop the
+    /// buffers immediately.
     ///
     /// One of the two buffers may be on a different device than the stream. The copy is then direct if the devices have
     /// peer access; otherwise, it runs in chunks through at most 8 MiB of page-locked host memory. A copy between

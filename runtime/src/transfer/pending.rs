@@ -86,7 +86,7 @@ impl<H> SharedHost<H> {
         Arc::new(Self(Mutex::new(Some(memory))))
     }
 
-    /// Locks the memory while the guard lives. The guard contains `None` after the memory was taken back.
+    /// Locks the memory while the guard exists. The guard contains `None` after the memory was taken back.
     pub fn lock(&self) -> MutexGuard<'_, Option<H>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -77,8 +77,8 @@ fn rows_shape<T: DeviceCopy>(x: &DeviceSlice2<'_, T>, device: &DeviceProperties)
     (Shape::of_blocks(block, 1, height.saturating_mul(parts)), parts)
 }
 
-/// Returns the launch shape of column reductions, whose lanes load vectors or single elements, and the number of blocks
-/// per column.
+/// Returns the launch shape of a column reduction and the number of blocks per column. If `in_vectors` is true, a lane
+/// loads vectors, otherwise single elements.
 pub(super) fn columns_shape<T: DeviceCopy>(
     x: &DeviceSlice2<'_, T>,
     in_vectors: bool,

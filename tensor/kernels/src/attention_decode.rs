@@ -33,8 +33,8 @@ pub const TILE: u32 = 16;
 pub const GROUP: u32 = 8;
 /// Number of stages of each warp's circular buffer.
 const STAGES: usize = 3;
-/// Number of 32-bit counters at the start of the workspace, which is the maximum number of units in a launch with
-/// several blocks per unit.
+/// Number of 32-bit counters at the start of the workspace. It limits the units in a launch with several blocks per
+/// unit.
 pub const COUNTERS: usize = 4096;
 /// Number of padding elements after each row of sums in shared memory, to avoid bank conflicts.
 const PADDING: usize = 4;

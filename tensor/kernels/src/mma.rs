@@ -334,24 +334,24 @@ impl Place {
     }
 }
 
-/// Sums of the calling block, as one of several parts of a tile's sums.
+/// Partial sums of a tile, computed by the calling block over its part of K (split-K).
 struct Partial {
     workspace: *mut u32,
     /// Index of the tile.
     tile: u32,
     /// Number of tiles.
     tiles: u32,
-    /// Index of the part.
+    /// Index of the block's part of K.
     part: u32,
-    /// Number of parts.
+    /// Number of parts into which K is split.
     parts: u32,
     /// Number of threads per block.
     threads: u32,
 }
 
 impl Partial {
-    /// Split-K reduction: stores the sums in the workspace. If the other parts of the tile are there, the function
-    /// replaces the sums by the totals of all parts, and returns true.
+    /// Split-K reduction: stores the sums in the workspace. If the workspace already contains the other parts of the
+    /// tile, the function replaces the sums with the totals of all parts, and returns true.
     ///
     /// # Safety
     ///
@@ -391,8 +391,8 @@ impl Partial {
     }
 }
 
-/// Returns true in the last of `count` blocks to call it, which can then read what all threads of the other blocks wrote
-/// before their calls.
+/// Returns true in the last of `count` blocks to call it. This block can then read what all threads of the other blocks
+/// wrote before their calls.
 ///
 /// # Safety
 ///

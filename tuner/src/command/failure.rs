@@ -13,7 +13,7 @@ pub enum Failure {
     Shown,
     /// Exit code of a child program, which is passed on. The program has already printed the reason.
     Program(u8),
-    /// Termination by Ctrl-C; the exit code is 130, which shells report for a program ended by SIGINT.
+    /// Termination by Ctrl-C; the exit code is 130, which shells report for a program terminated by SIGINT.
     Interrupted,
 }
 

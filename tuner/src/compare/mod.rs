@@ -409,8 +409,8 @@ fn is_of_single_launches(mode: Mode) -> bool {
     matches!(mode, Mode::Cold | Mode::Hot)
 }
 
-/// Widens the confidence interval of a ratio whose medians come from two processes, whose launch times can differ by
-/// `between_us` for reasons outside the kernels.
+/// Widens the confidence interval of a ratio of medians from two processes, because the launch times of two processes
+/// can differ by `between_us` for reasons outside the kernels.
 fn between_processes(Ratio { value, interval }: Ratio, old_us: f64, between_us: f64) -> Ratio {
     let between = between_us / old_us;
     let low = (value - (value - interval.low).hypot(between)).max(0.0);

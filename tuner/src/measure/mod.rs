@@ -6,7 +6,7 @@
 //! untimed launch. Therefore, no time in interleaved samples includes work of another configuration. If the device
 //! reports its clock, the clock is read with every sample, and samples taken while the device was throttled are
 //! rejected and retaken ([`Guard`]). A timing counts as throttled if the driver reports a slowdown at its end. Every
-//! [`Timing`] contains the number of rejected samples and the reason why sampling ended.
+//! [`Timing`] contains the number of rejected samples and the reason why sampling stopped.
 //!
 //! The confidence interval of a timing does not cover changes that are slower than the sampling, such as changes of
 //! temperature. To compare two configurations, use interleaved samples ([`Stopwatch::interleave`]) and
@@ -79,7 +79,7 @@ pub struct Timing {
     pub throttled: bool,
     /// Number of launches between the events of a sample.
     pub launches_per_sample: u32,
-    /// Reason why sampling ended.
+    /// Reason why sampling stopped.
     pub stop: StopReason,
 }
 

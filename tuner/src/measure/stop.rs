@@ -52,7 +52,7 @@ impl Effort {
     }
 }
 
-/// Reason why sampling ended.
+/// Reason why sampling stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StopReason {

@@ -53,7 +53,7 @@ const MIN_EXPECTED: f64 = 0.0001;
 /// Outcome of a candidate.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CandidateResult {
-    /// Times of the requested rounds, in any unit. There are fewer times than rounds if the run ended early.
+    /// Times of the requested rounds, in any unit. There are fewer times than rounds if the run was stopped early.
     Times(Vec<f64>),
     /// The result was incorrect, or the launch failed or crashed.
     Unusable,

@@ -103,7 +103,7 @@ impl<'a> Session<'a> {
                         known => *known = Known::Times(times),
                     }
                 }
-                // The run ended before this candidate was timed for the first time.
+                // The run was stopped before this candidate was timed for the first time.
                 CandidateResult::Times(_) => {
                     if self.is_new(candidate) {
                         self.measured.pop();

@@ -2,11 +2,11 @@
 //!
 //! Every configuration is checked before it is timed. A configuration that is incorrect, fails or crashes is recorded
 //! as such and never wins. The winner is checked once more after all trials. The default is always measured first.
-//! After the search, the configuration that launches currently use is also measured; it is replaced only if it has
-//! lost. The winner is stored in the launch store of the device, where launches look it up. Sizes that share an entry
-//! in the store use the winner of the largest size. An interrupted run reports the configurations that it has measured;
-//! a trial that was cut short is reported only if the configuration has no other trial. Winners of cases that were not
-//! finished are not stored.
+//! After the search, the configuration that launches currently use is also measured; it is replaced only if the winner
+//! is faster. The winner is stored in the launch store of the device, where launches look it up. Sizes that share an
+//! entry in the store use the winner of the largest size. An interrupted run reports the configurations that it has
+//! measured; a trial that was cut short is reported only if the configuration has no other trial. Winners of cases that
+//! were not finished are not stored.
 
 mod keep;
 mod objective;
@@ -33,7 +33,7 @@ pub struct Tuning {
     pub probes: bool,
 }
 
-/// Event of a run.
+/// Progress event of a tuning run.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A configuration was measured.
@@ -45,7 +45,7 @@ pub enum Event<'a> {
         /// Number of trials for the case so far.
         trials: usize,
     },
-    /// A case (kernel, type and size) was finished or ended early.
+    /// A case (kernel, type and size) was finished or stopped early.
     Done {
         /// The finished case.
         case: &'a PlannedCase<'a>,
@@ -96,7 +96,7 @@ impl Tuned {
     }
 }
 
-/// Totals of a run.
+/// Totals of a tuning run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Number of trials.
@@ -104,7 +104,7 @@ pub struct Totals {
     /// Number of winners, from this run or an earlier one, that launches now use. If sizes share a winner, it counts
     /// only once.
     pub kept: usize,
-    /// True if the run was ended early.
+    /// True if the run was stopped early.
     pub interrupted: bool,
 }
 

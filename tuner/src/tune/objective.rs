@@ -24,7 +24,7 @@ pub struct Measuring<'a, 'p> {
     made: usize,
     /// For each record, the medians of its trials.
     medians: Vec<Vec<f64>>,
-    /// Error that ended the search.
+    /// Error that stopped the search.
     error: Option<Error>,
 }
 
@@ -50,7 +50,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
         }
     }
 
-    /// Returns the result, and the error that ended the search, if any.
+    /// Returns the result, and the error that stopped the search, if any.
     pub fn finish(mut self, winner: Option<usize>) -> (Tuned, Option<Error>) {
         let winner = winner.and_then(|candidate| self.places.get(&candidate).copied());
         if let Some(place) = winner {
@@ -174,7 +174,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
     fn time(&mut self, candidate: usize) -> Result<Option<f64>> {
         let configuration = &self.planned.configurations[candidate];
         let measured = match self.harness.measure(self.planned, configuration) {
-            // The case was not prepared, because the run was ended.
+            // The case was not prepared, because the run was stopped.
             Err(_) if self.stop.load(Ordering::Relaxed) => return Ok(None),
             measured => measured?,
         };
@@ -230,7 +230,7 @@ impl Objective for Measuring<'_, '_> {
                 }
                 match self.time(candidates[place]) {
                     Ok(Some(us)) => times.push(us),
-                    // The run was ended during this trial. The earlier times remain valid.
+                    // The run was stopped during this trial. The earlier times remain valid.
                     Ok(None) if self.is_ended() => {}
                     Ok(None) => seen[place] = CandidateResult::Unusable,
                     Err(error) => {

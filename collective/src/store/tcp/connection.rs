@@ -10,7 +10,7 @@ use super::protocol::{ALL_SET, CANCELED, MAGIC, Request, TURNED_AWAY, length};
 use crate::store::LONGEST_VALUE;
 use crate::store::token::{End, PROOF, Token, nonce};
 
-/// Byte stream to and from a server, whose operations have deadlines.
+/// Byte stream to and from a server. Each operation has a deadline.
 pub trait Wire {
     /// Sends all bytes.
     fn send(&mut self, bytes: &[u8], deadline: Instant) -> io::Result<()>;

@@ -53,7 +53,7 @@ pub struct Hub {
     clients: HashMap<Client, State>,
     /// Number of bytes reserved for awaited keys and wills.
     promised: usize,
-    /// Bytes of all replies.
+    /// Total size of the pending replies, in bytes.
     replies: usize,
     /// Clients for which there may be new replies to send.
     answered: Vec<Client>,

@@ -159,7 +159,7 @@ impl TcpStore {
         error.into()
     }
 
-    /// Makes the server append a value to a key when this process ends for any reason or the returned object is
+    /// Makes the server append a value to a key when this process exits for any reason or the returned object is
     /// dropped.
     pub(crate) fn leave_will(&self, key: &str, value: &[u8], deadline: Instant) -> Result<Will> {
         let outcome = self.open(deadline).and_then(|mut connection| {
@@ -170,7 +170,7 @@ impl TcpStore {
     }
 }
 
-/// Append operation that the server executes when this object is dropped or the process ends.
+/// Append operation that the server executes when this object is dropped or the process exits.
 #[derive(Debug)]
 pub(crate) struct Will {
     connection: Connection<TcpStream>,

@@ -24,7 +24,7 @@ impl Writer<'_> {
         self.lines.push(Line { text: text.into(), is_needed: true });
     }
 
-    /// Writes a statement that can be left out.
+    /// Writes a statement that can be omitted.
     fn may(&mut self, text: impl Into<String>) {
         self.lines.push(Line { text: text.into(), is_needed: false });
     }

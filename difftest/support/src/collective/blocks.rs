@@ -37,7 +37,7 @@ pub fn broadcast(v: u64, n: u32) -> u64 {
     block::broadcast(v, n % block::threads())
 }
 
-/// Number of values that have a bit, and whether all or any have it.
+/// Number of threads whose value has bit `n` set, and whether all or any of the values have it set.
 #[inline(always)]
 pub fn count(v: u64, n: u32) -> u64 {
     let has = v >> (n % 64) & 1 == 1;
@@ -46,7 +46,7 @@ pub fn count(v: u64, n: u32) -> u64 {
         | u64::from(block::sync_threads_or(has))
 }
 
-/// Value of the thread at three times the own index plus `n`.
+/// Value of the thread whose index is three times the caller's plus `n`, modulo the block size.
 #[inline(always)]
 pub fn exchange(v: u64, n: u32) -> u64 {
     let shared = shared_array![u64; THREADS];

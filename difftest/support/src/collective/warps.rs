@@ -42,7 +42,7 @@ pub fn shuffle_down(v: u64, n: u32) -> u64 {
     if lane + n < lanes() { above } else { v }
 }
 
-/// Value of the lane whose number differs in the bits of `n`, otherwise the own value.
+/// Value of the lane whose ID is the caller's XOR `n`, or the caller's value if that lane does not exist.
 #[inline(always)]
 pub fn shuffle_xor(v: u64, n: u32) -> u64 {
     let (lane, n) = (warp::lane_id(), n % 32);

@@ -19,7 +19,7 @@ pub fn naive(x: Slice2<f32>, mut out: DisjointMut2<f32, Rows>) {
     }
 }
 
-/// Most columns that [`blocks()`] takes.
+/// Maximum number of columns for [`blocks()`].
 pub const BLOCK_COLUMNS: usize = 4096;
 
 /// One block per row of at most [`BLOCK_COLUMNS`] columns; block i has row i.
@@ -36,7 +36,7 @@ pub fn blocks(x: Slice2<f32>, mut out: DisjointMut2<f32, TransposedTiles<1, BLOC
     out.write_tile(|[_, column]| (row[column] - max).exp() / sum);
 }
 
-/// Most columns that [`warps()`] takes, per vector of a thread.
+/// Maximum number of columns for [`warps()`] per vector that a thread holds.
 pub const WARP_COLUMNS: usize = 32 * 4;
 
 /// One warp per row, which stays in registers: `VECTORS` vectors of 4 elements per thread. The number of columns is a

@@ -28,7 +28,7 @@ pub struct Diff {
 /// Change of the rows that have the same name. If a trace does not contain the name, its values are 0.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Change {
-    /// Name of the rows.
+    /// Name that the rows share.
     pub name: String,
     /// Number of occurrences in the old and in the new trace.
     pub count: (u64, u64),

@@ -89,7 +89,7 @@ pub(crate) struct Capturing {
     device: Device,
     mode: CaptureMode,
     thread: ThreadId,
-    /// Outside `state`, which is locked while operations record notes.
+    /// This field is not in `state`, because `state` is locked while operations record notes.
     notes: Mutex<Vec<Note>>,
     /// True if another thread's driver call was in progress on a stream when the stream joined the capture.
     is_disturbed: AtomicBool,

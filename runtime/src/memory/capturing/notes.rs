@@ -88,7 +88,7 @@ mod tests {
         capturing.end().unwrap();
     }
 
-    /// The call may return while nodes are read, and change the driver's list of them.
+    /// The call may return, and change the driver's list of nodes, while that list is read.
     #[test]
     fn nothing_is_noted_beside_a_pending_driver_call() {
         let device = Device::with_driver(EmulatedDriver::builder().build(), 0).unwrap();

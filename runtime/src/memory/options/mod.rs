@@ -110,7 +110,7 @@ impl Backend {
 pub enum Reserve {
     /// A fraction of the device's memory, for example 0.5. It must be greater than 0 and at most 1.125.
     Fraction(f64),
-    /// A number of bytes, which in text has a unit, as in `40G`. Units are `B`, `K`, `M`, `G` and `T`, in powers of
+    /// A number of bytes, written with a unit in text, as in `40G`. Units are `B`, `K`, `M`, `G` and `T`, in powers of
     /// 1024.
     Bytes(u64),
 }

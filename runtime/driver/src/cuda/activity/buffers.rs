@@ -273,7 +273,7 @@ impl Hub {
         let mut state = self.lock();
         let lent = state.lent.iter().position(|address| *address == buffer.address());
         let Some(lent) = lent else {
-            // The buffer belongs to an earlier recording, whose sink is gone.
+            // The buffer belongs to an earlier recording, whose sink no longer exists.
             drop(state);
             return drop(buffer);
         };
