@@ -391,8 +391,8 @@ impl<const STEPS: usize, const MATRICES: usize> Warp<STEPS, MATRICES> {
     ///
     /// # Safety
     ///
-    /// The caller must uphold the safety contract of [`attention_mma()`], no other thread may access the rows, and all lanes of the warp
-    /// must call it together.
+    /// The caller must uphold the safety contract of [`attention_mma()`], no other thread may access the rows, and all
+    /// lanes of the warp must call it together.
     #[inline(always)]
     unsafe fn store<T: Half>(
         &mut self,

@@ -166,7 +166,8 @@ pub unsafe fn matmul_mma_unaligned<T, A: Major, B: Major>(
 ///
 /// # Safety
 ///
-/// The caller must uphold the safety contract of [`matmul_mma()`], except that A and B need no alignment unless `ALIGNED` is true.
+/// The caller must uphold the safety contract of [`matmul_mma()`], except that A and B need no alignment unless
+/// `ALIGNED` is true.
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "they are the parameters of the kernels")]
 unsafe fn product<
