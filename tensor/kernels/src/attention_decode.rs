@@ -39,7 +39,7 @@ pub const COUNTERS: usize = 4096;
 /// Number of padding elements after each row of sums in shared memory, to avoid bank conflicts.
 const PADDING: usize = 4;
 /// Number of partial results that a thread loads at once.
-const BATCH: usize = 8;
+const BATCH: usize = 16;
 
 /// Returns the number of warps per block for heads of `dim` elements.
 pub const fn warps(dim: usize) -> u32 {
