@@ -74,7 +74,7 @@ type Params<T> = (
 
 impl<T: DeviceCopy> Plan<'_, '_, T> {
     fn run<K: Kernel<Params = Params<T>>>(self, stages: usize) -> Result<()> {
-        let Self { stream, dim, tiles, inputs: [q, k, v], out, sums, offsets, shape } = self;
+        let Self { stream, dim, tiles, inputs: [q, k, v], out, sums, offsets, shape, .. } = self;
         let launch = Launch::grid_block(tiles, THREADS).shared(shared_bytes(dim, stages));
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
         let arguments = (q, k, v, out, sums, offsets[0], offsets[1], shape);
