@@ -5,7 +5,7 @@
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device; the emulated device runs only short sequences. Arguments are cases of the
 //! form `TYPE:DIM:LENGTH:MASK`, such as `bf16:128:4096:causal` or `f16:64:1000:full`. `:backward` at the end selects
-//! the backward pass.
+//! the backward pass, and `:mma` the forward kernels with `mma.sync`, or `:mma1` and `:mma2` with this number of stages.
 //!
 //! In the FLOP counts, a causal mask halves the number of operations, and the backward pass counts as five GEMMs,
 //! regardless of recomputation. Inputs are normally distributed, because the power draw depends on them. Each figure is
@@ -16,7 +16,7 @@ use half::{bf16, f16};
 use warpsmith_runtime::{Device, DeviceBuffer, Result, Stream};
 use warpsmith_tensor::{
     Attended, Attention, GradientElement, Gradients, Heads, HeadsMut, attention, attention_backward,
-    attention_with_lse,
+    attention_mma, attention_with_lse,
 };
 
 const ROUNDS: usize = 15;
@@ -33,12 +33,18 @@ fn main() -> Result<()> {
     let mut cases: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     if device.is_emulated() {
-        let of = ["bf16:64:130:full", "f16:128:130:causal", "bf16:64:130:causal:backward"];
+        let of = [
+            "bf16:64:130:full",
+            "f16:128:130:causal",
+            "bf16:64:130:causal:mma",
+            "bf16:64:130:causal:backward",
+        ];
         cases = of.map(str::to_owned).to_vec();
     } else if cases.is_empty() {
         let lengths = [1024, 2048, 4096, 8192, 16384];
         let of = |mask: &'static str| lengths.map(|length| format!("bf16:128:{length}:{mask}"));
-        cases = [of("full"), of("causal"), of("full:backward"), of("causal:backward")].concat();
+        let masks = ["full", "causal", "full:mma", "causal:mma", "full:backward", "causal:backward"];
+        cases = masks.map(of).concat();
     }
     for text in &cases {
         match Case::of(text, device.is_emulated()) {
@@ -60,6 +66,8 @@ struct Case {
     sequences: usize,
     is_causal: bool,
     is_backward: bool,
+    /// For the kernels with `mma.sync`, the number of stages, or `None` for the default.
+    mma: Option<Option<usize>>,
 }
 
 impl Case {
@@ -67,6 +75,9 @@ impl Case {
     fn of(text: &str, is_emulated: bool) -> Option<Self> {
         let (forward, is_backward) =
             text.strip_suffix(":backward").map_or((text, false), |text| (text, true));
+        let mma = [(":mma", None), (":mma1", Some(1)), (":mma2", Some(2))];
+        let mma = mma.into_iter().find_map(|(end, stages)| Some((forward.strip_suffix(end)?, Some(stages))));
+        let (forward, mma) = mma.unwrap_or((forward, None));
         let [element, dim, length, mask] = forward.split(':').collect::<Vec<_>>()[..] else { return None };
         let (dim, length): (usize, usize) = (dim.parse().ok()?, length.parse().ok()?);
         let is_causal = match mask {
@@ -77,7 +88,7 @@ impl Case {
         let heads = if is_emulated { 1 } else { WIDTH.checked_div(dim)?.max(1) };
         let sequences = if is_emulated { 1 } else { TOKENS.checked_div(length)?.max(1) };
         let (name, element) = (text.to_owned(), element.to_owned());
-        Some(Self { name, element, dim, length, heads, sequences, is_causal, is_backward })
+        Some(Self { name, element, dim, length, heads, sequences, is_causal, is_backward, mma })
     }
 
     fn operations(&self) -> f64 {
@@ -123,9 +134,13 @@ fn measure<T: GradientElement>(stream: &Stream, case: &Case, of: fn(f32) -> T) -
     }
     let sides = [dim, heads, tokens];
     if !case.is_backward {
-        let call =
-            || attention(stream, &options, view(&q)?, view(&k)?, view(&v)?, to(&mut out, sides, sequences)?);
-        return report(stream, case, call);
+        return report(stream, case, || {
+            let (q, k, v, out) = (view(&q)?, view(&k)?, view(&v)?, to(&mut out, sides, sequences)?);
+            match case.mma {
+                Some(stages) => attention_mma(stream, stages, &options, q, k, v, out, None),
+                None => attention(stream, &options, q, k, v, out),
+            }
+        });
     }
     let mut sums = DeviceBuffer::<f32>::uninit(stream, tokens * heads)?;
     let to_out = to(&mut out, sides, sequences)?;

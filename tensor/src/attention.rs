@@ -9,14 +9,20 @@ use warpsmith_runtime::{
 use warpsmith_tensor_kernels::attention::{
     self as kernels, BOX, Head, Head64, Head128, Head256, Shape, THREADS, TILE_Q,
 };
+use warpsmith_tensor_kernels::attention_mma::{MmaShape, tile_q};
 use warpsmith_tensor_kernels::sequences::{HeadStrides, Sequences};
 
 use crate::IMAGE;
+use crate::attention_mma::{MmaHeadElement, Plan};
 use crate::error::TensorError;
 use crate::heads::{Extents, Heads, HeadsMut};
 use crate::matmul::check_device;
+use crate::skinny;
 
 const OPERATION: &str = "attention";
+/// Supported numbers of elements per row, and those with `wgmma` kernels.
+const DIMS: [usize; 5] = [64, 96, 128, 192, 256];
+const WGMMA_DIMS: [usize; 3] = [64, 128, 256];
 /// Maximum number of rows per plane. Larger planes would overflow the kernel's row indices.
 const MAX_ROWS: usize = 1 << 30;
 /// Maximum number of tiles per launch.
@@ -73,9 +79,10 @@ macro_rules! elements {
     ($($ty:ty),*) => { $(
         impl HeadElement for $ty {
             fn launch(call: Call<'_, '_, Self>) -> Result<()> {
-                match call.q.extents.dim {
-                    64 => call.run::<Head64, kernels::attention<$ty, Head64>>(),
-                    128 => call.run::<Head128, kernels::attention<$ty, Head128>>(),
+                match (call.path, call.q.extents.dim) {
+                    (Path::Mma(stages), _) => call.run_mma(stages),
+                    (_, 64) => call.run::<Head64, kernels::attention<$ty, Head64>>(),
+                    (_, 128) => call.run::<Head128, kernels::attention<$ty, Head128>>(),
                     _ => call.run::<Head256, kernels::attention<$ty, Head256>>(),
                 }
             }
@@ -92,7 +99,8 @@ elements!(bf16, f16);
 /// | `q`, `out` | a multiple of the heads of `k` | any number |
 /// | `k`, `v` | each is shared by the same number of consecutive heads of `q` | any number |
 ///
-/// A row has 64, 128 or 256 elements. Each operand can have its own layout. NaN in a row of `k` or `v` propagates to
+/// A row has 64, 96, 128, 192 or 256 elements. Each operand can have its own layout. On compute capability 9.0, rows of
+/// 64, 128 and 256 elements have faster kernels (`wgmma`) than on other devices (`mma.sync`). NaN in a row of `k` or `v` propagates to
 /// the rows that attend to it. Because 0 * NaN is NaN, a NaN in `v` can also reach rows of the same sequence that are
 /// masked from it.
 ///
@@ -123,8 +131,8 @@ elements!(bf16, f16);
 ///
 /// # Errors
 /// Returns [`TensorError::Heads`]; [`TensorError::Scale`]; [`TensorError::Alignment`] for a view whose address, row
-/// stride or head stride is not a multiple of 16 bytes; [`TensorError::Device`] if the compute capability is not 9.0;
-/// [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
+/// stride or head stride is not a multiple of 16 bytes; [`TensorError::Device`] if the compute capability is below
+/// 8.0; [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
 pub fn attention<T: HeadElement>(
     stream: &Stream,
@@ -135,7 +143,7 @@ pub fn attention<T: HeadElement>(
     out: HeadsMut<'_, T>,
 ) -> Result<()> {
     let _site = site();
-    run(stream, options, [q, k, v], out, None)
+    run(stream, Path::Default, options, [q, k, v], out, None)
 }
 
 /// Like [`attention()`], but also stores the log-sum-exp (LSE) of each row's scores in
@@ -176,11 +184,43 @@ pub fn attention_with_lse<T: HeadElement>(
     sums: DeviceSliceMut<'_, f32>,
 ) -> Result<()> {
     let _site = site();
-    run(stream, options, [q, k, v], out, Some(sums))
+    run(stream, Path::Default, options, [q, k, v], out, Some(sums))
+}
+
+/// Like [`attention()`] or [`attention_with_lse()`], but with `mma.sync`, for tests and benchmarks. `stages` is the number
+/// of stages of k and v, 1 or 2. Heads with more than 128 elements always have one.
+///
+/// # Errors
+/// Returns the same errors as [`attention_with_lse()`].
+#[doc(hidden)]
+#[track_caller]
+#[allow(clippy::too_many_arguments, reason = "they are those of the other functions")]
+pub fn attention_mma<T: HeadElement>(
+    stream: &Stream,
+    stages: Option<usize>,
+    options: &Attention<'_>,
+    q: Heads<'_, T>,
+    k: Heads<'_, T>,
+    v: Heads<'_, T>,
+    out: HeadsMut<'_, T>,
+    sums: Option<DeviceSliceMut<'_, f32>>,
+) -> Result<()> {
+    let _site = site();
+    run(stream, Path::Mma(stages), options, [q, k, v], out, sums)
+}
+
+/// Selection of the kernels.
+#[derive(Clone, Copy)]
+enum Path {
+    /// The fastest kernels that support the device and the heads.
+    Default,
+    /// `mma.sync`, with this number of stages or the default number.
+    Mma(Option<usize>),
 }
 
 fn run<T: HeadElement>(
     stream: &Stream,
+    path: Path,
     options: &Attention<'_>,
     [q, k, v]: [Heads<'_, T>; 3],
     out: HeadsMut<'_, T>,
@@ -189,7 +229,12 @@ fn run<T: HeadElement>(
     let extents = [&q.extents, &k.extents, &v.extents, &out.extents];
     check_sizes(OPERATION, options, extents, sums.as_ref().map(|sums| sums.len()))?;
     let scale = check_scale(OPERATION, options, q.extents.dim)?;
-    check_device(OPERATION, stream.device())?;
+    let has_wgmma = WGMMA_DIMS.contains(&q.extents.dim) && check_device(OPERATION, stream.device()).is_ok();
+    skinny::check_device(OPERATION, stream.device())?;
+    let path = match path {
+        Path::Default if !has_wgmma => Path::Mma(None),
+        path => path,
+    };
     if [q.extents.rows, q.extents.heads, q.extents.planes].contains(&0) {
         return Ok(());
     }
@@ -201,7 +246,7 @@ fn run<T: HeadElement>(
         check("v", v.extents, v.elements.as_device_ptr().0)?;
     }
     check("out", out.extents, out.elements.as_device_ptr().0)?;
-    T::launch(Call { stream, options, scale, q, k, v, out, sums })
+    T::launch(Call { stream, path, options, scale, q, k, v, out, sums })
 }
 
 /// Checks the softmax scale and returns it.
@@ -243,8 +288,8 @@ pub(crate) fn check_sizes(
             named("q", q),
             named("k", k)
         )
-    } else if ![64, 128, 256].contains(&q.dim) {
-        format!("a row has {} elements: it must have 64, 128 or 256", q.dim)
+    } else if !DIMS.contains(&q.dim) {
+        format!("a row has {} elements: it must have 64, 96, 128, 192 or 256", q.dim)
     } else if let Some(most) = [q, k].map(|of| of.rows.max(of.heads).max(of.planes)).into_iter().max()
         && most >= MAX_ROWS
     {
@@ -309,6 +354,7 @@ pub(crate) fn raster_group<T>(read: &Extents, group: usize, all: usize) -> u32 {
 #[doc(hidden)]
 pub struct Call<'a, 'c, T: DeviceCopy> {
     stream: &'a Stream,
+    path: Path,
     options: &'a Attention<'a>,
     scale: f32,
     q: Heads<'a, T>,
@@ -331,27 +377,72 @@ type Params<T> = (
 );
 
 impl<'a, T: HeadElement> Call<'a, '_, T> {
-    fn run<H: Head, K: Kernel<Params = Params<T>>>(self) -> Result<()> {
-        let Self { stream, options, scale, q, k, v, out, sums } = self;
-        let (of_q, of_k) = (q.extents, k.extents);
-        let group = of_q.heads / of_k.heads;
-        let count = options.offsets.map_or(of_q.planes, |offsets| offsets.q.len() - 1);
+    /// Number of q heads per k and v head.
+    fn group(&self) -> usize {
+        self.q.extents.heads / self.k.extents.heads
+    }
+
+    /// Returns the sequences and the number of their tiles of `tile` rows, or `None` if there are no sequences.
+    fn sequences(&self, tile: u32) -> Result<Option<(Sequences, u32)>> {
+        let (of_q, of_k, offsets) = (self.q.extents, self.k.extents, self.options.offsets);
+        let count = offsets.map_or(of_q.planes, |offsets| offsets.q.len() - 1);
         if count == 0 {
-            return Ok(());
+            return Ok(None);
         }
         let sequences = Sequences {
             count: count as u32,
             heads: of_q.heads as u32,
             q_rows: of_q.rows as u32,
             k_rows: of_k.rows as u32,
-            raster_group: raster_group::<T>(&of_k, group, of_q.heads * count),
+            raster_group: raster_group::<T>(&of_k, self.group(), of_q.heads * count),
         };
-        let tiles = sequences.tiles(TILE_Q, options.offsets.is_some());
+        let tiles = sequences.tiles(tile, offsets.is_some());
         if tiles >= MAX_TILES {
             let what =
-                format!("q has {tiles} tiles of {TILE_Q} rows; the kernel supports fewer than {MAX_TILES}");
+                format!("q has {tiles} tiles of {tile} rows; the kernel supports fewer than {MAX_TILES}");
             return Err(TensorError::Heads { operation: OPERATION, what }.into());
         }
+        Ok(Some((sequences, tiles as u32)))
+    }
+
+    fn run_mma(self, stages: Option<usize>) -> Result<()>
+    where
+        T: MmaHeadElement,
+    {
+        let dim = self.q.extents.dim;
+        let Some((sequences, tiles)) = self.sequences(tile_q(dim))? else { return Ok(()) };
+        let group = self.group() as u32;
+        let Self { stream, options, scale, q, k, v, out, sums, .. } = self;
+        let shape = MmaShape {
+            sequences,
+            group,
+            is_causal: options.is_causal.into(),
+            scale: factor(scale),
+            q: strides(&q.extents),
+            k: strides(&k.extents),
+            v: strides(&v.extents),
+            out: strides(&out.extents),
+        };
+        let inputs = [q.elements, k.elements, v.elements];
+        let offsets = [options.offsets.map(|offsets| offsets.q), options.offsets.map(|offsets| offsets.k)];
+        MmaHeadElement::launch(Plan {
+            stream,
+            stages,
+            dim,
+            tiles,
+            inputs,
+            out: out.elements,
+            sums,
+            offsets,
+            shape,
+        })
+    }
+
+    fn run<H: Head, K: Kernel<Params = Params<T>>>(self) -> Result<()> {
+        let Some((sequences, tiles)) = self.sequences(TILE_Q)? else { return Ok(()) };
+        let group = self.group() as u32;
+        let Self { stream, options, scale, q, k, v, out, sums, .. } = self;
+        let of_k = k.extents;
         // If k has no rows, the kernel reads neither k nor v, and no valid tensor map exists for them.
         let (k, v) = if of_k.rows == 0 { (q, q) } else { (k, v) };
         let inputs = [(q, TILE_Q), (k, H::KEYS), (v, BOX)];
@@ -359,7 +450,7 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
             inputs.iter().enumerate().map(|(i, (heads, _))| u32::from(heads.extents.is_by_head()) << i);
         let shape = Shape {
             sequences,
-            group: group as u32,
+            group,
             is_causal: options.is_causal.into(),
             scale: factor(scale),
             rows_first: rows_first.sum(),
@@ -371,7 +462,7 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         let [q, k, v] = inputs;
         let maps = (map(q)?, map(k)?, map(v)?);
         let offsets = (options.offsets.map(|offsets| offsets.q), options.offsets.map(|offsets| offsets.k));
-        let launch = Launch::grid_block(tiles as u32, THREADS).shared(H::SHARED_BYTES);
+        let launch = Launch::grid_block(tiles, THREADS).shared(H::SHARED_BYTES);
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
         let arguments = (maps.0, maps.1, maps.2, out.elements, sums, offsets.0, offsets.1, shape);
         // SAFETY: the tensor maps have the boxes that the kernel requires, and the sizes of the heads have been checked

@@ -19,25 +19,34 @@ use crate::schedule::multiprocessors;
 use crate::skinny::check_device;
 
 const OPERATION: &str = "attention_decode";
-/// Maximum number of keys per sequence, of heads, of sequences and of pages.
+/// Maximum number of keys per sequence, of queries of all heads per sequence, of sequences and of pages.
 const MAX_ROWS: usize = 1 << 30;
 /// Maximum number of blocks per launch.
 const MAX_BLOCKS: u64 = i32::MAX as u64;
 /// Cost of a block's prologue and epilogue, in tiles per warp.
 const BLOCK_COST: u32 = 2;
 
-/// Options of [`attention_decode()`].
+/// Options of [`attention_decode()`]. By default, the scale is `1 / sqrt(dim)`, and queries attend to all keys up to
+/// their own.
 ///
 /// ```
 /// use warpsmith_tensor::AttentionDecode;
 ///
-/// let options = AttentionDecode { scale: Some(0.125), ..AttentionDecode::default() };
-/// assert_eq!(options.scale, Some(0.125));
+/// let options = AttentionDecode { window: Some(4096), soft_cap: Some(50.0), ..AttentionDecode::default() };
+/// assert!(options.scale.is_none() && options.sinks.is_none());
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
-pub struct AttentionDecode {
+pub struct AttentionDecode<'a> {
     /// Softmax scale, which must be positive and finite. `None` means `1 / sqrt(dim)`.
     pub scale: Option<f32>,
+    /// Sliding window: the number of keys to which a query attends, including the key of its own token. It must be
+    /// positive.
+    pub window: Option<usize>,
+    /// Logit soft cap, as in Gemma 2: scaled scores become `cap * tanh(score / cap)`. It must be positive and finite.
+    pub soft_cap: Option<f32>,
+    /// Attention sinks, as in gpt-oss: one logit per head of q, whose exponential is added to the denominator of the
+    /// softmax. Scaling and soft cap do not apply to it.
+    pub sinks: Option<DeviceSlice<'a, f32>>,
 }
 
 /// KV cache: the keys and values of all sequences, and the lengths of the sequences, which are in device memory.
@@ -54,7 +63,8 @@ pub struct KvCache<'a, T: DeviceCopy> {
     pub k: Heads<'a, T>,
     /// Values, with the same sizes as the keys.
     pub v: Heads<'a, T>,
-    /// Number of keys in each sequence. Lengths above the capacity are clamped to the capacity.
+    /// Number of keys in each sequence, including the keys of the queries' tokens. Lengths above the capacity are clamped
+    /// to the capacity.
     pub lengths: DeviceSlice<'a, u32>,
     /// Block table of a paged cache, with one row per sequence: row i contains the indices of the pages of sequence i,
     /// in order. Sequences can share pages. Elements beyond a sequence's last page are ignored. If a page does not
@@ -87,18 +97,22 @@ macro_rules! elements {
 }
 elements!(bf16, f16);
 
-/// Attention for decoding: computes `out = softmax(scale * q * k^T) * v` for one query per sequence, over all keys of
-/// its sequence in a cache. The output for a sequence without keys is zero.
+/// Attention for decoding: computes `out = softmax(scale * q * k^T) * v` for the last tokens of each sequence, over the
+/// keys of the sequence in a cache. With n queries per sequence, query i belongs to token `length - n + i`, and attends
+/// to the keys up to its own. The output of a query without keys is zero.
 ///
 /// | operand | sequences | heads | rows |
 /// | --- | --- | --- | --- |
-/// | `q`, `out` | any number | a multiple of the heads of `k` | 1 |
+/// | `q`, `out` | any number | a multiple of the heads of `k` | the number of queries |
 /// | `cache.k`, `cache.v` | see [`KvCache`] | each is shared by the same number of consecutive heads of `q` | see [`KvCache`] |
 ///
-/// A row has 64, 128 or 256 elements. Each operand can have its own layout. Each head of `k` and `v` is read once per
-/// 16 heads of `q` that share it, or once per 8 heads of 256 elements. The keys of a sequence are split across blocks,
-/// and the number of blocks depends on the capacity. NaN in a row of `k` or `v` propagates to the queries of the
-/// sequence.
+/// A row has 64, 128 or 256 elements. Each operand can have its own layout. The keys of a sequence are split across
+/// blocks (split-KV), and the number of blocks depends on the capacity. Each head of `k` and `v` is read once per 16
+/// queries of the heads of `q` that share it, or once per 8 queries of 256 elements. For long prompts,
+/// [`attention`](crate::attention()) is faster.
+///
+/// NaN in a row of `k` or `v` propagates to the queries that attend to it. Because 0 * NaN is NaN, a NaN in `v` can also
+/// reach queries of earlier tokens of the sequence.
 ///
 /// ```
 /// use half::bf16;
@@ -132,24 +146,29 @@ elements!(bf16, f16);
 /// ```
 ///
 /// # Errors
-/// Returns [`TensorError::Heads`]; [`TensorError::Scale`]; [`TensorError::Alignment`] for a view whose address, row
+/// Returns [`TensorError::Heads`]; [`TensorError::Scale`]; [`TensorError::SoftCap`]; [`TensorError::Alignment`] for a view whose address, row
 /// stride or head stride is not a multiple of 16 bytes; [`TensorError::Device`] if the compute capability is below 8.0;
 /// [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
 pub fn attention_decode<T: DecodeElement>(
     stream: &Stream,
-    options: &AttentionDecode,
+    options: &AttentionDecode<'_>,
     q: Heads<'_, T>,
     cache: &KvCache<'_, T>,
     out: HeadsMut<'_, T>,
 ) -> Result<()> {
     let _site = site();
     let KvCache { k, v, lengths, pages } = *cache;
-    check_sizes(&q.extents, &out.extents, cache)?;
-    let options = Attention { scale: options.scale, ..Attention::default() };
-    let scale = check_scale(OPERATION, &options, q.extents.dim)?;
+    check_sizes(&q.extents, &out.extents, cache, options)?;
+    let scale = Attention { scale: options.scale, ..Attention::default() };
+    let scale = check_scale(OPERATION, &scale, q.extents.dim)?;
+    let [scale, cap] = match options.soft_cap {
+        Some(cap) if cap > 0.0 && cap.is_finite() => [factor(cap), factor(2.0 * scale / cap)],
+        Some(cap) => return Err(TensorError::SoftCap { operation: OPERATION, cap: cap.to_string() }.into()),
+        None => [factor(scale), 0.0],
+    };
     check_device(OPERATION, stream.device())?;
-    if [q.extents.heads, q.extents.planes].contains(&0) {
+    if [q.extents.heads, q.extents.planes, q.extents.rows].contains(&0) {
         return Ok(());
     }
     let check =
@@ -160,11 +179,17 @@ pub fn attention_decode<T: DecodeElement>(
         check("v", &v.extents, v.elements.as_device_ptr().0)?;
     }
     check("out", &out.extents, out.elements.as_device_ptr().0)?;
-    T::launch(Call { stream, scale, q, k, v, lengths, pages, out })
+    let window = options.window.unwrap_or(MAX_ROWS).min(MAX_ROWS) as u32;
+    T::launch(Call { stream, scale, cap, window, sinks: options.sinks, q, k, v, lengths, pages, out })
 }
 
 /// Fails if the sizes do not match.
-fn check_sizes<T: DeviceCopy>(q: &Extents, out: &Extents, cache: &KvCache<'_, T>) -> Result<()> {
+fn check_sizes<T: DeviceCopy>(
+    q: &Extents,
+    out: &Extents,
+    cache: &KvCache<'_, T>,
+    options: &AttentionDecode<'_>,
+) -> Result<()> {
     let (k, v) = (&cache.k.extents, &cache.v.extents);
     let sizes = |of: &Extents| [of.planes, of.heads, of.rows, of.dim];
     let named = |name: &str, of: &Extents| {
@@ -173,13 +198,12 @@ fn check_sizes<T: DeviceCopy>(q: &Extents, out: &Extents, cache: &KvCache<'_, T>
     let sequences = q.planes;
     let table = cache.pages.map(|pages| [pages.rows(), pages.columns()]);
     let capacity = table.map_or(k.rows, |[_, columns]| columns.saturating_mul(k.rows));
-    let most = [q.heads, q.planes, k.planes, k.rows, capacity].into_iter().max().unwrap_or(0);
+    let queries = q.heads.saturating_mul(q.rows);
+    let most = [queries, q.planes, k.planes, k.rows, capacity].into_iter().max().unwrap_or(0);
     let what = if sizes(out) != sizes(q) {
         format!("{}, and {}: they must have the same shape", named("q", q), named("out", out))
     } else if sizes(v) != sizes(k) {
         format!("{}, and {}: they must have the same shape", named("k", k), named("v", v))
-    } else if q.rows != 1 {
-        format!("{}: each head must have one row, which is the query", named("q", q))
     } else if k.dim != q.dim || !q.heads.is_multiple_of(k.heads) {
         // The only multiple of zero is zero.
         format!(
@@ -189,6 +213,12 @@ fn check_sizes<T: DeviceCopy>(q: &Extents, out: &Extents, cache: &KvCache<'_, T>
         )
     } else if ![64, 128, 256].contains(&q.dim) {
         format!("a row has {} elements: it must have 64, 128 or 256", q.dim)
+    } else if let Some(sinks) = options.sinks
+        && sinks.len() != q.heads
+    {
+        format!("there are {} sinks for {} heads of q", sinks.len(), q.heads)
+    } else if options.window == Some(0) {
+        "the window has 0 keys: it must have at least the key of the query's own token".to_owned()
     } else if cache.lengths.len() != sequences {
         format!("there are {} lengths for {sequences} sequences", cache.lengths.len())
     } else if table.is_none() && k.planes != sequences {
@@ -200,7 +230,7 @@ fn check_sizes<T: DeviceCopy>(q: &Extents, out: &Extents, cache: &KvCache<'_, T>
     } else if table.is_some() && !k.rows.is_multiple_of(TILE as usize) {
         format!("a page has {} rows: it must have a multiple of {TILE}", k.rows)
     } else if most >= MAX_ROWS {
-        format!("there are {most} keys, heads, sequences or pages; at most {} are supported", MAX_ROWS - 1)
+        format!("there are {most} keys, queries, sequences or pages; at most {} are supported", MAX_ROWS - 1)
     } else {
         return Ok(());
     };
@@ -211,7 +241,11 @@ fn check_sizes<T: DeviceCopy>(q: &Extents, out: &Extents, cache: &KvCache<'_, T>
 #[doc(hidden)]
 pub struct Call<'a, 'c, T: DeviceCopy> {
     stream: &'a Stream,
+    /// Factors of the scores, as in [`DecodeShape`].
     scale: f32,
+    cap: f32,
+    window: u32,
+    sinks: Option<DeviceSlice<'a, f32>>,
     q: Heads<'a, T>,
     k: Heads<'a, T>,
     v: Heads<'a, T>,
@@ -226,6 +260,7 @@ type Params<T> = (
     param::Slice<T>,
     param::Slice<T>,
     param::SliceMut<T>,
+    param::Optional<param::Slice<f32>>,
     param::Slice<u32>,
     param::Optional<param::Slice<u32>>,
     param::PointerMut<u32>,
@@ -238,21 +273,27 @@ impl<T: DecodeElement> Call<'_, '_, T> {
         (self.q.extents.heads / self.k.extents.heads) as u32
     }
 
+    /// Returns the number of queries that share keys and values: those of one sequence and one head of k.
+    fn queries(&self) -> u32 {
+        self.group() * self.q.extents.rows as u32
+    }
+
     /// Returns the number of column groups per unit.
     fn groups(&self) -> u32 {
-        if self.group() > GROUP && self.q.extents.dim < 256 { 2 } else { 1 }
+        if self.queries() > GROUP && self.q.extents.dim < 256 { 2 } else { 1 }
     }
 
     fn run<K: Kernel<Params = Params<T>>>(self) -> Result<()> {
-        let (group, groups) = (self.group(), self.groups());
-        let Self { stream, scale, q, k, v, lengths, pages, out } = self;
+        let (group, queries, groups) = (self.group(), self.queries(), self.groups());
+        let Self { stream, scale, cap, window, sinks, q, k, v, lengths, pages, out } = self;
         let (of_q, of_k, dim) = (q.extents, k.extents, q.extents.dim);
         let (pages_of_sequence, table_pitch) =
             pages.map_or((1, 0), |pages| (pages.columns(), pages.row_stride() as u64));
         let capacity = (pages_of_sequence * of_k.rows) as u32;
-        let units = (of_q.planes * of_k.heads) as u64 * u64::from(group.div_ceil(GROUP * groups));
-        let work =
-            Work { units, tiles: capacity.div_ceil(TILE), warps: warps(dim), slots: slots(stream, dim) };
+        let units = (of_q.planes * of_k.heads) as u64 * u64::from(queries.div_ceil(GROUP * groups));
+        // The keys of the windows of all queries start and end anywhere in a tile.
+        let keys = capacity.min(window.saturating_add(of_q.rows as u32 + TILE));
+        let work = Work { units, tiles: keys.div_ceil(TILE), warps: warps(dim), slots: slots(stream, dim) };
         let splits = work.splits();
         let blocks = units * u64::from(splits);
         if blocks > MAX_BLOCKS {
@@ -262,11 +303,14 @@ impl<T: DecodeElement> Call<'_, '_, T> {
         let shape = DecodeShape {
             kv_heads: of_k.heads as u32,
             group,
+            queries: of_q.rows as u32,
+            window,
             splits,
             capacity,
             planes: of_k.planes as u32,
             plane_tiles: (of_k.rows as u32).div_ceil(TILE),
-            scale: factor(scale),
+            scale,
+            cap,
             table_pitch,
             q: strides(&of_q),
             out: strides(&out.extents),
@@ -278,10 +322,10 @@ impl<T: DecodeElement> Call<'_, '_, T> {
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
         let enqueue = |workspace: DevicePtr| {
             let arguments =
-                (q.elements, k.elements, v.elements, out.elements, lengths, table, workspace, shape);
+                (q.elements, k.elements, v.elements, out.elements, sinks, lengths, table, workspace, shape);
             // SAFETY: the shape describes the heads, whose sizes and alignment have been checked. `out` is borrowed
-            // exclusively, each sequence has a length and a row of the table, and the grid has `splits` blocks per
-            // unit. If there are several blocks per unit, the workspace has space for their results.
+            // exclusively, each head of q has a sink, each sequence has a length and a row of the table, and the grid has
+            // `splits` blocks per unit. If there are several blocks per unit, the workspace has space for their results.
             unsafe { kernel.launch_unsafe(stream, launch, arguments) }
         };
         if splits == 1 {

@@ -53,6 +53,15 @@ pub enum TensorError {
         what: String,
     },
 
+    /// The soft cap of the scores is not positive and finite.
+    #[error("{operation}: the soft cap is {cap}; it must be positive and finite")]
+    SoftCap {
+        /// The operation.
+        operation: &'static str,
+        /// The soft cap.
+        cap: String,
+    },
+
     /// The softmax scale is not positive and finite.
     #[error("{operation}: scores cannot be multiplied by {scale}: the scale must be positive and finite")]
     Scale {

@@ -14,8 +14,9 @@
 //! | [`attention_backward()`] | gradients of attention |
 //!
 //! [`matmul_with()`] accepts a [`Schedule`]. [`GemmElement`] lists the types. The kernels support compute capability
-//! 9.0 and the emulated device. [`matmul()`] and [`matmul_fused()`] of `bf16` and `f16`, W4A16, full-precision `f32`
-//! and [`attention_decode()`] require only compute capability 8.0. Except for W4A16, these GEMMs support any alignment.
+//! 9.0 and the emulated device. [`matmul()`] and [`matmul_fused()`] of `bf16` and `f16`, W4A16, full-precision `f32`,
+//! [`attention()`] and [`attention_decode()`] require only compute capability 8.0. Except for W4A16, these GEMMs support
+//! any alignment.
 //!
 //! On other devices, and for matrices whose alignment the kernels do not support (see [`TensorError`]), the functions
 //! fail before anything is enqueued. Use cuBLAS in these cases.
@@ -41,6 +42,7 @@
 mod attention;
 mod attention_backward;
 mod attention_decode;
+mod attention_mma;
 mod epilogue;
 mod error;
 mod grouped;
@@ -55,7 +57,7 @@ mod simt;
 mod skinny;
 mod tf32x3;
 
-pub use attention::{Attention, HeadElement, Offsets, attention, attention_with_lse};
+pub use attention::{Attention, HeadElement, Offsets, attention, attention_mma, attention_with_lse};
 pub use attention_backward::{Attended, GradientElement, Gradients, attention_backward};
 pub use attention_decode::{AttentionDecode, DecodeElement, KvCache, attention_decode};
 pub use epilogue::{Activation, Epilogue};

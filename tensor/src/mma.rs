@@ -9,7 +9,7 @@ use warpsmith_runtime::{DeviceCopy, Launch, Result};
 use warpsmith_tensor_kernels::epilogue::EpilogueParams;
 use warpsmith_tensor_kernels::matmul::Sizes;
 use warpsmith_tensor_kernels::mma::{
-    self as kernels, COUNTERS, STEP, shared_bytes, threads, workspace_bytes,
+    self as kernels, COUNTERS, shared_bytes, step, threads, workspace_bytes,
 };
 use warpsmith_tensor_kernels::simt::Strides;
 
@@ -22,9 +22,11 @@ use crate::skinny::Product;
 
 /// Maximum number of blocks per launch.
 const MAX_BLOCKS: u64 = i32::MAX as u64;
+/// Columns of A per stage of the cost model.
+const STEP: usize = 32;
 /// Tile sizes, each with the duration of a stage in microseconds if an SM has enough blocks. This and the following
-/// constants are estimates for an H100; only their ratios matter.
-const TILES: [([u32; 2], f64); 3] = [([128, 256], 0.63), ([128, 128], 0.33), ([64, 128], 0.185)];
+/// constants are estimates for an H200; only their ratios matter.
+const TILES: [([u32; 2], f64); 3] = [([128, 256], 0.59), ([128, 128], 0.32), ([64, 128], 0.19)];
 /// Tile size for matrices that do not start on 16-byte boundaries.
 const UNALIGNED: [u32; 2] = [128, 128];
 /// Duration of a stage if each of the four parts of an SM has at most one warp, in microseconds.
@@ -171,7 +173,7 @@ impl<T: DeviceCopy> Plan<'_, '_, T> {
         let Product { operation, stream, epilogue, a, b, c, .. } = self.product;
         let Schedule { tile, split_k, .. } = self.schedule;
         let [rows, columns] = tile.map(|side| side as usize);
-        let (sizes, strides) = problem(&a, &b, &c, STEP as u32);
+        let (sizes, strides) = problem(&a, &b, &c, step(rows, columns) as u32);
         let split_stages = sizes.split_stages.div_ceil(split_k).max(1);
         // Rounding up the number of stages per part may leave fewer parts.
         let parts = sizes.split_stages.div_ceil(split_stages).max(1) as usize;

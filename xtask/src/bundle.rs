@@ -227,6 +227,7 @@ fn pack(folder: &Path, programs: &[Program]) -> Result<()> {
         ("peers/kernels.cu", include_str!("../../benches/peers/kernels.cu")),
         ("peers/kernels.py", include_str!("../../benches/peers/kernels.py")),
         ("peers/attention.py", include_str!("../../benches/peers/attention.py")),
+        ("peers/gemm_mma.py", include_str!("../../benches/peers/gemm_mma.py")),
         ("peers/all_reduce.py", include_str!("../../benches/peers/all_reduce.py")),
         ("README.txt", include_str!("../bundle/README.txt")),
     ] {

@@ -38,6 +38,11 @@ fn attention_for_decoding_compiles_for_all_architectures_without_spills() {
     compiles(".attention_decode.", 5, 0);
 }
 
+#[test]
+fn attention_with_mma_compiles_for_all_architectures_without_spills() {
+    compiles(".attention_mma.", 8, 0);
+}
+
 /// Fails if one of the `count` kernels in a module does not compile for an architecture, or uses more than `max_stack`
 /// bytes of stack.
 fn compiles(module: &str, count: usize, max_stack: u32) {

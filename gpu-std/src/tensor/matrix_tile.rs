@@ -173,6 +173,27 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
         [[a, b], [c, d]]
     }
 
+    /// Returns the loads of operand A from row `first` on, a multiple of 8, as with [`Self::load_a`].
+    #[inline(always)]
+    #[must_use]
+    pub fn loads_a(self, first: u32) -> MatrixLoads<T, ROWS, COLUMNS, false, true> {
+        MatrixLoads::new(self, first)
+    }
+
+    /// Returns the loads of operand B from row `first` on, a multiple of 8, as with [`Self::load_b`].
+    #[inline(always)]
+    #[must_use]
+    pub fn loads_b(self, first: u32) -> MatrixLoads<T, ROWS, COLUMNS, false, false> {
+        MatrixLoads::new(self, first)
+    }
+
+    /// Returns the loads of operand B from row `first` on, a multiple of 8, as with [`Self::load_b_transposed`].
+    #[inline(always)]
+    #[must_use]
+    pub fn loads_b_transposed(self, first: u32) -> MatrixLoads<T, ROWS, COLUMNS, true, true> {
+        MatrixLoads::new(self, first)
+    }
+
     /// Loads four matrices of 8 x 8 elements (`ldmatrix`), one per register. Each offset is a number of rows and a
     /// number of chunks. Matrix `i` starts at `row` and `chunk`, plus `i % 2` times the first offset and `i / 2` times
     /// the second. A lane receives elements `2 * (lane % 4)` and `2 * (lane % 4) + 1` of row `lane / 4`, or of column
@@ -196,25 +217,8 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
                 row + lane % 8 + low * rows + high * more_rows,
                 chunk + low * chunks + high * more_chunks,
             );
-            let (a, b, c, d): (u32, u32, u32, u32);
-            macro_rules! load {
-                ($instruction:literal) => {
-                    core::arch::asm!(
-                        concat!($instruction, " {{{a}, {b}, {c}, {d}}}, [{p}];"),
-                        p = in(reg32) at.0, a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d,
-                        options(nostack)
-                    )
-                };
-            }
             // SAFETY: guaranteed by the caller.
-            unsafe {
-                if TRANSPOSED {
-                    load!("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16");
-                } else {
-                    load!("ldmatrix.sync.aligned.m8n8.x4.shared.b16");
-                }
-            }
-            [a, b, c, d]
+            unsafe { load_matrices::<TRANSPOSED>(at) }
         }
         #[cfg(not(target_arch = "nvptx64"))]
         core::array::from_fn(|i| {
@@ -232,6 +236,100 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
                 element(row + line, pair) | element(row + line, pair + 1) << 16
             }
         })
+    }
+}
+
+/// Loads four matrices of 8 x 8 elements (`ldmatrix`). Eight lanes each pass the addresses of the rows of one matrix.
+///
+/// # Safety
+///
+/// All 32 lanes of the warp must call it together. Each address must be that of 16 readable bytes.
+#[cfg(target_arch = "nvptx64")]
+#[inline(always)]
+unsafe fn load_matrices<const TRANSPOSED: bool>(at: SharedAddress) -> [u32; 4] {
+    let (a, b, c, d): (u32, u32, u32, u32);
+    macro_rules! load {
+        ($instruction:literal) => {
+            core::arch::asm!(
+                concat!($instruction, " {{{a}, {b}, {c}, {d}}}, [{p}];"),
+                p = in(reg32) at.0, a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d,
+                options(nostack)
+            )
+        };
+    }
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        if TRANSPOSED {
+            load!("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16");
+        } else {
+            load!("ldmatrix.sync.aligned.m8n8.x4.shared.b16");
+        }
+    }
+    [a, b, c, d]
+}
+
+/// Loads of operands of [`mma`](super::mma::mma) from one [`MatrixTile`], whose rows have a multiple of 64 columns. The
+/// calling lane's address is computed once, and the address of each load differs from it by constants.
+///
+/// In a loop, create the loads in the body: LLVM does not compute their addresses before the loop, where they would
+/// occupy registers.
+#[derive(Debug, Clone, Copy)]
+pub struct MatrixLoads<T, const ROWS: usize, const COLUMNS: usize, const TRANSPOSED: bool, const DOWN: bool> {
+    /// Address of the lane's row of the first matrices.
+    #[cfg(target_arch = "nvptx64")]
+    address: SharedAddress,
+    #[cfg(target_arch = "nvptx64")]
+    element: PhantomData<T>,
+    #[cfg(not(target_arch = "nvptx64"))]
+    tile: MatrixTile<T, ROWS, COLUMNS>,
+    #[cfg(not(target_arch = "nvptx64"))]
+    first: u32,
+}
+
+impl<T: KernelType, const ROWS: usize, const COLUMNS: usize, const TRANSPOSED: bool, const DOWN: bool>
+    MatrixLoads<T, ROWS, COLUMNS, TRANSPOSED, DOWN>
+{
+    #[inline(always)]
+    fn new(tile: MatrixTile<T, ROWS, COLUMNS>, first: u32) -> Self {
+        const { assert!(COLUMNS.is_multiple_of(64), "rows must have a multiple of 64 columns") };
+        #[cfg(target_arch = "nvptx64")]
+        {
+            let lane = crate::warp::lane_id();
+            let (low, high) = (lane / 8 % 2, lane / 16);
+            let (down, right) = if DOWN { (low, high) } else { (high, low) };
+            let address = tile.chunk(first + lane % 8 + 8 * down, right);
+            Self { address: SharedAddress(crate::vectorized::opaque(address.0)), element: PhantomData }
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        Self { tile, first }
+    }
+
+    /// Loads the operand that starts at row `first + row` and column `8 * chunk` of the tile. Of operand B, the first half is
+    /// for 8 columns, and the second half for the next 8.
+    ///
+    /// # Safety
+    ///
+    /// The conditions of [`MatrixTile::load_a`] apply, and `chunk` must be even.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn load(self, row: u32, chunk: u32) -> [u32; 4] {
+        #[cfg(target_arch = "nvptx64")]
+        {
+            // Tiles are aligned to 1024 bytes, so that the permuted bits of the address are those of the lane.
+            let at = SharedAddress(self.address.0 ^ (chunk % 8 * 16));
+            let row_bytes = MatrixTile::<T, ROWS, COLUMNS>::CHUNKS * 16;
+            // SAFETY: guaranteed by the caller.
+            unsafe { load_matrices::<TRANSPOSED>(at.add(row * row_bytes + chunk / 8 * 128)) }
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            self.tile.matrices::<TRANSPOSED>(
+                self.first + row,
+                chunk,
+                if DOWN { [[8, 0], [0, 1]] } else { [[0, 1], [8, 0]] },
+            )
+        }
     }
 }
 

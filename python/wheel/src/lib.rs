@@ -96,7 +96,7 @@ operators! {
     /// TF32.
     matmul(a, b);
     /// Returns `softmax(scale * q @ k^T) @ v`, scaled dot product attention. The tensors have the shape
-    /// `[batch, heads, tokens, dim]`, where `dim` is 64, 128 or 256. The number of heads of `q` must be a multiple of
+    /// `[batch, heads, tokens, dim]`, where `dim` is 64, 96, 128, 192 or 256. The number of heads of `q` must be a multiple of
     /// the number of heads of `k` and `v`. The default for `scale` is `1 / sqrt(dim)`. The causal mask is aligned to
     /// the lower right corner, so the last query attends to all keys.
     attention(q, k, v, scale = None, is_causal = False);

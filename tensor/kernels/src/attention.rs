@@ -13,7 +13,6 @@
 //!
 //! Design: FlashAttention-2 and -3 (arXiv 2307.08691, 2407.08608).
 
-use gpu_std::math::fast;
 use gpu_std::prelude::*;
 use gpu_std::tensor::wgmma::{Depth, Width};
 use gpu_std::tensor::{
@@ -22,7 +21,7 @@ use gpu_std::tensor::{
 };
 
 use crate::sequences::{HeadStrides, Sequences, coordinates};
-use crate::softmax::{Keys, Rows, mask, scale};
+use crate::softmax::{Keys, Rows, mask, reciprocals, scale};
 
 /// Number of rows of q per block.
 pub const TILE_Q: u32 = 128;
@@ -194,13 +193,9 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
     let parts = D as u32 / BOX;
     let number = thread::block_idx_x();
     let is_packed = q_offsets.is_some();
-    let place = match (q_offsets, k_offsets) {
-        // SAFETY: guaranteed by the caller.
-        (Some(q), Some(k)) => match unsafe { shape.sequences.packed(number, TILE_Q, q, k) } {
-            Some(place) => place,
-            None => return,
-        },
-        _ => shape.sequences.equal(number, TILE_Q),
+    // SAFETY: guaranteed by the caller.
+    let Some(place) = (unsafe { shape.sequences.place(number, TILE_Q, q_offsets, k_offsets) }) else {
+        return;
     };
     let keys = Keys::new(&place, shape.is_causal != 0);
     let blocks = keys.before(place.row + TILE_Q - 1).div_ceil(KEYS as u32);
@@ -423,28 +418,11 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
     }
 
     let totals = rows.totals();
-    if let Some(mut sums) = sums
-        && lane.is_multiple_of(4)
-    {
-        let head = u64::from(place.plane) * u64::from(shape.sequences.heads) + u64::from(place.head);
-        let first = head * u64::from(shape.sequences.q_rows) + u64::from(place.q.0);
-        let mut half = 0;
-        while half < 2 {
-            let row = row + 8 * half as u32;
-            if row < place.q.1 {
-                let logarithm =
-                    (rows.base(half, shape.scale) + fast::log2(totals[half])) * core::f32::consts::LN_2;
-                // SAFETY: `sums` has one element per row, and no other thread writes the element of this row.
-                unsafe { sums.as_mut_ptr().add((first + u64::from(row)) as usize).write(logarithm) };
-            }
-            half += 1;
-        }
+    if let Some(mut sums) = sums {
+        // SAFETY: `sums` has one element per row, and no other thread writes the elements of these rows.
+        unsafe { rows.store_lse(&mut sums, &place, &shape.sequences, row, totals, shape.scale) };
     }
-    // The sum of a row that attends to no rows is 0; a NaN sum stays NaN.
-    scale(
-        values.registers_mut().as_mut(),
-        totals.map(|total| if total == 0.0 { 0.0 } else { fast::recip(total) }),
-    );
+    scale(values.registers_mut().as_mut(), reciprocals(totals));
 
     // The output is staged in the tile of q, which the warpgroup has finished reading. SAFETY: 128 threads of the block
     // synchronize, and each warpgroup has its own barrier. The rows of `out` are in bounds, start on 16-byte

@@ -1,9 +1,10 @@
-//! Attention for decoding, with one query per sequence: `out = softmax(scale * q * k^T) * v`, with `mma.sync`.
+//! Attention for decoding, with few queries per sequence: `out = softmax(scale * q * k^T) * v`, with `mma.sync`.
 //!
-//! A *unit* consists of a sequence, a head of k and v, and up to 8 or 16 heads of q that share it. These heads of q are
-//! the columns of all products, so each key and each value is read only once. The keys of a unit are split across
-//! blocks (split-KV), and each block distributes its tiles of [`TILE`] keys over its warps. Each warp has its own
-//! circular buffer, which `cp.async` fills [`STAGES`] - 1 tiles ahead, so the loop over the tiles contains no barrier.
+//! A *unit* consists of a sequence, a head of k and v, and up to 8 or 16 queries of the heads of q that share it. These
+//! queries are the columns of all products, so the unit reads each key and each value only once. The keys of a unit are
+//! split across blocks (split-KV), and each block distributes its tiles of [`TILE`] keys over its warps. Each warp has
+//! its own circular buffer, which `cp.async` fills [`STAGES`] - 1 tiles ahead, so the loop over the tiles contains no
+//! barrier.
 //!
 //! For each tile, a warp computes the transposed scores, which are the product of the keys and the queries. It applies
 //! `exp2` relative to the running maximum of each query, and adds the product of the transposed values and the
@@ -13,6 +14,7 @@
 //! Design: Flash-Decoding (PyTorch blog, 2023) and FlashInfer (arXiv 2501.01005).
 
 use core::array::from_fn;
+use core::f32::consts::LOG2_E;
 
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
@@ -27,7 +29,7 @@ use crate::tiles::divide;
 
 /// Number of keys per tile.
 pub const TILE: u32 = 16;
-/// Number of heads of q per column group of the products.
+/// Number of queries per column group of the products.
 pub const GROUP: u32 = 8;
 /// Number of stages of each warp's circular buffer.
 const STAGES: usize = 3;
@@ -37,7 +39,7 @@ pub const COUNTERS: usize = 4096;
 /// Number of padding elements after each row of sums in shared memory, to avoid bank conflicts.
 const PADDING: usize = 4;
 /// Number of partial results that a thread loads at once.
-const BATCH: usize = 8;
+const BATCH: usize = 16;
 
 /// Returns the number of warps per block for heads of `dim` elements.
 pub const fn warps(dim: usize) -> u32 {
@@ -54,12 +56,12 @@ pub const fn shared_bytes(dim: usize) -> u32 {
     SharedMemory::bytes(2 * 2 * TILE * dim as u32 * STAGES as u32 * warps(dim), 0)
 }
 
-/// Returns the workspace size, in bytes, for `blocks` blocks with `groups` column groups of heads of `dim` elements.
+/// Returns the workspace size, in bytes, for `blocks` blocks with `groups` column groups of queries of `dim` elements.
 pub const fn workspace_bytes(dim: usize, groups: usize, blocks: usize) -> usize {
     size_of::<u32>() * COUNTERS + size_of::<f32>() * partial_len(dim, groups) * blocks
 }
 
-/// Number of elements of a block's partial result: for each head, its sums, its maximum and its sum of exponentials.
+/// Number of elements of a block's partial result: for each query, its sums, its maximum and its sum of exponentials.
 const fn partial_len(dim: usize, groups: usize) -> usize {
     GROUP as usize * groups * (dim + 2)
 }
@@ -72,6 +74,10 @@ pub struct DecodeShape {
     pub kv_heads: u32,
     /// Number of heads of q per head of k and v.
     pub group: u32,
+    /// Number of queries per sequence and head of q.
+    pub queries: u32,
+    /// Maximum number of keys to which a query attends.
+    pub window: u32,
     /// Maximum number of blocks per unit.
     pub splits: u32,
     /// Maximum number of keys per sequence.
@@ -81,8 +87,11 @@ pub struct DecodeShape {
     /// Number of tiles per plane of k and v. With a block table, the number of rows per plane is a multiple of
     /// [`TILE`].
     pub plane_tiles: u32,
-    /// Softmax scale times log2(e); positive.
+    /// Factor of the scores, in the exponents of `exp2`: the softmax scale times log2(e), or with a soft cap, the cap
+    /// times log2(e). It is positive.
     pub scale: f32,
+    /// 2 * log2(e) * softmax scale / soft cap, or 0 without a soft cap.
+    pub cap: f32,
     /// Row stride of the block table.
     pub table_pitch: u64,
     /// Strides of q.
@@ -95,20 +104,21 @@ pub struct DecodeShape {
     pub v: HeadStrides,
 }
 
-/// Computes attention for one query per sequence. The query of sequence i attends to the first `lengths[i]` keys of the
-/// sequence, and to at most `shape.capacity` keys. Without a block table, these keys are rows of plane i. With a block
-/// table, row i of the table lists the planes (pages) of sequence i, and keys in nonexistent planes are skipped. The
-/// output of a query that attends to no keys is zero.
+/// Computes attention for the last `shape.queries` tokens of each sequence. Sequence i has `lengths[i]` keys, and at most
+/// `shape.capacity` keys. Each query attends to the last `shape.window` keys up to its own (causal mask). Without a block
+/// table, the keys are rows of plane i. With a block table, row i of the table lists the planes (pages) of sequence i, and
+/// keys in nonexistent planes are skipped. `sinks` contains one logit per head of q, whose exponential is added to the
+/// denominator of the softmax. The output of a query that attends to no keys is zero.
 ///
 /// # Safety
 ///
 /// - The slices must contain the heads that `shape` describes, with `shape.kv_heads * shape.group` heads of q and
-///   `out`. Rows must start on 16-byte boundaries. `lengths` must have one element per sequence. `table` must have one
-///   row per sequence, with enough columns for `shape.capacity` keys. Without a table, each sequence must have a plane
-///   with `shape.capacity` rows. `out` must not overlap any other operand.
+///   `out`. Rows must start on 16-byte boundaries. `sinks` must have one element per head of q, and `lengths` one element
+///   per sequence. `table` must have one row per sequence, with enough columns for `shape.capacity` keys. Without a
+///   table, each sequence must have a plane with `shape.capacity` rows. `out` must not overlap any other operand.
 /// - The launch must have [`shared_bytes`] of dynamic shared memory. The grid must be one-dimensional, with
-///   `shape.splits` consecutive blocks per unit. Each head of k and v has one unit per `GROUPS *` [`GROUP`] heads of q.
-///   Units are ordered by sequence, and then by head.
+///   `shape.splits` consecutive blocks per unit. Each head of k and v has one unit per `GROUPS *` [`GROUP`] queries of
+///   its heads of q. Units are ordered by sequence, and then by head.
 /// - If `shape.splits` is greater than 1, there must be at most [`COUNTERS`] units, and `workspace` must have
 ///   [`workspace_bytes`] and be aligned to 16 bytes. The first [`COUNTERS`] words of the workspace must be zero. The
 ///   kernel leaves them zero. Nothing else may use the workspace during the launch.
@@ -125,12 +135,13 @@ pub unsafe fn attention_decode<T: WarpOperand + Half, const DIM: usize, const GR
     k: &[T],
     v: &[T],
     out: DisjointMut<T>,
+    sinks: Option<&[f32]>,
     lengths: &[u32],
     table: Option<&[u32]>,
     workspace: *mut u32,
     shape: DecodeShape,
 ) {
-    let operands = Operands { q, k, v, lengths, table, workspace, shape };
+    let operands = Operands { q, k, v, sinks, lengths, table, workspace, shape };
     // SAFETY: guaranteed by the caller.
     unsafe {
         match const { DIM } {
@@ -153,12 +164,13 @@ pub unsafe fn attention_decode_256<T: WarpOperand + Half>(
     k: &[T],
     v: &[T],
     out: DisjointMut<T>,
+    sinks: Option<&[f32]>,
     lengths: &[u32],
     table: Option<&[u32]>,
     workspace: *mut u32,
     shape: DecodeShape,
 ) {
-    let operands = Operands { q, k, v, lengths, table, workspace, shape };
+    let operands = Operands { q, k, v, sinks, lengths, table, workspace, shape };
     // SAFETY: guaranteed by the caller.
     unsafe { decode::<T, 256, 16, 1, 32>(operands, out) }
 }
@@ -169,6 +181,7 @@ struct Operands<'a, T> {
     q: &'a [T],
     k: &'a [T],
     v: &'a [T],
+    sinks: Option<&'a [f32]>,
     lengths: &'a [u32],
     table: Option<&'a [u32]>,
     workspace: *mut u32,
@@ -192,7 +205,9 @@ unsafe fn decode<T, const DIM: usize, const STEPS: usize, const GROUPS: usize, c
     let unit = Unit::new(&shape, GROUP * GROUPS as u32);
     // SAFETY: the caller guarantees one length per sequence.
     let length = unsafe { *operands.lengths.get_unchecked(unit.sequence as usize) }.min(shape.capacity);
-    let tiles = length.div_ceil(TILE);
+    let keys = QueryKeys { length, queries: shape.queries, window: shape.window };
+    let first_tile = keys.of(0).0 / TILE;
+    let tiles = length.div_ceil(TILE).saturating_sub(first_tile);
     let (rounds, _) = divide(tiles + shape.splits * warps(DIM) - 1, shape.splits * warps(DIM));
     let block_tiles = rounds.max(1) * warps(DIM);
     // A sequence without keys has one block, which stores zeros.
@@ -200,10 +215,10 @@ unsafe fn decode<T, const DIM: usize, const STEPS: usize, const GROUPS: usize, c
     if unit.split >= blocks {
         return;
     }
-    let first = unit.split * block_tiles;
+    let first = first_tile + unit.split * block_tiles;
     let warp = thread::thread_idx_x() / 32;
-    let end = tiles.min(first + block_tiles);
-    let keys = Keys { operands: &operands, unit, length, end };
+    let end = (first_tile + tiles).min(first + block_tiles);
+    let keys = Keys { operands: &operands, unit, keys, end };
     // SAFETY: guaranteed by the caller.
     let partial = unsafe { keys.attend::<DIM, STEPS, GROUPS, ROWS>(first + warp, warp) };
 
@@ -215,20 +230,20 @@ unsafe fn decode<T, const DIM: usize, const STEPS: usize, const GROUPS: usize, c
     thread::sync_threads();
     let merge = Merge { workspace: operands.workspace, unit, blocks, splits: shape.splits };
     let mut i = thread::thread_idx_x();
-    while i < unit.heads * (DIM as u32 / 4) {
-        let (head, column) = (i / (DIM as u32 / 4), 4 * (i % (DIM as u32 / 4)));
+    while i < unit.queries * (DIM as u32 / 4) {
+        let (query, column) = (i / (DIM as u32 / 4), 4 * (i % (DIM as u32 / 4)));
         let mut sums = Merged::new();
         // SAFETY: the warps have stored their sums before the barrier.
         let shared = from_fn::<_, 4, _>(|warp| unsafe {
-            if warp < ROWS / 16 { shared_part::<DIM, GROUPS>(warp, head, column) } else { Part::NONE }
+            if warp < ROWS / 16 { shared_part::<DIM, GROUPS>(warp, query, column) } else { Part::NONE }
         });
         sums.add(&shared);
         // SAFETY: these elements of `out` or of the workspace belong to this thread.
         unsafe {
             if blocks == 1 {
-                sums.store(&mut out, &shape, unit, head, column);
+                sums.finish(&operands, &mut out, unit, query, column);
             } else {
-                merge.store::<DIM, GROUPS>(head, column, sums);
+                merge.store::<DIM, GROUPS>(query, column, sums);
             }
         }
         i += threads(DIM);
@@ -241,20 +256,20 @@ unsafe fn decode<T, const DIM: usize, const STEPS: usize, const GROUPS: usize, c
         return;
     }
     let mut i = thread::thread_idx_x();
-    while i < unit.heads * (DIM as u32 / 4) {
-        let (head, column) = (i / (DIM as u32 / 4), 4 * (i % (DIM as u32 / 4)));
+    while i < unit.queries * (DIM as u32 / 4) {
+        let (query, column) = (i / (DIM as u32 / 4), 4 * (i % (DIM as u32 / 4)));
         let mut sums = Merged::new();
         let mut block = 0;
         while block < blocks {
             // SAFETY: these blocks have stored their sums.
             let parts = from_fn::<_, BATCH, _>(|i| unsafe {
-                merge.load::<DIM, GROUPS>(block + i as u32, head, column)
+                merge.load::<DIM, GROUPS>(block + i as u32, query, column)
             });
             sums.add(&parts);
             block += BATCH as u32;
         }
         // SAFETY: the elements of `out` belong to this thread.
-        unsafe { sums.store(&mut out, &shape, unit, head, column) };
+        unsafe { sums.finish(&operands, &mut out, unit, query, column) };
         i += threads(DIM);
     }
 }
@@ -269,20 +284,49 @@ struct Unit {
     sequence: u32,
     /// Index of the head of k and v.
     kv_head: u32,
-    /// Index of the first head of q, and number of heads of q.
-    head: u32,
-    heads: u32,
+    /// Index of the unit's first query among the queries that share the head of k and v. Consecutive queries belong to
+    /// different heads of q.
+    first: u32,
+    /// Number of queries.
+    queries: u32,
 }
 
 impl Unit {
     #[inline(always)]
     fn new(shape: &DecodeShape, most: u32) -> Self {
         let (index, split) = divide(thread::block_idx_x(), shape.splits);
-        let (rest, part) = divide(index, shape.group.div_ceil(most));
+        let all = shape.group * shape.queries;
+        let (rest, part) = divide(index, all.div_ceil(most));
         let (sequence, kv_head) = divide(rest, shape.kv_heads);
-        let before = part * most;
-        let head = kv_head * shape.group + before;
-        Self { index, split, sequence, kv_head, head, heads: (shape.group - before).min(most) }
+        let first = part * most;
+        Self { index, split, sequence, kv_head, first, queries: (all - first).min(most) }
+    }
+
+    /// Returns the head of q and the row of a query of the unit.
+    #[inline(always)]
+    fn place(&self, shape: &DecodeShape, query: u32) -> (u32, u32) {
+        let (row, head) = divide(self.first + query, shape.group);
+        (self.kv_head * shape.group + head, row)
+    }
+}
+
+/// Keys to which the queries of a sequence attend.
+#[derive(Clone, Copy)]
+struct QueryKeys {
+    /// Number of keys of the sequence.
+    length: u32,
+    /// Number of queries.
+    queries: u32,
+    /// Maximum number of keys per query.
+    window: u32,
+}
+
+impl QueryKeys {
+    /// Returns the first key to which a query attends, and the end of the keys.
+    #[inline(always)]
+    fn of(&self, row: u32) -> (u32, u32) {
+        let end = (self.length + row + 1).saturating_sub(self.queries);
+        (end.saturating_sub(self.window), end)
     }
 }
 
@@ -290,8 +334,7 @@ impl Unit {
 struct Keys<'a, T> {
     operands: &'a Operands<'a, T>,
     unit: Unit,
-    /// Number of keys in the sequence.
-    length: u32,
+    keys: QueryKeys,
     /// Exclusive end of the block's tiles.
     end: u32,
 }
@@ -363,7 +406,9 @@ impl<T: WarpOperand + Half> Keys<'_, T> {
             let is_there = plane != u32::MAX;
             *exists = *exists << 1 | u32::from(is_there);
             if tile < self.end {
-                let rows = if is_there { self.length - TILE * tile } else { 0 };
+                // Rows that no query attends to are zeros, because a NaN in v times zero is NaN.
+                let skipped = self.keys.of(0).0.saturating_sub(TILE * tile);
+                let rows = if is_there { self.keys.length - TILE * tile } else { 0 };
                 let copy = |tiles: &MatrixTiles<T, ROWS, DIM, STAGES>,
                             from: *const T,
                             strides: HeadStrides| {
@@ -371,7 +416,7 @@ impl<T: WarpOperand + Half> Keys<'_, T> {
                     let mut from = from.wrapping_add(at as usize);
                     let mut down = 0;
                     while down < TILE {
-                        let exists = row + down < rows;
+                        let exists = row + down >= skipped && row + down < rows;
                         // SAFETY: a row that is copied exists and starts on a 16-byte boundary. The warp has read the
                         // previous tile in the slot.
                         unsafe { tiles.at(write).copy_chunk(TILE * warp + row + down, chunk, from, exists) };
@@ -394,6 +439,8 @@ impl<T: WarpOperand + Half> Keys<'_, T> {
         // SAFETY: guaranteed by the caller.
         let queries = unsafe { Queries::<STEPS, GROUPS>::load(q, &shape, self.unit) };
         let mut partial = Partial::<STEPS, GROUPS>::new();
+        // All queries attend to the keys of this range.
+        let all = (self.keys.of(shape.queries - 1).0, self.keys.of(0).1);
         let mut tile = first;
         while tile < self.end {
             wait_copies_leaving::<{ STAGES - 2 }>();
@@ -401,7 +448,7 @@ impl<T: WarpOperand + Half> Keys<'_, T> {
             warp::sync_warp(!0);
             copy(&mut exists);
             let is_there = exists >> (STAGES - 1) & 1 != 0;
-            let count = if is_there { (self.length - TILE * tile).min(TILE) } else { 0 };
+            let key = TILE * tile;
             let (k_tile, v_tile) = (k_tiles.at(read), v_tiles.at(read));
             let mut scores = [[0.0f32; 4]; GROUPS];
             each::<STEPS>(|j| {
@@ -412,15 +459,27 @@ impl<T: WarpOperand + Half> Keys<'_, T> {
                     scores[group] = unsafe { mma::<T>(scores[group], keys, queries.elements[j][group]) };
                 });
             });
-            if count < TILE {
-                let hide = |scores: &mut [f32; 4], half: usize| {
-                    if lane / 4 + 8 * half as u32 >= count {
-                        (scores[2 * half], scores[2 * half + 1]) = (f32::NEG_INFINITY, f32::NEG_INFINITY);
-                    }
-                };
+            if shape.cap != 0.0 {
+                // tanh(x) = 1 - 2 / (exp(2 * x) + 1)
                 each::<GROUPS>(|group| {
-                    hide(&mut scores[group], 0);
-                    hide(&mut scores[group], 1);
+                    scores[group] = scores[group]
+                        .map(|score| 1.0 - 2.0 * fast::recip(fast::exp2(score * shape.cap) + 1.0));
+                });
+            }
+            if !is_there || key < all.0 || key + TILE > all.1 {
+                each::<GROUPS>(|group| {
+                    each::<2>(|i| {
+                        let query = GROUP * group as u32 + 2 * (lane % 4) + i as u32;
+                        let (_, row) = self.unit.place(&shape, query);
+                        let (first, end) = self.keys.of(row);
+                        let hide = |key: u32, score: &mut f32| {
+                            if !is_there || key < first || key >= end {
+                                *score = f32::NEG_INFINITY;
+                            }
+                        };
+                        hide(key + lane / 4, &mut scores[group][i]);
+                        hide(key + lane / 4 + 8, &mut scores[group][i + 2]);
+                    });
                 });
             }
             let mut probabilities = [[0; 2]; GROUPS];
@@ -454,13 +513,13 @@ fn transposed(elements: u32) -> u32 {
     element(pair) | element(pair + 1) << 16
 }
 
-/// Queries of a unit, as operands of [`mma`]: 16 elements of eight heads per operand.
+/// Queries of a unit, as operands of [`mma`]: 16 elements of eight queries per operand.
 struct Queries<const STEPS: usize, const GROUPS: usize> {
     elements: [[[u32; 2]; GROUPS]; STEPS],
 }
 
 impl<const STEPS: usize, const GROUPS: usize> Queries<STEPS, GROUPS> {
-    /// Loads the queries. The elements of missing heads are zero.
+    /// Loads the queries. The elements of missing queries are zero.
     ///
     /// # Safety
     ///
@@ -470,14 +529,18 @@ impl<const STEPS: usize, const GROUPS: usize> Queries<STEPS, GROUPS> {
         let lane = warp::lane_id();
         let mut elements = [[[0; 2]; GROUPS]; STEPS];
         each::<GROUPS>(|group| {
-            let head = GROUP * group as u32 + lane / 4;
-            let at = shape.q.at(unit.sequence, unit.head + head, 0) + u64::from(2 * (lane % 4));
+            let query = GROUP * group as u32 + lane / 4;
+            let (head, row) = unit.place(shape, query);
+            let at = shape.q.at(unit.sequence, head, row) + u64::from(2 * (lane % 4));
             let from = q.as_ptr().wrapping_add(at as usize);
             each::<STEPS>(|j| {
-                // SAFETY: a head that is loaded exists, and nothing writes it during the launch.
+                // SAFETY: a query that is loaded exists, and nothing writes it during the launch.
                 elements[j][group] = [0, 8].map(|next| unsafe {
-                    load_or::<u32, 1, true>(from.wrapping_add(16 * j + next).cast(), head < unit.heads, [0])
-                        [0]
+                    load_or::<u32, 1, true>(
+                        from.wrapping_add(16 * j + next).cast(),
+                        query < unit.queries,
+                        [0],
+                    )[0]
                 });
             });
         });
@@ -485,14 +548,14 @@ impl<const STEPS: usize, const GROUPS: usize> Queries<STEPS, GROUPS> {
     }
 }
 
-/// Partial result of a warp over its keys. In each group of eight heads, a lane holds heads `2 * (lane % 4)` and `2 *
+/// Partial result of a warp over its keys. In each group of eight queries, a lane holds queries `2 * (lane % 4)` and `2 *
 /// (lane % 4) + 1`. In each group of 16 elements, it holds elements `lane / 4` and `lane / 4 + 8`.
 struct Partial<const STEPS: usize, const GROUPS: usize> {
     /// Sums of the values, weighted by `exp2` relative to the maximum.
     sums: [[[f32; 4]; GROUPS]; STEPS],
-    /// Maximum score of each head; `-inf` before the first score.
+    /// Maximum score of each query; `-inf` before the first score.
     largest: [[f32; 2]; GROUPS],
-    /// Sum of this lane's `exp2` values for each head.
+    /// Sum of this lane's `exp2` values for each query.
     totals: [[f32; 2]; GROUPS],
 }
 
@@ -545,8 +608,8 @@ impl<const STEPS: usize, const GROUPS: usize> Partial<STEPS, GROUPS> {
         let lane = warp::lane_id();
         each::<GROUPS>(|group| {
             each::<2>(|i| {
-                let head = GROUP * group as u32 + 2 * (lane % 4) + i as u32;
-                let to = shared_row::<DIM, GROUPS>(warp as usize, head);
+                let query = GROUP * group as u32 + 2 * (lane % 4) + i as u32;
+                let to = shared_row::<DIM, GROUPS>(warp as usize, query);
                 let total = self.totals[group][i];
                 let total = total + warp::shuffle_xor(!0, total, 4);
                 let total = total + warp::shuffle_xor(!0, total, 8);
@@ -574,12 +637,12 @@ fn base(largest: f32) -> f32 {
     if largest == f32::NEG_INFINITY { 0.0 } else { largest }
 }
 
-/// Returns the address in shared memory of a warp's sums for a head. The maximum and the sum of exponentials follow
+/// Returns the address in shared memory of a warp's sums for a query. The maximum and the sum of exponentials follow
 /// these sums.
 #[inline(always)]
-fn shared_row<const DIM: usize, const GROUPS: usize>(warp: usize, head: u32) -> *mut f32 {
+fn shared_row<const DIM: usize, const GROUPS: usize>(warp: usize, query: u32) -> *mut f32 {
     const { assert!(PADDING >= 2, "the padding has room for two numbers") };
-    let row = warp * GROUP as usize * GROUPS + head as usize;
+    let row = warp * GROUP as usize * GROUPS + query as usize;
     dynamic_aligned::<f32>().wrapping_add(row * (DIM + PADDING))
 }
 
@@ -603,8 +666,8 @@ impl Part {
 ///
 /// The warp must have stored the sums.
 #[inline(always)]
-unsafe fn shared_part<const DIM: usize, const GROUPS: usize>(warp: usize, head: u32, column: u32) -> Part {
-    let from = shared_row::<DIM, GROUPS>(warp, head);
+unsafe fn shared_part<const DIM: usize, const GROUPS: usize>(warp: usize, query: u32, column: u32) -> Part {
+    let from = shared_row::<DIM, GROUPS>(warp, query);
     // SAFETY: guaranteed by the caller; rows start on 16-byte boundaries.
     unsafe {
         let [largest, total] = load(from.wrapping_add(DIM));
@@ -638,24 +701,30 @@ impl Merged {
         self.0 = all;
     }
 
-    /// Stores four elements of the output of a head.
+    /// Adds the sink of the query's head, and stores four elements of the output.
     ///
     /// # Safety
     ///
     /// The caller must uphold the safety contract of [`attention_decode()`], and no other thread may access these
     /// elements.
     #[inline(always)]
-    unsafe fn store<T: Half>(
-        &self,
+    unsafe fn finish<T: Half>(
+        mut self,
+        operands: &Operands<'_, T>,
         out: &mut DisjointMut<T>,
-        shape: &DecodeShape,
         unit: Unit,
-        head: u32,
+        query: u32,
         column: u32,
     ) {
+        let (head, row) = unit.place(&operands.shape, query);
+        if let Some(sinks) = operands.sinks {
+            // SAFETY: the caller guarantees one sink per head of q.
+            let sink = unsafe { *sinks.get_unchecked(head as usize) };
+            self.add(&[Part { sums: [0.0; 4], largest: sink * LOG2_E, total: 1.0 }]);
+        }
         let Part { sums, total, .. } = self.0;
         let [a, b, c, d] = sums.map(|sum| if total == 0.0 { 0.0 } else { sum / total });
-        let at = shape.out.at(unit.sequence, unit.head + head, 0) + u64::from(column);
+        let at = operands.shape.out.at(unit.sequence, head, row) + u64::from(column);
         // SAFETY: guaranteed by the caller; the row starts on a 16-byte boundary.
         unsafe {
             store(out.as_mut_ptr().wrapping_add(at as usize).cast::<u32>(), [T::pack(a, b), T::pack(c, d)])
@@ -674,14 +743,14 @@ struct Merge {
 }
 
 impl Merge {
-    /// Returns the address of a block's sums for a head, and the address of the corresponding maximum and sum of
+    /// Returns the address of a block's sums for a query, and the address of the corresponding maximum and sum of
     /// exponentials.
     #[inline(always)]
-    fn at<const DIM: usize, const GROUPS: usize>(&self, block: u32, head: u32) -> (*mut f32, *mut f32) {
+    fn at<const DIM: usize, const GROUPS: usize>(&self, block: u32, query: u32) -> (*mut f32, *mut f32) {
         let block = self.unit.index as usize * self.splits as usize + block as usize;
         let of_block = self.workspace.wrapping_add(COUNTERS + block * partial_len(DIM, GROUPS)).cast::<f32>();
-        let beside = GROUP as usize * GROUPS * DIM + 2 * head as usize;
-        (of_block.wrapping_add(head as usize * DIM), of_block.wrapping_add(beside))
+        let beside = GROUP as usize * GROUPS * DIM + 2 * query as usize;
+        (of_block.wrapping_add(query as usize * DIM), of_block.wrapping_add(beside))
     }
 
     /// Stores four sums of the calling block.
@@ -691,9 +760,9 @@ impl Merge {
     /// The caller must uphold the safety contract of [`attention_decode()`], and no other thread may access these
     /// elements.
     #[inline(always)]
-    unsafe fn store<const DIM: usize, const GROUPS: usize>(&self, head: u32, column: u32, sums: Merged) {
+    unsafe fn store<const DIM: usize, const GROUPS: usize>(&self, query: u32, column: u32, sums: Merged) {
         let Merged(Part { sums, largest, total }) = sums;
-        let (to, beside) = self.at::<DIM, GROUPS>(self.unit.split, head);
+        let (to, beside) = self.at::<DIM, GROUPS>(self.unit.split, query);
         // SAFETY: guaranteed by the caller; both addresses are aligned to the vectors.
         unsafe {
             store(to.wrapping_add(column as usize), sums);
@@ -709,11 +778,16 @@ impl Merge {
     ///
     /// The caller must uphold the safety contract of [`attention_decode()`], and the block must have stored the sums.
     #[inline(always)]
-    unsafe fn load<const DIM: usize, const GROUPS: usize>(&self, block: u32, head: u32, column: u32) -> Part {
+    unsafe fn load<const DIM: usize, const GROUPS: usize>(
+        &self,
+        block: u32,
+        query: u32,
+        column: u32,
+    ) -> Part {
         if block >= self.blocks {
             return Part::NONE;
         }
-        let (from, beside) = self.at::<DIM, GROUPS>(block, head);
+        let (from, beside) = self.at::<DIM, GROUPS>(block, query);
         // SAFETY: guaranteed by the caller.
         unsafe {
             let [largest, total] = load(beside);

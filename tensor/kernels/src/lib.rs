@@ -6,7 +6,8 @@
 //! | --- | --- |
 //! | [`mod@attention`] | attention, forward pass |
 //! | [`attention_backward`] | attention, backward pass |
-//! | [`mod@attention_decode`] | attention for decoding (one query per sequence); requires compute capability 8.0 |
+//! | [`mod@attention_decode`] | attention for decoding; requires compute capability 8.0 |
+//! | [`mod@attention_mma`] | attention, forward pass with `mma.sync`; requires compute capability 8.0 |
 //! | [`epilogue`] | GEMM epilogues; GEMM with k = 0 |
 //! | [`mod@skinny`] | skinny GEMM with 16-bit or packed int4 weights; requires compute capability 8.0 |
 //! | [`grouped`] | grouped GEMM |
@@ -26,6 +27,7 @@
 pub mod attention;
 pub mod attention_backward;
 pub mod attention_decode;
+pub mod attention_mma;
 pub mod epilogue;
 pub mod grouped;
 pub mod matmul;

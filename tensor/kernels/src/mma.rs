@@ -1,8 +1,8 @@
 //! GEMM for compute capability 8.0 and later, `C = A * B`, with `mma.sync`.
 //!
 //! Each warp of a block computes 64 x 64 elements of the block's tile of C. All threads copy tiles of A and B into a
-//! circular buffer with `cp.async`, [`STAGES`] - 1 stages ahead (multistage). Warps load 16 columns of A and 16 rows of
-//! B at a time to registers (`ldmatrix`), one group ahead of the products.
+//! circular buffer with `cp.async`, two or three stages ahead (multistage). Warps load 16 columns of A and 16 rows of B
+//! at a time to registers (`ldmatrix`), one group ahead of the products.
 //!
 //! Where the rows of an operand do not start on 16-byte boundaries, threads copy its elements one by one.
 //!
@@ -40,12 +40,16 @@ macro_rules! unroll {
 
 /// Number of rows and columns of C per warp.
 const WARP_TILE: u32 = 64;
-/// Number of columns of A per stage.
-pub const STEP: usize = 16 * GROUPS;
-/// Number of pipeline stages.
-pub const STAGES: usize = 4;
-/// Number of groups per stage.
-const GROUPS: usize = 2;
+/// Returns the number of columns of A per stage, for tiles of `rows` x `columns`.
+pub const fn step(rows: usize, columns: usize) -> usize {
+    if rows * columns == 128 * 128 { 64 } else { 32 }
+}
+
+/// Returns the number of pipeline stages. The shared memory per block fits on all devices: at most 96 KiB.
+const fn stages(rows: usize, columns: usize) -> usize {
+    if step(rows, columns) == 64 { 3 } else { 4 }
+}
+
 /// Number of 16 x 16 matrices of A per warp and group.
 const MATRICES: usize = WARP_TILE as usize / 16;
 /// Number of 8-column matrices of B per warp and group.
@@ -63,7 +67,7 @@ pub const fn threads(rows: usize, columns: usize) -> u32 {
 
 /// Returns the bytes of dynamic shared memory per block for tiles of `rows` x `columns`.
 pub const fn shared_bytes(rows: usize, columns: usize) -> u32 {
-    SharedMemory::bytes((STAGES * 2 * STEP * (rows + columns)) as u32, 0)
+    SharedMemory::bytes((stages(rows, columns) * 2 * step(rows, columns) * (rows + columns)) as u32, 0)
 }
 
 /// Returns the bytes of the workspace for split-K with `parts` parts of tiles of `rows` x `columns`.
@@ -92,7 +96,7 @@ const fn of_warps(warps: usize) -> u32 {
 /// and B must start on 16-byte boundaries, and their lengths must be multiples of 16 bytes.
 ///
 /// The grid must be one-dimensional, with one block per tile of each matrix of the batch and per part of
-/// `sizes.split_stages` * [`STEP`] columns of A. If there are several parts, there must be at most [`COUNTERS`] tiles,
+/// `sizes.split_stages` * [`step()`] columns of A. If there are several parts, there must be at most [`COUNTERS`] tiles,
 /// and `workspace` must have [`workspace_bytes`] and be aligned to 16 bytes. Its first [`COUNTERS`] words must be zero,
 /// and they are zero again after the launch. Nothing else may use the workspace during the launch.
 #[kernel(
@@ -118,11 +122,11 @@ pub unsafe fn matmul_mma<T, A: Major, B: Major, const WARPS: usize>(
     // SAFETY: guaranteed by the caller.
     unsafe {
         if const { WARPS == 2 } {
-            product::<T, A, B, 64, 128, true>(a, b, &mut c, bias, workspace, sizes, strides, finish)
+            product::<T, A, B, 64, 128, 32, 4, true>(a, b, &mut c, bias, workspace, sizes, strides, finish)
         } else if const { WARPS == 4 } {
-            product::<T, A, B, 128, 128, true>(a, b, &mut c, bias, workspace, sizes, strides, finish)
+            product::<T, A, B, 128, 128, 64, 3, true>(a, b, &mut c, bias, workspace, sizes, strides, finish)
         } else {
-            product::<T, A, B, 128, 256, true>(a, b, &mut c, bias, workspace, sizes, strides, finish)
+            product::<T, A, B, 128, 256, 32, 4, true>(a, b, &mut c, bias, workspace, sizes, strides, finish)
         }
     }
 }
@@ -132,7 +136,7 @@ pub unsafe fn matmul_mma<T, A: Major, B: Major, const WARPS: usize>(
 ///
 /// # Safety
 ///
-/// The requirements of [`matmul_mma()`] apply, except those for the alignment of A and B.
+/// The caller must uphold the safety contract of [`matmul_mma()`], except those for the alignment of A and B.
 #[kernel(
     types(T = bf16, f16; A = KMajor, MnMajor; B = KMajor, MnMajor),
     arch = 80,
@@ -153,17 +157,29 @@ pub unsafe fn matmul_mma_unaligned<T, A: Major, B: Major>(
     T: WarpOperand + Output<f32> + Into<f32>,
 {
     // SAFETY: guaranteed by the caller.
-    unsafe { product::<T, A, B, 128, 128, false>(a, b, &mut c, bias, workspace, sizes, strides, finish) }
+    unsafe {
+        product::<T, A, B, 128, 128, 64, 3, false>(a, b, &mut c, bias, workspace, sizes, strides, finish)
+    }
 }
 
 /// Computes the tile of C of the calling block, or a part of its sums.
 ///
 /// # Safety
 ///
-/// The requirements of [`matmul_mma()`] apply, except that A and B need no alignment unless `ALIGNED` is true.
+/// The caller must uphold the safety contract of [`matmul_mma()`], except that A and B need no alignment unless
+/// `ALIGNED` is true.
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "they are the parameters of the kernels")]
-unsafe fn product<T, A: Major, B: Major, const ROWS: usize, const WIDTH: usize, const ALIGNED: bool>(
+unsafe fn product<
+    T,
+    A: Major,
+    B: Major,
+    const ROWS: usize,
+    const WIDTH: usize,
+    const STEP: usize,
+    const STAGES: usize,
+    const ALIGNED: bool,
+>(
     a: &[T],
     b: &[T],
     c: &mut DisjointMut<T>,
@@ -175,6 +191,8 @@ unsafe fn product<T, A: Major, B: Major, const ROWS: usize, const WIDTH: usize, 
 ) where
     T: WarpOperand + Output<f32> + Into<f32>,
 {
+    const { assert!(STEP == step(ROWS, WIDTH) && STAGES == stages(ROWS, WIDTH)) };
+    let groups = const { STEP as u32 / 16 };
     let tiles = Tiles::new(&sizes, ROWS as u32, WIDTH as u32);
     let place = Place::of::<ROWS, WIDTH>(tiles, thread::block_idx_x());
     let part_k = sizes.split_stages * STEP as u32;
@@ -188,19 +206,34 @@ unsafe fn product<T, A: Major, B: Major, const ROWS: usize, const WIDTH: usize, 
     let mut memory = unsafe { SharedMemory::new() };
     // SAFETY: the memory is reused after the last product.
     let mut staged = unsafe { memory.again() };
-    let a_tiles = SharedOperand::<T, A, ROWS>::new(&mut memory);
-    let b_tiles = SharedOperand::<T, B, WIDTH>::new(&mut memory);
+    let a_tiles = SharedOperand::<T, A, ROWS, STEP, STAGES>::new(&mut memory);
+    let b_tiles = SharedOperand::<T, B, WIDTH, STEP, STAGES>::new(&mut memory);
     let threads = threads(ROWS, WIDTH);
-    let mut a = a.of_thread::<A, ROWS>(thread, threads);
-    let mut b = b.of_thread::<B, WIDTH>(thread, threads);
+    let mut a = a.of_thread::<A, ROWS, STEP>(thread, threads);
+    let mut b = b.of_thread::<B, WIDTH, STEP>(thread, threads);
     let (mut write, mut read) = (PipelineState::<STAGES>::new(), PipelineState::<STAGES>::new());
 
-    macro_rules! copy_stage {
+    macro_rules! copy_b {
         () => {{
-            a_tiles.copy::<ALIGNED>(&mut a, write);
             b_tiles.copy::<ALIGNED>(&mut b, write);
             commit_copies();
             write.advance();
+        }};
+    }
+    macro_rules! copy_stage {
+        () => {{
+            a_tiles.copy::<ALIGNED>(&mut a, write);
+            copy_b!();
+        }};
+    }
+    macro_rules! wait_stage {
+        () => {{
+            if const { STAGES == 3 } {
+                wait_copies_leaving::<1>();
+            } else {
+                wait_copies_leaving::<2>();
+            }
+            thread::sync_threads();
         }};
     }
     let mut sums: Sums = [[[0.0; 4]; COLUMNS]; MATRICES];
@@ -213,15 +246,13 @@ unsafe fn product<T, A: Major, B: Major, const ROWS: usize, const WIDTH: usize, 
             copy_stage!();
             i += 1;
         }
-        wait_copies_leaving::<{ STAGES - 2 }>();
-        thread::sync_threads();
+        wait_stage!();
         current.load(&a_tiles, &b_tiles, read, [warp_m, warp_n], 0);
         let mut step = 0;
         while step < k {
-            unroll!(GROUPS, |group: 0 1| {
-                if group + 1 == GROUPS as u32 {
-                    wait_copies_leaving::<{ STAGES - 2 }>();
-                    thread::sync_threads();
+            unroll!(STEP / 16, |group: 0 1 2 3| {
+                if group + 1 == groups {
+                    wait_stage!();
                     read.advance();
                 }
                 // Elements on their way through registers and the next operands would need too many registers.
@@ -229,9 +260,12 @@ unsafe fn product<T, A: Major, B: Major, const ROWS: usize, const WIDTH: usize, 
                     copy_stage!();
                 }
                 let mut next = current;
-                next.load(&a_tiles, &b_tiles, read, [warp_m, warp_n], (group + 1) % GROUPS as u32);
-                if group == 0 && ALIGNED {
-                    copy_stage!();
+                next.load(&a_tiles, &b_tiles, read, [warp_m, warp_n], (group + 1) % groups);
+                if ALIGNED && group == 0 {
+                    a_tiles.copy::<ALIGNED>(&mut a, write);
+                }
+                if ALIGNED && group == 1 {
+                    copy_b!();
                 }
                 current.multiply::<T>(&mut sums);
                 current = next;
@@ -396,10 +430,18 @@ impl Fragments {
     ///
     /// The slot must be complete.
     #[inline(always)]
-    unsafe fn load<T: WarpOperand, A: Major, B: Major, const ROWS: usize, const WIDTH: usize>(
+    unsafe fn load<
+        T: WarpOperand,
+        A: Major,
+        B: Major,
+        const ROWS: usize,
+        const WIDTH: usize,
+        const STEP: usize,
+        const STAGES: usize,
+    >(
         &mut self,
-        a: &SharedOperand<T, A, ROWS>,
-        b: &SharedOperand<T, B, WIDTH>,
+        a: &SharedOperand<T, A, ROWS, STEP, STAGES>,
+        b: &SharedOperand<T, B, WIDTH, STEP, STAGES>,
         slot: PipelineState<STAGES>,
         warp: [u32; 2],
         group: u32,
@@ -460,7 +502,11 @@ impl<T: Copy> Operand<T> {
 
     /// Returns the chunks that a thread copies.
     #[inline(always)]
-    fn of_thread<M: Major, const SIDE: usize>(self, thread: u32, threads: u32) -> Chunks<T> {
+    fn of_thread<M: Major, const SIDE: usize, const STEP: usize>(
+        self,
+        thread: u32,
+        threads: u32,
+    ) -> Chunks<T> {
         let in_row = if M::IS_TRANSPOSED { SIDE } else { STEP } as u32 / 8;
         let (row, chunk) = (thread / in_row, thread % in_row);
         let rows = threads / in_row;
@@ -508,7 +554,7 @@ struct Chunks<T> {
 
 impl<T> Chunks<T> {
     #[inline(always)]
-    fn advance<M: Major>(&mut self) {
+    fn advance<M: Major, const STEP: usize>(&mut self) {
         self.from = self.from.wrapping_add(self.next);
         if M::IS_TRANSPOSED {
             self.left.0 -= STEP as i32;
@@ -519,12 +565,14 @@ impl<T> Chunks<T> {
 }
 
 /// Tiles of an operand in shared memory.
-struct SharedOperand<T, M, const SIDE: usize> {
+struct SharedOperand<T, M, const SIDE: usize, const STEP: usize, const STAGES: usize> {
     tiles: MatrixTiles<T, SIDE, STEP, STAGES>,
     major: PhantomData<M>,
 }
 
-impl<T: WarpOperand, M: Major, const SIDE: usize> SharedOperand<T, M, SIDE> {
+impl<T: WarpOperand, M: Major, const SIDE: usize, const STEP: usize, const STAGES: usize>
+    SharedOperand<T, M, SIDE, STEP, STAGES>
+{
     #[inline(always)]
     fn new(memory: &mut SharedMemory) -> Self {
         Self { tiles: memory.matrix_tiles(), major: PhantomData }
@@ -565,7 +613,7 @@ impl<T: WarpOperand, M: Major, const SIDE: usize> SharedOperand<T, M, SIDE> {
             from = from.wrapping_add(chunks.stride);
             down += every;
         }
-        chunks.advance::<M>();
+        chunks.advance::<M, STEP>();
     }
 
     /// Loads 16 rows of A from `row` on, in group `group` of a slot.

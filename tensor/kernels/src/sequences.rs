@@ -85,6 +85,26 @@ impl Sequences {
         of_head * self.heads as u64
     }
 
+    /// Returns tile `number` of packed sequences, or of sequences of the same length if there are no offsets.
+    ///
+    /// # Safety
+    ///
+    /// The requirements of [`Self::packed`] apply.
+    #[inline(always)]
+    pub(crate) unsafe fn place(
+        &self,
+        number: u32,
+        tile: u32,
+        q_offsets: Option<&[u32]>,
+        k_offsets: Option<&[u32]>,
+    ) -> Option<Place> {
+        match (q_offsets, k_offsets) {
+            // SAFETY: guaranteed by the caller.
+            (Some(q), Some(k)) => unsafe { self.packed(number, tile, q, k) },
+            _ => Some(self.equal(number, tile)),
+        }
+    }
+
     /// Returns tile `number`, for sequences of the same length. The last tiles of a sequence are scheduled first,
     /// because they take the longest with a causal mask.
     #[inline(always)]

@@ -3,7 +3,7 @@
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
 
-use crate::sequences::Place;
+use crate::sequences::{Place, Sequences};
 
 /// Range of the rows of k to which each row of q attends. The range starts at the first row of the sequence.
 #[derive(Clone, Copy)]
@@ -59,33 +59,66 @@ impl Rows {
         let mut factors = [0.0; 2];
         let mut half = 0;
         while half < 2 {
-            // Each row uses two dependency chains, because the latencies of a single chain would add up.
-            let before = self.largest[half];
-            let mut largest = [before; 2];
-            let mut j = 2 * half;
-            while j < scores.len() {
-                largest = [largest[0].max(scores[j]), largest[1].max(scores[j + 1])];
-                j += 4;
-            }
-            let largest = largest[0].max(largest[1]);
-            let largest = largest.max(warp::shuffle_xor(!0, largest, 1));
-            let largest = largest.max(warp::shuffle_xor(!0, largest, 2));
-            self.largest[half] = largest;
-            let base = self.base(half, scale);
-            let factor = fast::exp2(before * scale - base);
-            let mut sums = [self.sums[half] * factor, 0.0];
-            let mut j = 2 * half;
-            while j < scores.len() {
-                scores[j] = fast::exp2(Math::mul_add(scores[j], scale, -base));
-                scores[j + 1] = fast::exp2(Math::mul_add(scores[j + 1], scale, -base));
-                sums = [sums[0] + scores[j], sums[1] + scores[j + 1]];
-                j += 4;
-            }
-            self.sums[half] = sums[0] + sums[1];
-            factors[half] = factor;
+            let largest = self.maximum(half, scores);
+            factors[half] = self.raise(half, largest, scale);
+            self.exponentials(half, scores, scale);
             half += 1;
         }
         factors
+    }
+
+    /// Returns the maximum of a row's scores and its running maximum.
+    #[inline(always)]
+    pub fn maximum(&self, half: usize, scores: &[f32]) -> f32 {
+        // Each row uses two dependency chains, because the latencies of a single chain would add up.
+        let mut largest = [self.largest[half]; 2];
+        let mut j = 2 * half;
+        while j < scores.len() {
+            largest = [largest[0].max(scores[j]), largest[1].max(scores[j + 1])];
+            j += 4;
+        }
+        let largest = largest[0].max(largest[1]);
+        let largest = largest.max(warp::shuffle_xor(!0, largest, 1));
+        largest.max(warp::shuffle_xor(!0, largest, 2))
+    }
+
+    /// Returns the maximum of a row's scores and its running maximum if `exp2` values relative to the latter could exceed
+    /// 256, and otherwise the running maximum.
+    #[inline(always)]
+    pub fn raised(&self, half: usize, scores: &[f32], scale: f32) -> f32 {
+        let largest = self.maximum(half, scores);
+        if (largest - self.largest[half]) * scale > 8.0 { largest } else { self.largest[half] }
+    }
+
+    /// Returns true if the running maximum of a row is below a number.
+    #[inline(always)]
+    pub fn is_below(&self, half: usize, largest: f32) -> bool {
+        self.largest[half] < largest
+    }
+
+    /// Sets the running maximum of a row. Returns the factor by which earlier values must be multiplied.
+    #[inline(always)]
+    pub fn raise(&mut self, half: usize, largest: f32, scale: f32) -> f32 {
+        let before = self.largest[half];
+        self.largest[half] = largest;
+        let factor = fast::exp2(before * scale - self.base(half, scale));
+        self.sums[half] *= factor;
+        factor
+    }
+
+    /// Replaces a row's scores by their `exp2` relative to the running maximum.
+    #[inline(always)]
+    pub fn exponentials(&mut self, half: usize, scores: &mut [f32], scale: f32) {
+        let base = self.base(half, scale);
+        let mut sums = [self.sums[half], 0.0];
+        let mut j = 2 * half;
+        while j < scores.len() {
+            scores[j] = fast::exp2(Math::mul_add(scores[j], scale, -base));
+            scores[j + 1] = fast::exp2(Math::mul_add(scores[j + 1], scale, -base));
+            sums = [sums[0] + scores[j], sums[1] + scores[j + 1]];
+            j += 4;
+        }
+        self.sums[half] = sums[0] + sums[1];
     }
 
     /// Returns the sums of whole rows.
@@ -96,6 +129,47 @@ impl Rows {
             sum + warp::shuffle_xor(!0, sum, 2)
         })
     }
+
+    /// Stores the log-sum-exp of rows `row` and `row + 8` of a tile's sequence, which have the sums `totals`. One of
+    /// the four threads that share the rows stores.
+    ///
+    /// # Safety
+    ///
+    /// `to` must have one element per row of each head of each plane, and nothing else may access the elements of these
+    /// rows.
+    #[inline(always)]
+    pub unsafe fn store_lse(
+        &self,
+        to: &mut DisjointMut<f32>,
+        place: &Place,
+        sequences: &Sequences,
+        row: u32,
+        totals: [f32; 2],
+        scale: f32,
+    ) {
+        if !warp::lane_id().is_multiple_of(4) {
+            return;
+        }
+        let head = u64::from(place.plane) * u64::from(sequences.heads) + u64::from(place.head);
+        let first = head * u64::from(sequences.q_rows) + u64::from(place.q.0);
+        let mut half = 0;
+        while half < 2 {
+            let row = row + 8 * half as u32;
+            if row < place.q.1 {
+                let logarithm = (self.base(half, scale) + fast::log2(totals[half])) * core::f32::consts::LN_2;
+                // SAFETY: guaranteed by the caller.
+                unsafe { to.as_mut_ptr().add((first + u64::from(row)) as usize).write(logarithm) };
+            }
+            half += 1;
+        }
+    }
+}
+
+/// Returns the factors by which two rows are divided by their sums. The sum of a row that attends to no rows is 0; a
+/// NaN sum stays NaN.
+#[inline(always)]
+pub(crate) fn reciprocals(totals: [f32; 2]) -> [f32; 2] {
+    totals.map(|total| if total == 0.0 { 0.0 } else { fast::recip(total) })
 }
 
 /// Masks the scores of rows of k to which the thread's two rows of q do not attend, in a block that starts at row

@@ -1,9 +1,10 @@
 //! Tests attention of small heads for every size, type and layout, against an `f64` reference, with poisoned outputs.
 
 use half::{bf16, f16};
-use warpsmith_runtime::{DeviceBuffer, Stream};
+use warpsmith_runtime::{DeviceBuffer, DeviceSliceMut, Stream};
 use warpsmith_tensor::{
-    Attention, GemmElement, HeadElement, Heads, HeadsMut, Offsets, TensorError, attention, attention_with_lse,
+    Attention, GemmElement, HeadElement, Heads, HeadsMut, Offsets, TensorError, attention, attention_mma,
+    attention_with_lse,
 };
 
 use crate::number::TestNumber;
@@ -23,6 +24,24 @@ pub struct Case {
     pub is_by_head: bool,
     pub is_causal: bool,
     pub scale: Option<f32>,
+    /// Number of stages of the kernels with `mma.sync`. `None` for the kernels that the library selects.
+    pub stages: Option<usize>,
+}
+
+/// Computes attention with `mma.sync` and this number of stages, or with the kernels that the library selects.
+fn forward<T: HeadElement>(
+    stages: Option<usize>,
+    stream: &Stream,
+    options: &Attention<'_>,
+    [q, k, v]: [Heads<'_, T>; 3],
+    out: HeadsMut<'_, T>,
+    sums: DeviceSliceMut<'_, f32>,
+) {
+    if stages.is_some() {
+        attention_mma(stream, stages, options, q, k, v, out, Some(sums)).unwrap();
+    } else {
+        attention_with_lse(stream, options, q, k, v, out, sums).unwrap();
+    }
 }
 
 impl Case {
@@ -36,11 +55,24 @@ impl Case {
             is_by_head: false,
             is_causal: false,
             scale: None,
+            stages: None,
         }
     }
 
     pub fn causal(self) -> Self {
         Self { is_causal: true, ..self }
+    }
+
+    /// Returns the case for all kernels that support it.
+    pub fn on_all_paths(&self) -> impl Iterator<Item = Self> + use<> {
+        let stages: &[Option<usize>] = match self.dim {
+            64 | 128 => &[None, Some(1), Some(2)],
+            96 => &[Some(1), Some(2)],
+            192 => &[None],
+            _ => &[None, Some(1)],
+        };
+        let case = self.clone();
+        stages.iter().map(move |&stages| Self { stages, ..case.clone() })
     }
 
     pub fn heads(self, heads: [usize; 2]) -> Self {
@@ -155,8 +187,8 @@ impl<T: Precise> Data<T> {
             offsets: case.is_packed.then_some(given),
         };
         let (q, k, v) = (case.view(0, &q), case.view(1, &k), case.view(1, &v));
-        attention_with_lse(stream, &options, q, k, v, case.view_mut(0, &mut out), sums.as_mut_slice())
-            .unwrap();
+        let to = case.view_mut(0, &mut out);
+        forward(case.stages, stream, &options, [q, k, v], to, sums.as_mut_slice());
         (out.to_host().unwrap(), sums.to_host().unwrap())
     }
 
@@ -229,12 +261,14 @@ impl Case {
 fn is_correct<T: Precise>(case: &Case) {
     let stream = Stream::new(&under_test::device()).unwrap();
     let data = Data::<T>::random(case, case.lengths[0].iter().sum::<usize>() as u64);
-    data.check(case, &data.attend(&stream, case), case.all_rows());
+    for case in case.on_all_paths() {
+        data.check(&case, &data.attend(&stream, &case), case.all_rows());
+    }
 }
 
 #[test]
 fn heads_of_all_sizes_and_types_are_attended() {
-    for dim in [64, 128, 256] {
+    for dim in [64, 96, 128, 192, 256] {
         is_correct::<bf16>(&Case::new(dim, [70, 150]));
         is_correct::<f16>(&Case::new(dim, [65, 130]).causal());
     }
@@ -256,6 +290,7 @@ fn lengths_around_tiles_are_attended() {
     ] {
         is_correct::<bf16>(&Case::new(64, lengths));
     }
+    is_correct::<bf16>(&Case::new(96, [129, 65]));
     is_correct::<bf16>(&Case::new(256, [129, 65]));
 }
 
@@ -265,6 +300,7 @@ fn later_rows_are_masked() {
         is_correct::<bf16>(&Case::new(64, lengths).causal());
     }
     is_correct::<f16>(&Case::new(128, [150, 270]).causal());
+    is_correct::<bf16>(&Case::new(192, [140, 140]).causal());
     is_correct::<bf16>(&Case::new(256, [140, 140]).causal());
 }
 
@@ -307,7 +343,8 @@ fn scales_are_those_given() {
 #[test]
 fn rows_that_attend_to_nothing_are_zero() {
     let stream = Stream::new(&under_test::device()).unwrap();
-    for case in [Case::new(64, [3, 0]).causal(), Case::new(64, [3, 0]), Case::new(64, [200, 70]).causal()] {
+    let cases = [Case::new(64, [3, 0]).causal(), Case::new(64, [3, 0]), Case::new(64, [200, 70]).causal()];
+    for case in cases.iter().flat_map(Case::on_all_paths) {
         let data = Data::<bf16>::random(&case, 1);
         let (out, sums) = data.attend(&stream, &case);
         let empty = case.lengths[0][0] - case.lengths[0][1];
@@ -329,9 +366,11 @@ fn nan_stays_in_its_sequence() {
         let second = case.at(1, 1, 0, 0)..case.at(1, 2, 0, 0);
         data.k[second.clone()].fill(bf16::NAN);
         data.v[second].fill(bf16::INFINITY);
-        let found = data.attend(&stream, &case);
-        data.check(&case, &found, case.all_rows().filter(|[sequence, ..]| *sequence != 1));
-        assert!(found.0[case.at(0, 1, 0, 0)..case.at(0, 2, 0, 0)].iter().all(|x| x.is_nan()));
+        for case in case.on_all_paths() {
+            let found = data.attend(&stream, &case);
+            data.check(&case, &found, case.all_rows().filter(|[sequence, ..]| *sequence != 1));
+            assert!(found.0[case.at(0, 1, 0, 0)..case.at(0, 2, 0, 0)].iter().all(|x| x.is_nan()));
+        }
     }
 }
 
@@ -346,11 +385,13 @@ fn infinite_scores_are_as_in_softmax() {
     data.q[64..].fill(bf16::NEG_ONE);
     data.k[..64].fill(bf16::NEG_INFINITY);
     data.v[..64].fill(bf16::ZERO);
-    let (out, sums) = data.attend(&stream, &case);
     let rest = Case::new(64, [1, 139]);
     let of_rest = Data { q: data.q[..64].to_vec(), k: data.k[64..].to_vec(), v: data.v[64..].to_vec() };
-    of_rest.check(&rest, &(out[..64].to_vec(), sums[..1].to_vec()), rest.all_rows());
-    assert!(out[64..].iter().all(|x| x.is_nan()));
+    for case in case.on_all_paths() {
+        let (out, sums) = data.attend(&stream, &case);
+        of_rest.check(&rest, &(out[..64].to_vec(), sums[..1].to_vec()), rest.all_rows());
+        assert!(out[64..].iter().all(|x| x.is_nan()));
+    }
 }
 
 /// Offsets are read only on the device. Invalid offsets must not cause accesses outside the buffers.
@@ -359,13 +400,15 @@ fn wrong_offsets_reach_no_other_memory() {
     let stream = Stream::new(&under_test::device()).unwrap();
     let rows = 150;
     let ones = DeviceBuffer::from_host(&stream, &vec![bf16::ONE; rows * 64]).unwrap();
-    for (q, k, written) in [
+    let cases = [
         // The end is beyond the rows, so it is clamped.
         ([0, 4000, u32::MAX], [0, 4000, u32::MAX], 0..150),
         // The offsets descend, so the second sequence is empty.
         ([100, 140, 20], [0, 30, 3], 100..140),
         ([u32::MAX, 0, 7], [5, 6, 7], 0..0),
-    ] {
+    ];
+    let on_path = |stages| cases.clone().map(|case| (stages, case));
+    for (stages, (q, k, written)) in [None, Some(1), Some(2)].into_iter().flat_map(on_path) {
         let mut out = DeviceBuffer::from_host(&stream, &vec![bf16::NAN; rows * 64]).unwrap();
         let (q, k) =
             (DeviceBuffer::from_host(&stream, &q).unwrap(), DeviceBuffer::from_host(&stream, &k).unwrap());
@@ -373,7 +416,11 @@ fn wrong_offsets_reach_no_other_memory() {
         let heads = || Heads::by_token(ones.as_3d(rows, 1, 64).unwrap(), 1).unwrap();
         let to = HeadsMut::by_token(out.as_3d_mut(rows, 1, 64).unwrap(), 1).unwrap();
         let options = Attention { offsets, ..Attention::default() };
-        attention(&stream, &options, heads(), heads(), heads(), to).unwrap();
+        if stages.is_some() {
+            attention_mma(&stream, stages, &options, heads(), heads(), heads(), to, None).unwrap();
+        } else {
+            attention(&stream, &options, heads(), heads(), heads(), to).unwrap();
+        }
         for (row, values) in out.to_host().unwrap().chunks(64).enumerate() {
             let is_correct = |x: &bf16| if written.contains(&row) { *x == bf16::ONE } else { x.is_nan() };
             assert!(values.iter().all(is_correct), "row {row}, {written:?}");
@@ -398,19 +445,22 @@ fn parts_of_one_buffer_are_attended() {
         let view = tokens.slice(first * 64..).as_3d_strided([100, heads, 64], [320, 64]).unwrap();
         Heads::by_token(view, 1).unwrap()
     };
-    let mut out = DeviceBuffer::<f16>::zeros(&stream, 100 * 128).unwrap();
-    let mut sums = DeviceBuffer::<f32>::zeros(&stream, 200).unwrap();
     let options = Attention { is_causal: true, ..Attention::default() };
-    let to = HeadsMut::by_token(out.as_3d_mut(100, 2, 64).unwrap(), 1).unwrap();
-    attention_with_lse(&stream, &options, part(0, 2), part(2, 1), part(3, 1), to, sums.as_mut_slice())
-        .unwrap();
-    data.check(&case, &(out.to_host().unwrap(), sums.to_host().unwrap()), case.all_rows());
+    for stages in [None, Some(1), Some(2)] {
+        let mut out = DeviceBuffer::<f16>::zeros(&stream, 100 * 128).unwrap();
+        let mut sums = DeviceBuffer::<f32>::zeros(&stream, 200).unwrap();
+        let to = HeadsMut::by_token(out.as_3d_mut(100, 2, 64).unwrap(), 1).unwrap();
+        let inputs = [part(0, 2), part(2, 1), part(3, 1)];
+        forward(stages, &stream, &options, inputs, to, sums.as_mut_slice());
+        data.check(&case, &(out.to_host().unwrap(), sums.to_host().unwrap()), case.all_rows());
+    }
 }
 
 #[test]
 fn no_rows_are_no_work() {
     let stream = Stream::new(&under_test::device()).unwrap();
-    for case in [Case::new(64, [0, 5]), Case::new(128, [0, 0])] {
+    let cases = [Case::new(64, [0, 5]), Case::new(128, [0, 0])];
+    for case in cases.iter().flat_map(Case::on_all_paths) {
         let data = Data::<bf16>::random(&case, 5);
         assert!(data.attend(&stream, &case).0.is_empty());
     }

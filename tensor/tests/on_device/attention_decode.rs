@@ -23,12 +23,42 @@ struct Case {
     page: Option<usize>,
     /// True if heads are stored consecutively.
     is_by_head: bool,
+    /// Number of queries per sequence.
+    queries: usize,
+    window: Option<usize>,
+    soft_cap: Option<f32>,
+    has_sinks: bool,
 }
 
 impl Case {
     fn new(dim: usize, lengths: &[u32], capacity: usize) -> Self {
         let lengths = lengths.to_vec();
-        Self { dim, heads: [1, 1], lengths, capacity, page: None, is_by_head: false }
+        Self {
+            dim,
+            heads: [1, 1],
+            lengths,
+            capacity,
+            page: None,
+            is_by_head: false,
+            queries: 1,
+            window: None,
+            soft_cap: None,
+            has_sinks: false,
+        }
+    }
+
+    fn queries(self, queries: usize) -> Self {
+        Self { queries, ..self }
+    }
+
+    fn window(self, window: usize) -> Self {
+        Self { window: Some(window), ..self }
+    }
+
+    /// Keys to which a query attends.
+    fn range(&self, sequence: usize, query: usize) -> std::ops::Range<usize> {
+        let end = (self.keys(sequence) + query + 1).saturating_sub(self.queries);
+        end.saturating_sub(self.window.unwrap_or(end))..end
     }
 
     fn heads(self, heads: [usize; 2]) -> Self {
@@ -82,6 +112,7 @@ struct Data<T> {
     k: Vec<T>,
     v: Vec<T>,
     table: Vec<u32>,
+    sinks: Vec<f32>,
 }
 
 impl<T: Precise + DecodeElement> Data<T> {
@@ -93,7 +124,7 @@ impl<T: Precise + DecodeElement> Data<T> {
             (0..len).map(|_| T::of((random.f32() * 2.0 - 1.0) * largest)).collect()
         };
         let sequences = case.lengths.len();
-        let q = numbers(sequences * case.heads[0] * case.dim, 3.0);
+        let q = numbers(sequences * case.queries * case.heads[0] * case.dim, 3.0);
         let len = planes * rows * case.heads[1] * case.dim;
         let (k, v) = (numbers(len, 1.0), numbers(len, 1.0));
         let mut pages: Vec<u32> = (0..planes as u32).collect();
@@ -105,17 +136,22 @@ impl<T: Precise + DecodeElement> Data<T> {
                 table.extend(pages.drain(..used).chain(std::iter::repeat_n(u32::MAX, all - used)));
             }
         }
-        Self { case: case.clone(), q, k, v, table }
+        let sinks = (0..case.heads[0]).map(|head| head as f32 - 1.5).collect();
+        Self { case: case.clone(), q, k, v, table, sinks }
     }
 
-    /// Plane and row of each key of a sequence.
+    /// Plane and row of each key to which any query of a sequence attends.
     fn keys(&self, sequence: usize) -> Vec<[usize; 2]> {
+        self.keys_in(sequence, self.case.range(sequence, 0).start..self.case.keys(sequence))
+    }
+
+    /// Plane and row of each key in a range.
+    fn keys_in(&self, sequence: usize, range: std::ops::Range<usize>) -> Vec<[usize; 2]> {
         let case = &self.case;
-        let count = case.keys(sequence);
-        let Some(page) = case.page else { return (0..count).map(|row| [sequence, row]).collect() };
+        let Some(page) = case.page else { return range.map(|row| [sequence, row]).collect() };
         let pages = &self.table[sequence * (case.capacity / page)..];
         let [planes, _] = case.planes();
-        let all = (0..count).map(|key| [pages[key / page] as usize, key % page]);
+        let all = range.map(|key| [pages[key / page] as usize, key % page]);
         all.filter(|&[plane, _]| plane < planes).collect()
     }
 
@@ -150,13 +186,16 @@ impl<T: Precise + DecodeElement> Data<T> {
     /// Computes `out` on the device with a cache, twice.
     fn run(&self, stream: &Stream, cache: &KvCache<'_, T>) -> Vec<T> {
         let (case, on) = (&self.case, |numbers: &[T]| DeviceBuffer::from_host(stream, numbers).unwrap());
-        let (shape, q) = ([case.lengths.len(), case.heads[0], case.dim], on(&self.q));
+        let (sequences, q) = (case.lengths.len(), on(&self.q));
+        let [tokens, heads, dim] = [sequences * case.queries, case.heads[0], case.dim];
+        let sinks = DeviceBuffer::from_host(stream, &self.sinks).unwrap();
+        let sinks = case.has_sinks.then_some(sinks.as_slice());
+        let options = AttentionDecode { scale: None, window: case.window, soft_cap: case.soft_cap, sinks };
         let run = || {
-            let [sequences, heads, dim] = shape;
             let mut out = on(&vec![T::of(777.0); self.q.len()]);
-            let to = HeadsMut::by_token(out.as_3d_mut(sequences, heads, dim).unwrap(), sequences).unwrap();
-            let q = Heads::by_token(q.as_3d(sequences, heads, dim).unwrap(), sequences).unwrap();
-            attention_decode(stream, &AttentionDecode::default(), q, cache, to).unwrap();
+            let to = HeadsMut::by_token(out.as_3d_mut(tokens, heads, dim).unwrap(), sequences).unwrap();
+            let q = Heads::by_token(q.as_3d(tokens, heads, dim).unwrap(), sequences).unwrap();
+            attention_decode(stream, &options, q, cache, to).unwrap();
             out.to_host().unwrap()
         };
         let out = run();
@@ -170,20 +209,24 @@ impl<T: Precise + DecodeElement> Data<T> {
         let (case, dim) = (&self.case, self.case.dim);
         let slice =
             |numbers: &[T], at: usize| numbers[at..at + dim].iter().map(|x| x.value()).collect::<Vec<_>>();
-        for sequence in 0..case.lengths.len() {
-            let keys = self.keys(sequence);
+        let rows = (0..case.lengths.len()).flat_map(|sequence| (0..case.queries).map(move |i| (sequence, i)));
+        for (sequence, query) in rows {
+            let keys = self.keys_in(sequence, case.range(sequence, query));
             for head in 0..case.heads[0] {
                 let kv_head = head / (case.heads[0] / case.heads[1]);
-                let row = (sequence * case.heads[0] + head) * dim;
+                let row = ((sequence * case.queries + query) * case.heads[0] + head) * dim;
                 let q = slice(&self.q, row);
                 let rows: Vec<usize> =
                     keys.iter().map(|&[plane, row]| case.at(plane, kv_head, row)).collect();
-                let dot =
-                    |k: Vec<f64>| q.iter().zip(k).map(|(q, k)| q * k).sum::<f64>() / (dim as f64).sqrt();
-                let scores: Vec<f64> = rows.iter().map(|&at| dot(slice(&self.k, at))).collect();
-                let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                let score = |k: Vec<f64>| {
+                    let score = q.iter().zip(k).map(|(q, k)| q * k).sum::<f64>() / (dim as f64).sqrt();
+                    case.soft_cap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
+                };
+                let scores: Vec<f64> = rows.iter().map(|&at| score(slice(&self.k, at))).collect();
+                let sink = if case.has_sinks { f64::from(self.sinks[head]) } else { f64::NEG_INFINITY };
+                let largest = scores.iter().copied().fold(sink, f64::max);
                 let weights: Vec<f64> = scores.iter().map(|score| (score - largest).exp()).collect();
-                let sum: f64 = weights.iter().sum();
+                let sum = weights.iter().sum::<f64>() + (sink - largest).exp();
                 let mut expected = vec![[0.0; 2]; dim];
                 for (&at, weight) in rows.iter().zip(&weights) {
                     for (expected, v) in expected.iter_mut().zip(slice(&self.v, at)) {
@@ -196,7 +239,8 @@ impl<T: Precise + DecodeElement> Data<T> {
                     let allowed = (expected.abs() + mean) * T::PRECISION + 1e-6;
                     assert!(
                         (value - expected).abs() <= allowed,
-                        "{case:?}, sequence {sequence}, head {head}, element {i}: {value} instead of {expected}"
+                        "{case:?}, sequence {sequence}, query {query}, head {head}, element {i}: {value} instead of \
+                         {expected}"
                     );
                 }
             }
@@ -240,6 +284,35 @@ fn groups_of_heads_share_keys_in_both_layouts() {
     is_correct::<f16>(&Case::new(256, &[70], 80).heads([12, 1]));
     // A group of more than 16 heads has several units.
     is_correct::<bf16>(&Case::new(64, &[70, 9], 70).heads([40, 1]));
+}
+
+#[test]
+fn several_queries_attend_to_the_keys_up_to_their_own() {
+    // Sequences with fewer keys than queries, and several units per head of k.
+    let lengths = [0, 1, 2, 5, 16, 17, 100, 128];
+    is_correct::<bf16>(&Case::new(64, &lengths, 128).heads([2, 1]).queries(4));
+    is_correct::<bf16>(&Case::new(64, &lengths, 128).heads([6, 2]).queries(5).paged(16));
+    is_correct::<f16>(&Case::new(128, &[300, 7], 300).heads([4, 1]).queries(8));
+    is_correct::<bf16>(&Case::new(256, &[90], 90).heads([4, 1]).queries(3));
+    is_correct::<bf16>(&Case::new(64, &[2999], 3000).queries(8));
+}
+
+#[test]
+fn windows_soft_caps_and_sinks_apply() {
+    let lengths = [0, 1, 15, 16, 17, 40, 100, 200];
+    for window in [1, 16, 50, 1000] {
+        is_correct::<bf16>(&Case::new(64, &lengths, 200).heads([4, 2]).window(window));
+        is_correct::<bf16>(&Case::new(64, &lengths, 208).heads([3, 1]).queries(3).window(window).paged(16));
+    }
+    // The window is split over several blocks.
+    is_correct::<f16>(&Case::new(64, &[7000, 4000], 7000).queries(2).window(2500));
+    let capped = |case: Case| Case { soft_cap: Some(2.0), ..case };
+    is_correct::<bf16>(&capped(Case::new(64, &lengths, 200).heads([4, 2])));
+    is_correct::<bf16>(&capped(Case::new(128, &[90], 200).queries(2).window(64)));
+    let with_sinks = |case: Case| Case { has_sinks: true, ..case };
+    is_correct::<bf16>(&with_sinks(Case::new(64, &lengths, 200).heads([4, 2])));
+    is_correct::<bf16>(&with_sinks(Case::new(64, &[2999, 0], 3000).heads([8, 1]).window(1500)));
+    is_correct::<f16>(&with_sinks(capped(Case::new(256, &[60], 64).heads([4, 1]).queries(2))));
 }
 
 #[test]
@@ -398,11 +471,31 @@ fn mismatched_sizes_are_refused() {
         error.to_string()
     };
     let q = [2, 1, 2, 64];
-    assert!(refused([2, 3, 2, 64], [2, 16, 1, 64], 2, None).contains("must have one row"));
     assert!(refused(q, [2, 16, 3, 64], 2, None).contains("q's heads must be a multiple of k's heads"));
     assert!(refused([2, 1, 2, 32], [2, 16, 1, 32], 2, None).contains("64, 128 or 256"));
     assert!(refused(q, [2, 16, 1, 64], 3, None).contains("there are 3 lengths for 2 sequences"));
     assert!(refused(q, [4, 16, 1, 64], 2, None).contains("without pages"));
     assert!(refused(q, [4, 16, 1, 64], 2, Some([3, 2])).contains("the block table has 3 rows"));
     assert!(refused(q, [4, 8, 1, 64], 2, Some([2, 2])).contains("a page has 8 rows"));
+
+    let k = || KvCache {
+        k: heads([2, 16, 1, 64]),
+        v: heads([2, 16, 1, 64]),
+        lengths: numbers.as_slice().slice(..2),
+        pages: None,
+    };
+    let mut refused = |options: AttentionDecode<'_>| {
+        let to = out.as_mut_slice().into_slice(..2 * 2 * 64).into_3d_strided([2, 2, 64], [2 * 64, 64]);
+        let to = HeadsMut::by_token(to.unwrap(), 2).unwrap();
+        attention_decode(&stream, &options, heads(q), &k(), to).unwrap_err().to_string()
+    };
+    let sinks = DeviceBuffer::<f32>::zeros(&stream, 3).unwrap();
+    let sinks = AttentionDecode { sinks: Some(sinks.as_slice()), ..AttentionDecode::default() };
+    assert!(refused(sinks).contains("there are 3 sinks for 2 heads of q"));
+    let window = AttentionDecode { window: Some(0), ..AttentionDecode::default() };
+    assert!(refused(window).contains("the window has 0 keys"));
+    for cap in [0.0, -1.0, f32::NAN, f32::INFINITY] {
+        let cap = AttentionDecode { soft_cap: Some(cap), ..AttentionDecode::default() };
+        assert!(refused(cap).contains("the soft cap is"));
+    }
 }

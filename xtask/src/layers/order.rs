@@ -122,6 +122,7 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
             "grouped",
             "scaled",
             "tf32x3",
+            "attention_mma",
             "attention",
             "attention_backward",
             "attention_decode",

@@ -43,14 +43,8 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
     let Sequences { count, heads, q_rows, k_rows, raster_group } = of.sequences;
     let kv_heads = divide(heads, of.group).0;
     let turned = Sequences { count, heads: kv_heads, q_rows: k_rows, k_rows: q_rows, raster_group };
-    let place = match offsets {
-        // SAFETY: guaranteed by the caller.
-        (Some(q), Some(k)) => match unsafe { turned.packed(number, TILE, k, q) } {
-            Some(place) => place,
-            None => return,
-        },
-        _ => turned.equal(number, TILE),
-    };
+    // SAFETY: guaranteed by the caller.
+    let Some(place) = (unsafe { turned.place(number, TILE, offsets.1, offsets.0) }) else { return };
     let is_packed = offsets.0.is_some();
     let queries = Queries::new(&place, of.is_causal != 0);
     let (first_step, end_step) = (queries.from(place.row) / STEP, place.k.1.div_ceil(STEP));

@@ -36,14 +36,8 @@ pub(super) unsafe fn queries<T: Half, const D: usize, const ROWS: usize>(
 {
     let parts = D as u32 / BOX;
     let number = thread::block_idx_x();
-    let place = match offsets {
-        // SAFETY: guaranteed by the caller.
-        (Some(q), Some(k)) => match unsafe { of.sequences.packed(number, TILE, q, k) } {
-            Some(place) => place,
-            None => return,
-        },
-        _ => of.sequences.equal(number, TILE),
-    };
+    // SAFETY: guaranteed by the caller.
+    let Some(place) = (unsafe { of.sequences.place(number, TILE, offsets.0, offsets.1) }) else { return };
     let is_packed = offsets.0.is_some();
     let keys = Keys::new(&place, of.is_causal != 0);
     let steps = keys.before(place.row + TILE - 1).div_ceil(STEP);
