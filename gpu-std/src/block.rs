@@ -99,7 +99,7 @@ pub fn inclusive_scan<T: KernelType>(value: T, combine: impl Fn(T, T) -> T) -> T
 /// ```
 /// use gpu_std::prelude::*;
 ///
-/// /// Where each warp's even numbers begin if a block writes all of its own one after the other. A block has whole warps.
+/// /// Computes the start of each warp's even numbers, if a block writes its even numbers one after another.
 /// #[kernel]
 /// fn starts(data: &[u32], mut out: DisjointMut<u32>) {
 ///     let me = thread::unique_index();

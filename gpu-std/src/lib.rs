@@ -298,8 +298,8 @@ pub use shape::Shape;
 ///   `SlicePlanes`, the length of one plane counts. `launch` represents the number of threads that `Launch::auto`,
 ///   `Launch::linear` or `Launch::cover` specifies. With `same_len(x, y, launch)`, the check also ensures that no
 ///   element is left out. If a mutable view of the group has the mapping [`Chunks<N>`](Chunks) or
-///   [`Striped<N>`](Striped), the launch must have one thread per `N` elements. Separate independent groups with `;`: `same_len(x, y; a, b)`. Launches from kernels
-///   ([`dynamic`]) are not checked.
+///   [`Striped<N>`](Striped), the launch must have one thread per `N` elements. Separate independent groups with `;`:
+///   `same_len(x, y; a, b)`. Launches from kernels ([`dynamic`]) are not checked.
 /// - `bytes = x.bytes() + 2 * y.bytes()`: the number of bytes that a launch reads and writes in device memory. Count a
 ///   byte once for each time it must be transferred. Traces and their tables then show the kernel's bandwidth and its
 ///   fraction of the device's peak. The host computes this integer expression from the launch arguments while a
