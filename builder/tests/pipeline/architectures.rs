@@ -16,6 +16,9 @@ const LATER_ARCHS: [&str; 2] = ["sm_100", "sm_120"];
 /// registers and no spills.
 const MAX_STACK: u32 = 16;
 
+/// Bytes of stack for addresses of heads of 128 elements. Without these spills, attention would be slower.
+const MAX_ATTENTION_STACK: u32 = 40;
+
 /// Returns the module with one element type only: the code for the other type differs in a few instructions.
 fn of_one_type(ptx: &str) -> String {
     let mut entries = ptx.split("\n.visible .entry ");
@@ -39,8 +42,8 @@ fn attention_for_decoding_compiles_for_all_architectures_without_spills() {
 }
 
 #[test]
-fn attention_with_mma_compiles_for_all_architectures_without_spills() {
-    compiles(".attention_mma.", 8, 0);
+fn attention_with_mma_compiles_for_all_architectures_with_few_spills() {
+    compiles(".attention_mma.", 8, MAX_ATTENTION_STACK);
 }
 
 /// Fails if one of the `count` kernels in a module does not compile for an architecture, or uses more than `max_stack`
