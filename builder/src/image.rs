@@ -305,9 +305,11 @@ mod tests {
         list(&folder, &["heat_kernels".to_owned(), "other".to_owned()]).unwrap();
         let text = std::fs::read_to_string(folder.join("warpsmith_images.rs")).unwrap();
         std::fs::remove_dir_all(folder).unwrap();
-        for words in
-            ["(\"other\") =>", "/heat_kernels_image.rs", "makes \\\"heat_kernels\\\", \\\"other\\\","]
-        {
+        for words in [
+            "(\"other\") =>",
+            "/heat_kernels_image.rs",
+            "builds \\\"heat_kernels\\\", \\\"other\\\" (an image",
+        ] {
             assert!(text.contains(words), "{words}: {text}");
         }
     }

@@ -407,9 +407,9 @@ fn what_cannot_be_transformed_is_refused() -> Result<()> {
     refused(fft::forward(&stream, Shape::from(0).batch(0), &x, &mut y), "dimension 0 of [0] is 0");
     let none = Shape::from(24).batch(0);
     refused(fft::forward(&stream, none, &x, &mut y), "0 contiguous transforms of [24] require 0");
-    refused(fft::forward_real(&stream, 24, &real, &mut y), "have 13");
+    refused(fft::forward_real(&stream, 24, &real, &mut y), "require 13");
     let mut back = DeviceBuffer::<f32>::zeros(&stream, 24)?;
-    refused(fft::inverse_real(&stream, 24, &mut y, &mut back), "have 13");
+    refused(fft::inverse_real(&stream, 24, &mut y, &mut back), "require 13");
     refused(fft::forward_in_place(&stream, [usize::MAX, 2], &mut y), "exceed the maximum");
     refused(
         fft::forward_in_place(&stream, Shape::from(1 << 62).batch(1 << 62), &mut y),

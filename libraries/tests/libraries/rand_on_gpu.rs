@@ -174,7 +174,7 @@ fn bad_parameters_and_captures_are_refused() -> Result<()> {
     let mut numbers = DeviceBuffer::<f32>::uninit(&stream, 100)?;
     let mut counts = DeviceBuffer::<u32>::uninit(&stream, 100)?;
     assert_refused(generator.normal(&stream, f64::NAN, 1.0, &mut numbers), "finite");
-    assert_refused(generator.log_normal(&stream, 0.0, -1.0, &mut numbers), "not negative");
+    assert_refused(generator.log_normal(&stream, 0.0, -1.0, &mut numbers), "not be negative");
     assert_refused(generator.poisson(&stream, 0.0, &mut counts), "positive");
     assert_refused(quasi.uniform(&stream, &mut numbers), "100 numbers are not a multiple of 3 dimensions");
     assert_refused(Generator::quasi(&device, Quasi::Sobol64, 0, 0), "1 to 20000");

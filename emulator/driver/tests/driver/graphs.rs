@@ -366,7 +366,8 @@ fn nested_graphs_race_outside_and_within() {
     let races = m.races();
     assert_eq!(races.len(), 2, "{races:#?}");
     assert!(
-        races[0].starts_with("a child graph in node 0") && races[0].contains(&format!("{:#x} on", a.0 + 10))
+        races[0].starts_with("a child graph in node 0")
+            && races[0].contains(&format!("starting at {:#x}", a.0 + 10))
     );
     assert!(races[1].starts_with("graph_add in node 0"));
     m.sync(0);
