@@ -47,8 +47,9 @@ pub const OWN_KERNELS: &str = "examples/own-kernels/Cargo.toml";
 /// `-D warnings` in the form in which `cargo clippy` passes its arguments on.
 const CLIPPY_ARGUMENTS: &str = "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__";
 
-/// Runs the set-up, followed by the checks: format, lints, documentation, tests, examples, and a user's package.
-pub fn check(root: &Path) -> Result<()> {
+/// Runs the set-up, followed by the checks: format, lints, documentation, tests, examples, and a user's package. With
+/// `from`, the checks start at this step.
+pub fn check(root: &Path, from: Option<&str>) -> Result<()> {
     let workspace = |arguments: &[&str]| workspace(root, arguments);
     let linted = |arguments: &[&str]| linted(root, arguments);
     let format = || run(&mut workspace(&["fmt", "--all", "--check"]));
@@ -128,6 +129,12 @@ pub fn check(root: &Path) -> Result<()> {
         ("Python", &python),
         ("aarch64", &aarch64),
     ];
+
+    let first = from.map_or(Some(0), |from| steps.iter().position(|(name, _)| *name == from));
+    let steps = first.map(|first| &steps[first..]).ok_or_else(|| Error::Missing {
+        what: format!("the check has no step `{}`", from.unwrap_or_default()),
+        advice: format!("The steps are: {}.", steps.map(|(name, _)| name).join(", ")),
+    })?;
 
     let start = Instant::now();
     setup(root)?;

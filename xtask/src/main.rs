@@ -67,6 +67,8 @@ usage: cargo xtask COMMAND
   setup        install the missing tools that compile GPU kernels
   quickstart   setup, build, and run the main benchmark on the best device
   test         the complete check: setup, format, lint, tests, documentation
+  test --from STEP
+               the steps of the complete check from STEP on, such as documentation
   test --quick format, lint and tests of changed packages; lint of their direct dependents
   check-kernels
                find data races and invalid memory accesses in the repository's kernels
@@ -110,7 +112,8 @@ fn main() -> ExitCode {
     let result = match arguments.as_slice() {
         ["setup"] => setup::setup(&root).inspect(|()| setup::debugger()),
         ["quickstart"] => quickstart::quickstart(&root),
-        ["test"] => check::check(&root),
+        ["test"] => check::check(&root, None),
+        ["test", "--from", step] => check::check(&root, Some(step)),
         ["test", "--quick"] => quick::quick(&root),
         ["check-kernels"] => check_kernels::check_kernels(&root),
         ["difftest", arguments @ ..] => difftest::difftest(&root, arguments),
