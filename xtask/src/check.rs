@@ -12,7 +12,7 @@ use crate::book;
 use crate::browser;
 use crate::check_kernels::check_device_library;
 use crate::documentation;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::layers;
 use crate::licenses;
 use crate::package;
@@ -139,7 +139,7 @@ pub fn check(root: &Path, from: Option<&str>) -> Result<()> {
     let start = Instant::now();
     setup(root)?;
     let mut times = vec![format!("setup {:.0} s", start.elapsed().as_secs_f64())];
-    for (name, work) in steps {
+    for &(name, work) in steps {
         let begun = Instant::now();
         step(name, work)?;
         times.push(format!("{name} {:.0} s", begun.elapsed().as_secs_f64()));
