@@ -3,8 +3,7 @@
 //! A *unit* consists of a sequence, a head of k and v, and up to 8 or 16 queries of the heads of q that share it. These
 //! queries are the columns of all products, so the unit reads each key and each value only once. The keys of a unit are
 //! split across blocks (split-KV), and each block distributes its tiles of [`TILE`] keys over its warps. Each warp has
-//! its own circular buffer, which `cp.async` fills [`STAGES`] - 1 tiles ahead, so the loop over the tiles contains no
-//! barrier.
+//! its own circular buffer, which `cp.async` fills two tiles ahead, so the loop over the tiles contains no barrier.
 //!
 //! For each tile, a warp computes the transposed scores, which are the product of the keys and the queries. It applies
 //! `exp2` relative to the running maximum of each query, and adds the product of the transposed values and the

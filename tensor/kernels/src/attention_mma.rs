@@ -74,7 +74,7 @@ pub struct MmaShape {
     pub out: HeadStrides,
 }
 
-/// Computes attention of heads with up to 128 elements, as [`attention()`](crate::attention::attention) does.
+/// Computes attention of heads with up to 128 elements, as [`attention()`](crate::attention::attention()) does.
 ///
 /// # Safety
 ///
