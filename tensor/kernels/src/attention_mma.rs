@@ -78,8 +78,8 @@ pub struct MmaShape {
 ///
 /// # Safety
 ///
-/// - The launch must have [`shared_bytes`] of dynamic shared memory, and one block per tile of [`Sequences::tiles`] with
-///   [`tile_q`] rows.
+/// - The launch must have [`shared_bytes`] of dynamic shared memory, and one block per tile of [`Sequences::tiles`]
+///   with [`tile_q`] rows.
 /// - The slices must contain the heads that `shape` describes; k and v have one head per group of q heads. Rows must
 ///   start on 16-byte boundaries. `out` must not overlap other operands. `sums` has one element per row of each head of
 ///   each plane.
@@ -318,7 +318,7 @@ fn hide<const MATRICES: usize>(scores: &mut Scores<MATRICES>, keys: Keys, row: u
 /// Attention of a warp's rows over the rows of k so far.
 struct Warp<const STEPS: usize, const MATRICES: usize> {
     rows: [Rows; MATRICES],
-    /// Sums of the values, weighted by `exp2`. For each matrix of q, two matrices of 8 columns for each 16 columns of v.
+    /// Sums of the values, weighted by `exp2`: per matrix of q, two matrices of 8 columns for each 16 columns of v.
     values: [[[[f32; 4]; 2]; STEPS]; MATRICES],
 }
 
