@@ -2,8 +2,8 @@
 //!
 //! The order is based on T virtual threads (`threads`, which must be a multiple of 256). In each step, thread t draws
 //! one block of four words from subsequence t. A block of words yields four numbers, or two numbers if each takes two
-//! words. The numbers of a block are its lanes. For each step and lane, the numbers of all threads are adjacent.
-//! Element i belongs to step i / (lanes · T), lane i % (lanes · T) / T, and thread i % T.
+//! words. The index of a number in its block of words is its *lane*. For each step and lane, the numbers of all threads
+//! are adjacent. Element i belongs to step i / (lanes · T), lane i % (lanes · T) / T, and thread i % T.
 //!
 //! Each thread of the launch computes the lanes of four adjacent virtual threads, and stores their numbers in accesses
 //! of up to 16 bytes. If the array is not aligned for these accesses, each thread computes one virtual thread at a

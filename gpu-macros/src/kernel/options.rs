@@ -266,7 +266,7 @@ fn numbers(input: ParseStream) -> Result<(Vec<Expr>, Span)> {
     Ok((numbers.into_iter().collect(), parens.span.join()))
 }
 
-/// Returns the value of an expression that is a number, or `None` for a constant, which the compiler evaluates.
+/// Returns the value of an integer literal, or `None` for any other expression, which the compiler evaluates.
 fn literal(expr: &Expr) -> Result<Option<u64>> {
     match expr {
         Expr::Lit(ExprLit { lit: Lit::Int(int), .. }) => int.base10_parse().map(Some),

@@ -18,7 +18,7 @@ pub(super) struct HostMatrix {
 
 impl HostMatrix {
     /// # Safety
-    /// The matrix must be in readable memory and have elements of this type.
+    /// The matrix must be in host-readable memory and have elements of type `T`, and the indices must be in range.
     pub unsafe fn get<T: LibraryType>(&self, batch: usize, row: usize, col: usize) -> f64 {
         let at = (self.ptr as *const T).wrapping_add(self.layout.index(batch, row, col));
         // SAFETY: the caller guarantees that the element is inside the matrix. The element may be unaligned.

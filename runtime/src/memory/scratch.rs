@@ -56,7 +56,7 @@ impl Stream {
     /// [`Memory::allocate_raw`](crate::memory::Memory::allocate_raw), or the error that `work` returns.
     ///
     /// # Safety
-    /// `work` must enqueue uses of the memory only on this stream, and must not let the address escape.
+    /// `work` may use the memory only in work enqueued on this stream, and must not let the address escape.
     #[track_caller]
     pub unsafe fn with_scratch<R, E: From<Error>>(
         &self,

@@ -111,8 +111,8 @@ impl GpuImage {
         self.spec.kernels
     }
 
-    /// Returns the forms of a part that a device of this capability can load, best first. Machine code for exactly this
-    /// architecture comes first, then PTX that the driver can compile, newest architecture first.
+    /// Returns the forms of a part that a device of this compute capability can load, best first. Machine code for
+    /// exactly this architecture comes first, then PTX that the driver can compile, newest architecture first.
     ///
     /// Returns [`Error::NoImage`], [`Error::NoImageForDevice`] or [`Error::DriverTooOld`] if there is no such form.
     pub(crate) fn candidates(

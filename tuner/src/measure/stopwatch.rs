@@ -186,7 +186,7 @@ impl Stopwatch {
         now.throttle_reasons.iter().any(|reason| is_slowdown(reason))
     }
 
-    /// Waits for a sample and then immediately reads the clock.
+    /// Waits for a sample to finish, and then immediately reads the SM clock rate.
     pub(super) fn finish(&mut self, (start, end): Begun) -> Result<Sample> {
         end.synchronize()?;
         let mhz = self.stream.device().sm_clock_mhz();
