@@ -16,7 +16,7 @@ use crate::IMAGE;
 use crate::attention_mma::{MmaHeadElement, Plan};
 use crate::error::TensorError;
 use crate::heads::{Extents, Heads, HeadsMut};
-use crate::matmul::check_device;
+use crate::matmul::has_wgmma;
 use crate::skinny;
 
 const OPERATION: &str = "attention";
@@ -229,7 +229,7 @@ fn run<T: HeadElement>(
     let extents = [&q.extents, &k.extents, &v.extents, &out.extents];
     check_sizes(OPERATION, options, extents, sums.as_ref().map(|sums| sums.len()))?;
     let scale = check_scale(OPERATION, options, q.extents.dim)?;
-    let has_wgmma = WGMMA_DIMS.contains(&q.extents.dim) && check_device(OPERATION, stream.device()).is_ok();
+    let has_wgmma = WGMMA_DIMS.contains(&q.extents.dim) && has_wgmma(stream.device());
     skinny::check_device(OPERATION, stream.device())?;
     let path = match path {
         Path::Default if !has_wgmma => Path::Mma(None),

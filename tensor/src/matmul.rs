@@ -254,12 +254,11 @@ fn run<T: GemmElement>(
     let (m, n, k, batches) = (c.rows(), c.columns(), a.columns(), c.planes());
     check_sides(OPERATION, &a, &b, &c)?;
     epilogue.check_bias(OPERATION, n)?;
-    let device = check_device(OPERATION, stream.device());
     let rows = check_rows(OPERATION, "a", a.elements, a.stored)
         .and_then(|()| check_rows(OPERATION, "b", b.elements, b.stored));
     let c_rows = check_rows(OPERATION, "c", c.elements.as_slice(), c.stored);
     let warp_kernels = path.warp_kernels::<T>(Needs {
-        has_wgmma: device.is_ok(),
+        has_wgmma: has_wgmma(stream.device()),
         is_aligned: rows.is_ok(),
         is_c_aligned: c_rows.is_ok(),
         is_a_transposed: a.is_transposed,
@@ -267,7 +266,7 @@ fn run<T: GemmElement>(
     });
     match warp_kernels {
         Some(_) => skinny::check_device(OPERATION, stream.device())?,
-        None => device?,
+        None => check_device(OPERATION, stream.device())?,
     }
     if m == 0 || n == 0 || batches == 0 {
         return Ok(());
@@ -332,10 +331,15 @@ fn run<T: GemmElement>(
 
 /// Fails on a device whose compute capability the kernels do not support.
 pub(crate) fn check_device(operation: &'static str, device: &Device) -> Result<()> {
-    if device.is_emulated() || device.properties().capability == (9, 0) {
+    if has_wgmma(device) {
         return Ok(());
     }
     Err(TensorError::device(operation, device, "9.0"))
+}
+
+/// Returns true if the device can run kernels with `wgmma`.
+pub(crate) fn has_wgmma(device: &Device) -> bool {
+    device.is_emulated() || device.properties().capability == (9, 0)
 }
 
 /// Writes zeros, which are the sums if k = 0.

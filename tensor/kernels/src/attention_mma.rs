@@ -7,8 +7,8 @@
 //! next tile of k during the product of the probabilities and v.
 //!
 //! Each warp computes the scores of 32 rows, or of 16 rows of heads with more than 128 elements. The scores stay in
-//! registers, where they become the left operand of the second product. The sums are scaled to a new maximum only if it
-//! exceeds the previous one by so much that `exp2` values could exceed 256.
+//! registers, where they become the left operand of the second product. The sums are scaled to a new maximum only if
+//! `exp2` values relative to the previous maximum could exceed 256.
 //!
 //! Tiles of k are processed from the last to the first, because only the last tile, or the tiles on the diagonal, need
 //! masking.
