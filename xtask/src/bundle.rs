@@ -277,9 +277,16 @@ fn has_tests(program: &Path) -> bool {
         .is_some_and(|list| list.lines().any(|line| line.ends_with(": test")))
 }
 
+#[cfg(unix)]
 fn make_executable(file: &Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(file, fs::Permissions::from_mode(0o755)).map_err(Error::file(file))
+}
+
+/// Does nothing: other systems have no such permission.
+#[cfg(not(unix))]
+fn make_executable(_: &Path) -> Result<()> {
+    Ok(())
 }
 
 fn mebibytes(bytes: u64) -> String {

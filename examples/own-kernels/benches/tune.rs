@@ -17,7 +17,7 @@ fn tuned_saxpy() -> ArrayKernel<f32, f32> {
         .about("y += 2 x")
         .launch::<saxpy>(|kernel, stream, x, y| kernel.launch(stream, (2.0, &x[0], y)))
         .updates()
-        .axis("block", [64, 128, 256, 512])
+        .axis("block", [256, 64, 128, 512])
         .axis("grid", ["auto", "waves:1", "waves:4"])
         .restrict("blocks of 128 or more where there is one wave", |c| {
             c.get("grid") != Some(&"waves:1".into()) || c.number("block").is_ok_and(|block| block >= 128)
@@ -33,6 +33,6 @@ fn tuned_smooth() -> ArrayKernel<f32, f32> {
     ArrayKernel::with_reference("smooth", &own_kernels::KERNELS, reference)
         .about("the mean of each element and its neighbors")
         .launch::<smooth>(|kernel, stream, data, out| kernel.launch(stream, (&data[0], out)))
-        .axis("block", [64, 128, 256, 512])
+        .axis("block", [256, 64, 128, 512])
         .restrict("the tile holds a block", |c| c.number("block").is_ok_and(|block| block as usize <= BLOCK))
 }

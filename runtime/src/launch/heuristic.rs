@@ -19,6 +19,9 @@ use crate::driver::DeviceProperties;
 const BLOCKS_TO_FILL: u32 = 8;
 /// Number of waves above which the tail effect is negligible.
 const MANY_WAVES: u64 = 8;
+/// Bytes in flight per block from which a block per tile is as fast as a loop. With fewer bytes, starting the blocks
+/// takes a large part of the time: on an H200, `y += a * x` with one element per thread takes 1.14 times as long.
+const LARGE_TILE: u64 = 16 << 10;
 
 /// Returns the bytes that must be in flight on each SM to saturate the memory bandwidth: the SM's share of the
 /// bandwidth times the latency of an access under load. Returns 0 if the bandwidth is unknown.
@@ -162,15 +165,12 @@ impl Limits<'_> {
     }
 }
 
-/// Returns the grid for a loop over `tiles` tiles, where a tile is the set of items that one block processes at a time.
-/// The grid has one block per tile if all blocks can be resident concurrently or run in many waves; otherwise, it
-/// balances the work of the blocks.
-pub(super) fn grid_for_bandwidth(tiles: u64, capacity: u64) -> GridChoice {
-    if tiles <= capacity || tiles >= capacity.saturating_mul(MANY_WAVES) {
-        GridChoice::All
-    } else {
-        GridChoice::Balanced
-    }
+/// Returns the grid for a loop over `tiles` tiles, where a tile is the set of items that one block processes at a time,
+/// with `tile_bytes` bytes in flight. The grid has one block per tile if all blocks can be resident concurrently, or if
+/// blocks with many bytes in flight run in many waves; otherwise, it balances the work of the blocks.
+pub(super) fn grid_for_bandwidth(tiles: u64, tile_bytes: u64, capacity: u64) -> GridChoice {
+    let is_many_waves = tile_bytes >= LARGE_TILE && tiles >= capacity.saturating_mul(MANY_WAVES);
+    if tiles <= capacity || is_many_waves { GridChoice::All } else { GridChoice::Balanced }
 }
 
 #[cfg(test)]
@@ -268,7 +268,7 @@ pub(super) mod tests {
     #[test]
     fn loops_are_balanced() {
         let capacity = 132 * 8;
-        let blocks = |tiles| grid_for_bandwidth(tiles, capacity).blocks(tiles, capacity);
+        let blocks = |tiles| grid_for_bandwidth(tiles, LARGE_TILE, capacity).blocks(tiles, capacity);
         assert_eq!(blocks(1), 1);
         assert_eq!(blocks(capacity), capacity);
         assert_eq!(
@@ -278,6 +278,8 @@ pub(super) mod tests {
         );
         assert_eq!(blocks(3 * capacity), capacity);
         assert_eq!(blocks(100 * capacity), 100 * capacity);
+        let small = grid_for_bandwidth(100 * capacity, 256 * 8, capacity);
+        assert_eq!(small.blocks(100 * capacity, capacity), capacity, "few bytes per block: one wave");
         for tiles in [1, 7, 500, capacity + 1, 2 * capacity - 1, 5 * capacity + 3] {
             let grid = GridChoice::Balanced.blocks(tiles, capacity);
             assert!(grid <= capacity && grid * tiles.div_ceil(grid) < tiles + grid, "{tiles}: {grid}");

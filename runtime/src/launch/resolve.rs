@@ -212,20 +212,26 @@ impl Launch {
         let one = LaunchConfig { block: [block, 1, 1], ..blank };
         limits.check(&one)?;
         let tiles = n.div_ceil(u64::from(block));
-        let is_loop = matches!(self.shape, Shape::Bandwidth { .. });
+        let in_flight = match self.shape {
+            Shape::Bandwidth { in_flight, .. } => Some(in_flight),
+            _ => None,
+        };
         let mut blocks = tiles;
-        if self.waves > 0 || is_loop {
+        if self.waves > 0 || in_flight.is_some() {
             let capacity = function.capacity(&one)?.max(1);
             let grid = match (self.waves, grid) {
                 (0, Some(grid)) => grid,
-                (0, None) => grid_for_bandwidth(tiles, capacity),
+                (0, None) => {
+                    let tile_bytes = u64::from(block) * u64::from(in_flight.unwrap_or(0));
+                    grid_for_bandwidth(tiles, tile_bytes, capacity)
+                }
                 (waves, _) => GridChoice::Waves(waves),
             };
             blocks = grid.blocks(tiles, capacity);
         }
         let cluster = u64::from(blank.cluster[0].max(1));
         let most = u64::from(limits.device.max_grid[0]);
-        if is_loop {
+        if in_flight.is_some() {
             blocks = blocks.min(most / cluster * cluster);
         }
         let blocks = blocks.checked_next_multiple_of(cluster).unwrap_or(u64::MAX);
