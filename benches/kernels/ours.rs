@@ -47,7 +47,7 @@ impl Operand for f32 {
             (Ours::Own, _) => None,
             (Ours::Operation(config), "histogram") => {
                 let counts = data.words.slice_mut(..256);
-                Some(ops::histogram_even_with(stream, config, x, 1, -1.0..1.0, counts))
+                Some(ops::histogram_even_with(stream, config, 1, x, -1.0..1.0, counts))
             }
             (Ours::Operation(config), _) => of_floats(stream, config, case, data, set),
         }
@@ -80,7 +80,7 @@ impl Operand for u32 {
         let range = set * data.n..(set + 1) * data.n;
         let (x, out) = (data.x.slice(range.clone()), data.out.slice_mut(range));
         match (ours, case.operation) {
-            (Ours::Operation(None), "sort") => Some(ops::sort(stream, x, Order::Ascending, out)),
+            (Ours::Operation(None), "sort") => Some(ops::sort(stream, Order::Ascending, x, out)),
             _ => None,
         }
     }
@@ -134,7 +134,7 @@ fn of_floats<T: Value + Float<SumAccumulator = f32, Accumulator = f32>>(
                 "scan" => ops::inclusive_sum_with(stream, config, x, out),
                 "select_if" => {
                     let count = words.slice_mut(..1);
-                    ops::select_if_with(stream, config, x, Comparison::Greater, T::from_f64(0.0), out, count)
+                    ops::select_if_with(stream, config, Comparison::Greater, T::from_f64(0.0), x, out, count)
                 }
                 _ => return None,
             }

@@ -59,7 +59,7 @@ pub struct Code<'a> {
 /// Returns the source of an image that contains no code but records the reason.
 pub fn without_code(packages: &Packages<'_>, compilers: &Compilers<'_>, reason: &str) -> String {
     format!(
-        "{}    missing: Some({reason:?}),\n    compilers: {},\n    parts: &[],\n    kernels: &[],\n    \
+        "{}    missing: Some({reason:?}),\n    compilers: {},\n    modules: &[],\n    kernels: &[],\n    \
          device_runtime: None,\n}}\n",
         head(packages),
         of_compilers(compilers)
@@ -93,7 +93,8 @@ pub fn with_code(
 ) -> Result<(String, Vec<PathBuf>), Error> {
     let mut files = Vec::new();
     let mut text = head(packages);
-    let _ = write!(text, "    missing: None,\n    compilers: {},\n    parts: &[\n", of_compilers(compilers));
+    let _ =
+        write!(text, "    missing: None,\n    compilers: {},\n    modules: &[\n", of_compilers(compilers));
     let forms: Vec<(usize, Form<'_>)> = code
         .modules
         .iter()
@@ -109,7 +110,7 @@ pub fn with_code(
     for (number, part) in code.parts.iter().enumerate() {
         let _ = writeln!(
             text,
-            "        ImagePart {{ name: {:?}, is_linked: {}, forms: &[",
+            "        ImageModule {{ name: {:?}, is_linked: {}, forms: &[",
             part.name, part.is_linked
         );
         while let Some(((_, form), (hash, (packed, file)))) = packed.next_if(|((of, _), _)| *of == number) {
@@ -175,7 +176,7 @@ fn of_compilers(compilers: &Compilers<'_>) -> String {
 }
 
 fn record(text: &mut String, kernel: &Kernel, report: &KernelReport, part: usize) {
-    let _ = write!(text, "        KernelRecord {{ symbol: {:?}, part: {part}, abi: ", kernel.symbol);
+    let _ = write!(text, "        KernelRecord {{ symbol: {:?}, module_index: {part}, abi: ", kernel.symbol);
     match &kernel.abi {
         Some(abi) => {
             let _ = write!(

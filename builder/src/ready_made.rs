@@ -92,7 +92,7 @@ mod tests {
         assert!(imported.contains("device: \"d\"") && !imported.contains(HOST), "{imported}");
         assert_eq!(std::fs::read(out.join("k.sm_80.ptx.deflate")).unwrap(), b"code");
         assert_eq!(import(&ready, "other", &out).unwrap(), None);
-        std::fs::write(made.join("k_image.rs"), "parts: &[]").unwrap();
+        std::fs::write(made.join("k_image.rs"), "modules: &[]").unwrap();
         assert!(matches!(export(&made.join("k_image.rs"), &ready), Err(Error::ImageRequired { .. })));
         std::fs::remove_dir_all(base).unwrap();
     }

@@ -10,7 +10,7 @@ use warpsmith::module::spec::{CodeKind, KernelRecord, KernelResources, Packed};
 /// kernel instances`.
 pub fn describe() -> String {
     let mut sizes: BTreeMap<String, usize> = BTreeMap::new();
-    for form in IMAGE.parts().iter().flat_map(|part| part.forms) {
+    for form in IMAGE.modules().iter().flat_map(|module| module.forms) {
         let suffix = if form.is_arch_specific { "a" } else { "" };
         let kind = if matches!(form.kind, CodeKind::Cubin(_)) { "cubin" } else { "PTX" };
         let bytes = match form.code {
@@ -26,7 +26,7 @@ pub fn describe() -> String {
         IMAGE.name(),
         IMAGE.spec().package.version,
         forms.join(", "),
-        IMAGE.parts().len(),
+        IMAGE.modules().len(),
         IMAGE.kernels().len()
     )
 }

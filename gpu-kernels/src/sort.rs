@@ -253,10 +253,10 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
         let beyond = if own == DIGITS - 1 { tile_len as u32 - rest } else { 0 };
         let words = queue.words();
         let publish = |count: u32, is_prefix: bool| {
-            let tag = (queue.tag() as u64) << 33 | u64::from(is_prefix) << 32;
+            let epoch = (queue.epoch() as u64) << 33 | u64::from(is_prefix) << 32;
             let word = opaque(tile) as usize * DIGITS + own;
             // SAFETY: the workspace has one word for each digit of each tile.
-            unsafe { words.get_unchecked(word) }.store(tag | count as u64, Ordering::Relaxed);
+            unsafe { words.get_unchecked(word) }.store(epoch | count as u64, Ordering::Relaxed);
         };
         // A digit is extracted from its key at each use, so that it does not occupy a register. The assembler cannot
         // infer that bit 31 of a count is 0, so it cannot reuse digits that were extracted earlier.
@@ -364,7 +364,7 @@ unsafe fn look_back(queue: &TileQueue<'_>, tile: u32, digit: usize) -> u32 {
         });
         let (mut goes_on, mut is_done) = (true, false);
         each::<LOOKED_AT>(|i| {
-            goes_on &= (of_tiles[i] >> 33) as u32 == queue.tag();
+            goes_on &= (of_tiles[i] >> 33) as u32 == queue.epoch();
             if goes_on {
                 before = before.wrapping_add(of_tiles[i] as u32);
                 counted -= 1;

@@ -1,9 +1,9 @@
 //! [`ImageSpec`]: the GPU image of a kernel crate, which the builder writes and the runtime reads.
 //!
-//! An image contains the kernels of a kernel crate and its dependencies, divided into parts. For the driver, a part is
-//! one module, available in one or more code forms. The runtime unpacks and loads a part at the first lookup of one of
-//! its kernels. The kernel records form the contract between host and image. A lookup of a kernel type in an image
-//! succeeds only if the record of its symbol has the same package, version, module and parameters.
+//! An image contains the kernels of a kernel crate and its dependencies, divided into modules, each available in one or
+//! more code forms. The runtime unpacks and loads a module at the first lookup of one of its kernels. The kernel
+//! records form the contract between host and image. A lookup of a kernel type in an image succeeds only if the record
+//! of its symbol has the same package, version, module and parameters.
 
 pub use crate::kernel::AbiParam;
 use crate::kernel::KernelInfo;
@@ -58,10 +58,10 @@ pub struct ImageSpec {
     /// Toolchains with which the image was built.
     pub compilers: Compilers,
     /// The code of the image. The list is empty if the image contains no code.
-    pub parts: &'static [ImagePart],
+    pub modules: &'static [ImageModule],
     /// The kernels, sorted by symbol.
     pub kernels: &'static [KernelRecord],
-    /// NVIDIA's device runtime, `libcudadevrt.a`, for parts that must be linked with it, or `None` if no part requires
+    /// NVIDIA's device runtime, `libcudadevrt.a`, for modules that must be linked with it, or `None` if none requires
     /// it.
     pub device_runtime: Option<Packed>,
 }
@@ -97,8 +97,8 @@ pub struct Compilers {
 
 /// One module of an image.
 #[derive(Debug, Clone, Copy)]
-pub struct ImagePart {
-    /// Rust module of the part's kernels, such as `elementwise`. For kernels in the crate root, this is the name of the
+pub struct ImageModule {
+    /// Rust module of the kernels, such as `elementwise`. For kernels in the crate root, this is the name of the
     /// kernel crate.
     pub name: &'static str,
     /// True if the code is relocatable and must be linked with the device runtime when it is loaded. This is the case
@@ -108,7 +108,7 @@ pub struct ImagePart {
     pub forms: &'static [CodeForm],
 }
 
-/// A part's code for one architecture.
+/// A module's code for one architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodeForm {
     /// Architecture, as `10 * major + minor`.
@@ -151,8 +151,8 @@ pub enum Packed {
 pub struct KernelRecord {
     /// Symbol of the kernel.
     pub symbol: &'static str,
-    /// Index of the part that contains the kernel's code.
-    pub part: usize,
+    /// Index in [`ImageSpec::modules`] of the module that contains the kernel's code.
+    pub module_index: usize,
     /// Origin and parameters, or `None` for a kernel that was not written with `#[kernel]`.
     pub abi: Option<KernelAbi>,
     /// Stack size per thread, in bytes, if known.
@@ -241,7 +241,7 @@ impl ImageSpec {
             sources: &[],
             missing: Some(reason),
             compilers: Compilers { device: "", host: "" },
-            parts: &[],
+            modules: &[],
             kernels: &[],
             device_runtime: None,
         }

@@ -23,10 +23,10 @@
 //! # The workspace
 //!
 //! The workspace is a slice of [`workspace_len`] atomics that must be zeroed before its first use. It need not be
-//! cleared between launches, because each launch publishes its values with a new tag. Launches on one stream can share
-//! a workspace, regardless of what they scan. Repeated launches of a graph can also use the same workspace. Launches
-//! that may overlap must not share a workspace. Always pass the whole workspace, because the tags wrap after 2³¹
-//! launches, and the kernel then clears only the slice that it received.
+//! cleared between launches, because each launch publishes its values with a new epoch. Launches on one stream can
+//! share a workspace, regardless of what they scan. Repeated launches of a graph can also use the same workspace.
+//! Launches that may overlap must not share a workspace. Always pass the whole workspace, because the epochs wrap after
+//! 2³¹ launches, and the kernel then clears only the slice that it received.
 //!
 //! ```
 //! use gpu_std::atomic::Atomic;
@@ -68,12 +68,12 @@ use crate::element::KernelType;
 use crate::warp::{self, WARP_SIZE};
 use crate::{block, thread, words};
 
-/// Number of header words in the workspace. The header contains the next tile and the tag of the preceding launch.
+/// Number of header words in the workspace. The header contains the next tile and the epoch of the preceding launch.
 const HEADER: usize = 16;
 /// Number of tiles per group, and number of groups per section.
 const LEVEL: usize = WARP_SIZE as usize;
-/// The maximum tag. A word has 31 bits for the tag.
-const LAST_TAG: u32 = (1 << 31) - 1;
+/// The maximum epoch. A word has 31 bits for the epoch.
+const LAST_EPOCH: u32 = (1 << 31) - 1;
 /// Value of [`TileQueue::ahead`] if no tile is prefetched.
 const NONE: u32 = u32::MAX;
 
@@ -94,7 +94,7 @@ pub struct TileQueue<'a> {
     workspace: &'a [Atomic<u64>],
     tiles: u32,
     /// Tag that marks the values published by this launch.
-    tag: u32,
+    epoch: u32,
     /// Tile that the block's first thread has prefetched, or [`NONE`].
     ahead: u32,
 }
@@ -117,8 +117,8 @@ impl<'a> TileQueue<'a> {
     pub unsafe fn new(workspace: &'a [Atomic<u64>], tiles: usize) -> Self {
         check(workspace.len() >= HEADER, "a workspace must have workspace_len() words");
         check(tiles < 1 << 31, "a queue must have fewer than 2^31 tiles");
-        let mut queue = Self { workspace, tiles: tiles as u32, tag: 0, ahead: NONE };
-        queue.tag = queue.header(1).load(Ordering::Relaxed) as u32 + 1;
+        let mut queue = Self { workspace, tiles: tiles as u32, epoch: 0, ahead: NONE };
+        queue.epoch = queue.header(1).load(Ordering::Relaxed) as u32 + 1;
         queue
     }
 
@@ -129,16 +129,16 @@ impl<'a> TileQueue<'a> {
         unsafe { self.workspace.get_unchecked(word) }
     }
 
-    /// Returns the tag of this launch, from 1 to 2³¹ − 1. No other launch has used this tag with this workspace since
-    /// the workspace was cleared. Use the tag in kernels that publish values in their own words of the workspace, which
-    /// start at [`words`](Self::words).
+    /// Returns the epoch of this launch, from 1 to 2³¹ − 1. No other launch has used this epoch with this workspace
+    /// since the workspace was cleared. Use the epoch in kernels that publish values in their own words of the
+    /// workspace, which start at [`words`](Self::words).
     #[inline(always)]
-    pub fn tag(&self) -> u32 {
-        self.tag
+    pub fn epoch(&self) -> u32 {
+        self.epoch
     }
 
-    /// Returns the workspace without the header. Every word that a kernel writes there must have the [`tag`](Self::tag)
-    /// in its highest 31 bits; otherwise, another kernel could mistake the word for its own.
+    /// Returns the workspace without the header. Every word that a kernel writes there must have the
+    /// [`epoch`](Self::epoch) in its highest 31 bits; otherwise, another kernel could mistake the word for its own.
     #[inline(always)]
     pub fn words(&self) -> &'a [Atomic<u64>] {
         // SAFETY: `new` requires a workspace that contains at least the header.
@@ -181,12 +181,12 @@ impl<'a> TileQueue<'a> {
 
     #[inline(always)]
     fn finish(&self) {
-        if self.tag == LAST_TAG {
+        if self.epoch == LAST_EPOCH {
             for word in self.words() {
                 word.store(0, Ordering::Relaxed);
             }
         }
-        self.header(1).store(if self.tag == LAST_TAG { 0 } else { self.tag as u64 }, Ordering::Relaxed);
+        self.header(1).store(if self.epoch == LAST_EPOCH { 0 } else { self.epoch as u64 }, Ordering::Relaxed);
         self.header(0).store(0, Ordering::Relaxed);
     }
 }
@@ -213,13 +213,13 @@ fn blocks() -> u32 {
 #[derive(Debug, Clone, Copy)]
 pub struct LookBack<'a, T> {
     words: &'a [Atomic<u64>],
-    tag: u32,
+    epoch: u32,
     tiles: u32,
     _value: PhantomData<fn(T) -> T>,
 }
 
 impl<'a, T: KernelType> LookBack<'a, T> {
-    /// Number of words per value. Each word contains 32 bits of the value, and the tag.
+    /// Number of words per value. Each word contains 32 bits of the value, and the epoch.
     const WORDS: usize = size_of::<T>().div_ceil(4);
 
     /// Creates a look-back over the tiles of the queue.
@@ -237,7 +237,7 @@ impl<'a, T: KernelType> LookBack<'a, T> {
         let tiles = queue.tiles;
         let needed = workspace_len(size_of::<T>(), tiles as usize);
         check(queue.workspace.len() >= needed, "a workspace must have workspace_len() words");
-        Self { words: queue.words(), tag: queue.tag, tiles, _value: PhantomData }
+        Self { words: queue.words(), epoch: queue.epoch, tiles, _value: PhantomData }
     }
 
     /// Returns the slot of a group's value. Slots of groups follow the slots of all tiles.
@@ -396,7 +396,7 @@ impl<'a, T: KernelType> LookBack<'a, T> {
         words::map(value, |bits| {
             // SAFETY: the slot belongs to a tile of the queue, to the tile's group, or to the section that follows the
             // tile's section.
-            unsafe { self.word(word) }.store((self.tag as u64) << 33 | bits as u64, Ordering::Relaxed);
+            unsafe { self.word(word) }.store((self.epoch as u64) << 33 | bits as u64, Ordering::Relaxed);
             word += 1;
             bits
         });
@@ -426,10 +426,10 @@ impl<T: KernelType> Pending<T> {
         let mut is_published = true;
         let value = words::map(self.value, |_| {
             // SAFETY: the slot belongs to a tile or group that precedes a tile of the queue, or to the tile's section.
-            let tagged = unsafe { look_back.word(word) }.load(Ordering::Relaxed);
+            let stored = unsafe { look_back.word(word) }.load(Ordering::Relaxed);
             word += 1;
-            is_published &= (tagged >> 33) as u32 == look_back.tag;
-            tagged as u32
+            is_published &= (stored >> 33) as u32 == look_back.epoch;
+            stored as u32
         });
         if is_published {
             *self = Self { value, is_missing: false };

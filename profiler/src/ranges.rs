@@ -30,7 +30,7 @@ impl RangeInlet {
             ranges::Payload::Float(value) => Payload::Float(value),
         };
         let name = local.program_name(recording, &label.name);
-        Push { at, id, name, category, colour: label.colour, payload, line }
+        Push { at, id, name, category, color: label.color, payload, line }
     }
 }
 

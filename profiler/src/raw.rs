@@ -89,7 +89,7 @@ pub(crate) struct Push {
     pub(crate) id: u64,
     pub(crate) name: Name,
     pub(crate) category: Name,
-    pub(crate) colour: u32,
+    pub(crate) color: u32,
     pub(crate) payload: Payload,
     pub(crate) line: Name,
 }

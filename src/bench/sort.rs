@@ -108,7 +108,7 @@ fn keys<T: SortKey>(setup: &Setup<'_>, order: fn(&T, &T) -> std::cmp::Ordering) 
         initial: vec![poison::<T>(); setup.n],
         choose: Box::new(|_: &Configuration| Ok(())),
         launch: Box::new(|stream, (), inputs: &[DeviceBuffer<T>], output: &mut DeviceBuffer<T>| {
-            Ok(ops::sort(stream, &inputs[0], Order::Ascending, output)?)
+            Ok(ops::sort(stream, Order::Ascending, &inputs[0], output)?)
         }),
         expected: Expected::Each(|[_, expected, _]| expected, vec![expected]),
         tolerance: Tolerance::EXACT,

@@ -89,7 +89,7 @@ pub fn reduce_add<'s, T: Number, S: Into<DeviceSlice<'s, T>>>(
 ///     biases.push(DeviceBuffer::from_host(stream, &[4.0f32])?);
 /// }
 /// let gradients = weights.iter().zip(&biases).map(|(weights, biases)| [weights, biases]);
-/// let sums = ops::reduce_add_coalesced(&streams[0], gradients, COALESCE_BYTES)?;
+/// let sums = ops::reduce_add_coalesced(&streams[0], COALESCE_BYTES, gradients)?;
 /// let [weights, biases] = sums.slices()[..] else { unreachable!("one for each buffer of a list") };
 /// assert_eq!(weights.to_host()?, [2.0, 4.0, 6.0]);
 /// assert_eq!(biases.to_host()?, [8.0]);
@@ -98,8 +98,8 @@ pub fn reduce_add<'s, T: Number, S: Into<DeviceSlice<'s, T>>>(
 #[track_caller]
 pub fn reduce_add_coalesced<'s, T: Number, S: Into<DeviceSlice<'s, T>>>(
     stream: &Stream,
-    lists: impl IntoIterator<Item = impl IntoIterator<Item = S>>,
     buffer_bytes: usize,
+    lists: impl IntoIterator<Item = impl IntoIterator<Item = S>>,
 ) -> Result<Coalesced<T>> {
     let _site = site();
     let lists: Vec<Vec<_>> =

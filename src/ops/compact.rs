@@ -331,7 +331,7 @@ fn runs_of<T: Scalar>(
 /// let x = DeviceBuffer::from_host(&stream, &[3.0f32, -1.0, 4.0, -1.5])?;
 /// let mut positive = DeviceBuffer::zeros(&stream, 4)?;
 /// let mut count = DeviceBuffer::zeros(&stream, 1)?;
-/// ops::select_if(&stream, &x, Comparison::Greater, 0.0, &mut positive, &mut count)?;
+/// ops::select_if(&stream, Comparison::Greater, 0.0, &x, &mut positive, &mut count)?;
 /// assert_eq!(count.to_host()?, [2]);
 /// assert_eq!(positive.to_host()?[..2], [3.0, 4.0]);
 /// # Ok::<(), warpsmith::Error>(())
@@ -339,14 +339,14 @@ fn runs_of<T: Scalar>(
 #[track_caller]
 pub fn select_if<'x, 's, 'c, T: Number>(
     stream: &Stream,
-    x: impl Into<DeviceSlice<'x, T>>,
     comparison: Comparison,
     with: T,
+    x: impl Into<DeviceSlice<'x, T>>,
     selected: impl Into<DeviceSliceMut<'s, T>>,
     count: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
     let _site = site();
-    select_if_with(stream, None, x, comparison, with, selected, count)
+    select_if_with(stream, None, comparison, with, x, selected, count)
 }
 
 #[doc(hidden)]
@@ -354,9 +354,9 @@ pub fn select_if<'x, 's, 'c, T: Number>(
 pub fn select_if_with<'x, 's, 'c, T: Number>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
-    x: impl Into<DeviceSlice<'x, T>>,
     comparison: Comparison,
     with: T,
+    x: impl Into<DeviceSlice<'x, T>>,
     selected: impl Into<DeviceSliceMut<'s, T>>,
     count: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
@@ -410,7 +410,7 @@ pub fn select_flagged<'x, 'f, 's, 'c, T: Element>(
 /// let mut low = DeviceBuffer::zeros(&stream, 4)?;
 /// let mut high = DeviceBuffer::zeros(&stream, 4)?;
 /// let mut count = DeviceBuffer::zeros(&stream, 1)?;
-/// ops::partition_if(&stream, &x, Comparison::Less, 3, &mut low, &mut high, &mut count)?;
+/// ops::partition_if(&stream, Comparison::Less, 3, &x, &mut low, &mut high, &mut count)?;
 /// assert_eq!(count.to_host()?, [2]);
 /// assert_eq!((&low.to_host()?[..2], &high.to_host()?[..2]), (&[1, 2][..], &[5, 4][..]));
 /// # Ok::<(), warpsmith::Error>(())
@@ -418,9 +418,9 @@ pub fn select_flagged<'x, 'f, 's, 'c, T: Element>(
 #[track_caller]
 pub fn partition_if<'x, 's, 'r, 'c, T: Number>(
     stream: &Stream,
-    x: impl Into<DeviceSlice<'x, T>>,
     comparison: Comparison,
     with: T,
+    x: impl Into<DeviceSlice<'x, T>>,
     selected: impl Into<DeviceSliceMut<'s, T>>,
     rejected: impl Into<DeviceSliceMut<'r, T>>,
     count: impl Into<DeviceSliceMut<'c, u64>>,

@@ -13,7 +13,7 @@ use foldhash::HashMap;
 use gpu_spec::KernelSpec;
 use gpu_std::family::Variant as FamilyVariant;
 use serde::{Deserialize, Serialize};
-use warpsmith_runtime::launch::{spread_block, usual_block};
+use warpsmith_runtime::launch::{default_block_size, shrink_block_size};
 use warpsmith_runtime::{Device, DeviceProperties};
 
 use crate::op_error::OpError;
@@ -271,14 +271,14 @@ fn same_size(dtype: &str) -> Option<&'static str> {
 /// configuration is used if the caller specifies no configuration and no [tuned configuration](super::tuned_config)
 /// exists.
 ///
-/// On a GPU, each block has one eighth of the threads that fit on an SM ([`usual_block`]).
+/// On a GPU, each block has one eighth of the threads that fit on an SM ([`default_block_size`]).
 ///
 /// - Elementwise kernels: one access per thread and one tile per block. This configuration keeps enough bytes in
 ///   flight, and the hardware's block scheduler balances the load.
 /// - GELU, the elementwise kernel with the most computation: several waves of blocks, each of which loops over several
 ///   tiles.
 /// - Inputs with too few 16-byte accesses to give every SM a block: the smallest available accesses and, if these are
-///   still too few, smaller blocks ([`spread_block`]).
+///   still too few, smaller blocks ([`shrink_block_size`]).
 /// - Random numbers, which are compute-bound: several waves of blocks, so that each thread generates about 256 numbers,
 ///   or 96 uniform 4-byte numbers.
 /// - Reductions: several accesses per thread and one wave of blocks, even for small inputs, so that few partial results
@@ -330,7 +330,8 @@ fn gpu_config(kernel: Instances<'_>, element_bytes: usize, n: usize, device: &De
     // For unary functions over many 16-bit elements, computation takes as long as memory access. Small blocks
     // interleave the two.
     let is_unary_of_many = kernel.own_name() == "unary" && element_bytes == 2 && n >= 1 << 24;
-    let block = if is_unary_of_many { usual_block(device).min(64) } else { usual_block(device) };
+    let block =
+        if is_unary_of_many { default_block_size(device).min(64) } else { default_block_size(device) };
     let (items, grid) = match kernel.own_name() {
         _ if is_unary_of_many => (1, GridRule::Waves(8)),
         _ if kernel.is_reduction() => (8, GridRule::Waves(1)),
@@ -355,7 +356,7 @@ fn gpu_config(kernel: Instances<'_>, element_bytes: usize, n: usize, device: &De
     }
     let vector = kernel.smallest_vector(config.items);
     let threads = accesses(vector).div_ceil(u64::from(config.items));
-    Config { block: spread_block(device, block, threads), vector, ..config }
+    Config { block: shrink_block_size(device, block, threads), vector, ..config }
 }
 
 /// Returns the number of waves for which each thread computes about `of_thread` of the `n` elements, for kernels that

@@ -9,7 +9,7 @@ use super::config::Config;
 use super::launch::{Operation, same_length};
 use warpsmith_runtime::Result;
 
-/// Copies `dst[i] = src[i]` bit by bit, for any type, including structs.
+/// Copies `out[i] = x[i]` bit by bit, for any type, including structs.
 ///
 /// This is the copy kernel that `bench` and `tune` measure. Programs should use [`Stream::copy`] instead, which needs
 /// no kernel and can also copy between devices, or [`Stream::copy_rows`] for rows.
@@ -21,20 +21,20 @@ use warpsmith_runtime::Result;
 /// ```
 /// # use warpsmith::{ops, prelude::*};
 /// # let stream = Stream::new(&Device::open("cpu")?)?;
-/// let src = DeviceBuffer::from_host(&stream, &[1u32, 2, 3, 4])?;
-/// let mut dst = DeviceBuffer::zeros(&stream, 4)?;
-/// ops::copy(&stream, src.slice(1..3), dst.slice_mut(2..))?;
-/// assert_eq!(dst.to_host()?, [0, 0, 2, 3]);
+/// let x = DeviceBuffer::from_host(&stream, &[1u32, 2, 3, 4])?;
+/// let mut out = DeviceBuffer::zeros(&stream, 4)?;
+/// ops::copy(&stream, x.slice(1..3), out.slice_mut(2..))?;
+/// assert_eq!(out.to_host()?, [0, 0, 2, 3]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
 pub fn copy<'s, 'd, T: DeviceCopy>(
     stream: &Stream,
-    src: impl Into<DeviceSlice<'s, T>>,
-    dst: impl Into<DeviceSliceMut<'d, T>>,
+    x: impl Into<DeviceSlice<'s, T>>,
+    out: impl Into<DeviceSliceMut<'d, T>>,
 ) -> Result<()> {
     let _site = site();
-    copy_with(stream, None, src, dst)
+    copy_with(stream, None, x, out)
 }
 
 #[doc(hidden)]
@@ -42,36 +42,36 @@ pub fn copy<'s, 'd, T: DeviceCopy>(
 pub fn copy_with<'s, 'd, T: DeviceCopy>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
-    src: impl Into<DeviceSlice<'s, T>>,
-    dst: impl Into<DeviceSliceMut<'d, T>>,
+    x: impl Into<DeviceSlice<'s, T>>,
+    out: impl Into<DeviceSliceMut<'d, T>>,
 ) -> Result<()> {
     let _site = site();
-    let (src, dst) = (src.into(), dst.into());
-    same_length("copy", ("src", src.len()), ("dst", dst.len()))?;
+    let (x, out) = (x.into(), out.into());
+    same_length("copy", ("x", x.len()), ("the output", out.len()))?;
     // The kernel copies 8-byte integers, or integers of the largest size that divides both the size and the alignment
     // of `T`.
     match size_of::<T>() | align_of::<T>() {
         _ if size_of::<T>() == 0 => Ok(()),
-        bits if bits % 8 == 0 => copy_as::<u64>(stream, config.into(), src.cast()?, dst.cast()?),
-        bits if bits % 4 == 0 => copy_as::<u32>(stream, config.into(), src.cast()?, dst.cast()?),
-        bits if bits % 2 == 0 => copy_as::<u16>(stream, config.into(), src.cast()?, dst.cast()?),
-        _ => copy_as::<u8>(stream, config.into(), src.cast()?, dst.cast()?),
+        bits if bits % 8 == 0 => copy_as::<u64>(stream, config.into(), x.cast()?, out.cast()?),
+        bits if bits % 4 == 0 => copy_as::<u32>(stream, config.into(), x.cast()?, out.cast()?),
+        bits if bits % 2 == 0 => copy_as::<u16>(stream, config.into(), x.cast()?, out.cast()?),
+        _ => copy_as::<u8>(stream, config.into(), x.cast()?, out.cast()?),
     }
 }
 
 fn copy_as<T: Scalar>(
     stream: &Stream,
     config: Option<Config>,
-    src: DeviceSlice<'_, T>,
-    dst: DeviceSliceMut<'_, T>,
+    x: DeviceSlice<'_, T>,
+    out: DeviceSliceMut<'_, T>,
 ) -> Result<()> {
-    let arrays = [src.as_device_ptr(), dst.as_device_ptr()];
-    let operation = Operation::new::<T>(stream, "copy", dst.len(), &arrays, config);
+    let arrays = [x.as_device_ptr(), out.as_device_ptr()];
+    let operation = Operation::new::<T>(stream, "copy", out.len(), &arrays, config);
     // SAFETY: these arguments match the parameters of the kernel.
-    unsafe { operation.launch::<(Slice<T>, SliceMut<T>), _>((src, dst)) }
+    unsafe { operation.launch::<(Slice<T>, SliceMut<T>), _>((x, out)) }
 }
 
-/// `dst[i] = value`.
+/// `out[i] = value`.
 ///
 /// # Errors
 /// Returns the [enqueue errors](crate::Error#enqueue-errors).
@@ -89,9 +89,9 @@ fn copy_as<T: Scalar>(
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
-pub fn fill<'d, T: Element>(stream: &Stream, value: T, dst: impl Into<DeviceSliceMut<'d, T>>) -> Result<()> {
+pub fn fill<'d, T: Element>(stream: &Stream, value: T, out: impl Into<DeviceSliceMut<'d, T>>) -> Result<()> {
     let _site = site();
-    fill_with(stream, None, value, dst)
+    fill_with(stream, None, value, out)
 }
 
 #[doc(hidden)]
@@ -100,17 +100,17 @@ pub fn fill_with<'d, T: Element>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
     value: T,
-    dst: impl Into<DeviceSliceMut<'d, T>>,
+    out: impl Into<DeviceSliceMut<'d, T>>,
 ) -> Result<()> {
     let _site = site();
-    let dst = dst.into().cast::<T::Scalar>()?;
-    let array = dst.as_device_ptr();
-    let operation = Operation::new::<T::Scalar>(stream, "fill", dst.len(), &[array], config.into());
+    let out = out.into().cast::<T::Scalar>()?;
+    let array = out.as_device_ptr();
+    let operation = Operation::new::<T::Scalar>(stream, "fill", out.len(), &[array], config.into());
     // SAFETY: these arguments match the parameters of the kernel, which takes the unsigned integer of the type's size.
-    unsafe { operation.launch::<(Value<T::Scalar>, SliceMut<T::Scalar>), _>((value.to_scalar(), dst)) }
+    unsafe { operation.launch::<(Value<T::Scalar>, SliceMut<T::Scalar>), _>((value.to_scalar(), out)) }
 }
 
-/// `dst[i] = src[i] as U`, with the conversion rules of Rust:
+/// `out[i] = x[i] as U`, with the conversion rules of Rust:
 ///
 /// | from | to | result |
 /// | --- | --- | --- |
@@ -127,24 +127,24 @@ pub fn fill_with<'d, T: Element>(
 /// ```
 /// # use warpsmith::{gpu_std::Checked, ops, prelude::*};
 /// # let stream = Stream::new(&Device::open("cpu")?)?;
-/// let src = DeviceBuffer::from_host(&stream, &[1.9f32, -1.9, f32::NAN, 1e20])?;
-/// let mut dst = DeviceBuffer::<i32>::uninit(&stream, 4)?;
-/// ops::cast(&stream, &src, &mut dst)?;
-/// assert_eq!(dst.to_host()?, [1, -1, 0, i32::MAX]);
+/// let x = DeviceBuffer::from_host(&stream, &[1.9f32, -1.9, f32::NAN, 1e20])?;
+/// let mut out = DeviceBuffer::<i32>::uninit(&stream, 4)?;
+/// ops::cast(&stream, &x, &mut out)?;
+/// assert_eq!(out.to_host()?, [1, -1, 0, i32::MAX]);
 ///
 /// let mut flags = DeviceBuffer::<Checked<bool>>::uninit(&stream, 4)?;
-/// ops::cast(&stream, &dst, &mut flags)?;
+/// ops::cast(&stream, &out, &mut flags)?;
 /// assert_eq!(flags.to_host()?[..], *Checked::from_slice(&[true, true, false, true]));
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
 pub fn cast<'s, 'd, T: Element, U: Element>(
     stream: &Stream,
-    src: impl Into<DeviceSlice<'s, T>>,
-    dst: impl Into<DeviceSliceMut<'d, U>>,
+    x: impl Into<DeviceSlice<'s, T>>,
+    out: impl Into<DeviceSliceMut<'d, U>>,
 ) -> Result<()> {
     let _site = site();
-    cast_with(stream, None, src, dst)
+    cast_with(stream, None, x, out)
 }
 
 #[doc(hidden)]
@@ -152,24 +152,24 @@ pub fn cast<'s, 'd, T: Element, U: Element>(
 pub fn cast_with<'s, 'd, T: Element, U: Element>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
-    src: impl Into<DeviceSlice<'s, T>>,
-    dst: impl Into<DeviceSliceMut<'d, U>>,
+    x: impl Into<DeviceSlice<'s, T>>,
+    out: impl Into<DeviceSliceMut<'d, U>>,
 ) -> Result<()> {
     let _site = site();
-    let (src, dst) = (src.into().cast::<T::Scalar>()?, dst.into().cast::<U::Scalar>()?);
-    same_length("cast", ("src", src.len()), ("dst", dst.len()))?;
-    let (arrays, config) = ([src.as_device_ptr(), dst.as_device_ptr()], config.into());
+    let (x, out) = (x.into().cast::<T::Scalar>()?, out.into().cast::<U::Scalar>()?);
+    same_length("cast", ("x", x.len()), ("the output", out.len()))?;
+    let (arrays, config) = ([x.as_device_ptr(), out.as_device_ptr()], config.into());
     let operation = match U::IS_BOOL {
-        true => Operation::new::<T::Scalar>(stream, "cast_to_bool", dst.len(), &arrays, config),
+        true => Operation::new::<T::Scalar>(stream, "cast_to_bool", out.len(), &arrays, config),
         false => {
             let is_float = 0.5_f64.cast::<T::Scalar>() != T::Scalar::ZERO;
             let is_signed = 0.5_f64.cast::<U::Scalar>() == U::Scalar::ZERO
                 && (-1.0_f64).cast::<U::Scalar>() < U::Scalar::ZERO;
             let kernel = if is_float && is_signed { "cast_to_signed" } else { "cast" };
-            Operation::between::<T::Scalar, U::Scalar>(stream, kernel, dst.len(), &arrays, config)
+            Operation::between::<T::Scalar, U::Scalar>(stream, kernel, out.len(), &arrays, config)
         }
     };
     // SAFETY: these arguments match the parameters of all three kernels, up to the signedness of integers; a
     // `Checked<bool>` has the bytes of a `u8`.
-    unsafe { operation.launch::<(Slice<T::Scalar>, SliceMut<U::Scalar>), _>((src, dst)) }
+    unsafe { operation.launch::<(Slice<T::Scalar>, SliceMut<U::Scalar>), _>((x, out)) }
 }

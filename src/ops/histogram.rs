@@ -150,7 +150,7 @@ pub fn histogram_even<'x, 'c, T: Element<Scalar = T> + Binned>(
     counts: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
     let _site = site();
-    histogram_even_with(stream, None, x, 1, range, counts)
+    histogram_even_with(stream, None, 1, x, range, counts)
 }
 
 /// Like [`histogram_even()`], but for each of `channels` interleaved channels. Element i belongs to channel `i %
@@ -166,20 +166,20 @@ pub fn histogram_even<'x, 'c, T: Element<Scalar = T> + Binned>(
 /// // Two pixels of red, green and blue, in two bins each.
 /// let x = DeviceBuffer::from_host(&stream, &[255u8, 10, 0, 200, 130, 1])?;
 /// let mut counts = DeviceBuffer::zeros(&stream, 6)?;
-/// ops::multi_histogram_even(&stream, &x, 3, 0..=255, &mut counts)?;
+/// ops::multi_histogram_even(&stream, 3, &x, 0..=255, &mut counts)?;
 /// assert_eq!(counts.to_host()?, [0, 2, 1, 1, 2, 0]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
 pub fn multi_histogram_even<'x, 'c, T: Element<Scalar = T> + Binned>(
     stream: &Stream,
-    x: impl Into<DeviceSlice<'x, T>>,
     channels: usize,
+    x: impl Into<DeviceSlice<'x, T>>,
     range: impl BinRange<T>,
     counts: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
     let _site = site();
-    histogram_even_with(stream, None, x, channels, range, counts)
+    histogram_even_with(stream, None, channels, x, range, counts)
 }
 
 #[doc(hidden)]
@@ -187,8 +187,8 @@ pub fn multi_histogram_even<'x, 'c, T: Element<Scalar = T> + Binned>(
 pub fn histogram_even_with<'x, 'c, T: Element<Scalar = T> + Binned>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
-    x: impl Into<DeviceSlice<'x, T>>,
     channels: usize,
+    x: impl Into<DeviceSlice<'x, T>>,
     range: impl BinRange<T>,
     counts: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
@@ -265,7 +265,7 @@ pub fn histogram_edges<'x, 'e, 'c, T: Number>(
     counts: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
     let _site = site();
-    histogram_edges_with(stream, None, x, edges, 1, counts)
+    histogram_edges_with(stream, None, 1, x, edges, counts)
 }
 
 /// Like [`histogram_edges()`], but for each of `channels` interleaved channels, which share the edges.
@@ -281,20 +281,20 @@ pub fn histogram_edges<'x, 'e, 'c, T: Number>(
 /// let x = DeviceBuffer::from_host(&stream, &[1.0f32, 10.0, 2.0, 30.0])?;
 /// let edges = DeviceBuffer::from_host(&stream, &[0.0f32, 5.0, 20.0])?;
 /// let mut counts = DeviceBuffer::zeros(&stream, 4)?;
-/// ops::multi_histogram_edges(&stream, &x, &edges, 2, &mut counts)?;
+/// ops::multi_histogram_edges(&stream, 2, &x, &edges, &mut counts)?;
 /// assert_eq!(counts.to_host()?, [2, 0, 0, 1]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
 pub fn multi_histogram_edges<'x, 'e, 'c, T: Number>(
     stream: &Stream,
+    channels: usize,
     x: impl Into<DeviceSlice<'x, T>>,
     edges: impl Into<DeviceSlice<'e, T>>,
-    channels: usize,
     counts: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
     let _site = site();
-    histogram_edges_with(stream, None, x, edges, channels, counts)
+    histogram_edges_with(stream, None, channels, x, edges, counts)
 }
 
 #[doc(hidden)]
@@ -302,9 +302,9 @@ pub fn multi_histogram_edges<'x, 'e, 'c, T: Number>(
 pub fn histogram_edges_with<'x, 'e, 'c, T: Number>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
+    channels: usize,
     x: impl Into<DeviceSlice<'x, T>>,
     edges: impl Into<DeviceSlice<'e, T>>,
-    channels: usize,
     counts: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
     let _site = site();

@@ -170,8 +170,8 @@ unsafe fn by_indices<T: DeviceCopy, I: Index>(
     stream: &Stream,
     indices: &Indices<'_, I>,
     (width, pitches, scatters): (usize, [usize; 2], bool),
-    from: DeviceSlice<'_, T>,
-    to: DeviceSliceMut<'_, T>,
+    x: DeviceSlice<'_, T>,
+    out: DeviceSliceMut<'_, T>,
 ) -> Result<()> {
     if indices.is_empty() || width * size_of::<T>() == 0 {
         return Ok(());
@@ -187,15 +187,15 @@ unsafe fn by_indices<T: DeviceCopy, I: Index>(
             scatters: scatters.into(),
         };
         // SAFETY: guaranteed by the caller, in units of `T`.
-        unsafe { launch_rows::<U, I>(stream, rows, Some(indices.elements), from.cast()?, to.cast()?) }
+        unsafe { launch_rows::<U, I>(stream, rows, Some(indices.elements), x.cast()?, out.cast()?) }
     })
 }
 
-/// `to[i] = from[indices[i]]`.
+/// `out[i] = x[indices[i]]`.
 ///
 /// # Errors
-/// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) unless `to` has one element per index, and
-/// [`OpError::Shape`](crate::OpError::Shape) if the indices were checked for a limit above the length of `from`. Also
+/// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) unless `out` has one element per index, and
+/// [`OpError::Shape`](crate::OpError::Shape) if the indices were checked for a limit above the length of `x`. Also
 /// returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -212,22 +212,22 @@ unsafe fn by_indices<T: DeviceCopy, I: Index>(
 #[track_caller]
 pub fn gather<'f, 't, T: DeviceCopy, I: Index>(
     stream: &Stream,
-    from: impl Into<DeviceSlice<'f, T>>,
+    x: impl Into<DeviceSlice<'f, T>>,
     indices: &Indices<'_, I>,
-    to: impl Into<DeviceSliceMut<'t, T>>,
+    out: impl Into<DeviceSliceMut<'t, T>>,
 ) -> Result<()> {
     let _site = site();
-    let (from, to) = (from.into(), to.into());
-    same_length("gather", ("indices", indices.len()), ("the output", to.len()))?;
-    indices.chooses("gather", "elements", from.len())?;
-    // SAFETY: an element is a row of width 1, and all indices are below the number of elements of `from`.
-    unsafe { by_indices(stream, indices, (1, [1, 1], false), from, to) }
+    let (x, out) = (x.into(), out.into());
+    same_length("gather", ("indices", indices.len()), ("the output", out.len()))?;
+    indices.chooses("gather", "elements", x.len())?;
+    // SAFETY: an element is a row of width 1, and all indices are below the number of elements of `x`.
+    unsafe { by_indices(stream, indices, (1, [1, 1], false), x, out) }
 }
 
-/// `to[[i, column]] = from[[indices[i], column]]`. Gathers rows of a table, as in an embedding lookup.
+/// `out[[i, column]] = x[[indices[i], column]]`. Gathers rows of a table, as in an embedding lookup.
 ///
 /// # Errors
-/// Returns [`OpError::Shape`](crate::OpError::Shape) if the widths differ, if `to` does not have one row per index, or
+/// Returns [`OpError::Shape`](crate::OpError::Shape) if the widths differ, if `out` does not have one row per index, or
 /// if the indices were checked for a limit above the number of rows. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
@@ -246,25 +246,25 @@ pub fn gather<'f, 't, T: DeviceCopy, I: Index>(
 #[track_caller]
 pub fn gather_rows<T: DeviceCopy, I: Index>(
     stream: &Stream,
-    from: DeviceSlice2<'_, T>,
+    x: DeviceSlice2<'_, T>,
     indices: &Indices<'_, I>,
-    to: DeviceSliceMut2<'_, T>,
+    out: DeviceSliceMut2<'_, T>,
 ) -> Result<()> {
     let _site = site();
-    let (width, pitches) = (from.columns(), [from.row_stride(), to.row_stride()]);
-    same_width("gather_rows", width, to.columns())?;
-    same_length("gather_rows", ("indices", indices.len()), ("the rows of the output", to.rows()))?;
-    indices.chooses("gather_rows", "rows", from.rows())?;
+    let (width, pitches) = (x.columns(), [x.row_stride(), out.row_stride()]);
+    same_width("gather_rows", width, out.columns())?;
+    same_length("gather_rows", ("indices", indices.len()), ("the rows of the output", out.rows()))?;
+    indices.chooses("gather_rows", "rows", x.rows())?;
     // SAFETY: all indices are below the number of rows to read.
-    unsafe { by_indices(stream, indices, (width, pitches, false), from.elements(), to.into_elements()) }
+    unsafe { by_indices(stream, indices, (width, pitches, false), x.elements(), out.into_elements()) }
 }
 
-/// `to[indices[i]] = from[i]`. The other elements of `to` stay unchanged. The indices must be unique (see
+/// `out[indices[i]] = x[i]`. The other elements of `out` stay unchanged. The indices must be unique (see
 /// [`Indices::unique`]).
 ///
 /// # Errors
-/// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) unless `from` has one element per index, and
-/// [`OpError::Shape`](crate::OpError::Shape) if the indices were checked for a limit above the length of `to` or not
+/// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) unless `x` has one element per index, and
+/// [`OpError::Shape`](crate::OpError::Shape) if the indices were checked for a limit above the length of `out` or not
 /// checked to be unique. Also returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -285,24 +285,24 @@ pub fn gather_rows<T: DeviceCopy, I: Index>(
 #[track_caller]
 pub fn scatter<'f, 't, T: DeviceCopy, I: Index>(
     stream: &Stream,
-    from: impl Into<DeviceSlice<'f, T>>,
+    x: impl Into<DeviceSlice<'f, T>>,
     indices: &Indices<'_, I>,
-    to: impl Into<DeviceSliceMut<'t, T>>,
+    out: impl Into<DeviceSliceMut<'t, T>>,
 ) -> Result<()> {
     let _site = site();
-    let (from, to) = (from.into(), to.into());
-    same_length("scatter", ("indices", indices.len()), ("the input", from.len()))?;
-    indices.chooses("scatter", "elements", to.len())?;
+    let (x, out) = (x.into(), out.into());
+    same_length("scatter", ("indices", indices.len()), ("the input", x.len()))?;
+    indices.chooses("scatter", "elements", out.len())?;
     indices.writes("scatter")?;
-    // SAFETY: an element is a row of width 1, and all indices are unique and below the number of elements of `to`.
-    unsafe { by_indices(stream, indices, (1, [1, 1], true), from, to) }
+    // SAFETY: an element is a row of width 1, and all indices are unique and below the number of elements of `out`.
+    unsafe { by_indices(stream, indices, (1, [1, 1], true), x, out) }
 }
 
-/// `to[[indices[i], column]] = from[[i, column]]`. The other rows of `to` stay unchanged. The indices must be unique
+/// `out[[indices[i], column]] = x[[i, column]]`. The other rows of `out` stay unchanged. The indices must be unique
 /// (see [`Indices::unique`]).
 ///
 /// # Errors
-/// Returns [`OpError::Shape`](crate::OpError::Shape) if the widths differ, if `from` does not have one row per index,
+/// Returns [`OpError::Shape`](crate::OpError::Shape) if the widths differ, if `x` does not have one row per index,
 /// or if the indices were checked for a limit above the number of rows or not checked to be unique. Also returns the
 /// [enqueue errors](crate::Error#enqueue-errors).
 ///
@@ -320,28 +320,28 @@ pub fn scatter<'f, 't, T: DeviceCopy, I: Index>(
 #[track_caller]
 pub fn scatter_rows<T: DeviceCopy, I: Index>(
     stream: &Stream,
-    from: DeviceSlice2<'_, T>,
+    x: DeviceSlice2<'_, T>,
     indices: &Indices<'_, I>,
-    to: DeviceSliceMut2<'_, T>,
+    out: DeviceSliceMut2<'_, T>,
 ) -> Result<()> {
     let _site = site();
-    let (width, pitches) = (from.columns(), [from.row_stride(), to.row_stride()]);
-    same_width("scatter_rows", width, to.columns())?;
-    same_length("scatter_rows", ("indices", indices.len()), ("the rows of the input", from.rows()))?;
-    indices.chooses("scatter_rows", "rows", to.rows())?;
+    let (width, pitches) = (x.columns(), [x.row_stride(), out.row_stride()]);
+    same_width("scatter_rows", width, out.columns())?;
+    same_length("scatter_rows", ("indices", indices.len()), ("the rows of the input", x.rows()))?;
+    indices.chooses("scatter_rows", "rows", out.rows())?;
     indices.writes("scatter_rows")?;
     // SAFETY: all indices are unique and below the number of rows to write.
-    unsafe { by_indices(stream, indices, (width, pitches, true), from.elements(), to.into_elements()) }
+    unsafe { by_indices(stream, indices, (width, pitches, true), x.elements(), out.into_elements()) }
 }
 
-fn same_width(operation: &'static str, from: usize, to: usize) -> Result<()> {
-    if from == to {
+fn same_width(operation: &'static str, x: usize, out: usize) -> Result<()> {
+    if x == out {
         return Ok(());
     }
     misfit(
         operation,
         format!(
-            "the input has rows of {from} elements, but the output has rows of {to}; pass views of \
+            "the input has rows of {x} elements, but the output has rows of {out}; pass views of \
                                equal width"
         ),
     )

@@ -58,17 +58,17 @@ pub(super) unsafe fn launch_rows<U: Scalar, I: Scalar>(
     stream: &Stream,
     rows: Rows,
     indices: Option<DeviceSlice<'_, I>>,
-    from: DeviceSlice<'_, U>,
-    to: DeviceSliceMut<'_, U>,
+    x: DeviceSlice<'_, U>,
+    out: DeviceSliceMut<'_, U>,
 ) -> Result<()> {
     let n = rows.count as usize * rows.width as usize;
-    let arrays = [from.as_device_ptr(), to.as_device_ptr()];
+    let arrays = [x.as_device_ptr(), out.as_device_ptr()];
     let operation = Operation::by_indices::<U, I>(stream, "move_rows", n, &arrays, None);
     // SAFETY: these arguments match the parameters of the kernel, and this function's conditions imply the kernel's
     // conditions. A buffer that is read and a buffer that is written do not overlap.
     unsafe {
         operation.launch::<(Value<Rows>, Optional<Slice<I>>, Pointer<U>, PointerMut<U>), _>((
-            rows, indices, from, to,
+            rows, indices, x, out,
         ))
     }
 }
@@ -76,17 +76,17 @@ pub(super) unsafe fn launch_rows<U: Scalar, I: Scalar>(
 /// Copies rows between two views of the same shape, whose row strides may differ.
 fn copy_rows<T: DeviceCopy>(
     stream: &Stream,
-    from: DeviceSlice2<'_, T>,
-    to: DeviceSliceMut2<'_, T>,
+    x: DeviceSlice2<'_, T>,
+    out: DeviceSliceMut2<'_, T>,
 ) -> Result<()> {
-    let (rows, columns) = (from.rows(), from.columns());
-    if from.is_empty() || size_of::<T>() == 0 {
+    let (rows, columns) = (x.rows(), x.columns());
+    if x.is_empty() || size_of::<T>() == 0 {
         return Ok(());
     }
-    let pitches = [from.row_stride(), to.row_stride()];
-    let (from, to) = (from.elements(), to.into_elements());
+    let pitches = [x.row_stride(), out.row_stride()];
+    let (x, out) = (x.elements(), out.into_elements());
     if pitches == [columns; 2] {
-        return super::copy(stream, from, to);
+        return super::copy(stream, x, out);
     }
     with_unit!(T, U => {
         let units = size_of::<T>() / size_of::<U>();
@@ -99,14 +99,14 @@ fn copy_rows<T: DeviceCopy>(
             scatters: 0,
         };
         // SAFETY: both views contain these rows, and there are no indices.
-        unsafe { launch_rows::<U, u32>(stream, rows, None, from.cast()?, to.cast()?) }
+        unsafe { launch_rows::<U, u32>(stream, rows, None, x.cast()?, out.cast()?) }
     })
 }
 
-/// `to[[column, row]] = from[[row, column]]`.
+/// `out[[column, row]] = x[[row, column]]`.
 ///
 /// # Errors
-/// Returns [`OpError::Shape`] if the shape of `to` is not the transpose of the shape of `from`, or if the element size
+/// Returns [`OpError::Shape`] if the shape of `out` is not the transpose of the shape of `x`, or if the element size
 /// is not 1, 2, 4, 8 or 16 bytes. Also returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -121,17 +121,17 @@ fn copy_rows<T: DeviceCopy>(
 #[track_caller]
 pub fn transpose<T: DeviceCopy>(
     stream: &Stream,
-    from: DeviceSlice2<'_, T>,
-    to: DeviceSliceMut2<'_, T>,
+    x: DeviceSlice2<'_, T>,
+    out: DeviceSliceMut2<'_, T>,
 ) -> Result<()> {
     let _site = site();
-    let shape = [1, from.rows(), from.columns()];
-    let pitches = [[from.row_stride(), 0], [to.row_stride(), 0]];
-    let turned = [1, to.columns(), to.rows()];
-    turn("transpose", stream, (shape, turned, pitches), from.elements(), to.into_elements())
+    let shape = [1, x.rows(), x.columns()];
+    let pitches = [[x.row_stride(), 0], [out.row_stride(), 0]];
+    let turned = [1, out.columns(), out.rows()];
+    turn("transpose", stream, (shape, turned, pitches), x.elements(), out.into_elements())
 }
 
-/// Like [`transpose()`], but for each plane: `to[[plane, column, row]] = from[[plane, row, column]]`.
+/// Like [`transpose()`], but for each plane: `out[[plane, column, row]] = x[[plane, row, column]]`.
 ///
 /// # Errors
 /// Returns the same errors as [`transpose()`], and [`OpError::Shape`] if the number of planes differs.
@@ -149,14 +149,14 @@ pub fn transpose<T: DeviceCopy>(
 #[track_caller]
 pub fn transpose_batched<T: DeviceCopy>(
     stream: &Stream,
-    from: DeviceSlice3<'_, T>,
-    to: DeviceSliceMut3<'_, T>,
+    x: DeviceSlice3<'_, T>,
+    out: DeviceSliceMut3<'_, T>,
 ) -> Result<()> {
     let _site = site();
-    let shape = [from.planes(), from.rows(), from.columns()];
-    let turned = [to.planes(), to.columns(), to.rows()];
-    let pitches = [[from.row_stride(), from.plane_stride()], [to.row_stride(), to.plane_stride()]];
-    turn("transpose_batched", stream, (shape, turned, pitches), from.elements(), to.into_elements())
+    let shape = [x.planes(), x.rows(), x.columns()];
+    let turned = [out.planes(), out.columns(), out.rows()];
+    let pitches = [[x.row_stride(), x.plane_stride()], [out.row_stride(), out.plane_stride()]];
+    turn("transpose_batched", stream, (shape, turned, pitches), x.elements(), out.into_elements())
 }
 
 /// Transposes a batch of `[count, rows, columns]` matrices, with separate row and matrix strides for source and
@@ -165,8 +165,8 @@ fn turn<T: DeviceCopy>(
     operation: &'static str,
     stream: &Stream,
     (shape, turned, pitches): ([usize; 3], [usize; 3], [[usize; 2]; 2]),
-    from: DeviceSlice<'_, T>,
-    to: DeviceSliceMut<'_, T>,
+    x: DeviceSlice<'_, T>,
+    out: DeviceSliceMut<'_, T>,
 ) -> Result<()> {
     let [count, rows, columns] = shape;
     if shape != turned {
@@ -189,11 +189,11 @@ fn turn<T: DeviceCopy>(
         to: to_strides,
     };
     match size_of::<T>() {
-        1 => turn_as::<u8>(stream, shape, from.cast()?, to.cast()?),
-        2 => turn_as::<u16>(stream, shape, from.cast()?, to.cast()?),
-        4 => turn_as::<u32>(stream, shape, from.cast()?, to.cast()?),
-        8 => turn_as::<u64>(stream, shape, from.cast()?, to.cast()?),
-        16 => turn_as::<u128>(stream, shape, from.cast()?, to.cast()?),
+        1 => turn_as::<u8>(stream, shape, x.cast()?, out.cast()?),
+        2 => turn_as::<u16>(stream, shape, x.cast()?, out.cast()?),
+        4 => turn_as::<u32>(stream, shape, x.cast()?, out.cast()?),
+        8 => turn_as::<u64>(stream, shape, x.cast()?, out.cast()?),
+        16 => turn_as::<u128>(stream, shape, x.cast()?, out.cast()?),
         bytes => misfit(
             operation,
             format!(
@@ -206,8 +206,8 @@ fn turn<T: DeviceCopy>(
 fn turn_as<U: KernelType + DeviceCopy>(
     stream: &Stream,
     shape: Matrices,
-    from: DeviceSlice<'_, U>,
-    to: DeviceSliceMut<'_, U>,
+    x: DeviceSlice<'_, U>,
+    out: DeviceSliceMut<'_, U>,
 ) -> Result<()>
 where
     transpose::transpose<U>: Instance,
@@ -219,7 +219,7 @@ where
     let launch = Launch::grid_block(tiles.min(most) as u32, threads(size_of::<U>()));
     // SAFETY: the views contain these elements, a view that is read does not overlap one that is written, and the block
     // size is the kernel's.
-    unsafe { kernel.launch_unsafe(stream, launch, (shape, from, to)) }
+    unsafe { kernel.launch_unsafe(stream, launch, (shape, x, out)) }
 }
 
 /// Returns the ranges of consecutive parts with these sizes and the sum of the sizes.
@@ -259,7 +259,7 @@ macro_rules! along {
     ($(#[$concat_example:meta])* $concat:ident, $(#[$split_example:meta])* $split:ident,
         $side:ident, $what:literal, $other:ident, $across:literal,
         |$range:ident| ($rows:expr, $columns:expr)) => {
-        #[doc = concat!("Concatenates the ", $what, " of the views `parts` into `to`, in order.")]
+        #[doc = concat!("Concatenates the ", $what, " of the views `parts` into `out`, in order.")]
         ///
         /// # Errors
         /// Returns [`OpError::Shape`] if the parts do not add up to the whole. Also returns the [enqueue
@@ -269,20 +269,20 @@ macro_rules! along {
         pub fn $concat<T: DeviceCopy>(
             stream: &Stream,
             parts: &[DeviceSlice2<'_, T>],
-            mut to: DeviceSliceMut2<'_, T>,
+            mut out: DeviceSliceMut2<'_, T>,
         ) -> Result<()> {
             let _site = site();
             let (ranges, sum) = ranges(parts.iter().map(|part| part.$side()));
-            let across = ($across, parts.iter().map(|part| part.$other()), to.$other());
-            fits(stringify!($concat), ($what, sum, to.$side()), across)?;
+            let across = ($across, parts.iter().map(|part| part.$other()), out.$other());
+            fits(stringify!($concat), ($what, sum, out.$side()), across)?;
             for (part, $range) in parts.iter().zip(ranges) {
-                copy_rows(stream, *part, to.reborrow().into_part($rows, $columns))?;
+                copy_rows(stream, *part, out.reborrow().into_part($rows, $columns))?;
             }
             Ok(())
         }
 
         #[doc = concat!(
-            "Splits the ", $what, " of `from` among the views `parts`, in order. This is the inverse of [`",
+            "Splits the ", $what, " of `x` among the views `parts`, in order. This is the inverse of [`",
             stringify!($concat), "()`]."
         )]
         ///
@@ -293,15 +293,15 @@ macro_rules! along {
         #[track_caller]
         pub fn $split<T: DeviceCopy>(
             stream: &Stream,
-            from: DeviceSlice2<'_, T>,
+            x: DeviceSlice2<'_, T>,
             parts: &mut [DeviceSliceMut2<'_, T>],
         ) -> Result<()> {
             let _site = site();
             let (ranges, sum) = ranges(parts.iter().map(|part| part.$side()));
-            let across = ($across, parts.iter().map(|part| part.$other()), from.$other());
-            fits(stringify!($split), ($what, sum, from.$side()), across)?;
+            let across = ($across, parts.iter().map(|part| part.$other()), x.$other());
+            fits(stringify!($split), ($what, sum, x.$side()), across)?;
             for (part, $range) in parts.iter_mut().zip(ranges) {
-                copy_rows(stream, from.part($rows, $columns), part.reborrow())?;
+                copy_rows(stream, x.part($rows, $columns), part.reborrow())?;
             }
             Ok(())
         }

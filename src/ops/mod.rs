@@ -11,10 +11,10 @@
 //! instances. The results of a floating-point reduction may differ in the last bits between configurations. To make
 //! results independent of tuning, install an empty store: `LaunchStore::in_memory().install(&device)`.
 //!
-//! All operations take their arguments in the same order: the stream, options, inputs (first arrays, then numbers), and
-//! outputs. A full reduction such as `sum` waits for its value. Its counterpart with the suffix `_into` is asynchronous
-//! and leaves the value on the device. Positions and element counts that refer to a whole array are `u64`. Index
-//! arguments can have any [`Index`] type.
+//! All operations take their arguments in the same order: the stream, options (such as a sort order or a predicate),
+//! inputs (first arrays, then numbers), and outputs. A full reduction such as `sum` waits for its value. Its
+//! counterpart with the suffix `_into` is asynchronous and leaves the value on the device. Positions and element counts
+//! that refer to a whole array are `u64`. Index arguments can have any [`Index`] type.
 //!
 //! Copies, elementwise operations, full reductions and random numbers are always available. The features `histogram`,
 //! `rows`, `scan` and `sort` of this crate add the other families of operations. `families` enables all four.

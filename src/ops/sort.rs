@@ -300,15 +300,15 @@ fn sort_bits<K: KeyBits, V: Payload>(
 /// # let stream = Stream::new(&Device::open("cpu")?)?;
 /// let x = DeviceBuffer::from_host(&stream, &[3.0f32, f32::NAN, -1.0, 2.0])?;
 /// let mut sorted = DeviceBuffer::uninit(&stream, 4)?;
-/// ops::sort(&stream, &x, Order::Ascending, &mut sorted)?;
+/// ops::sort(&stream, Order::Ascending, &x, &mut sorted)?;
 /// assert_eq!(sorted.to_host()?[..3], [-1.0, 2.0, 3.0]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
 pub fn sort<'x, 'o, T: SortKey>(
     stream: &Stream,
-    x: impl Into<DeviceSlice<'x, T>>,
     order: Order,
+    x: impl Into<DeviceSlice<'x, T>>,
     out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
     let _site = site();
@@ -335,16 +335,16 @@ pub fn sort<'x, 'o, T: SortKey>(
 /// let names = DeviceBuffer::from_host(&stream, &[0u32, 1, 2, 3])?;
 /// let mut sorted = DeviceBuffer::uninit(&stream, 4)?;
 /// let mut ranking = DeviceBuffer::uninit(&stream, 4)?;
-/// ops::sort_pairs(&stream, &scores, &names, Order::Descending, &mut sorted, &mut ranking)?;
+/// ops::sort_pairs(&stream, Order::Descending, &scores, &names, &mut sorted, &mut ranking)?;
 /// assert_eq!((sorted.to_host()?, ranking.to_host()?), (vec![9, 5, 2, 2], vec![1, 3, 0, 2]));
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
 pub fn sort_pairs<'k, 'v, 'o, 'p, K: SortKey, V: Element>(
     stream: &Stream,
+    order: Order,
     keys: impl Into<DeviceSlice<'k, K>>,
     values: impl Into<DeviceSlice<'v, V>>,
-    order: Order,
     keys_out: impl Into<DeviceSliceMut<'o, K>>,
     values_out: impl Into<DeviceSliceMut<'p, V>>,
 ) -> Result<()> {
@@ -402,20 +402,20 @@ pub fn sort_pairs<'k, 'v, 'o, 'p, K: SortKey, V: Element>(
 /// let x = DeviceBuffer::from_host(&stream, &[3u32, 1, 2, 9, 8])?;
 /// let offsets = DeviceBuffer::from_host(&stream, &[0u64, 3, 5])?;
 /// let mut sorted = DeviceBuffer::uninit(&stream, 5)?;
-/// ops::sort_segments(&stream, &x, &offsets, Order::Ascending, &mut sorted)?;
+/// ops::sort_segments(&stream, Order::Ascending, &x, &offsets, &mut sorted)?;
 /// assert_eq!(sorted.to_host()?, [1, 2, 3, 8, 9]);
 ///
 /// let falling = DeviceBuffer::from_host(&stream, &[0u64, 4, 3])?;
-/// let error = ops::sort_segments(&stream, &x, &falling, Order::Ascending, &mut sorted).unwrap_err();
+/// let error = ops::sort_segments(&stream, Order::Ascending, &x, &falling, &mut sorted).unwrap_err();
 /// assert!(error.to_string().starts_with("sort_segments: offsets[1] is 4, but must be at most 3"));
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
 pub fn sort_segments<'x, 'f, 'o, T: SortKey>(
     stream: &Stream,
+    order: Order,
     x: impl Into<DeviceSlice<'x, T>>,
     offsets: impl Into<DeviceSlice<'f, u64>>,
-    order: Order,
     out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
     let _site = site();
@@ -455,16 +455,16 @@ pub fn sort_segments<'x, 'f, 'o, T: SortKey>(
 /// let a = DeviceBuffer::from_host(&stream, &[1i64, 4, 9])?;
 /// let b = DeviceBuffer::from_host(&stream, &[-2i64, 4])?;
 /// let mut merged = DeviceBuffer::uninit(&stream, 5)?;
-/// ops::merge_sorted(&stream, &a, &b, Order::Ascending, &mut merged)?;
+/// ops::merge_sorted(&stream, Order::Ascending, &a, &b, &mut merged)?;
 /// assert_eq!(merged.to_host()?, [-2, 1, 4, 4, 9]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
 pub fn merge_sorted<'a, 'b, 'o, T: SortKey>(
     stream: &Stream,
+    order: Order,
     a: impl Into<DeviceSlice<'a, T>>,
     b: impl Into<DeviceSlice<'b, T>>,
-    order: Order,
     out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
     let _site = site();

@@ -15,7 +15,7 @@
 use half::{bf16, f16};
 use warpsmith_runtime::{Device, DeviceBuffer, Result, Stream};
 use warpsmith_tensor::{
-    Attended, Attention, GradientElement, Gradients, Heads, HeadsMut, attention, attention_backward,
+    Attended, Attention, Gradients, HeadElement, Heads, HeadsMut, attention, attention_backward,
     attention_mma, attention_with_lse,
 };
 
@@ -117,7 +117,7 @@ fn normals<T: Copy>(seed: u64, len: usize, of: fn(f32) -> T) -> Vec<T> {
     numbers
 }
 
-fn measure<T: GradientElement>(stream: &Stream, case: &Case, of: fn(f32) -> T) -> Result<()> {
+fn measure<T: HeadElement>(stream: &Stream, case: &Case, of: fn(f32) -> T) -> Result<()> {
     let Case { dim, length, heads, sequences, .. } = *case;
     let tokens = sequences * length;
     let input = |seed| DeviceBuffer::from_host(stream, &normals(seed, tokens * heads * dim, of));
@@ -125,7 +125,7 @@ fn measure<T: GradientElement>(stream: &Stream, case: &Case, of: fn(f32) -> T) -
     let mut out = DeviceBuffer::<T>::uninit(stream, tokens * heads * dim)?;
     let options = Attention { is_causal: case.is_causal, ..Attention::default() };
     let view = |buffer| Heads::by_token(DeviceBuffer::as_3d(buffer, tokens, heads, dim)?, sequences);
-    fn to<T: GradientElement>(
+    fn to<T: HeadElement>(
         buffer: &mut DeviceBuffer<T>,
         [dim, heads, tokens]: [usize; 3],
         sequences: usize,
@@ -142,14 +142,14 @@ fn measure<T: GradientElement>(stream: &Stream, case: &Case, of: fn(f32) -> T) -
             }
         });
     }
-    let mut sums = DeviceBuffer::<f32>::uninit(stream, tokens * heads)?;
+    let mut lse = DeviceBuffer::<f32>::uninit(stream, tokens * heads)?;
     let to_out = to(&mut out, sides, sequences)?;
-    attention_with_lse(stream, &options, view(&q)?, view(&k)?, view(&v)?, to_out, sums.as_mut_slice())?;
+    attention_with_lse(stream, &options, view(&q)?, view(&k)?, view(&v)?, to_out, lse.as_mut_slice())?;
     let dout = input(4)?;
     let [mut dq, mut dk, mut dv] = [q.clone_on(stream)?, q.clone_on(stream)?, q.clone_on(stream)?];
     report(stream, case, || {
         let (q, k, v, out) = (view(&q)?, view(&k)?, view(&v)?, view(&out)?);
-        let attended = Attended { q, k, v, out, sums: sums.as_slice() };
+        let attended = Attended { q, k, v, out, lse: lse.as_slice() };
         let gradients = Gradients {
             q: to(&mut dq, sides, sequences)?,
             k: to(&mut dk, sides, sequences)?,

@@ -137,10 +137,8 @@ impl Case {
     }
 }
 
-/// Element type of matrices, with the corresponding cuBLAS type.
+/// Element type of matrices, as our GEMM and cuBLAS take it.
 trait TestNumber: GemmElement {
-    /// cuBLAS type with the same representation.
-    type Theirs: DeviceCopy;
     fn of(number: f32) -> Self;
     fn widen(output: Self::Output) -> f32;
     fn ours(
@@ -153,8 +151,8 @@ trait TestNumber: GemmElement {
         stream: &Stream,
         case: &Case,
         fused: Option<&DeviceBuffer<Self::Output>>,
-        a: blas::Matrix<'_, Self::Theirs>,
-        b: blas::Matrix<'_, Self::Theirs>,
+        a: blas::Matrix<'_, Self>,
+        b: blas::Matrix<'_, Self>,
         c: blas::MatrixMut<'_, Self::Output>,
     ) -> Result<()>;
 }
@@ -167,9 +165,8 @@ struct Ours<'a, T: GemmElement> {
 }
 
 macro_rules! floats {
-    ($($ty:ty, $theirs:ty, $of:expr, $math:expr, $multiply:expr;)*) => { $(
+    ($($ty:ty, $of:expr, $math:expr, $multiply:expr;)*) => { $(
         impl TestNumber for $ty {
-            type Theirs = $theirs;
             fn of(number: f32) -> Self {
                 let of: fn(f32) -> Self = $of;
                 of(number)
@@ -197,8 +194,8 @@ macro_rules! floats {
                 stream: &Stream,
                 case: &Case,
                 fused: Option<&DeviceBuffer<Self::Output>>,
-                a: blas::Matrix<'_, $theirs>,
-                b: blas::Matrix<'_, $theirs>,
+                a: blas::Matrix<'_, Self>,
+                b: blas::Matrix<'_, Self>,
                 c: blas::MatrixMut<'_, Self::Output>,
             ) -> Result<()> {
                 let activation = if fused.is_some() { blas::Activation::Gelu } else { blas::Activation::None };
@@ -257,22 +254,21 @@ fn scaled(stream: &Stream, epilogue: &Epilogue<'_, bf16>, Ours { a, b, c }: Ours
 }
 
 floats! {
-    bf16, bf16, bf16::from_f32, |_| None, fused;
-    f16, f16, f16::from_f32, |_| None, fused;
-    f32, f32, |x| x, |case| Some(Math { allow_tf32: case.element == "tf32", ..Math::default() }),
+    bf16, bf16::from_f32, |_| None, fused;
+    f16, f16::from_f32, |_| None, fused;
+    f32, |x| x, |case| Some(Math { allow_tf32: case.element == "tf32", ..Math::default() }),
         |stream, case, epilogue, product| match &*case.element {
             "tf32" => fused(stream, case, epilogue, product),
             "f32x3" => warpsmith_tensor::matmul_tf32x3(stream, epilogue, product.a, product.b, product.c),
             _ => warpsmith_tensor::matmul_f32(stream, epilogue, product.a, product.b, product.c),
         };
-    F8E4M3, blas::F8E4M3, F8E4M3::from_f32, |_| None, |stream, case, epilogue, product| match &*case.element {
+    F8E4M3, F8E4M3::from_f32, |_| None, |stream, case, epilogue, product| match &*case.element {
         "e4m3s" => scaled(stream, epilogue, product),
         _ => fused(stream, case, epilogue, product),
     };
 }
 
 impl TestNumber for i8 {
-    type Theirs = i8;
     fn of(number: f32) -> Self {
         (32.0 * number) as i8
     }
@@ -325,10 +321,8 @@ fn compare<T: TestNumber>(stream: &Stream, case: &Case) -> Result<()> {
     let ([m, n, k], batches) = (case.shape, case.batches);
     let (a_host, b_host) = (normals::<T>(1, batches * m * k), normals::<T>(2, batches * n * k));
     let (a, b) = (DeviceBuffer::from_host(stream, &a_host)?, DeviceBuffer::from_host(stream, &b_host)?);
-    let (a_theirs, b_theirs): (DeviceBuffer<T::Theirs>, DeviceBuffer<T::Theirs>) = (
-        DeviceBuffer::from_host(stream, bytemuck_cast(&a_host))?,
-        DeviceBuffer::from_host(stream, bytemuck_cast(&b_host))?,
-    );
+    let (a_theirs, b_theirs) =
+        (DeviceBuffer::from_host(stream, &a_host)?, DeviceBuffer::from_host(stream, &b_host)?);
     let bias = DeviceBuffer::<T::Output>::zeros(stream, n)?;
     let bias = case.is_fused.then_some(&bias);
     let mut ours = DeviceBuffer::<T::Output>::zeros(stream, batches * m * n)?;

@@ -40,9 +40,7 @@
 #![deny(missing_docs)]
 
 mod attention;
-mod attention_backward;
 mod attention_decode;
-mod attention_mma;
 mod epilogue;
 mod error;
 mod grouped;
@@ -57,8 +55,10 @@ mod simt;
 mod skinny;
 mod tf32x3;
 
-pub use attention::{Attention, HeadElement, Offsets, attention, attention_mma, attention_with_lse};
-pub use attention_backward::{Attended, GradientElement, Gradients, attention_backward};
+pub use attention::{
+    Attended, Attention, Gradients, HeadElement, Offsets, attention, attention_backward, attention_mma,
+    attention_with_lse,
+};
 pub use attention_decode::{AttentionDecode, DecodeElement, KvCache, attention_decode};
 pub use epilogue::{Activation, Epilogue};
 pub use error::TensorError;

@@ -71,12 +71,12 @@ fn operations_are_counted_at_the_callers_line() {
     counted_here("l2_norm", || ops::l2_norm(s, &x).map(drop));
     counted_here("variance", || ops::variance(s, &x, 1).map(drop));
     counted_here("any", || ops::any(s, &x).map(drop));
-    counted_here("count_if", || ops::count_if(s, &x, Predicate::Equal(1.0)).map(drop));
+    counted_here("count_if", || ops::count_if(s, Predicate::Equal(1.0), &x).map(drop));
     counted_here("inclusive_sum", || ops::inclusive_sum(s, &x, &mut out));
     counted_here("inclusive_sum_by_key", || ops::inclusive_sum_by_key(s, &keys, &x, &mut out));
-    counted_here("sort", || ops::sort(s, &x, Order::Ascending, &mut out));
+    counted_here("sort", || ops::sort(s, Order::Ascending, &x, &mut out));
     counted_here("lower_bound", || ops::lower_bound(s, &x, &y, &mut wide));
-    counted_here("select_if", || ops::select_if(s, &x, Comparison::Greater, 0.0, &mut out, &mut count));
+    counted_here("select_if", || ops::select_if(s, Comparison::Greater, 0.0, &x, &mut out, &mut count));
     counted_here("unique", || ops::unique(s, &x, &mut out, &mut count));
     counted_here("histogram_even", || ops::histogram_even(s, &x, 0.0..3.0, wide.slice_mut(..3)));
     counted_here("sum_rows", || ops::sum_rows(s, x.as_2d(6, 10)?, out.slice_mut(..6)));

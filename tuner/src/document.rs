@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::file::{read_text, write_text};
 use crate::measure::{Mode, Timing};
 use crate::size::format_size;
-use crate::stats::{Summary, summarise};
+use crate::stats::{Summary, summarize};
 use crate::value::Configuration;
 
 /// Version of the document format.
@@ -201,7 +201,7 @@ pub struct Record {
 impl Record {
     /// Returns the percentiles of the times.
     pub fn summary(&self) -> Option<Summary> {
-        summarise(&self.timing.as_ref()?.samples_us)
+        summarize(&self.timing.as_ref()?.samples_us)
     }
 
     /// Returns the median time in microseconds.

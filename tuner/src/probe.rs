@@ -10,7 +10,7 @@ use crate::benchmark::{Probe, Suite, Work};
 use crate::document::ProbeResult;
 use crate::error::Result;
 use crate::measure::{Effort, Mode, Stopwatch};
-use crate::stats::summarise;
+use crate::stats::summarize;
 
 /// Number of configurations between two timings of a probe.
 pub const EVERY: usize = 8;
@@ -66,7 +66,7 @@ impl Probes {
             let effort = Effort { launches: measured.launches, ..effort };
             let timing = stopwatch.time(&mut **case, configuration, Mode::Cold, effort)?;
             measured.launches.get_or_insert(timing.launches_per_sample);
-            measured.latest_us = summarise(&timing.samples_us).map(|summary| summary.median);
+            measured.latest_us = summarize(&timing.samples_us).map(|summary| summary.median);
             measured.samples.extend(timing.samples_us);
         }
         Ok(())
@@ -88,7 +88,7 @@ impl Probes {
     /// Returns the results of the probes that have been timed.
     pub fn results(&self) -> Vec<ProbeResult> {
         let result = |measured: &Measured| {
-            let summary = summarise(&measured.samples)?;
+            let summary = summarize(&measured.samples)?;
             let Probe { name, work, .. } = &measured.probe;
             Some(ProbeResult {
                 name: (*name).to_owned(),

@@ -29,7 +29,7 @@ pub struct Summary {
 }
 
 /// Summarizes samples. Returns `None` if there are no samples.
-pub fn summarise(samples: &[f64]) -> Option<Summary> {
+pub fn summarize(samples: &[f64]) -> Option<Summary> {
     let sorted = sorted(samples);
     Some(Summary {
         count: sorted.len(),
@@ -78,17 +78,17 @@ mod tests {
 
     #[test]
     fn percentiles_are_those_of_numpy() {
-        assert_eq!(summarise(&[]), None);
-        let one = summarise(&[3.0]).unwrap();
+        assert_eq!(summarize(&[]), None);
+        let one = summarize(&[3.0]).unwrap();
         assert_eq!((one.p10, one.median, one.p90), (3.0, 3.0, 3.0));
         // numpy.percentile([7, 1, 3, 10], [10, 50, 90]) = [1.6, 5.0, 9.1]
-        let four = summarise(&[7.0, 1.0, 3.0, 10.0]).unwrap();
+        let four = summarize(&[7.0, 1.0, 3.0, 10.0]).unwrap();
         assert!((four.p10 - 1.6).abs() < 1e-12 && (four.p90 - 9.1).abs() < 1e-12);
         assert_eq!((four.count, four.median), (4, 5.0));
         assert!((four.p99 - 9.91).abs() < 1e-12);
         let mut outlier = vec![100.0; 99];
         outlier.push(1e9);
-        assert_eq!(summarise(&outlier).unwrap().median, 100.0);
+        assert_eq!(summarize(&outlier).unwrap().median, 100.0);
     }
 
     #[test]

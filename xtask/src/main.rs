@@ -21,7 +21,7 @@
 //! | [`bundle`] | packs tests, benches and the command into one folder, for a GPU machine without Rust |
 //! | [`python`] | builds, installs and tests the Python wheel and a package of `warpsmith new --python` |
 //! | [`licenses`] | checks that `deny.toml` allows the dependencies' licenses |
-//! | [`neighbours`] | tests the example that exchanges memory with candle and cudarc |
+//! | [`neighbors`] | tests the example that exchanges memory with candle and cudarc |
 //! | [`minimal`] | checks that the minimum versions in the manifests are not too low |
 //! | [`package`] | tests the packages as published, and a user's project that depends on them |
 //! | [`platforms`] | runs the tests for Windows under Wine; type-checks for Windows and macOS |
@@ -46,7 +46,7 @@ mod layers;
 mod licenses;
 mod markdown;
 mod minimal;
-mod neighbours;
+mod neighbors;
 mod package;
 mod platforms;
 mod process;
@@ -81,7 +81,7 @@ usage: cargo xtask COMMAND
   aarch64 [ARGUMENTS]
                build the tests for aarch64 Linux and run them under QEMU: all, or those of `cargo test ARGUMENTS`
   licenses     fail on dependencies whose license deny.toml does not allow
-  neighbours   test the example that exchanges memory with candle and cudarc, on the emulated device
+  neighbors    test the example that exchanges memory with candle and cudarc, on the emulated device
   minimal      check the workspace with the lowest dependency versions that the manifests allow
   package      build and verify the published packages with their GPU image, install the command from them, and
                build, test and run a project from `warpsmith new` with the packages alone
@@ -125,7 +125,7 @@ fn main() -> ExitCode {
         ["tsan"] => tsan::tsan(&root),
         ["licenses"] => licenses::check(&root),
         ["minimal"] => minimal::check(&root),
-        ["neighbours"] => neighbours::check(&root),
+        ["neighbors"] => neighbors::check(&root),
         ["windows", arguments @ ..] => platforms::windows(&root, arguments),
         ["types", arguments @ ..] => platforms::types(&root, arguments),
         ["package"] => package::package(&root),

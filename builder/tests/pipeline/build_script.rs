@@ -12,7 +12,7 @@ fn main() {
     for compiler in [IMAGE.compilers.device, IMAGE.compilers.host] {
         assert!(compiler.starts_with(\"rustc 1.\") && compiler.contains(\", LLVM \"), \"{compiler}\");
     }
-    println!(\"{} {}\", IMAGE.parts[0].forms.len(), IMAGE.kernels[0].symbol);
+    println!(\"{} {}\", IMAGE.modules[0].forms.len(), IMAGE.kernels[0].symbol);
 }
 ";
 

@@ -135,7 +135,7 @@ fn the_generated_file_compiles() {
     let source = format!(
         "#![allow(unused_imports)]\n{}static IMAGE: ImageSpec = include!({:?});\n\
          fn main() {{\n\
-         for part in IMAGE.parts {{ for form in part.forms {{\n\
+         for module in IMAGE.modules {{ for form in module.forms {{\n\
          let Packed::Deflate {{ stream, len }} = form.code else {{ panic!() }};\n\
          assert!(stream.len() < len && form.hash != 0);\n\
          println!(\"{{}}: {{}} {{:?}}\", part.name, form.arch, matches!(form.kind, CodeKind::Cubin(_)));\n\

@@ -18,7 +18,7 @@ fn main() {
     let kernel = <kernels::value as gpu_std::Kernel>::spec();
     let source = IMAGE.sources.iter().find(|source| source.package.name == kernel.package).unwrap();
     let is_own = source.folders.contains(&kernel.folder);
-    println!(\"{} {is_own} {:x}\", kernels::FOLDER, IMAGE.parts[0].forms[0].hash);
+    println!(\"{} {is_own} {:x}\", kernels::FOLDER, IMAGE.modules[0].forms[0].hash);
 }
 ";
 

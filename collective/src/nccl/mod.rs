@@ -35,11 +35,11 @@ pub(crate) use self::sys::Nccl;
 use self::sys::UniqueId;
 use crate::backend::{Backend, Batch};
 use crate::deadline;
-use crate::ending::Ending;
 use crate::error::{CollectiveError, Error, Result};
 use crate::failure::Failure;
 use crate::fingerprint::Fingerprint;
 use crate::mesh::{Frame, Lane, Mesh, Part, Stop};
+use crate::shutdown::Shutdown;
 
 /// Nccl backend. See the [module documentation](self).
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl NcclBackend {
         let rank = Rank::new(nccl, Arc::clone(mesh), raw, scratch, is_checked);
         let owned = Arc::clone(&rank);
         let thread = std::thread::Builder::new().name("warpsmith-nccl".to_owned());
-        match thread.spawn(move || Arc::clone(&owned.ending).run(owned, |rank| owner::run(rank, timeout))) {
+        match thread.spawn(move || Arc::clone(&owned.shutdown).run(owned, |rank| owner::run(rank, timeout))) {
             Ok(_) => Ok(Self(rank)),
             Err(error) => {
                 let failure = mesh.fail(init_failed(mesh, &format!("cannot start a thread: {error}")));
@@ -239,8 +239,8 @@ impl Backend for NcclBackend {
     }
 
     fn finish(&self) -> Result<()> {
-        self.0.ending.set(Ending::Finishing);
-        self.0.ending.wait_ended();
+        self.0.shutdown.set(Shutdown::Finishing);
+        self.0.shutdown.wait_ended();
         match self.0.mesh.member.failure() {
             Some(failure) => Err(self.0.mesh.error(None, failure).into()),
             None => Ok(()),
@@ -248,14 +248,14 @@ impl Backend for NcclBackend {
     }
 
     fn settle(&self) {
-        self.0.ending.wait_ended();
+        self.0.shutdown.wait_ended();
     }
 }
 
 impl Drop for NcclBackend {
     fn drop(&mut self) {
-        if self.0.ending.get() == Ending::None {
-            self.0.ending.set(Ending::Dropped);
+        if self.0.shutdown.get() == Shutdown::None {
+            self.0.shutdown.set(Shutdown::Dropped);
         }
     }
 }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use super::comm::NotReady;
 use super::rank::{Rank, Running};
 use crate::deadline;
-use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::mesh::Lane;
+use crate::shutdown::Shutdown;
 
 /// Polling intervals: the first while operations are running, the second while no operation is running.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
@@ -60,9 +60,9 @@ fn watch(rank: &Rank) -> End {
                     overdue(rank, running, &mut left_since)
                 } else {
                     left_since = None;
-                    match rank.ending.get() {
-                        Ending::Finishing if standing.is_idle => return End::Finished,
-                        Ending::Dropped if standing.is_idle && Arc::strong_count(&rank.graphs) == 1 => {
+                    match rank.shutdown.get() {
+                        Shutdown::Finishing if standing.is_idle => return End::Finished,
+                        Shutdown::Dropped if standing.is_idle && Arc::strong_count(&rank.graphs) == 1 => {
                             return End::Dropped;
                         }
                         _ => {}

@@ -16,10 +16,10 @@ use super::comm::{NotReady, RawComm};
 use super::sys::{Comm, Nccl, status};
 use crate::backend::{Batch, Call, Places};
 use crate::deadline;
-use crate::ending::EndingState;
 use crate::failure::{CommunicatorError, Failure};
 use crate::fingerprint::Fingerprint;
 use crate::mesh::{Lane, Mesh, Stop};
+use crate::shutdown::ShutdownState;
 use crate::work::{Progress, WorkState};
 
 /// Time within which the mesh must report the end of a process that NCCL has already detected.
@@ -76,7 +76,7 @@ pub(super) struct Rank {
     scratch: DeviceBuffer<u8>,
     /// Reference count of the graphs that contain operations of the communicator.
     pub graphs: Arc<()>,
-    pub ending: Arc<EndingState>,
+    pub shutdown: Arc<ShutdownState>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -95,7 +95,7 @@ impl Rank {
         let queue = Queue { outstanding: VecDeque::new(), spare: Vec::new(), places };
         Arc::new(Self {
             nccl,
-            ending: EndingState::new(Arc::clone(&mesh)),
+            shutdown: ShutdownState::new(Arc::clone(&mesh)),
             mesh,
             device: scratch.device().clone(),
             is_checked,

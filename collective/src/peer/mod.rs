@@ -24,12 +24,12 @@ use warpsmith_runtime::extension::BufferUse;
 use self::choice::Choice;
 use self::rank::Rank;
 use crate::backend::{Backend, Batch};
-use crate::ending::Ending;
 use crate::error::{CollectiveError, Result};
 use crate::exchange::Term;
 use crate::failure::Failure;
 use crate::fingerprint::Fingerprint;
 use crate::mesh::Mesh;
+use crate::shutdown::Shutdown;
 use crate::symmetric::{Agreement, Common};
 
 /// Maximum number of ranks.
@@ -68,7 +68,7 @@ impl PeerBackend {
         let rank = Rank::rendezvous(&agreement, mesh, stream, choice)?;
         let watched = Arc::clone(&rank);
         let thread = std::thread::Builder::new().name("warpsmith-peer".to_owned());
-        match thread.spawn(move || Arc::clone(&watched.ending).run(watched, watch::run)) {
+        match thread.spawn(move || Arc::clone(&watched.shutdown).run(watched, watch::run)) {
             Ok(_) => Ok(Self { rank, choice, rest: None }),
             Err(error) => {
                 let reason = format!("cannot start a thread: {error}");
@@ -124,8 +124,8 @@ impl Backend for PeerBackend {
     }
 
     fn finish(&self) -> Result<()> {
-        self.rank.ending.set(Ending::Finishing);
-        self.rank.ending.wait_ended();
+        self.rank.shutdown.set(Shutdown::Finishing);
+        self.rank.shutdown.wait_ended();
         let finished = self.rest.as_ref().map_or(Ok(()), |rest| rest.finish());
         match self.rank.mesh.member.failure() {
             Some(failure) => Err(self.rank.mesh.error(None, failure).into()),
@@ -134,7 +134,7 @@ impl Backend for PeerBackend {
     }
 
     fn settle(&self) {
-        self.rank.ending.wait_ended();
+        self.rank.shutdown.wait_ended();
         if let Some(rest) = &self.rest {
             rest.settle();
         }
@@ -143,6 +143,6 @@ impl Backend for PeerBackend {
 
 impl Drop for PeerBackend {
     fn drop(&mut self) {
-        self.rank.ending.set(Ending::Dropped);
+        self.rank.shutdown.set(Shutdown::Dropped);
     }
 }

@@ -20,11 +20,11 @@ use super::known::Known;
 use super::launching::Launching;
 use crate::backend::{Batch, Call, Kind};
 use crate::element::Operator;
-use crate::ending::EndingState;
 use crate::error::Result;
 use crate::failure::Failure;
 use crate::fingerprint::Fingerprint;
 use crate::mesh::Mesh;
+use crate::shutdown::ShutdownState;
 use crate::symmetric::{Agreement, Common, Failing, PeerMemory};
 use crate::work::{Progress, WorkState};
 
@@ -114,7 +114,7 @@ pub(super) struct Rank {
     symmetric: Mutex<Vec<Weak<Common>>>,
     /// Reference count of the graphs that contain operations of the communicator.
     graphs: Arc<()>,
-    pub ending: Arc<EndingState>,
+    pub shutdown: Arc<ShutdownState>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -172,7 +172,7 @@ impl Rank {
                 queue: Mutex::default(),
                 symmetric: Mutex::default(),
                 graphs: Arc::new(()),
-                ending: EndingState::new(Arc::clone(mesh)),
+                shutdown: ShutdownState::new(Arc::clone(mesh)),
             }))
         })();
         let said = made.as_ref().map(|_| Vec::new());

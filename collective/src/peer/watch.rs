@@ -4,9 +4,9 @@
 use std::time::{Duration, Instant};
 
 use super::rank::{Rank, Standing};
-use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::mesh::Lane;
+use crate::shutdown::Shutdown;
 
 /// Polling intervals: the first while operations are running, the second while no operation is running.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
@@ -41,9 +41,9 @@ fn watch(rank: &Rank) -> Result<(), Failure> {
             Ok(Standing::Failed(verdict)) => return Err(rank.mesh.fail(rank.failure_of(verdict))),
             Ok(Standing::Idle) => {
                 left_since = None;
-                match rank.ending.get() {
-                    Ending::Finishing => return Ok(()),
-                    Ending::Dropped if !rank.has_graphs() => {
+                match rank.shutdown.get() {
+                    Shutdown::Finishing => return Ok(()),
+                    Shutdown::Dropped if !rank.has_graphs() => {
                         rank.mesh.leave();
                         return Ok(());
                     }

@@ -1,4 +1,4 @@
-//! Scans over all blocks of a launch: every grid, many tiles, values of several sizes, and wrapping tags.
+//! Scans over all blocks of a launch: every grid, many tiles, values of several sizes, and wrapping epochs.
 
 use crate::common::{Args, floats, launch, randoms};
 use gpu_std::atomic::{Atomic, Ordering};
@@ -123,8 +123,8 @@ fn tags_begin_again_after_the_last() {
     workspace[1].store((1 << 31) - 3, Ordering::Relaxed);
     for launch in 0..4 {
         assert_eq!(run::<prefixes<u32>, u32>(5, &x, &workspace), expected, "launch {launch}");
-        let tags = workspace[16..].iter().map(|word| word.load(Ordering::Relaxed) >> 33);
-        let tag = [(1 << 31) - 2, 0, 1, 2][launch];
-        assert!(tags.clone().max() == Some(tag), "launch {launch}: {:?}", tags.max());
+        let epochs = workspace[16..].iter().map(|word| word.load(Ordering::Relaxed) >> 33);
+        let epoch = [(1 << 31) - 2, 0, 1, 2][launch];
+        assert!(epochs.clone().max() == Some(epoch), "launch {launch}: {:?}", epochs.max());
     }
 }

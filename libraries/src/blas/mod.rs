@@ -19,14 +19,13 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `matrix`, `vector_view` | views of device memory |
-//! | `types`, `float8` | element types and supported products |
+//! | `types` | element types and supported products |
 //! | `settings` | precision and workspaces |
 //! | `handle` | library handles and the enqueueing of calls |
 //! | `gemm`, `grouped`, `gemv`, `trsm` | cuBLAS operations |
 //! | `lt` | cuBLASLt operations: plans and timed search |
 //! | `host` | implementation for the emulated device |
 
-mod float8;
 mod gemm;
 mod gemv;
 mod grouped;
@@ -41,7 +40,8 @@ mod vector_view;
 
 use std::sync::{Mutex, OnceLock};
 
-pub use self::float8::{F8E4M3, F8E5M2};
+pub use float8::{F8E4M3, F8E5M2};
+
 pub use self::gemm::{Gemm, gemm};
 pub use self::gemv::gemv;
 pub use self::grouped::gemm_grouped;

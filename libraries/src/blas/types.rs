@@ -1,8 +1,8 @@
 //! [`GemmType`]: element types of matrices. [`Multiply`]: supported products.
 
+use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
 
-use super::float8::{F8E4M3, F8E5M2};
 use crate::element::{LibraryType, elements};
 
 pub mod sealed {
@@ -29,7 +29,7 @@ use self::sealed::{Sum, Summed};
 pub type Scale<T> = <T as Summed>::Sum;
 
 /// A matrix element type of cuBLAS: `f32`, `f64`, `f16`, `bf16`, `i8`, `i32`, [`F8E4M3`] or [`F8E5M2`]. The trait is
-/// sealed.
+/// sealed. Conversions to 8-bit floats round to nearest even and saturate, as in CUDA.
 pub trait GemmType: Summed {}
 
 impl<T: Summed> GemmType for T {}

@@ -380,8 +380,8 @@ impl Joiner {
             Raw::Mark(mark) => {
                 let thread = self.thread(log.thread, &log.name, recording.is_simulated()).id;
                 let (name, category) = (self.name(recording, mark.name), self.name(recording, mark.category));
-                let Push { at, colour, payload, .. } = mark;
-                self.emit(Record::Mark(trace::Mark { at, name, category, thread, colour, payload }));
+                let Push { at, color, payload, .. } = mark;
+                self.emit(Record::Mark(trace::Mark { at, name, category, thread, color, payload }));
             }
             Raw::Sample { at, counter, value } => {
                 let counter = self.sample_counter(recording, counter);

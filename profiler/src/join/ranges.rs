@@ -39,7 +39,7 @@ impl Joiner {
     ) {
         let (name, category) = (self.name(recording, range.name), self.name(recording, range.category));
         let line = self.name(recording, range.line);
-        let Push { at: start, id, colour, payload, .. } = range;
+        let Push { at: start, id, color, payload, .. } = range;
         let end = at.max(start);
         self.emit(Record::Range(trace::Range {
             start,
@@ -49,7 +49,7 @@ impl Joiner {
             thread,
             id,
             parent,
-            colour,
+            color,
             payload,
             line,
         }));

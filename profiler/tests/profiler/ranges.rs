@@ -19,7 +19,7 @@ fn work_belongs_to_the_innermost_range() {
     let mut x = DeviceBuffer::<u8>::uninit(&stream, 100).unwrap();
     let profiler = start();
     {
-        let _outer = range!("outer", colour = 0x102030);
+        let _outer = range!("outer", color = 0x102030);
         {
             let _inner = range!("inner", category = "layer", payload = 3);
             stream.memset(&mut x, 1).unwrap();
@@ -36,7 +36,7 @@ fn work_belongs_to_the_innermost_range() {
     assert_eq!(of_work, [inner.id, outer.id, 0]);
     assert_eq!((inner.parent, outer.parent), (outer.id, 0));
     assert!(outer.start <= inner.start && inner.end <= outer.end);
-    assert_eq!((outer.colour, text(&trace, inner.category)), (0xff10_2030, "layer".to_owned()));
+    assert_eq!((outer.color, text(&trace, inner.category)), (0xff10_2030, "layer".to_owned()));
     assert!(text(&trace, inner.line).starts_with(file!()));
     assert_eq!(text(&trace, trace.marks[0].name), "between");
 }

@@ -34,7 +34,7 @@ keys! {
     Grid = "grid", Block = "block", Registers = "registers per thread", SharedStatic = "static shared memory",
     SharedDynamic = "dynamic shared memory", Graph = "graph", Node = "graph node", Nodes = "nodes", Range = "range",
     Line = "line", Bytes = "bytes", Peer = "peer", Detail = "detail", Event = "event", Id = "id", Parent = "parent",
-    Category = "category", Colour = "colour", Payload = "payload", Stream = "stream", On = "waits for stream",
+    Category = "category", Color = "color", Payload = "payload", Stream = "stream", On = "waits for stream",
     Address = "address", Allocated = "allocated", Reserved = "reserved", Correlation = "correlation",
     Captured = "captured in", DramRead = "DRAM bytes read", DramWritten = "DRAM bytes written",
     L2Hits = "L2 hits", Occupancy = "achieved occupancy", Stalls = "stalls",
@@ -215,7 +215,7 @@ impl Event {
                 put(Key::Id, Value::Uint(range.id));
                 put(Key::Parent, Value::Uint(range.parent));
                 put(Key::Category, Value::Text(range.category));
-                put(Key::Colour, Value::Uint(range.colour.into()));
+                put(Key::Color, Value::Uint(range.color.into()));
                 if let Some(payload) = range.payload.into() {
                     put(Key::Payload, payload);
                 }
@@ -226,7 +226,7 @@ impl Event {
                 event.label = Label::Name(mark.name);
                 event.track = Track::Thread(mark.thread);
                 put(Key::Category, Value::Text(mark.category));
-                put(Key::Colour, Value::Uint(mark.colour.into()));
+                put(Key::Color, Value::Uint(mark.color.into()));
                 if let Some(payload) = mark.payload.into() {
                     put(Key::Payload, payload);
                 }

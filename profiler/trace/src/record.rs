@@ -231,7 +231,7 @@ pub struct Range {
     /// ID of the enclosing range; 0 for an outermost range.
     pub parent: u64,
     /// Color as 0xAARRGGBB; 0 if no color is set.
-    pub colour: u32,
+    pub color: u32,
     /// Numeric payload.
     pub payload: Payload,
     /// Source line.
@@ -250,7 +250,7 @@ pub struct Mark {
     /// Thread.
     pub thread: ThreadId,
     /// Color as 0xAARRGGBB; 0 if no color is set.
-    pub colour: u32,
+    pub color: u32,
     /// Numeric payload.
     pub payload: Payload,
 }

@@ -215,10 +215,10 @@ pub fn sort(call: &Call, x: Tensor, descending: bool) -> Result<TensorMut> {
     dispatch!(x.data_type(), T in [f32, f64, i32, u32, i64, u64] => {
         let (x, out) = (x.as_slice::<T>()?, out.as_mut_slice::<T>()?);
         if rows == 1 {
-            return Ok(ops::sort(stream, x, order, out)?);
+            return Ok(ops::sort(stream, order, x, out)?);
         }
         let offsets: Vec<u64> = (0..=rows).map(|row| (row * columns) as u64).collect();
-        ops::sort_segments(stream, x, &DeviceBuffer::from_host(stream, &offsets)?, order, out)
+        ops::sort_segments(stream, order, x, &DeviceBuffer::from_host(stream, &offsets)?, out)
     })?;
     Ok(out)
 }
@@ -233,7 +233,7 @@ pub fn argsort(call: &Call, x: Tensor, descending: bool) -> Result<TensorMut> {
     dispatch!(x.data_type(), T in [f32, f64, i32, u32, i64, u64] => {
         let mut sorted = DeviceBuffer::<T>::uninit(stream, len)?;
         let out = out.as_mut_slice::<i64>()?;
-        ops::sort_pairs(stream, x.as_slice::<T>()?, &indices, order(descending), &mut sorted, out)
+        ops::sort_pairs(stream, order(descending), x.as_slice::<T>()?, &indices, &mut sorted, out)
     })?;
     Ok(out)
 }

@@ -52,11 +52,11 @@ pub fn bytes_needed(device: &DeviceProperties) -> u64 {
 /// ```
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let device = warpsmith_runtime::Device::emulated(0)?;
-/// assert_eq!(warpsmith_runtime::launch::usual_block(device.properties()), 256);
+/// assert_eq!(warpsmith_runtime::launch::default_block_size(device.properties()), 256);
 /// # Ok(())
 /// # }
 /// ```
-pub fn usual_block(device: &DeviceProperties) -> u32 {
+pub fn default_block_size(device: &DeviceProperties) -> u32 {
     let warp = device.warp_size.max(1);
     let eighth = device.max_threads_per_multiprocessor / BLOCKS_TO_FILL / warp * warp;
     eighth.clamp(warp, device.max_threads_per_block.max(warp))
@@ -67,17 +67,17 @@ pub fn usual_block(device: &DeviceProperties) -> u32 {
 ///
 /// ```
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
-/// use warpsmith_runtime::launch::spread_block;
+/// use warpsmith_runtime::launch::shrink_block_size;
 ///
 /// let mut device = warpsmith_runtime::Device::emulated(0)?.properties().clone();
 /// device.multiprocessors = 132;
-/// assert_eq!(spread_block(&device, 256, 10_000), 32); // 40 blocks of 256 would leave 92 SMs idle
-/// assert_eq!(spread_block(&device, 256, 1 << 16), 256);
-/// assert_eq!(spread_block(&device, 256, 1 << 24), 256);
+/// assert_eq!(shrink_block_size(&device, 256, 10_000), 32); // 40 blocks of 256 would leave 92 SMs idle
+/// assert_eq!(shrink_block_size(&device, 256, 1 << 16), 256);
+/// assert_eq!(shrink_block_size(&device, 256, 1 << 24), 256);
 /// # Ok(())
 /// # }
 /// ```
-pub fn spread_block(device: &DeviceProperties, block: u32, threads: u64) -> u32 {
+pub fn shrink_block_size(device: &DeviceProperties, block: u32, threads: u64) -> u32 {
     let warp = device.warp_size.max(1);
     let multiprocessors = u64::from(device.multiprocessors.max(1));
     let resident = multiprocessors * u64::from(device.max_threads_per_multiprocessor);
@@ -109,9 +109,9 @@ impl Limits<'_> {
 
     /// Returns the block size for `threads` threads of a kernel whose kind is not specified.
     pub fn block_for_any(&self, threads: u64, shared_bytes: u32) -> u32 {
-        let usual = usual_block(self.device);
+        let usual = default_block_size(self.device);
         let sizes = [usual, usual * 2, usual / 2].map(|block| self.clamp_block(block));
-        spread_block(self.device, self.fullest(sizes, shared_bytes), threads)
+        shrink_block_size(self.device, self.fullest(sizes, shared_bytes), threads)
     }
 
     /// Returns the block for an extent in one to three dimensions: as many threads as [`Self::block_for_any`] chooses,
@@ -131,22 +131,22 @@ impl Limits<'_> {
 
     /// Returns the block size for `threads` threads of a compute-bound kernel.
     pub fn block_for_occupancy(&self, threads: u64, shared_bytes: u32) -> u32 {
-        let usual = usual_block(self.device);
+        let usual = default_block_size(self.device);
         let warp = self.device.warp_size.max(1);
         let (limit, _) = self.block_limit();
         let all = (1..=limit / warp).map(|warps| warps * warp).filter(|block| *block != usual);
         let sizes = [self.clamp_block(usual)].into_iter().chain(all);
-        spread_block(self.device, self.fullest(sizes, shared_bytes), threads)
+        shrink_block_size(self.device, self.fullest(sizes, shared_bytes), threads)
     }
 
     /// Returns the block size for a loop over `items` items with `in_flight` bytes in flight per thread: the usual size
     /// if it keeps enough bytes in flight, otherwise the size that keeps the most.
     pub fn block_for_bandwidth(&self, items: u64, in_flight: u32, shared_bytes: u32) -> u32 {
         let needed = bytes_needed(self.device);
-        let usual = self.clamp_block(usual_block(self.device));
+        let usual = self.clamp_block(default_block_size(self.device));
         let warps = u64::from(self.occupancy(usual, shared_bytes).warps);
         if needed > 0 && warps * u64::from(self.device.warp_size) * u64::from(in_flight) >= needed {
-            spread_block(self.device, usual, items)
+            shrink_block_size(self.device, usual, items)
         } else {
             self.block_for_occupancy(items, shared_bytes)
         }
@@ -235,8 +235,8 @@ pub(super) mod tests {
             let busy = threads.div_ceil(u64::from(block)).min(132);
             assert!(busy >= 100 || block == 32 || threads >= 132 * 2048, "{threads}: {block}, {busy} busy");
         }
-        assert_eq!(spread_block(&device, 256, 1 << 28), 256);
-        assert_eq!(spread_block(&device, 0, 5), 1);
+        assert_eq!(shrink_block_size(&device, 256, 1 << 28), 256);
+        assert_eq!(shrink_block_size(&device, 0, 5), 1);
     }
 
     #[test]

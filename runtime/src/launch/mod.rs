@@ -51,7 +51,7 @@ mod unchecked;
 
 pub use self::arguments::{Argument, Arguments};
 pub use self::explain::Explanation;
-pub use self::heuristic::{bytes_needed, spread_block, usual_block};
+pub use self::heuristic::{bytes_needed, default_block_size, shrink_block_size};
 pub use self::kernel::{Function, TypedKernel};
 pub(crate) use self::kernel::{FunctionInner, bytes_of_launch};
 pub(crate) use self::loaded::Loaded;

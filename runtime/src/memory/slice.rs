@@ -207,10 +207,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     #[track_caller]
     pub fn to_host(&self) -> Result<Vec<T>> {
         let _site = site();
-        let mut host = Vec::<T>::new();
-        host.try_reserve_exact(self.len)
-            .map_err(|_| Error::TooManyElements { elements: self.len, element_bytes: size_of::<T>() })?;
-        large_pages::advise(host.as_mut_ptr().cast(), self.bytes());
+        let mut host = host_vec::<T>(self.len)?;
         let (used, target) = (self.used(Access::Read), host.as_mut_ptr().cast());
         // SAFETY: the vector has capacity for `len` elements.
         unsafe {
@@ -393,6 +390,15 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
             )
         }
     }
+}
+
+/// Returns an empty vector with capacity for `len` elements.
+pub(crate) fn host_vec<T>(len: usize) -> Result<Vec<T>> {
+    let mut host = Vec::<T>::new();
+    host.try_reserve_exact(len)
+        .map_err(|_| Error::TooManyElements { elements: len, element_bytes: size_of::<T>() })?;
+    large_pages::advise(host.as_mut_ptr().cast(), len * size_of::<T>());
+    Ok(host)
 }
 
 pub(crate) fn check_lengths(operation: &'static str, left: usize, right: usize) -> Result<()> {

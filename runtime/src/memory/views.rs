@@ -37,7 +37,7 @@ use crate::error::{Error, Result};
 /// let view = buffer.as_2d(2, 3)?;
 /// let last = view.part(1.., ..);
 /// assert_eq!((last.rows(), last.columns(), last.row_stride()), (1, 3, 3));
-/// assert_eq!(last.elements().to_host()?, [4, 5, 6]);
+/// assert_eq!(last.to_host()?, [4, 5, 6]);
 /// # Ok(())
 /// # }
 /// ```
@@ -81,7 +81,7 @@ pub struct DeviceSliceMut2<'a, T: DeviceCopy> {
 /// // Three planes, each with one row of two elements.
 /// let view = buffer.as_3d(3, 1, 2)?;
 /// assert_eq!((view.planes(), view.rows(), view.columns(), view.plane_stride()), (3, 1, 2, 2));
-/// assert_eq!(view.plane(1).elements().to_host()?, [3, 4]);
+/// assert_eq!(view.plane(1).to_host()?, [3, 4]);
 /// # Ok(())
 /// # }
 /// ```

@@ -108,7 +108,7 @@ fn signature(package: &Package, params: &[AbiParam]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use gpu_spec::image::{CodeForm, CodeKind, Compilers, ImagePart, ImageSpec, Packed, Source, StackUse};
+    use gpu_spec::image::{CodeForm, CodeKind, Compilers, ImageModule, ImageSpec, Packed, Source, StackUse};
 
     use super::*;
 
@@ -117,7 +117,7 @@ mod tests {
     const fn record(symbol: &'static str, abi: Option<KernelAbi>) -> KernelRecord {
         KernelRecord {
             symbol,
-            part: 0,
+            module_index: 0,
             abi,
             stack: StackUse::Known(0),
             requested_stack: 0,
@@ -144,7 +144,7 @@ mod tests {
             sources: &[],
             missing: None,
             compilers: Compilers { device: "", host: "" },
-            parts: &[ImagePart { name: "ours", is_linked: false, forms: &[FORM] }],
+            modules: &[ImageModule { name: "ours", is_linked: false, forms: &[FORM] }],
             kernels: &[
                 record("by_hand", None),
                 KernelRecord {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use gpu_spec::image::{CodeForm, CodeKind, ImagePart, ImageSpec, KernelRecord, Package, Packed};
+use gpu_spec::image::{CodeForm, CodeKind, ImageModule, ImageSpec, KernelRecord, Package, Packed};
 
 use crate::device::DeviceId;
 use crate::error::{Error, Result};
@@ -59,8 +59,8 @@ impl GpuImage {
     ///
     /// # Safety
     ///
-    /// The records must describe the code: each kernel must be in the part that its record names, be compiled from the
-    /// package's kernel with that symbol, and have the recorded parameters. Type-checked launches rely on this.
+    /// The records must describe the code: each kernel must be in the module that its record names, be compiled from
+    /// the package's kernel with that symbol, and have the recorded parameters. Type-checked launches rely on this.
     pub const unsafe fn new(spec: ImageSpec) -> Self {
         Self { spec }
     }
@@ -83,7 +83,7 @@ impl GpuImage {
 
     /// Returns the reason why there is no GPU code; `None` if there is code.
     pub fn missing(&self) -> Option<&'static str> {
-        match (self.spec.parts.is_empty(), self.spec.missing) {
+        match (self.spec.modules.is_empty(), self.spec.missing) {
             (false, _) => None,
             (true, reason) => Some(reason.unwrap_or("the builder produced no GPU code")),
         }
@@ -101,9 +101,9 @@ impl GpuImage {
         Some(self.spec.compilers.host).filter(|compiler| !compiler.is_empty())
     }
 
-    /// Returns the parts of the image.
-    pub fn parts(&self) -> &'static [ImagePart] {
-        self.spec.parts
+    /// Returns the image's modules.
+    pub fn modules(&self) -> &'static [ImageModule] {
+        self.spec.modules
     }
 
     /// Returns the kernels, sorted by symbol.
@@ -111,13 +111,13 @@ impl GpuImage {
         self.spec.kernels
     }
 
-    /// Returns the forms of a part that a device of this compute capability can load, best first. Machine code for
+    /// Returns the forms of a module that a device of this compute capability can load, best first. Machine code for
     /// exactly this architecture comes first, then PTX that the driver can compile, newest architecture first.
     ///
     /// Returns [`Error::NoImage`], [`Error::NoImageForDevice`] or [`Error::DriverTooOld`] if there is no such form.
     pub(crate) fn candidates(
         &self,
-        part: &ImagePart,
+        module: &ImageModule,
         device: DeviceId,
         capability: (u32, u32),
         max_ptx: Option<u32>,
@@ -126,7 +126,7 @@ impl GpuImage {
         let image = || self.name().to_owned();
         let arch = 10 * capability.0 + capability.1;
         let is_exact = |form: &CodeForm| form.is_arch_specific || matches!(form.kind, CodeKind::Cubin(_));
-        let mut fitting: Vec<&'static CodeForm> = part
+        let mut fitting: Vec<&'static CodeForm> = module
             .forms
             .iter()
             .filter(|form| if is_exact(form) { form.arch == arch } else { form.arch <= arch })
@@ -136,7 +136,7 @@ impl GpuImage {
                 image: image(),
                 device,
                 capability,
-                has: list(part.forms),
+                has: list(module.forms),
             });
         }
         fitting.sort_by_key(|form| {
@@ -207,7 +207,7 @@ mod tests {
         CodeForm { arch, is_arch_specific, kind, code: Packed::Plain(b""), hash: 1 }
     }
 
-    const PART: ImagePart = ImagePart {
+    const MODULE: ImageModule = ImageModule {
         name: "kernels",
         is_linked: false,
         forms: &[
@@ -219,7 +219,7 @@ mod tests {
     const IMAGE: GpuImage = GpuImage::without_code("kernels", "0.1.0", "none");
 
     fn archs(capability: (u32, u32), max_ptx: u32) -> Vec<String> {
-        let found = IMAGE.candidates(&PART, DeviceId::Cuda(0), capability, Some(max_ptx), "13.0").unwrap();
+        let found = IMAGE.candidates(&MODULE, DeviceId::Cuda(0), capability, Some(max_ptx), "13.0").unwrap();
         found.into_iter().map(form_name).collect()
     }
 
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn a_form_says_what_compiled_it() {
         assert_eq!(
-            PART.forms.iter().map(toolchain).collect::<Vec<_>>(),
+            MODULE.forms.iter().map(toolchain).collect::<Vec<_>>(),
             ["PTX 7.0 for sm_80", "PTX 8.7 for sm_90a", "ptxas 13.0.88 for sm_90a"]
         );
         assert_eq!(toolchain(&form(90, false, CodeKind::Cubin(""))), "ptxas for sm_90");
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn what_is_missing_is_said() {
         let error = |capability, max_ptx| {
-            IMAGE.candidates(&PART, DeviceId::Cuda(0), capability, max_ptx, "11.0").unwrap_err().to_string()
+            IMAGE.candidates(&MODULE, DeviceId::Cuda(0), capability, max_ptx, "11.0").unwrap_err().to_string()
         };
         let text = error((8, 0), Some(65));
         assert!(

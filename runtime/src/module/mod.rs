@@ -1,7 +1,7 @@
 //! Loaded images and their kernels.
 //!
-//! A part of an image is loaded once per device, when one of its kernels is first looked up. The device loads the best
-//! form that it supports ([`GpuImage`]). Parts and kernels stay loaded until the device is closed.
+//! A module of an image is loaded once per device, when one of its kernels is first looked up. The device loads the
+//! best form that it supports ([`GpuImage`]). Parts and kernels stay loaded until the device is closed.
 //!
 //! A lookup succeeds only if the image's record of the symbol has the same package, version and parameters as the
 //! kernel type. Parts with kernels that launch kernels or set graph conditions are linked with NVIDIA's device runtime
@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use gpu_spec::image::{CodeForm, CodeKind, ImagePart};
+use gpu_spec::image::{CodeForm, CodeKind, ImageModule};
 use gpu_spec::{Kernel, KernelInfo, KernelSpec, ParamSpec};
 
 pub use self::code::Code;
@@ -53,7 +53,7 @@ impl Part for Modules {
 }
 
 impl Device {
-    /// Opens an image. Each part of its code is loaded when one of its kernels is first looked up.
+    /// Opens an image. Each module of its code is loaded when one of its kernels is first looked up.
     ///
     /// # Errors
     /// Returns [`Error::NoImage`] if the program was built without GPU code, [`Error::NoImageForDevice`] or
@@ -83,9 +83,9 @@ pub(crate) struct ModuleInner {
     image: &'static GpuImage,
     /// Module of the host entry points on an emulated device; `None` on a GPU.
     host_entries: Option<ModuleHandle>,
-    /// Module of each part of the image; `None` until the part is loaded. Empty on an emulated device.
-    parts: Box<[Mutex<Option<ModuleHandle>>]>,
-    /// Best form that the device can load, from the first part that has one; `None` on an emulated device.
+    /// Modules of the image; `None` until a module is loaded. Empty on an emulated device.
+    modules: Box<[Mutex<Option<ModuleHandle>>]>,
+    /// Best form that the device can load, from the first module that has one; `None` on an emulated device.
     form: Option<&'static CodeForm>,
     /// Hash of all code that the device can load; 0 if there is no code.
     hash: u64,
@@ -99,7 +99,7 @@ impl ModuleInner {
         let mut loaded = Self {
             image,
             host_entries: None,
-            parts: Box::default(),
+            modules: Box::default(),
             form: None,
             hash: 0,
             functions: RwLock::default(),
@@ -113,8 +113,8 @@ impl ModuleInner {
             return Err(Error::NoImage { image: image.name().to_owned(), reason: reason.to_owned() });
         }
         let mut first_error = None;
-        for part in image.parts() {
-            match candidates(device, image, part) {
+        for module in image.modules() {
+            match candidates(device, image, module) {
                 Ok(forms) => {
                     let form = forms[0];
                     loaded.form = loaded.form.or(Some(form));
@@ -127,29 +127,29 @@ impl ModuleInner {
         if let (None, Some(error)) = (loaded.form, first_error) {
             return Err(error);
         }
-        loaded.parts = image.parts().iter().map(|_| Mutex::default()).collect();
+        loaded.modules = image.modules().iter().map(|_| Mutex::default()).collect();
         Ok(loaded)
     }
 
-    /// Returns the module of the part with this index, loading the part if necessary; `None` if it has no form for this
-    /// device. `kernel` is the requested kernel.
-    fn part(&self, device: &Device, index: usize, kernel: &str) -> Result<Option<ModuleHandle>> {
-        let (Some(part), Some(slot)) = (self.image.parts().get(index), self.parts.get(index)) else {
+    /// Returns the module with this index, loading it if necessary; `None` if it has no form for this device. `kernel`
+    /// is the requested kernel.
+    fn module(&self, device: &Device, index: usize, kernel: &str) -> Result<Option<ModuleHandle>> {
+        let (Some(module), Some(slot)) = (self.image.modules().get(index), self.modules.get(index)) else {
             return Ok(None);
         };
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(handle) = *slot {
             return Ok(Some(handle));
         }
-        let forms = match candidates(device, self.image, part) {
+        let forms = match candidates(device, self.image, module) {
             Ok(forms) => forms,
-            // Other parts of the image are loadable, so the error concerns only this kernel.
+            // Other modules of the image are loadable, so the error concerns only this kernel.
             Err(Error::NoImageForDevice { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
-        match load_best(device, self.image, part, &forms) {
+        match load_best(device, self.image, module, &forms) {
             Ok(handle) => Ok(Some(*slot.insert(handle))),
-            Err(error @ Error::Driver(DriverError::ImageRejected { .. })) if part.is_linked => {
+            Err(error @ Error::Driver(DriverError::ImageRejected { .. })) if module.is_linked => {
                 Err(Error::DeviceRuntimeRejected {
                     kernel: kernel.to_owned(),
                     driver_version: device.properties().driver_version.clone(),
@@ -164,7 +164,7 @@ impl ModuleInner {
     pub(crate) fn handles(&self) -> impl Iterator<Item = ModuleHandle> {
         let loaded =
             |slot: &Mutex<Option<ModuleHandle>>| *slot.lock().unwrap_or_else(PoisonError::into_inner);
-        self.host_entries.into_iter().chain(self.parts.iter().filter_map(loaded))
+        self.host_entries.into_iter().chain(self.modules.iter().filter_map(loaded))
     }
 
     /// Returns the symbol of the kernel with this driver handle, if it was looked up.
@@ -179,28 +179,28 @@ fn sizes(spec: &KernelSpec) -> Vec<usize> {
     spec.params.iter().flat_map(ParamSpec::lower).map(|param| param.size).collect()
 }
 
-/// Returns the forms of a part that the device and the driver can load, best first. The list is never empty.
-fn candidates(device: &Device, image: &GpuImage, part: &ImagePart) -> Result<Vec<&'static CodeForm>> {
+/// Returns the forms of a module that the device and the driver can load, best first. The list is never empty.
+fn candidates(device: &Device, image: &GpuImage, module: &ImageModule) -> Result<Vec<&'static CodeForm>> {
     let properties = device.properties();
     let max_ptx = device.raw().0.max_ptx_version();
-    image.candidates(part, device.id(), properties.capability, max_ptx, &properties.driver_version)
+    image.candidates(module, device.id(), properties.capability, max_ptx, &properties.driver_version)
 }
 
-/// Loads the best of a part's `forms` that the driver accepts.
+/// Loads the best of a module's `forms` that the driver accepts.
 fn load_best(
     device: &Device,
     image: &GpuImage,
-    part: &ImagePart,
+    module: &ImageModule,
     forms: &[&'static CodeForm],
 ) -> Result<ModuleHandle> {
     let library = match &image.spec().device_runtime {
-        Some(library) if part.is_linked => unpack(library)?,
+        Some(library) if module.is_linked => unpack(library)?,
         _ => Default::default(),
     };
     let mut first_error = None;
     for form in forms {
         let (code, is_cubin) = (unpack(&form.code)?, matches!(form.kind, CodeKind::Cubin(_)));
-        let source = match (part.is_linked, is_cubin) {
+        let source = match (module.is_linked, is_cubin) {
             (true, is_cubin) => ModuleSource::Linked { code: &code, is_cubin, library: &library },
             (false, true) => ModuleSource::Cubin(&code),
             (false, false) => ModuleSource::Ptx(&code),
@@ -300,7 +300,7 @@ impl Module {
         let module = match (self.inner.host_entries, record) {
             (Some(handle), _) => handle,
             (None, Some(record)) => {
-                self.inner.part(&self.device, record.part, spec.symbol)?.ok_or_else(not_in_image)?
+                self.inner.module(&self.device, record.module_index, spec.symbol)?.ok_or_else(not_in_image)?
             }
             (None, None) => return Err(not_in_image()),
         };

@@ -12,13 +12,13 @@ const UNKNOWN: u32 = 16 << 10;
 /// Returns the stack limit that a kernel requires, in bytes per thread; 0 if the driver determines its stack size.
 pub fn needed(image: &GpuImage, spec: &KernelSpec, record: Option<&KernelRecord>) -> u32 {
     let Some(record) = record else { return spec.stack.unwrap_or(0) };
-    let is_linked = |part: usize| image.parts().get(part).is_some_and(|part| part.is_linked);
-    if !is_linked(record.part) {
+    let is_linked = |index: usize| image.modules().get(index).is_some_and(|module| module.is_linked);
+    if !is_linked(record.module_index) {
         return of_record(record);
     }
-    // The kernel may launch any kernel in its part.
-    let of_part = image.kernels().iter().filter(|other| other.part == record.part);
-    of_part.map(of_record).max().unwrap_or(0)
+    // The kernel may launch any kernel in its module.
+    let of_module = image.kernels().iter().filter(|other| other.module_index == record.module_index);
+    of_module.map(of_record).max().unwrap_or(0)
 }
 
 fn of_record(record: &KernelRecord) -> u32 {

@@ -48,7 +48,7 @@ pub struct Label {
     /// Category; may be empty.
     pub category: &'static str,
     /// Color as 0xAARRGGBB; 0 if no color is set.
-    pub colour: u32,
+    pub color: u32,
     /// Numeric payload.
     pub payload: Payload,
     /// Source file; empty if unknown.
@@ -65,7 +65,7 @@ impl Label {
         Self {
             name: name.into(),
             category: "",
-            colour: 0,
+            color: 0,
             payload: Payload::None,
             file: caller.file(),
             line: caller.line(),
@@ -81,8 +81,8 @@ impl Label {
 
     /// Sets the color: 0xRRGGBB, or 0xAARRGGBB with a nonzero alpha.
     #[must_use]
-    pub fn colour(mut self, colour: u32) -> Self {
-        self.colour = if colour != 0 && colour >> 24 == 0 { colour | 0xff00_0000 } else { colour };
+    pub fn color(mut self, color: u32) -> Self {
+        self.color = if color != 0 && color >> 24 == 0 { color | 0xff00_0000 } else { color };
         self
     }
 

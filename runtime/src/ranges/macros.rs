@@ -2,7 +2,7 @@
 
 /// Starts a range that ends when the [result](crate::ranges::Range) is dropped.
 ///
-/// The name is a format string with arguments, as in [`format!`]. Options follow in any order: `colour` as 0xRRGGBB or
+/// The name is a format string with arguments, as in [`format!`]. Options follow in any order: `color` as 0xRRGGBB or
 /// 0xAARRGGBB, `category` as a `&'static str`, and `payload` as a number. Arguments are evaluated only if a listener or
 /// a tool receives ranges; otherwise, a range costs one load and one branch.
 ///
@@ -12,7 +12,7 @@
 /// for step in 0..3 {
 ///     let _step = range!("step {step}", category = "training", payload = step);
 ///     {
-///         let _forward = range!("forward", colour = 0x3070d0);
+///         let _forward = range!("forward", color = 0x3070d0);
 ///     }
 ///     let _backward = range!("backward of {}", "all layers");
 /// }
@@ -46,8 +46,8 @@ macro_rules! __label {
     ([$($name:tt)*] [$($option:tt)*] $(,)?) => {
         $crate::ranges::Label::new($crate::ranges::text(::core::format_args!($($name)*))).at(::core::file!(), ::core::line!())$($option)*
     };
-    ([$($name:tt)*] [$($option:tt)*], colour = $colour:expr $(, $($rest:tt)*)?) => {
-        $crate::__label!([$($name)*] [$($option)* .colour($colour)] $(, $($rest)*)?)
+    ([$($name:tt)*] [$($option:tt)*], color = $color:expr $(, $($rest:tt)*)?) => {
+        $crate::__label!([$($name)*] [$($option)* .color($color)] $(, $($rest)*)?)
     };
     ([$($name:tt)*] [$($option:tt)*], category = $category:expr $(, $($rest:tt)*)?) => {
         $crate::__label!([$($name)*] [$($option)* .category($category)] $(, $($rest)*)?)

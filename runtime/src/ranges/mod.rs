@@ -6,7 +6,7 @@
 //! for step in 0..2 {
 //!     let _step = range!("step {step}", category = "training");
 //!     {
-//!         let _forward = range!("forward", colour = 0x3070d0);
+//!         let _forward = range!("forward", color = 0x3070d0);
 //!         // Profilers attribute work enqueued here to `forward`, even if it runs later.
 //!     }
 //!     mark!("loss", payload = 0.5);

@@ -14,10 +14,11 @@ use crate::device::observe::{CopyDirection, site};
 use crate::driver::{Place, RowsCopy};
 use crate::error::{Error, Result};
 use crate::event::Event;
+use crate::memory::slice::host_vec;
 use crate::memory::storage::{self, Kind};
 use crate::memory::usage::Access;
 use crate::memory::views::extents_2;
-use crate::memory::{DeviceCopy, DeviceSlice2, DeviceSliceMut2, PinnedBuffer, PinnedRange};
+use crate::memory::{DeviceCopy, DeviceSlice2, DeviceSlice3, DeviceSliceMut2, PinnedBuffer, PinnedRange};
 use crate::stream::Stream;
 
 const OPERATION: &str = "copying rows between buffers";
@@ -126,6 +127,61 @@ fn rows_copy<T>((dst, to): (Place, Extents2), (src, from): (Place, Extents2)) ->
     let (row_bytes, rows) = (to.columns() as usize * size_of::<T>(), to.rows() as usize);
     let (dst_pitch, src_pitch) = (pitch(to), pitch(from));
     (row_bytes > 0 && rows > 0).then_some(RowsCopy { dst, dst_pitch, src, src_pitch, row_bytes, rows })
+}
+
+impl<T: DeviceCopy> DeviceSlice2<'_, T> {
+    /// Copies the elements to a new host vector, row by row and without the elements between the rows, after all
+    /// earlier work on the buffer. Waits for the copy.
+    ///
+    /// # Errors
+    /// Returns the fault if a kernel faulted.
+    #[track_caller]
+    pub fn to_host(&self) -> Result<Vec<T>> {
+        const CALL: &str = "DeviceSlice2::to_host";
+        let _site = site();
+        let (elements, len) = (self.elements(), self.rows() * self.columns());
+        if elements.len() == len {
+            return elements.to_host();
+        }
+        let mut host = host_vec::<T>(len)?;
+        let source = (Place::Device(self.as_device_ptr()), *self.extents());
+        let to = extents_2(self.rows(), self.columns(), self.columns(), len)?;
+        if let Some(copy) = rows_copy::<T>((Place::Host(host.as_mut_ptr().cast()), to), source) {
+            let (part, stream) = (elements.used(Access::Read), elements.stream());
+            part.run_with(CALL, || {
+                let kind = Kind::HostCopy(CALL);
+                // SAFETY: the rows are within the view, whose use is recorded, and the vector has capacity for all of
+                // them. `run_with` returns only when the copy is no longer running.
+                storage::enqueue([&part].into_iter(), stream, kind, |driver, context| unsafe {
+                    stream.observed_rows(copy, || driver.copy_rows(context, copy, stream.handle()))
+                })
+            })?;
+        }
+        // SAFETY: the copy has written all `len` elements, and every bit pattern is a valid `T`.
+        unsafe { host.set_len(len) };
+        Ok(host)
+    }
+}
+
+impl<T: DeviceCopy> DeviceSlice3<'_, T> {
+    /// Copies the elements to a new host vector, like [`DeviceSlice2::to_host`]. If the view has gaps, every plane is a
+    /// separate copy.
+    ///
+    /// # Errors
+    /// Returns the fault if a kernel faulted.
+    #[track_caller]
+    pub fn to_host(&self) -> Result<Vec<T>> {
+        let _site = site();
+        let (elements, len) = (self.elements(), self.planes() * self.rows() * self.columns());
+        if elements.len() == len {
+            return elements.to_host();
+        }
+        let mut host = host_vec::<T>(len)?;
+        for plane in 0..self.planes() {
+            host.extend(self.plane(plane).to_host()?);
+        }
+        Ok(host)
+    }
 }
 
 impl Stream {

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each program launches some of them")]
 
 use gpu_spec::image::{
-    CodeForm, CodeKind, Compilers, ImagePart, ImageSpec, KernelAbi, KernelRecord, Package, Packed, StackUse,
+    CodeForm, CodeKind, Compilers, ImageModule, ImageSpec, KernelAbi, KernelRecord, Package, Packed, StackUse,
 };
 use gpu_spec::param::{Pointer, PointerMut, Value};
 use gpu_spec::{AbiParam, Kernel, KernelSpec, ParamKind, ParamSpec, SafeKernel};
@@ -41,7 +41,7 @@ const fn record(symbol: &'static str, params: &'static [AbiParam]) -> KernelReco
     let (stack, requested_stack) = (StackUse::Known(0), 0);
     KernelRecord {
         symbol,
-        part: 0,
+        module_index: 0,
         abi,
         stack,
         requested_stack,
@@ -68,7 +68,7 @@ pub static IMAGE: GpuImage = unsafe {
         sources: &[],
         missing: None,
         compilers: Compilers { device: "", host: "" },
-        parts: &[ImagePart { name: "bench-kernels", is_linked: false, forms: &[CODE] }],
+        modules: &[ImageModule { name: "bench-kernels", is_linked: false, forms: &[CODE] }],
         kernels: &[
             record("eight", &[READ, READ, READ, READ, READ, READ, READ, WRITTEN]),
             record("none", &[]),

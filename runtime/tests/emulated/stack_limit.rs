@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use gpu_spec::image::{
-    CodeForm, CodeKind, Compilers, ImagePart, ImageSpec, KernelAbi, KernelRecord, Package, Packed, StackUse,
+    CodeForm, CodeKind, Compilers, ImageModule, ImageSpec, KernelAbi, KernelRecord, Package, Packed, StackUse,
 };
 use gpu_spec::{Kernel, KernelInfo, KernelSpec};
 use warpsmith_runtime::emulated::{Call, EmulatedDriver};
@@ -43,7 +43,7 @@ fn unknown_stack() -> &'static GpuImage {
     let params: Vec<_> = Iota::spec().params.iter().map(|param| param.abi()).collect();
     let record = KernelRecord {
         symbol: Iota::spec().symbol,
-        part: 0,
+        module_index: 0,
         abi: Some(KernelAbi { package, module: "", params: params.leak() }),
         stack: StackUse::Unknown,
         requested_stack: 0,
@@ -58,7 +58,7 @@ fn unknown_stack() -> &'static GpuImage {
         sources: &[],
         missing: None,
         compilers: Compilers { device: "", host: "" },
-        parts: vec![ImagePart { name: "test", is_linked: false, forms: vec![form].leak() }].leak(),
+        modules: vec![ImageModule { name: "test", is_linked: false, forms: vec![form].leak() }].leak(),
         kernels: vec![record].leak(),
         device_runtime: None,
     };

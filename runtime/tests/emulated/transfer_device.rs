@@ -129,6 +129,21 @@ fn rows_are_copied_between_strides() {
 }
 
 #[test]
+fn views_are_copied_to_the_host_without_their_gaps() {
+    let (driver, _, stream) = fixture();
+    let buffer = numbered(&stream, 24);
+    let matrix = buffer.as_2d(4, 6).unwrap();
+    assert_eq!(matrix.part(1..3, ..).to_host().unwrap(), (6..18).collect::<Vec<_>>());
+    assert_eq!(matrix.part(1..4, 2..4).to_host().unwrap(), [8, 9, 14, 15, 20, 21]);
+    assert_eq!(matrix.part(.., 3..3).to_host().unwrap(), []);
+    let volume = buffer.as_3d_strided([2, 3, 2], [12, 3]).unwrap();
+    assert_eq!(volume.to_host().unwrap(), [0, 1, 3, 4, 6, 7, 12, 13, 15, 16, 18, 19]);
+    assert_eq!(buffer.as_3d(2, 4, 3).unwrap().to_host().unwrap(), buffer.to_host().unwrap());
+    driver.fail_call(Call::CopyRows, 0);
+    assert!(matrix.part(.., ..2).to_host().is_err());
+}
+
+#[test]
 fn rows_copy_with_pinned_memory_at_offsets() {
     let (driver, device, stream) = fixture();
     let host = PinnedBuffer::from_slice(&device, &(0..12u32).collect::<Vec<_>>()).unwrap();

@@ -77,7 +77,7 @@ fn ranges_have_options_parents_and_lines() {
     only_alone!();
     let (recorder, _listening) = recorder();
     let (total, line) = (3, line!() + 1);
-    let step = range!("step {} of {total}", 1, colour = 0x0000ff, category = "training", payload = 7);
+    let step = range!("step {} of {total}", 1, color = 0x0000ff, category = "training", payload = 7);
     assert_eq!(current(), step.id());
     mark!("loaded", payload = 0.5,);
     let inner = range!("inner");
@@ -87,7 +87,7 @@ fn ranges_have_options_parents_and_lines() {
     let seen = recorder.seen.lock().unwrap().clone();
     let (kind, id, parent, _, label) = &seen[0];
     assert_eq!((*kind, *parent), (Kind::Push, None));
-    let expected = Label::new("step 1 of 3").colour(0xff00_00ff).category("training").payload(7);
+    let expected = Label::new("step 1 of 3").color(0xff00_00ff).category("training").payload(7);
     assert_eq!(*label, expected.at(file!(), line));
     assert_eq!(seen[1].0, Kind::Mark);
     assert_eq!((seen[1].2, seen[1].4.payload), (Some(*id), Payload::Float(0.5)));

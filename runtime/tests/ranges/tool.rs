@@ -52,7 +52,7 @@ fn tools_get_ranges_with_all_they_have() {
     only_alone!("NVTX_INJECTION64_PATH" => library, "TOOL_LOG" => log);
     assert_eq!(nvtx::tool(), None, "it is loaded with the first range");
     for step in 0..2 {
-        let _step = range!("step {step}", colour = 0x00ff00, category = "training", payload = step);
+        let _step = range!("step {step}", color = 0x00ff00, category = "training", payload = step);
         drop(range!("forward", payload = 0.5));
     }
     mark!("marked", category = "other");
@@ -68,20 +68,20 @@ fn tools_get_ranges_with_all_they_have() {
     let expected = [
         "domain warpsmith",
         "category 1 training",
-        "push text step 0 category 1 colour ff00ff00 payload 0",
+        "push text step 0 category 1 color ff00ff00 payload 0",
         "string 1 forward",
-        "push registered 1 category 0 colour none payload 0.5",
+        "push registered 1 category 0 color none payload 0.5",
         "pop",
         "pop",
-        "push text step 1 category 1 colour ff00ff00 payload 1",
-        "push registered 1 category 0 colour none payload 0.5",
+        "push text step 1 category 1 color ff00ff00 payload 1",
+        "push registered 1 category 0 color none payload 0.5",
         "pop",
         "pop",
         "string 2 marked",
         "category 2 other",
-        "mark registered 2 category 2 colour none payload none",
+        "mark registered 2 category 2 color none payload none",
         "string 3 upload",
-        "start registered 3 category 0 colour none payload none",
+        "start registered 3 category 0 color none payload none",
         "end 77",
         "stream 9 copies",
     ];

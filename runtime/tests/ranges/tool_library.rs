@@ -12,8 +12,8 @@ struct Attributes {
     version: u16,
     size: u16,
     category: u32,
-    colour_type: i32,
-    colour: u32,
+    color_type: i32,
+    color: u32,
     payload_type: i32,
     reserved: i32,
     payload: u64,
@@ -45,13 +45,13 @@ unsafe fn shown(attributes: *const Attributes) -> String {
         3 => format!("registered {}", a.message.addr()),
         other => format!("type {other}"),
     };
-    let colour = if a.colour_type == 1 { format!("{:08x}", a.colour) } else { "none".into() };
+    let color = if a.color_type == 1 { format!("{:08x}", a.color) } else { "none".into() };
     let payload = match a.payload_type {
         2 => (a.payload as i64).to_string(),
         3 => f64::from_bits(a.payload).to_string(),
         _ => "none".into(),
     };
-    format!("{message} category {} colour {colour} payload {payload}", a.category)
+    format!("{message} category {} color {color} payload {payload}", a.category)
 }
 
 static NEXT: AtomicU64 = AtomicU64::new(1);

@@ -153,19 +153,19 @@ pub enum Predicate<T> {
 /// # use warpsmith::{ops::{self, Predicate}, prelude::*};
 /// # let stream = Stream::new(&Device::open("cpu")?)?;
 /// let x = DeviceBuffer::from_host(&stream, &[0.0f32, 2.0, f32::NAN, -0.0, 2.0])?;
-/// assert_eq!(ops::count_if(&stream, &x, Predicate::Equal(2.0))?, 2);
-/// assert_eq!(ops::count_if(&stream, &x, Predicate::NonZero)?, 3);
-/// assert_eq!(ops::count_if(&stream, &x, Predicate::Nan)?, 1);
+/// assert_eq!(ops::count_if(&stream, Predicate::Equal(2.0), &x)?, 2);
+/// assert_eq!(ops::count_if(&stream, Predicate::NonZero, &x)?, 3);
+/// assert_eq!(ops::count_if(&stream, Predicate::Nan, &x)?, 1);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
 pub fn count_if<'x, T: Element>(
     stream: &Stream,
-    x: impl Into<DeviceSlice<'x, T>>,
     predicate: Predicate<T>,
+    x: impl Into<DeviceSlice<'x, T>>,
 ) -> Result<u64> {
     let _site = site();
-    value(stream, |out| count_if_into(stream, x, predicate, out))
+    value(stream, |out| count_if_into(stream, predicate, x, out))
 }
 
 /// Like [`count_if()`], but leaves the result on the device, in the single-element buffer `out`.
@@ -179,15 +179,15 @@ pub fn count_if<'x, T: Element>(
 /// # let stream = Stream::new(&Device::open("cpu")?)?;
 /// let x = DeviceBuffer::from_host(&stream, &[0i32, 2, 5, 2])?;
 /// let mut out = DeviceBuffer::uninit(&stream, 1)?;
-/// ops::count_if_into(&stream, &x, Predicate::Equal(2), &mut out)?;
+/// ops::count_if_into(&stream, Predicate::Equal(2), &x, &mut out)?;
 /// assert_eq!(out.to_host()?, [2]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
 pub fn count_if_into<'x, 'o, T: Element>(
     stream: &Stream,
-    x: impl Into<DeviceSlice<'x, T>>,
     predicate: Predicate<T>,
+    x: impl Into<DeviceSlice<'x, T>>,
     out: impl Into<DeviceSliceMut<'o, u64>>,
 ) -> Result<()> {
     let _site = site();
@@ -233,7 +233,7 @@ fn count<T: Element>(
 #[track_caller]
 pub fn any<'x, T: Element>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<bool> {
     let _site = site();
-    Ok(count_if(stream, x, Predicate::NonZero)? > 0)
+    Ok(count_if(stream, Predicate::NonZero, x)? > 0)
 }
 
 /// Like [`any()`], but leaves the result on the device, in the single-element buffer `out`.
@@ -282,7 +282,7 @@ pub fn any_into<'x, 'o, T: Element>(
 pub fn all<'x, T: Element>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<bool> {
     let _site = site();
     let x = x.into();
-    Ok(count_if(stream, x, Predicate::NonZero)? == x.len() as u64)
+    Ok(count_if(stream, Predicate::NonZero, x)? == x.len() as u64)
 }
 
 /// Like [`all()`], but leaves the result on the device, in the single-element buffer `out`.

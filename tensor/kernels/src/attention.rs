@@ -83,7 +83,7 @@ pub trait Head: Send + Sync + 'static {
         k: &TensorMap<T, 4>,
         v: &TensorMap<T, 4>,
         out: DisjointMut<T>,
-        sums: Option<DisjointMut<f32>>,
+        lse: Option<DisjointMut<f32>>,
         q_offsets: Option<&[u32]>,
         k_offsets: Option<&[u32]>,
         shape: Shape,
@@ -104,7 +104,7 @@ macro_rules! heads {
                 k: &TensorMap<T, 4>,
                 v: &TensorMap<T, 4>,
                 out: DisjointMut<T>,
-                sums: Option<DisjointMut<f32>>,
+                lse: Option<DisjointMut<f32>>,
                 q_offsets: Option<&[u32]>,
                 k_offsets: Option<&[u32]>,
                 shape: Shape,
@@ -113,7 +113,7 @@ macro_rules! heads {
                 // SAFETY: guaranteed by the caller.
                 unsafe {
                     forward::<T, $dim, $keys, Q_ROWS, { $keys * ($dim / 64) }>(
-                        q, k, v, out, sums, q_offsets, k_offsets, shape,
+                        q, k, v, out, lse, q_offsets, k_offsets, shape,
                     )
                 }
             }
@@ -130,7 +130,7 @@ heads! {
     Head256: 256, 64;
 }
 
-/// Computes attention. `sums` receives the log-sum-exp of each row's scores. For a row that attends to no rows, `sums`
+/// Computes attention. `lse` receives the log-sum-exp of each row's scores. For a row that attends to no rows, `lse`
 /// receives `-inf`, and the row of `out` is zero.
 ///
 /// # Safety
@@ -140,7 +140,7 @@ heads! {
 ///   heads. The dimensions are in this order, or with rows and heads swapped as `shape.rows_first` states. The boxes
 ///   use `Swizzle::Bytes128` and contain [`BOX`] elements of one head. Each box has [`TILE_Q`] rows for q, `H::KEYS`
 ///   rows for k and [`BOX`] rows for v. `out` starts on a 16-byte boundary and contains the rows that `shape`
-///   describes. `sums` has one element per row of each head of each plane. The offsets are either both present or both
+///   describes. `lse` has one element per row of each head of each plane. The offsets are either both present or both
 ///   absent, and the length of each array is the number of sequences plus one.
 #[kernel(
     types(T = bf16, f16; H = Head64, Head128, Head256),
@@ -154,13 +154,13 @@ pub unsafe fn attention<T: Half, H: Head>(
     k: &TensorMap<T, 4>,
     v: &TensorMap<T, 4>,
     out: DisjointMut<T>,
-    sums: Option<DisjointMut<f32>>,
+    lse: Option<DisjointMut<f32>>,
     q_offsets: Option<&[u32]>,
     k_offsets: Option<&[u32]>,
     shape: Shape,
 ) {
     // SAFETY: guaranteed by the caller.
-    unsafe { H::forward(q, k, v, out, sums, q_offsets, k_offsets, shape) }
+    unsafe { H::forward(q, k, v, out, lse, q_offsets, k_offsets, shape) }
 }
 
 /// Circular buffer of tiles of k or v.
@@ -179,7 +179,7 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
     k: &TensorMap<T, 4>,
     v: &TensorMap<T, 4>,
     mut out: DisjointMut<T>,
-    sums: Option<DisjointMut<f32>>,
+    lse: Option<DisjointMut<f32>>,
     q_offsets: Option<&[u32]>,
     k_offsets: Option<&[u32]>,
     shape: Shape,
@@ -418,9 +418,9 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
     }
 
     let totals = rows.totals();
-    if let Some(mut sums) = sums {
-        // SAFETY: `sums` has one element per row, and no other thread writes the elements of these rows.
-        unsafe { rows.store_lse(&mut sums, &place, &shape.sequences, row, totals, shape.scale) };
+    if let Some(mut lse) = lse {
+        // SAFETY: `lse` has one element per row, and no other thread writes the elements of these rows.
+        unsafe { rows.store_lse(&mut lse, &place, &shape.sequences, row, totals, shape.scale) };
     }
     scale(values.registers_mut().as_mut(), reciprocals(totals));
 

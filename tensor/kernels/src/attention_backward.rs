@@ -1,6 +1,6 @@
 //! Attention backward kernels, for [`attention`](mod@crate::attention).
 //!
-//! The probabilities `p = exp(scale * q * k^T - sums)` are recomputed. `delta` is the sum of `out * dout` for each row:
+//! The probabilities `p = exp(scale * q * k^T - lse)` are recomputed. `delta` is the sum of `out * dout` for each row:
 //!
 //! ```text
 //! ds = p * (dout * v^T - delta)
@@ -89,7 +89,7 @@ impl Backward {
         coordinates(self.rows_first, map, column, row, head, plane)
     }
 
-    /// Returns the index of a row of q in `sums` and `delta`.
+    /// Returns the index of a row of q in `lse` and `delta`.
     #[inline(always)]
     fn of_row(&self, plane: u32, head: u32, row: u32) -> usize {
         let head = u64::from(plane) * u64::from(self.sequences.heads) + u64::from(head);
@@ -105,7 +105,7 @@ pub trait BackwardHead: Send + Sync + 'static {
     #[allow(clippy::too_many_arguments, reason = "they are a kernel's")]
     unsafe fn queries<T: Half>(
         maps: Maps<'_, T>,
-        sums: &[f32],
+        lse: &[f32],
         delta: &[f32],
         dq: DisjointMut<T>,
         offsets: Ends<'_>,
@@ -115,7 +115,7 @@ pub trait BackwardHead: Send + Sync + 'static {
     #[allow(clippy::too_many_arguments, reason = "they are a kernel's")]
     unsafe fn keys<T: Half>(
         maps: Maps<'_, T>,
-        sums: &[f32],
+        lse: &[f32],
         delta: &[f32],
         gradients: [DisjointMut<T>; 2],
         offsets: Ends<'_>,
@@ -144,26 +144,26 @@ macro_rules! heads {
             #[inline(always)]
             unsafe fn queries<T: Half>(
                 maps: Maps<'_, T>,
-                sums: &[f32],
+                lse: &[f32],
                 delta: &[f32],
                 dq: DisjointMut<T>,
                 offsets: Ends<'_>,
                 of: Backward,
             ) {
                 // SAFETY: guaranteed by the caller.
-                unsafe { queries::<T, $dim, { 2 * $dim }>(maps, sums, delta, dq, offsets, of) }
+                unsafe { queries::<T, $dim, { 2 * $dim }>(maps, lse, delta, dq, offsets, of) }
             }
             #[inline(always)]
             unsafe fn keys<T: Half>(
                 maps: Maps<'_, T>,
-                sums: &[f32],
+                lse: &[f32],
                 delta: &[f32],
                 gradients: [DisjointMut<T>; 2],
                 offsets: Ends<'_>,
                 of: Backward,
             ) {
                 // SAFETY: guaranteed by the caller.
-                unsafe { keys::<T, $dim, { 2 * $dim }>(maps, sums, delta, gradients, offsets, of) }
+                unsafe { keys::<T, $dim, { 2 * $dim }>(maps, lse, delta, gradients, offsets, of) }
             }
         }
     )* };
@@ -237,14 +237,14 @@ fn divide_64(a: u64, b: u32) -> (u32, u32) {
 }
 
 /// Computes the gradient `dq` of `q` from the gradient `dout` of the output of [`attention`](mod@crate::attention).
-/// `sums` is its log-sum-exp output. Gradient rows that belong to no sequence are not written.
+/// `lse` is its log-sum-exp output. Gradient rows that belong to no sequence are not written.
 ///
 /// # Safety
 ///
 /// - The launch must have `shared_bytes(H::DIM)` bytes of dynamic shared memory, and one block per tile of [`TILE`]
 ///   rows of [`Sequences::tiles`].
 /// - The maps must describe the elements, rows, heads and planes of `of`, in boxes of [`BOX`] elements and [`STEP`]
-///   rows with `Swizzle::Bytes128`. `rows_first` defines the order of their dimensions. `sums` and `delta` have one
+///   rows with `Swizzle::Bytes128`. `rows_first` defines the order of their dimensions. `lse` and `delta` have one
 ///   element per row of each head of each plane of q. `dq` starts on a 16-byte boundary and has the strides `of.first`.
 ///   The offsets are either both present or both absent, and the length of each array is the number of sequences plus
 ///   one.
@@ -261,7 +261,7 @@ pub unsafe fn attention_backward_queries<T: Half, H: BackwardHead>(
     k: &TensorMap<T, 4>,
     v: &TensorMap<T, 4>,
     dout: &TensorMap<T, 4>,
-    sums: &[f32],
+    lse: &[f32],
     delta: &[f32],
     dq: DisjointMut<T>,
     q_offsets: Option<&[u32]>,
@@ -269,7 +269,7 @@ pub unsafe fn attention_backward_queries<T: Half, H: BackwardHead>(
     of: Backward,
 ) {
     // SAFETY: guaranteed by the caller.
-    unsafe { H::queries(Maps { q, k, v, dout }, sums, delta, dq, (q_offsets, k_offsets), of) }
+    unsafe { H::queries(Maps { q, k, v, dout }, lse, delta, dq, (q_offsets, k_offsets), of) }
 }
 
 /// Computes the gradients `dk` and `dv` of `k` and `v`, like [`attention_backward_queries()`] for `q`.
@@ -291,7 +291,7 @@ pub unsafe fn attention_backward_keys<T: Half, H: BackwardHead>(
     k: &TensorMap<T, 4>,
     v: &TensorMap<T, 4>,
     dout: &TensorMap<T, 4>,
-    sums: &[f32],
+    lse: &[f32],
     delta: &[f32],
     dk: DisjointMut<T>,
     dv: DisjointMut<T>,
@@ -300,7 +300,7 @@ pub unsafe fn attention_backward_keys<T: Half, H: BackwardHead>(
     of: Backward,
 ) {
     // SAFETY: guaranteed by the caller.
-    unsafe { H::keys(Maps { q, k, v, dout }, sums, delta, [dk, dv], (q_offsets, k_offsets), of) }
+    unsafe { H::keys(Maps { q, k, v, dout }, lse, delta, [dk, dv], (q_offsets, k_offsets), of) }
 }
 
 /// Returns the base that is subtracted from the exponents of a row: its log-sum-exp in base 2. The probabilities of a

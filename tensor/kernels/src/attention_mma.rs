@@ -81,7 +81,7 @@ pub struct MmaShape {
 /// - The launch must have [`shared_bytes`] of dynamic shared memory, and one block per tile of [`Sequences::tiles`]
 ///   with [`tile_q`] rows.
 /// - The slices must contain the heads that `shape` describes; k and v have one head per group of q heads. Rows must
-///   start on 16-byte boundaries. `out` must not overlap other operands. `sums` has one element per row of each head of
+///   start on 16-byte boundaries. `out` must not overlap other operands. `lse` has one element per row of each head of
 ///   each plane.
 /// - The offsets are either both present or both absent, and the length of each array is the number of sequences plus
 ///   one.
@@ -99,7 +99,7 @@ pub unsafe fn attention_mma<T: WarpOperand + Half, const DIM: usize, const STAGE
     k: &[T],
     v: &[T],
     out: DisjointMut<T>,
-    sums: Option<DisjointMut<f32>>,
+    lse: Option<DisjointMut<f32>>,
     q_offsets: Option<&[u32]>,
     k_offsets: Option<&[u32]>,
     shape: MmaShape,
@@ -108,9 +108,9 @@ pub unsafe fn attention_mma<T: WarpOperand + Half, const DIM: usize, const STAGE
     // SAFETY: guaranteed by the caller.
     unsafe {
         match const { DIM } {
-            64 => forward::<T, 64, 64, 4, 2, 128, STAGES>(operands, out, sums),
-            96 => forward::<T, 96, 128, 6, 2, 128, STAGES>(operands, out, sums),
-            _ => forward::<T, 128, 128, 8, 2, 128, STAGES>(operands, out, sums),
+            64 => forward::<T, 64, 64, 4, 2, 128, STAGES>(operands, out, lse),
+            96 => forward::<T, 96, 128, 6, 2, 128, STAGES>(operands, out, lse),
+            _ => forward::<T, 128, 128, 8, 2, 128, STAGES>(operands, out, lse),
         }
     }
 }
@@ -134,7 +134,7 @@ pub unsafe fn attention_mma_wide<T: WarpOperand + Half, const DIM: usize>(
     k: &[T],
     v: &[T],
     out: DisjointMut<T>,
-    sums: Option<DisjointMut<f32>>,
+    lse: Option<DisjointMut<f32>>,
     q_offsets: Option<&[u32]>,
     k_offsets: Option<&[u32]>,
     shape: MmaShape,
@@ -143,8 +143,8 @@ pub unsafe fn attention_mma_wide<T: WarpOperand + Half, const DIM: usize>(
     // SAFETY: guaranteed by the caller.
     unsafe {
         match const { DIM } {
-            192 => forward::<T, 192, 192, 12, 1, 64, 1>(operands, out, sums),
-            _ => forward::<T, 256, 256, 16, 1, 64, 1>(operands, out, sums),
+            192 => forward::<T, 192, 192, 12, 1, 64, 1>(operands, out, lse),
+            _ => forward::<T, 256, 256, 16, 1, 64, 1>(operands, out, lse),
         }
     }
 }
@@ -178,7 +178,7 @@ unsafe fn forward<
 >(
     operands: Operands<'_, T>,
     mut out: DisjointMut<T>,
-    sums: Option<DisjointMut<f32>>,
+    lse: Option<DisjointMut<f32>>,
 ) where
     T: WarpOperand + Half,
 {
@@ -266,7 +266,7 @@ unsafe fn forward<
         read.advance();
     }
     // SAFETY: guaranteed by the caller; these rows belong to this warp.
-    unsafe { warp.store(&mut out, sums, &shape, &place, row) };
+    unsafe { warp.store(&mut out, lse, &shape, &place, row) };
 }
 
 /// Scores of a warp for a tile of k. For each matrix of q, two matrices of 8 columns for each 16 rows of k.
@@ -397,7 +397,7 @@ impl<const STEPS: usize, const MATRICES: usize> Warp<STEPS, MATRICES> {
     unsafe fn store<T: Half>(
         &mut self,
         out: &mut DisjointMut<T>,
-        mut sums: Option<DisjointMut<f32>>,
+        mut lse: Option<DisjointMut<f32>>,
         shape: &MmaShape,
         place: &Place,
         row: u32,
@@ -406,9 +406,9 @@ impl<const STEPS: usize, const MATRICES: usize> Warp<STEPS, MATRICES> {
         each::<MATRICES>(|m| {
             let row = row + 16 * m as u32 + lane / 4;
             let totals = self.rows[m].totals();
-            if let Some(sums) = &mut sums {
+            if let Some(lse) = &mut lse {
                 // SAFETY: guaranteed by the caller.
-                unsafe { self.rows[m].store_lse(sums, place, &shape.sequences, row, totals, shape.scale) };
+                unsafe { self.rows[m].store_lse(lse, place, &shape.sequences, row, totals, shape.scale) };
             }
             let values = &mut self.values[m];
             scale(values.as_flattened_mut().as_flattened_mut(), reciprocals(totals));

@@ -35,12 +35,12 @@ fn forward<T: HeadElement>(
     options: &Attention<'_>,
     [q, k, v]: [Heads<'_, T>; 3],
     out: HeadsMut<'_, T>,
-    sums: DeviceSliceMut<'_, f32>,
+    lse: DeviceSliceMut<'_, f32>,
 ) {
     if stages.is_some() {
-        attention_mma(stream, stages, options, q, k, v, out, Some(sums)).unwrap();
+        attention_mma(stream, stages, options, q, k, v, out, Some(lse)).unwrap();
     } else {
-        attention_with_lse(stream, options, q, k, v, out, sums).unwrap();
+        attention_with_lse(stream, options, q, k, v, out, lse).unwrap();
     }
 }
 
@@ -178,7 +178,7 @@ impl<T: Precise> Data<T> {
         let on = |numbers: &[T]| DeviceBuffer::from_host(stream, numbers).unwrap();
         let (q, k, v) = (on(&self.q), on(&self.k), on(&self.v));
         let mut out = on(&vec![T::POISON; self.q.len()]);
-        let mut sums = DeviceBuffer::from_host(stream, &vec![f32::NAN; self.q.len() / case.dim]).unwrap();
+        let mut lse = DeviceBuffer::from_host(stream, &vec![f32::NAN; self.q.len() / case.dim]).unwrap();
         let offsets = [0, 1].map(|which| DeviceBuffer::from_host(stream, &case.offsets(which)).unwrap());
         let given = Offsets { q: offsets[0].as_slice(), k: offsets[1].as_slice() };
         let options = Attention {
@@ -188,8 +188,8 @@ impl<T: Precise> Data<T> {
         };
         let (q, k, v) = (case.view(0, &q), case.view(1, &k), case.view(1, &v));
         let to = case.view_mut(0, &mut out);
-        forward(case.stages, stream, &options, [q, k, v], to, sums.as_mut_slice());
-        (out.to_host().unwrap(), sums.to_host().unwrap())
+        forward(case.stages, stream, &options, [q, k, v], to, lse.as_mut_slice());
+        (out.to_host().unwrap(), lse.to_host().unwrap())
     }
 
     /// Returns the expected row of `out` with the mean of the absolute values, and the log-sum-exp.
@@ -222,13 +222,13 @@ impl<T: Precise> Data<T> {
     pub fn check(
         &self,
         case: &Case,
-        (out, sums): &(Vec<T>, Vec<f32>),
+        (out, lse): &(Vec<T>, Vec<f32>),
         rows: impl IntoIterator<Item = [usize; 3]>,
     ) {
         for [sequence, head, row] in rows {
             let at = case.at(0, sequence, head, row);
             let [_, all_rows] = case.planes(0);
-            let (expected, sum) = self.expected(case, sequence, head, row);
+            let (expected, expected_lse) = self.expected(case, sequence, head, row);
             for (i, [expected, mean]) in expected.into_iter().enumerate() {
                 let value = out[at + i].value();
                 let allowed = (expected.abs() + mean) * T::PRECISION + 1e-6;
@@ -242,9 +242,13 @@ impl<T: Precise> Data<T> {
                 true => (0, case.offsets(0)[sequence] as usize + row),
                 false => (sequence, row),
             };
-            let found = f64::from(sums[(plane * case.heads[0] + head) * all_rows + row]);
-            let is_correct = found == sum || (found - sum).abs() <= 1e-4 + sum.abs() * 1e-5;
-            assert!(is_correct, "{case:?}, head {head}, row {row}: the sum is {found} instead of {sum}");
+            let found = f64::from(lse[(plane * case.heads[0] + head) * all_rows + row]);
+            let is_correct =
+                found == expected_lse || (found - expected_lse).abs() <= 1e-4 + expected_lse.abs() * 1e-5;
+            assert!(
+                is_correct,
+                "{case:?}, head {head}, row {row}: the LSE is {found} instead of {expected_lse}"
+            );
         }
     }
 }
@@ -346,11 +350,11 @@ fn rows_that_attend_to_nothing_are_zero() {
     let cases = [Case::new(64, [3, 0]).causal(), Case::new(64, [3, 0]), Case::new(64, [200, 70]).causal()];
     for case in cases.iter().flat_map(Case::on_all_paths) {
         let data = Data::<bf16>::random(&case, 1);
-        let (out, sums) = data.attend(&stream, &case);
+        let (out, lse) = data.attend(&stream, &case);
         let empty = case.lengths[0][0] - case.lengths[0][1];
         assert!(out[..empty * 64].iter().all(|x| *x == bf16::ZERO), "{case:?}");
-        assert!(sums[..empty].iter().all(|sum| *sum == f32::NEG_INFINITY), "{case:?}");
-        assert!(sums[empty..].iter().all(|sum| sum.is_finite()), "{case:?}");
+        assert!(lse[..empty].iter().all(|lse| *lse == f32::NEG_INFINITY), "{case:?}");
+        assert!(lse[empty..].iter().all(|lse| lse.is_finite()), "{case:?}");
     }
 }
 
@@ -388,8 +392,8 @@ fn infinite_scores_are_as_in_softmax() {
     let rest = Case::new(64, [1, 139]);
     let of_rest = Data { q: data.q[..64].to_vec(), k: data.k[64..].to_vec(), v: data.v[64..].to_vec() };
     for case in case.on_all_paths() {
-        let (out, sums) = data.attend(&stream, &case);
-        of_rest.check(&rest, &(out[..64].to_vec(), sums[..1].to_vec()), rest.all_rows());
+        let (out, lse) = data.attend(&stream, &case);
+        of_rest.check(&rest, &(out[..64].to_vec(), lse[..1].to_vec()), rest.all_rows());
         assert!(out[64..].iter().all(|x| x.is_nan()));
     }
 }
@@ -448,11 +452,11 @@ fn parts_of_one_buffer_are_attended() {
     let options = Attention { is_causal: true, ..Attention::default() };
     for stages in [None, Some(1), Some(2)] {
         let mut out = DeviceBuffer::<f16>::zeros(&stream, 100 * 128).unwrap();
-        let mut sums = DeviceBuffer::<f32>::zeros(&stream, 200).unwrap();
+        let mut lse = DeviceBuffer::<f32>::zeros(&stream, 200).unwrap();
         let to = HeadsMut::by_token(out.as_3d_mut(100, 2, 64).unwrap(), 1).unwrap();
         let inputs = [part(0, 2), part(2, 1), part(3, 1)];
-        forward(stages, &stream, &options, inputs, to, sums.as_mut_slice());
-        data.check(&case, &(out.to_host().unwrap(), sums.to_host().unwrap()), case.all_rows());
+        forward(stages, &stream, &options, inputs, to, lse.as_mut_slice());
+        data.check(&case, &(out.to_host().unwrap(), lse.to_host().unwrap()), case.all_rows());
     }
 }
 
@@ -519,11 +523,11 @@ fn wrong_heads_are_named() {
         HeadsMut::by_token(out.as_3d_mut(6, 4, 64).unwrap(), 1).unwrap()
     }
     let right = || view([64, 4, 6], 1).unwrap();
-    let mut sums = DeviceBuffer::<f32>::zeros(&stream, 23).unwrap();
-    let sums = sums.as_mut_slice();
+    let mut lse = DeviceBuffer::<f32>::zeros(&stream, 23).unwrap();
+    let lse = lse.as_mut_slice();
     let error =
-        attention_with_lse(&stream, &plain, right(), right(), right(), to(&mut out), sums).unwrap_err();
-    assert!(error.to_string().contains("23 sums: there must be one sum per row, 24 in total"), "{error}");
+        attention_with_lse(&stream, &plain, right(), right(), right(), to(&mut out), lse).unwrap_err();
+    assert!(error.to_string().contains("23 LSE values: there must be one per row, 24 in total"), "{error}");
     let unaligned = |first: usize, pitch: usize| {
         Heads::by_token(x.slice(first..).as_3d_strided([6, 4, 64], [4 * pitch, pitch]).unwrap(), 1).unwrap()
     };

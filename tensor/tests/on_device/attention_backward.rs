@@ -4,8 +4,7 @@
 use half::{bf16, f16};
 use warpsmith_runtime::{DeviceBuffer, Stream};
 use warpsmith_tensor::{
-    Attended, Attention, GradientElement, Gradients, Heads, HeadsMut, Offsets, TensorError,
-    attention_backward,
+    Attended, Attention, Gradients, Heads, HeadsMut, Offsets, TensorError, attention_backward,
 };
 
 use crate::attention::{Case, Data, Precise};
@@ -17,7 +16,7 @@ pub struct Backward<T> {
     pub gradients: [Vec<T>; 3],
 }
 
-impl<T: Precise + GradientElement> Backward<T> {
+impl<T: Precise> Backward<T> {
     pub fn run(stream: &Stream, case: &Case, data: &Data<T>) -> Self {
         let mut random = fastrand::Rng::with_seed(99);
         let dout: Vec<T> = (0..case.len(0)).map(|_| T::of(random.f32() * 2.0 - 1.0)).collect();
@@ -25,10 +24,10 @@ impl<T: Precise + GradientElement> Backward<T> {
     }
 
     pub fn of(stream: &Stream, case: &Case, data: &Data<T>, dout: Vec<T>) -> Self {
-        let (out, sums) = data.attend(stream, case);
+        let (out, lse) = data.attend(stream, case);
         let on = |numbers: &[T]| DeviceBuffer::from_host(stream, numbers).unwrap();
         let (q, k, v, out, on_dout) = (on(&data.q), on(&data.k), on(&data.v), on(&out), on(&dout));
-        let sums = DeviceBuffer::from_host(stream, &sums).unwrap();
+        let lse = DeviceBuffer::from_host(stream, &lse).unwrap();
         let offsets = [0, 1].map(|which| DeviceBuffer::from_host(stream, &case.offsets(which)).unwrap());
         let given = Offsets { q: offsets[0].as_slice(), k: offsets[1].as_slice() };
         let options = Attention {
@@ -42,7 +41,7 @@ impl<T: Precise + GradientElement> Backward<T> {
             k: case.view(1, &k),
             v: case.view(1, &v),
             out: case.view(0, &out),
-            sums: sums.as_slice(),
+            lse: lse.as_slice(),
         };
         let gradients = Gradients {
             q: case.view_mut(0, &mut dq),
@@ -133,7 +132,7 @@ impl<T: Precise + GradientElement> Backward<T> {
     }
 }
 
-fn is_correct<T: Precise + GradientElement>(case: &Case) {
+fn is_correct<T: Precise>(case: &Case) {
     let stream = Stream::new(&under_test::device()).unwrap();
     let data = Data::<T>::random(case, case.lengths[0].iter().sum::<usize>() as u64);
     Backward::run(&stream, case, &data).check(case, &data, 0..case.lengths.len());
@@ -238,7 +237,7 @@ fn wrong_offsets_reach_no_other_memory() {
     let stream = Stream::new(&under_test::device()).unwrap();
     let rows = 150;
     let ones = DeviceBuffer::from_host(&stream, &vec![bf16::ONE; rows * 64]).unwrap();
-    let sums = DeviceBuffer::from_host(&stream, &vec![0.0f32; rows]).unwrap();
+    let lse = DeviceBuffer::from_host(&stream, &vec![0.0f32; rows]).unwrap();
     for (q, k, of_q, of_k) in [
         ([0, 4000, u32::MAX], [0, 4000, u32::MAX], 0..150, 0..150),
         ([100, 140, 20], [0, 30, 3], 100..140, 0..30),
@@ -254,7 +253,7 @@ fn wrong_offsets_reach_no_other_memory() {
         let to =
             |buffer| HeadsMut::by_token(DeviceBuffer::as_3d_mut(buffer, rows, 1, 64).unwrap(), 1).unwrap();
         let gradients = Gradients { q: to(&mut dq), k: to(&mut dk), v: to(&mut dv) };
-        let attended = Attended { q: all, k: all, v: all, out: all, sums: sums.as_slice() };
+        let attended = Attended { q: all, k: all, v: all, out: all, lse: lse.as_slice() };
         let options = Attention { offsets, ..Attention::default() };
         attention_backward(&stream, &options, attended, all, gradients).unwrap();
         for (gradient, written) in [(dq, of_q), (dk, of_k.clone()), (dv, of_k)] {
@@ -270,7 +269,7 @@ fn wrong_offsets_reach_no_other_memory() {
 fn wrong_gradients_are_named() {
     let stream = Stream::new(&under_test::device()).unwrap();
     let x = DeviceBuffer::<bf16>::zeros(&stream, 1 << 14).unwrap();
-    let sums = DeviceBuffer::<f32>::zeros(&stream, 24).unwrap();
+    let lse = DeviceBuffer::<f32>::zeros(&stream, 24).unwrap();
     let view =
         |dim, rows| Heads::by_token(x.slice(..dim * 4 * rows).as_3d(rows, 4, dim).unwrap(), 1).unwrap();
     let refused = |dim, of_dout, of_dk, count| {
@@ -284,7 +283,7 @@ fn wrong_gradients_are_named() {
             v: case.view_mut(1, &mut dv),
         };
         let all = view(dim, 6);
-        let attended = Attended { q: all, k: all, v: all, out: all, sums: sums.slice(..count) };
+        let attended = Attended { q: all, k: all, v: all, out: all, lse: lse.slice(..count) };
         let options = Attention::default();
         let error =
             attention_backward(&stream, &options, attended, view(dim, of_dout), gradients).unwrap_err();
@@ -293,7 +292,7 @@ fn wrong_gradients_are_named() {
     for ((dim, of_dout, of_dk, count), what) in [
         ((64, 5, 6, 24), "dout is 1 sequences of 4 heads of 5 rows of 64, and out 1 of 4 of 6 of 64"),
         ((64, 6, 7, 24), "the gradient of k is 1 sequences of 4 heads of 7 rows"),
-        ((64, 6, 6, 23), "23 sums: there must be one sum per row, 24 in total"),
+        ((64, 6, 6, 23), "23 LSE values: there must be one per row, 24 in total"),
         ((256, 6, 6, 24), "a row has 256 elements: the backward pass supports 64 and 128"),
     ] {
         let (error, text) = refused(dim, of_dout, of_dk, count);

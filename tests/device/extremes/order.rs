@@ -55,25 +55,25 @@ fn sorts<T: TestNumber + SortKey>() {
             let expected = bits(&ordered(&x));
             let what = (T::NAME, n, order, "seed", random.seed);
             let mut out = DeviceBuffer::<T>::uninit(&stream, n).unwrap();
-            ops::sort(&stream, &on_device, order, &mut out).unwrap();
+            ops::sort(&stream, order, &on_device, &mut out).unwrap();
             assert_eq!(bits(&out.to_host().unwrap()), expected, "{what:?}");
 
             let indices: Vec<u32> = (0..n as u32).collect();
             let indices = DeviceBuffer::from_host(&stream, &indices).unwrap();
             let mut places_out = DeviceBuffer::<u32>::uninit(&stream, n).unwrap();
-            ops::sort_pairs(&stream, &on_device, &indices, order, &mut out, &mut places_out).unwrap();
+            ops::sort_pairs(&stream, order, &on_device, &indices, &mut out, &mut places_out).unwrap();
             assert_eq!(bits(&out.to_host().unwrap()), expected, "pairs {what:?}");
             let from: Vec<T> = places_out.to_host().unwrap().iter().map(|&place| x[place as usize]).collect();
             assert_eq!(bits(&from), expected, "pairs {what:?}");
 
             let half = n / 3;
             let offsets = DeviceBuffer::from_host(&stream, &[0, half as u64, n as u64]).unwrap();
-            ops::sort_segments(&stream, &on_device, &offsets, order, &mut out).unwrap();
+            ops::sort_segments(&stream, order, &on_device, &offsets, &mut out).unwrap();
             let [a, b] = [ordered(&x[..half]), ordered(&x[half..])];
             assert_eq!(bits(&out.to_host().unwrap()), [bits(&a), bits(&b)].concat(), "segments {what:?}");
 
             let [a, b] = [a, b].map(|x| DeviceBuffer::from_host(&stream, &x).unwrap());
-            ops::merge_sorted(&stream, &a, &b, order, &mut out).unwrap();
+            ops::merge_sorted(&stream, order, &a, &b, &mut out).unwrap();
             assert_eq!(bits(&out.to_host().unwrap()), expected, "merge {what:?}");
         }
     }
@@ -92,14 +92,14 @@ fn nan_of_the_device_are_sorted_last() {
     // 0 / 0, 1, 1, ∞ / ∞, 1: two NaN values that the device produces.
     ops::div(&stream, &x, &x, &mut out).unwrap();
     let mut sorted = DeviceBuffer::<f32>::uninit(&stream, 5).unwrap();
-    ops::sort(&stream, &out, Order::Ascending, &mut sorted).unwrap();
+    ops::sort(&stream, Order::Ascending, &out, &mut sorted).unwrap();
     let found = sorted.to_host().unwrap();
     assert!(found[..3] == [1.0; 3] && found[3..].iter().all(|x| x.is_nan()), "{found:?}");
     ops::sqrt(&stream, &x, &mut out).unwrap();
-    ops::sort(&stream, &out, Order::Ascending, &mut sorted).unwrap();
+    ops::sort(&stream, Order::Ascending, &out, &mut sorted).unwrap();
     let found = sorted.to_host().unwrap();
     assert!(found[..3] == [0.0, 1.0, f32::INFINITY] && found[3..].iter().all(|x| x.is_nan()), "{found:?}");
-    ops::sort(&stream, &out, Order::Descending, &mut sorted).unwrap();
+    ops::sort(&stream, Order::Descending, &out, &mut sorted).unwrap();
     assert!(sorted.to_host().unwrap()[..2].iter().all(|x| x.is_nan()));
 }
 
@@ -164,7 +164,7 @@ fn choices<T: TestNumber + ops::Float>() {
             (Comparison::NotEqual, |a, b| a != b),
         ];
         for (comparison, holds) in comparisons {
-            ops::select_if(&stream, &on_device, comparison, bound, &mut out, &mut count).unwrap();
+            ops::select_if(&stream, comparison, bound, &on_device, &mut out, &mut count).unwrap();
             let expected: Vec<u64> = x.iter().filter(|x| holds(x, &bound)).map(|x| x.bits()).collect();
             let found = count.to_host().unwrap()[0] as usize;
             let kept: Vec<u64> = out.to_host().unwrap()[..found].iter().map(|x| x.bits()).collect();

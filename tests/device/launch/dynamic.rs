@@ -10,7 +10,7 @@ use test_kernels::dynamic::{
 use warpsmith::GpuImage;
 use warpsmith::gpu_std::Kernel;
 use warpsmith::gpu_std::dynamic::{LaunchError, MAX_DEPTH, MAX_PENDING};
-use warpsmith::module::spec::{CodeForm, CodeKind, ImagePart, ImageSpec, Packed};
+use warpsmith::module::spec::{CodeForm, CodeKind, ImageModule, ImageSpec, Packed};
 use warpsmith::prelude::*;
 
 fn kernel<K: Kernel>() -> TypedKernel<K> {
@@ -153,15 +153,15 @@ fn images_with(library: Option<Packed>) -> Vec<(String, &'static GpuImage)> {
         false => form.arch <= 10 * major + minor,
     };
     let spec = IMAGE.spec();
-    let linked = spec.parts.iter().filter(|part| part.is_linked).flat_map(|part| part.forms);
+    let linked = spec.modules.iter().filter(|module| module.is_linked).flat_map(|module| module.forms);
     linked
         .filter(|form| device.is_emulated() || runs_here(form))
         .map(|form| {
-            let mut parts = spec.parts.to_vec();
-            for part in parts.iter_mut().filter(|part| part.is_linked) {
-                *part = ImagePart { forms: std::slice::from_ref(form), ..*part };
+            let mut modules = spec.modules.to_vec();
+            for module in modules.iter_mut().filter(|module| module.is_linked) {
+                *module = ImageModule { forms: std::slice::from_ref(form), ..*module };
             }
-            let spec = ImageSpec { parts: parts.leak(), device_runtime: library, ..*spec };
+            let spec = ImageSpec { modules: modules.leak(), device_runtime: library, ..*spec };
             // SAFETY: the code belongs to the records.
             let image = unsafe { GpuImage::new(spec) };
             (format!("{form:?}"), &*Box::leak(Box::new(image)))

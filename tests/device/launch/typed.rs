@@ -4,7 +4,7 @@ use crate::common::{Random, device, stream};
 use glam::Vec3;
 use test_kernels::diagnostic::diagnose_glam;
 use warpsmith::kernels::elementwise::axpy;
-use warpsmith::module::spec::{CodeForm, CodeKind, ImagePart, ImageSpec};
+use warpsmith::module::spec::{CodeForm, CodeKind, ImageModule, ImageSpec};
 use warpsmith::prelude::*;
 use warpsmith::{GpuImage, IMAGE};
 
@@ -63,15 +63,16 @@ fn every_form_gives_the_same_result() {
     let expected: Vec<f32> = values.iter().map(|value| 3.0 * value).collect();
     let spec = IMAGE.spec();
     let record = spec.kernel("axpy__f32_1_16").expect("the image, which this test looks at, has code");
-    let part = &spec.parts[record.part];
+    let module = &spec.modules[record.module_index];
     // The emulated device accepts none of the forms, and still runs the kernels.
-    for form in part.forms.iter().filter(|form| device.is_emulated() || runs_here(form)) {
-        let mut parts = spec.parts.to_vec();
-        for part in &mut parts {
-            *part = ImagePart { forms: std::slice::from_ref(form), ..*part };
+    for form in module.forms.iter().filter(|form| device.is_emulated() || runs_here(form)) {
+        let mut modules = spec.modules.to_vec();
+        for module in &mut modules {
+            *module = ImageModule { forms: std::slice::from_ref(form), ..*module };
         }
-        // SAFETY: the part of the launched kernel has its own code.
-        let image = Box::leak(Box::new(unsafe { GpuImage::new(ImageSpec { parts: parts.leak(), ..*spec }) }));
+        // SAFETY: the module of the launched kernel has its own code.
+        let image =
+            Box::leak(Box::new(unsafe { GpuImage::new(ImageSpec { modules: modules.leak(), ..*spec }) }));
         let mut y = DeviceBuffer::zeros(&stream, values.len()).unwrap();
         let kernel = device.load(image).unwrap().kernel::<axpy<f32, 1, 16>>().unwrap();
         kernel.launch(&stream, Launch::auto(values.len()), (3.0f32, &x, &mut y)).unwrap();

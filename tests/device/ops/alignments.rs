@@ -123,7 +123,7 @@ fn elements_move_from_every_address() {
         });
         everywhere::<T, f64>("cast", N, |s, [x, _], out| ops::cast(s, x, out));
         everywhere::<T, u64>("count_if", 1, |s, [x, _], out| {
-            ops::count_if_into(s, x, Predicate::Equal(small::<T>(0, 0)), out)
+            ops::count_if_into(s, Predicate::Equal(small::<T>(0, 0)), x, out)
         });
     }
     of::<u8>();
@@ -177,7 +177,7 @@ fn numbers_are_read_from_every_address() {
         });
         everywhere::<T, T>("select_if", N, |s, [x, _], out| {
             let mut count = DeviceBuffer::zeros(s, 1)?;
-            ops::select_if(s, x, Comparison::Greater, small(0, 1), out, &mut count)
+            ops::select_if(s, Comparison::Greater, small(0, 1), x, out, &mut count)
         });
         everywhere::<T, T>("unique", N, |s, [x, _], out| {
             let mut count = DeviceBuffer::zeros(s, 1)?;
@@ -202,15 +202,15 @@ fn numbers_are_read_from_every_address() {
 #[test]
 fn keys_are_sorted_from_every_address() {
     fn of<T: ops::SortKey + Scalar + Pod>() {
-        everywhere::<T, T>("sort", N, |s, [x, _], out| ops::sort(s, x, Order::Ascending, out));
+        everywhere::<T, T>("sort", N, |s, [x, _], out| ops::sort(s, Order::Ascending, x, out));
         everywhere::<T, T>("sort_pairs", N, |s, [x, y], out| {
             let mut keys = At::new(s, 1, &[small::<T>(0, 0); N]);
             let values = y.cast::<T>()?;
-            ops::sort_pairs(s, x, values, Order::Descending, keys.get_mut(), out)
+            ops::sort_pairs(s, Order::Descending, x, values, keys.get_mut(), out)
         });
         everywhere::<T, T>("sort_segments", N, |s, [x, _], out| {
             let offsets = DeviceBuffer::from_host(s, &[0u64, 30, 30, 500, 1037])?;
-            ops::sort_segments(s, x, &offsets, Order::Ascending, out)
+            ops::sort_segments(s, Order::Ascending, x, &offsets, out)
         });
     }
     of::<u32>();

@@ -27,7 +27,7 @@ fn lengths_that_differ_are_refused() {
     let x = DeviceBuffer::from_host(&stream, &[1.0f32; 10]).unwrap();
     let mut y = DeviceBuffer::from_host(&stream, &[7.0f32; 9]).unwrap();
     text_of(&stream, ops::axpy(&stream, &x, 2.0, &mut y), &["axpy", "x has 10", "y has 9"]);
-    text_of(&stream, ops::copy(&stream, &x, &mut y), &["copy", "src has 10", "dst has 9"]);
+    text_of(&stream, ops::copy(&stream, &x, &mut y), &["copy", "x has 10", "the output has 9"]);
     text_of(
         &stream,
         ops::cast(&stream, &x, &mut DeviceBuffer::<i32>::zeros(&stream, 11).unwrap()),

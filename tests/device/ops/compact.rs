@@ -49,15 +49,15 @@ fn compared<T: TestNumber>() {
         let [mut selected, mut rejected] = [0, 1].map(|offset| Padded::<T>::poisoned(&stream, offset, n));
         let mut count = DeviceBuffer::from_host(&stream, &[u64::MAX]).unwrap();
         let what = (comparison, with, n, "seed", random.seed);
-        ops::select_if(&stream, input.get(), comparison, with, selected.get_mut(), &mut count).unwrap();
+        ops::select_if(&stream, comparison, with, input.get(), selected.get_mut(), &mut count).unwrap();
         assert_eq!(count.to_host().unwrap(), [kept.len() as u64], "{what:?}");
         assert_eq!(begin(&selected, kept.len()), kept, "{what:?}");
         let mut selected = Padded::<T>::poisoned(&stream, 3, n);
         ops::partition_if(
             &stream,
-            input.get(),
             comparison,
             with,
+            input.get(),
             selected.get_mut(),
             rejected.get_mut(),
             &mut count,
@@ -164,7 +164,7 @@ fn every_configuration_selects_the_same() {
             let mut out = DeviceBuffer::zeros(&stream, x.len()).unwrap();
             let mut count = DeviceBuffer::zeros(&stream, 1).unwrap();
             let at_least = Comparison::GreaterOrEqual;
-            ops::select_if_with(&stream, config, &input, at_least, 1 << 31, &mut out, &mut count).unwrap();
+            ops::select_if_with(&stream, config, at_least, 1 << 31, &input, &mut out, &mut count).unwrap();
             assert_eq!(count.to_host().unwrap()[0], expected.len() as u64, "{config}");
             assert_eq!(out.to_host().unwrap()[..expected.len()], expected, "{config}");
         }
@@ -180,9 +180,9 @@ fn outputs_that_do_not_fit_stay_as_they_are() {
     let mut count = DeviceBuffer::from_host(&stream, &[7u64; 2]).unwrap();
     let flags = DeviceBuffer::from_host(&stream, Checked::from_slice(&[true; 8])).unwrap();
     let errors = [
-        ops::select_if(&stream, &x, Comparison::Equal, 1, &mut short, count.slice_mut(..1)),
-        ops::select_if(&stream, &x, Comparison::Equal, 1, &mut whole, &mut count),
-        ops::partition_if(&stream, &x, Comparison::Equal, 1, &mut whole, &mut short, count.slice_mut(..1)),
+        ops::select_if(&stream, Comparison::Equal, 1, &x, &mut short, count.slice_mut(..1)),
+        ops::select_if(&stream, Comparison::Equal, 1, &x, &mut whole, &mut count),
+        ops::partition_if(&stream, Comparison::Equal, 1, &x, &mut whole, &mut short, count.slice_mut(..1)),
         ops::select_flagged(&stream, &x, &flags, &mut whole, count.slice_mut(..1)),
         ops::unique(&stream, &x, &mut short, count.slice_mut(..1)),
     ];

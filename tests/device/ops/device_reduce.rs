@@ -87,14 +87,14 @@ fn counts<T: ops::Element + PartialEq + std::fmt::Debug>(values: &[T], zero: T) 
         let x = &x[n.min(1)..];
         let count = |holds: &dyn Fn(&T) -> bool| x.iter().filter(|value| holds(value)).count() as u64;
         for &of in values {
-            let found = ops::count_if(&stream, slice, Predicate::Equal(of)).unwrap();
+            let found = ops::count_if(&stream, Predicate::Equal(of), slice).unwrap();
             assert_eq!(found, count(&|value| *value == of), "{n}, {of:?}, seed {}", random.seed);
         }
         let non_zero = count(&|value| *value != zero);
-        assert_eq!(ops::count_if(&stream, slice, Predicate::NonZero).unwrap(), non_zero, "{n}");
+        assert_eq!(ops::count_if(&stream, Predicate::NonZero, slice).unwrap(), non_zero, "{n}");
         #[allow(clippy::eq_op)]
         let nan = count(&|value| value != value);
-        assert_eq!(ops::count_if(&stream, slice, Predicate::Nan).unwrap(), nan, "{n}");
+        assert_eq!(ops::count_if(&stream, Predicate::Nan, slice).unwrap(), nan, "{n}");
         assert_eq!(ops::any(&stream, slice).unwrap(), non_zero > 0, "{n}");
         assert_eq!(ops::all(&stream, slice).unwrap(), non_zero == x.len() as u64, "{n}");
         let mut flags = DeviceBuffer::<Checked<bool>>::uninit(&stream, 2).unwrap();

@@ -119,7 +119,7 @@ fn channels_are_counted_apart() {
             [None, Some(Config { block: 96, grid: "blocks:3".parse().unwrap(), items: 2, vector: 16 })]
         {
             let mut counts = DeviceBuffer::from_host(&stream, &vec![9; channels * bins]).unwrap();
-            ops::histogram_even_with(&stream, config, &input, channels, 0..200, &mut counts).unwrap();
+            ops::histogram_even_with(&stream, config, channels, &input, 0..200, &mut counts).unwrap();
             assert_eq!(counts.to_host().unwrap(), expected, "{channels} channels, seed {}", random.seed);
         }
     }
@@ -139,8 +139,8 @@ fn impossible_histograms_are_refused() {
     check(ops::histogram_even(&stream, &x, 0.0..f32::INFINITY, &mut counts), &["inf", "finite"]);
     check(ops::histogram_even(&stream, &x, f32::NAN..1.0, &mut counts), &["NaN"]);
     check(ops::histogram_even(&stream, &x, 0.0..1.0, counts.slice_mut(..0)), &["0 counts", "at least one"]);
-    check(ops::multi_histogram_even(&stream, &x, 3, 0.0..1.0, &mut counts), &["10 elements", "3 channels"]);
-    check(ops::multi_histogram_edges(&stream, &x, &edges, 5, &mut counts), &["6 counts", "5 channels"]);
+    check(ops::multi_histogram_even(&stream, 3, &x, 0.0..1.0, &mut counts), &["10 elements", "3 channels"]);
+    check(ops::multi_histogram_edges(&stream, 5, &x, &edges, &mut counts), &["6 counts", "5 channels"]);
     check(ops::histogram_edges(&stream, &x, edges.slice(..1), &mut counts), &["1 edges", "two"]);
     check(ops::histogram_edges(&stream, &x, &edges, &mut counts), &["counts", "6", "3"]);
     assert_eq!(counts.to_host().unwrap(), [7; 6]);

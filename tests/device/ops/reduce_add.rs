@@ -91,7 +91,7 @@ fn sums_of_lists_are_those_of_buffers() {
             })
             .collect();
         for (on, bytes) in streams.iter().zip([0, 5000, usize::MAX]) {
-            let sums = ops::reduce_add_coalesced(on, &lists, bytes).unwrap();
+            let sums = ops::reduce_add_coalesced(on, bytes, &lists).unwrap();
             assert_eq!(sums.slices().len(), lens.len());
             for (index, sum) in sums.slices().into_iter().enumerate() {
                 assert!(sum.device() == on.device());
@@ -102,7 +102,7 @@ fn sums_of_lists_are_those_of_buffers() {
         }
     }
     let none: [[&DeviceBuffer<f32>; 1]; 0] = [];
-    let error = ops::reduce_add_coalesced(&crate::common::stream(), none, 100).unwrap_err();
+    let error = ops::reduce_add_coalesced(&crate::common::stream(), 100, none).unwrap_err();
     assert!(matches!(error, warpsmith::Error::EmptyList { .. }), "{error}");
 }
 

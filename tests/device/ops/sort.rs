@@ -66,7 +66,7 @@ fn keys_of<T: Total>() {
         let mut x: Vec<T> = keys(&mut random, n, round / 2);
         let input = Padded::new(&stream, round % 4, &x);
         let mut sorted = Padded::<T>::poisoned(&stream, round % 3, n);
-        ops::sort(&stream, input.get(), order, sorted.get_mut()).unwrap();
+        ops::sort(&stream, order, input.get(), sorted.get_mut()).unwrap();
         x.sort_by(in_order(order));
         assert_eq!(bits(&sorted.read()), bits(&x), "{n} {order:?}, seed {}", random.seed);
     }
@@ -92,7 +92,7 @@ fn pairs_of<K: Total, V: TestNumber>() {
         let (keys, values) = (Padded::new(&stream, round % 4, &x), Padded::new(&stream, 1, &indices));
         let (mut keys_out, mut values_out) =
             (Padded::<K>::poisoned(&stream, 0, n), Padded::<V>::poisoned(&stream, 3, n));
-        ops::sort_pairs(&stream, keys.get(), values.get(), order, keys_out.get_mut(), values_out.get_mut())
+        ops::sort_pairs(&stream, order, keys.get(), values.get(), keys_out.get_mut(), values_out.get_mut())
             .unwrap();
         let what = (n, order, "seed", random.seed);
         assert_eq!(bits(&keys_out.read()), bits(&expected_keys), "{what:?}");
@@ -135,7 +135,7 @@ fn segments_of<T: Total>() {
         }
         let (input, ends) = (Padded::new(&stream, 1, &x), Padded::new(&stream, 0, &offsets));
         let mut sorted = Padded::<T>::poisoned(&stream, 3, n);
-        ops::sort_segments(&stream, input.get(), ends.get(), order, sorted.get_mut()).unwrap();
+        ops::sort_segments(&stream, order, input.get(), ends.get(), sorted.get_mut()).unwrap();
         assert_eq!(bits(&sorted.read()), bits(&expected), "{round}, seed {}", random.seed);
     }
 }
@@ -158,7 +158,7 @@ fn merges_of<T: Total>() {
         expected.sort_by(in_order(order));
         let (a, b) = (Padded::new(&stream, round % 4, &a), Padded::new(&stream, 1, &b));
         let mut merged = Padded::<T>::poisoned(&stream, 0, n + m);
-        ops::merge_sorted(&stream, a.get(), b.get(), order, merged.get_mut()).unwrap();
+        ops::merge_sorted(&stream, order, a.get(), b.get(), merged.get_mut()).unwrap();
         assert_eq!(bits(&merged.read()), bits(&expected), "{n} and {m}, seed {}", random.seed);
     }
 }
@@ -176,7 +176,7 @@ fn merging_unsorted_arrays_stays_within_them() {
         let [a, b] = [n, 2 * n].map(|n| (0..n).map(|_| random.bits() as u32 | 1).collect::<Vec<u32>>());
         let (from_a, from_b) = (Padded::new(&stream, 0, &a), Padded::new(&stream, 1, &b));
         let mut merged = Padded::<u32>::poisoned(&stream, 3, 3 * n);
-        ops::merge_sorted(&stream, from_a.get(), from_b.get(), Order::Ascending, merged.get_mut()).unwrap();
+        ops::merge_sorted(&stream, Order::Ascending, from_a.get(), from_b.get(), merged.get_mut()).unwrap();
         let known: std::collections::HashSet<u32> = a.into_iter().chain(b).collect();
         assert!(merged.read().iter().all(|key| known.contains(key)), "{n}, seed {}", random.seed);
     }
@@ -235,26 +235,26 @@ fn sorts_of_other_lengths_are_refused() {
     let [none, falling, beyond] = [&[][..], &[0, 5, 4], &[0, 5, 11]]
         .map(|offsets| DeviceBuffer::<u64>::from_host(&stream, offsets).unwrap());
     let errors = [
-        (ops::sort(&stream, &x, Order::Ascending, &mut out), ["sort", "10", "9"]),
+        (ops::sort(&stream, Order::Ascending, &x, &mut out), ["sort", "10", "9"]),
         (
-            ops::sort_pairs(&stream, &x, x.slice(1..), Order::Ascending, &mut whole, &mut out),
+            ops::sort_pairs(&stream, Order::Ascending, &x, x.slice(1..), &mut whole, &mut out),
             ["values has 9", "keys has 10", "sort_pairs"],
         ),
         (
-            ops::sort_pairs(&stream, &x, &narrow, Order::Ascending, &mut whole, &mut narrow_out),
+            ops::sort_pairs(&stream, Order::Ascending, &x, &narrow, &mut whole, &mut narrow_out),
             ["1-byte values", "4 or 8", "sort_pairs"],
         ),
-        (ops::merge_sorted(&stream, &x, &x, Order::Ascending, &mut whole), ["merge_sorted", "20", "10"]),
+        (ops::merge_sorted(&stream, Order::Ascending, &x, &x, &mut whole), ["merge_sorted", "20", "10"]),
         (
-            ops::sort_segments(&stream, &x, &none, Order::Ascending, &mut whole),
+            ops::sort_segments(&stream, Order::Ascending, &x, &none, &mut whole),
             ["sort_segments", "offsets is empty", "one offset more"],
         ),
         (
-            ops::sort_segments(&stream, &x, &falling, Order::Ascending, &mut whole),
+            ops::sort_segments(&stream, Order::Ascending, &x, &falling, &mut whole),
             ["sort_segments", "offsets[1] is 5", "at most 4"],
         ),
         (
-            ops::sort_segments(&stream, &x, &beyond, Order::Ascending, &mut whole),
+            ops::sort_segments(&stream, Order::Ascending, &x, &beyond, &mut whole),
             ["sort_segments", "offsets[2] is 11", "at most 10"],
         ),
     ];

@@ -26,7 +26,7 @@ fn subnormal_numbers_of<T: TestNumber + ops::Float>() {
     assert_eq!(ops::max(&stream, &x).unwrap().to_f64(), 100.0 * smallest);
     assert_eq!(ops::argmax(&stream, &x).unwrap(), 99);
     let mut count = DeviceBuffer::zeros(&stream, 1).unwrap();
-    ops::select_if(&stream, &x, Comparison::Greater, T::nearest(50.0 * smallest), &mut out, &mut count)
+    ops::select_if(&stream, Comparison::Greater, T::nearest(50.0 * smallest), &x, &mut out, &mut count)
         .unwrap();
     assert_eq!((count.to_host().unwrap()[0], out.to_host().unwrap()[0].bits()), (50, values[50].bits()));
     let mut wide = DeviceBuffer::<f64>::zeros(&stream, 100).unwrap();
@@ -58,7 +58,7 @@ fn zeros_keep_their_sign() {
     ops::neg(&stream, &x, &mut out).unwrap();
     assert_eq!(signs(&out), [true, false, true, false, true]);
     // Keys are ordered by their bits: negative zeros come first.
-    ops::sort(&stream, &x, Order::Ascending, &mut out).unwrap();
+    ops::sort(&stream, Order::Ascending, &x, &mut out).unwrap();
     assert_eq!(signs(&out), [true, true, false, false, false]);
     // Comparisons treat zeros of both signs as equal: the first of equal elements is found.
     assert_eq!(ops::argmin(&stream, &x).unwrap(), 0);

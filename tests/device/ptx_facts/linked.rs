@@ -1,5 +1,5 @@
-//! The part of the image that is linked with NVIDIA's device runtime: its contents, and what the other parts must not
-//! contain.
+//! The module of the image that is linked with NVIDIA's device runtime: its contents, and what the other modules must
+//! not contain.
 //!
 //! The tests fail without an image: a build without the device toolchain has no PTX to check.
 
@@ -13,7 +13,8 @@ use warpsmith::module::unpack;
 /// The PTX forms: architecture, whether it is linked, text.
 fn ptx() -> Vec<(u32, bool, String)> {
     assert_eq!(IMAGE.missing(), None, "the image is what these tests look at");
-    let forms = IMAGE.parts().iter().flat_map(|part| part.forms.iter().map(|form| (part.is_linked, form)));
+    let forms =
+        IMAGE.modules().iter().flat_map(|module| module.forms.iter().map(|form| (module.is_linked, form)));
     forms
         .filter(|(_, form)| matches!(form.kind, CodeKind::Ptx(_)))
         .map(|(linked, form)| {
@@ -23,9 +24,9 @@ fn ptx() -> Vec<(u32, bool, String)> {
         .collect()
 }
 
-/// Returns true if a kernel is in the linked part.
+/// Returns true if a kernel is in the linked module.
 fn is_linked(symbol: &str) -> bool {
-    IMAGE.spec().kernel(symbol).is_some_and(|record| IMAGE.parts()[record.part].is_linked)
+    IMAGE.spec().kernel(symbol).is_some_and(|record| IMAGE.modules()[record.module_index].is_linked)
 }
 
 /// Functions of the device runtime that a module calls.
@@ -105,9 +106,9 @@ fn each_part_has_the_kernels_that_it_should() {
 
 #[test]
 fn the_linked_part_was_assembled() {
-    let part = IMAGE.parts().iter().find(|part| part.is_linked).expect("there is one");
+    let module = IMAGE.modules().iter().find(|module| module.is_linked).expect("there is one");
     let is_cubin = |kind| matches!(kind, CodeKind::Cubin(_));
-    let forms: Vec<(u32, bool)> = part.forms.iter().map(|form| (form.arch, is_cubin(form.kind))).collect();
+    let forms: Vec<(u32, bool)> = module.forms.iter().map(|form| (form.arch, is_cubin(form.kind))).collect();
     assert_eq!(forms, [(80, false), (90, true)]);
     let record = IMAGE.spec().kernel("refine_odd_rows").expect("it is in the image");
     assert_eq!(record.resources.iter().map(|of| of.arch).collect::<Vec<_>>(), [80, 90]);

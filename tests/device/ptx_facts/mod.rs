@@ -26,8 +26,8 @@ fn assert_images() {
 fn ptx() -> BTreeMap<u32, HashMap<String, String>> {
     assert_images();
     let mut found: BTreeMap<u32, HashMap<String, String>> = BTreeMap::new();
-    let plain = IMAGES.iter().flat_map(|image| image.parts()).filter(|part| !part.is_linked);
-    for form in plain.flat_map(|part| part.forms) {
+    let plain = IMAGES.iter().flat_map(|image| image.modules()).filter(|module| !module.is_linked);
+    for form in plain.flat_map(|module| module.forms) {
         if let CodeKind::Ptx(_) = form.kind {
             let code = unpack(&form.code).expect("the code is as it was packed");
             let text = std::str::from_utf8(&code).expect("PTX is text");
@@ -372,9 +372,9 @@ fn every_registered_kernel_is_in_its_image() {
 fn the_product_image_is_small_and_in_parts() {
     assert_images();
     let embedded: usize = IMAGE
-        .parts()
+        .modules()
         .iter()
-        .flat_map(|part| part.forms)
+        .flat_map(|module| module.forms)
         .map(|form| match form.code {
             Packed::Plain(bytes) => bytes.len(),
             Packed::Deflate { stream, .. } => stream.len(),
@@ -383,10 +383,10 @@ fn the_product_image_is_small_and_in_parts() {
     // The largest parts are reductions along an axis (1.05 MB), scans, norms and elementwise arithmetic.
     assert!(embedded <= 6_000_000, "{embedded} bytes of GPU code");
     assert!(IMAGE.spec().device_runtime.is_none(), "libcudadevrt is for kernels that launch kernels");
-    let names: Vec<&str> = IMAGE.parts().iter().map(|part| part.name).collect();
+    let names: Vec<&str> = IMAGE.modules().iter().map(|module| module.name).collect();
     assert!(["copy", "elementwise", "random", "reduce"].iter().all(|name| names.contains(name)), "{names:?}");
-    for part in IMAGE.parts() {
-        let archs: Vec<u32> = part.forms.iter().map(|form| form.arch).collect();
-        assert_eq!(archs, [80, 90], "{}: PTX for all, and machine code", part.name);
+    for module in IMAGE.modules() {
+        let archs: Vec<u32> = module.forms.iter().map(|form| form.arch).collect();
+        assert_eq!(archs, [80, 90], "{}: PTX for all, and machine code", module.name);
     }
 }

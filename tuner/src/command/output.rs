@@ -57,7 +57,7 @@ fn color(text: &str) -> Option<usize> {
 /// # Errors
 /// Returns write errors, such as a full disk. A closed pipe (`| head`) is not an error.
 pub fn print(text: &str) -> io::Result<()> {
-    let is_colored = colours();
+    let is_colored = colors();
     let keep = |rest: &str| match rest.starts_with('\n') {
         true => Some(1),
         false => color(rest).filter(|_| is_colored),
@@ -108,7 +108,7 @@ pub fn complain(text: &str) {
 
 /// Returns true if standard output supports colors. This requires that standard output is a terminal and that
 /// `NO_COLOR` is unset or empty.
-pub fn colours() -> bool {
+pub fn colors() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
 }
 
@@ -117,7 +117,7 @@ pub fn colours() -> bool {
 pub fn table(header: &[&str], right: &[usize], rows: Vec<Vec<Cell>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    if !colours() {
+    if !colors() {
         table.force_no_tty();
     } else {
         table.enforce_styling();

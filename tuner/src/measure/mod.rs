@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 pub use self::clock::Guard;
 pub use self::stop::{Effort, StopReason};
 pub use self::stopwatch::Stopwatch;
-use crate::stats::{Interval, Summary, median_interval, summarise};
+use crate::stats::{Interval, Summary, median_interval, summarize};
 
 /// Minimum duration of a sample, in microseconds. Two consecutive events without work between them are slightly more
 /// than 1 µs apart. This gap is at most about one percent of a sample, regardless of the number of launches in the
@@ -86,7 +86,7 @@ pub struct Timing {
 impl Timing {
     /// Returns the percentiles of [`Self::samples_us`], or `None` if there are no samples.
     pub fn summary(&self) -> Option<Summary> {
-        summarise(&self.samples_us)
+        summarize(&self.samples_us)
     }
 
     /// Returns the 95 % confidence interval of the median, or `None` if there are too few samples. Each call computes

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::stats::{FEWEST, median_interval, relative_uncertainty, summarise};
+use crate::stats::{FEWEST, median_interval, relative_uncertainty, summarize};
 
 /// Stopping rule, which determines when a configuration has been measured often enough.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -114,7 +114,7 @@ impl Progress {
         precision > 0.0
             && relative_uncertainty(samples) <= precision
             && median_interval(samples)
-                .zip(summarise(samples))
+                .zip(summarize(samples))
                 .is_some_and(|(interval, summary)| interval.half_width() <= precision * summary.median)
     }
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::document::{DeviceInfo, Document, Outcome, ProbeResult, Record, RunInfo};
 use crate::measure::{Mode, StopReason};
-use crate::stats::summarise;
+use crate::stats::summarize;
 use crate::value::Value;
 
 /// Number of significant digits of times; it exceeds the precision of any clock.
@@ -151,7 +151,7 @@ fn times(record: &Record) -> Option<Times> {
         p10: round(summary.p10),
         p90: round(summary.p90),
         count: summary.count,
-        clock: summarise(&clocks).map(|summary| summary.median),
+        clock: summarize(&clocks).map(|summary| summary.median),
         rejected: timing.rejected,
         throttled: timing.throttled,
         launches: timing.launches_per_sample,

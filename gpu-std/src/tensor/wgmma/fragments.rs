@@ -101,8 +101,9 @@ depth!(
         38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
 );
 
-/// Data that a batch owns in addition to its sums: either nothing, or [`Fragments`]. The trait is sealed.
-pub trait Held: sealed::Sealed {
+/// Operands that a batch owns in registers, in addition to its sums: either none, or [`Fragments`]. The trait is
+/// sealed.
+pub trait RegisterOperand: sealed::Sealed {
     /// Pins the values in registers at this point. The compiler must write the values before this point, and must not
     /// reuse the registers before it.
     #[doc(hidden)]
@@ -120,7 +121,7 @@ mod sealed {
     impl<T: super::Half, const K: usize> Sealed for super::Fragments<T, K> where super::Columns<K>: super::Depth {}
 }
 
-impl Held for () {
+impl RegisterOperand for () {
     #[cfg(target_arch = "nvptx64")]
     #[inline(always)]
     fn keep(&self) {}
@@ -131,7 +132,7 @@ impl Held for () {
     }
 }
 
-impl<T: Half, const K: usize> Held for Fragments<T, K>
+impl<T: Half, const K: usize> RegisterOperand for Fragments<T, K>
 where
     Columns<K>: Depth,
 {

@@ -23,7 +23,7 @@ mod width;
 
 use super::shared::SharedTile;
 
-pub use fragments::{Depth, Fragments, Held};
+pub use fragments::{Depth, Fragments, RegisterOperand};
 pub use major::{KMajor, Major, MnMajor};
 pub use operand::{Half, Multiply, Operand, Output, Sum};
 pub use width::{Columns, Width};
@@ -45,7 +45,7 @@ where
 
 /// A batch of products that is being issued.
 #[must_use = "a batch must be committed"]
-pub struct Batch<const N: usize, S: Sum = f32, F: Held = ()>
+pub struct Batch<const N: usize, S: Sum = f32, F: RegisterOperand = ()>
 where
     Columns<N>: Width,
 {
@@ -57,7 +57,7 @@ where
 
 /// In-flight products.
 #[must_use = "the tiles are in use until the products have completed"]
-pub struct Pending<const N: usize, S: Sum = f32, F: Held = ()>
+pub struct Pending<const N: usize, S: Sum = f32, F: RegisterOperand = ()>
 where
     Columns<N>: Width,
 {
@@ -124,7 +124,7 @@ where
 
     #[inline(always)]
     #[allow(unused_mut, reason = "the emulated device has no instruction that takes it")]
-    unsafe fn begin_holding<F: Held>(mut self, held: F) -> Batch<N, S, F> {
+    unsafe fn begin_holding<F: RegisterOperand>(mut self, held: F) -> Batch<N, S, F> {
         #[cfg(target_arch = "nvptx64")]
         // SAFETY: guaranteed by the caller.
         unsafe {
@@ -175,7 +175,7 @@ where
     }
 }
 
-impl<const N: usize, S: Sum, F: Held> Pending<N, S, F>
+impl<const N: usize, S: Sum, F: RegisterOperand> Pending<N, S, F>
 where
     Columns<N>: Width,
 {
@@ -249,7 +249,7 @@ where
     }
 }
 
-impl<const N: usize, S: Sum, F: Held> Batch<N, S, F>
+impl<const N: usize, S: Sum, F: RegisterOperand> Batch<N, S, F>
 where
     Columns<N>: Width,
 {

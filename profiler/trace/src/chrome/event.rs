@@ -129,7 +129,7 @@ object! {
         captured = "captured in": Loose, detail = "detail": Loose, function = "function": Loose,
         event = "event": Loose,
         sync_stream = "sync stream": Loose, waited_event = "wait_on_cuda_event_id": Loose,
-        parent = "parent": Loose, category = "category": Loose, colour = "colour": Loose, payload = "payload": Loose,
+        parent = "parent": Loose, category = "category": Loose, color = "color": Loose, payload = "payload": Loose,
         on_device = "waits for device": Loose, on_stream = "waits for stream": Loose, address = "Addr": Loose,
         memory_bytes = "Bytes": Loose, allocated = "Total Allocated": Loose, reserved = "Total Reserved": Loose,
         dram_read = "DRAM bytes read": Loose, dram_written = "DRAM bytes written": Loose, l2_hits = "L2 hits": Loose,

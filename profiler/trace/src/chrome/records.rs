@@ -292,7 +292,7 @@ impl<'a> Records<'a> {
                 thread: definitions.thread(process, thread),
                 id: range,
                 parent: arguments.parent.uint().unwrap_or(0),
-                colour: small(&arguments.colour),
+                color: small(&arguments.color),
                 payload: payload(&arguments.payload),
                 line,
             }),
@@ -371,7 +371,7 @@ impl<'a> Records<'a> {
             name: definitions.names.intern(event.name.text()),
             category: definitions.names.intern(category),
             thread: definitions.thread(process, thread),
-            colour: small(&arguments.colour),
+            color: small(&arguments.color),
             payload: payload(&arguments.payload),
         }))
     }

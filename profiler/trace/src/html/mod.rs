@@ -71,7 +71,7 @@ impl Digest {
         }
         if summary.related < summary.records {
             notes.push(format!(
-                "The timeline, and the tables of devices, streams, launches, late launches and ranges, show only the \
+                "The timeline, and the tables of devices, streams, launches, launch-bound gaps and ranges, show only the \
                  first {} of {} records.",
                 summary.related, summary.records
             ));
@@ -93,8 +93,8 @@ fn page(trace: &Trace, summary: &Summary, title: &str, mut notes: Vec<String>) -
 /// Limits each table to the maximum number of rows on a page.
 fn cut(mut summary: Summary, notes: &mut Vec<String>) -> Summary {
     let mut left_out = 0;
-    let Summary { kernels, late, lines, calls, driver_calls, .. } = &mut summary;
-    for rows in [kernels, late, lines, calls, driver_calls] {
+    let Summary { kernels, launch_bound, lines, calls, driver_calls, .. } = &mut summary;
+    for rows in [kernels, launch_bound, lines, calls, driver_calls] {
         shorten(rows, &mut left_out);
     }
     let Summary { ranges, graphs, waits, allocations, streams, .. } = &mut summary;

@@ -253,7 +253,7 @@ impl<'a> Builder<'a> {
                     let Some(stream) = stream else { continue };
                     format!("{} of device {}", stream_name(stream), stream.device).into()
                 }
-                (Key::Colour, Value::Uint(colour)) => format!("#{:06x}", colour & 0xff_ffff).into(),
+                (Key::Color, Value::Uint(color)) => format!("#{:06x}", color & 0xff_ffff).into(),
                 (Key::Address | Key::Node | Key::Event, Value::Uint(id)) => format!("{id:#x}").into(),
                 (_, Value::Uint(value)) => value.into(),
                 (_, Value::Int(value)) => value.into(),

@@ -39,7 +39,7 @@ pub struct Summary {
     /// Total number of records of all kinds.
     pub records: usize,
     /// Number of leading records that are covered by the tables that relate records to each other: devices, streams,
-    /// launches, late launches and ranges. For a [`Digest`] of a large file, it is less than the number of records.
+    /// launches, launch-bound gaps and ranges. For a [`Digest`] of a large file, it is less than the number of records.
     pub related: usize,
     /// Time from the start of the first record to the end of the last record.
     pub span: u64,
@@ -53,9 +53,9 @@ pub struct Summary {
     pub streams: Vec<StreamRow>,
     /// Launch latency.
     pub launches: Launches,
-    /// Launch-bound idle time of devices, by the source line of the kernel or copy that was late, or by the kernel's
-    /// name if the line is unknown.
-    pub late: Vec<Row>,
+    /// Launch-bound idle time of devices, by the source line of the kernel or copy that arrived late, or by the
+    /// kernel's name if the line is unknown.
+    pub launch_bound: Vec<Row>,
     /// Kernels, longest total time first.
     pub kernels: Vec<Row>,
     /// Copies and memsets by kind.
@@ -98,20 +98,20 @@ impl Trace {
 fn summary(trace: &Trace, tally: &Tally) -> Summary {
     let definitions = &trace.definitions;
     let work = work::work(trace, &work::Calls::of(trace));
-    let late = streams::late(&work);
+    let launch_bound = streams::launch_bound(&work);
     Summary {
         records: tally.records,
         related: trace.len(),
         span: tally.span(),
         loss: definitions.loss,
         about: definitions.about.clone(),
-        devices: streams::devices(trace, &work, &late),
+        devices: streams::devices(trace, &work, &launch_bound),
         streams: streams::streams(trace, &work),
         launches: launches::launches(&work),
-        late: late_rows(trace, &work, &late),
+        launch_bound: launch_bound_rows(trace, &work, &launch_bound),
         kernels: tally.kernels(definitions),
         transfers: tally.transfers(definitions),
-        ranges: ranges::ranges(trace, &work, &late),
+        ranges: ranges::ranges(trace, &work, &launch_bound),
         lines: tally.lines(definitions),
         calls: tally.calls(Library::Runtime, definitions),
         driver_calls: tally.calls(Library::Driver, definitions),
@@ -124,10 +124,10 @@ fn summary(trace: &Trace, tally: &Tally) -> Summary {
     }
 }
 
-fn late_rows(trace: &Trace, work: &[Work], late: &[u64]) -> Vec<Row> {
+fn launch_bound_rows(trace: &Trace, work: &[Work], launch_bound: &[u64]) -> Vec<Row> {
     let mut sums: HashMap<Name, Sum> = HashMap::new();
-    for (work, late) in work.iter().zip(late).filter(|(_, late)| **late > 0) {
-        sums.entry(if work.line.is_none() { work.name } else { work.line }).or_default().add(*late);
+    for (work, launch_bound) in work.iter().zip(launch_bound).filter(|(_, launch_bound)| **launch_bound > 0) {
+        sums.entry(if work.line.is_none() { work.name } else { work.line }).or_default().add(*launch_bound);
     }
     rows::rows(&sums, &trace.definitions, |name| match trace.text(*name) {
         "" => "copy",

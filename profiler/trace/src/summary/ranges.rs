@@ -86,8 +86,8 @@ impl<'a> Nesting<'a> {
     }
 }
 
-/// Returns the rows. `late` is the launch-bound idle time of the device before each kernel or copy.
-pub(super) fn ranges(trace: &Trace, work: &[Work], late: &[u64]) -> Vec<RangeRow> {
+/// Returns the rows. `launch_bound` is the launch-bound idle time of the device before each kernel or copy.
+pub(super) fn ranges(trace: &Trace, work: &[Work], launch_bound: &[u64]) -> Vec<RangeRow> {
     let nesting = Nesting::of(trace);
     let duration = |index: usize| {
         let range = &trace.ranges[index];
@@ -107,14 +107,14 @@ pub(super) fn ranges(trace: &Trace, work: &[Work], late: &[u64]) -> Vec<RangeRow
         row.host_self = row.host_self.saturating_add(own[index]);
     }
     let mut seen: BTreeSet<Name> = BTreeSet::new();
-    for (work, late) in work.iter().zip(late) {
+    for (work, launch_bound) in work.iter().zip(launch_bound) {
         let Some(innermost) = nesting.around(work) else { continue };
         seen.clear();
         for index in nesting.chain(innermost) {
             let name = trace.ranges[index].name;
             if let Some(row) = rows.get_mut(&name).filter(|_| seen.insert(name)) {
                 row.device = row.device.saturating_add(work.duration());
-                row.launch_bound = row.launch_bound.saturating_add(*late);
+                row.launch_bound = row.launch_bound.saturating_add(*launch_bound);
                 row.launches += 1;
                 if index == innermost {
                     row.device_self = row.device_self.saturating_add(work.duration());

@@ -67,18 +67,18 @@ pub struct StreamRow {
 }
 
 /// Returns the launch-bound idle time of the device before each kernel or copy.
-pub(super) fn late(work: &[Work]) -> Vec<u64> {
+pub(super) fn launch_bound(work: &[Work]) -> Vec<u64> {
     let mut free: HashMap<u32, u64> = HashMap::new();
-    let late = |work: &Work| {
+    let launch_bound = |work: &Work| {
         let free = free.entry(work.device).or_insert(work.end);
         let from = std::mem::replace(free, work.end.max(*free));
-        // The first kernel or copy sets the reference time, so it is never late.
+        // The first kernel or copy sets the reference time, so it never arrives late.
         work.arrived.map_or(0, |arrived| arrived.min(work.start).saturating_sub(from))
     };
-    work.iter().map(late).collect()
+    work.iter().map(launch_bound).collect()
 }
 
-pub(super) fn devices(trace: &Trace, work: &[Work], late: &[u64]) -> Vec<DeviceRow> {
+pub(super) fn devices(trace: &Trace, work: &[Work], launch_bound: &[u64]) -> Vec<DeviceRow> {
     let ordinals: BTreeSet<u32> = work.iter().map(|work| work.device).collect();
     let row = |device: u32| {
         let all = work.iter().filter(|work| work.device == device);
@@ -99,9 +99,9 @@ pub(super) fn devices(trace: &Trace, work: &[Work], late: &[u64]) -> Vec<DeviceR
             idle: all.span() - all.total(),
             launch_bound: work
                 .iter()
-                .zip(late)
+                .zip(launch_bound)
                 .filter(|(work, _)| work.device == device)
-                .map(|(_, late)| late)
+                .map(|(_, launch_bound)| launch_bound)
                 .sum(),
             compute: compute.total(),
             transfer: transfer.total(),

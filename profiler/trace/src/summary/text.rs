@@ -25,7 +25,7 @@ pub(super) fn text(summary: &Summary, rows: usize) -> String {
     }
     if summary.related < summary.records {
         out += &format!(
-            "Devices, streams, launches, late launches and ranges show only the first {} records.\n",
+            "Devices, streams, launches, launch-bound gaps and ranges show only the first {} records.\n",
             summary.related
         );
     }
@@ -95,7 +95,7 @@ pub(super) fn text(summary: &Summary, rows: usize) -> String {
     out += &by_name(
         "Launch-bound gaps: devices waited for work that the host enqueued late",
         "line or kernel",
-        &summary.late,
+        &summary.launch_bound,
         rows,
     );
     out += &by_name("Kernels", "kernel", &summary.kernels, rows);
@@ -115,9 +115,9 @@ pub(super) fn text(summary: &Summary, rows: usize) -> String {
 fn ranges(summary: &Summary, rows: usize) -> String {
     let row = |row: &RangeRow| {
         let times = [row.host, row.host_self, row.device, row.device_self, row.launch_bound];
-        let [host, host_self, device, device_self, late] = times.map(|part| time(part as f64));
+        let [host, host_self, device, device_self, launch_bound] = times.map(|part| time(part as f64));
         let (count, launches) = (row.count.to_string(), row.launches.to_string());
-        vec![row.name.clone(), count, host, host_self, device, device_self, launches, late]
+        vec![row.name.clone(), count, host, host_self, device, device_self, launches, launch_bound]
     };
     let head = ["range", "count", "host", "self", "device", "self", "launches", "idle: launch-bound"];
     table("Ranges", &head, summary.ranges.iter().map(row).collect(), rows)

@@ -42,7 +42,7 @@ pub fn step() -> Trace {
         thread: main,
         id,
         parent,
-        colour: 0xff33_6699,
+        color: 0xff33_6699,
         payload: Payload::Int(-3),
         line,
     };
@@ -143,7 +143,7 @@ pub fn step() -> Trace {
         name: step,
         category: phase,
         thread: main,
-        colour: 0,
+        color: 0,
         payload: Payload::Float(1.25),
     });
     for (time, bytes) in [(500, 1 << 20), (80_000, -(1 << 20))] {

@@ -226,8 +226,8 @@ fn late_work_has_range_and_line() {
     }
     let summary = made.summary();
     assert_eq!((summary.devices[0].idle, summary.devices[0].launch_bound), (280 + 120, 260 + 110));
-    let late = &summary.late[0];
-    assert_eq!((summary.late.len(), late.name.as_str(), late.count), (1, "src/main.rs:7", 2));
+    let late = &summary.launch_bound[0];
+    assert_eq!((summary.launch_bound.len(), late.name.as_str(), late.count), (1, "src/main.rs:7", 2));
     assert_eq!((late.total, late.min, late.max), (370, 110, 260));
     let row = |name: &str| summary.ranges.iter().find(|row| row.name == name).unwrap();
     assert_eq!((row("forward").launch_bound, row("optimizer").launch_bound), (0, 370));

@@ -34,8 +34,8 @@ pub struct EventAttributes {
     pub size: u16,
     pub category: u32,
     /// Type of the color; 1 means ARGB.
-    pub colour_type: i32,
-    pub colour: u32,
+    pub color_type: i32,
+    pub color: u32,
     /// Type of the payload; 2 means a signed integer, 3 means a double.
     pub payload_type: i32,
     pub reserved: i32,

@@ -38,7 +38,7 @@ const TRACKS = DATA.timeline.tracks.map((given) => {
 });
 /** All slices and points are addressed as { row, index }. */
 const ROWS = TRACKS.flatMap((track) => [...track.rows, track.points]);
-const COLOURS = ARGUMENTS.map((pairs) => pairs.find(([key]) => key === "colour")?.[1] ?? null);
+const COLORS = ARGUMENTS.map((pairs) => pairs.find(([key]) => key === "color")?.[1] ?? null);
 
 /** What has a flow, by its number. */
 const FLOWS = new Map();
@@ -83,7 +83,7 @@ const facts = (slice) => {
   if (row.track.points !== row) pairs.push(["duration", time(duration)]);
   pairs.push(["on", `${row.track.group}, ${row.track.name}`]);
   for (const [key, value] of ARGUMENTS[row.argument[index]])
-    if (key !== "colour") pairs.push([key, key === "bytes" ? `${whole(value)} (${bytes(value)})` : String(value)]);
+    if (key !== "color") pairs.push([key, key === "bytes" ? `${whole(value)} (${bytes(value)})` : String(value)]);
   const moved = ARGUMENTS[row.argument[index]].find(([key]) => key === "bytes");
   if (moved && duration > 0 && isWork(slice)) pairs.push(["bandwidth", `${digits(moved[1] / duration)} GB/s`]);
   return pairs;

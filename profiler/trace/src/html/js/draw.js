@@ -38,17 +38,17 @@ const hash = (text) => {
   return value;
 };
 const HASHES = NAMES.map((name) => hash(name) % PALETTE);
-const colourOf = (row, index) =>
-  theme.kinds[KINDS[row.kind[index]]] ?? COLOURS[row.argument[index]] ?? theme.series[HASHES[row.name[index]]];
+const colorOf = (row, index) =>
+  theme.kinds[KINDS[row.kind[index]]] ?? COLORS[row.argument[index]] ?? theme.series[HASHES[row.name[index]]];
 
-/** Black or white, whichever can be read on a colour. */
+/** Black or white, whichever can be read on a color. */
 const inks = new Map();
-const inkOn = (colour) => {
-  if (!inks.has(colour)) {
-    const [r, g, b] = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
-    inks.set(colour, 0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#14171a" : "#ffffff");
+const inkOn = (color) => {
+  if (!inks.has(color)) {
+    const [r, g, b] = [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
+    inks.set(color, 0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#14171a" : "#ffffff");
   }
-  return inks.get(colour);
+  return inks.get(color);
 };
 
 /** Times at which the axis is divided, about `count` of them. */
@@ -184,25 +184,25 @@ const drawRow = (context, view, row, y, x) => {
     // What is as narrow as what stands there already would not be seen.
     if (begin + width <= drawn && (dimmed || !view.found)) continue;
     drawn = Math.floor(begin + width);
-    const colour = colourOf(row, index);
+    const color = colorOf(row, index);
     context.globalAlpha = dimmed ? 0.18 : 1;
-    context.fillStyle = colour;
+    context.fillStyle = color;
     const inset = width > 3 ? 0.5 : 0;
     context.fillRect(begin, y + 1, width - inset, ROW - 2);
     if (row.joined.has(index)) hatch(context, begin, y + 1, width - inset, ROW - 2);
     if (width > 28) {
-      context.fillStyle = inkOn(colour);
+      context.fillStyle = inkOn(color);
       context.fillText(fit(context, NAMES[row.name[index]], width - 8), begin + 4, y + ROW / 2 + 0.5);
     }
     context.globalAlpha = 1;
   }
-  for (const [slice, colour] of [
+  for (const [slice, color] of [
     [view.hovered, theme.soft],
     [view.selected, theme.ink],
   ]) {
     if (slice?.row !== row) continue;
     const [from, to] = [x(row.start[slice.index]), x(row.end[slice.index])];
-    context.strokeStyle = colour;
+    context.strokeStyle = color;
     context.lineWidth = 2;
     context.strokeRect(Math.max(from, view.left - 4), y + 1, Math.max(Math.min(to, view.width + 4) - Math.max(from, view.left - 4), 2), ROW - 2);
   }
@@ -235,7 +235,7 @@ const drawPoints = (context, view, row, y, x) => {
     if (at - drawn < 2 && !chosen && (dimmed || !view.found)) continue;
     drawn = at;
     context.globalAlpha = dimmed ? 0.18 : 1;
-    context.fillStyle = chosen ? theme.ink : KINDS[row.kind[index]] === "wait" ? theme.found : colourOf(row, index);
+    context.fillStyle = chosen ? theme.ink : KINDS[row.kind[index]] === "wait" ? theme.found : colorOf(row, index);
     context.beginPath();
     context.moveTo(at, y + ROW - 3);
     context.lineTo(at - 5, y + 4);

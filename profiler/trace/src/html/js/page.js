@@ -93,10 +93,10 @@ const sections = [
   ),
   launches.kernels ? section("launches", "Launches", pairs(launchRows)) : null,
   table(
-    "late",
+    "launch-bound",
     "Launch-bound",
-    rowsByName("Line or kernel", summary.late, false),
-    summary.late,
+    rowsByName("Line or kernel", summary.launch_bound, false),
+    summary.launch_bound,
     "Devices were idle until the host enqueued this work.",
   ),
   table("kernels", "Kernels", rowsByName("Kernel", summary.kernels, true), summary.kernels),

@@ -56,7 +56,7 @@ class TracePage extends Page {
     this.all(`#${table} th:nth-child(${this.texts(`#${table} th`).indexOf(name) + 1}) button`)[0].click();
   }
 
-  /** How many pixels of the canvas have another colour than its ground. */
+  /** How many pixels of the canvas have another color than its ground. */
   inked() {
     const canvas = this.all("canvas")[0];
     const { data } = canvas.getContext("2d").getImageData(200, 30, canvas.width - 200, canvas.height - 30);

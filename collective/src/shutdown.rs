@@ -1,6 +1,6 @@
 //! Shutdown state of a rank's communicator. The program requests the shutdown, and a thread of the backend performs it.
 //!
-//! When [`EndingState::wait_ended`] returns, the thread has released all resources of the rank.
+//! When [`ShutdownState::wait_ended`] returns, the thread has released all resources of the rank.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
@@ -8,7 +8,7 @@ use crate::mesh::Mesh;
 
 /// Shutdown state of the communicator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum Shutdown {
     /// The communicator is in use.
     None,
     /// The communicator was dropped. It shuts down after its operations have completed.
@@ -19,18 +19,18 @@ pub(crate) enum Ending {
     Ended,
 }
 
-/// The [`Ending`] of one communicator. `Ended` is final.
+/// The [`Shutdown`] of one communicator. `Ended` is final.
 #[derive(Debug)]
-pub(crate) struct EndingState {
+pub(crate) struct ShutdownState {
     mesh: Arc<Mesh>,
-    ending: Mutex<Ending>,
+    shutdown: Mutex<Shutdown>,
     changed: Condvar,
 }
 
-impl EndingState {
+impl ShutdownState {
     /// Creates the state of a communicator that is in use.
-    pub fn new(mesh: Arc<Mesh>) -> Arc<EndingState> {
-        Arc::new(EndingState { mesh, ending: Mutex::new(Ending::None), changed: Condvar::new() })
+    pub fn new(mesh: Arc<Mesh>) -> Arc<ShutdownState> {
+        Arc::new(ShutdownState { mesh, shutdown: Mutex::new(Shutdown::None), changed: Condvar::new() })
     }
 
     /// Body of the thread that shuts the communicator down. The state becomes `Ended` after `run` has returned or
@@ -42,33 +42,33 @@ impl EndingState {
         run(&rank);
     }
 
-    pub fn get(&self) -> Ending {
-        *self.ending.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn get(&self) -> Shutdown {
+        *self.shutdown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets the state, unless the communicator has already ended, and wakes the thread that shuts it down.
-    pub fn set(&self, wanted: Ending) {
-        let mut ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
-        if *ending != Ending::Ended {
-            *ending = wanted;
+    pub fn set(&self, wanted: Shutdown) {
+        let mut shutdown = self.shutdown.lock().unwrap_or_else(PoisonError::into_inner);
+        if *shutdown != Shutdown::Ended {
+            *shutdown = wanted;
         }
-        drop(ending);
+        drop(shutdown);
         self.changed.notify_all();
         self.mesh.member.wake();
     }
 
     /// Waits until the communicator has ended.
     pub fn wait_ended(&self) {
-        let ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(self.changed.wait_while(ending, |ending| *ending != Ending::Ended));
+        let shutdown = self.shutdown.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.changed.wait_while(shutdown, |shutdown| *shutdown != Shutdown::Ended));
     }
 }
 
 /// Guard that marks the state as ended when the thread exits.
-struct Ended(Arc<EndingState>);
+struct Ended(Arc<ShutdownState>);
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        self.0.set(Ending::Ended);
+        self.0.set(Shutdown::Ended);
     }
 }

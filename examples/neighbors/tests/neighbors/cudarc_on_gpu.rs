@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaStream};
-use neighbours::memory::{adopt, into_buffer, with_view};
-use neighbours::swiglu::swiglu_on_cudarc;
+use neighbors::memory::{adopt, into_buffer, with_view};
+use neighbors::swiglu::swiglu_on_cudarc;
 use warpsmith::{Device, DeviceBuffer, Error, Stream, ops};
 
 const LEN: usize = 1 << 20;

@@ -1,7 +1,5 @@
 //! Attention with `mma.sync`, for devices without `wgmma` and for head dimensions without `wgmma` kernels.
 
-use gpu_std::tensor::Half;
-use gpu_std::tensor::mma::WarpOperand;
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
 use warpsmith_runtime::{Device, DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Result, Stream};
@@ -9,24 +7,20 @@ use warpsmith_tensor_kernels::attention_mma::{self as kernels, MmaShape, THREADS
 
 use crate::IMAGE;
 
-/// Element types of heads.
-pub(crate) trait MmaHeadElement: WarpOperand + Half + DeviceCopy {
-    fn launch(plan: Plan<'_, '_, Self>) -> Result<()>;
-}
-
 macro_rules! elements {
     ($($ty:ty),*) => { $(
-        impl MmaHeadElement for $ty {
-            fn launch(plan: Plan<'_, '_, Self>) -> Result<()> {
-                match (plan.dim, plan.stages.unwrap_or_else(|| stages(plan.stream.device(), plan.dim))) {
-                    (64, 1) => plan.run::<kernels::attention_mma<$ty, 64, 1>>(1),
-                    (64, _) => plan.run::<kernels::attention_mma<$ty, 64, 2>>(2),
-                    (96, 1) => plan.run::<kernels::attention_mma<$ty, 96, 1>>(1),
-                    (96, _) => plan.run::<kernels::attention_mma<$ty, 96, 2>>(2),
-                    (128, 1) => plan.run::<kernels::attention_mma<$ty, 128, 1>>(1),
-                    (128, _) => plan.run::<kernels::attention_mma<$ty, 128, 2>>(2),
-                    (192, _) => plan.run::<kernels::attention_mma_wide<$ty, 192>>(1),
-                    (_, _) => plan.run::<kernels::attention_mma_wide<$ty, 256>>(1),
+        impl Plan<'_, '_, $ty> {
+            /// Enqueues the kernel.
+            pub fn launch(self) -> Result<()> {
+                match (self.dim, self.stages.unwrap_or_else(|| stages(self.stream.device(), self.dim))) {
+                    (64, 1) => self.run::<kernels::attention_mma<$ty, 64, 1>>(1),
+                    (64, _) => self.run::<kernels::attention_mma<$ty, 64, 2>>(2),
+                    (96, 1) => self.run::<kernels::attention_mma<$ty, 96, 1>>(1),
+                    (96, _) => self.run::<kernels::attention_mma<$ty, 96, 2>>(2),
+                    (128, 1) => self.run::<kernels::attention_mma<$ty, 128, 1>>(1),
+                    (128, _) => self.run::<kernels::attention_mma<$ty, 128, 2>>(2),
+                    (192, _) => self.run::<kernels::attention_mma_wide<$ty, 192>>(1),
+                    (_, _) => self.run::<kernels::attention_mma_wide<$ty, 256>>(1),
                 }
             }
         }
@@ -43,7 +37,7 @@ fn stages(device: &Device, dim: usize) -> usize {
 }
 
 /// Attention of heads that have been checked.
-pub(crate) struct Plan<'a, 'c, T: DeviceCopy> {
+pub(super) struct Plan<'a, 'c, T: DeviceCopy> {
     pub stream: &'a Stream,
     /// Number of stages of k and v; `None` for the default.
     pub stages: Option<usize>,
@@ -54,7 +48,7 @@ pub(crate) struct Plan<'a, 'c, T: DeviceCopy> {
     /// q, k and v.
     pub inputs: [DeviceSlice<'a, T>; 3],
     pub out: DeviceSliceMut<'c, T>,
-    pub sums: Option<DeviceSliceMut<'c, f32>>,
+    pub lse: Option<DeviceSliceMut<'c, f32>>,
     /// Offsets of q and of k.
     pub offsets: [Option<DeviceSlice<'a, u32>>; 2],
     pub shape: MmaShape,
@@ -74,12 +68,12 @@ type Params<T> = (
 
 impl<T: DeviceCopy> Plan<'_, '_, T> {
     fn run<K: Kernel<Params = Params<T>>>(self, stages: usize) -> Result<()> {
-        let Self { stream, dim, tiles, inputs: [q, k, v], out, sums, offsets, shape, .. } = self;
+        let Self { stream, dim, tiles, inputs: [q, k, v], out, lse, offsets, shape, .. } = self;
         let launch = Launch::grid_block(tiles, THREADS).shared(shared_bytes(dim, stages));
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
-        let arguments = (q, k, v, out, sums, offsets[0], offsets[1], shape);
-        // SAFETY: the shape describes the heads, whose sizes and alignment have been checked. `out` and `sums` are
-        // borrowed exclusively, `sums` has one element per row, both offset arrays have the same length, and there is
+        let arguments = (q, k, v, out, lse, offsets[0], offsets[1], shape);
+        // SAFETY: the shape describes the heads, whose sizes and alignment have been checked. `out` and `lse` are
+        // borrowed exclusively, `lse` has one element per row, both offset arrays have the same length, and there is
         // one block per tile.
         unsafe { kernel.launch_unsafe(stream, launch, arguments) }
     }

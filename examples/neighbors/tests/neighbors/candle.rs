@@ -1,7 +1,7 @@
 //! Compares the custom operation and its gradients with candle's built-in operations, on the emulated device.
 
 use candle_core::{DType, Device as Theirs, Result, Shape, Tensor, Var};
-use neighbours::swiglu::swiglu;
+use neighbors::swiglu::swiglu;
 use warpsmith::{Device, Stream};
 
 fn stream() -> Stream {

@@ -4,7 +4,7 @@
 use std::error::Error;
 
 use candle_core::{Device as Theirs, Tensor, Var};
-use neighbours::swiglu::swiglu;
+use neighbors::swiglu::swiglu;
 use warpsmith::{Device, Stream};
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -4,8 +4,8 @@
 use std::error::Error;
 
 use cudarc::driver::CudaContext;
-use neighbours::memory::{into_buffer, with_view};
-use neighbours::swiglu::swiglu_on_cudarc;
+use neighbors::memory::{into_buffer, with_view};
+use neighbors::swiglu::swiglu_on_cudarc;
 use warpsmith::{Device, Stream, ops};
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -1,5 +1,9 @@
 //! `out = softmax(scale * q * k^T) * v`: checks the head sizes and launches the kernel.
 
+mod backward;
+mod mma;
+
+use gpu_std::tensor::Half;
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
 use warpsmith_runtime::extension::site;
@@ -12,8 +16,9 @@ use warpsmith_tensor_kernels::attention::{
 use warpsmith_tensor_kernels::attention_mma::{MmaShape, tile_q};
 use warpsmith_tensor_kernels::sequences::{HeadStrides, Sequences};
 
+pub use self::backward::{Attended, Gradients, attention_backward};
+use self::mma::Plan;
 use crate::IMAGE;
-use crate::attention_mma::{MmaHeadElement, Plan};
 use crate::error::TensorError;
 use crate::heads::{Extents, Heads, HeadsMut};
 use crate::matmul::has_wgmma;
@@ -57,11 +62,11 @@ pub struct Attention<'a> {
 /// `offsets[i + 1]`. Sequences can be empty.
 ///
 /// The host does not read the offsets. Rows beyond the end of the view, and rows that already belong to an earlier
-/// sequence, are ignored. Rows of `out` and `sums` that belong to no sequence are left unchanged. Offsets are `u32`,
+/// sequence, are ignored. Rows of `out` and `lse` that belong to no sequence are left unchanged. Offsets are `u32`,
 /// because a view has fewer than 2^31 rows.
 #[derive(Debug, Clone, Copy)]
 pub struct Offsets<'a> {
-    /// Offsets of q, `out` and `sums` in ascending order; the length is the number of sequences plus one.
+    /// Offsets of q, `out` and `lse` in ascending order; the length is the number of sequences plus one.
     pub q: DeviceSlice<'a, u32>,
     /// Offsets of k and v; the array must have the same length as the offsets of q.
     pub k: DeviceSlice<'a, u32>,
@@ -69,10 +74,13 @@ pub struct Offsets<'a> {
 
 /// Element types of heads: `bf16` and `f16`. Scores, attention probabilities and sums are `f32`. The probabilities are
 /// rounded to the element type before the multiplication by v.
-pub trait HeadElement: gpu_std::tensor::Half + DeviceCopy {
+pub trait HeadElement: Half + DeviceCopy {
     /// Enqueues the kernel.
     #[doc(hidden)]
     fn launch(call: Call<'_, '_, Self>) -> Result<()>;
+    /// Enqueues the kernels of the backward pass.
+    #[doc(hidden)]
+    fn launch_backward(call: backward::Call<'_, '_, Self>) -> Result<()>;
 }
 
 macro_rules! elements {
@@ -80,10 +88,21 @@ macro_rules! elements {
         impl HeadElement for $ty {
             fn launch(call: Call<'_, '_, Self>) -> Result<()> {
                 match (call.path, call.q.extents.dim) {
-                    (Path::Mma(stages), _) => call.run_mma(stages),
+                    (Path::Mma(stages), _) => call.mma_plan(stages)?.map_or(Ok(()), |plan| plan.launch()),
                     (_, 64) => call.run::<Head64, kernels::attention<$ty, Head64>>(),
                     (_, 128) => call.run::<Head128, kernels::attention<$ty, Head128>>(),
                     _ => call.run::<Head256, kernels::attention<$ty, Head256>>(),
+                }
+            }
+
+            fn launch_backward(call: backward::Call<'_, '_, Self>) -> Result<()> {
+                use warpsmith_tensor_kernels::attention_backward::{
+                    attention_backward_keys as keys, attention_backward_queries as queries, attention_delta,
+                };
+                let delta = call.delta::<attention_delta<$ty>>()?;
+                match call.dim() {
+                    64 => call.run::<Head64, queries<$ty, Head64>, keys<$ty, Head64>>(&delta),
+                    _ => call.run::<Head128, queries<$ty, Head128>, keys<$ty, Head128>>(&delta),
                 }
             }
         }
@@ -147,11 +166,11 @@ pub fn attention<T: HeadElement>(
 }
 
 /// Like [`attention()`], but also stores the log-sum-exp (LSE) of each row's scores in
-/// `sums[(sequence * heads + head) * rows + row]`. The LSE of a row that attends to no rows is `-inf`. The LSE is
+/// `lse[(sequence * heads + head) * rows + row]`. The LSE of a row that attends to no rows is `-inf`. The LSE is
 /// needed to merge split-KV partial results.
 ///
 /// # Errors
-/// Returns the same errors as [`attention()`], or [`TensorError::Heads`] if the length of `sums` is not the total
+/// Returns the same errors as [`attention()`], or [`TensorError::Heads`] if the length of `lse` is not the total
 /// number of rows of all heads.
 ///
 /// ```
@@ -165,11 +184,11 @@ pub fn attention<T: HeadElement>(
 /// let zeros = DeviceBuffer::<bf16>::zeros(&stream, 4 * 64)?;
 /// let heads = Heads::by_token(zeros.as_3d(4, 1, 64)?, 1)?;
 /// let mut out = DeviceBuffer::<bf16>::uninit(&stream, 4 * 64)?;
-/// let mut sums = DeviceBuffer::<f32>::uninit(&stream, 4)?;
+/// let mut lse = DeviceBuffer::<f32>::uninit(&stream, 4)?;
 /// let to = HeadsMut::by_token(out.as_3d_mut(4, 1, 64)?, 1)?;
-/// attention_with_lse(&stream, &Attention::default(), heads, heads, heads, to, sums.as_mut_slice())?;
+/// attention_with_lse(&stream, &Attention::default(), heads, heads, heads, to, lse.as_mut_slice())?;
 /// // The logarithm of four times exp(0).
-/// assert!(sums.to_host()?.iter().all(|sum| (sum - 4f32.ln()).abs() < 1e-5));
+/// assert!(lse.to_host()?.iter().all(|lse| (lse - 4f32.ln()).abs() < 1e-5));
 /// # Ok(())
 /// # }
 /// ```
@@ -181,10 +200,10 @@ pub fn attention_with_lse<T: HeadElement>(
     k: Heads<'_, T>,
     v: Heads<'_, T>,
     out: HeadsMut<'_, T>,
-    sums: DeviceSliceMut<'_, f32>,
+    lse: DeviceSliceMut<'_, f32>,
 ) -> Result<()> {
     let _site = site();
-    run(stream, Path::Default, options, [q, k, v], out, Some(sums))
+    run(stream, Path::Default, options, [q, k, v], out, Some(lse))
 }
 
 /// Like [`attention()`] or [`attention_with_lse()`], but with `mma.sync`, for tests and benchmarks. `stages` is the number
@@ -203,10 +222,10 @@ pub fn attention_mma<T: HeadElement>(
     k: Heads<'_, T>,
     v: Heads<'_, T>,
     out: HeadsMut<'_, T>,
-    sums: Option<DeviceSliceMut<'_, f32>>,
+    lse: Option<DeviceSliceMut<'_, f32>>,
 ) -> Result<()> {
     let _site = site();
-    run(stream, Path::Mma(stages), options, [q, k, v], out, sums)
+    run(stream, Path::Mma(stages), options, [q, k, v], out, lse)
 }
 
 /// Selection of the kernels.
@@ -224,10 +243,10 @@ fn run<T: HeadElement>(
     options: &Attention<'_>,
     [q, k, v]: [Heads<'_, T>; 3],
     out: HeadsMut<'_, T>,
-    sums: Option<DeviceSliceMut<'_, f32>>,
+    lse: Option<DeviceSliceMut<'_, f32>>,
 ) -> Result<()> {
     let extents = [&q.extents, &k.extents, &v.extents, &out.extents];
-    check_sizes(OPERATION, options, extents, sums.as_ref().map(|sums| sums.len()))?;
+    check_sizes(OPERATION, options, extents, lse.as_ref().map(|lse| lse.len()))?;
     let scale = check_scale(OPERATION, options, q.extents.dim)?;
     let has_wgmma = WGMMA_DIMS.contains(&q.extents.dim) && has_wgmma(stream.device());
     skinny::check_device(OPERATION, stream.device())?;
@@ -246,7 +265,7 @@ fn run<T: HeadElement>(
         check("v", v.extents, v.elements.as_device_ptr().0)?;
     }
     check("out", out.extents, out.elements.as_device_ptr().0)?;
-    T::launch(Call { stream, path, options, scale, q, k, v, out, sums })
+    T::launch(Call { stream, path, options, scale, q, k, v, out, lse })
 }
 
 /// Checks the softmax scale and returns it.
@@ -269,7 +288,7 @@ pub(crate) fn check_sizes(
     operation: &'static str,
     options: &Attention<'_>,
     [q, k, v, out]: [&Extents; 4],
-    sums: Option<usize>,
+    lse: Option<usize>,
 ) -> Result<()> {
     let sizes = |of: &Extents| [of.planes, of.heads, of.rows, of.dim];
     let named = |name: &str, of: &Extents| {
@@ -294,10 +313,10 @@ pub(crate) fn check_sizes(
         && most >= MAX_ROWS
     {
         format!("there are {most} rows, heads or sequences; the kernel supports at most {}", MAX_ROWS - 1)
-    } else if let Some(sums) = sums
-        && sums as u128 != all_rows
+    } else if let Some(lse) = lse
+        && lse as u128 != all_rows
     {
-        format!("{} and {sums} sums: there must be one sum per row, {all_rows} in total", named("q", q))
+        format!("{} and {lse} LSE values: there must be one per row, {all_rows} in total", named("q", q))
     } else {
         return match &options.offsets {
             Some(offsets) => check_offsets(operation, offsets, q.planes),
@@ -361,7 +380,7 @@ pub struct Call<'a, 'c, T: DeviceCopy> {
     k: Heads<'a, T>,
     v: Heads<'a, T>,
     out: HeadsMut<'c, T>,
-    sums: Option<DeviceSliceMut<'c, f32>>,
+    lse: Option<DeviceSliceMut<'c, f32>>,
 }
 
 /// Kernel parameters.
@@ -376,7 +395,7 @@ type Params<T> = (
     param::Value<Shape>,
 );
 
-impl<'a, T: HeadElement> Call<'a, '_, T> {
+impl<'a, 'c, T: HeadElement> Call<'a, 'c, T> {
     /// Number of q heads per k and v head.
     fn group(&self) -> usize {
         self.q.extents.heads / self.k.extents.heads
@@ -405,14 +424,12 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         Ok(Some((sequences, tiles as u32)))
     }
 
-    fn run_mma(self, stages: Option<usize>) -> Result<()>
-    where
-        T: MmaHeadElement,
-    {
+    /// Returns the launch for `mma.sync`, or `None` if there are no sequences.
+    fn mma_plan(self, stages: Option<usize>) -> Result<Option<Plan<'a, 'c, T>>> {
         let dim = self.q.extents.dim;
-        let Some((sequences, tiles)) = self.sequences(tile_q(dim))? else { return Ok(()) };
+        let Some((sequences, tiles)) = self.sequences(tile_q(dim))? else { return Ok(None) };
         let group = self.group() as u32;
-        let Self { stream, options, scale, q, k, v, out, sums, .. } = self;
+        let Self { stream, options, scale, q, k, v, out, lse, .. } = self;
         let shape = MmaShape {
             sequences,
             group,
@@ -425,23 +442,13 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         };
         let inputs = [q.elements, k.elements, v.elements];
         let offsets = [options.offsets.map(|offsets| offsets.q), options.offsets.map(|offsets| offsets.k)];
-        MmaHeadElement::launch(Plan {
-            stream,
-            stages,
-            dim,
-            tiles,
-            inputs,
-            out: out.elements,
-            sums,
-            offsets,
-            shape,
-        })
+        Ok(Some(Plan { stream, stages, dim, tiles, inputs, out: out.elements, lse, offsets, shape }))
     }
 
     fn run<H: Head, K: Kernel<Params = Params<T>>>(self) -> Result<()> {
         let Some((sequences, tiles)) = self.sequences(TILE_Q)? else { return Ok(()) };
         let group = self.group() as u32;
-        let Self { stream, options, scale, q, k, v, out, sums, .. } = self;
+        let Self { stream, options, scale, q, k, v, out, lse, .. } = self;
         let of_k = k.extents;
         // If k has no rows, the kernel reads neither k nor v, and no valid tensor map exists for them.
         let (k, v) = if of_k.rows == 0 { (q, q) } else { (k, v) };
@@ -464,9 +471,9 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         let offsets = (options.offsets.map(|offsets| offsets.q), options.offsets.map(|offsets| offsets.k));
         let launch = Launch::grid_block(tiles, THREADS).shared(H::SHARED_BYTES);
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
-        let arguments = (maps.0, maps.1, maps.2, out.elements, sums, offsets.0, offsets.1, shape);
+        let arguments = (maps.0, maps.1, maps.2, out.elements, lse, offsets.0, offsets.1, shape);
         // SAFETY: the tensor maps have the boxes that the kernel requires, and the sizes of the heads have been checked
-        // to match. `out` and `sums` are borrowed exclusively. `out` is aligned and has as many rows as q, `sums` has
+        // to match. `out` and `lse` are borrowed exclusively. `out` is aligned and has as many rows as q, `lse` has
         // one element per row, and both offset arrays have the same length.
         unsafe { kernel.launch_unsafe(stream, launch, arguments) }
     }

@@ -1,20 +1,18 @@
 //! [`attention_backward()`]: checks the heads, and launches the kernels.
 
 use gpu_std::{Kernel, param};
-use half::{bf16, f16};
 use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Result, Stream};
-use warpsmith_tensor_kernels::attention::{Head64, Head128};
 use warpsmith_tensor_kernels::attention_backward::{
-    self as kernels, Backward, BackwardHead, DELTA_LANES, DELTA_THREADS, STEP, THREADS, TILE, shared_bytes,
+    Backward, BackwardHead, DELTA_LANES, DELTA_THREADS, STEP, THREADS, TILE, shared_bytes,
 };
 use warpsmith_tensor_kernels::sequences::{HeadStrides, Sequences};
 
-use crate::IMAGE;
-use crate::attention::{
+use super::{
     Attention, HeadElement, MAX_TILES, check_alignment, check_scale, check_sizes, factor, layout,
     raster_group, strides,
 };
+use crate::IMAGE;
 use crate::error::TensorError;
 use crate::heads::{Extents, Heads, HeadsMut};
 use crate::matmul::check_device;
@@ -33,7 +31,7 @@ pub struct Attended<'a, T: DeviceCopy> {
     /// Output of the forward pass.
     pub out: Heads<'a, T>,
     /// Log-sum-exp of each row.
-    pub sums: DeviceSlice<'a, f32>,
+    pub lse: DeviceSlice<'a, f32>,
 }
 
 /// Gradients that the call writes. Each has the same shape as its operand, but can have a different layout.
@@ -46,29 +44,6 @@ pub struct Gradients<'a, T: DeviceCopy> {
     /// Gradient of v.
     pub v: HeadsMut<'a, T>,
 }
-
-/// Element types of [`attention_backward()`]: `bf16` and `f16`.
-pub trait GradientElement: HeadElement {
-    /// Enqueues the kernels.
-    #[doc(hidden)]
-    fn launch_backward(call: Call<'_, '_, Self>) -> Result<()>;
-}
-
-macro_rules! elements {
-    ($($ty:ty),*) => { $(
-        impl GradientElement for $ty {
-            fn launch_backward(call: Call<'_, '_, Self>) -> Result<()> {
-                use kernels::{attention_backward_keys as keys, attention_backward_queries as queries};
-                let delta = call.delta::<kernels::attention_delta<$ty>>()?;
-                match call.attended.q.extents.dim {
-                    64 => call.run::<Head64, queries<$ty, Head64>, keys<$ty, Head64>>(&delta),
-                    _ => call.run::<Head128, queries<$ty, Head128>, keys<$ty, Head128>>(&delta),
-                }
-            }
-        }
-    )* };
-}
-elements!(bf16, f16);
 
 /// Computes the backward pass of [`attention()`](crate::attention()). The outputs are the gradients of `q`, `k` and
 /// `v`, computed from the gradient `dout` of `out`. The options must be the same as in the forward pass. A row has 64
@@ -94,11 +69,11 @@ elements!(bf16, f16);
 /// let ones = DeviceBuffer::from_host(&stream, &[bf16::ONE; 2 * 64])?;
 /// let one = |buffer| Heads::by_token(DeviceBuffer::as_3d(buffer, 2, 1, 64)?, 1);
 /// let mut out = DeviceBuffer::<bf16>::zeros(&stream, 2 * 64)?;
-/// let mut sums = DeviceBuffer::<f32>::zeros(&stream, 2)?;
+/// let mut lse = DeviceBuffer::<f32>::zeros(&stream, 2)?;
 /// let (q, k, v) = (one(&zeros)?, one(&zeros)?, one(&ones)?);
 /// let causal = Attention { is_causal: true, ..Attention::default() };
 /// let to = HeadsMut::by_token(out.as_3d_mut(2, 1, 64)?, 1)?;
-/// attention_with_lse(&stream, &causal, q, k, v, to, sums.as_mut_slice())?;
+/// attention_with_lse(&stream, &causal, q, k, v, to, lse.as_mut_slice())?;
 ///
 /// let copy = || zeros.clone_on(&stream);
 /// let [mut dq, mut dk, mut dv] = [copy()?, copy()?, copy()?];
@@ -107,7 +82,7 @@ elements!(bf16, f16);
 ///     k: HeadsMut::by_token(dk.as_3d_mut(2, 1, 64)?, 1)?,
 ///     v: HeadsMut::by_token(dv.as_3d_mut(2, 1, 64)?, 1)?,
 /// };
-/// let attended = Attended { q, k, v, out: one(&out)?, sums: sums.as_slice() };
+/// let attended = Attended { q, k, v, out: one(&out)?, lse: lse.as_slice() };
 /// attention_backward(&stream, &causal, attended, one(&ones)?, gradients)?;
 /// // The first token is all of the first row and half of the second, the second half of the second.
 /// let dv = dv.to_host()?;
@@ -122,7 +97,7 @@ elements!(bf16, f16);
 /// [`TensorError::Device`] if the compute capability is not 9.0;
 /// [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
-pub fn attention_backward<T: GradientElement>(
+pub fn attention_backward<T: HeadElement>(
     stream: &Stream,
     options: &Attention<'_>,
     attended: Attended<'_, T>,
@@ -130,8 +105,8 @@ pub fn attention_backward<T: GradientElement>(
     gradients: Gradients<'_, T>,
 ) -> Result<()> {
     let _site = site();
-    let Attended { q, k, v, out, sums } = attended;
-    check_sizes(OPERATION, options, [&q.extents, &k.extents, &v.extents, &out.extents], Some(sums.len()))?;
+    let Attended { q, k, v, out, lse } = attended;
+    check_sizes(OPERATION, options, [&q.extents, &k.extents, &v.extents, &out.extents], Some(lse.len()))?;
     check_gradients(&attended, &dout, &gradients)?;
     let scale = check_scale(OPERATION, options, q.extents.dim)?;
     check_device(OPERATION, stream.device())?;
@@ -199,8 +174,8 @@ pub struct Call<'a, 'c, T: DeviceCopy> {
     gradients: Gradients<'c, T>,
 }
 
-type Map<T> = param::TensorMap<T, 4>;
-type Delta<T> = (
+pub(super) type Map<T> = param::TensorMap<T, 4>;
+pub(super) type Delta<T> = (
     param::Slice<T>,
     param::Slice<T>,
     param::SliceMut<f32>,
@@ -210,7 +185,7 @@ type Delta<T> = (
     param::Value<u32>,
     param::Value<u32>,
 );
-type Queries<T> = (
+pub(super) type Queries<T> = (
     Map<T>,
     Map<T>,
     Map<T>,
@@ -222,7 +197,7 @@ type Queries<T> = (
     param::Optional<param::Slice<u32>>,
     param::Value<Backward>,
 );
-type Keys<T> = (
+pub(super) type Keys<T> = (
     Map<T>,
     Map<T>,
     Map<T>,
@@ -237,6 +212,11 @@ type Keys<T> = (
 );
 
 impl<'a, T: HeadElement> Call<'a, '_, T> {
+    /// Returns the number of elements per row.
+    pub(super) fn dim(&self) -> usize {
+        self.attended.q.extents.dim
+    }
+
     /// Returns the number of sequences: the number of planes, or the number of packed sequences.
     fn count(&self) -> usize {
         self.options.offsets.map_or(self.attended.q.extents.planes, |offsets| offsets.q.len() - 1)
@@ -256,7 +236,7 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
     }
 
     /// Computes `delta`: the sum of `out * dout` for each row of q.
-    fn delta<K: Kernel<Params = Delta<T>>>(&self) -> Result<DeviceBuffer<f32>> {
+    pub(super) fn delta<K: Kernel<Params = Delta<T>>>(&self) -> Result<DeviceBuffer<f32>> {
         let (out, dout) = (self.attended.out, self.dout);
         let Extents { dim, rows, heads, planes, .. } = out.extents;
         let count = planes * heads * rows;
@@ -285,7 +265,7 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         Ok(delta)
     }
 
-    fn run<H, Q, K>(self, delta: &DeviceBuffer<f32>) -> Result<()>
+    pub(super) fn run<H, Q, K>(self, delta: &DeviceBuffer<f32>) -> Result<()>
     where
         H: BackwardHead,
         Q: Kernel<Params = Queries<T>>,
@@ -294,7 +274,7 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         let sequences = self.sequences(1);
         let count = self.count();
         let Self { stream, options, scale, attended, dout, gradients } = self;
-        let Attended { q, k, v, sums, .. } = attended;
+        let Attended { q, k, v, lse, .. } = attended;
         let (of_q, of_k) = (q.extents, k.extents);
         let group = of_q.heads / of_k.heads;
         if count == 0 {
@@ -353,9 +333,9 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         let (for_queries, for_keys) = (maps()?, maps()?);
         if of_q.rows > 0 {
             let ([q, k, v, dout], offsets, dq) = (for_queries, offsets(), gradients.q.elements);
-            let arguments = (q, k, v, dout, sums, delta, dq, offsets.0, offsets.1, of_queries);
+            let arguments = (q, k, v, dout, lse, delta, dq, offsets.0, offsets.1, of_queries);
             // SAFETY: the tensor maps have the boxes that the kernel requires for heads of these sizes. The gradient is
-            // borrowed exclusively, is aligned, and has as many rows as q. `sums` and `delta` have one element per row,
+            // borrowed exclusively, is aligned, and has as many rows as q. `lse` and `delta` have one element per row,
             // and both offset arrays have the same length.
             unsafe { kernels.0.launch_unsafe(stream, launches.0, arguments)? };
         }
@@ -363,7 +343,7 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
             let ([q, k, v, dout], offsets) = (for_keys, offsets());
             let (dk, dv): (DeviceSliceMut<'_, T>, DeviceSliceMut<'_, T>) =
                 (gradients.k.elements, gradients.v.elements);
-            let arguments = (q, k, v, dout, sums, delta, dk, dv, offsets.0, offsets.1, of_keys);
+            let arguments = (q, k, v, dout, lse, delta, dk, dv, offsets.0, offsets.1, of_keys);
             // SAFETY: as above, for the gradients of k and v.
             unsafe { kernels.1.launch_unsafe(stream, launches.1, arguments)? };
         }

@@ -1,4 +1,4 @@
-//! Implements `cargo xtask neighbours`, which tests `examples/neighbours` on the emulated device, and compiles this
+//! Implements `cargo xtask neighbors`, which tests `examples/neighbors` on the emulated device, and compiles this
 //! repository's crates for a build in which candle links the CUDA libraries.
 
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::process::{cargo, run, step};
 
 /// Manifest of the package, which is outside the workspace so that other builds do not compile candle.
-const MANIFEST: &str = "examples/neighbours/Cargo.toml";
+const MANIFEST: &str = "examples/neighbors/Cargo.toml";
 
 /// Formats, lints and tests the package, runs its program, and checks the linked build.
 pub fn check(root: &Path) -> Result<()> {

@@ -4,13 +4,13 @@ use std::ptr::NonNull;
 
 use candle_core::{CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor, bail};
 use cudarc::driver::{CudaSlice, CudaStream, CudaView};
-use neighbours_kernels as kernels;
+use neighbors_kernels as kernels;
 use warpsmith::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Error, GpuImage, Stream, ops};
 
 use crate::memory::with_slices;
 
 /// The GPU image that `build.rs` compiled from `kernels/`.
-static KERNELS: GpuImage = warpsmith::include_image!("neighbours_kernels");
+static KERNELS: GpuImage = warpsmith::include_image!("neighbors_kernels");
 
 /// Returns `silu(gate) * up` for two contiguous `f32` tensors of the same shape in host memory. Both inputs are
 /// differentiable. `stream` must belong to an emulated device.
