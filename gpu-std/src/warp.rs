@@ -237,7 +237,7 @@ fn matching(mask: u32, operation: &'static str, bits: u64, wanted: u64) -> u32 {
 }
 
 /// Combines the values of all lanes of the mask. `combine` must be commutative, and associative at least approximately
-/// (like float addition). Every lane receives the same result, bit for bit.
+/// (like float addition). Every lane receives the bit-identical result.
 ///
 /// For the full mask, the values are combined in a tree whose levels combine lanes that are 16, 8, 4, 2 and 1 apart.
 /// For any other mask, the values are combined from the lowest lane to the highest.
@@ -298,7 +298,7 @@ fn reduce_named<T: KernelType>(
 }
 
 /// Combines the values of lanes 0 to `count` − 1, in the order of the lanes. `combine` must be associative, at least
-/// approximately. Every lane receives the same result, bit for bit. All 32 lanes must call this function with the same
+/// approximately. Every lane receives the bit-identical result. All 32 lanes must call this function with the same
 /// `count`, which must be from 1 to 32. The values of the other lanes are ignored.
 ///
 /// The reduction takes five steps, in a tree that combines neighbors: its levels combine values that are 1, 2, 4, 8 and

@@ -129,6 +129,20 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// is used only on `stream`, this needs no driver call, so the buffer can be created and dropped while other code
     /// captures `stream`.
     ///
+    /// ```
+    /// use warpsmith_runtime::{Device, DeviceBuffer};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = Device::emulated(0)?.default_stream();
+    /// let theirs = DeviceBuffer::from_host(&stream, &[1_u8, 2, 3])?;
+    /// let ptr = theirs.as_device_ptr();
+    /// // SAFETY: `theirs` owns the memory and is used only here; it frees the memory in the order of `stream`.
+    /// let ours = unsafe { DeviceBuffer::<u8>::from_raw_stream_ordered(&stream, ptr, 3, theirs) }?;
+    /// assert_eq!(ours.to_host()?, [1, 2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Returns the same errors as [`Self::from_raw`], but does not check the device of the memory.
     ///
@@ -147,6 +161,21 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Like [`Self::from_raw`], but for `len` elements of pageable host memory, on an emulated device or a GPU that can
     /// access pageable memory (ATS or HMM). Several buffers can refer to the same memory. For other GPUs, page-lock the
     /// memory with [`MappedBuffer::register_raw`](crate::MappedBuffer::register_raw).
+    ///
+    /// ```
+    /// use std::ptr::NonNull;
+    /// use warpsmith_runtime::{Device, DeviceBuffer};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = Device::emulated(0)?.default_stream();
+    /// let mut memory = vec![1_u32, 2, 3];
+    /// let host = NonNull::from(memory.as_mut_slice()).cast();
+    /// // SAFETY: the vector owns the elements, and no other code uses them.
+    /// let buffer = unsafe { DeviceBuffer::<u32>::from_host_raw(&stream, host, 3, memory) }?;
+    /// assert_eq!(buffer.to_host()?, [1, 2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Returns the same errors as [`Self::from_raw`], or a [driver error](crate::Error::Driver) if the GPU cannot
