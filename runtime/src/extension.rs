@@ -222,6 +222,25 @@ impl Stream {
 
     /// If the stream is capturing, calls `item` and keeps the returned value alive as long as the graph. Otherwise
     /// drops `item` without calling it.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use warpsmith_runtime::{Device, Graph, Stream};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = Stream::new(&Device::emulated(0)?)?;
+    /// let plan = Arc::new([1, 2, 3]);
+    /// // Work that uses the plan is enqueued here.
+    /// let graph = Graph::capture(&stream, || {
+    ///     stream.keep_in_capture(|| plan.clone());
+    ///     Ok::<_, warpsmith_runtime::Error>(())
+    /// })?;
+    /// assert_eq!(Arc::strong_count(&plan), 2);
+    /// drop(graph);
+    /// assert_eq!(Arc::strong_count(&plan), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn keep_in_capture(&self, item: impl FnOnce() -> Arc<dyn Any + Send + Sync>) {
         if let Some(capturing) = self.capturing() {
             capturing.keep(item());
@@ -234,6 +253,14 @@ impl Device {
     /// dropped. While the guard exists, the thread's capture mode is relaxed (`cudaStreamCaptureModeRelaxed`), so graph
     /// captures do not restrict its calls. This also works on a lost device, so that library objects can be destroyed.
     ///
+    /// ```
+    /// let device = warpsmith_runtime::Device::emulated(0)?;
+    /// let calls = device.bind()?;
+    /// // Calls of a library that uses the current context.
+    /// drop(calls);
+    /// # Ok::<(), warpsmith_runtime::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Returns [`Error::Forked`] or any [driver error](crate::Error::Driver).
     pub fn bind(&self) -> Result<LibraryCalls> {
@@ -243,6 +270,14 @@ impl Device {
     }
 
     /// Calls `work` with the device's context current, like [`Self::bind`], unless the device is lost.
+    ///
+    /// ```
+    /// let device = warpsmith_runtime::Device::emulated(0)?;
+    /// // The closure calls a library that uses the current context.
+    /// let handle = device.with_context(|| Ok(7))?;
+    /// assert_eq!(handle, 7);
+    /// # Ok::<(), warpsmith_runtime::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Returns [`Error::DeviceLost`], [`Error::Forked`], or the error that `work` returns. If that error means that the

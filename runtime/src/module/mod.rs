@@ -29,7 +29,7 @@ pub use gpu_spec::image as spec;
 
 /// An image loaded on a device. Cheap to clone; usable from any thread.
 ///
-/// See the example of [`TypedKernel`](crate::TypedKernel).
+/// See the example of [`TypedKernel`].
 #[derive(Clone)]
 pub struct Module {
     device: Device,
@@ -57,7 +57,7 @@ impl Part for Modules {
 impl Device {
     /// Opens an image. Each part of its code is loaded when one of its kernels is first looked up.
     ///
-    /// See the example of [`TypedKernel`](crate::TypedKernel).
+    /// See the example of [`TypedKernel`].
     ///
     /// # Errors
     /// Returns [`Error::NoImage`] if the program was built without GPU code, [`Error::NoImageForDevice`] or
@@ -255,7 +255,7 @@ impl Module {
     /// Looks up a kernel by its type, for type-checked launches. Raises the device's [stack limit](Device::stack_limit)
     /// if the kernel's stack size is declared or unknown and exceeds it.
     ///
-    /// See the example of [`TypedKernel`](crate::TypedKernel).
+    /// See the example of [`TypedKernel`].
     ///
     /// # Errors
     /// Returns [`Error::KernelNotOfImage`] if the image contains no kernel or a different kernel with that symbol.
