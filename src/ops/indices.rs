@@ -23,7 +23,7 @@ mod sealed {
 
 /// An index type: `u32` or `i64`.
 ///
-/// See the example of [`gather`](crate::ops::gather()).
+/// See the example of [`gather()`].
 pub trait Index: move_rows::Index + Scalar + Into<i128> + sealed::Sealed {
     /// Enqueues the check.
     #[doc(hidden)]

@@ -22,6 +22,8 @@ use crate::matmul::check_device;
 const OPERATION: &str = "attention_backward";
 
 /// Inputs and outputs of the forward pass, which [`attention_with_lse()`](crate::attention_with_lse()) computed.
+///
+/// See the example of [`attention_backward()`].
 #[derive(Debug, Clone, Copy)]
 pub struct Attended<'a, T: DeviceCopy> {
     /// Queries.
@@ -37,6 +39,8 @@ pub struct Attended<'a, T: DeviceCopy> {
 }
 
 /// Gradients that the call writes. Each has the same shape as its operand, but can have a different layout.
+///
+/// See the example of [`attention_backward()`].
 #[derive(Debug)]
 pub struct Gradients<'a, T: DeviceCopy> {
     /// Gradient of q.
@@ -48,6 +52,8 @@ pub struct Gradients<'a, T: DeviceCopy> {
 }
 
 /// Element types of [`attention_backward()`]: `bf16` and `f16`.
+///
+/// See the example of [`attention_backward()`].
 pub trait GradientElement: HeadElement {
     /// Enqueues the kernels.
     #[doc(hidden)]
