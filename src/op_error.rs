@@ -5,6 +5,17 @@ use std::fmt;
 use warpsmith_runtime::Error;
 
 /// An error from an operation, retrieved with [`Error::downcast_ref`]. The message states the remedy.
+///
+/// ```
+/// use warpsmith::prelude::*;
+/// use warpsmith::{OpError, ops};
+///
+/// let stream = Stream::new(&Device::open("cpu")?)?;
+/// let empty = DeviceBuffer::<f32>::zeros(&stream, 0)?;
+/// let error = ops::min(&stream, &empty).unwrap_err();
+/// assert!(matches!(error.downcast_ref(), Some(OpError::Empty { .. })));
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpError {

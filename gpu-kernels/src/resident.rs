@@ -23,7 +23,7 @@ pub const BACKWARD_FEW: usize = 1;
 pub const BACKWARD_MANY: usize = 4;
 
 /// Returns how many of a row's 16-byte vectors each thread holds: usually `items`. The number is halved for `f64`,
-/// whose functions need more registers, and for 16-bit elements of two rows, which are held in `f32`.
+/// whose functions need more registers, and for 16-bit elements of two rows, which are stored as `f32`.
 pub const fn resident_vectors<T>(items: usize) -> usize {
     let is_whole = size_of::<T>() == 4 || is_packed::<T>() && (items == FEW || items == MANY);
     if is_whole || items == 1 { items } else { items / 2 }

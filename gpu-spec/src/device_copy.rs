@@ -12,6 +12,24 @@ use bytemuck::{AnyBitPattern, NoUninit};
 /// Padding is excluded because its bytes keep earlier contents of the memory, such as freed data. A copy to the device
 /// would transfer these bytes, and kernels, files and other hosts could then read them.
 ///
+/// ```
+/// use bytemuck::{Pod, Zeroable};
+/// use gpu_spec::DeviceCopy;
+///
+/// #[derive(Clone, Copy, Pod, Zeroable)]
+/// #[repr(C)]
+/// struct Particle {
+///     position: [f32; 3],
+///     mass: f32,
+/// }
+///
+/// fn bytes<T: DeviceCopy>(elements: &[T]) -> usize {
+///     size_of_val(elements)
+/// }
+///
+/// assert_eq!(bytes(&[Particle { position: [0.0; 3], mass: 1.0 }]), 16);
+/// ```
+///
 /// # Safety
 ///
 /// If [`Self::CHECKED`] compiles, the type must not have padding.

@@ -8,6 +8,14 @@ pub const MAX_SIDE: usize = i32::MAX as usize;
 /// at offset `row * row_stride + column`.
 ///
 /// The number of columns is at most the row stride, and all three are at most [`MAX_SIDE`].
+///
+/// ```
+/// use gpu_spec::Extents2;
+///
+/// let extents = Extents2::new(3, 4, 10).expect("the stride is at least the number of columns");
+/// assert_eq!((extents.offset([2, 3]), extents.span()), (23, 24));
+/// assert_eq!(Extents2::new(3, 4, 2), None);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Extents2 {
@@ -41,7 +49,7 @@ impl Extents2 {
         self.columns
     }
 
-    /// Returns the distance between the starts of adjacent rows, in elements.
+    /// Returns the row stride, in elements.
     #[inline(always)]
     pub const fn row_stride(self) -> u32 {
         self.row_stride
@@ -71,6 +79,14 @@ impl Extents2 {
 /// The number of columns is at most the row stride. The plane stride is a multiple of the row stride and at least
 /// `rows * row_stride`. All sides, and the plane stride measured in rows, are at most [`MAX_SIDE`]. The product of the
 /// plane stride in rows and the number of planes is less than 2^32.
+///
+/// ```
+/// use gpu_spec::Extents3;
+///
+/// // Two planes of 3 x 4 elements, in rows of 10 and planes of 30.
+/// let extents = Extents3::new([2, 3, 4], [30, 10]).expect("the strides are at least the sides");
+/// assert_eq!((extents.offset([1, 2, 3]), extents.span()), (53, 54));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Extents3 {
@@ -125,13 +141,13 @@ impl Extents3 {
         self.columns
     }
 
-    /// Returns the distance between the starts of adjacent planes, in elements.
+    /// Returns the plane stride, in elements.
     #[inline(always)]
     pub const fn plane_stride(self) -> u64 {
         self.plane_rows as u64 * self.row_stride as u64
     }
 
-    /// Returns the distance between the starts of adjacent rows, in elements.
+    /// Returns the row stride, in elements.
     #[inline(always)]
     pub const fn row_stride(self) -> u32 {
         self.row_stride
@@ -165,6 +181,13 @@ impl Extents3 {
 
 /// Launch shapes that a kernel's mutable views require, so that each thread's index is unique and has its documented
 /// meaning.
+///
+/// ```
+/// use gpu_spec::Claims;
+///
+/// // A kernel with a 1-D and a 2-D view can be launched in two dimensions.
+/// assert_eq!(Claims::Linear.and(Claims::Plane), Claims::Plane);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claims {
     /// No requirement. The launch can have any shape.

@@ -22,6 +22,13 @@ pub type HostEntry = unsafe fn(args: *const *const c_void);
 pub type BytesOfLaunch = unsafe fn(args: *const *const c_void) -> u64;
 
 /// One kernel instance: its symbol, parameters and limits.
+///
+/// ```
+/// /// Describes a kernel in one line.
+/// fn line(kernel: &gpu_spec::KernelInfo) -> String {
+///     format!("{} {}: {}", kernel.package, kernel.version, kernel.symbol)
+/// }
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct KernelInfo {
     /// Name of the kernel in the source, such as `axpy`.

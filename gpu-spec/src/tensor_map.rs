@@ -15,6 +15,13 @@ pub struct TensorMapData(pub [u64; 16]);
 
 /// A swizzle mode, which permutes the 16-byte chunks of a box in shared memory. The modes have the same numbers as in
 /// the CUDA driver.
+///
+/// ```
+/// use gpu_spec::Swizzle;
+///
+/// // The first chunk of row 3 of 128 bytes is stored at the position of chunk 3.
+/// assert_eq!(Swizzle::Bytes128.apply(3 * 128), 3 * 128 + 3 * 16);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Swizzle {

@@ -18,18 +18,18 @@
 //! unsafe fn keep(limit: u32, data: &[u32], count: &[gpu_std::atomic::Atomic<u32>], out: *mut u32) {
 //!     let start = shared_array![u32; 1];
 //!     let value = data.get(grid::rank()).copied().filter(|value| *value < limit);
-//!     let place = block::exclusive_scan(value.is_some() as u32, 0, |a, b| a + b);
-//!     // The last thread knows how many there are.
+//!     let position = block::exclusive_scan(value.is_some() as u32, 0, |a, b| a + b);
+//!     // The last thread knows the number of elements to keep.
 //!     if thread::linear_in_block() + 1 == block::threads() {
-//!         let kept = place + value.is_some() as u32;
+//!         let kept = position + value.is_some() as u32;
 //!         // SAFETY: one thread of the block writes, before the barrier.
 //!         unsafe { start.write(count[0].fetch_add(kept, gpu_std::atomic::Ordering::Relaxed)) };
 //!     }
 //!     block::sync_threads();
 //!     if let Some(value) = value {
-//!         // SAFETY: written before the barrier; the places of all blocks together are those below the number of
-//!         // elements, and differ.
-//!         unsafe { out.add((start.read() + place) as usize).write(value) };
+//!         // SAFETY: written before the barrier; the positions of all blocks together are distinct numbers below the
+//!         // number of elements.
+//!         unsafe { out.add((start.read() + position) as usize).write(value) };
 //!     }
 //! }
 //! ```
@@ -61,7 +61,7 @@ pub fn linear_index() -> usize {
 }
 
 /// Combines the values of all threads in the order of their linear indices. `combine` must be associative, at least
-/// approximately (like float addition). Every thread receives the same result, bit for bit.
+/// approximately (like float addition). Every thread receives the bit-identical result.
 #[inline(always)]
 #[track_caller]
 pub fn reduce<T: KernelType>(value: T, combine: impl Fn(T, T) -> T) -> T {

@@ -8,6 +8,8 @@ use crate::element::{KernelType, KernelValue};
 
 /// Either `bool`, or a fieldless enum that derives [`KernelValue`](derive@crate::KernelValue).
 ///
+/// See the example of [`Checked`].
+///
 /// # Safety
 ///
 /// The type must have the same size, alignment and byte representation as `Bits`, and `is_valid` must return true only

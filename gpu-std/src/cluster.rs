@@ -139,6 +139,39 @@ pub fn sync() {
 /// Every thread of the cluster that has not exited must call `arrive` and then `wait`, and must not call other
 /// synchronization functions of this module in between. The emulated device reports threads that break this rule. On a
 /// GPU, the behavior is undefined in that case, as with incorrect masks in [`warp`](crate::warp).
+///
+/// ```
+/// use gpu_std::prelude::*;
+/// # use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch};
+///
+/// #[kernel(block(32))]
+/// fn first(mut out: DisjointMut<u32>) {
+///     let slot = shared_array![u32; 1];
+///     if thread::linear_in_block() == 0 {
+///         // SAFETY: one thread of the block writes, before the barrier.
+///         unsafe { slot.write(10 + cluster::block_rank()) };
+///     }
+///     cluster::arrive();
+///     // Work that uses neither the slots nor other shared data overlaps the wait.
+///     let own = thread::linear_in_block();
+///     cluster::wait();
+///     // SAFETY: the first block of the cluster has written its slot.
+///     let first = unsafe { cluster::map_shared(slot, 0).read() };
+///     if let Some(out) = out.get_mut(thread::unique_index()) {
+///         *out = first + own;
+///     }
+///     // No block ends while another may read its slot.
+///     cluster::sync();
+/// }
+///
+/// # static IMAGE: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "example");
+/// # let stream = Device::emulated(0)?.default_stream();
+/// # let module = stream.device().load(&IMAGE)?;
+/// let mut out = DeviceBuffer::<u32>::zeros(&stream, 64)?;
+/// module.kernel::<first>()?.launch(&stream, Launch::grid_block(2, 32).cluster(2), (&mut out,))?;
+/// assert_eq!(out.to_host()?[31..34], [41, 10, 11]);
+/// # Ok::<(), warpsmith_runtime::Error>(())
+/// ```
 #[inline(always)]
 #[track_caller]
 pub fn arrive() {
@@ -151,6 +184,8 @@ pub fn arrive() {
 }
 
 /// Second half of [`sync`]: waits until every thread of the cluster has called [`arrive`].
+///
+/// See the example of [`arrive`].
 #[inline(always)]
 #[track_caller]
 pub fn wait() {
@@ -166,6 +201,8 @@ pub fn wait() {
 
 /// Returns the address of `pointer`'s counterpart in the shared memory of block `rank` of the cluster. The calling
 /// thread can read, write and atomically update memory at that address.
+///
+/// See the [example](self).
 ///
 /// # Safety
 ///
@@ -186,6 +223,29 @@ pub unsafe fn map_shared<T>(pointer: *mut T, rank: u32) -> *mut T {
 }
 
 /// Returns the cluster rank of the block that owns the shared memory at `pointer`.
+///
+/// ```
+/// use gpu_std::prelude::*;
+/// # use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch};
+///
+/// #[kernel(block(32))]
+/// fn ranks(mut out: DisjointMut<u32>) {
+///     let slot = shared_array![u32; 1];
+///     if let Some(out) = out.get_mut(thread::unique_index()) {
+///         // SAFETY: the memory belongs to the calling block.
+///         *out = unsafe { cluster::shared_rank(slot) };
+///     }
+/// }
+///
+/// # static IMAGE: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "example");
+/// # let stream = Device::emulated(0)?.default_stream();
+/// # let module = stream.device().load(&IMAGE)?;
+/// let mut out = DeviceBuffer::<u32>::zeros(&stream, 128)?;
+/// module.kernel::<ranks>()?.launch(&stream, Launch::grid_block(4, 32).cluster(2), (&mut out,))?;
+/// let out = out.to_host()?;
+/// assert_eq!([out[0], out[32], out[64], out[96]], [0, 1, 0, 1]);
+/// # Ok::<(), warpsmith_runtime::Error>(())
+/// ```
 ///
 /// # Safety
 ///

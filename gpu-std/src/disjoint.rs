@@ -123,6 +123,8 @@ impl UniqueIndex {
 }
 
 /// An index type whose values belong only to the calling thread: [`UniqueIndex`].
+///
+/// See the example of [`UniqueIndex`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an index that is unique to the calling thread",
     label = "several threads could access the same element",
@@ -155,12 +157,22 @@ pub(crate) fn linear_in_launch() -> usize {
 /// In two and three dimensions, threads are numbered block by block, so index i is not element i of a row-major array.
 /// For row-major arrays, use [`unique_2d`] with a [`DisjointMut2`]. The runtime rejects multi-dimensional launches of a
 /// kernel if all of its mutable views are one-dimensional.
+///
+/// See the example of [`DisjointMut`].
 #[inline(always)]
 pub fn unique_index() -> UniqueIndex {
     UniqueIndex::at(linear_in_launch())
 }
 
 /// A mutable view with a specific mapping, as a kernel parameter.
+///
+/// ```
+/// use gpu_std::disjoint::{Claims, MutableView};
+/// use gpu_std::prelude::*;
+///
+/// assert_eq!(<DisjointMut<'_, f32> as MutableView>::CLAIMS, Claims::Linear);
+/// assert_eq!(<DisjointMut2<'_, f32> as MutableView>::CLAIMS, Claims::Plane);
+/// ```
 #[diagnostic::on_unimplemented(
     message = "a kernel cannot take `{Self}`: the view does not support this mapping",
     label = "not a view that kernels can take",
@@ -266,16 +278,34 @@ impl<V: MutableView> MutableView for Option<V> {
 
 /// Mapping in which each claim owns one element: the element at its index in a [`DisjointMut`], or at its coordinates
 /// in a [`DisjointMut2`] or [`DisjointMut3`].
+///
+/// See the example of [`DisjointMut`].
 pub enum Elements {}
 
 /// Mapping of a [`DisjointMut2`] in which index i owns row i.
+///
+/// ```
+/// use gpu_std::prelude::*;
+///
+/// /// Fills row i with i.
+/// #[kernel]
+/// fn number(mut rows: DisjointMut2<u32, Rows>) {
+///     if let Some(row) = rows.get_mut(thread::unique_index()) {
+///         row.fill(thread::index_1d());
+///     }
+/// }
+/// ```
 pub enum Rows {}
 
 /// Mapping of a [`DisjointMut`] in which index i owns elements `i * N .. (i + 1) * N`, truncated at the length.
+///
+/// See the example of [`DisjointMut`].
 pub enum Chunks<const N: usize> {}
 
 /// Mapping of a [`DisjointMut`] in which no index owns an element. Use it in kernels that divide the work themselves
 /// with [`as_mut_ptr`](DisjointMut::as_mut_ptr). The mapping allows launches of any shape.
+///
+/// See the [example](crate::look_back) of a kernel that writes its own tiles.
 pub enum Unclaimed {}
 
 /// A mutable slice that assigns every thread of the launch its own elements.
@@ -311,6 +341,35 @@ pub struct DisjointMut<'a, T, M = Elements> {
 impl<'a, T, M> DisjointMut<'a, T, M> {
     /// Creates a view of `len` elements at `data`. Every thread of the launch creates the same view.
     ///
+    /// ```
+    /// use gpu_std::prelude::*;
+    /// # use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch};
+    ///
+    /// /// Doubles `n` numbers.
+    /// ///
+    /// /// # Safety
+    /// /// `x` must point to `n` numbers that nothing else uses during the launch.
+    /// #[kernel]
+    /// unsafe fn double(x: *mut f32, n: usize) {
+    ///     // SAFETY: the function's contract; every thread creates one view with the same arguments.
+    ///     let mut x: DisjointMut<'_, f32> = unsafe { DisjointMut::from_raw_parts(x, n) };
+    ///     for i in thread::grid_stride(n) {
+    ///         if let Some(x) = x.get_mut(i) {
+    ///             *x *= 2.0;
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// # static IMAGE: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "example");
+    /// # let stream = Device::emulated(0)?.default_stream();
+    /// # let module = stream.device().load(&IMAGE)?;
+    /// let mut x = DeviceBuffer::from_host(&stream, &[1.0_f32, 2.0, 3.0])?;
+    /// // SAFETY: the buffer has 3 numbers.
+    /// unsafe { module.kernel::<double>()?.launch_unsafe(&stream, Launch::auto(3), (&mut x, 3_usize))? };
+    /// assert_eq!(x.to_host()?, [2.0, 4.0, 6.0]);
+    /// # Ok::<(), warpsmith_runtime::Error>(())
+    /// ```
+    ///
     /// # Safety
     ///
     /// `data` must be aligned, and valid for reads and writes of `len` elements for `'a`. All threads of the launch
@@ -335,6 +394,8 @@ impl<'a, T, M> DisjointMut<'a, T, M> {
 
     /// Returns a pointer to the first element, for kernels that divide the work themselves. The pointer is valid for
     /// `len` elements. The caller must ensure that no two threads access an element at the same time.
+    ///
+    /// See the [example](crate::look_back) of a kernel that divides the work into tiles.
     #[inline(always)]
     pub fn as_mut_ptr(&mut self) -> *mut T {
         self.data

@@ -72,6 +72,8 @@ use half::{bf16, f16};
 ///
 /// A value must not be zero-sized, and its alignment must be at most 16 bytes. `#[kernel]` checks both.
 ///
+/// See the [example](self).
+///
 /// # Safety
 ///
 /// Size, alignment and field offsets must not depend on the compiler. The type must be a primitive type, or its layout
@@ -101,6 +103,8 @@ pub unsafe trait KernelValue: Copy + Send + Sync + 'static {
 /// derives `bytemuck::Pod` must implement this trait and [`KernelValue`] by hand.
 ///
 /// An element's alignment must be at most 256 bytes. `#[kernel]` checks this.
+///
+/// See the [example](self).
 ///
 /// # Safety
 ///
@@ -208,6 +212,8 @@ unsafe impl<T: Send + Sync + 'static> KernelType for PhantomData<T> {
 /// A type that can be an element of a slice parameter `&[T]`, `Slice2<T>` or `Slice3<T>`. The trait is implemented for
 /// every [`KernelType`]. It is also implemented for [`Atomic`](crate::atomic::Atomic) with device or system scope, for
 /// which a launch borrows the buffer mutably.
+///
+/// See the [example](self).
 ///
 /// # Safety
 ///

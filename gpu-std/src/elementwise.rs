@@ -13,6 +13,8 @@ pub use crate::family::Elementwise;
 
 /// Input arrays of [`map`]: a tuple of up to four pointers.
 ///
+/// See the example of [`map`].
+///
 /// # Safety
 ///
 /// `element` and `vector` must read only the elements at the given indices.

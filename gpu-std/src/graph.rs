@@ -27,6 +27,8 @@
 /// Sets the value of a condition in the running graph. The next conditional node that reads the condition uses this
 /// value.
 ///
+/// See the [example](self).
+///
 /// # Panics
 ///
 /// Panics on the emulated device if `condition` is 0.

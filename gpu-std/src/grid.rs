@@ -59,6 +59,8 @@ pub fn is_cooperative() -> bool {
 /// Every thread of the grid must reach the same barrier, including threads that have no work. If a thread has already
 /// returned, the others wait forever. The emulated device reports this case as a deadlock; a GPU hangs.
 ///
+/// See the [example](self).
+///
 /// # Panics
 ///
 /// Panics if the launch has several blocks but is not cooperative. Launches of `#[kernel(cooperative)]` kernels are
@@ -129,6 +131,8 @@ fn sync_blocks(workspace: u64) {
 /// Call this function early, from any one thread of each block. Blocks of the next launch then use the SM resources
 /// that this launch leaves free. The call has no effect below compute capability 9.0, on the emulated device, or if no
 /// dependent launch follows.
+///
+/// See the example of [`dependency_wait`].
 #[inline(always)]
 pub fn launch_dependents() {
     #[cfg(target_arch = "nvptx64")]
@@ -143,6 +147,40 @@ pub fn launch_dependents() {
 /// memory that they read. A safe kernel with `#[kernel(dependent)]` calls this function automatically at its start. The
 /// function has no effect in a launch that is not dependent, or below compute capability 9.0. It also has no effect on
 /// the emulated device, where the earlier launches have already completed.
+///
+/// ```
+/// use gpu_std::prelude::*;
+/// # use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch};
+///
+/// /// Adds 1 to each number.
+/// ///
+/// /// # Safety
+/// /// `x` must point to `n` numbers that only this launch and earlier launches on the stream use.
+/// #[kernel(dependent)]
+/// unsafe fn increment(x: *mut u32, n: usize) {
+///     // Work before the wait, such as this, overlaps the end of the preceding launch.
+///     let i = grid::rank();
+///     grid::dependency_wait();
+///     if i < n {
+///         // SAFETY: the preceding launch has completed, and each thread has its own number.
+///         unsafe { *x.add(i) += 1 };
+///     }
+///     // Lets the next launch start before this one has ended.
+///     grid::launch_dependents();
+/// }
+///
+/// # static IMAGE: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "example");
+/// # let stream = Device::emulated(0)?.default_stream();
+/// # let module = stream.device().load(&IMAGE)?;
+/// let mut x = DeviceBuffer::<u32>::zeros(&stream, 100)?;
+/// let kernel = module.kernel::<increment>()?;
+/// for _ in 0..3 {
+///     // SAFETY: the buffer has 100 numbers.
+///     unsafe { kernel.launch_unsafe(&stream, Launch::auto(100).dependent(), (&mut x, 100_usize))? };
+/// }
+/// assert_eq!(x.to_host()?, [3; 100]);
+/// # Ok::<(), warpsmith_runtime::Error>(())
+/// ```
 #[inline(always)]
 pub fn dependency_wait() {
     #[cfg(target_arch = "nvptx64")]

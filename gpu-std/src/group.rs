@@ -32,6 +32,8 @@ pub use crate::tile::Tile;
 /// A group of threads that can wait for each other. A value represents the group of the calling thread.
 ///
 /// The trait is sealed, so `unsafe` code can rely on its sizes and ranks.
+///
+/// See the [example](self).
 pub trait Group: Sealed {
     /// Returns the number of threads in the group.
     fn size(&self) -> usize;
@@ -46,14 +48,20 @@ pub trait Group: Sealed {
 }
 
 /// All threads of the launch. For the conditions of `sync`, see [`grid::sync`].
+///
+/// See the [example](self).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grid;
 
 /// The threads of the cluster. For the conditions of `sync`, see [`cluster::sync`].
+///
+/// See the [example](self).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cluster;
 
 /// The threads of the block. For the conditions of `sync`, see [`block::sync_threads`].
+///
+/// See the [example](self).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block;
 

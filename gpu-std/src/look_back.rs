@@ -89,6 +89,8 @@ pub const fn workspace_len(bytes: usize, tiles: usize) -> usize {
 /// All threads of a block must create one queue per launch, and call [`next`](Self::next) together until it returns
 /// `None`. The last block that receives `None` prepares the workspace for the next launch. All blocks of the grid must
 /// take part, but the grid can have any number of blocks.
+///
+/// See the [example](self).
 #[derive(Debug)]
 pub struct TileQueue<'a> {
     workspace: &'a [Atomic<u64>],
@@ -101,6 +103,8 @@ pub struct TileQueue<'a> {
 
 impl<'a> TileQueue<'a> {
     /// Creates a queue of the `tiles` tiles of this launch. The number must be less than 2³¹.
+    ///
+    /// See the [example](self).
     ///
     /// # Safety
     ///
@@ -210,6 +214,8 @@ fn blocks() -> u32 {
 }
 
 /// Computes the prefixes of tiles by look-back (see the module documentation).
+///
+/// See the [example](self).
 #[derive(Debug, Clone, Copy)]
 pub struct LookBack<'a, T> {
     words: &'a [Atomic<u64>],
@@ -223,6 +229,8 @@ impl<'a, T: KernelType> LookBack<'a, T> {
     const WORDS: usize = size_of::<T>().div_ceil(4);
 
     /// Creates a look-back over the tiles of the queue.
+    ///
+    /// See the [example](self).
     ///
     /// # Safety
     ///

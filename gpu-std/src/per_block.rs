@@ -36,9 +36,13 @@ use crate::disjoint::{Claim, DisjointMut, GridStride};
 use crate::{block, thread};
 
 /// Mapping of a [`DisjointMut`] in which a block's index i owns element i. Only the block's first thread can access it.
+///
+/// See the [example](self).
 pub enum PerBlock {}
 
 /// An index that no other block of the launch can obtain. All threads of the block have the same index.
+///
+/// See the [example](self).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BlockIndex {
     index: usize,

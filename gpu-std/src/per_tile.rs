@@ -39,9 +39,13 @@ use crate::tile::Tile;
 
 /// Mapping of a [`DisjointMut`] in which index i of a tile of `N` threads owns element i. Only the tile's first thread
 /// can access it.
+///
+/// See the [example](self).
 pub enum PerTile<const N: u32> {}
 
 /// An index that no other tile of `N` threads in the launch can obtain. All threads of the tile have the same index.
+///
+/// See the [example](self).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TileIndex<const N: u32> {
     index: usize,

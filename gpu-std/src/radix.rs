@@ -36,6 +36,8 @@ use crate::warp::{self, WARP_SIZE};
 use crate::{block, thread};
 
 /// Result of [`rank()`].
+///
+/// See the [example](self).
 #[derive(Debug, Clone, Copy)]
 pub struct Ranks<const ITEMS: usize> {
     /// Ranks of the thread's items. An item's rank is its index in the sorted tile.

@@ -220,6 +220,17 @@ fn sin_cos_pi(x: f64) -> (f64, f64) {
 }
 
 /// A float type for random numbers: `f32` or `f64`.
+///
+/// ```
+/// use gpu_std::random::{Draw, Philox};
+///
+/// /// Returns uniform numbers of either type.
+/// fn uniform<T: Draw>(seed: u64) -> Vec<T> {
+///     T::uniform(Philox::new(seed, 0, 0).next4())[..T::LANES].to_vec()
+/// }
+/// assert_eq!((uniform::<f32>(7).len(), uniform::<f64>(7).len()), (4, 2));
+/// assert!(uniform::<f64>(7).iter().all(|x| *x > 0.0 && *x <= 1.0));
+/// ```
 pub trait Draw: Math {
     /// Number of results per block of four words: 4 or 2.
     const LANES: usize;

@@ -11,6 +11,57 @@
 //! finished blocks. The block that completes the count combines the values of all blocks in index order. Lanes and
 //! threads do not follow the element order, so the operator must be commutative as well as associative, or must use the
 //! index.
+//!
+//! # Example
+//!
+//! The Euclidean norm of an array:
+//!
+//! ```
+//! use gpu_std::prelude::*;
+//! use gpu_std::reduction::{Reduction, reduce_into, workspace_bytes};
+//! # use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch};
+//!
+//! struct Norm;
+//!
+//! impl Reduction for Norm {
+//!     type Item = f32;
+//!     type Partial = f32;
+//!     type Output = f32;
+//!
+//!     fn identity() -> f32 {
+//!         0.0
+//!     }
+//!     fn fold(partial: f32, x: f32, _index: u64) -> f32 {
+//!         partial + x * x
+//!     }
+//!     fn combine(a: f32, b: f32) -> f32 {
+//!         a + b
+//!     }
+//!     fn finish(partial: f32) -> f32 {
+//!         partial.sqrt()
+//!     }
+//! }
+//!
+//! /// # Safety
+//! /// The requirements of [`reduce_into`] apply.
+//! #[kernel]
+//! unsafe fn norm(x: &[f32], workspace: *mut u64, result: *mut f32) {
+//!     // SAFETY: guaranteed by the caller.
+//!     unsafe { reduce_into::<Norm, 4, 16>(x, workspace, result) }
+//! }
+//!
+//! # static IMAGE: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "example");
+//! # let stream = Device::emulated(0)?.default_stream();
+//! # let module = stream.device().load(&IMAGE)?;
+//! let x = DeviceBuffer::from_host(&stream, &[3.0_f32, 4.0])?;
+//! let mut workspace = DeviceBuffer::<u64>::zeros(&stream, workspace_bytes(4, 2) / 8)?;
+//! let mut result = DeviceBuffer::<f32>::zeros(&stream, 1)?;
+//! let launch = Launch::grid_block(2, 64);
+//! // SAFETY: the workspace is zeroed and large enough for two blocks.
+//! unsafe { module.kernel::<norm>()?.launch_unsafe(&stream, launch, (&x, &mut workspace, &mut result))? };
+//! assert_eq!(result.to_host()?, [5.0]);
+//! # Ok::<(), warpsmith_runtime::Error>(())
+//! ```
 
 use core::mem::size_of;
 
@@ -24,6 +75,8 @@ pub use crate::family::Reduce;
 
 /// The partial value (accumulator) of a reduction. The value can be of any [`KernelType`] that has no padding and at
 /// most [`MAX_BYTES`] bytes.
+///
+/// See the [example](self#example).
 pub trait Partial: Copy {
     /// Returns the value from the lane that is `delta` higher. All lanes in `mask` must call this method.
     fn shuffle_down(self, mask: u32, delta: u32) -> Self;
@@ -37,6 +90,8 @@ impl<T: KernelType> Partial for T {
 }
 
 /// A reduction, defined by its types and operations.
+///
+/// See the [example](self#example).
 pub trait Reduction {
     /// Type of an element.
     type Item: Copy;
@@ -78,6 +133,8 @@ pub const fn workspace_bytes(value_bytes: usize, blocks: usize) -> usize {
 const HEADER_BYTES: usize = 16;
 
 /// Reduces `input`. Returns `Some` with the value in exactly one thread of the launch, and `None` in all others.
+///
+/// See the [example](self#example).
 ///
 /// # Safety
 ///
@@ -122,6 +179,8 @@ pub unsafe fn reduce<R: Reduction, const ITEMS: usize, const VECTOR: usize>(
 }
 
 /// Writes the [finished](Reduction::finish) result of [`reduce`] to `result`.
+///
+/// See the [example](self#example).
 ///
 /// # Safety
 ///

@@ -139,6 +139,16 @@ pub trait Integer:
 }
 
 /// A type with bitwise operations: an [`Integer`], or `Checked<bool>`.
+///
+/// ```
+/// use gpu_std::Checked;
+/// use gpu_std::scalar::Bits;
+///
+/// fn is_bits<T: Bits>(_: T) -> bool {
+///     true
+/// }
+/// assert!(is_bits(1_u8) && is_bits(Checked::from(true)));
+/// ```
 pub trait Bits: Element {
     /// Operand that inverts a value by XOR.
     #[doc(hidden)]

@@ -12,6 +12,63 @@
 //! The combination order, and therefore every bit of the result, depends only on the length, the alignment of the first
 //! element, the number of threads per block, `ITEMS` and `N`. The operation must be associative, at least approximately
 //! (like float addition). It need not be commutative, because the combination tree joins only neighbors.
+//!
+//! # Example
+//!
+//! The running sum of an array:
+//!
+//! ```
+//! use gpu_std::disjoint::Unclaimed;
+//! use gpu_std::look_back::workspace_len;
+//! use gpu_std::prelude::*;
+//! use gpu_std::scan::{Operation, max_tiles, scan_slice};
+//! # use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch};
+//!
+//! struct Sum;
+//!
+//! impl Operation for Sum {
+//!     type Item = u32;
+//!     type Value = u32;
+//!     type Output = u32;
+//!
+//!     fn absent() -> u32 {
+//!         0
+//!     }
+//!     fn identity() -> u32 {
+//!         0
+//!     }
+//!     fn value(item: u32) -> u32 {
+//!         item
+//!     }
+//!     fn combine(a: u32, b: u32) -> u32 {
+//!         a.wrapping_add(b)
+//!     }
+//!     fn output(value: u32) -> u32 {
+//!         value
+//!     }
+//! }
+//!
+//! /// # Safety
+//! /// The requirements of [`scan_slice`] apply.
+//! #[kernel(block(64))]
+//! unsafe fn running_sum(x: &[u32], workspace: *mut u64, words: usize, out: DisjointMut<u32, Unclaimed>) {
+//!     // SAFETY: guaranteed by the caller.
+//!     unsafe { scan_slice::<Sum, 4, 16>(false, 0, x, (workspace, words), out) }
+//! }
+//!
+//! # static IMAGE: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "example");
+//! # let stream = Device::emulated(0)?.default_stream();
+//! # let module = stream.device().load(&IMAGE)?;
+//! let x = DeviceBuffer::from_host(&stream, &[1_u32, 2, 3, 4])?;
+//! let mut out = DeviceBuffer::<u32>::zeros(&stream, 4)?;
+//! let words = workspace_len(4, max_tiles(4, 4, 64, 4, 16));
+//! let mut workspace = DeviceBuffer::<u64>::zeros(&stream, words)?;
+//! let args = (&x, &mut workspace, words, &mut out);
+//! // SAFETY: the workspace is zeroed and large enough.
+//! unsafe { module.kernel::<running_sum>()?.launch_unsafe(&stream, Launch::grid_block(2, 64), args)? };
+//! assert_eq!(out.to_host()?, [1, 3, 6, 10]);
+//! # Ok::<(), warpsmith_runtime::Error>(())
+//! ```
 
 use crate::atomic::Atomic;
 use crate::disjoint::{DisjointMut, Unclaimed};
@@ -25,6 +82,8 @@ use crate::{block, shared_array, thread};
 pub use crate::family::Scan;
 
 /// An associative operation.
+///
+/// See the [example](self#example).
 pub trait Operation {
     /// Type of an element as loaded from memory.
     type Item: Copy;
@@ -35,7 +94,7 @@ pub trait Operation {
 
     /// Returns an item whose [`value`](Self::value) is [`identity`](Self::identity), for positions outside the array.
     fn absent() -> Self::Item;
-    /// Returns the identity. Combining it with any value must return that value, bit for bit.
+    /// Returns the identity. Combining it with any value must return the bit-identical value.
     fn identity() -> Self::Value;
     /// Returns the value of an element.
     fn value(item: Self::Item) -> Self::Value;
@@ -48,6 +107,96 @@ pub trait Operation {
 /// The input and output arrays of a [`scan()`].
 ///
 /// Position 0 is `head` elements before the first element, at an address that is aligned for vectors of `N` elements.
+///
+/// ```
+/// use gpu_std::atomic::Atomic;
+/// use gpu_std::look_back::{TileQueue, workspace_len};
+/// use gpu_std::prelude::*;
+/// use gpu_std::scan::{Arrays, Operation, scan, tile_len, tiles};
+/// # use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch};
+/// # struct Sum;
+/// #
+/// # impl Operation for Sum {
+/// #     type Item = u32;
+/// #     type Value = u32;
+/// #     type Output = u32;
+/// #
+/// #     fn absent() -> u32 {
+/// #         0
+/// #     }
+/// #     fn identity() -> u32 {
+/// #         0
+/// #     }
+/// #     fn value(item: u32) -> u32 {
+/// #         item
+/// #     }
+/// #     fn combine(a: u32, b: u32) -> u32 {
+/// #         a.wrapping_add(b)
+/// #     }
+/// #     fn output(value: u32) -> u32 {
+/// #         value
+/// #     }
+/// # }
+///
+/// /// The running sum of the products of two arrays, with one element per access.
+/// struct Products {
+///     x: *const u32,
+///     y: *const u32,
+///     out: *mut u32,
+///     len: usize,
+/// }
+///
+/// // SAFETY: the methods access only the elements that their callers name.
+/// unsafe impl Arrays<Sum, 1> for Products {
+///     fn len(&self) -> usize {
+///         self.len
+///     }
+///     fn head(&self) -> usize {
+///         0
+///     }
+///     unsafe fn load_vector(&self, i: usize) -> [u32; 1] {
+///         // SAFETY: guaranteed by the caller.
+///         unsafe { [self.load(i)] }
+///     }
+///     unsafe fn load(&self, i: usize) -> u32 {
+///         // SAFETY: guaranteed by the caller.
+///         unsafe { self.x.add(i).read().wrapping_mul(self.y.add(i).read()) }
+///     }
+///     unsafe fn store_vector(&self, i: usize, [value]: [u32; 1]) {
+///         // SAFETY: guaranteed by the caller.
+///         unsafe { self.store(i, value) }
+///     }
+///     unsafe fn store(&self, i: usize, value: u32) {
+///         // SAFETY: guaranteed by the caller.
+///         unsafe { self.out.add(i).write(value) }
+///     }
+/// }
+///
+/// /// # Safety
+/// /// `y` and `out` must be as long as `x`, and the workspace must meet the requirements of [`scan()`].
+/// #[kernel(block(64))]
+/// unsafe fn scan_products(x: &[u32], y: *const u32, workspace: &[Atomic<u64>], out: *mut u32) {
+///     let products = Products { x: x.as_ptr(), y, out, len: x.len() };
+///     // SAFETY: guaranteed by the caller.
+///     unsafe {
+///         let mut queue = TileQueue::new(workspace, tiles(x.len(), 0, tile_len(64, 4, 1)));
+///         scan::<Sum, 4, 1>(&products, &mut queue, 0, false);
+///     }
+/// }
+///
+/// # static IMAGE: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "example");
+/// # let stream = Device::emulated(0)?.default_stream();
+/// # let module = stream.device().load(&IMAGE)?;
+/// let x = DeviceBuffer::from_host(&stream, &[1_u32, 2, 3])?;
+/// let y = DeviceBuffer::from_host(&stream, &[10_u32, 10, 100])?;
+/// let mut out = DeviceBuffer::<u32>::zeros(&stream, 3)?;
+/// let mut workspace = DeviceBuffer::<u64>::zeros(&stream, workspace_len(4, 1))?;
+/// let args = (&x, &y, &mut workspace, &mut out);
+/// // SAFETY: all arrays have 3 elements; the workspace is zeroed and large enough for one tile.
+/// unsafe { module.kernel::<scan_products>()?.launch_unsafe(&stream, Launch::grid_block(1, 64), args)? };
+/// assert_eq!(out.to_host()?, [10, 30, 330]);
+/// # Ok::<(), warpsmith_runtime::Error>(())
+/// ```
 ///
 /// # Safety
 ///
@@ -108,6 +257,16 @@ pub const fn tiles(len: usize, head: usize, tile_len: usize) -> usize {
 
 /// Divides an array into tiles that start at aligned vectors. Position 0 is `head` elements before the first element,
 /// at the last address that is aligned to the vector size.
+///
+/// ```
+/// use gpu_std::scan::Tiling;
+///
+/// // 100 elements in tiles of 64, of which the first starts at the second position of a vector.
+/// let tiling = Tiling { len: 100, head: 1, tile_len: 64 };
+/// assert_eq!(tiling.tiles(), 2);
+/// assert_eq!((tiling.bounds(0), tiling.bounds(1)), ((1, 64), (0, 37)));
+/// assert_eq!(tiling.first(1), 63);
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Tiling {
     /// Number of elements.
@@ -224,6 +383,8 @@ unsafe impl<O: Operation, const N: usize> Arrays<O, N> for Slices<O> {
 ///
 /// All threads of all blocks must call the function once per launch. The block size must be a multiple of 32 threads.
 ///
+/// See the [example](self#example).
+///
 /// # Safety
 ///
 /// Blocks must have at most 256 threads. The workspace must meet the requirements of [`TileQueue::new`] for the
@@ -269,6 +430,8 @@ pub unsafe fn scan_slice<O: Operation, const ITEMS: usize, const VECTOR: usize>(
 ///
 /// All threads of all blocks must call the function once per launch. The block size must be a multiple of 32 threads.
 /// `queue` must cover the [`tiles`] of the array, and no tile may have been taken from it yet.
+///
+/// See the example of [`Arrays`].
 ///
 /// # Safety
 ///

@@ -6,6 +6,19 @@ use gpu_spec::{Extents2, Extents3, Length, ParamKind, WrongLength};
 
 /// The shape of a slice or view that is passed to a launch. In the expression of `#[kernel(bytes = …)]`, which runs on
 /// the host, this type represents the parameter.
+///
+/// ```
+/// use gpu_std::prelude::*;
+///
+/// /// A launch reads `x` once and writes `y` once.
+/// #[kernel(bytes = x.bytes() + y.bytes())]
+/// fn copy(x: &[f32], mut y: DisjointMut<f32>) {
+///     let i = thread::unique_index();
+///     if let Some(y) = y.get_mut(i) {
+///         *y = x[i.get()];
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     planes: usize,

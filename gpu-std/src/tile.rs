@@ -27,6 +27,8 @@ use crate::warp::{self, WARP_SIZE};
 use crate::{block, thread};
 
 /// The calling thread's tile: `N` adjacent lanes. The first lane's index is a multiple of `N`.
+///
+/// See the [example](self).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tile<const N: u32> {
     /// Makes the type neither `Send` nor `Sync`, because a tile is only meaningful to the thread that created it.
@@ -159,7 +161,7 @@ impl<const N: u32> Tile<N> {
     }
 
     /// Combines the values of all threads of the tile. `combine` must be commutative, and associative at least
-    /// approximately (like float addition). Every thread receives the same result, bit for bit.
+    /// approximately (like float addition). Every thread receives the bit-identical result.
     ///
     /// The values are combined in a tree whose levels combine threads with ranks that differ by `N / 2`, …, 2, 1.
     #[inline(always)]

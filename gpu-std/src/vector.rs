@@ -62,6 +62,8 @@ impl<T: Copy, const N: usize> Vector<T, N> {
 
     /// Loads `N` elements in one vector access.
     ///
+    /// See the example of [`Vector`].
+    ///
     /// # Safety
     ///
     /// `ptr` must be valid for reads of `N` initialized elements, and aligned to [`ALIGN`](Self::ALIGN) bytes.
@@ -93,6 +95,8 @@ impl<T: Copy, const N: usize> Vector<T, N> {
     }
 
     /// Stores `N` elements in one vector access.
+    ///
+    /// See the example of [`Vector`].
     ///
     /// # Safety
     ///
@@ -129,6 +133,8 @@ impl<T: Copy, const N: usize> Vector<T, N> {
     /// Stores `N` elements to global memory with a streaming hint, so that the L2 cache evicts them first (PTX's
     /// `st.cs`). Use it for outputs that are larger than the cache and that all blocks write at several positions at
     /// once.
+    ///
+    /// See the example of [`Vector`]. Only the cache hint differs.
     ///
     /// # Safety
     ///

@@ -127,6 +127,8 @@ pub fn aligned<T, const N: usize>(ptr: *const T) -> bool {
 /// [`Vector`] itself rejects other sizes at compile time. With [`with_lanes`], other sizes occur in branches that are
 /// never taken but must compile.
 ///
+/// See the [example](self).
+///
 /// # Safety
 ///
 /// `ptr` must be valid for reads of `N` elements and aligned to the size of the vector.
@@ -149,6 +151,20 @@ pub unsafe fn load<T: Copy, const N: usize>(ptr: *const T) -> [T; N] {
 /// is one predicated instruction without a branch, so that several loads can be issued back to back. Use it only for
 /// memory that nothing writes during the launch. Unless `KEPT` is true, 16-byte accesses do not allocate lines in the
 /// L1 cache.
+///
+/// ```
+/// use gpu_std::vectorized::load_or;
+///
+/// #[repr(align(16))]
+/// struct Aligned([f32; 4]);
+///
+/// let x = Aligned([1.0, 2.0, 3.0, 4.0]);
+/// let end = x.0.as_ptr_range().end;
+/// // SAFETY: the first address has four numbers and is aligned to 16 bytes; the second one is not read.
+/// let [first, second] =
+///     unsafe { [load_or::<f32, 4, true>(x.0.as_ptr(), true, [0.0; 4]), load_or::<_, 4, true>(end, false, [0.0; 4])] };
+/// assert_eq!((first, second), ([1.0, 2.0, 3.0, 4.0], [0.0; 4]));
+/// ```
 ///
 /// # Safety
 ///
@@ -222,6 +238,22 @@ pub unsafe fn load_or<T: Copy, const N: usize, const KEPT: bool>(
 
 /// Stores `N` elements, in one access if they have 1, 2, 4, 8 or 16 bytes in total.
 ///
+/// ```
+/// use gpu_std::vectorized::{store, store_run};
+///
+/// #[repr(align(16))]
+/// struct Aligned([f32; 4]);
+///
+/// let mut x = Aligned([0.0; 4]);
+/// // SAFETY: there are four numbers, aligned to 16 bytes.
+/// unsafe {
+///     store(x.0.as_mut_ptr(), [1.0, 2.0, 3.0, 4.0]);
+///     // Only the first two values, from element 1 on.
+///     store_run(x.0.as_mut_ptr(), 1, 2, [7.0, 8.0, 9.0, 10.0]);
+/// }
+/// assert_eq!(x.0, [1.0, 7.0, 8.0, 4.0]);
+/// ```
+///
 /// # Safety
 ///
 /// `ptr` must be valid for writes of `N` elements and aligned to the size of the vector.
@@ -241,6 +273,18 @@ pub unsafe fn store<T: Copy, const N: usize>(ptr: *mut T, values: [T; N]) {
 }
 
 /// Divides an array at the addresses where its aligned vectors of `N` elements start and end.
+///
+/// ```
+/// use gpu_std::vectorized::Split;
+///
+/// #[repr(align(16))]
+/// struct Aligned([f32; 12]);
+///
+/// // Ten numbers from element 1 on: three up to the first aligned address, one vector of four, and three more.
+/// let x = Aligned([0.0; 12]);
+/// let split = Split::new::<f32, 4>(x.0[1..].as_ptr(), 10);
+/// assert_eq!((split.head, split.vectors, split.tail), (3, 1, 7));
+/// ```
 #[derive(Clone, Copy)]
 pub struct Split {
     /// Number of elements before the first aligned address.
@@ -347,6 +391,8 @@ pub fn for_each_run<T, const N: usize>(ptr: *const T, len: usize, mut visit: imp
 /// Stores the first `count` values of `values` to `ptr`, starting at element `first`. Uses one access if `count` is `N`
 /// and the address is aligned.
 ///
+/// See the example of [`store`].
+///
 /// # Safety
 ///
 /// The elements must be valid for writes.
@@ -367,6 +413,14 @@ pub unsafe fn store_run<T: Copy, const N: usize>(ptr: *mut T, first: usize, coun
 
 /// Extracts the 16 bytes that start at byte `shift` (below 16) of two consecutive 16-byte accesses. Use it for data at
 /// an unaligned address. The function takes 15 instructions if `shift` is the same in all threads.
+///
+/// ```
+/// use gpu_std::vectorized::realign;
+///
+/// let word = |first: usize| u32::from_le_bytes(std::array::from_fn(|byte| (first + byte) as u8));
+/// let words = |first: usize| std::array::from_fn(|i| word(first + 4 * i));
+/// assert_eq!(realign(words(0), words(16), 5), words(5));
+/// ```
 #[inline(always)]
 pub fn realign(low: [u32; 4], high: [u32; 4], shift: usize) -> [u32; 4] {
     let mut words = [low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]];

@@ -39,6 +39,15 @@ use gpu_spec::{Extents2, Extents3};
 use crate::disjoint::{Unique2d, Unique3d};
 
 /// An integer type for the indices of a view: `u32`, `i32`, `usize`, `isize`, `u64`, `i64`, `u16` or `u8`.
+///
+/// ```
+/// use gpu_std::prelude::*;
+/// use gpu_std::view::Coordinate;
+///
+/// fn at<I: Coordinate>(image: Slice2<f32>, row: I, column: I) -> f32 {
+///     image.get([row, column]).copied().unwrap_or(0.0)
+/// }
+/// ```
 pub trait Coordinate: sealed::Coordinate {}
 
 mod sealed {
@@ -113,6 +122,17 @@ unsafe impl<T: Sync> Sync for Slice2<'_, T> {}
 impl<'a, T> Slice2<'a, T> {
     /// Creates a view of the elements that start at `data`.
     ///
+    /// ```
+    /// use gpu_std::Extents2;
+    /// use gpu_std::prelude::*;
+    ///
+    /// let x = [1, 2, 3, 4, 5, 6];
+    /// let extents = Extents2::new(2, 2, 3).expect("the sides are small");
+    /// // SAFETY: two rows of two elements, three elements apart, lie within the array.
+    /// let view = unsafe { Slice2::from_raw_parts(x.as_ptr(), extents) };
+    /// assert_eq!((view[[0, 1]], view[[1, 0]], view.get([0, 2])), (2, 4, None));
+    /// ```
+    ///
     /// # Safety
     ///
     /// `data` must be aligned, not null, and valid for reads of `extents.span()` elements for `'a`. As with shared
@@ -136,8 +156,7 @@ impl<'a, T> Slice2<'a, T> {
         self.extents.columns() as usize
     }
 
-    /// Returns the distance between the starts of adjacent rows, in elements. The distance is at least the number of
-    /// columns.
+    /// Returns the row stride in elements, which is at least the number of columns.
     #[inline(always)]
     pub fn row_stride(self) -> usize {
         self.extents.row_stride() as usize
@@ -283,6 +302,8 @@ unsafe impl<T: Sync> Sync for Slice3<'_, T> {}
 impl<'a, T> Slice3<'a, T> {
     /// Creates a view of the elements that start at `data`.
     ///
+    /// See the example of [`Slice2::from_raw_parts`].
+    ///
     /// # Safety
     ///
     /// The caller must uphold the safety contract of [`Slice2::from_raw_parts`].
@@ -311,14 +332,13 @@ impl<'a, T> Slice3<'a, T> {
         self.extents.columns() as usize
     }
 
-    /// Returns the distance between the starts of adjacent planes, in elements.
+    /// Returns the plane stride, in elements.
     #[inline(always)]
     pub fn plane_stride(self) -> usize {
         self.extents.plane_stride() as usize
     }
 
-    /// Returns the distance between the starts of adjacent rows, in elements. The distance is at least the number of
-    /// columns.
+    /// Returns the row stride in elements, which is at least the number of columns.
     #[inline(always)]
     pub fn row_stride(self) -> usize {
         self.extents.row_stride() as usize

@@ -60,6 +60,22 @@ pub fn lane_id() -> u32 {
 
 /// Returns the mask of the lanes that currently execute this instruction together with the caller. The hardware
 /// determines these lanes, so the result is not a suitable mask for the other functions.
+///
+/// ```
+/// use gpu_std::prelude::*;
+///
+/// /// Counts the even numbers of each 32.
+/// #[kernel(block(32))]
+/// fn count_even(x: &[u32], mut counts: DisjointMut<u32, PerBlock>) {
+///     let is_even = x[grid::rank()].is_multiple_of(2);
+///     // All lanes reach this line, so the mask is constant. In a branch, `active_mask` might return a part
+///     // of its lanes.
+///     let even = warp::ballot(warp::FULL_MASK, is_even);
+///     if let Some(count) = counts.get_mut(block::unique_index()) {
+///         *count = even.count_ones();
+///     }
+/// }
+/// ```
 #[inline(always)]
 #[track_caller]
 pub fn active_mask() -> u32 {
@@ -158,6 +174,8 @@ pub fn any(mask: u32, predicate: bool) -> bool {
 }
 
 /// Returns the lanes of the mask in which `predicate` is true.
+///
+/// See the example of [`active_mask`].
 #[inline(always)]
 #[track_caller]
 pub fn ballot(mask: u32, predicate: bool) -> u32 {
@@ -166,6 +184,30 @@ pub fn ballot(mask: u32, predicate: bool) -> u32 {
 
 /// Returns the lanes of the mask whose `value` has the same bits as the caller's value. NaN therefore matches a NaN
 /// with the same bits, and +0 does not match −0.
+///
+/// ```
+/// use gpu_std::prelude::*;
+/// # use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch};
+///
+/// /// The number of lanes with the same number.
+/// #[kernel(block(32))]
+/// fn repetitions(x: &[u32], mut out: DisjointMut<u32>) {
+///     let i = thread::unique_index();
+///     let same = warp::match_any(warp::FULL_MASK, x[i.get()]);
+///     if let Some(out) = out.get_mut(i) {
+///         *out = same.count_ones();
+///     }
+/// }
+///
+/// # static IMAGE: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "example");
+/// # let stream = Device::emulated(0)?.default_stream();
+/// # let module = stream.device().load(&IMAGE)?;
+/// let x = DeviceBuffer::from_host(&stream, &std::array::from_fn::<u32, 32, _>(|i| u32::from(i >= 30)))?;
+/// let mut out = DeviceBuffer::<u32>::zeros(&stream, 32)?;
+/// module.kernel::<repetitions>()?.launch(&stream, Launch::linear(32, 32), (&x, &mut out))?;
+/// assert_eq!(out.to_host()?[29..], [30, 2, 2]);
+/// # Ok::<(), warpsmith_runtime::Error>(())
+/// ```
 #[inline(always)]
 #[track_caller]
 pub fn match_any<T: KernelType>(mask: u32, value: T) -> u32 {
@@ -237,7 +279,7 @@ fn matching(mask: u32, operation: &'static str, bits: u64, wanted: u64) -> u32 {
 }
 
 /// Combines the values of all lanes of the mask. `combine` must be commutative, and associative at least approximately
-/// (like float addition). Every lane receives the same result, bit for bit.
+/// (like float addition). Every lane receives the bit-identical result.
 ///
 /// For the full mask, the values are combined in a tree whose levels combine lanes that are 16, 8, 4, 2 and 1 apart.
 /// For any other mask, the values are combined from the lowest lane to the highest.
@@ -298,7 +340,7 @@ fn reduce_named<T: KernelType>(
 }
 
 /// Combines the values of lanes 0 to `count` − 1, in the order of the lanes. `combine` must be associative, at least
-/// approximately. Every lane receives the same result, bit for bit. All 32 lanes must call this function with the same
+/// approximately. Every lane receives the bit-identical result. All 32 lanes must call this function with the same
 /// `count`, which must be from 1 to 32. The values of the other lanes are ignored.
 ///
 /// The reduction takes five steps, in a tree that combines neighbors: its levels combine values that are 1, 2, 4, 8 and

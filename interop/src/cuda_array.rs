@@ -50,6 +50,8 @@ const TYPES: [(&str, u8, u8); 14] = [
 ];
 
 /// Items of the dictionary. `mask` and `descr` are not supported.
+///
+/// See the [example](self).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CudaArrayInterface {
     /// Size of each dimension.
@@ -89,6 +91,23 @@ impl CudaArrayInterface {
 
     /// Imports the array of an object. `owner` keeps the object alive and is dropped when the deleter of a DLPack
     /// tensor would be called. Later work on `stream` waits for the array's stream.
+    ///
+    /// ```
+    /// use warpsmith_interop::cuda_array::CudaArrayInterface;
+    /// use warpsmith_interop::dlpack::Export;
+    /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = Stream::new(&Device::emulated(0)?)?;
+    /// let mut export = Export::new(DeviceBuffer::from_host(&stream, &[1.0_f32, 2.0])?);
+    /// export.ready_on(&stream)?;
+    /// let interface = CudaArrayInterface::of(&mut export)?;
+    /// // SAFETY: the export owns the memory, and no other code uses it.
+    /// let imported = unsafe { interface.import(&stream, export) }?;
+    /// assert_eq!(imported.into_buffer::<f32>(&stream)?.to_host()?, [1.0, 2.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Returns [`DlpackError::CudaArray`], [`DlpackError::Stream`], or the same errors as [`Imported::from_raw`]. In

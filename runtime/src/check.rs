@@ -52,6 +52,8 @@ impl Device {
 
 /// Collector of findings, created by [`Device::checked`]. When the collector is dropped, findings that were not
 /// retrieved are reported to the launching thread as errors and listed by the command.
+///
+/// See the example of [`Device::checked`].
 #[must_use = "without it findings are errors of the calls that wait"]
 pub struct Checked {
     device: Device,

@@ -100,6 +100,27 @@ impl Stream {
     /// allocated until the work has run. On a capturing stream, the work becomes part of the graph, which keeps the
     /// memory allocated. The uses are recorded even if `work` fails, because part of the work may have been enqueued.
     ///
+    /// ```no_run
+    /// use warpsmith_runtime::{Device, DeviceBuffer, Error};
+    ///
+    /// # unsafe fn cublas_sscal(_: warpsmith_runtime::driver::StreamHandle, _: usize, _: f32, _: u64) {}
+    /// # fn main() -> Result<(), Error> {
+    /// let stream = Device::cuda(0)?.default_stream();
+    /// let mut x = DeviceBuffer::from_host(&stream, &[1.0_f32, 2.0])?;
+    /// let (address, len) = (x.as_device_ptr().0, x.len());
+    /// // SAFETY: the library enqueues one kernel on the stream, which writes only `x`.
+    /// unsafe {
+    ///     stream.enqueue(&[x.as_mut_slice().used()], |handle| {
+    ///         cublas_sscal(handle, len, 2.0, address);
+    ///         Ok::<(), Error>(())
+    ///     })?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The example needs a GPU. The [module's example](crate::extension#example) runs on the emulated device.
+    ///
     /// # Errors
     /// Returns the error that `work` returns, [`Error::DeviceLost`], [`Error::Forked`], or a
     /// [`GraphError`](crate::GraphError) if a capture of the stream or of a buffer does not permit the work.
@@ -120,6 +141,8 @@ impl Stream {
     }
 
     /// Like [`Self::enqueue`], but reports the work to observers under the given name.
+    ///
+    /// See the example of [`Self::enqueue`].
     ///
     /// # Errors
     /// Returns the same errors as [`Self::enqueue`].
@@ -147,6 +170,8 @@ impl Stream {
     /// On the emulated device, the function replaces work that a library would run on a GPU, and device addresses are
     /// process addresses.
     ///
+    /// See the [example](crate::extension#example).
+    ///
     /// # Errors
     /// Returns the same errors as [`Self::enqueue`].
     ///
@@ -165,6 +190,8 @@ impl Stream {
     }
 
     /// Like [`Self::enqueue_host`], but reports the call to observers under the given name.
+    ///
+    /// See the [example](crate::extension#example).
     ///
     /// # Errors
     /// Returns the same errors as [`Self::enqueue`].
@@ -195,6 +222,25 @@ impl Stream {
 
     /// If the stream is capturing, calls `item` and keeps the returned value alive as long as the graph. Otherwise
     /// drops `item` without calling it.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use warpsmith_runtime::{Device, Graph, Stream};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = Stream::new(&Device::emulated(0)?)?;
+    /// let plan = Arc::new([1, 2, 3]);
+    /// // Work that uses the plan is enqueued here.
+    /// let graph = Graph::capture(&stream, || {
+    ///     stream.keep_in_capture(|| plan.clone());
+    ///     Ok::<_, warpsmith_runtime::Error>(())
+    /// })?;
+    /// assert_eq!(Arc::strong_count(&plan), 2);
+    /// drop(graph);
+    /// assert_eq!(Arc::strong_count(&plan), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn keep_in_capture(&self, item: impl FnOnce() -> Arc<dyn Any + Send + Sync>) {
         if let Some(capturing) = self.capturing() {
             capturing.keep(item());
@@ -207,6 +253,14 @@ impl Device {
     /// dropped. While the guard exists, the thread's capture mode is relaxed (`cudaStreamCaptureModeRelaxed`), so graph
     /// captures do not restrict its calls. This also works on a lost device, so that library objects can be destroyed.
     ///
+    /// ```
+    /// let device = warpsmith_runtime::Device::emulated(0)?;
+    /// let calls = device.bind()?;
+    /// // Calls of a library that uses the current context.
+    /// drop(calls);
+    /// # Ok::<(), warpsmith_runtime::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Returns [`Error::Forked`] or any [driver error](crate::Error::Driver).
     pub fn bind(&self) -> Result<LibraryCalls> {
@@ -216,6 +270,14 @@ impl Device {
     }
 
     /// Calls `work` with the device's context current, like [`Self::bind`], unless the device is lost.
+    ///
+    /// ```
+    /// let device = warpsmith_runtime::Device::emulated(0)?;
+    /// // The closure calls a library that uses the current context.
+    /// let handle = device.with_context(|| Ok(7))?;
+    /// assert_eq!(handle, 7);
+    /// # Ok::<(), warpsmith_runtime::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Returns [`Error::DeviceLost`], [`Error::Forked`], or the error that `work` returns. If that error means that the

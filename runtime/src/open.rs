@@ -138,6 +138,15 @@ impl Device {
 
     /// Lists all devices, CUDA devices first, without opening any. Devices whose driver is not usable are omitted;
     /// [`Device::cuda_count`] returns the reason.
+    ///
+    /// ```
+    /// use warpsmith_runtime::Device;
+    ///
+    /// for info in Device::list() {
+    ///     println!("{}: {}, {} SMs", info.id, info.properties.name, info.properties.multiprocessors);
+    /// }
+    /// assert!(Device::list().iter().any(|info| info.id.is_emulated()));
+    /// ```
     pub fn list() -> Vec<DeviceInfo> {
         let mut devices = Vec::new();
         for kind in [DeviceId::Cuda(0), DeviceId::Emulated(0)] {

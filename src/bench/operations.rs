@@ -19,6 +19,8 @@ const DTYPES: [(&str, u64); 8] =
     [("f32", 4), ("f64", 8), ("f16", 2), ("bf16", 2), ("i32", 4), ("u32", 4), ("i64", 8), ("u64", 8)];
 
 /// An operation that can be measured.
+///
+/// See the example of [`suite`](super::suite).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
     name: &'static str,

@@ -22,6 +22,13 @@ use crate::tensor::{self, Epilogue, Matrix, Schedule, matmul_with};
 const SUMS: Tolerance = Tolerance { relative: 2.0, absolute: 64.0 };
 
 /// A GEMM of 16-bit matrices, with row-major `a` and transposed `b`.
+///
+/// ```
+/// use warpsmith::bench::PRODUCTS;
+/// use warpsmith::bench::benchmark::Benchmark;
+///
+/// assert_eq!(PRODUCTS[0].name(), "matmul");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Product {
     name: &'static str,

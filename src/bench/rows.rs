@@ -35,6 +35,13 @@ enum Kind {
 }
 
 /// A row operation, measured at one row length.
+///
+/// ```
+/// use warpsmith::bench::ROW_OPERATIONS;
+/// use warpsmith::bench::benchmark::Benchmark;
+///
+/// assert!(ROW_OPERATIONS.iter().any(|operation| operation.name() == "softmax_1024"));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowOperation {
     name: &'static str,

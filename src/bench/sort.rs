@@ -15,6 +15,13 @@ use warpsmith_tuner::verify::Tolerance;
 use crate::ops::{self, Order, SortKey};
 
 /// A sort of random keys. The reported bytes include the transfers of all passes.
+///
+/// ```
+/// use warpsmith::bench::Sort;
+/// use warpsmith::bench::benchmark::Benchmark;
+///
+/// assert_eq!(Sort.name(), "radix_pass");
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Sort;
 

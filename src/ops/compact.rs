@@ -24,6 +24,8 @@ use crate::op_error::OpError;
 use warpsmith_runtime::Result;
 
 /// Comparison operator.
+///
+/// See the example of [`partition_if`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Comparison {
     /// `<`

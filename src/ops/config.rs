@@ -20,6 +20,8 @@ use crate::op_error::OpError;
 use warpsmith_runtime::{Error, Result};
 
 /// Rule that determines the number of blocks in a launch.
+///
+/// See the example of [`Config`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum GridRule {
@@ -101,6 +103,8 @@ impl fmt::Display for Config {
 }
 
 /// Compile-time part of a configuration, which selects one instance in the GPU image.
+///
+/// See the example of [`variants`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Variant {
     /// Number of accesses that each thread keeps in flight.

@@ -92,6 +92,8 @@ fn plan<'s, T: Scalar>(
 }
 
 /// A range of numbers: `lower..upper` or `lower..=upper`.
+///
+/// See the example of [`histogram_even()`].
 pub trait BinRange<T>: sealed::Sealed {
     /// Returns both ends of the range and whether the last bin includes the upper end.
     #[doc(hidden)]

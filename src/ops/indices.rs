@@ -22,6 +22,8 @@ mod sealed {
 }
 
 /// An index type: `u32` or `i64`.
+///
+/// See the example of [`gather()`].
 pub trait Index: move_rows::Index + Scalar + Into<i128> + sealed::Sealed {
     /// Enqueues the check.
     #[doc(hidden)]
@@ -271,10 +273,10 @@ pub fn gather_rows<T: DeviceCopy, I: Index>(
 /// # use warpsmith::{ops, prelude::*};
 /// # let stream = Stream::new(&Device::open("cpu")?)?;
 /// let x = DeviceBuffer::from_host(&stream, &[1u8, 2])?;
-/// let places = DeviceBuffer::from_host(&stream, &[3u32, 0])?;
-/// let places = ops::Indices::unique(&stream, &places, 4)?;
+/// let indices = DeviceBuffer::from_host(&stream, &[3u32, 0])?;
+/// let indices = ops::Indices::unique(&stream, &indices, 4)?;
 /// let mut out = DeviceBuffer::from_host(&stream, &[9u8; 4])?;
-/// ops::scatter(&stream, &x, &places, &mut out)?;
+/// ops::scatter(&stream, &x, &indices, &mut out)?;
 /// assert_eq!(out.to_host()?, [2, 9, 9, 1]);
 ///
 /// let twice = DeviceBuffer::from_host(&stream, &[3u32, 3])?;

@@ -26,6 +26,8 @@ use warpsmith_runtime::Result;
 /// The order is total. For floats, the ascending order is −∞, …, −0, +0, …, +∞, NaN. NaNs count as greater than all
 /// numbers, regardless of sign and payload, and keep their bits. NaNs whose sign bit is set come after NaNs whose sign
 /// bit is clear.
+///
+/// See the example of [`sort()`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Order {
     /// Smallest first.
@@ -36,6 +38,8 @@ pub enum Order {
 }
 
 /// A key type that can be sorted: `f32`, `i32`, `u32`, `f64`, `i64` or `u64`.
+///
+/// See the example of [`sort()`].
 pub trait SortKey: Number + sealed::Key {}
 
 mod sealed {

@@ -21,6 +21,8 @@ mod sealed {
 }
 
 /// An output type of [`bernoulli`]: `u8`, `f32`, `f64`, `f16` or `bf16`.
+///
+/// See the example of [`bernoulli`].
 pub trait Bernoulli: Scalar + sealed::Sealed {}
 
 macro_rules! flags {

@@ -57,6 +57,8 @@ pub struct AttentionDecode<'a> {
 /// | paged | all pages | the page size, a multiple of 16 |
 ///
 /// The host reads neither the lengths nor the block table, so that a captured graph can be launched for each step.
+///
+/// See the example of [`attention_decode()`], which has a paged cache.
 #[derive(Debug, Clone, Copy)]
 pub struct KvCache<'a, T: DeviceCopy> {
     /// Keys.
@@ -74,6 +76,8 @@ pub struct KvCache<'a, T: DeviceCopy> {
 
 /// Element types of heads: `bf16` and `f16`. Scores, attention probabilities and sums are `f32`. The probabilities are
 /// rounded to the element type before the multiplication by v.
+///
+/// See the example of [`attention_decode()`].
 pub trait DecodeElement: WarpOperand + Half + DeviceCopy {
     /// Enqueues the kernel.
     #[doc(hidden)]

@@ -28,6 +28,8 @@ const MAX_RASTER_GROUP: usize = 16;
 const MAX_SMALL_ROWS: usize = 64;
 
 /// Element types of [`matmul_grouped()`]: `bf16` and `f16`.
+///
+/// See the example of [`matmul_grouped()`].
 pub trait GroupedElement: DeviceCopy {
     #[doc(hidden)]
     fn launch(product: Product<'_, '_, Self>) -> Result<()>;

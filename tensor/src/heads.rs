@@ -55,6 +55,8 @@ pub struct Heads<'a, T: DeviceCopy> {
 }
 
 /// Writable attention heads.
+///
+/// See the example of [`attention`](crate::attention()).
 #[derive(Debug)]
 pub struct HeadsMut<'a, T: DeviceCopy> {
     pub(crate) elements: DeviceSliceMut<'a, T>,

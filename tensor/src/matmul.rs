@@ -32,6 +32,8 @@ const NOTHING_THREADS: u32 = 256;
 /// | `f32`, as TF32 (only the upper 19 bits are used) | `f32` | `f32` | `b` transposed |
 /// | [`F8E4M3`] | `bf16` | `f32`; the tensor cores add with about 14 bits of mantissa | `b` transposed |
 /// | `i8` | `i32` | `i32`, wrapping | `b` transposed |
+///
+/// See the example of [`matmul()`].
 pub trait GemmElement: kernels::GemmOperand<Output: DeviceCopy> + DeviceCopy {
     /// Enqueues the GEMM.
     #[doc(hidden)]

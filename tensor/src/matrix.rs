@@ -16,9 +16,9 @@ pub(crate) struct Stored {
     pub rows: usize,
     /// Number of elements per row.
     pub columns: usize,
-    /// Plane stride: distance between the starts of adjacent matrices.
+    /// Plane stride, in elements.
     pub plane_stride: usize,
-    /// Row stride: distance between the starts of adjacent rows.
+    /// Row stride, in elements.
     pub row_stride: usize,
 }
 
@@ -94,12 +94,12 @@ impl<'a, T: DeviceCopy> Matrix<'a, T> {
         self.is_transposed
     }
 
-    /// Returns the distance between the starts of adjacent rows in memory, in elements.
+    /// Returns the row stride in memory, in elements.
     pub fn row_stride(&self) -> usize {
         self.stored.row_stride
     }
 
-    /// Returns the distance between the starts of adjacent matrices, in elements.
+    /// Returns the plane stride, in elements.
     pub fn plane_stride(&self) -> usize {
         self.stored.plane_stride
     }
@@ -126,12 +126,12 @@ impl<'a, T: DeviceCopy> MatrixMut<'a, T> {
         self.stored.planes
     }
 
-    /// Returns the distance between the starts of adjacent rows, in elements.
+    /// Returns the row stride, in elements.
     pub fn row_stride(&self) -> usize {
         self.stored.row_stride
     }
 
-    /// Returns the distance between the starts of adjacent matrices, in elements.
+    /// Returns the plane stride, in elements.
     pub fn plane_stride(&self) -> usize {
         self.stored.plane_stride
     }

@@ -24,6 +24,8 @@ const OPERATION: &str = "matmul_scaled";
 
 /// Block scales of FP8 operands: 1×128 blocks for `a`, 128×128 blocks for `b`. The last block along a dimension may be
 /// smaller.
+///
+/// See the example of [`matmul_scaled()`].
 #[derive(Debug, Clone, Copy)]
 pub struct BlockScales<'a> {
     /// Scales of `a`, one per row and block along k: m rows with ceil(k / 128) scales each.

@@ -34,6 +34,8 @@ pub(crate) fn is_product<T: DeviceCopy>(a: &Matrix<'_, T>, b: &Matrix<'_, T>) ->
 }
 
 /// Element types of [`matmul_4bit()`]: `bf16` and `f16`.
+///
+/// See the example of [`matmul_4bit()`].
 pub trait Element4: Number4 + DeviceCopy {
     #[doc(hidden)]
     fn launch_skinny(product: Product<'_, '_, Self, Self>) -> Result<()>;
@@ -46,6 +48,8 @@ pub trait Element4: Number4 + DeviceCopy {
 ///
 /// Published 4-bit formats, such as GPTQ and AWQ with a group size of 128, store these values in another order. Reorder
 /// such values once, before the first GEMM.
+///
+/// See the example of [`matmul_4bit()`].
 #[derive(Debug, Clone, Copy)]
 pub struct Int4Weights<'a, T: DeviceCopy> {
     /// Codes: n columns of k codes. Each byte contains two codes, the first in the lower four bits. The slice must have

@@ -20,12 +20,19 @@ const HEADLESS: [&str; 12] = [
 
 /// Rejected words, each with its standard term, in the form that [`spelled`] returns, in which `_` joins the words of
 /// one identifier.
-const REPLACED: [(&str, &str); 26] = [
+const REPLACED: [(&str, &str); 35] = [
+    ("attention_with_sums", "attention_with_lse"),
+    ("band", "raster group"),
+    ("bands", "raster groups"),
+    ("bit for bit", "bit-identical"),
     ("few_rows", "skinny"),
+    ("from tile to tile", "persistent"),
     ("greatest", "largest or maximum"),
+    ("held_vectors", "resident_vectors"),
     ("host late", "launch-bound"),
     ("host_late", "launch_bound"),
     ("in turns", "interleaved"),
+    ("is gone", "was dropped, has ended or failed"),
     ("machine parameter", "kernel parameter"),
     ("machine parameters", "kernel parameters"),
     ("machine_param", "ptx_param"),
@@ -37,6 +44,7 @@ const REPLACED: [(&str, &str); 26] = [
     ("rig", "fixture or harness"),
     ("seam", "extension API"),
     ("slowed", "throttled"),
+    ("takes turns", "ping-pong scheduling"),
     ("team", "thread group"),
     ("teams", "thread groups"),
     ("tensor copies", "TMA copies"),
@@ -46,6 +54,7 @@ const REPLACED: [(&str, &str); 26] = [
     ("under_way", "pending or in_flight"),
     ("untwist", "inverse transform"),
     ("warp_group", "warpgroup"),
+    ("weights4", "Int4Weights"),
     ("wrong use", "usage error"),
 ];
 

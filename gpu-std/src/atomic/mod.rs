@@ -77,6 +77,8 @@ macro_rules! slice_elements {
 slice_elements!(scope::Device, scope::System);
 
 /// A type that supports atomic operations: `i32`, `u32`, `i64`, `u64`, `f32` or `f64`.
+///
+/// See the example of [`Atomic`].
 #[diagnostic::on_unimplemented(
     message = "there are no atomic operations on `{Self}`",
     note = "atomic operations exist on i32, u32, i64, u64, f32 and f64"
@@ -84,6 +86,18 @@ slice_elements!(scope::Device, scope::System);
 pub trait AtomicValue: Raw + Scalar {}
 
 /// An integer type that supports atomic bit operations.
+///
+/// ```
+/// use gpu_std::atomic::{Atomic, AtomicInteger, Ordering};
+///
+/// /// Sets the bits of `flags`, and returns the bits that were set before.
+/// fn raise<T: AtomicInteger>(word: &Atomic<T>, flags: T) -> T {
+///     word.fetch_or(flags, Ordering::Relaxed)
+/// }
+///
+/// let word: Atomic<u32> = Atomic::new(1);
+/// assert_eq!((raise(&word, 6), word.load(Ordering::Relaxed)), (1, 7));
+/// ```
 #[diagnostic::on_unimplemented(
     message = "there are no atomic bit operations on `{Self}`",
     note = "atomic bit operations exist on i32, u32, i64 and u64"
@@ -205,7 +219,7 @@ impl<T: AtomicValue, S: Scope> Atomic<T, S> {
         fetch_max => max;
     }
 
-    /// Stores `new` if the current value equals `current` bit for bit. Returns the previous value in `Ok` if `new` was
+    /// Stores `new` if the current value is bit-identical to `current`. Returns the previous value in `Ok` if `new` was
     /// stored, otherwise in `Err`.
     ///
     /// Unlike the read-modify-write methods, a failed compare-exchange lets other emulated threads run, so that retry

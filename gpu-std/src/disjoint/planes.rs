@@ -23,11 +23,11 @@ use super::{DisjointMut, MutableView, OwnIndex};
 ///
 /// /// Moves particles; planes are x, y, z.
 /// #[kernel]
-/// fn drift(velocities: SlicePlanes<f32, 3>, dt: f32, mut places: DisjointMut<f32, Planes<3>>) {
+/// fn drift(velocities: SlicePlanes<f32, 3>, dt: f32, mut positions: DisjointMut<f32, Planes<3>>) {
 ///     let index = thread::unique_index();
-///     if let Some(mut place) = places.get_mut(index) {
+///     if let Some(mut position) = positions.get_mut(index) {
 ///         for axis in 0..3 {
-///             place[axis] += dt * velocities[[axis, index.get()]];
+///             position[axis] += dt * velocities[[axis, index.get()]];
 ///         }
 ///     }
 /// }
@@ -35,6 +35,8 @@ use super::{DisjointMut, MutableView, OwnIndex};
 pub enum Planes<const K: usize> {}
 
 /// The elements that a thread owns in a view of [`Planes`]: one in each of the `K` planes.
+///
+/// See the example of [`Planes`].
 pub struct Column<'a, T, const K: usize> {
     /// Pointer to the thread's element in the first plane.
     first: *mut T,
@@ -131,6 +133,17 @@ impl<T: fmt::Debug, const K: usize> fmt::Debug for Column<'_, T, K> {
 ///
 /// The launch argument is a buffer, as for `&[T]`. The launch fails if the buffer's length is not a multiple of `K`.
 /// Kernels write such a buffer through the mapping [`Planes`].
+///
+/// ```
+/// use gpu_std::SlicePlanes;
+///
+/// // The x and y coordinates of three points.
+/// let points: SlicePlanes<f32, 2> = SlicePlanes::new(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+/// assert_eq!((points.plane_len(), points[[1, 0]]), (3, 4.0));
+/// assert_eq!(points.column(2), Some([&3.0, &6.0]));
+/// ```
+///
+/// The example of [`Planes`] has such a parameter.
 pub struct SlicePlanes<'a, T, const K: usize> {
     elements: &'a [T],
     plane_len: usize,

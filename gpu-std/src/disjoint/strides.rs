@@ -40,6 +40,8 @@ pub fn grid_stride(len: usize) -> GridStride {
 
 /// Iterator over the claims that [`grid_stride`] assigns to a thread, or that [`block::stride`](crate::block::stride)
 /// assigns to a block.
+///
+/// See the example of [`grid_stride`].
 #[derive(Debug)]
 pub struct GridStride<C = UniqueIndex> {
     next: usize,

@@ -29,9 +29,13 @@ pub struct Tiles<const ROWS: usize, const COLUMNS: usize>(());
 
 /// Mapping of a [`DisjointMut2`] in which block (x, y) owns the tile of `ROWS` x `COLUMNS` elements that starts at
 /// element `[x * ROWS, y * COLUMNS]`. Use it in kernels that transpose a matrix.
+///
+/// See the example of [`DisjointMut2::write_tile`].
 pub struct TransposedTiles<const ROWS: usize, const COLUMNS: usize>(());
 
 /// A mapping that assigns each block a tile.
+///
+/// See the example of [`Tiles`].
 pub trait TileMapping: sealed::Tile {}
 
 mod sealed {

@@ -21,6 +21,8 @@ macro_rules! view {
         impl<'a, T, M> $name<'a, T, M> {
             /// Creates a view of the elements that start at `data`. Every thread of the launch creates the same view.
             ///
+            /// See the example of [`DisjointMut::from_raw_parts`](super::DisjointMut::from_raw_parts).
+            ///
             /// # Safety
             ///
             /// `data` must be aligned, not null, and valid for reads and writes of `extents.span()` elements for `'a`.
@@ -58,6 +60,37 @@ macro_rules! view {
             }
 
             /// Returns a read-only view of all elements.
+            ///
+            /// ```
+            /// use gpu_std::prelude::*;
+            /// # use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch};
+            ///
+            /// /// Doubles each element of `x`, and copies its right neighbor.
+            /// #[kernel(cooperative)]
+            /// fn shift(mut x: DisjointMut2<u32>, mut out: DisjointMut2<u32>) {
+            ///     let cell = thread::unique_2d();
+            ///     if let Some(x) = x.get_mut(cell) {
+            ///         *x *= 2;
+            ///     }
+            ///     grid::sync();
+            ///     // SAFETY: no thread writes `x` after the barrier.
+            ///     let x = unsafe { x.as_slice() };
+            ///     let [row, column] = cell.get();
+            ///     if let (Some(out), Some(right)) = (out.get_mut(cell), x.get([row, column + 1])) {
+            ///         *out = *right;
+            ///     }
+            /// }
+            ///
+            /// # static IMAGE: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "example");
+            /// # let stream = Device::emulated(0)?.default_stream();
+            /// # let module = stream.device().load(&IMAGE)?;
+            /// let mut x = DeviceBuffer::from_host(&stream, &[1_u32, 2, 3, 4])?;
+            /// let mut out = DeviceBuffer::<u32>::zeros(&stream, 4)?;
+            /// let views = (x.as_2d_mut(2, 2)?, out.as_2d_mut(2, 2)?);
+            /// module.kernel::<shift>()?.launch(&stream, Launch::cover((2, 2)).block((1, 1)), views)?;
+            /// assert_eq!(out.to_host()?, [4, 0, 8, 0]);
+            /// # Ok::<(), warpsmith_runtime::Error>(())
+            /// ```
             ///
             /// # Safety
             ///
@@ -104,7 +137,7 @@ view! {
         rows,
         /// Number of elements per row.
         columns,
-        /// Distance between the starts of adjacent rows, in elements. The distance is at least the number of columns.
+        /// Row stride in elements, which is at least the number of columns.
         row_stride
     ]
 }
@@ -114,6 +147,28 @@ view! {
     /// the element at its claim [`unique_3d`](crate::thread::unique_3d).
     ///
     /// A launch passes `buffer.as_3d_mut(planes, rows, columns)?`.
+    ///
+    /// ```
+    /// use gpu_std::prelude::*;
+    /// # use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch};
+    ///
+    /// /// Sets each element to its plane.
+    /// #[kernel]
+    /// fn number(mut out: DisjointMut3<u32>) {
+    ///     let cell = thread::unique_3d();
+    ///     if let Some(out) = out.get_mut(cell) {
+    ///         *out = cell.get()[0] as u32;
+    ///     }
+    /// }
+    ///
+    /// # static IMAGE: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "example");
+    /// # let stream = Device::emulated(0)?.default_stream();
+    /// # let module = stream.device().load(&IMAGE)?;
+    /// let mut out = DeviceBuffer::<u32>::zeros(&stream, 2 * 1 * 3)?;
+    /// module.kernel::<number>()?.launch(&stream, Launch::cover((3, 1, 2)), (out.as_3d_mut(2, 1, 3)?,))?;
+    /// assert_eq!(out.to_host()?, [0, 0, 0, 1, 1, 1]);
+    /// # Ok::<(), warpsmith_runtime::Error>(())
+    /// ```
     DisjointMut3, Extents3, Slice3,
     [
         /// Number of planes.
@@ -122,9 +177,9 @@ view! {
         rows,
         /// Number of elements per row.
         columns,
-        /// Distance between the starts of adjacent planes, in elements.
+        /// Plane stride, in elements.
         plane_stride,
-        /// Distance between the starts of adjacent rows, in elements. The distance is at least the number of columns.
+        /// Row stride in elements, which is at least the number of columns.
         row_stride
     ]
 }

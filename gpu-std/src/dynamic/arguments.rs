@@ -30,6 +30,8 @@ pub const MAX_PARAMETER_BYTES: usize = 4096;
 
 /// Kernel parameters (PTX `.param`) of a launch. Each parameter is stored at the next address that is aligned for its
 /// type.
+///
+/// See the [example](super).
 #[derive(Debug)]
 pub struct Parameters<'a> {
     base: *mut u8,
@@ -64,6 +66,8 @@ const fn bytes_of<T>() -> usize {
 }
 
 /// An argument that a kernel can pass for a parameter with marker `M`.
+///
+/// See the [example](super), which passes a pointer and a number.
 ///
 /// # Safety
 ///
@@ -205,6 +209,8 @@ unsafe impl<T> Argument<param::Shared<T>> for SharedLen {
 }
 
 /// A tuple of arguments for a tuple of parameters.
+///
+/// See the [example](super).
 ///
 /// # Safety
 ///

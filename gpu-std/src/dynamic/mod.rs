@@ -84,6 +84,12 @@ pub const MAX_PENDING: u32 = 2048;
 pub const MAX_DEPTH: u32 = 24;
 
 /// Sizes along x, y and z, converted from `n`, `(x, y)`, `(x, y, z)` or `[x, y, z]`.
+///
+/// ```
+/// use gpu_std::dynamic::Dim;
+///
+/// assert_eq!(Dim::from((4, 2)), Dim { x: 4, y: 2, z: 1 });
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Dim {
@@ -124,6 +130,14 @@ impl From<[u32; 3]> for Dim {
 }
 
 /// Reason why a launch from a kernel failed: a CUDA `cudaError` code. No part of the child runs in this case.
+///
+/// ```
+/// use gpu_std::dynamic::LaunchError;
+///
+/// // A kernel stores `error.code()`; the host reads it.
+/// assert_eq!(LaunchError::from_code(65), Some(LaunchError::TOO_DEEP));
+/// assert_eq!(LaunchError::from_code(0), None);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaunchError(NonZeroU32);
 
@@ -197,6 +211,8 @@ enum When {
 ///
 /// `arguments` is a tuple with one [`Argument`] for each parameter of `K`.
 ///
+/// See the [example](self).
+///
 /// # Errors
 ///
 /// Returns a [`LaunchError`] if the launch fails, in which case no part of the child runs.
@@ -230,6 +246,48 @@ pub unsafe fn launch<K: Kernel>(
 ///
 /// A tail launch also counts as a nesting level, so a kernel that repeatedly tail-launches itself reaches
 /// [`MAX_DEPTH`].
+///
+/// ```
+/// use gpu_std::dynamic;
+/// use gpu_std::prelude::*;
+/// # use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch};
+///
+/// /// # Safety
+/// /// `x` must point to `n` numbers that nothing else uses during the launch.
+/// #[kernel]
+/// unsafe fn double(x: *mut u32, n: usize) {
+///     for i in thread::grid_stride(n) {
+///         // SAFETY: the index is in range, and no other thread has it.
+///         unsafe { *x.add(i.get()) *= 2 };
+///     }
+/// }
+///
+/// /// Adds 1 to each number, and doubles all of them after that.
+/// ///
+/// /// # Safety
+/// /// As for [`double`].
+/// #[kernel]
+/// unsafe fn add_and_double(x: *mut u32, n: usize) {
+///     for i in thread::grid_stride(n) {
+///         // SAFETY: as above.
+///         unsafe { *x.add(i.get()) += 1 };
+///     }
+///     if grid::rank() == 0 {
+///         // SAFETY: the child starts when no thread of this grid uses the numbers any more.
+///         let launched = unsafe { dynamic::launch_tail::<double>(1, 32, 0, (x, n)) };
+///         assert!(launched.is_ok());
+///     }
+/// }
+///
+/// # static IMAGE: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "example");
+/// # let stream = Device::emulated(0)?.default_stream();
+/// # let module = stream.device().load(&IMAGE)?;
+/// let mut x = DeviceBuffer::from_host(&stream, &[1_u32, 2, 3])?;
+/// // SAFETY: the buffer has 3 numbers.
+/// unsafe { module.kernel::<add_and_double>()?.launch_unsafe(&stream, Launch::auto(3), (&mut x, 3_usize))? };
+/// assert_eq!(x.to_host()?, [4, 6, 8]);
+/// # Ok::<(), warpsmith_runtime::Error>(())
+/// ```
 ///
 /// # Errors
 ///

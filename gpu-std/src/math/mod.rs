@@ -106,6 +106,16 @@ macro_rules! functions {
             $gpu32:ident, $gpu64:ident, |$($x:ident),+| $host32:expr, $host64:expr;
     )*) => {
         /// Real functions of `f32` and `f64`. All of them are also available as free functions of this module.
+        ///
+        /// ```
+        /// use gpu_std::math::Math;
+        /// use gpu_std::scalar::Scalar;
+        ///
+        /// fn sigmoid<T: Math>(x: T) -> T {
+        ///     T::ONE / (T::ONE + (-x).exp())
+        /// }
+        /// assert_eq!((sigmoid(0.0_f32), sigmoid(0.0_f64)), (0.5, 0.5));
+        /// ```
         pub trait Math:
             Scalar<Accumulator = Self>
             + Add<Output = Self>

@@ -61,6 +61,32 @@ pub struct Shared<'a, A: ?Sized> {
 impl<A: ?Sized> Shared<'_, A> {
     /// Creates the calling thread's handle to an array.
     ///
+    /// ```
+    /// use gpu_std::prelude::*;
+    /// # use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch};
+    ///
+    /// /// Reverses each 64 numbers.
+    /// #[kernel(block(64))]
+    /// fn reverse(x: &[u32], mut out: DisjointMut<u32>) {
+    ///     let memory = shared_array![u32; 64].cast::<[u32; 64]>();
+    ///     // SAFETY: each thread has one handle, and the kernel has no other shared array that uses barrier 1.
+    ///     let mut tile = unsafe { Shared::from_raw_parts(memory, 1) };
+    ///     let tile = tile.fill(|[i]| x[block::linear_index() * 64 + i]);
+    ///     if let Some(out) = out.get_mut(thread::unique_index()) {
+    ///         *out = tile[63 - thread::linear_in_block() as usize];
+    ///     }
+    /// }
+    ///
+    /// # static IMAGE: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "example");
+    /// # let stream = Device::emulated(0)?.default_stream();
+    /// # let module = stream.device().load(&IMAGE)?;
+    /// let x = DeviceBuffer::from_host(&stream, &std::array::from_fn::<u32, 64, _>(|i| i as u32))?;
+    /// let mut out = DeviceBuffer::<u32>::zeros(&stream, 64)?;
+    /// module.kernel::<reverse>()?.launch(&stream, Launch::linear(64, 64), (&x, &mut out))?;
+    /// assert_eq!(out.to_host()?[..3], [63, 62, 61]);
+    /// # Ok::<(), warpsmith_runtime::Error>(())
+    /// ```
+    ///
     /// # Safety
     ///
     /// While the kernel runs, `array` must be valid for reads and writes by all threads of the block. Only the handles

@@ -7,6 +7,8 @@ use crate::element::KernelType;
 /// scope. Arrays have up to three dimensions. The outermost dimension can be a slice: `[T]`, `[[T; C]]`, `[[[T; C];
 /// R]]`.
 ///
+/// See the example of [`Shared`](super::Shared).
+///
 /// # Safety
 ///
 /// Every bit pattern must be valid, and threads must be able to read a value concurrently. For each `number` below
@@ -136,6 +138,8 @@ unsafe impl<T: AtomicValue, S: 'static, const P: usize, const R: usize, const C:
 ///     tile.fill(|[_row]| [0.0; 8]);
 /// }
 /// ```
+///
+/// See the example of [`Shared::fill`](super::Shared::fill).
 ///
 /// # Safety
 ///

@@ -51,6 +51,22 @@ pub struct DoubleBuffer<'a, A: ?Sized> {
 impl<A: ?Sized> DoubleBuffer<'_, A> {
     /// Creates the calling thread's handle to the two arrays.
     ///
+    /// ```
+    /// use gpu_std::prelude::*;
+    ///
+    /// #[kernel(block(64))]
+    /// fn halves(mut out: DisjointMut<u32>) {
+    ///     let memory = shared_array![u32; 128].cast::<[u32; 64]>();
+    ///     // SAFETY: the second array starts 256 bytes later. Each thread has one handle, and nothing
+    ///     // else uses barrier 1.
+    ///     let mut buffer = unsafe { DoubleBuffer::from_raw_parts(memory, 256, 1) };
+    ///     buffer.fill(|[i]| i as u32);
+    ///     if let Some(out) = out.get_mut(thread::unique_index()) {
+    ///         *out = buffer.current()[63 - thread::linear_in_block() as usize];
+    ///     }
+    /// }
+    /// ```
+    ///
     /// # Safety
     ///
     /// The conditions of [`Shared::from_raw_parts`](super::Shared::from_raw_parts) apply to the array at `first` and to

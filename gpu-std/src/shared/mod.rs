@@ -72,6 +72,8 @@ use crate::host::{shared as emulated, thread};
 
 /// Shared memory for a `T`, one per block. `#[address_space(shared)]` turns a static into this type. The memory is
 /// aligned to at least 16 bytes, so that it can be read in vectors.
+///
+/// See the example of [`address_space`](macro@crate::address_space).
 #[repr(C, align(16))]
 pub struct SharedStatic<T> {
     /// On the host, only the address is used, to identify the block's memory.
@@ -179,6 +181,38 @@ static __warpsmith_dynamic_shared_tiles: DynamicTiles = DynamicTiles(UnsafeCell:
 /// code uses. The memory requested with `Launch::shared` follows these arrays. (On the emulated device, these arrays
 /// are stored elsewhere.)
 ///
+/// ```
+/// use gpu_std::prelude::*;
+/// use gpu_std::shared::{dynamic, dynamic_bytes};
+/// # use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch};
+///
+/// /// Reverses the numbers of each block.
+/// ///
+/// /// # Safety
+/// /// The launch must provide 4 bytes of shared memory per thread, and `x` must have one number per thread.
+/// #[kernel]
+/// unsafe fn reverse(x: *mut u32) {
+///     let (own, count) = (thread::linear_in_block() as usize, block::threads() as usize);
+///     assert!(dynamic_bytes() as usize >= 4 * count);
+///     let tile = dynamic::<u32>();
+///     // SAFETY: guaranteed by the caller. A barrier separates the writes of the tile from the reads.
+///     unsafe {
+///         tile.add(own).write(x.add(grid::rank()).read());
+///         block::sync_threads();
+///         x.add(grid::rank()).write(tile.add(count - 1 - own).read());
+///     }
+/// }
+///
+/// # static IMAGE: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "example");
+/// # let stream = Device::emulated(0)?.default_stream();
+/// # let module = stream.device().load(&IMAGE)?;
+/// let mut x = DeviceBuffer::from_host(&stream, &[1_u32, 2, 3, 4])?;
+/// // SAFETY: there are 4 numbers, and 4 bytes per thread.
+/// unsafe { module.kernel::<reverse>()?.launch_unsafe(&stream, Launch::linear(4, 4).shared(16), (&mut x,))? };
+/// assert_eq!(x.to_host()?, [4, 3, 2, 1]);
+/// # Ok::<(), warpsmith_runtime::Error>(())
+/// ```
+///
 /// # Panics
 ///
 /// Does not compile for a `T` whose alignment exceeds 16 bytes.
@@ -190,12 +224,16 @@ pub fn dynamic<T>() -> *mut T {
 
 /// Returns a pointer like [`dynamic`], but aligned to 1024 bytes, as swizzled tiles of [`tensor`](crate::tensor)
 /// require.
+///
+/// See the example of [`dynamic`].
 #[inline(always)]
 pub fn dynamic_aligned<T>() -> *mut T {
     gpu_or_host!(__warpsmith_dynamic_shared_tiles.0.get().cast(), emulated::dynamic_memory().cast())
 }
 
 /// Returns the number of bytes of dynamic shared memory that the launch requested, including the memory of its arrays.
+///
+/// See the example of [`dynamic`].
 #[inline(always)]
 pub fn dynamic_bytes() -> u32 {
     gpu_or_host!(crate::nvvm::dynamic_smem_size(), thread::dynamic_shared_bytes())

@@ -57,6 +57,8 @@ macro_rules! tensor_copy {
 /// the size of the box that each copy transfers, and the launch stores the map in parameter memory.
 ///
 /// Copies read elements outside the tensor as zero, and never write them.
+///
+/// See the [example](crate::tensor#example).
 #[repr(transparent)]
 pub struct TensorMap<T, const RANK: usize = 2> {
     data: TensorMapData,
@@ -72,6 +74,8 @@ impl<T: KernelType, const RANK: usize> TensorMap<T, RANK> {
 
     /// Starts a copy of the box at `at` to `tile`. The copied bytes count toward `barrier`. Exactly one thread must
     /// call this method.
+    ///
+    /// See the [example](crate::tensor#example).
     ///
     /// # Safety
     ///
@@ -97,6 +101,8 @@ impl<T: KernelType, const RANK: usize> TensorMap<T, RANK> {
 
     /// Like [`Self::load`], but with TMA multicast: copies the box to the corresponding tile in each block of the
     /// cluster whose rank is set in the bit mask `blocks`. In each block, the corresponding barrier counts the bytes.
+    ///
+    /// See the [example](crate::tensor#example). In a cluster of one block, `blocks` is 1.
     ///
     /// # Safety
     ///
@@ -130,6 +136,47 @@ impl<T: KernelType, const RANK: usize> TensorMap<T, RANK> {
 
     /// Starts a copy of `tile` to the box at `at`. One thread must call this method, commit the copy with
     /// [`commit_stores`], and wait with [`wait_stores_read`] or [`wait_stores`].
+    ///
+    /// ```
+    /// use gpu_std::prelude::*;
+    /// use gpu_std::tensor::copy::{commit_stores, fence_tiles, wait_stores};
+    /// use gpu_std::tensor::{SharedMemory, TensorMap};
+    /// # use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch, Swizzle, TensorLayout};
+    ///
+    /// /// Fills a box of 8 rows of 32 numbers.
+    /// ///
+    /// /// # Safety
+    /// /// The boxes must have this size, and the launch must provide shared memory for one.
+    /// #[kernel(arch = "90a", block(64))]
+    /// unsafe fn fill(value: u32, to: &TensorMap<u32>, at: [u32; 2]) {
+    ///     // SAFETY: guaranteed by the caller; each thread writes its own chunk before the barrier.
+    ///     unsafe {
+    ///         let tile = SharedMemory::new().tiles::<u32, 8, 1>().tile::<0>();
+    ///         let thread = thread::linear_in_block();
+    ///         tile.store_chunk(thread / 8, thread % 8, [value; 4]);
+    ///         fence_tiles();
+    ///         thread::sync_threads();
+    ///         if thread == 0 {
+    ///             to.store(tile, at);
+    ///             commit_stores();
+    ///             wait_stores();
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// # static IMAGE: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "example");
+    /// # let stream = Device::emulated(0)?.default_stream();
+    /// # let module = stream.device().load(&IMAGE)?;
+    /// let mut out = DeviceBuffer::<u32>::zeros(&stream, 16 * 32)?;
+    /// let layout = TensorLayout::packed([32, 16], [32, 8], Swizzle::Bytes128);
+    /// let map = out.as_mut_slice().tensor_map_mut(&layout)?;
+    /// let launch = Launch::grid_block(1, 64).shared(1024);
+    /// // SAFETY: the boxes and the shared memory have the required sizes.
+    /// unsafe { module.kernel::<fill>()?.launch_unsafe(&stream, launch, (7_u32, map, [0_u32, 8]))? };
+    /// let out = out.to_host()?;
+    /// assert!(out[..256].iter().all(|x| *x == 0) && out[256..].iter().all(|x| *x == 7));
+    /// # Ok::<(), warpsmith_runtime::Error>(())
+    /// ```
     ///
     /// # Safety
     ///

@@ -1,4 +1,64 @@
 //! [`MatrixTile`]: a matrix of 16-bit elements in shared memory, which `cp.async` writes and `ldmatrix` reads.
+//!
+//! # Example
+//!
+//! One warp multiplies a matrix of 16 x 64 elements by the transpose of another:
+//!
+//! ```
+//! use gpu_std::prelude::*;
+//! use gpu_std::shared::wait_copies;
+//! use gpu_std::tensor::mma::mma;
+//! use gpu_std::tensor::{PipelineState, SharedMemory};
+//! # use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch};
+//!
+//! /// # Safety
+//! /// `a` and `b` must have 16 x 64 elements at addresses that are aligned to 16 bytes, and `out` must have
+//! /// 16 x 16 elements. The launch must provide 4096 bytes of shared memory.
+//! #[kernel(arch = 80, block(32))]
+//! unsafe fn multiply(a: &[bf16], b: &[bf16], out: *mut f32) {
+//!     // SAFETY: guaranteed by the caller. The warp waits for the copies before it reads the tiles.
+//!     unsafe {
+//!         let tiles = SharedMemory::new().matrix_tiles::<bf16, 16, 64, 2>();
+//!         let mut slot = PipelineState::new();
+//!         let a_tile = tiles.at(slot);
+//!         slot.advance();
+//!         let b_tile = tiles.at(slot);
+//!         let lane = warp::lane_id();
+//!         for i in (lane..128).step_by(32) {
+//!             a_tile.copy_chunk(i / 8, i % 8, a.as_ptr().add(8 * i as usize), true);
+//!             b_tile.copy_chunk(i / 8, i % 8, b.as_ptr().add(8 * i as usize), true);
+//!         }
+//!         wait_copies();
+//!         warp::sync_warp(!0);
+//!         let mut sums = [[0.0; 4]; 2];
+//!         for step in 0..4 {
+//!             let a = a_tile.load_a(0, 2 * step);
+//!             let b = b_tile.load_b(0, 2 * step);
+//!             sums = [mma::<bf16>(sums[0], a, b[0]), mma::<bf16>(sums[1], a, b[1])];
+//!         }
+//!         for (half, sums) in sums.into_iter().enumerate() {
+//!             for (i, sum) in sums.into_iter().enumerate() {
+//!                 let (row, column) = (lane as usize / 4 + 8 * (i / 2), 2 * (lane as usize % 4) + i % 2);
+//!                 out.add(16 * row + 8 * half + column).write(sum);
+//!             }
+//!         }
+//!     }
+//! }
+//!
+//! # static IMAGE: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "example");
+//! # let stream = Device::emulated(0)?.default_stream();
+//! # let module = stream.device().load(&IMAGE)?;
+//! let a: Vec<bf16> = (0..16 * 64).map(|i| bf16::from_f32((i / 64) as f32)).collect();
+//! let b: Vec<bf16> = (0..16 * 64).map(|i| bf16::from_f32((i / 64 + 1) as f32)).collect();
+//! let (a, b) = (DeviceBuffer::from_host(&stream, &a)?, DeviceBuffer::from_host(&stream, &b)?);
+//! let mut out = DeviceBuffer::<f32>::zeros(&stream, 16 * 16)?;
+//! let launch = Launch::grid_block(1, 32).shared(4096);
+//! // SAFETY: the matrices and the shared memory have the required sizes.
+//! unsafe { module.kernel::<multiply>()?.launch_unsafe(&stream, launch, (&a, &b, &mut out))? };
+//! let expected = (0..16 * 16).map(|i| (64 * (i / 16) * (i % 16 + 1)) as f32);
+//! assert!(out.to_host()?.into_iter().eq(expected));
+//! # Ok::<(), warpsmith_runtime::Error>(())
+//! ```
 
 use core::marker::PhantomData;
 
@@ -11,6 +71,8 @@ use crate::KernelType;
 ///
 /// The chunks of each row are permuted (swizzled). Accesses to the chunks of a row, or to the same chunk of eight
 /// consecutive rows, have no bank conflicts. A row has 32 columns or a multiple of 64.
+///
+/// See the [example](self#example).
 #[derive(Debug)]
 pub struct MatrixTile<T, const ROWS: usize, const COLUMNS: usize> {
     address: SharedAddress,
@@ -69,6 +131,8 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
     /// [`wait_copies_leaving`](crate::shared::wait_copies_leaving) complete the copy. On the emulated device, the copy
     /// is complete when the function returns.
     ///
+    /// See the [example](self#example).
+    ///
     /// # Safety
     ///
     /// If `is_there` is true, `from` must be valid for reads of 16 bytes and aligned to 16 bytes. The tile must contain
@@ -94,6 +158,8 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
     }
 
     /// Stores the 16-byte chunk `chunk` of row `row`.
+    ///
+    /// See the [example](self#example). A call with four registers replaces a copy.
     ///
     /// # Safety
     ///
@@ -121,6 +187,8 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
     /// Loads rows `row..row + 16` of A and columns `8 * chunk..8 * chunk + 16`, where the rows of the tile are rows of A
     /// (`ldmatrix`). The result is operand `a` of [`mma`](super::mma::mma).
     ///
+    /// See the [example](self#example).
+    ///
     /// # Safety
     ///
     /// All 32 lanes of the warp must call this method together, with the same arguments. The tile must contain the
@@ -135,6 +203,8 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
     /// Like [`Self::load_a`], but the columns of the tile are rows of A (`ldmatrix.trans`): loads columns
     /// `row..row + 16` of A and rows `8 * chunk..8 * chunk + 16`.
     ///
+    /// See the [example](self#example).
+    ///
     /// # Safety
     ///
     /// The caller must uphold the safety contract of [`Self::load_a`].
@@ -147,6 +217,8 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
 
     /// Loads columns `row..row + 16` of B and rows `8 * chunk..8 * chunk + 16`, where the rows of the tile are columns
     /// of B (`ldmatrix`). Each half of the result is operand `b` of [`mma`](super::mma::mma) for 8 of the columns.
+    ///
+    /// See the [example](self#example).
     ///
     /// # Safety
     ///
@@ -161,6 +233,8 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
 
     /// Like [`Self::load_b`], but the columns of the tile are columns of B (`ldmatrix.trans`): loads rows
     /// `row..row + 16` of B and columns `8 * chunk..8 * chunk + 16`.
+    ///
+    /// See the [example](self#example).
     ///
     /// # Safety
     ///
@@ -273,6 +347,8 @@ unsafe fn load_matrices<const TRANSPOSED: bool>(at: SharedAddress) -> [u32; 4] {
 ///
 /// In a loop, create the loads in the body: LLVM does not compute their addresses before the loop, where they would
 /// occupy registers.
+///
+/// See the [example](self#example), in which `a_tile.loads_a(0).load(0, 2 * step)` has the same result as `load_a`.
 #[derive(Debug, Clone, Copy)]
 pub struct MatrixLoads<T, const ROWS: usize, const COLUMNS: usize, const TRANSPOSED: bool, const DOWN: bool> {
     /// Address of the lane's row of the first matrices.
@@ -307,6 +383,8 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize, const TRANSPOSED: b
     /// Loads the operand that starts at row `first + row` and column `8 * chunk` of the tile. Of operand B, the first half is
     /// for 8 columns, and the second half for the next 8.
     ///
+    /// See the [example](self#example), in which `a_tile.loads_a(0).load(0, 2 * step)` has the same result as `load_a`.
+    ///
     /// # Safety
     ///
     /// The conditions of [`MatrixTile::load_a`] apply, and `chunk` must be even.
@@ -334,6 +412,8 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize, const TRANSPOSED: b
 }
 
 /// The tiles of one operand in a multistage pipeline of `COUNT` stages.
+///
+/// See the [example](self#example).
 #[derive(Debug, Clone, Copy)]
 pub struct MatrixTiles<T, const ROWS: usize, const COLUMNS: usize, const COUNT: usize> {
     pub(super) first: MatrixTile<T, ROWS, COLUMNS>,

@@ -7,6 +7,8 @@ use crate::scalar::Float;
 use crate::{bf16, f16};
 
 /// An operand type of [`mma`]: `bf16` or `f16`. The trait is sealed.
+///
+/// See the [example](super::matrix_tile#example).
 pub trait WarpOperand: super::Operand<Sum = f32> + Float + sealed::Sealed {
     /// Issues the instruction.
     #[doc(hidden)]
@@ -73,6 +75,8 @@ operands!(bf16, f16);
 ///
 /// The same products are summed if the columns of `a` and the rows of `b` are permuted in the same way. The hardware
 /// determines the order and the rounding of the additions.
+///
+/// See the [example](super::matrix_tile#example).
 ///
 /// # Safety
 ///

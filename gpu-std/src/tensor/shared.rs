@@ -1,4 +1,41 @@
 //! [`SharedTile`]: a tensor box in shared memory, which is the destination of copies and an operand of `wgmma`.
+//!
+//! # Example
+//!
+//! A block of 128 threads reverses 16 rows of 128 bytes:
+//!
+//! ```
+//! use gpu_std::prelude::*;
+//! use gpu_std::tensor::SharedMemory;
+//! # use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch};
+//!
+//! /// # Safety
+//! /// `x` and `out` must have 16 x 8 chunks, and the launch must provide 2048 bytes of shared memory.
+//! #[kernel(block(128))]
+//! unsafe fn reverse_rows(x: *const u128, out: *mut u128) {
+//!     let i = thread::linear_in_block();
+//!     let (row, chunk) = (i / 8, i % 8);
+//!     // SAFETY: guaranteed by the caller. Each thread writes its own chunk, and reads another one after the barrier.
+//!     unsafe {
+//!         let tile = SharedMemory::new().tiles::<u32, 16, 1>().at_index(0);
+//!         tile.store_chunk(row, chunk, x.add(i as usize).cast::<[u32; 4]>().read());
+//!         thread::sync_threads();
+//!         let half = tile.rows::<8>(1 - row / 8);
+//!         out.add(i as usize).cast::<[u32; 4]>().write(half.load_chunk(7 - row % 8, chunk));
+//!     }
+//! }
+//!
+//! # static IMAGE: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "example");
+//! # let stream = Device::emulated(0)?.default_stream();
+//! # let module = stream.device().load(&IMAGE)?;
+//! let x = DeviceBuffer::from_host(&stream, &std::array::from_fn::<u128, 128, _>(|i| i as u128))?;
+//! let mut out = DeviceBuffer::<u128>::zeros(&stream, 128)?;
+//! let launch = Launch::grid_block(1, 128).shared(2048);
+//! // SAFETY: the buffers and the shared memory have the required sizes.
+//! unsafe { module.kernel::<reverse_rows>()?.launch_unsafe(&stream, launch, (&x, &mut out))? };
+//! assert_eq!(out.to_host()?[..9], [120, 121, 122, 123, 124, 125, 126, 127, 112]);
+//! # Ok::<(), warpsmith_runtime::Error>(())
+//! ```
 
 use core::marker::PhantomData;
 
@@ -44,6 +81,8 @@ impl SharedAddress {
 ///
 /// All threads of a block must allocate the same tiles and barriers in the same order, so that they agree on the
 /// addresses.
+///
+/// See the [example](self#example).
 pub struct SharedMemory {
     base: SharedAddress,
     used: u32,
@@ -58,6 +97,8 @@ impl SharedMemory {
 
     /// Creates an allocator for the dynamic shared memory of the block.
     ///
+    /// See the [example](self#example).
+    ///
     /// # Safety
     ///
     /// The launch must provide at least the bytes that are allocated, and nothing else may use them. Each thread must
@@ -68,6 +109,22 @@ impl SharedMemory {
     }
 
     /// Creates a second allocator that starts at the same address, to reuse memory in a later phase.
+    ///
+    /// ```
+    /// use gpu_std::prelude::*;
+    /// use gpu_std::tensor::{SharedMemory, SharedTile};
+    ///
+    /// /// Returns two tiles at the same address, for two phases of a kernel.
+    /// ///
+    /// /// # Safety
+    /// /// The first tile must no longer be in use when the second is written.
+    /// #[inline(always)]
+    /// unsafe fn overlapping(mut memory: SharedMemory) -> (SharedTile<bf16, 64>, SharedTile<f32, 64>) {
+    ///     // SAFETY: guaranteed by the caller.
+    ///     let mut again = unsafe { memory.again() };
+    ///     (memory.tiles::<bf16, 64, 1>().tile::<0>(), again.tiles::<f32, 64, 1>().tile::<0>())
+    /// }
+    /// ```
     ///
     /// # Safety
     ///
@@ -107,6 +164,8 @@ impl SharedMemory {
 }
 
 /// `COUNT` tiles, used as a circular buffer or side by side.
+///
+/// See the [example](self#example).
 #[derive(Debug, Clone, Copy)]
 pub struct SharedTiles<T, const ROWS: usize, const COUNT: usize> {
     first: SharedTile<T, ROWS>,
@@ -128,6 +187,8 @@ impl<T: KernelType, const ROWS: usize, const COUNT: usize> SharedTiles<T, ROWS, 
 
     /// Returns tile `index`.
     ///
+    /// See the [example](self#example).
+    ///
     /// # Safety
     ///
     /// `index` must be below `COUNT`.
@@ -139,6 +200,8 @@ impl<T: KernelType, const ROWS: usize, const COUNT: usize> SharedTiles<T, ROWS, 
 
 /// `ROWS` rows of 128 bytes ([`Self::COLUMNS`] elements) each in shared memory, which copies write and `wgmma` reads.
 /// The 16-byte chunks are permuted by [`Swizzle::Bytes128`](super::Swizzle::Bytes128).
+///
+/// See the [example](self#example).
 #[derive(Debug)]
 pub struct SharedTile<T, const ROWS: usize> {
     pub(super) address: SharedAddress,
@@ -173,6 +236,8 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
 
     /// Returns the `COUNT` rows that start at row `COUNT * index`.
     ///
+    /// See the [example](self#example).
+    ///
     /// # Safety
     ///
     /// The tile must contain these rows: `COUNT * (index + 1) <= ROWS`.
@@ -188,6 +253,8 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
     }
 
     /// Loads the 16-byte chunk `chunk` of row `row`, which contains the elements that start at `chunk * COLUMNS / 8`.
+    ///
+    /// See the [example](self#example).
     ///
     /// # Safety
     ///
@@ -218,6 +285,9 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
 
     /// Loads a chunk like [`Self::load_chunk`], but from the corresponding tile in block `rank` of the cluster.
     ///
+    /// The [example](crate::cluster) of `cluster` reads the memory of each block in the same way, between two
+    /// calls of [`cluster::sync`](crate::cluster::sync).
+    ///
     /// # Safety
     ///
     /// The conditions of [`Self::load_chunk`] apply in that block, and `rank` must be below
@@ -247,6 +317,8 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
     }
 
     /// Stores the 16-byte chunk `chunk` of row `row`.
+    ///
+    /// See the [example](self#example).
     ///
     /// # Safety
     ///
@@ -304,6 +376,25 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
     /// Stores four 8 x 8 matrices of 16-bit elements (`stmatrix`, or ordinary stores below compute capability 9.0).
     /// Each register of a thread packs two elements of one matrix. The matrices cover rows `row..row + 16` and columns
     /// `8 * chunk..8 * chunk + 16`, in accumulator order. All threads of a warp must call this method together.
+    ///
+    /// ```
+    /// use gpu_std::prelude::*;
+    /// use gpu_std::tensor::SharedTile;
+    ///
+    /// /// Stores 16 x 16 sums in accumulator order, rounded to `bf16`, from row `row` on.
+    /// ///
+    /// /// # Safety
+    /// /// The requirements of [`SharedTile::store_matrices`] apply.
+    /// #[inline(always)]
+    /// unsafe fn store(tile: SharedTile<bf16, 64>, row: u32, sums: [f32; 8]) {
+    ///     let pack = |i: usize| {
+    ///         let [low, high] = [sums[i], sums[i + 1]].map(|sum| u32::from(bf16::from_f32(sum).to_bits()));
+    ///         low | high << 16
+    ///     };
+    ///     // SAFETY: guaranteed by the caller.
+    ///     unsafe { tile.store_matrices(row, 0, [pack(0), pack(2), pack(4), pack(6)]) }
+    /// }
+    /// ```
     ///
     /// # Safety
     ///

@@ -15,6 +15,13 @@ pub const DLPACK_FLAG_IS_COPIED: u64 = 2;
 pub const DLPACK_FLAG_IS_SUBBYTE_TYPE_PADDED: u64 = 4;
 
 /// Version of the structs.
+///
+/// ```
+/// use warpsmith_interop::dlpack::{DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION, DLPackVersion};
+///
+/// let ours = DLPackVersion { major: DLPACK_MAJOR_VERSION, minor: DLPACK_MINOR_VERSION };
+/// assert_eq!((ours.major, ours.minor), (1, 3));
+/// ```
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DLPackVersion {
@@ -25,6 +32,8 @@ pub struct DLPackVersion {
 }
 
 /// A device.
+///
+/// The example of [`Imported::from_tensor`](super::Imported::from_tensor) describes host memory.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DLDevice {
@@ -46,6 +55,13 @@ impl DLDevice {
 }
 
 /// The type of the elements.
+///
+/// ```
+/// use warpsmith_interop::dlpack::{DLDataType, Element};
+///
+/// assert_eq!(f32::DATA_TYPE, DLDataType { code: DLDataType::FLOAT, bits: 32, lanes: 1 });
+/// assert_eq!(f32::DATA_TYPE.to_string(), "float32");
+/// ```
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DLDataType {
@@ -77,6 +93,8 @@ impl DLDataType {
 }
 
 /// A tensor that does not own its memory.
+///
+/// See the example of [`Imported::from_tensor`](super::Imported::from_tensor).
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct DLTensor {
@@ -98,6 +116,8 @@ pub struct DLTensor {
 }
 
 /// A tensor with its owner, in the format before version 1.0 (capsule `dltensor`).
+///
+/// See the example of [`Imported::from_raw_unversioned`](super::Imported::from_raw_unversioned).
 #[repr(C)]
 #[derive(Debug)]
 pub struct DLManagedTensor {
@@ -110,6 +130,8 @@ pub struct DLManagedTensor {
 }
 
 /// A tensor with its owner (capsule `dltensor_versioned`).
+///
+/// See the [example](super), in which an export creates one and an import consumes it.
 #[repr(C)]
 #[derive(Debug)]
 pub struct DLManagedTensorVersioned {
@@ -130,6 +152,8 @@ pub struct DLManagedTensorVersioned {
 pub type DLPackSetError = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char);
 
 /// First fields of every version of the C exchange API.
+///
+/// See the example of [`DLPackExchangeAPI`].
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct DLPackExchangeAPIHeader {
@@ -143,6 +167,30 @@ pub struct DLPackExchangeAPIHeader {
 /// type is a capsule named `dlpack_exchange_api`, which contains a pointer to the table. The functions do not
 /// synchronize streams: enqueue work on the stream that `current_work_stream` returns. They return 0, or -1 with a
 /// Python exception set.
+///
+/// ```
+/// use warpsmith_interop::dlpack::{DLPackExchangeAPI, DLPackExchangeAPIHeader, DLPackVersion};
+///
+/// /// Reports that all devices have the same current stream, the default stream.
+/// unsafe extern "C" fn current(_: i32, _: i32, stream: *mut *mut std::ffi::c_void) -> i32 {
+///     // SAFETY: the caller passes a valid pointer.
+///     unsafe { stream.write(std::ptr::null_mut()) };
+///     0
+/// }
+///
+/// static TABLE: DLPackExchangeAPI = DLPackExchangeAPI {
+///     header: DLPackExchangeAPIHeader {
+///         version: DLPackVersion { major: 1, minor: 3 },
+///         prev_api: std::ptr::null_mut(),
+///     },
+///     managed_tensor_allocator: None,
+///     managed_tensor_from_py_object_no_sync: None,
+///     managed_tensor_to_py_object_no_sync: None,
+///     dltensor_from_py_object_no_sync: None,
+///     current_work_stream: Some(current),
+/// };
+/// assert!(TABLE.current_work_stream.is_some());
+/// ```
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct DLPackExchangeAPI {

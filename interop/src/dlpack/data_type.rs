@@ -12,6 +12,8 @@ use super::{DLDataType, DlpackError};
 
 /// A Rust type that can be the element type of a DLPack tensor. The type for `bool` in device memory is
 /// [`Checked<bool>`].
+///
+/// See the example of [`DLDataType`].
 pub trait Element: DeviceCopy + sealed::Sealed {
     /// Equivalent DLPack type.
     const DATA_TYPE: DLDataType;

@@ -5,6 +5,14 @@ use warpsmith_runtime::{DeviceId, Error};
 use super::{DLDataType, DLDevice};
 
 /// A tensor that cannot be imported or exported, or an invalid request for a tensor.
+///
+/// ```
+/// use warpsmith_interop::dlpack::{DlpackError, Imported};
+///
+/// // SAFETY: a null pointer is allowed.
+/// let error = unsafe { Imported::from_raw(std::ptr::null_mut()) }.err().expect("there is no tensor");
+/// assert_eq!(error.downcast_ref(), Some(&DlpackError::NoTensor));
+/// ```
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DlpackError {

@@ -425,6 +425,8 @@ impl Export {
     /// A stream that the consumer is capturing cannot wait. The consumer must then pass -1 and order the work before
     /// the capture.
     ///
+    /// See the [example](super).
+    ///
     /// # Errors
     /// Returns [`DlpackError::Stream`] for 0 and for negative numbers other than -1, [`DlpackError::HostStream`] for a
     /// stream on an emulated device, the same errors as [`Self::ready_on`], or a fault of a kernel for which the call

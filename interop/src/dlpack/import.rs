@@ -107,6 +107,8 @@ impl Drop for Managed {
 /// A tensor from a DLPack producer. Its shape and strides are valid. Convert it to a buffer or to a [`Tensor`].
 ///
 /// Dropping this value calls the tensor's deleter.
+///
+/// See the [example](super).
 pub struct Imported {
     managed: Managed,
     layout: Layout,
@@ -116,6 +118,8 @@ pub struct Imported {
 impl Imported {
     /// Takes ownership of a tensor from a capsule named `dltensor_versioned` or from a function of the C exchange API.
     /// Rename the capsule to `used_dltensor_versioned` afterwards, even if this function returns an error.
+    ///
+    /// See the [example](super).
     ///
     /// # Errors
     /// Returns [`DlpackError`] of the kind `NoTensor`, `Version`, `Dimensions`, `NoShape`, `NegativeExtent`,
@@ -141,6 +145,20 @@ impl Imported {
 
     /// Like [`Self::from_raw`], but for the unversioned struct of DLPack before 1.0, in a capsule named `dltensor`.
     ///
+    /// ```
+    /// use warpsmith_interop::dlpack::{Export, Imported};
+    /// use warpsmith_runtime::{Device, DeviceBuffer};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = Device::emulated(0)?.default_stream();
+    /// let tensor = Export::new(DeviceBuffer::from_host(&stream, &[1_u8, 2])?).into_raw_unversioned()?;
+    /// // SAFETY: the tensor was just exported, and is used only on its own stream.
+    /// let imported = unsafe { Imported::from_raw_unversioned(tensor.as_ptr()) }?;
+    /// assert_eq!(imported.into_buffer::<u8>(&stream)?.to_host()?, [1, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Returns the same errors as [`Self::from_raw`], except for `Version`.
     ///
@@ -154,6 +172,29 @@ impl Imported {
 
     /// Like [`Self::from_raw`], but for a tensor from code that does not use DLPack. `owner` replaces the deleter and
     /// frees the tensor when it is dropped. `flags` is a combination of `DLPACK_FLAG_…` values.
+    ///
+    /// ```
+    /// use warpsmith_interop::dlpack::{DLDevice, DLTensor, Element, Imported};
+    /// use warpsmith_runtime::Device;
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = Device::emulated(0)?.default_stream();
+    /// let (mut numbers, mut shape) = (vec![1.0_f32, 2.0, 3.0], Box::new([3_i64]));
+    /// let tensor = DLTensor {
+    ///     data: numbers.as_mut_ptr().cast(),
+    ///     device: DLDevice { device_type: DLDevice::CPU, device_id: 0 },
+    ///     ndim: 1,
+    ///     dtype: f32::DATA_TYPE,
+    ///     shape: shape.as_mut_ptr(),
+    ///     strides: std::ptr::null_mut(),
+    ///     byte_offset: 0,
+    /// };
+    /// // SAFETY: the owner keeps the numbers and the shape, and no other code uses them.
+    /// let imported = unsafe { Imported::from_tensor(tensor, 0, (numbers, shape)) }?;
+    /// assert_eq!(imported.into_buffer::<f32>(&stream)?.to_host()?, [1.0, 2.0, 3.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Returns the same errors as [`Self::from_raw`], except for `NoTensor` and `Version`.
@@ -169,6 +210,20 @@ impl Imported {
     /// Marks the memory as stream-ordered. The deleter is then called, or the owner dropped, as soon as the buffer or
     /// tensor is dropped, without waiting for its work: see [`DeviceBuffer::from_raw_stream_ordered`]. This function
     /// has no effect on host memory.
+    ///
+    /// ```
+    /// use warpsmith_interop::dlpack::{Export, Imported};
+    /// use warpsmith_runtime::{Device, DeviceBuffer};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = Device::emulated(0)?.default_stream();
+    /// let tensor = Export::new(DeviceBuffer::from_host(&stream, &[1_u8, 2])?).into_raw();
+    /// // SAFETY: the tensor was just exported, and its memory is freed in the order of `stream`.
+    /// let imported = unsafe { Imported::from_raw(tensor.as_ptr())?.stream_ordered() };
+    /// assert_eq!(imported.into_buffer::<u8>(&stream)?.to_host()?, [1, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Safety
     /// After the deleter is called, the memory must stay valid for the work enqueued at that time on the stream passed

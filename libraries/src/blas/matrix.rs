@@ -45,8 +45,7 @@ impl Layout {
         }
     }
 
-    /// Sets the row stride (leading dimension), which is the distance between the starts of adjacent rows as stored in
-    /// memory.
+    /// Sets the row stride (leading dimension) in memory, in elements.
     pub const fn with_row_stride(self, stride: usize) -> Self {
         Self { stride, ..self }
     }

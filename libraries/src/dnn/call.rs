@@ -167,8 +167,8 @@ impl Place {
     }
 }
 
-/// Returns an error if any operand is not on the stream's device. Otherwise, returns the buffer parts and the places of
-/// the operands.
+/// Returns an error if any operand is not on the stream's device. Otherwise, returns the buffer parts and the addresses
+/// of the operands.
 pub(super) fn check<'a, const N: usize>(
     operation: &'static str,
     stream: &Stream,

@@ -212,7 +212,7 @@ impl Call<'_> {
             options,
             (&parts, &places),
         );
-        // SAFETY: parts and places belong to tensors of the geometry's shapes, which `Geometry::new` checked.
+        // SAFETY: parts and addresses belong to tensors of the geometry's shapes, which `Geometry::new` checked.
         match unsafe { request.run() }? {
             Outcome::Enqueued => Ok(()),
             Outcome::NoPlan(error) => Err(no_plan::<T>(name, geometry, &options, error)),

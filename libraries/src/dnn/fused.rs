@@ -92,7 +92,7 @@ pub fn convolution_fused<T: FloatType>(
         let options = options.options.unwrap_or_else(|| options::options(device));
         let what = (Operation::Forward, epilogue);
         let request = Request::new::<T>(NAME, stream, what, &geometry, options, (&parts, &places));
-        // SAFETY: parts and places belong to tensors of the geometry's shapes, as checked above.
+        // SAFETY: parts and addresses belong to tensors of the geometry's shapes, as checked above.
         match unsafe { request.run() } {
             Ok(Outcome::Enqueued) => return Ok(()),
             Ok(Outcome::NoPlan(_)) => {}

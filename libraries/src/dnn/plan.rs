@@ -113,7 +113,7 @@ pub(super) enum Outcome {
 const NONE: usize = usize::MAX;
 
 impl<'a, 'p> Request<'a, 'p> {
-    /// Creates a request from the buffer parts and places of x, w, y and, if present, the bias.
+    /// Creates a request from the buffer parts and addresses of x, w, y and, if present, the bias.
     pub fn new<T: FloatType>(
         name: &'static str,
         stream: &'a Stream,

@@ -211,7 +211,7 @@ fn kept_plans_change_no_result() -> Result<()> {
     graph.instantiate()?.launch(&stream)?;
     results.push(y.to_host()?);
     assert!(results.windows(2).all(|two| two[0] == two[1]));
-    // The values are new, in the same places.
+    // The values are new, at the same positions.
     let doubled: Vec<f32> = host.values.iter().map(|x| x * 2.0).collect();
     matrix.values_mut().copy_from_host(&doubled)?;
     let mut y = DeviceBuffer::uninit(&stream, 2000)?;

@@ -97,6 +97,17 @@ impl DevicePtr {
 }
 
 /// Kind and resources of a device.
+///
+/// ```
+/// use warpsmith_driver::DeviceProperties;
+///
+/// /// Returns the number of threads that can be resident on the device at the same time.
+/// fn resident_threads(device: &DeviceProperties) -> u32 {
+///     device.multiprocessors * device.max_threads_per_multiprocessor
+/// }
+/// ```
+///
+/// The runtime's `Device::properties` returns the properties of a device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceProperties {
     /// Product name.
@@ -145,6 +156,13 @@ pub struct DeviceProperties {
 }
 
 /// Resources of a kernel, read from the loaded image.
+///
+/// ```
+/// use warpsmith_driver::FunctionAttributes;
+///
+/// let kernel = FunctionAttributes { max_threads_per_block: 1024, registers: 64, ..Default::default() };
+/// assert_eq!((256 * kernel.registers, kernel.local_memory), (16_384, 0));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FunctionAttributes {
     /// Maximum number of threads per block for this kernel on this device.
@@ -160,6 +178,13 @@ pub struct FunctionAttributes {
 }
 
 /// Launch configuration of a kernel.
+///
+/// ```
+/// use warpsmith_driver::LaunchConfig;
+///
+/// let config = LaunchConfig { cooperative: true, ..LaunchConfig::new([4, 1, 1], [256, 1, 1], 1024) };
+/// assert_eq!(config.to_string(), "grid [4, 1, 1], block [256, 1, 1], 1024 bytes of shared memory, cooperative");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LaunchConfig {
     /// Grid size in blocks: x, y and z.

@@ -12,6 +12,35 @@ use super::observe::Operation;
 use crate::driver::{Edge, NodeHandle, StreamHandle};
 
 /// Nodes of an executable graph, including nodes in its child graphs.
+///
+/// ```
+/// use std::sync::{Arc, Mutex};
+/// use warpsmith_runtime::extension::{Ended, GraphWork, Observed, Observer, Operation, observe};
+/// use warpsmith_runtime::{Device, DeviceBuffer, Graph};
+///
+/// /// The work of each node of the launched graphs.
+/// struct Works(Arc<Mutex<Vec<GraphWork>>>);
+///
+/// impl Observer for Works {
+///     fn end(&self, observed: &Observed<'_>, _: Ended) {
+///         if let Operation::GraphLaunch { nodes, .. } = &observed.operation {
+///             self.0.lock().unwrap().extend(nodes.nodes.iter().map(|node| node.work));
+///         }
+///     }
+/// }
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let device = Device::emulated(0)?;
+/// let mut x = DeviceBuffer::<u8>::zeros(&device.default_stream(), 4)?;
+/// let mut graph = Graph::new(&device)?;
+/// graph.add_memset(&mut x, 7, &[])?;
+/// let works = Arc::new(Mutex::new(Vec::new()));
+/// let _observation = observe(Works(works.clone()));
+/// graph.instantiate()?.launch(&device.default_stream())?;
+/// assert_eq!(*works.lock().unwrap(), [GraphWork::Memset]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct GraphNodes {
     /// ID of the list, unique in the process; 0 for an unknown list.
@@ -36,6 +65,8 @@ impl GraphNodes {
 
 /// A node of an executable graph. A node with [unknown](GraphWork::Unknown) work and no number may stand for an entire
 /// child graph whose nodes are unknown.
+///
+/// See the example of [`GraphNodes`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GraphNode {
     /// ID of the graph that contains the node: 0 for the top-level graph, a unique ID for each child graph.
@@ -54,6 +85,8 @@ pub struct GraphNode {
 }
 
 /// The work of a graph node.
+///
+/// See the example of [`GraphNodes`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GraphWork {
     /// A kernel launch.

@@ -16,6 +16,8 @@ thread_local! {
 /// Makes a device current on the thread. Dropping the guard restores the previous device.
 ///
 /// Drop guards in reverse order of creation, which nested scopes do automatically.
+///
+/// See the example of [`Device::guard`].
 #[must_use = "the device is current only while the guard lives"]
 #[derive(Debug)]
 pub struct DeviceGuard {

@@ -85,6 +85,20 @@ pub(crate) struct DeviceInner {
 
 /// A weak [`Device`] handle that does not keep the device open. Values stored in a device's own
 /// [extensions](Device::extension) must use it instead of [`Device`].
+///
+/// ```
+/// use warpsmith_runtime::Device;
+/// use warpsmith_runtime::emulated::EmulatedDriver;
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let device = Device::with_driver(EmulatedDriver::builder().build(), 0)?;
+/// let weak = device.downgrade();
+/// assert_eq!(weak.upgrade(), Some(device));
+/// // The only handle was dropped, which closed the device.
+/// assert!(weak.upgrade().is_none());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct WeakDevice(Weak<DeviceInner>);
 
@@ -96,6 +110,8 @@ impl WeakDevice {
 }
 
 /// A device that can be opened.
+///
+/// See the example of [`Device::list`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceInfo {
     /// The ID, for [`Device::from_id`]. Its `Display` form is a valid name for [`Device::open`].
@@ -116,6 +132,14 @@ impl Device {
     }
 
     /// Returns the device's properties, such as its kind and resources.
+    ///
+    /// ```
+    /// let device = warpsmith_runtime::Device::emulated(0)?;
+    /// let properties = device.properties();
+    /// let resident = properties.multiprocessors * properties.max_threads_per_multiprocessor;
+    /// assert!(resident >= properties.max_threads_per_block && properties.warp_size == 32);
+    /// # Ok::<(), warpsmith_runtime::Error>(())
+    /// ```
     pub fn properties(&self) -> &DeviceProperties {
         &self.0.properties
     }
@@ -137,6 +161,21 @@ impl Device {
     }
 
     /// Returns the driver and the device's context, for driver calls that this crate does not wrap.
+    ///
+    /// ```
+    /// use warpsmith_runtime::Device;
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let device = Device::emulated(0)?;
+    /// // SAFETY: the query changes nothing, and the device exists until it returns.
+    /// let (free, total) = unsafe {
+    ///     let (driver, context) = device.driver();
+    ///     driver.memory_info(context)?
+    /// };
+    /// assert!(free <= total);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Safety
     /// The driver does not validate its arguments. The caller must use the context only while a handle to the device

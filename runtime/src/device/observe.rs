@@ -27,6 +27,8 @@ use crate::error::{PoolId, Result};
 /// buffers or the allocator's statistics, because the runtime may hold locks; such calls fail with
 /// [`Error::InObserver`](crate::Error::InObserver) before they reach the driver. Values whose destructor needs a device
 /// are dropped by another thread. Operations inside a callback are not reported. An observer that panics is removed.
+///
+/// See the example of [`observe`].
 pub trait Observer: Send + Sync {
     /// Called at the start of an operation, before the driver is called.
     fn begin(&self, operation: &Observed<'_>) {
@@ -39,6 +41,8 @@ pub trait Observer: Send + Sync {
 }
 
 /// An operation of the runtime.
+///
+/// See the example of [`observe`].
 #[derive(Debug)]
 pub struct Observed<'a> {
     /// The ID: unique in the process, increasing, and the same in both callbacks.
@@ -56,6 +60,8 @@ pub struct Observed<'a> {
 }
 
 /// A stream, as seen by observers.
+///
+/// See the example of [`observe`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObservedStream {
     /// [`Stream::id`](crate::Stream::id).
@@ -67,6 +73,8 @@ pub struct ObservedStream {
 }
 
 /// The end of an operation.
+///
+/// See the example of [`observe`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
     /// End time.
@@ -76,6 +84,8 @@ pub struct Ended {
 }
 
 /// The kind of an operation. Addresses are device addresses, or process addresses for host memory.
+///
+/// See the example of [`observe`].
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Operation<'a> {
@@ -196,6 +206,8 @@ pub enum Operation<'a> {
 }
 
 /// The buffer that makes an operation wait for another stream.
+///
+/// [`Operation::EventWait`] contains it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AwaitedBuffer {
     /// Address of the buffer.
@@ -207,6 +219,8 @@ pub struct AwaitedBuffer {
 }
 
 /// The direction of a copy.
+///
+/// [`Operation::Copy`] contains it, as in the example of [`observe`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum CopyDirection {
@@ -219,6 +233,8 @@ pub enum CopyDirection {
 }
 
 /// The object for which the host waits.
+///
+/// [`Operation::Synchronize`] contains it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Awaited {
     /// All work on the device.
@@ -230,6 +246,8 @@ pub enum Awaited {
 }
 
 /// A kind of memory.
+///
+/// [`Operation::Allocate`] and [`Operation::Free`] contain it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MemoryKind {
     /// Device memory.
@@ -257,6 +275,8 @@ thread_local! {
 }
 
 /// Guard that attributes operations to a source line until dropped, if there are observers or captures.
+///
+/// See the example of [`site`].
 #[must_use]
 #[derive(Debug)]
 pub struct Site {
@@ -268,6 +288,37 @@ pub struct Site {
 /// Attributes this thread's operations to the caller's source line until the result is dropped, for
 /// [observers](Observed::site) and captured work. The outermost call wins, so a crate built on the runtime can
 /// attribute operations to its own caller. Without observers and captures, the cost is one load and one branch.
+///
+/// ```
+/// use std::sync::{Arc, Mutex};
+/// use warpsmith_runtime::extension::{Ended, Observed, Observer, observe, site};
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+///
+/// /// A function of another crate. Its operations are attributed to the line that calls it.
+/// #[track_caller]
+/// fn ones(device: &Device) -> Result<DeviceBuffer<u8>, warpsmith_runtime::Error> {
+///     let _site = site();
+///     DeviceBuffer::from_host(&device.default_stream(), &[1; 4])
+/// }
+///
+/// struct Lines(Arc<Mutex<Vec<u32>>>);
+///
+/// impl Observer for Lines {
+///     fn end(&self, observed: &Observed<'_>, _: Ended) {
+///         self.0.lock().unwrap().extend(observed.site.map(|site| site.line()));
+///     }
+/// }
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let (device, lines) = (Device::emulated(0)?, Arc::new(Mutex::new(Vec::new())));
+/// let observation = observe(Lines(lines.clone()));
+/// let (line, _ones) = (line!(), ones(&device)?);
+/// drop(observation);
+/// let lines = lines.lock().unwrap();
+/// assert!(!lines.is_empty() && lines.iter().all(|found| *found == line));
+/// # Ok(())
+/// # }
+/// ```
 #[inline(always)]
 #[track_caller]
 pub fn site() -> Site {
@@ -307,6 +358,8 @@ pub(super) fn is_calling() -> bool {
 }
 
 /// Unregisters the observer when dropped; see [`observe`].
+///
+/// See the example of [`observe`].
 #[must_use = "the observer is removed when this is dropped"]
 pub struct Observation(Arc<Entry>);
 

@@ -1,6 +1,8 @@
 //! [`Source`]: the origin of a launch configuration, for observers.
 
 /// The origin of a launch configuration.
+///
+/// See the example of [`Explanation`](crate::launch::Explanation).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Source {
     /// The caller specified the block and grid size. The number of blocks may have been computed.

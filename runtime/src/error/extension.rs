@@ -9,6 +9,8 @@ use super::Error;
 ///
 /// A crate with its own error type should implement `From<ItsError> for Error` with [`Error::extension`];
 /// [`Error::downcast_ref`] returns the wrapped error.
+///
+/// See the example of [`Error::extension`].
 #[derive(Clone)]
 pub struct ExtensionError(Arc<dyn std::error::Error + Send + Sync>);
 

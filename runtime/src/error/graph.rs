@@ -4,6 +4,21 @@ use super::DeviceId;
 use super::Error;
 
 /// An error from a capture, a graph or an executable.
+///
+/// ```
+/// use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphError};
+///
+/// # fn main() -> Result<(), Error> {
+/// let stream = Device::emulated(0)?.default_stream();
+/// let mut x = DeviceBuffer::<u8>::zeros(&stream, 4)?;
+/// let mut graph = Graph::new(stream.device())?;
+/// graph.add_memset(&mut x, 7, &[])?;
+/// let exec = graph.instantiate()?;
+/// drop(x);
+/// assert!(matches!(exec.launch(&stream), Err(Error::Graph(GraphError::BufferDropped { .. }))));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {

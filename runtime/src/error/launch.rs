@@ -11,6 +11,27 @@ use gpu_spec::WrongLength;
 use crate::driver::LaunchConfig;
 
 /// A launch that violates a limit of the device or a requirement of the kernel. Nothing was launched.
+///
+/// ```
+/// use gpu_std::prelude::*;
+/// use warpsmith_runtime::{Device, Error, GpuImage, Launch, LaunchError};
+///
+/// #[kernel(launch_bounds(128))]
+/// fn nothing() {}
+///
+/// # static IMAGE: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "example");
+/// # fn main() -> Result<(), Error> {
+/// let device = Device::emulated(0)?;
+/// let kernel = device.load(&IMAGE)?.kernel::<nothing>()?;
+/// let error = kernel.launch(&device.default_stream(), Launch::linear(1000, 256), ()).unwrap_err();
+/// assert!(matches!(error, Error::Launch(LaunchError::BlockTooLarge { threads: 256, limit: 128, .. })));
+/// assert_eq!(
+///     error.to_string(),
+///     "kernel `nothing`: a block of 256 threads exceeds the limit of 128 (the kernel's launch bounds)",
+/// );
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
@@ -312,6 +333,8 @@ fn sides([x, y, z]: &[u32; 3]) -> String {
 }
 
 /// A launch that may have been running when a device was lost.
+///
+/// See the example of [`RecentLaunches`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecentLaunch {
     /// The instance's symbol.
@@ -329,6 +352,15 @@ impl fmt::Display for RecentLaunch {
 }
 
 /// Launches that may have been running when a device was lost.
+///
+/// ```
+/// use warpsmith_runtime::LaunchConfig;
+/// use warpsmith_runtime::error::{RecentLaunch, RecentLaunches};
+///
+/// let config = LaunchConfig::new([4, 1, 1], [256, 1, 1], 0);
+/// let launches = RecentLaunches::from(vec![RecentLaunch { kernel: "axpy__f32", config, stream: 3 }]);
+/// assert_eq!(launches[0].to_string(), "on stream 3, grid [4, 1, 1], block [256, 1, 1]");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RecentLaunches(Arc<Vec<RecentLaunch>>);
 
@@ -370,6 +402,8 @@ pub(super) fn launched(launches: &[RecentLaunch]) -> String {
 }
 
 /// The source of a block-size limit.
+///
+/// See the example of [`LaunchError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BlockLimit {
     /// The device's largest block.

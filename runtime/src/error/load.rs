@@ -6,6 +6,17 @@ use std::sync::Arc;
 use super::{DeviceId, Error};
 
 /// PTX, a cubin or a fatbin that could not be loaded, or that lacks the requested kernel or global.
+///
+/// ```
+/// use warpsmith_runtime::{Device, Error, LoadError};
+///
+/// # fn main() -> Result<(), Error> {
+/// // SAFETY: the text is not code, so nothing is loaded.
+/// let error = unsafe { Device::emulated(0)?.load_code("not code") }.unwrap_err();
+/// assert!(matches!(error, Error::Load(LoadError::NotCode { .. })), "{error}");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {

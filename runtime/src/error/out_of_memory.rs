@@ -5,6 +5,19 @@ use std::fmt;
 use super::{Bytes, DeviceId};
 
 /// A memory request that failed, and the memory usage at the time of the request. All sizes are in bytes.
+///
+/// ```
+/// use warpsmith_runtime::emulated::EmulatedDriver;
+/// use warpsmith_runtime::{Device, DeviceBuffer, Error};
+///
+/// # fn main() -> Result<(), Error> {
+/// let driver = EmulatedDriver::builder().memory(64 << 20).build();
+/// let stream = Device::with_driver(driver, 0)?.default_stream();
+/// let Err(Error::OutOfMemory(error)) = DeviceBuffer::<u8>::uninit(&stream, 1 << 30) else { unreachable!() };
+/// assert_eq!((error.asked, error.total), (1 << 30, 64 << 20));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutOfMemory {
     /// The device.

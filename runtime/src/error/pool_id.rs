@@ -3,6 +3,12 @@
 use std::fmt;
 
 /// ID of a pool: `(0, 0)` is the default pool, `(0, n)` a pool created by the program, `(n, 0)` a graph's private pool.
+///
+/// ```
+/// use warpsmith_runtime::memory::statistics::PoolId;
+///
+/// assert_eq!(PoolId(0, 1).to_string(), "0_1");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct PoolId(pub u64, pub u64);
 

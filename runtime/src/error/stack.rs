@@ -3,6 +3,16 @@
 use super::{DeviceId, Error};
 
 /// A stack limit that cannot be set, or that is too low for a kernel.
+///
+/// ```
+/// use warpsmith_runtime::{Device, Error, StackError};
+///
+/// # fn main() -> Result<(), Error> {
+/// let error = Device::emulated(0)?.set_stack_limit(usize::MAX).unwrap_err();
+/// assert!(matches!(error, Error::Stack(StackError::Refused { bytes: usize::MAX, .. })), "{error}");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StackError {

@@ -5,6 +5,12 @@ use std::fmt;
 use super::DeviceId;
 
 /// A number of bytes, formatted in the largest unit in which the value is at least one.
+///
+/// ```
+/// use warpsmith_runtime::error::Bytes;
+///
+/// assert_eq!(Bytes(3 << 20).to_string(), "3.00 MiB");
+/// ```
 pub struct Bytes(pub u64);
 
 impl fmt::Display for Bytes {

@@ -22,6 +22,8 @@ use crate::stream::Stream;
 ///
 /// The future returns the same errors as [`Event::synchronize`]. It fails in a [host function](Stream::host_function),
 /// where the driver rejects queries.
+///
+/// The example of [`Stream::completed`] awaits the work of a stream in the same way.
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Reached<E: Borrow<Event> = Event> {
     // Declared first, so that it is dropped before the event.
@@ -76,6 +78,8 @@ impl<E: Borrow<Event>> fmt::Debug for Reached<E> {
 }
 
 /// Future that completes when a stream has finished the work enqueued so far, created by [`Stream::completed`].
+///
+/// See the example of [`Stream::completed`].
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Completed(std::result::Result<Reached, Error>);

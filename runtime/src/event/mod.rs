@@ -135,6 +135,19 @@ impl Event {
 
     /// Returns the driver's handle. The handle is valid as long as the event exists.
     ///
+    /// ```
+    /// use warpsmith_runtime::{Device, Event};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let device = Device::emulated(0)?;
+    /// let event = device.default_stream().record_event()?;
+    /// // SAFETY: the event is not recorded through the handle.
+    /// let handle = unsafe { event.handle() };
+    /// println!("pass {handle:?} to `cuStreamWaitEvent`");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Safety
     /// The handle must be used only to query and wait for the event, not to record it: the runtime would not notice the
     /// recording and would mistake it for an earlier one.

@@ -11,6 +11,8 @@ use crate::stream::Stream;
 
 /// A buffer or value that distinguishes captured graphs with the same key: a buffer's address, element type and length,
 /// or a number that kernels receive by value.
+///
+/// See the example of [`GraphCache`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CacheInput {
     address: u64,
@@ -48,6 +50,8 @@ impl<T: DeviceCopy> From<&DeviceBuffer<T>> for CacheInput {
 }
 
 /// Counters of a cache.
+///
+/// See the example of [`GraphCache`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheStats {
     /// Number of launches that reused a cached graph.

@@ -9,6 +9,8 @@ use crate::error::{GraphError, Result};
 /// A value that a graph's kernels set and that controls its conditional nodes (a CUDA conditional handle).
 ///
 /// Pass it to a kernel as a `u64` ([`Condition::argument`]); the kernel sets it with `gpu_std::graph::set_condition`.
+///
+/// See the example of [`Graph::add_if`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Condition {
     graph: u64,

@@ -26,6 +26,20 @@ const ON_ITS_DEVICE: &str = "launch it on a stream of its device";
 ///
 /// It can be launched from any thread on any stream of its device. Launches of the same executable are serialized.
 /// Dropping the executable does not block; its resources are freed after its launches have run.
+///
+/// ```
+/// use warpsmith_runtime::{Device, DeviceBuffer, Graph, Stream};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Stream::new(&Device::emulated(0)?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[1_u32, 2])?;
+/// let mut y = DeviceBuffer::zeros(&stream, 2)?;
+/// let exec = Graph::capture(&stream, || stream.copy(&x, &mut y))?.instantiate()?;
+/// exec.launch(&stream)?;
+/// assert_eq!(y.to_host()?, [1, 2]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct GraphExec {
     /// `Some` until the executable is dropped.
     inner: Option<Box<Inner>>,

@@ -96,6 +96,8 @@ impl<T: DeviceCopy> HostBuffer<T> {
 
 /// Guard through which the program reads and writes the elements of a [`HostBuffer`]. No launch uses the elements while
 /// the guard exists.
+///
+/// See the example of [`HostBuffer`].
 #[derive(Debug)]
 pub struct HostGuard<'a, T: DeviceCopy> {
     shared: &'a Shared<T>,

@@ -91,6 +91,8 @@ use crate::stream::Stream;
 
 /// Work and its dependencies; see the [module's documentation](self). A graph can move between threads, but only one
 /// thread can use it at a time.
+///
+/// The [module](self) captures a graph in its example; [`Graph::new`] builds one from nodes.
 pub struct Graph {
     device: Device,
     handle: GraphHandle,

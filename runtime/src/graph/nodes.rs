@@ -23,6 +23,8 @@ use crate::memory::usage::Access;
 use crate::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
 
 /// A node of a graph, on which other nodes can depend.
+///
+/// See the example of [`Graph::new`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Node {
     graph: u64,
@@ -30,6 +32,8 @@ pub struct Node {
 }
 
 /// A node that launches a kernel. Use [`GraphExec::set_kernel`] to change its arguments.
+///
+/// See the example of [`Graph::add_kernel`].
 pub struct KernelNode<K> {
     node: Node,
     kernel: PhantomData<fn() -> K>,
@@ -232,17 +236,30 @@ impl Graph {
 
     /// Adds a launch of a kernel.
     ///
-    /// ```no_run
-    /// # use warpsmith_runtime::{Device, DeviceBuffer, Launch, TypedKernel, Error};
-    /// # use warpsmith_runtime::graph::Graph;
-    /// # fn f<K: gpu_spec::SafeKernel<Params = (gpu_spec::param::Value<f32>, gpu_spec::param::SliceMut<f32>)>>(
-    /// #     device: &Device, scale: &TypedKernel<K>, x: &mut DeviceBuffer<f32>) -> Result<(), Error> {
-    /// let mut graph = Graph::new(device)?;
-    /// let double = graph.add_kernel(scale, Launch::auto(x.len()), (2.0, &mut *x), &[])?;
+    /// ```
+    /// use gpu_std::prelude::*;
+    /// use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Graph, Launch};
+    ///
+    /// #[kernel]
+    /// fn scale(a: f32, mut x: DisjointMut<f32>) {
+    ///     if let Some(x) = x.get_mut(thread::unique_index()) {
+    ///         *x *= a;
+    ///     }
+    /// }
+    ///
+    /// # static IMAGE: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "example");
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let device = Device::emulated(0)?;
+    /// let stream = device.default_stream();
+    /// let kernel = device.load(&IMAGE)?.kernel::<scale>()?;
+    /// let mut x = DeviceBuffer::from_host(&stream, &[1.0_f32; 4])?;
+    /// let mut graph = Graph::new(&device)?;
+    /// let node = graph.add_kernel(&kernel, Launch::auto(x.len()), (2.0, &mut x), &[])?;
     /// let mut exec = graph.instantiate()?;
-    /// exec.launch(&device.default_stream())?;
-    /// exec.set_kernel(&double, scale, Launch::auto(x.len()), (3.0, &mut *x))?;
-    /// exec.launch(&device.default_stream())?;
+    /// exec.launch(&stream)?;
+    /// exec.set_kernel(&node, &kernel, Launch::auto(x.len()), (3.0, &mut x))?;
+    /// exec.launch(&stream)?;
+    /// assert_eq!(x.to_host()?, [6.0; 4]);
     /// # Ok(())
     /// # }
     /// ```
@@ -264,6 +281,9 @@ impl Graph {
     }
 
     /// Adds a launch of an `unsafe` kernel.
+    ///
+    /// See the example of [`Graph::add_kernel`]. A kernel that is an `unsafe fn` differs only in the `unsafe`
+    /// block around the call.
     ///
     /// # Errors
     /// Returns the same errors as [`Self::add_kernel`].
@@ -435,6 +455,8 @@ impl GraphExec {
     }
 
     /// Like [`Self::set_kernel`], but for an `unsafe` kernel.
+    ///
+    /// See the example of [`Graph::add_kernel`].
     ///
     /// # Errors
     /// Returns the same errors as [`Self::set_kernel`].

@@ -132,6 +132,16 @@ impl<'a> ArgumentList<'a> {
 
 /// Calls `read` with pointers to the kernel parameters (PTX `.param`) of a launch with these arguments, in order, as
 /// the driver expects. A slice is passed as two parameters: its address and its length in elements.
+///
+/// ```
+/// use gpu_spec::param::Value;
+/// use warpsmith_runtime::launch::arguments::with_ptx_params;
+///
+/// with_ptx_params::<(Value<u32>, Value<f32>), _, _>(&(3_u32, 0.5_f32), |params| {
+///     // SAFETY: the first parameter is a `u32`.
+///     assert_eq!((params.len(), unsafe { *params[0].cast::<u32>() }), (2, 3));
+/// });
+/// ```
 pub fn with_ptx_params<P, A: Arguments<P>, R>(arguments: &A, read: impl FnOnce(&[*const c_void]) -> R) -> R {
     ArgumentList::of::<P, A, R>(arguments, |parameters, _| read(parameters))
 }
@@ -171,6 +181,8 @@ fn elsewhere(argument: usize, found: &Device, expected: &Device, kernel: &'stati
 }
 
 /// A value that can be passed for a parameter with marker `M`.
+///
+/// The example of [`TypedKernel`](crate::TypedKernel) passes a number and two buffers.
 ///
 /// # Safety
 ///
@@ -431,6 +443,8 @@ unsafe impl<M: PointerAndExtent, A: Argument<M>> Argument<Optional<M>> for Optio
 }
 
 /// A tuple of arguments for a kernel with the parameters `P` (a tuple of markers).
+///
+/// The example of [`TypedKernel`](crate::TypedKernel) passes a number and two buffers.
 ///
 /// # Safety
 ///

@@ -14,10 +14,19 @@ use crate::error::Result;
 /// per item.
 ///
 /// ```
-/// # use warpsmith_runtime::Launch;
-/// # use warpsmith_runtime::launch::Function;
-/// # fn example(kernel: &Function) -> Result<(), warpsmith_runtime::Error> {
-/// println!("{}", Launch::for_bandwidth(1 << 24, 8).explain(kernel)?);
+/// use gpu_std::prelude::*;
+/// use warpsmith_runtime::launch::Source;
+/// use warpsmith_runtime::{Device, GpuImage, Launch};
+///
+/// #[kernel]
+/// fn nothing() {}
+///
+/// # static IMAGE: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "example");
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let kernel = Device::emulated(0)?.load(&IMAGE)?.kernel::<nothing>()?;
+/// let explanation = Launch::for_bandwidth(1 << 24, 8).explain(kernel.function())?;
+/// assert_eq!((explanation.kernel, explanation.source), ("nothing", Source::Heuristic));
+/// println!("{explanation}");
 /// # Ok(())
 /// # }
 /// ```

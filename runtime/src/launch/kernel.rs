@@ -78,6 +78,27 @@ impl FunctionInner {
 }
 
 /// A kernel on a device, without its parameter types. Cheap to clone; usable from any thread.
+///
+/// ```
+/// use gpu_std::prelude::*;
+/// use warpsmith_runtime::{Device, GpuImage, Launch};
+///
+/// #[kernel]
+/// fn nothing() {}
+///
+/// # static IMAGE: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "example");
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let device = Device::emulated(0)?;
+/// let kernel = device.load(&IMAGE)?.kernel::<nothing>()?;
+/// let function = kernel.function();
+/// assert_eq!(function.spec().symbol, "nothing");
+/// assert!(function.attributes().max_threads_per_block >= 256);
+/// // 1000 threads in blocks of 256.
+/// let config = function.configure(Launch::linear(1000, 256))?.expect("there are threads");
+/// assert_eq!((config.grid, config.block), ([4, 1, 1], [256, 1, 1]));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Function {
     device: Device,
@@ -138,6 +159,8 @@ impl Function {
 
     /// Enqueues a launch with arguments in the driver's form: one pointer per kernel parameter (PTX `.param`). The
     /// values are copied before the call returns.
+    ///
+    /// See the [example](crate::launch#example).
     ///
     /// # Errors
     /// Returns an error if the launch exceeds a limit of the device or the kernel, [`LaunchError::ArgumentCount`], or
@@ -338,6 +361,8 @@ impl Function {
     /// [`gpu_spec::param`] markers). Buffers among the arguments are kept alive until the kernel has finished, and the
     /// launch is synchronized with all other uses of them.
     ///
+    /// See the [example](crate::launch#example).
+    ///
     /// # Errors
     /// Returns the same errors as [`TypedKernel::launch`].
     ///
@@ -453,6 +478,32 @@ impl fmt::Debug for Function {
 }
 
 /// A kernel on a device, with its parameter types. Arguments of other types do not compile.
+///
+/// ```
+/// use gpu_std::prelude::*;
+/// use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch, Stream};
+///
+/// /// `y[i] += a * x[i]`.
+/// #[kernel]
+/// fn axpy(a: f32, x: &[f32], mut y: DisjointMut<f32>) {
+///     let i = thread::unique_index();
+///     if let Some(y) = y.get_mut(i) {
+///         *y += a * x[i.get()];
+///     }
+/// }
+///
+/// # static IMAGE: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "example");
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Stream::new(&Device::emulated(0)?)?;
+/// let module = stream.device().load(&IMAGE)?;
+/// let kernel = module.kernel::<axpy>()?;
+/// let x = DeviceBuffer::from_host(&stream, &[1.0, 2.0, 3.0])?;
+/// let mut y = DeviceBuffer::from_host(&stream, &[10.0_f32; 3])?;
+/// kernel.launch(&stream, Launch::auto(x.len()), (2.0, &x, &mut y))?;
+/// assert_eq!(y.to_host()?, [12.0, 14.0, 16.0]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct TypedKernel<K> {
     function: Function,
     kernel: PhantomData<fn() -> K>,
@@ -472,6 +523,8 @@ impl<K: Kernel> TypedKernel<K> {
     ///
     /// Buffers among the arguments are kept alive until the kernel has finished, and the launch is synchronized with
     /// all other uses of them.
+    ///
+    /// See the [example](crate::launch#example).
     ///
     /// # Errors
     /// Returns the same errors as [`Self::launch`].
@@ -494,6 +547,8 @@ impl<K: Kernel> TypedKernel<K> {
 impl<K: Kernel> TypedKernel<K> {
     /// Enqueues a launch. The kernel waits for all earlier work on the stream and all earlier conflicting uses of its
     /// buffers.
+    ///
+    /// See the example of [`TypedKernel`].
     ///
     /// # Errors
     /// Returns [`Error::Launch`] if the launch exceeds a limit of the device or the kernel, or if they do not support

@@ -15,6 +15,55 @@
 //! stream. With the environment variable `CUDA_LAUNCH_BLOCKING=1`, every launch waits for its kernel and returns the
 //! kernel's error.
 //!
+//! # Example
+//!
+//! An `unsafe` kernel, launched in each way. [`TypedKernel`] shows a safe one.
+//!
+//! ```
+//! use gpu_std::Kernel;
+//! use gpu_std::prelude::*;
+//! use warpsmith_runtime::launch::RawArguments;
+//! use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch, Stream};
+//!
+//! /// Adds 1 to `n` numbers.
+//! ///
+//! /// # Safety
+//! /// `x` must point to `n` numbers.
+//! #[kernel]
+//! unsafe fn increment(n: u32, x: *mut u32) {
+//!     let i = thread::index_1d();
+//!     if i < n {
+//!         // SAFETY: `x` points to `n` numbers, and each thread has its own.
+//!         unsafe { *x.add(i as usize) += 1 };
+//!     }
+//! }
+//!
+//! # static IMAGE: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "example");
+//! # fn main() -> Result<(), warpsmith_runtime::Error> {
+//! let stream = Stream::new(&Device::emulated(0)?)?;
+//! let kernel = stream.device().load(&IMAGE)?.kernel::<increment>()?;
+//! let function = kernel.function();
+//! let mut x = DeviceBuffer::<u32>::zeros(&stream, 4)?;
+//! let launch = Launch::linear(4, 32);
+//! // SAFETY: in each launch, the arguments match the parameters, and `x` has 4 numbers.
+//! unsafe {
+//!     // Arguments of other types do not compile.
+//!     kernel.launch_unsafe(&stream, launch, (4_u32, &mut x))?;
+//!     kernel.prepare(launch)?.launch_unsafe(&stream, (4_u32, &mut x))?;
+//!     // For an instance selected at run time.
+//!     function.launch_as::<<increment as Kernel>::Params, _>(&stream, launch, &(4_u32, &mut x))?;
+//!     // The sizes of the arguments are checked, but not their types.
+//!     function.launch_unchecked(&stream, launch, &RawArguments::new().value(4_u32).write(x.as_mut_slice()))?;
+//!     // As for `cuLaunchKernel`: nothing tracks the use of `x`.
+//!     let (n, address) = (4_u32, x.as_device_ptr());
+//!     let args = [(&raw const n).cast(), (&raw const address).cast()];
+//!     function.prepare(launch)?.launch_raw(&stream, &args)?;
+//! }
+//! assert_eq!(x.to_host()?, [5; 4]);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! | module | contents |
 //! | --- | --- |
 //! | `shape` | [`Launch`]: the request |

@@ -44,6 +44,8 @@ pub struct Occupancy {
 }
 
 /// The resource that limits the blocks per SM.
+///
+/// See the example of [`Occupancy`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Limiter {
     /// The maximum number of threads per SM, or per block.

@@ -1,6 +1,42 @@
 //! [`LaunchPolicy`]: lookup of the fastest known block and grid size for open launches.
 //!
 //! The default policy is the user's [store](super::store), which contains the results of tuners.
+//!
+//! # Example
+//!
+//! A policy that always chooses blocks of 128 threads:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::sync::atomic::AtomicU64;
+//! use warpsmith_runtime::launch::policy::{GridChoice, LaunchPolicy, OpenLaunch, Winner};
+//! # use gpu_std::prelude::*;
+//! # use warpsmith_runtime::{Device, GpuImage, Launch};
+//!
+//! struct Always128;
+//!
+//! impl LaunchPolicy for Always128 {
+//!     fn find(&self, launch: &OpenLaunch<'_>) -> Option<Winner> {
+//!         assert_eq!(launch.symbol, "nothing");
+//!         Some(Winner { block: 128, grid: GridChoice::All })
+//!     }
+//!
+//!     /// The answers never change.
+//!     fn watch(&self, _: &Arc<AtomicU64>) {}
+//! }
+//!
+//! # #[kernel]
+//! # fn nothing() {}
+//! # static IMAGE: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "example");
+//! # fn main() -> Result<(), warpsmith_runtime::Error> {
+//! # let device = Device::emulated(0)?;
+//! # let function = device.load(&IMAGE)?.kernel::<nothing>()?.function().clone();
+//! device.set_launch_policy(Arc::new(Always128));
+//! let config = function.configure(Launch::auto(1000))?.expect("there are threads");
+//! assert_eq!((config.grid, config.block), ([8, 1, 1], [128, 1, 1]));
+//! # Ok(())
+//! # }
+//! ```
 
 use std::any::Any;
 use std::fmt;
@@ -10,6 +46,8 @@ use std::sync::atomic::AtomicU64;
 use crate::driver::DeviceProperties;
 
 /// Rule for the number of blocks that run a loop over items.
+///
+/// See the [example](self#example).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GridChoice {
     /// One block per tile, where a tile is the set of items that one block processes at a time.
@@ -37,6 +75,8 @@ impl GridChoice {
 }
 
 /// The fastest block size and the rule for the grid.
+///
+/// See the [example](self#example).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Winner {
     /// Number of threads per block, at least 1.
@@ -46,6 +86,8 @@ pub struct Winner {
 }
 
 /// A launch of a kernel instance that leaves the block and grid size open.
+///
+/// See the [example](self#example).
 #[derive(Debug, Clone, Copy)]
 pub struct OpenLaunch<'a> {
     /// The device.
@@ -64,6 +106,8 @@ pub struct OpenLaunch<'a> {
 
 /// A source of the fastest block and grid size for open launches. The runtime queries it once per kernel and launch
 /// request, and again after a change.
+///
+/// See the [example](self#example).
 pub trait LaunchPolicy: Any + Send + Sync {
     /// Returns the fastest known block and grid size. The runtime ignores a result that exceeds the device's limits.
     fn find(&self, launch: &OpenLaunch<'_>) -> Option<Winner>;

@@ -16,6 +16,8 @@ use crate::error::Result;
 use crate::stream::Stream;
 
 /// A kernel without its parameter types, with a checked configuration.
+///
+/// See the [example](crate::launch#example).
 #[derive(Clone)]
 pub struct PreparedFunction {
     function: Function,
@@ -57,6 +59,8 @@ impl PreparedFunction {
     }
 
     /// Enqueues a launch, like [`Function::launch_as`].
+    ///
+    /// See the [example](crate::launch#example).
     ///
     /// # Errors
     /// Returns [`Error::DifferentDevices`](crate::Error::DifferentDevices), or the fault of earlier work.
@@ -106,6 +110,8 @@ impl PreparedFunction {
 
     /// Enqueues a launch with arguments in the driver's form, like [`Function::launch_raw`].
     ///
+    /// See the [example](crate::launch#example).
+    ///
     /// # Errors
     /// Returns [`LaunchError::ArgumentCount`](crate::LaunchError::ArgumentCount),
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices), or the fault of earlier work.
@@ -133,16 +139,26 @@ impl fmt::Debug for PreparedFunction {
 /// A kernel with its parameter types and a checked configuration, which launches do not check again.
 ///
 /// ```
-/// # use gpu_spec::SafeKernel;
-/// # use gpu_spec::param::{Slice, SliceMut};
-/// # use warpsmith_runtime::{DeviceBuffer, Launch, Result, Stream, TypedKernel};
-/// # fn example<K: SafeKernel<Params = (Slice<f32>, SliceMut<f32>)>>(
-/// #     kernel: &TypedKernel<K>, stream: &Stream, x: &DeviceBuffer<f32>, y: &mut DeviceBuffer<f32>,
-/// # ) -> Result<()> {
+/// # use gpu_std::prelude::*;
+/// # use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch};
+/// # #[kernel]
+/// # fn add(x: &[f32], mut y: DisjointMut<f32>) {
+/// #     let i = thread::unique_index();
+/// #     if let Some(y) = y.get_mut(i) {
+/// #         *y += x[i.get()];
+/// #     }
+/// # }
+/// # static IMAGE: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "example");
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// # let stream = Device::emulated(0)?.default_stream();
+/// # let kernel = stream.device().load(&IMAGE)?.kernel::<add>()?;
+/// # let x = DeviceBuffer::from_host(&stream, &[0.5_f32; 4])?;
+/// # let mut y = DeviceBuffer::<f32>::zeros(&stream, 4)?;
 /// let prepared = kernel.prepare(Launch::auto(x.len()))?;
 /// for _ in 0..100 {
-///     prepared.launch(stream, (x, &mut *y))?;
+///     prepared.launch(&stream, (&x, &mut y))?;
 /// }
+/// assert_eq!(y.to_host()?, [50.0; 4]);
 /// # Ok(())
 /// # }
 /// ```
@@ -174,6 +190,8 @@ impl<K: Kernel> PreparedLaunch<K> {
     }
 
     /// Enqueues a launch of an `unsafe` kernel, like [`TypedKernel::launch_unsafe`].
+    ///
+    /// See the [example](crate::launch#example).
     ///
     /// # Errors
     /// Returns the same errors as [`Self::launch`].

@@ -10,6 +10,8 @@ use crate::driver::LaunchConfig;
 use crate::error::{LaunchError, Result, code};
 
 /// The block size with the highest occupancy for a kernel, and the smallest grid of such blocks that fills the device.
+///
+/// [`Function::potential_block`] returns it and has an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PotentialBlock {
     /// Number of threads per block.
@@ -57,11 +59,18 @@ impl Function {
     /// [`Launch::for_bandwidth`] also consider the work.
     ///
     /// ```
-    /// # use warpsmith_runtime::launch::Function;
-    /// # fn example(kernel: &Function) -> Result<(), warpsmith_runtime::Error> {
+    /// # use gpu_std::prelude::*;
+    /// # use warpsmith_runtime::{Device, GpuImage};
+    /// # #[kernel]
+    /// # fn nothing() {}
+    /// # static IMAGE: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "example");
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// # let device = Device::emulated(0)?;
+    /// # let kernel = device.load(&IMAGE)?.kernel::<nothing>()?.function().clone();
     /// // 8 bytes per thread.
     /// let best = kernel.potential_block(|block| 8 * block)?;
-    /// println!("{} blocks of {} threads", best.grid, best.block);
+    /// assert_eq!(best.shared_bytes, 8 * best.block);
+    /// assert!(u64::from(best.grid) == kernel.max_blocks(best.block, best.shared_bytes)?);
     /// # Ok(())
     /// # }
     /// ```

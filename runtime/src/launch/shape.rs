@@ -5,6 +5,14 @@ use crate::driver::LaunchConfig;
 /// Sizes in x, y and z, converted from `n`, `(x, y)`, `(x, y, z)` or an array of these, as `u32`, `usize` or `i32`.
 ///
 /// Negative sizes become 0; sizes above `u32::MAX` are clamped. Launching with either is an error.
+///
+/// ```
+/// use warpsmith_runtime::Dim;
+///
+/// assert_eq!(Dim::from(640), Dim([640, 1, 1]));
+/// assert_eq!(Dim::from((640_usize, 480)), Dim([640, 480, 1]));
+/// assert_eq!(Dim::from([-1, 2, 3]), Dim([0, 2, 3]));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dim(pub [u32; 3]);
 

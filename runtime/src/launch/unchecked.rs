@@ -152,6 +152,8 @@ impl Function {
     /// among the arguments are kept alive until the kernel has finished, and the launch is synchronized with all other
     /// uses of them.
     ///
+    /// See the [example](crate::launch#example).
+    ///
     /// # Errors
     /// Returns an error if the launch exceeds a limit of the device or the kernel; [`LaunchError::ArgumentCount`],
     /// [`LaunchError::ArgumentSize`] or [`LaunchError::ArgumentBytes`]; [`Error::DifferentDevices`]; or the fault of

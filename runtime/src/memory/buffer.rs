@@ -71,6 +71,19 @@ pub struct DeviceBuffer<T: DeviceCopy> {
 impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Allocates uninitialized memory for `len` elements. No work is enqueued.
     ///
+    /// ```
+    /// use warpsmith_runtime::{Device, DeviceBuffer};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = Device::emulated(0)?.default_stream();
+    /// let mut buffer = DeviceBuffer::<u32>::uninit(&stream, 3)?;
+    /// // The contents are arbitrary until they are written.
+    /// stream.memset(&mut buffer, 0)?;
+    /// assert_eq!(buffer.to_host()?, [0; 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Returns [`Error::OutOfMemory`](crate::Error::OutOfMemory) or
     /// [`Error::TooManyElements`](crate::Error::TooManyElements).

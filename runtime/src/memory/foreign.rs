@@ -129,6 +129,20 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// is used only on `stream`, this needs no driver call, so the buffer can be created and dropped while other code
     /// captures `stream`.
     ///
+    /// ```
+    /// use warpsmith_runtime::{Device, DeviceBuffer};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = Device::emulated(0)?.default_stream();
+    /// let theirs = DeviceBuffer::from_host(&stream, &[1_u8, 2, 3])?;
+    /// let ptr = theirs.as_device_ptr();
+    /// // SAFETY: `theirs` owns the memory and is used only here; it frees the memory in the order of `stream`.
+    /// let ours = unsafe { DeviceBuffer::<u8>::from_raw_stream_ordered(&stream, ptr, 3, theirs) }?;
+    /// assert_eq!(ours.to_host()?, [1, 2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Returns the same errors as [`Self::from_raw`], but does not check the device of the memory.
     ///
@@ -147,6 +161,21 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Like [`Self::from_raw`], but for `len` elements of pageable host memory, on an emulated device or a GPU that can
     /// access pageable memory (ATS or HMM). Several buffers can refer to the same memory. For other GPUs, page-lock the
     /// memory with [`MappedBuffer::register_raw`](crate::MappedBuffer::register_raw).
+    ///
+    /// ```
+    /// use std::ptr::NonNull;
+    /// use warpsmith_runtime::{Device, DeviceBuffer};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = Device::emulated(0)?.default_stream();
+    /// let mut memory = vec![1_u32, 2, 3];
+    /// let host = NonNull::from(memory.as_mut_slice()).cast();
+    /// // SAFETY: the vector owns the elements, and no other code uses them.
+    /// let buffer = unsafe { DeviceBuffer::<u32>::from_host_raw(&stream, host, 3, memory) }?;
+    /// assert_eq!(buffer.to_host()?, [1, 2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Returns the same errors as [`Self::from_raw`], or a [driver error](crate::Error::Driver) if the GPU cannot
@@ -238,6 +267,20 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// Use this method to pass the memory to other code. A [`Box`] of the byte buffer can serve as a handle for C.
     /// Synchronize the other code's work with [`Stream::enqueue`](crate::Stream::enqueue) or [`Self::record_stream`].
+    ///
+    /// ```
+    /// use warpsmith_runtime::{Device, DeviceBuffer};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = Device::emulated(0)?.default_stream();
+    /// let buffer = DeviceBuffer::from_host(&stream, &[1.0_f32, 2.0])?;
+    /// let (address, len, bytes) = buffer.into_raw();
+    /// println!("pass {len} numbers at {address:?} to C, and drop the owner later");
+    /// assert_eq!((len, bytes.len()), (2, 8));
+    /// assert_eq!(bytes.cast::<f32>()?.to_host()?, [1.0, 2.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn into_raw(self) -> (DevicePtr, usize, DeviceBuffer<u8>) {
         let Self { storage, len, .. } = self;
         let bytes = DeviceBuffer { len: storage.bytes(), storage, elements: PhantomData };
@@ -245,11 +288,33 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     }
 
     /// Leaks the buffer and returns all of its elements. The memory is never freed, and the device is never closed.
+    ///
+    /// ```
+    /// use warpsmith_runtime::{Device, DeviceBuffer, DeviceSliceMut};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = Device::emulated(0)?.default_stream();
+    /// let table: DeviceSliceMut<'static, u32> = DeviceBuffer::from_host(&stream, &[1, 2, 3])?.leak();
+    /// assert_eq!(table.len(), 3);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn leak(self) -> DeviceSliceMut<'static, T> {
         Box::leak(Box::new(self)).as_mut_slice()
     }
 
     /// Reinterprets the bytes as elements of another type.
+    ///
+    /// ```
+    /// use warpsmith_runtime::{Device, DeviceBuffer};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = Device::emulated(0)?.default_stream();
+    /// let buffer = DeviceBuffer::from_host(&stream, &[1.0_f32])?;
+    /// assert_eq!(buffer.cast::<u32>()?.to_host()?, [0x3f80_0000]);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Returns [`Error::Cast`], and drops the buffer, if the bytes are not a whole number of elements of the new type

@@ -141,6 +141,22 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
     /// Page-locks `len` elements of host memory, for kernels on the stream's device. `memory` is dropped when the last
     /// use has finished, and must then free the elements. Pass `()` for memory that outlives every use.
     ///
+    /// ```
+    /// use std::ptr::NonNull;
+    /// use warpsmith_runtime::{Device, MappedBuffer};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = Device::emulated(0)?.default_stream();
+    /// let mut memory: Box<[u32]> = Box::new([1, 2, 3]);
+    /// let host = NonNull::from(&mut *memory).cast();
+    /// // SAFETY: the box owns the elements, and only the result accesses them.
+    /// let mut mapped = unsafe { MappedBuffer::register_raw(&stream, host, 3, memory) }?;
+    /// mapped.lock()?[0] = 7;
+    /// assert_eq!(*mapped.into_inner()?, [7, 2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Returns [`Error::TooManyElements`] or any [driver error](crate::Error::Driver). After an error, the memory is
     /// dropped.
@@ -265,6 +281,8 @@ impl<T: DeviceCopy + fmt::Debug, M> fmt::Debug for MappedBuffer<T, M> {
 
 /// Guard through which the host reads and writes the elements of a [`MappedBuffer`]. No device uses the elements while
 /// the guard exists.
+///
+/// See the example of [`MappedBuffer`].
 pub struct MappedGuard<'a, T: DeviceCopy> {
     host: NonNull<T>,
     len: usize,

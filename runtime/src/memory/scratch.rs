@@ -51,6 +51,28 @@ impl Stream {
     ///
     /// The memory is replaced when a call requests more or after `work` has failed, and is freed with the stream.
     ///
+    /// ```
+    /// use warpsmith_runtime::extension::Access;
+    /// use warpsmith_runtime::{Device, Error};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = Device::emulated(0)?.default_stream();
+    /// let mut is_new = Vec::new();
+    /// for bytes in [100, 100, 200] {
+    ///     // SAFETY: no work uses the workspace.
+    ///     unsafe {
+    ///         stream.with_scratch("my library", bytes, |workspace, new| {
+    ///             assert_eq!(workspace.0 % 512, 0);
+    ///             is_new.push(new);
+    ///             Ok::<(), Error>(())
+    ///         })?;
+    ///     }
+    /// }
+    /// assert_eq!(is_new, [true, false, true]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Returns [`Error::ScratchInUse`] if called within `work` for the same stream, the errors of
     /// [`Memory::allocate_raw`](crate::memory::Memory::allocate_raw), or the error that `work` returns.

@@ -67,6 +67,8 @@ impl SharedMemory {
     /// Imports memory that another process, or another driver in this process, has [exported](Self::export). `bytes` is
     /// the memory's [size](Self::bytes).
     ///
+    /// See the example of [`SharedMemory`].
+    ///
     /// # Errors
     /// Returns a [driver error](crate::Error::Driver), for example if the driver detects that the descriptor does not
     /// refer to exported memory or that the size differs.

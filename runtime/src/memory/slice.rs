@@ -305,6 +305,8 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
 
     /// Returns the same range without automatic waits, like [`DeviceSlice::assume_ordered`].
     ///
+    /// See the example of [`DeviceSlice::assume_ordered`].
+    ///
     /// # Safety
     /// Work that uses the result must be enqueued only on a stream where it is ordered after every use of these
     /// elements on other streams.

@@ -9,6 +9,8 @@ use std::time::Duration;
 pub use crate::error::PoolId;
 
 /// A quantity that increases and decreases, in bytes or as a count.
+///
+/// See the example of [`MemoryStatistics`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statistic {
     /// Current amount.
@@ -56,6 +58,8 @@ impl Statistic {
 }
 
 /// A statistic for small requests (up to 1 MiB), larger requests, and both.
+///
+/// See the example of [`MemoryStatistics`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ByPool {
     /// Both pools combined.
@@ -215,6 +219,16 @@ impl MemoryStatistics {
 }
 
 /// Durations of one kind of call, in microseconds.
+///
+/// ```
+/// use std::time::Duration;
+/// use warpsmith_runtime::memory::statistics::Times;
+///
+/// let mut times = Times::default();
+/// times.record(Duration::from_micros(2));
+/// times.record(Duration::from_micros(6));
+/// assert_eq!((times.min_us, times.avg_us(), times.max_us), (2, 4, 6));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Times {
     /// Total duration.
@@ -256,6 +270,8 @@ impl Times {
 }
 
 /// Statistics of the allocator for page-locked host memory.
+///
+/// See the example of [`PinnedMemory`](crate::PinnedMemory).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HostMemoryStatistics {
     /// Number of blocks that the allocator owns, in use or cached.

@@ -201,6 +201,8 @@ impl Storage {
 
 /// A declared read or write of a buffer range by enqueued work, created by
 /// [`DeviceSlice::used`](crate::DeviceSlice::used).
+///
+/// See the [example](crate::extension#example).
 #[derive(Debug, Clone)]
 pub struct BufferUse<'a> {
     pub(crate) storage: &'a Storage,

@@ -27,6 +27,8 @@ use super::{DeviceCopy, DeviceSlice, DeviceSliceMut};
 use crate::error::{Error, Result};
 
 /// Extents and strides of a tensor, and the extents of its boxes. Dimension 0 is the innermost.
+///
+/// See the [example](self).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TensorLayout<const RANK: usize> {
     /// Extent of each dimension in elements, at most 2^32.
@@ -84,6 +86,8 @@ fn bad(reason: String) -> Error {
 }
 
 /// A read-only tensor in a buffer, passed to a kernel's `&TensorMap<T, RANK>` parameter.
+///
+/// See the [example](self).
 #[derive(Debug, Clone, Copy)]
 pub struct TensorMap<'a, T: DeviceCopy, const RANK: usize> {
     elements: DeviceSlice<'a, T>,
@@ -93,6 +97,19 @@ pub struct TensorMap<'a, T: DeviceCopy, const RANK: usize> {
 
 /// A mutable tensor in a buffer, passed to a kernel's `&TensorMap<T, RANK>` parameter. No other code can access the
 /// elements while this value exists.
+///
+/// ```
+/// use warpsmith_runtime::{Device, DeviceBuffer, Swizzle, TensorLayout};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Device::emulated(0)?.default_stream();
+/// let mut x = DeviceBuffer::<f32>::zeros(&stream, 64 * 32)?;
+/// let layout = TensorLayout::packed([32, 64], [32, 8], Swizzle::None);
+/// let map = x.as_mut_slice().tensor_map_mut(&layout)?;
+/// assert_eq!(map.elements().len(), 64 * 32);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct TensorMapMut<'a, T: DeviceCopy, const RANK: usize> {
     elements: DeviceSliceMut<'a, T>,

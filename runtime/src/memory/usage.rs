@@ -34,6 +34,8 @@ const PRECISE: usize = 32;
 const MINIMIZED: usize = 8;
 
 /// Kind of access to a buffer range.
+///
+/// See the [example](crate::extension#example).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// The work reads the range.

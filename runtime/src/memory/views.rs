@@ -203,8 +203,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     }
 
     /// Views the elements as `rows` rows of `columns` elements, starting at the first element. `row_stride` is the
-    /// distance between the starts of adjacent rows (the leading dimension), in elements. Elements between rows and
-    /// after the last row are not part of the view.
+    /// leading dimension, in elements. Elements between rows and after the last row are not part of the view.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -505,7 +504,7 @@ views! {
         rows,
         /// Returns the number of elements per row.
         columns,
-        /// Returns the row stride: the distance between the starts of adjacent rows, in elements.
+        /// Returns the row stride, in elements.
         row_stride
     ];
     DeviceSlice3, DeviceSliceMut3: Extents3, [
@@ -515,9 +514,9 @@ views! {
         rows,
         /// Returns the number of elements per row.
         columns,
-        /// Returns the plane stride: the distance between the starts of adjacent planes, in elements.
+        /// Returns the plane stride, in elements.
         plane_stride,
-        /// Returns the row stride: the distance between the starts of adjacent rows, in elements.
+        /// Returns the row stride, in elements.
         row_stride
     ];
 }

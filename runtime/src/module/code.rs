@@ -54,6 +54,17 @@ pub struct Code {
 impl Device {
     /// Loads PTX, a cubin or a fatbin; the format is detected from the bytes.
     ///
+    /// ```no_run
+    /// let device = warpsmith_runtime::Device::cuda(0)?;
+    /// let ptx = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry nothing() { ret; }";
+    /// // SAFETY: the kernel does nothing.
+    /// let code = unsafe { device.load_code(ptx) }?;
+    /// assert_eq!(code.kernel("nothing")?.spec().symbol, "nothing");
+    /// # Ok::<(), warpsmith_runtime::Error>(())
+    /// ```
+    ///
+    /// The example needs a GPU.
+    ///
     /// # Errors
     /// Returns [`LoadError::NotCode`], [`LoadError::Emulated`], or [`Error::OutOfMemory`]. Returns
     /// [`LoadError::Rejected`], including the log of the driver's compiler, if the driver rejects the code.
@@ -65,6 +76,8 @@ impl Device {
     }
 
     /// Loads a PTX, cubin or fatbin file of at most 1 GiB.
+    ///
+    /// See the example of [`Code`].
     ///
     /// # Errors
     /// Returns [`LoadError::File`] or the same errors as [`Self::load_code`].

@@ -57,6 +57,8 @@ macro_rules! include_image {
 impl GpuImage {
     /// Creates an image from a spec.
     ///
+    /// [`include_image!`](crate::include_image) calls this function with the builder's output, and has an example.
+    ///
     /// # Safety
     ///
     /// The records must describe the code: each kernel must be in the module that its record names, be compiled from

@@ -28,6 +28,8 @@ use crate::launch::{Function, FunctionInner, TypedKernel};
 pub use gpu_spec::image as spec;
 
 /// An image loaded on a device. Cheap to clone; usable from any thread.
+///
+/// See the example of [`TypedKernel`].
 #[derive(Clone)]
 pub struct Module {
     device: Device,
@@ -54,6 +56,8 @@ impl Part for Modules {
 
 impl Device {
     /// Opens an image. Each module of its code is loaded when one of its kernels is first looked up.
+    ///
+    /// See the example of [`TypedKernel`].
     ///
     /// # Errors
     /// Returns [`Error::NoImage`] if the program was built without GPU code, [`Error::NoImageForDevice`] or
@@ -250,6 +254,8 @@ impl Module {
 
     /// Looks up a kernel by its type, for type-checked launches. Raises the device's [stack limit](Device::stack_limit)
     /// if the kernel's stack size is declared or unknown and exceeds it.
+    ///
+    /// See the example of [`TypedKernel`].
     ///
     /// # Errors
     /// Returns [`Error::KernelNotOfImage`] if the image contains no kernel or a different kernel with that symbol.

@@ -5,6 +5,13 @@ use std::fmt;
 use std::panic::Location;
 
 /// Numeric payload of a range or mark.
+///
+/// ```
+/// use warpsmith_runtime::ranges::Payload;
+///
+/// assert_eq!(Payload::from(3_u64), Payload::Int(3));
+/// assert_eq!(Payload::from(u64::MAX), Payload::Float(u64::MAX as f64));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Payload {
     /// No payload.
@@ -41,6 +48,13 @@ impl From<usize> for Payload {
 }
 
 /// Description of a range or mark: its name, its attributes and its source location.
+///
+/// ```
+/// use warpsmith_runtime::ranges::Label;
+///
+/// let (line, label) = (line!(), Label::new("forward").category("training").colour(0x3070d0));
+/// assert_eq!((label.name.as_ref(), label.colour, label.line), ("forward", 0xff30_70d0, line));
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Label {
     /// Name.

@@ -15,6 +15,8 @@ use crate::ranges::misuse::Misuse;
 use crate::ranges::state::{self, PerProcess};
 
 /// ID of a range or mark, unique in the process. Later ranges have larger IDs.
+///
+/// See the example of [`listen`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RangeId(pub(crate) NonZeroU64);
 
@@ -26,6 +28,8 @@ impl RangeId {
 }
 
 /// Kind of an event.
+///
+/// See the example of [`listen`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Start of a range on the thread's stack.
@@ -41,6 +45,8 @@ pub enum Kind {
 }
 
 /// The start or end of a range, or a mark.
+///
+/// See the example of [`listen`].
 #[derive(Debug)]
 pub struct Event<'a> {
     /// Kind of the event.
@@ -59,6 +65,8 @@ pub struct Event<'a> {
 ///
 /// The methods are called synchronously on the thread that starts or ends the range, possibly on several threads at
 /// once.
+///
+/// See the example of [`listen`].
 pub trait Listener: Send + Sync {
     /// Receives an event when it occurs.
     fn event(&self, event: &Event<'_>);
@@ -86,6 +94,8 @@ thread_local! {
 }
 
 /// Removes the listener when dropped.
+///
+/// See the example of [`listen`].
 #[must_use = "the listener is removed when this is dropped"]
 pub struct Listening {
     entry: Arc<Entry>,

@@ -3,6 +3,26 @@
 use crate::ranges::label::Label;
 
 /// A misuse of ranges, reported to listeners and as a `tracing` warning. Recorded ranges are kept.
+///
+/// ```
+/// use std::sync::{Arc, Mutex};
+/// use warpsmith_runtime::ranges::{Event, Listener, Misuse, listen, nvtx};
+///
+/// struct Misuses(Arc<Mutex<Vec<String>>>);
+///
+/// impl Listener for Misuses {
+///     fn event(&self, _: &Event<'_>) {}
+///
+///     fn misuse(&self, misuse: &Misuse) {
+///         self.0.lock().unwrap().push(misuse.to_string());
+///     }
+/// }
+///
+/// let misuses = Arc::new(Mutex::new(Vec::new()));
+/// let _listening = listen(Misuses(misuses.clone()));
+/// nvtx::range_pop();
+/// assert!(misuses.lock().unwrap()[0].contains("which has no pushed range"));
+/// ```
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Misuse {

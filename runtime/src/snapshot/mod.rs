@@ -11,6 +11,25 @@
 //!   [`BlockState::ActivePendingFree`].
 //! - Frames are listed innermost first.
 //!
+//! # Example
+//!
+//! ```
+//! use warpsmith_runtime::snapshot::BlockState;
+//! use warpsmith_runtime::{Device, DeviceBuffer};
+//!
+//! # fn main() -> Result<(), warpsmith_runtime::Error> {
+//! let device = Device::emulated(0)?;
+//! let buffer = DeviceBuffer::<u8>::uninit(&device.default_stream(), 1000)?;
+//! let snapshot = device.memory().snapshot();
+//! let segment = &snapshot.segments[0];
+//! let block = &segment.blocks[0];
+//! assert_eq!((block.address, block.requested_size, block.size), (buffer.as_device_ptr().0, 1000, 1024));
+//! assert_eq!(block.state, BlockState::ActiveAllocated);
+//! assert_eq!((snapshot.allocated(), snapshot.reserved()), (1024, segment.total_size));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! | module | contents |
 //! | --- | --- |
 //! | `file` | writes files |
@@ -27,6 +46,8 @@ use serde::{Serialize, Serializer};
 pub use crate::error::SnapshotError;
 
 /// Memory state of all devices at one point in time, with the preceding history.
+///
+/// See the [example](self#example).
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Snapshot {
     /// Segments, sorted by device and address.
@@ -38,6 +59,8 @@ pub struct Snapshot {
 }
 
 /// Memory allocated from the device by one call, and its blocks.
+///
+/// See the [example](self#example).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Segment {
     /// Ordinal of the device.
@@ -67,6 +90,8 @@ pub struct Segment {
 }
 
 /// The class of request sizes that a segment serves.
+///
+/// See the [example](self#example).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SegmentType {
@@ -78,6 +103,8 @@ pub enum SegmentType {
 }
 
 /// A range of a segment that is allocated and freed as a unit.
+///
+/// See the [example](self#example).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Block {
     /// Start address.
@@ -93,6 +120,8 @@ pub struct Block {
 }
 
 /// State of a block.
+///
+/// See the [example](self#example).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockState {
@@ -105,6 +134,8 @@ pub enum BlockState {
 }
 
 /// A source location.
+///
+/// A [snapshot](crate::Memory::snapshot) contains frames if a [history](crate::Memory::record_history) is recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Frame {
     /// Source file.
@@ -116,6 +147,23 @@ pub struct Frame {
 }
 
 /// An allocator operation.
+///
+/// ```
+/// use warpsmith_runtime::snapshot::{TraceAction, TraceEntry};
+///
+/// let entry = TraceEntry {
+///     action: TraceAction::Oom,
+///     addr: 4096,
+///     size: 1 << 20,
+///     stream: 0,
+///     time_us: 0,
+///     frames: Vec::new(),
+///     pool_id: (0, 0),
+/// };
+/// let json = serde_json::to_value(&entry)?;
+/// assert_eq!((json["action"].as_str(), json["device_free"].as_u64()), (Some("oom"), Some(4096)));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceEntry {
     /// Kind of the operation.
@@ -150,6 +198,8 @@ impl Serialize for TraceEntry {
 }
 
 /// Kind of allocator operation.
+///
+/// See the example of [`TraceEntry`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TraceAction {
@@ -172,6 +222,14 @@ pub enum TraceAction {
 }
 
 /// Settings of the allocator, under PyTorch's names.
+///
+/// ```
+/// use warpsmith_runtime::snapshot::AllocatorSettings;
+///
+/// let json = serde_json::to_value(AllocatorSettings::default())?;
+/// assert_eq!(json["max_split_size"].as_i64(), Some(-1));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AllocatorSettings {
     /// The option string set last.

@@ -166,6 +166,22 @@ impl Captures {
 
 /// ID of a stream's capture, equal for all streams of one capture and different for different captures, even after they
 /// have ended.
+///
+/// ```
+/// use warpsmith_runtime::graph::CaptureMode;
+/// use warpsmith_runtime::{Capture, Device, Stream};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Stream::new(&Device::emulated(0)?)?;
+/// assert!(stream.capture_id().is_none());
+/// let capture = Capture::begin(&stream, CaptureMode::ThreadLocal)?;
+/// let id = stream.capture_id().expect("the stream is capturing");
+/// assert!(id.is_active());
+/// capture.end()?;
+/// assert!(!id.is_active());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct CaptureId(Weak<dyn CaptureSink>);
 

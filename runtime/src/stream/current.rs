@@ -29,6 +29,8 @@ fn exchange(device: &Device, stream: Option<Stream>) -> Option<Stream> {
 /// Makes a stream and its device current on the thread. Dropping the guard restores the previous stream and device.
 ///
 /// Drop guards in reverse order of creation, which nested scopes do automatically.
+///
+/// See the example of [`Stream::guard`].
 #[must_use = "the stream is current only while the guard lives"]
 #[derive(Debug)]
 pub struct StreamGuard {

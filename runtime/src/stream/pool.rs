@@ -221,6 +221,20 @@ impl Stream {
     /// Allocations fail with [`GraphError::CapturedElsewhere`](crate::GraphError::CapturedElsewhere), except from a
     /// [`MemoryPool`](crate::MemoryPool) that lives as long as the graph.
     ///
+    /// ```
+    /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let device = Device::emulated(0)?;
+    /// let theirs = Stream::new(&device)?;
+    /// // SAFETY: `theirs` is dropped after `ours` and the buffer.
+    /// let ours = unsafe { Stream::adopt_unchecked(&device, theirs.handle()) }?;
+    /// let buffer = DeviceBuffer::from_host(&ours, &[1.0_f32])?;
+    /// assert_eq!(buffer.to_host()?, [1.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Returns [`Error::PerThreadStream`] for CUDA's per-thread default stream, or [`Error::DeviceLost`].
     ///

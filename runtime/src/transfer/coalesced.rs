@@ -21,6 +21,8 @@ type Places = Vec<Range<usize>>;
 
 /// Result of [`broadcast_coalesced`] or [`combine_coalesced`] on one device: many small buffers, stored as slices of a
 /// few large ones.
+///
+/// See the example of [`broadcast_coalesced`].
 #[derive(Debug)]
 pub struct Coalesced<T: DeviceCopy> {
     buffers: Vec<DeviceBuffer<T>>,

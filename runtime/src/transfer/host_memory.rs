@@ -9,6 +9,8 @@ use self::sealed::Memory;
 /// Host memory that [`Stream::copy_from_host_async`] and [`Stream::copy_to_host_async`] accept and return:
 /// [`PinnedBuffer`], [`PinnedRange`], `Vec` and `Box<[T]>`.
 ///
+/// See the examples of [`Stream::copy_from_host_async`] and [`Stream::copy_to_host_async`].
+///
 /// # Safety
 /// The trait is sealed. The value must own the memory that the methods of the sealed trait return. Moving the value
 /// must not move the memory, and the elements must not need dropping.

@@ -175,6 +175,8 @@ impl<H> Pending<H> {
 /// device no longer uses the memory, and returns the memory with the error. Dropping the future has the same effect as
 /// dropping the [`Pending`].
 ///
+/// The example of [`Stream::completed`] awaits a copy.
+///
 /// # Panics
 /// Like [`Pending::wait`], polling panics in a [host function](Stream::host_function).
 #[must_use = "futures do nothing unless they are awaited"]

@@ -25,6 +25,20 @@ const OPERATION: &str = "copying rows between buffers";
 
 /// Strided rows in page-locked memory. Owns the buffer and dereferences to a slice of all elements of the buffer (or
 /// [`PinnedRange`]), including those between the rows.
+///
+/// ```
+/// use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Device::emulated(0)?.default_stream();
+/// // Two rows of two numbers, each followed by a number that is not copied.
+/// let source = PinnedBuffer::from_slice(stream.device(), &[1_u8, 2, 0, 3, 4, 0])?.into_rows(2, 2, 3)?;
+/// let mut target = DeviceBuffer::<u8>::zeros(&stream, 4)?;
+/// stream.copy_rows_from_host_async(source, target.as_2d_mut(2, 2)?)?.wait()?;
+/// assert_eq!(target.to_host()?, [1, 2, 3, 4]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct PinnedRows<T: DeviceCopy> {
     memory: PinnedRange<T>,
     extents: Extents2,
@@ -78,7 +92,7 @@ impl<T: DeviceCopy> PinnedRows<T> {
         self.extents.columns() as usize
     }
 
-    /// Returns the row stride: the distance between the starts of adjacent rows, in elements.
+    /// Returns the row stride, in elements.
     pub fn row_stride(&self) -> usize {
         self.extents.row_stride() as usize
     }
@@ -121,7 +135,7 @@ fn check_shape(operation: &'static str, target: Extents2, source: Extents2) -> R
     if left == right { Ok(()) } else { Err(Error::ShapeMismatch { operation, left, right }) }
 }
 
-/// Returns the driver's description of a copy between places with these extents; `None` if there is nothing to copy.
+/// Returns the driver's description of a copy with these extents; `None` if there is nothing to copy.
 fn rows_copy<T>((dst, to): (Place, Extents2), (src, from): (Place, Extents2)) -> Option<RowsCopy> {
     let pitch = |extents: Extents2| (extents.row_stride() as usize).saturating_mul(size_of::<T>());
     let (row_bytes, rows) = (to.columns() as usize * size_of::<T>(), to.rows() as usize);

@@ -352,7 +352,7 @@ impl Program {
                     made.uses.iter().all(|(index, generation)| self.generations[*index] == *generation);
                 match made.exec.launch(stream) {
                     Ok(()) => {
-                        assert!(there, "a buffer is gone");
+                        assert!(there, "a buffer was dropped");
                         made.work.iter().for_each(|work| work.apply(&mut self.model));
                         self.ran.launches += 1;
                     }

@@ -28,7 +28,7 @@ fn a_block_is_reused_after_its_copy() {
     assert_eq!(target.to_host().unwrap(), [7; 5000]);
     let third = zeroed(&device, 5000);
     assert_eq!(third.as_ptr(), address);
-    assert_eq!(third[..], [0; 5000], "what was in it is gone");
+    assert_eq!(third[..], [0; 5000], "its contents were cleared");
     assert_eq!(statistics(&device).num_host_alloc, 2);
 }
 
@@ -253,7 +253,7 @@ fn a_background_thread_frees_blocks() {
     drop((stream, device));
     assert_eq!(driver.calls(Call::ContextRelease), 1, "the thread keeps no device alive");
     assert_eq!(driver.live_pinned(), 0);
-    assert_eq!(Arc::strong_count(&driver), 1, "the thread is gone");
+    assert_eq!(Arc::strong_count(&driver), 1, "the thread has ended");
 }
 
 #[test]

@@ -134,6 +134,8 @@ pub fn dot_into<'x, 'y, 'o, T: Number>(
 }
 
 /// Predicate of [`count_if()`].
+///
+/// See the example of [`count_if()`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Predicate<T> {
     /// Elements equal to this value. 0.0 equals -0.0, and NaN does not equal anything.

@@ -174,6 +174,8 @@ pub fn swiglu<T: Float>(
 }
 
 /// Pairing of a head's elements in [`rotary()`].
+///
+/// See the example of [`rotary()`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RotaryPairs {
     /// Pairs element i of the first half of a head with element i of the second half, as in GPT-NeoX and Llama.

@@ -20,6 +20,8 @@ use crate::matmul::check_device;
 const OPERATION: &str = "attention_backward";
 
 /// Inputs and outputs of the forward pass, which [`attention_with_lse()`](crate::attention_with_lse()) computed.
+///
+/// See the example of [`attention_backward()`].
 #[derive(Debug, Clone, Copy)]
 pub struct Attended<'a, T: DeviceCopy> {
     /// Queries.
@@ -35,6 +37,8 @@ pub struct Attended<'a, T: DeviceCopy> {
 }
 
 /// Gradients that the call writes. Each has the same shape as its operand, but can have a different layout.
+///
+/// See the example of [`attention_backward()`].
 #[derive(Debug)]
 pub struct Gradients<'a, T: DeviceCopy> {
     /// Gradient of q.

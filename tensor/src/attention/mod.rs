@@ -64,6 +64,30 @@ pub struct Attention<'a> {
 /// The host does not read the offsets. Rows beyond the end of the view, and rows that already belong to an earlier
 /// sequence, are ignored. Rows of `out` and `lse` that belong to no sequence are left unchanged. Offsets are `u32`,
 /// because a view has fewer than 2^31 rows.
+///
+/// ```
+/// use half::bf16;
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+/// use warpsmith_tensor::{Attention, Heads, HeadsMut, Offsets, attention};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Device::emulated(0)?.default_stream();
+/// // A sequence of one token, and one of two, of one head of 64 elements.
+/// let q = DeviceBuffer::<bf16>::zeros(&stream, 3 * 64)?;
+/// let rows: Vec<bf16> = (0..3 * 64).map(|i| bf16::from_f32((i / 64) as f32)).collect();
+/// let v = DeviceBuffer::from_host(&stream, &rows)?;
+/// let mut out = DeviceBuffer::<bf16>::zeros(&stream, 3 * 64)?;
+/// let offsets = DeviceBuffer::from_host(&stream, &[0_u32, 1, 3])?;
+/// let offsets = Offsets { q: offsets.as_slice(), k: offsets.as_slice() };
+/// let options = Attention { offsets: Some(offsets), ..Attention::default() };
+/// let [q, v] = [Heads::by_token(q.as_3d(3, 1, 64)?, 1)?, Heads::by_token(v.as_3d(3, 1, 64)?, 1)?];
+/// attention(&stream, &options, q, q, v, HeadsMut::by_token(out.as_3d_mut(3, 1, 64)?, 1)?)?;
+/// // The means of the rows 0, and 1 and 2.
+/// let out = out.to_host()?;
+/// assert_eq!([out[0], out[64], out[128]].map(f32::from), [0.0, 1.5, 1.5]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Offsets<'a> {
     /// Offsets of q, `out` and `lse` in ascending order; the length is the number of sequences plus one.
@@ -74,6 +98,8 @@ pub struct Offsets<'a> {
 
 /// Element types of heads: `bf16` and `f16`. Scores, attention probabilities and sums are `f32`. The probabilities are
 /// rounded to the element type before the multiplication by v.
+///
+/// See the example of [`attention()`].
 pub trait HeadElement: Half + DeviceCopy {
     /// Enqueues the kernel.
     #[doc(hidden)]

@@ -340,7 +340,7 @@ fn pages_are_attended() {
         is_correct::<bf16>(&Case { is_by_head, ..case });
     }
     is_correct::<f16>(&Case::new(128, &[100, 64], 160).heads([9, 1]).paged(32));
-    // Each sequence has one block, and a warp more than 64 tiles, of which it loads the places of 32 at once.
+    // Each sequence has one block, and a warp more than 64 tiles, of which it loads the page indices of 32 at once.
     let mut lengths = [0; 150];
     (lengths[0], lengths[149]) = (4700, 2100);
     is_correct::<bf16>(&Case::new(64, &lengths, 4704).paged(16));

@@ -7,7 +7,7 @@ use warpsmith::{DeviceSlice2, DeviceSliceMut2};
 /// Number of elements before a view, and between its rows.
 pub const PLACES: [(usize, usize); 3] = [(0, 0), (1, 0), (8, 8)];
 
-/// Shapes (rows, columns) for register-resident row kernels: rows held by lanes, a block or a cluster, and the longest
+/// Shapes (rows, columns) for register-resident row kernels: rows in the registers of lanes, a block or a cluster, and the longest
 /// rows, which are read twice.
 pub const RESIDENT: [(usize, usize); 22] = [
     (1, 1),

@@ -40,13 +40,13 @@ pub(super) struct Sample {
 }
 
 impl Sampler {
-    /// Creates a sampler for the selected configuration of the case, with `held` launches per sample if `held` is
+    /// Creates a sampler for the selected configuration of the case, with `fixed` launches per sample if `fixed` is
     /// specified. Here and below, `copy` is the index of the next buffer copy of the case.
     pub(super) fn new(
         watch: &mut Stopwatch,
         case: &mut dyn Case,
         mode: Mode,
-        held: Option<u32>,
+        fixed: Option<u32>,
         copy: &mut usize,
     ) -> Result<Self> {
         let probes = if watch.hides_the_host() {
@@ -57,7 +57,7 @@ impl Sampler {
             1
         };
         let mut probe = Self { mode: Mode::Cold, launches: probes, once_us: SHORT_US, graph: None };
-        let count = if watch.hides_the_host() && held.is_none() { PROBES } else { 1 };
+        let count = if watch.hides_the_host() && fixed.is_none() { PROBES } else { 1 };
         let mut times = Vec::with_capacity(count);
         for _ in 0..count {
             let begun = probe.begin(watch, case, copy)?;
@@ -70,8 +70,8 @@ impl Sampler {
             Mode::Cold | Mode::Hot => (SHORT_US, MAX_LAUNCHES),
             Mode::Graph => (GRAPH_US, MAX_IN_GRAPH),
         };
-        let launches = match held {
-            Some(held) => held.clamp(1, to_last(TOO_LONG * us, u32::MAX)),
+        let launches = match fixed {
+            Some(launches) => launches.clamp(1, to_last(TOO_LONG * us, u32::MAX)),
             None => to_last(us, most),
         };
         let graph = match mode {

@@ -57,7 +57,7 @@ fn a_stopped_context_drops_host_functions_uncalled() {
     fixture.call(counting()).unwrap();
     fixture.poison();
     refused(fixture.call(counting()), ASSERT, "stopped the context");
-    assert_eq!(Arc::strong_count(&owned), 3, "the refused one is gone, the others wait");
+    assert_eq!(Arc::strong_count(&owned), 3, "the refused one was dropped, the others wait");
     drop(hold);
     refused(fixture.wait(), ASSERT, "stopped the context");
     assert_eq!((owned.load(Ordering::Relaxed), Arc::strong_count(&owned)), (0, 1));

@@ -10,6 +10,29 @@ use super::width::{Columns, Width};
 /// columns.
 ///
 /// A batch owns its fragments until a thread has waited for the batch.
+///
+/// ```
+/// use gpu_std::prelude::*;
+/// use gpu_std::tensor::{Accumulator, Fragments, KMajor, SharedTile};
+///
+/// /// Returns `(a * bᵀ) * cᵀ`. The first product stays in registers.
+/// ///
+/// /// # Safety
+/// /// The requirements of [`Batch::mma`](gpu_std::tensor::Batch::mma) apply.
+/// #[inline(always)]
+/// unsafe fn product([a, b, c]: [SharedTile<bf16, 64>; 3]) -> Accumulator<64> {
+///     // SAFETY: guaranteed by the caller.
+///     unsafe {
+///         let mut batch = Accumulator::<64>::new().pending().begin();
+///         batch.mma(a, b, false);
+///         let first = batch.commit().wait();
+///         let a = Fragments::<bf16, 64>::new(first.registers());
+///         let mut batch = Accumulator::<64>::new().pending().begin_with(a);
+///         batch.mma_fragments::<KMajor>(0, c, false);
+///         batch.commit().wait()
+///     }
+/// }
+/// ```
 #[must_use = "fragments are multiplied"]
 pub struct Fragments<T: Half, const K: usize>
 where
@@ -40,6 +63,8 @@ where
 }
 
 /// A valid number of columns for [`Fragments`]: 64, 128, 192 or 256.
+///
+/// See the example of [`Fragments`].
 pub trait Depth: Width {
     /// Type of one thread's registers.
     #[doc(hidden)]
@@ -103,6 +128,8 @@ depth!(
 
 /// Operands that a batch owns in registers, in addition to its sums: either none, or [`Fragments`]. The trait is
 /// sealed.
+///
+/// See the example of [`Fragments`].
 pub trait RegisterOperand: sealed::Sealed {
     /// Pins the values in registers at this point. The compiler must write the values before this point, and must not
     /// reuse the registers before it.

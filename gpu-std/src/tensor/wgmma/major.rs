@@ -6,6 +6,8 @@ use crate::tensor::shared::SharedAddress;
 use crate::tensor::shared::SharedTile;
 
 /// The dimension along which an operand is contiguous in memory: [`KMajor`] or [`MnMajor`]. The trait is sealed.
+///
+/// See the example of [`Batch::mma_of`](super::Batch::mma_of).
 pub trait Major: sealed::Sealed + Send + Sync + 'static {
     /// True for [`MnMajor`].
     const IS_TRANSPOSED: bool;
@@ -24,6 +26,8 @@ pub trait Major: sealed::Sealed + Send + Sync + 'static {
 
 /// The operand is contiguous along K, the dimension over which products are summed. The rows of a tile are the rows of
 /// the operand.
+///
+/// See the example of [`Batch::mma_of`](super::Batch::mma_of).
 pub struct KMajor;
 
 /// The operand is contiguous along M or N. Only 16-bit types support this layout.
@@ -31,6 +35,8 @@ pub struct KMajor;
 /// A tile of `ROWS` rows (a multiple of 64) consists of boxes of 64 rows ([`SharedTile::rows`]). Column c of box `i` is
 /// row `64 * i + c` of the operand, and each row of the box is a column of the operand. Each TMA copy fills one box of
 /// the tile.
+///
+/// See the example of [`Batch::mma_of`](super::Batch::mma_of).
 pub struct MnMajor;
 
 mod sealed {

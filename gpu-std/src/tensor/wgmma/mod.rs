@@ -36,6 +36,8 @@ const STEPS: u64 = 4;
 ///
 /// Register `4 * j + 2 * h + i` of lane `l` in warp `w` is row `16 * w + l / 4 + 8 * h`, column `8 * j + 2 * (l % 4) +
 /// i`.
+///
+/// See the [example](crate::tensor#example).
 pub struct Accumulator<const N: usize, S: Sum = f32>
 where
     Columns<N>: Width,
@@ -44,6 +46,8 @@ where
 }
 
 /// A batch of products that is being issued.
+///
+/// See the [example](crate::tensor#example).
 #[must_use = "a batch must be committed"]
 pub struct Batch<const N: usize, S: Sum = f32, F: RegisterOperand = ()>
 where
@@ -56,6 +60,8 @@ where
 }
 
 /// In-flight products.
+///
+/// See the [example](crate::tensor#example).
 #[must_use = "the tiles are in use until the products have completed"]
 pub struct Pending<const N: usize, S: Sum = f32, F: RegisterOperand = ()>
 where
@@ -92,6 +98,8 @@ where
 
     /// Converts the accumulator to the pending state with no product in flight, for a loop that starts batches.
     ///
+    /// See the [example](crate::tensor#example).
+    ///
     /// # Safety
     ///
     /// All threads of the warpgroup must call this method, and the methods of its result, together.
@@ -112,6 +120,8 @@ where
 {
     /// Starts a batch of products, which are added to the same sums as the products in flight, after them. All threads
     /// of the warpgroup must call this method.
+    ///
+    /// See the [example](crate::tensor#example).
     ///
     /// # Safety
     ///
@@ -159,6 +169,8 @@ where
 {
     /// Starts a batch like [`Self::begin`], for products whose left operand is in registers ([`Batch::mma_fragments`]).
     ///
+    /// See the example of [`Fragments`].
+    ///
     /// # Safety
     ///
     /// The caller must uphold the safety contract of [`Self::begin`].
@@ -190,6 +202,29 @@ where
     /// Waits for all batches of this accumulator. The last `LATER` batches that the warpgroup has committed, which
     /// belong to other accumulators, stay in flight.
     ///
+    /// ```
+    /// use gpu_std::prelude::*;
+    /// use gpu_std::tensor::{Accumulator, SharedTile};
+    ///
+    /// /// Returns `a * bᵀ` and `a * cᵀ`. The second product is in flight while the threads wait for the first.
+    /// ///
+    /// /// # Safety
+    /// /// The requirements of [`Batch::mma`](gpu_std::tensor::Batch::mma) apply.
+    /// #[inline(always)]
+    /// unsafe fn products(a: SharedTile<bf16, 64>, [b, c]: [SharedTile<bf16, 64>; 2]) -> [Accumulator<64>; 2] {
+    ///     // SAFETY: guaranteed by the caller; one batch is committed after that of the first product.
+    ///     unsafe {
+    ///         let mut first = Accumulator::<64>::new().pending().begin();
+    ///         first.mma(a, b, false);
+    ///         let first = first.commit();
+    ///         let mut second = Accumulator::<64>::new().pending().begin();
+    ///         second.mma(a, c, false);
+    ///         let second = second.commit();
+    ///         [first.wait_leaving::<1>(), second.wait()]
+    ///     }
+    /// }
+    /// ```
+    ///
     /// # Safety
     ///
     /// The warpgroup must have committed at least `LATER` batches after the last batch of this accumulator.
@@ -216,6 +251,8 @@ where
 {
     /// Multiplies columns `64 * part` to `64 * part + 63` of the fragments by the transpose of `b`, a tile of `N` rows
     /// and 64 columns. Adds the product to the sums, or replaces them if `accumulate` is false.
+    ///
+    /// See the example of [`Fragments`].
     ///
     /// # Safety
     ///
@@ -256,6 +293,8 @@ where
     /// Multiplies `a`, a tile of 64 rows, by the transpose of `b`, a tile of `N` rows. Adds the product to the sums, or
     /// replaces them if `accumulate` is false.
     ///
+    /// See the [example](crate::tensor#example).
+    ///
     /// # Safety
     ///
     /// The tiles must contain the operands. Either a thread has waited for the copy to the tile, or all its writers
@@ -273,6 +312,25 @@ where
     }
 
     /// Multiplies like [`Self::mma`], but for operands with the layouts `AMajor` and `BMajor`.
+    ///
+    /// ```
+    /// use gpu_std::prelude::*;
+    /// use gpu_std::tensor::{Accumulator, KMajor, MnMajor, SharedTile};
+    ///
+    /// /// Returns `a * b`, where the rows of the tile `b` are rows of the operand.
+    /// ///
+    /// /// # Safety
+    /// /// The requirements of [`Batch::mma`](gpu_std::tensor::Batch::mma) apply.
+    /// #[inline(always)]
+    /// unsafe fn product(a: SharedTile<bf16, 64>, b: SharedTile<bf16, 64>) -> Accumulator<64> {
+    ///     // SAFETY: guaranteed by the caller.
+    ///     unsafe {
+    ///         let mut batch = Accumulator::<64>::new().pending().begin();
+    ///         batch.mma_of::<KMajor, MnMajor, _, _>(a, b, false);
+    ///         batch.commit().wait()
+    ///     }
+    /// }
+    /// ```
     ///
     /// # Safety
     ///

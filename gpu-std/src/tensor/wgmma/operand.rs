@@ -10,6 +10,16 @@ use super::width::{Columns, Width};
 use crate::{KernelType, bf16, f16};
 
 /// An accumulator type: `f32` or `i32`. The trait is sealed.
+///
+/// ```
+/// use gpu_std::tensor::{Operand, Sum};
+///
+/// /// Returns the accumulator's value for 1.
+/// fn one<T: Operand>() -> T::Sum {
+///     T::Sum::ONE
+/// }
+/// assert_eq!((one::<i8>(), one::<f32>()), (1_i32, 1.0_f32));
+/// ```
 pub trait Sum: KernelType + sealed::Sealed {
     /// The number 0.
     const ZERO: Self;
@@ -55,6 +65,8 @@ impl Sum for i32 {
 /// | `f32`, of which only the upper 19 bits are read (TF32, with 10 mantissa bits, truncated) | `f32` | 32 |
 /// | [`F8E4M3`], [`F8E5M2`] | `f32`, of which an instruction keeps about 14 mantissa bits | 128 |
 /// | `i8`, `u8` | `i32`, wrapping | 128 |
+///
+/// See the [example](crate::tensor#example).
 pub trait Operand: KernelType {
     /// Accumulator type.
     type Sum: Sum;
@@ -65,6 +77,8 @@ pub trait Operand: KernelType {
 }
 
 /// A supported product: two matrices of one type, of two 8-bit floating-point types, or of two 8-bit integer types.
+///
+/// See the [example](crate::tensor#example).
 pub trait Multiply<B: Operand<Sum = Self::Sum> = Self>: Operand {
     /// Issues a product of two tiles over 32 bytes of each row. The arguments include the tiles' descriptors.
     #[doc(hidden)]
@@ -129,6 +143,13 @@ products! {
 }
 
 /// A 16-bit floating-point type that can be multiplied from registers: `bf16` or `f16`. The trait is sealed.
+///
+/// ```
+/// use gpu_std::prelude::*;
+/// use gpu_std::tensor::Half;
+///
+/// assert_eq!(bf16::pack(1.0, 2.0), 0x4000_3f80);
+/// ```
 pub trait Half: Multiply<Sum = f32> + Output<f32> + half_sealed::Sealed {
     /// Packs two numbers, rounded to nearest even, with the first in the low half.
     fn pack(low: f32, high: f32) -> u32;
@@ -205,10 +226,30 @@ macro_rules! halves {
 halves!(bf16 "cvt.rn.bf16x2.f32" bf16_fragment, f16 "cvt.rn.f16x2.f32" f16_fragment);
 
 /// An output type that sums of type `S` can be converted to when an accumulator's registers are stored to a tile.
+///
+/// ```
+/// use gpu_std::prelude::*;
+/// use gpu_std::tensor::{Accumulator, Output, SharedTile};
+///
+/// /// Stores the rows of the calling warp, rounded to `bf16`, in a tile.
+/// ///
+/// /// # Safety
+/// /// All threads of the warpgroup must call the function, and nothing else may use the tile.
+/// #[inline(always)]
+/// unsafe fn store(sums: &Accumulator<64>, tile: SharedTile<bf16, 64>) {
+///     let row = thread::linear_in_block() / 32 * 16;
+///     for (block, sums) in sums.registers().as_chunks::<8>().0.iter().enumerate() {
+///         // SAFETY: guaranteed by the caller; each warp has 16 rows.
+///         unsafe { bf16::store(tile, row, block as u32, *sums) };
+///     }
+/// }
+/// ```
 pub trait Output<S: Sum>: KernelType {
     /// Stores the 16 rows that start at `row`, in the 16 columns that start at `16 * block`. Each thread of a warp
     /// passes eight of the sums, in the order of eight consecutive registers of an [`Accumulator`](super::Accumulator).
     /// All threads of the warp must call this function.
+    ///
+    /// See the example of [`Output`].
     ///
     /// # Safety
     ///

@@ -5,11 +5,15 @@ use super::major::Major;
 use super::operand::Sum;
 
 /// The number of columns of an accumulator. Valid values are 8, 16, 32, 64, 96, 128, 192 and 256.
+///
+/// See the [example](crate::tensor#example), whose `Accumulator<64>` has 64 columns.
 pub struct Columns<const N: usize>;
 
 macro_rules! declare {
     ($($name:ident: $sum:ty),* $(,)?) => {
         /// Properties of an accumulator that depend on its number of columns.
+        ///
+        /// See the [example](crate::tensor#example), which reads the registers of `Columns<64>`.
         pub trait Width {
             /// Type of one thread's registers.
             type Registers<S: Sum>: Copy + AsRef<[S]> + AsMut<[S]>;

@@ -12,7 +12,7 @@ use crate::element::LibraryType;
 /// Computes one of the three tensors from the other two.
 ///
 /// # Safety
-/// The places must contain x, w and y with the geometry's shapes, and nothing else may access the computed tensor
+/// `places` must contain x, w and y with the geometry's shapes, and nothing else may access the computed tensor
 /// during the call.
 pub unsafe fn run<T: FloatType>(operation: Operation, geometry: &Geometry, places: [Place; 3]) {
     let [x, w, y] = places;
@@ -29,7 +29,7 @@ pub unsafe fn run<T: FloatType>(operation: Operation, geometry: &Geometry, place
     finish(geometry, &sums, target, |sum, _| sum);
 }
 
-/// Computes y with bias and activation. The places must contain x, w, y and the bias.
+/// Computes y with bias and activation. `places` must contain x, w, y and the bias.
 ///
 /// # Safety
 /// The caller must uphold the safety contract of [`run`].

@@ -7,8 +7,8 @@ use crate::element::FloatType;
 use crate::element::LibraryType;
 
 /// # Safety
-/// The places must contain the scale, the bias, the batch's mean and inverse deviation, the running mean and variance
-/// (or nothing), x and y. Until the function returns, nothing else may access the third to sixth places or the last
+/// `places` must contain the scale, the bias, the batch's mean and inverse deviation, the running mean and variance
+/// (or nothing), x and y. Until the function returns, nothing else may access the third to sixth place or the last
 /// one.
 pub unsafe fn training<T: FloatType>(norm: &BatchNorm, shape: &Shape, places: [Place; 8]) {
     let [scale, bias, mean, deviation, running_mean, running_variance, x, y] = places;
@@ -39,7 +39,7 @@ pub unsafe fn training<T: FloatType>(norm: &BatchNorm, shape: &Shape, places: [P
 }
 
 /// # Safety
-/// The places must contain the scale, bias, mean, variance, x and y, and nothing else may access y during the call.
+/// `places` must contain the scale, bias, mean, variance, x and y, and nothing else may access y during the call.
 pub unsafe fn inference<T: FloatType>(norm: &BatchNorm, shape: &Shape, places: [Place; 6]) {
     let [scale, bias, mean, variance, x, y] = places;
     // SAFETY: guaranteed by the caller.
@@ -57,7 +57,7 @@ pub unsafe fn inference<T: FloatType>(norm: &BatchNorm, shape: &Shape, places: [
 }
 
 /// # Safety
-/// The places must contain the scale, the batch's mean and inverse deviation, dscale, dbias, x, dy and dx. Until the
+/// `places` must contain the scale, the batch's mean and inverse deviation, dscale, dbias, x, dy and dx. Until the
 /// function returns, nothing else may access dscale, dbias and dx.
 pub unsafe fn backward<T: FloatType>(shape: &Shape, places: [Place; 8]) {
     let [scale, mean, deviation, dscale, dbias, x, dy, dx] = places;

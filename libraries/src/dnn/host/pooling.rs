@@ -5,7 +5,7 @@ use super::super::pooling::{PoolingMode, Windows};
 use crate::element::FloatType;
 
 /// # Safety
-/// The places must contain x and y with the windows' shapes, and nothing else may access y during the call.
+/// `places` must contain x and y with the windows' shapes, and nothing else may access y during the call.
 pub unsafe fn forward<T: FloatType>(windows: &Windows, [x, y]: [Place; 2]) {
     // SAFETY: guaranteed by the caller.
     let (x, y) = unsafe { (x.read::<T>(), y.write::<T>()) };
@@ -21,7 +21,7 @@ pub unsafe fn forward<T: FloatType>(windows: &Windows, [x, y]: [Place; 2]) {
 }
 
 /// # Safety
-/// The places must contain x, y, dy and dx with the windows' shapes, and nothing else may access dx during the call.
+/// `places` must contain x, y, dy and dx with the windows' shapes, and nothing else may access dx during the call.
 pub unsafe fn backward<T: FloatType>(windows: &Windows, [x, _, dy, dx]: [Place; 4]) {
     // SAFETY: guaranteed by the caller.
     let (x, dy, dx) = unsafe { (x.read::<T>(), dy.read::<T>(), dx.write::<T>()) };

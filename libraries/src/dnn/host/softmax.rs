@@ -6,7 +6,7 @@ use super::super::tensor::Shape;
 use crate::element::FloatType;
 
 /// # Safety
-/// The places must contain x and y with this shape, and nothing else may access y during the call.
+/// `places` must contain x and y with this shape, and nothing else may access y during the call.
 pub unsafe fn forward<T: FloatType>(function: Softmax, shape: &Shape, [x, y]: [Place; 2]) {
     // SAFETY: guaranteed by the caller.
     let (x, y) = unsafe { (x.read::<T>(), y.write::<T>()) };
@@ -25,7 +25,7 @@ pub unsafe fn forward<T: FloatType>(function: Softmax, shape: &Shape, [x, y]: [P
 }
 
 /// # Safety
-/// The places must contain y, dy and dx with this shape, and nothing else may access dx during the call.
+/// `places` must contain y, dy and dx with this shape, and nothing else may access dx during the call.
 pub unsafe fn backward<T: FloatType>(function: Softmax, shape: &Shape, [y, dy, dx]: [Place; 3]) {
     // SAFETY: guaranteed by the caller.
     let (y, dy, dx) = unsafe { (y.read::<T>(), dy.read::<T>(), dx.write::<T>()) };

@@ -1,4 +1,4 @@
-//! Content of a page. Text must remain text, nothing may be loaded from other places, and there must not be more slices
+//! Content of a page. Text must remain text, nothing may be loaded from elsewhere, and there must not be more slices
 //! than a page can display.
 
 use serde_json::Value;

@@ -11,6 +11,12 @@ use std::sync::Arc;
 pub type Result<T, E = DriverError> = std::result::Result<T, E>;
 
 /// Error from a driver, with its cause and remedy.
+///
+/// ```
+/// use warpsmith_driver::DriverError;
+///
+/// assert!(DriverError::NoLibrary.to_string().contains("install the NVIDIA driver"));
+/// ```
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DriverError {

@@ -19,6 +19,8 @@ const MAX_DESCRIBED: usize = 16;
 const TRIES: usize = 100;
 
 /// Lines that cannot be used.
+///
+/// The example of [`open`](super::open) reads them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DamagedLines {
@@ -29,6 +31,8 @@ pub struct DamagedLines {
 }
 
 /// A line that cannot be used. `Display` prints, for example, `line 7: expected value at line 1 column 1`.
+///
+/// See [`open`](super::open).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DamagedLine {

@@ -44,6 +44,8 @@ const FILE: &str = "launches.jsonl";
 const MAX_BYTES: u64 = 64 << 20;
 
 /// A store that was opened, and the state of its file.
+///
+/// See the example of [`open`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Opened {

@@ -3,6 +3,19 @@
 use crate::Error;
 
 /// Reason why a configuration is unknown, or not stored for later processes.
+///
+/// ```
+/// use warpsmith_runtime::store;
+///
+/// // A file cannot be created below a file.
+/// let file = std::env::temp_dir().join(format!("warpsmith-doc-problem-{}", std::process::id()));
+/// std::fs::write(&file, "")?;
+/// let opened = store::open(file.join("below"));
+/// let problem = opened.store.problem().expect("the file cannot be read");
+/// assert!(problem.starts_with("cannot read "), "{problem}");
+/// # std::fs::remove_file(&file)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreProblem {

@@ -18,6 +18,8 @@ const MAX_BUCKET: u32 = 127;
 ///
 /// A lookup finds a configuration with an equal key. Devices are equal if their name, compute capability, number of
 /// SMs, L2 cache size and driver major version are equal. Sizes are compared as described for [`TuningKey::n`].
+///
+/// See the example of [`LaunchStore`](super::LaunchStore).
 #[derive(Debug, Clone, Copy)]
 pub struct TuningKey<'a> {
     /// Device on which the configuration was measured or will run.

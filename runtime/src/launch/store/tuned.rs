@@ -16,6 +16,8 @@ const MAX_TEXT: usize = 256;
 /// Two axes have the same meaning for every kernel. `block` is the number of threads per block. `grid` is `auto` (one
 /// thread per element; the default), `waves:N` (at most `N` waves) or `blocks:N` (at most `N` blocks). The other axes
 /// are specific to the kernel.
+///
+/// See the example of [`LaunchStore`](super::LaunchStore).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TunedConfiguration {
     /// The axes with their values, such as `("block", "256")` and `("items", "8")`. No axis may occur twice.

@@ -230,6 +230,21 @@ impl MemoryPool {
     /// neither records nor queries events and does not wait, so blocks that other streams used stay unavailable. The
     /// only exception is dropping the last handle to a stream, which waits or records an event.
     ///
+    /// ```
+    /// use warpsmith_runtime::{Device, DeviceBuffer, MemoryPool, Stream};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = Stream::new(&Device::emulated(0)?)?;
+    /// let pool = MemoryPool::new(stream.device())?;
+    /// let guard = pool.capture(&stream)?;
+    /// let buffer = DeviceBuffer::<u8>::uninit(&stream, 1000)?;
+    /// drop(guard);
+    /// assert_eq!(pool.allocated(), 1024);
+    /// # drop(buffer);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Returns [`Error::PoolReleased`], [`Error::DifferentDevices`], or [`GraphError::CaptureUnderway`] if the stream
     /// is already being captured.
@@ -299,6 +314,8 @@ impl fmt::Debug for MemoryPool {
 }
 
 /// Guard that routes the thread's requests to a pool until it is dropped. Created by [`MemoryPool::enter`].
+///
+/// See the example of [`MemoryPool`].
 #[must_use = "requests go to the pool only while the guard lives"]
 pub struct PoolGuard {
     pool: Arc<PoolShared>,
@@ -335,6 +352,8 @@ pub(super) fn innermost(device: &Device) -> Option<Arc<PoolShared>> {
 }
 
 /// Guard that routes a stream's requests to a pool until it is dropped. Created by [`MemoryPool::capture`].
+///
+/// See the example of [`MemoryPool::capture`].
 #[must_use = "the capture lasts while the guard lives"]
 pub struct CaptureGuard {
     pool: Arc<PoolShared>,

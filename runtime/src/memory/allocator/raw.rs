@@ -67,6 +67,21 @@ impl Memory<'_> {
     /// allocation has a null address. The memory keeps its stream and its device alive until it is freed with
     /// [`Self::free_raw`].
     ///
+    /// ```
+    /// use warpsmith_runtime::Device;
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = Device::emulated(0)?.default_stream();
+    /// let memory = stream.device().memory();
+    /// let address = memory.allocate_raw(&stream, 1000)?;
+    /// assert_eq!((address.0 % 512, memory.allocated()), (0, 1024));
+    /// // SAFETY: no work uses the memory.
+    /// unsafe { memory.free_raw(address) }?;
+    /// assert_eq!(memory.allocated(), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Returns [`Error::OutOfMemory`], [`Error::AllocationTooLarge`], [`Error::DifferentDevices`], or any [driver
     /// error](crate::Error::Driver).
@@ -85,6 +100,8 @@ impl Memory<'_> {
 
     /// Frees memory that was allocated by [`Self::allocate_raw`]. Work that uses the memory may still be running on its
     /// stream or on a recorded stream. A null address is accepted.
+    ///
+    /// See the example of [`Self::allocate_raw`].
     ///
     /// # Errors
     /// Returns [`Error::NotAllocated`] for an unknown or freed address, or any [driver error](crate::Error::Driver).

@@ -30,6 +30,21 @@ const NO_CACHING_VARIABLES: [&str; 2] = ["WARPSMITH_NO_MEMORY_CACHING", "PYTORCH
 ///
 /// Fields store sizes in bytes. In text, an option is named like its field unless the field's documentation gives a
 /// different name, and options whose names end in `_mb` are in MiB.
+///
+/// ```
+/// use warpsmith_runtime::AllocatorOptions;
+/// use warpsmith_runtime::memory::options::Reserve;
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let text = "expandable_segments:True,expandable_segments_reserve:40G,pinned_max_cached_size_mb:256";
+/// let options = AllocatorOptions::default().with(text)?;
+/// assert!(options.expandable_segments && options.caching);
+/// assert_eq!(options.expandable_segments_reserve, Some(Reserve::Bytes(40 << 30)));
+/// assert_eq!(options.pinned.max_cached_size, Some(256 << 20));
+/// assert!(options.with("max_split_size_mb:1").is_err());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct AllocatorOptions {
     /// The allocator backend (`backend:native` or `backend:cudaMallocAsync`).
@@ -71,6 +86,9 @@ pub struct AllocatorOptions {
 }
 
 /// Options for allocating page-locked host memory.
+///
+/// The example of [`AllocatorOptions`] sets one. [`PinnedMemory::configure`](crate::PinnedMemory::configure)
+/// applies them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PinnedOptions {
     /// True if a background thread reclaims freed blocks that the device no longer uses
@@ -86,6 +104,17 @@ pub struct PinnedOptions {
 }
 
 /// The allocator of device memory.
+///
+/// ```
+/// use warpsmith_runtime::AllocatorOptions;
+/// use warpsmith_runtime::memory::options::Backend;
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let options = AllocatorOptions::default().with("backend:cudaMallocAsync")?;
+/// assert_eq!(options.backend, Backend::StreamOrdered);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Backend {
     /// The allocator of this crate (`native`).
@@ -106,6 +135,8 @@ impl Backend {
 }
 
 /// Size of the address range that an expandable segment reserves. At most 9/8 of the device's memory is used.
+///
+/// See the example of [`AllocatorOptions`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Reserve {
     /// A fraction of the device's memory, for example 0.5. It must be greater than 0 and at most 1.125.

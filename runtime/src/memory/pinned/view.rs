@@ -7,6 +7,21 @@ use crate::memory::options::PinnedOptions;
 use crate::memory::statistics::HostMemoryStatistics;
 
 /// A device's page-locked host memory: statistics, caching options, release of cached memory.
+///
+/// ```
+/// use warpsmith_runtime::{Device, PinnedBuffer};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let device = Device::emulated(0)?;
+/// let pinned = device.pinned_memory();
+/// pinned.set_limit(Some(64 << 20));
+/// drop(PinnedBuffer::<u8>::zeroed(&device, 1 << 20)?);
+/// assert_eq!(pinned.statistics().active_bytes.current, 0);
+/// // The block is cached until now.
+/// assert_eq!(pinned.empty_cache()?, 1 << 20);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct PinnedMemory<'a> {
     device: &'a Device,

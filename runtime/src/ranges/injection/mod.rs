@@ -318,6 +318,17 @@ pub fn name_thread(name: &str) {
 
 /// Names a CUDA stream in the tool.
 ///
+/// ```no_run
+/// use warpsmith_runtime::{Device, nvtx};
+///
+/// let stream = Device::cuda(0)?.default_stream();
+/// // SAFETY: the stream exists.
+/// unsafe { nvtx::name_cuda_stream(stream.handle().0 as *mut _, "compute") };
+/// # Ok::<(), warpsmith_runtime::Error>(())
+/// ```
+///
+/// The example needs a GPU.
+///
 /// # Safety
 /// `stream` must be a `CUstream` that has not been destroyed.
 pub unsafe fn name_cuda_stream(stream: *mut c_void, name: &str) {
