@@ -36,7 +36,7 @@
 //! | [`sum()`], [`prod()`], [`min()`], [`max()`], [`argmin()`], [`argmax()`]; also as methods of [`ReduceExt`] | every [`Number`] |
 //! | [`mean()`] | every [`Float`] |
 //! | [`sum_rows()`], [`sum_columns()`], [`sum_segments()`], and the same for `prod`, `min`, `max`, `argmin` and `argmax` | every [`Number`] |
-//! | [`softmax()`], [`log_softmax()`], [`layer_norm()`] and [`rms_norm()`] of each row, and their backward passes | every [`Float`] |
+//! | [`softmax()`], [`log_softmax()`], [`layer_norm()`] and [`rms_norm()`] of each row, and their backward passes; [`add_rms_norm()`] | every [`Float`] |
 //! | [`dot()`] | every [`Number`] |
 //! | [`count_if()`], [`any()`], [`all()`] | every [`Element`], including `bool` |
 //! | [`variance()`], [`l1_norm()`], [`l2_norm()`] | every [`Float`] |
@@ -51,8 +51,8 @@
 //! | [`sort()`], [`sort_pairs()`], [`sort_segments()`], [`merge_sorted()`] | every [`SortKey`] |
 //! | [`lower_bound()`], [`upper_bound()`] | every [`Number`] |
 //! | [`histogram_even()`], [`multi_histogram_even()`] | f32, f64, f16, bf16, u8, i32, u32 |
-//! | `matmul`, `matmul_fused`, with the feature `tensor` | `bf16`, `f16`, `i8`, FP8. Also: `matmul_f32`, `matmul_tf32x3` and `matmul_tf32` for `f32`; `matmul_grouped` for `bf16` and `f16`; `matmul_4bit` for weight-only int4 (W4A16) with `bf16` or `f16` activations; `matmul_scaled` for block-scaled FP8 |
-//! | `attention`, `attention_with_lse`, `attention_backward`, `attention_decode`, with the feature `tensor` | `bf16`, `f16` |
+//! | `matmul`, `matmul_fused`, with the feature `tensor` | `bf16`, `f16`, `i8`, FP8. Also: `matmul_f32`, `matmul_tf32x3` and `matmul_tf32` for `f32`; `matmul_grouped` for `bf16` and `f16`; `matmul_4bit` and `matmul_8bit` for weight-only int4 and int8 (W4A16, W8A16) with `bf16` or `f16` activations; `matmul_scaled` for block-scaled FP8 |
+//! | `attention`, `attention_with_lse`, `attention_backward`, `attention_decode`, `rotary_append`, with the feature `tensor` | `bf16`, `f16` |
 //!
 //! ```
 //! use warpsmith::{ops, prelude::*};
@@ -127,8 +127,8 @@ mod workspace;
 
 #[cfg(feature = "tensor")]
 pub use crate::tensor::{
-    Attended, Attention, AttentionDecode, Gradients, Heads, HeadsMut, KvCache, Offsets, attention,
-    attention_backward, attention_decode, attention_with_lse,
+    Attended, Attention, AttentionDecode, Gradients, HeadNorm, Heads, HeadsMut, KvCache, KvCacheMut, Offsets,
+    Rotary, attention, attention_backward, attention_decode, attention_with_lse, rotary_append,
 };
 pub use arithmetic::{
     abs, add, add_with, bit_and, bit_or, bit_xor, ceil, clamp, cos, div, eq, floor, ge, gelu_tanh, gt, le,
@@ -160,8 +160,9 @@ pub use indices::{Index, Indices, gather, gather_rows, scatter, scatter_rows};
 pub use layout::{concat_columns, concat_rows, split_columns, split_rows, transpose, transpose_batched};
 #[cfg(feature = "tensor")]
 pub use matmul::{
-    Activation, BlockScales, Epilogue, F8E4M3, GroupedElement, Int4Weights, Matrix, MatrixMut, MatrixNumber,
-    matmul, matmul_4bit, matmul_f32, matmul_fused, matmul_grouped, matmul_scaled, matmul_tf32, matmul_tf32x3,
+    Activation, BlockScales, Epilogue, F8E4M3, GroupedElement, Int4Weights, Int8Weights, Matrix, MatrixMut,
+    MatrixNumber, matmul, matmul_4bit, matmul_8bit, matmul_f32, matmul_fused, matmul_grouped, matmul_scaled,
+    matmul_tf32, matmul_tf32x3,
 };
 pub use methods::ReduceExt;
 pub use operand::{Operand, column, row};
@@ -174,13 +175,13 @@ pub use reduce::{
 // These items are listed by name so that, for a missing item, the compiler can name the feature that enables it.
 #[cfg(feature = "rows")]
 pub use rows::{
-    Predicate, RotaryPairs, Sampling, all, all_into, any, any_into, append_to_cache, argmax_columns,
-    argmax_rows, argmax_segments, argmin_columns, argmin_rows, argmin_segments, count_if, count_if_into, dot,
-    dot_into, l1_norm, l1_norm_into, l2_norm, l2_norm_into, layer_norm, layer_norm_backward, log_softmax,
-    log_softmax_backward, max_columns, max_rows, max_segments, mean_columns, mean_into, mean_rows,
-    mean_segments, min_columns, min_rows, min_segments, prod_columns, prod_rows, prod_segments, rms_norm,
-    rms_norm_backward, rotary, sample, softmax, softmax_backward, sum_columns, sum_rows, sum_segments,
-    swiglu, top_k, variance, variance_into,
+    Predicate, RotaryPairs, Sampling, add_rms_norm, all, all_into, any, any_into, append_to_cache,
+    argmax_columns, argmax_rows, argmax_segments, argmin_columns, argmin_rows, argmin_segments, count_if,
+    count_if_into, dot, dot_into, l1_norm, l1_norm_into, l2_norm, l2_norm_into, layer_norm,
+    layer_norm_backward, log_softmax, log_softmax_backward, max_columns, max_rows, max_segments,
+    mean_columns, mean_into, mean_rows, mean_segments, min_columns, min_rows, min_segments, prod_columns,
+    prod_rows, prod_segments, rms_norm, rms_norm_backward, rotary, sample, softmax, softmax_backward,
+    sum_columns, sum_rows, sum_segments, swiglu, top_k, variance, variance_into,
 };
 #[cfg(feature = "scan")]
 pub use scan::{
