@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use lattice_boltzmann_kernels::{
-    FLUID, Fluid, INFLOW, OUTFLOW, POPULATIONS, Part, VERTICAL, WALL, collide, observe, step,
+    FLUID, Fluid, INFLOW, LID, OUTFLOW, POPULATIONS, Part, SCALE, VERTICAL, WALL, collide, moments, step,
+    velocity,
 };
 use warpsmith::gpu_std::scalar::Scalar;
 use warpsmith::prelude::{Device, DeviceBuffer, GpuImage, Instance, Launch, SharedLen, Stream};
@@ -112,7 +113,6 @@ struct Slab<T: Scalar> {
 impl<T: Scalar> Simulation<T>
 where
     step<T, CELLS>: Instance,
-    observe<T>: Instance,
 {
     /// Allocates a fluid at rest, in slabs of layers on the devices of the streams. `kind` returns the kind of a cell.
     pub fn new(streams: &[Stream], settings: Settings, kind: impl Fn([usize; 3]) -> u8) -> Result<Self> {
@@ -176,12 +176,25 @@ where
     /// Returns density and velocity of the cells of a layer, row by row. The velocity of solid cells is 0.
     pub fn layer(&self, z: usize) -> Result<Vec<[f32; 4]>> {
         let slab = self.slabs.iter().rfind(|slab| slab.first <= z).unwrap_or(&self.slabs[0]);
-        let mut out = DeviceBuffer::zeros(&slab.stream, slab.size[0] * slab.size[1])?;
-        let kernel = slab.stream.device().load(&KERNELS)?.kernel::<observe<T>>()?;
-        let part = slab.part(z - slab.first, 1, self.steps);
-        let arguments = (part, self.fluid, &slab.flags, &slab.lattice, &mut out);
-        kernel.launch(&slab.stream, Launch::auto(arguments.4.len()), arguments)?;
-        Ok(out.to_host()?)
+        let ([nx, ny, nz], z) = (slab.size, z - slab.first);
+        // The axis of a plane is rotated against its velocity.
+        let place = |at: usize, n: usize, c: i32| {
+            (at + n).wrapping_add_signed(-c as isize * (self.steps % n) as isize) % n
+        };
+        let layer_of = |q: usize| {
+            let first = (q * nz + place(z, nz, velocity(q)[2])) * nx * ny;
+            slab.lattice.slice(first..first + nx * ny).to_host()
+        };
+        let planes = (0..POPULATIONS).map(layer_of).collect::<std::result::Result<Vec<_>, _>>()?;
+        let kinds = slab.flags.slice(z * nx * ny..(z + 1) * nx * ny).to_host()?;
+        let cell = |(i, kind): (usize, u8)| {
+            let at = |q: usize| place(i / nx, ny, velocity(q)[1]) * nx + i % nx;
+            let f = std::array::from_fn(|q| planes[q][at(q)].cast());
+            let (excess, [u, v, w]) = moments(&f, self.fluid.half_force);
+            let moves = if kind == WALL || kind == LID { 0.0 } else { 1.0 };
+            [1.0 + excess / SCALE, moves * u, moves * v, moves * w]
+        };
+        Ok(kinds.into_iter().enumerate().map(cell).collect())
     }
 
     /// Enqueues a step on several devices: first the ends of each slab, and then the inner layers, during which the
@@ -213,39 +226,32 @@ where
     }
 }
 
-impl<T: Scalar> Slab<T> {
-    fn part(&self, first: usize, layers: usize, steps: usize) -> Part {
-        let [_, ny, nz] = self.size;
-        Part {
+impl<T: Scalar> Slab<T>
+where
+    step<T, CELLS>: Instance,
+{
+    /// Enqueues a step of some layers.
+    fn launch(&mut self, fluid: &Fluid, first: usize, layers: usize, steps: usize) -> Result<()> {
+        if layers == 0 {
+            return Ok(());
+        }
+        let [nx, ny, nz] = self.size;
+        let part = Part {
             size: self.size.map(|n| n as u32),
             rotation: [(steps % ny) as u32, (steps % nz) as u32],
             first: (first % nz) as u32,
             layers: layers as u32,
-        }
-    }
-
-    /// Enqueues a step of some layers.
-    fn launch(&mut self, fluid: &Fluid, first: usize, layers: usize, steps: usize) -> Result<()>
-    where
-        step<T, CELLS>: Instance,
-    {
-        if layers > 0 {
-            let kernel = self.stream.device().load(&KERNELS)?.kernel::<step<T, CELLS>>()?;
-            let threads = (self.size[0] / CELLS).next_multiple_of(32);
-            let launch = Launch::grid_block((layers * self.size[1]) as u32, threads as u32);
-            let part = self.part(first, layers, steps);
-            let arguments = (part, *fluid, &self.flags, SharedLen(threads), &mut self.lattice);
-            kernel.launch(&self.stream, launch, arguments)?;
-        }
-        Ok(())
+        };
+        let threads = (nx / CELLS).next_multiple_of(32);
+        let launch = Launch::grid_block((layers * ny) as u32, threads as u32);
+        let kernel = self.stream.device().load(&KERNELS)?.kernel::<step<T, CELLS>>()?;
+        let arguments = (part, *fluid, &self.flags, SharedLen(threads), &mut self.lattice);
+        Ok(kernel.launch(&self.stream, launch, arguments)?)
     }
 
     /// Enqueues `depth` steps, part by part. A step requires the previous step of the adjacent layers, so in each part it
     /// lags one layer behind the previous step. The last part includes the first layers, which the lag skips.
-    fn sweep(&mut self, fluid: &Fluid, steps: usize, depth: usize, thickness: usize) -> Result<usize>
-    where
-        step<T, CELLS>: Instance,
-    {
+    fn sweep(&mut self, fluid: &Fluid, steps: usize, depth: usize, thickness: usize) -> Result<usize> {
         let layers = self.size[2];
         let thickness = thickness.clamp(1, layers);
         for part in 0..layers.div_ceil(thickness) {
@@ -285,12 +291,12 @@ pub fn cylinder([nx, ny, _]: [usize; 3], [x, y, _]: [usize; 3]) -> u8 {
     }
 }
 
-/// Opens devices by their names, or the best one.
-pub fn open(names: &[String]) -> Result<Vec<Stream>> {
+/// Opens devices by their names, separated by commas, or the best device.
+pub fn open(names: Option<&str>) -> Result<Vec<Stream>> {
     let devices = match names {
-        [] if KERNELS.missing().is_some() => vec![Device::emulated(0)?],
-        [] => vec![Device::best()?],
-        names => names.iter().map(|name| Device::open(name)).collect::<std::result::Result<_, _>>()?,
+        Some(names) => names.split(',').map(Device::open).collect::<std::result::Result<_, _>>()?,
+        None if KERNELS.missing().is_some() => vec![Device::emulated(0)?],
+        None => vec![Device::best()?],
     };
     devices.iter().map(|device| Ok(Stream::new(device)?)).collect()
 }

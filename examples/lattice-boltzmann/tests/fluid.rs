@@ -5,7 +5,7 @@ use std::f32::consts::TAU;
 
 use lattice_boltzmann::{CELLS, Error, MAX_ROW, Result, Settings, Simulation, cylinder};
 use lattice_boltzmann_kernels::{
-    FLUID, Fluid, INFLOW, LID, OUTFLOW, POPULATIONS, SCALE, WALL, collide, observe, step, velocity,
+    FLUID, Fluid, INFLOW, LID, OUTFLOW, POPULATIONS, SCALE, WALL, collide, step, velocity,
 };
 use warpsmith::emulated::EmulatedDriver;
 use warpsmith::f16;
@@ -28,7 +28,6 @@ fn stream() -> Vec<Stream> {
 fn all<T: Scalar>(flow: &Simulation<T>, layers: usize) -> Vec<[f32; 4]>
 where
     step<T, CELLS>: Instance,
-    observe<T>: Instance,
 {
     (0..layers).flat_map(|z| flow.layer(z).unwrap()).collect()
 }
@@ -41,7 +40,6 @@ fn mass(cells: &[[f32; 4]]) -> f64 {
 fn poiseuille<T: Scalar>(tolerance: f32) -> Result<()>
 where
     step<T, CELLS>: Instance,
-    observe<T>: Instance,
 {
     let (size, height) = ([4, 12, 2], 10.0);
     for viscosity in [0.05, 1.0 / 6.0] {
@@ -76,7 +74,6 @@ fn channel_flow_is_the_parabola_of_poiseuille() -> Result<()> {
 fn taylor_green<T: Scalar>(axes: [usize; 2], tolerance: f64) -> Result<()>
 where
     step<T, CELLS>: Instance,
-    observe<T>: Instance,
 {
     const SIDE: usize = 24;
     let (speed, viscosity, steps) = (0.02, 0.05, 200);
@@ -181,7 +178,6 @@ fn start([x, y, z]: [usize; 3]) -> [f32; 3] {
 fn simulated<T: Scalar>(streams: &[Stream], blocking: [usize; 2]) -> Result<Vec<[f32; 4]>>
 where
     step<T, CELLS>: Instance,
-    observe<T>: Instance,
 {
     let mut flow = Simulation::<T>::new(streams, Settings { blocking, ..settings() }, kind)?;
     flow.restart(start)?;
@@ -308,7 +304,7 @@ fn program(arguments: &[&str]) -> std::result::Result<String, String> {
 
 #[test]
 fn program_measures_and_draws() {
-    let bench = ["bench", "--size", "16", "8", "4", "--storage", "f16", "--steps", "2", "--json"];
+    let bench = ["bench", "--size", "16", "8", "4", "--f16", "--steps", "2", "--json"];
     let document: serde_json::Value = serde_json::from_str(&program(&bench).unwrap()).unwrap();
     assert!(document["mlups"].as_f64().unwrap() > 0.0, "{document}");
 
@@ -363,6 +359,6 @@ fn every_configuration_of_the_benchmarks_is_correct() -> std::result::Result<(),
         }
         Ok(())
     }
-    check(&tune::step_f32(), stream, "u8")?;
-    check(&tune::step_f16(), stream, "u8")
+    check(&tune::step_f32(), stream, "f32")?;
+    check(&tune::step_f16(), stream, "f16")
 }

@@ -23,6 +23,15 @@ pub const VERTICAL: [usize; 2] = [1, 10];
 const EAST: [usize; 5] = [2, 6, 8, 9, 12];
 const WEST: [usize; 5] = [11, 15, 17, 18, 3];
 
+/// Index of a population in one of these arrays.
+const fn slot(of: &[usize; 5], q: usize) -> usize {
+    let mut i = 0;
+    while i < 4 && of[i] != q {
+        i += 1;
+    }
+    i
+}
+
 // Kinds of cells.
 pub const FLUID: u8 = 1;
 /// Solid at rest.
@@ -64,9 +73,9 @@ pub const fn velocity(q: usize) -> [i32; 3] {
     if q < 10 { [x, y, z] } else { [-x, -y, -z] }
 }
 
-#[inline(always)]
-fn weight(q: usize) -> f32 {
-    [1.0 / 3.0, 1.0 / 18.0, 1.0 / 36.0][velocity(q).map(|c| c * c).iter().sum::<i32>() as usize]
+const fn weight(q: usize) -> f32 {
+    let [x, y, z] = velocity(q);
+    [1.0 / 3.0, 1.0 / 18.0, 1.0 / 36.0][(x * x + y * y + z * z) as usize]
 }
 
 #[inline(always)]
@@ -81,7 +90,7 @@ fn dot(q: usize, u: [f32; 3]) -> f32 {
 
 /// Density minus 1, times [`SCALE`], and velocity of a cell.
 #[inline(always)]
-fn moments(f: &[f32; POPULATIONS], half_force: [f32; 3]) -> (f32, [f32; 3]) {
+pub fn moments(f: &[f32; POPULATIONS], half_force: [f32; 3]) -> (f32, [f32; 3]) {
     let (mut excess, mut momentum) = (f[0], [0.0; 3]);
     each::<9>(|i| {
         let (a, b) = (f[i + 1], f[i + 10]);
@@ -205,13 +214,15 @@ pub fn step<T: Scalar, const CELLS: usize>(
             let kinds = Vector::<u8, CELLS>::load(flags.as_ptr().add(row[1][1] as usize + own * CELLS));
             each::<POPULATIONS>(|q| f[q] = Vector::load(place(q, plane)).map(|f: T| f.cast()).to_array());
             each::<CELLS>(|i| {
-                let mut of_cell = f.map(|f| f[i]);
+                let mut of_cell = [0.0; POPULATIONS];
+                each::<POPULATIONS>(|q| of_cell[q] = f[q][i]);
                 collide(&mut of_cell, kinds[i], &fluid);
                 each::<POPULATIONS>(|q| f[q][i] = of_cell[q]);
             });
         }
     }
-    let passed = Edges(EAST.map(|q| f[q][CELLS - 1].cast()), WEST.map(|q| f[q][0].cast()));
+    let mut passed = Edges([T::ZERO; 5], [T::ZERO; 5]);
+    each::<5>(|i| (passed.0[i], passed.1[i]) = (f[EAST[i]][CELLS - 1].cast(), f[WEST[i]][0].cast()));
     let edges = edges.fill(|[_]| passed);
     if has_cells {
         let from_left = edges[if own == 0 { columns - 1 } else { own - 1 }].0;
@@ -219,48 +230,18 @@ pub fn step<T: Scalar, const CELLS: usize>(
         // Without `opaque`, the addresses would occupy registers during the collision.
         let plane = opaque(plane);
         each::<POPULATIONS>(|q| {
-            let mut out: [T; CELLS] = f[q].map(|f| f.cast());
-            each::<5>(|i| {
-                if EAST[i] == q {
-                    out.rotate_right(1);
-                    out[0] = from_left[i];
-                } else if WEST[i] == q {
-                    out.rotate_left(1);
-                    out[CELLS - 1] = from_right[i];
-                }
+            let mut out = [T::ZERO; CELLS];
+            each::<CELLS>(|i| {
+                out[i] = match velocity(q)[0] {
+                    1 if i == 0 => from_left[slot(&EAST, q)],
+                    1 => f[q][i - 1].cast(),
+                    -1 if i + 1 == CELLS => from_right[slot(&WEST, q)],
+                    -1 => f[q][i + 1].cast(),
+                    _ => f[q][i].cast(),
+                };
             });
             // SAFETY: as above.
             unsafe { Vector::from_array(out).store(place(q, plane)) };
         });
-    }
-}
-
-/// Density and velocity of the cells of a part, row by row. The velocity of solid cells is 0.
-#[kernel(types(T = f32, f16))]
-pub fn observe<T: Scalar>(
-    part: Part,
-    fluid: Fluid,
-    flags: &[u8],
-    lattice: &[T],
-    mut out: DisjointMut<[f32; 4]>,
-) {
-    let (nx, plane) = (part.size[0] as usize, lattice.len() / POPULATIONS);
-    part.check(plane, flags.len());
-    for index in thread::grid_stride(out.len()) {
-        let (row, x) = (part.row(index.get() / nx), index.get() % nx);
-        let mut f = [0.0; POPULATIONS];
-        each::<POPULATIONS>(|q| {
-            let [_, y, z] = velocity(q);
-            f[q] = lattice[q * plane + row[(z + 1) as usize][(y + 1) as usize] as usize + x].cast();
-        });
-        let (excess, [u, v, w]) = moments(&f, fluid.half_force);
-        let is_solid = matches!(flags[row[1][1] as usize + x], WALL | LID);
-        if let Some(out) = out.get_mut(index) {
-            *out = if is_solid {
-                [1.0 + excess / SCALE, 0.0, 0.0, 0.0]
-            } else {
-                [1.0 + excess / SCALE, u, v, w]
-            };
-        }
     }
 }
