@@ -79,7 +79,7 @@ fn run(arguments: &Arguments) -> Result {
 
 /// Compares the decay of a shear flow with the analytic solution.
 fn check(streams: &[Stream]) -> Result {
-    let (n, steps, viscosity, speed) = (16, 100, 0.02, 0.05);
+    let (n, steps, viscosity, speed) = (32, 200, 0.02, 0.05);
     let profile = |y: usize| (TAU * y as f32 / n as f32).sin();
     let settings = Settings::new([8, n, streams.len()], viscosity);
     let mut flow = Simulation::<f32>::new(streams, settings, |_| FLUID)?;
