@@ -51,9 +51,19 @@ const FROM_REGISTERS: &[&str] = &[
     "skinny::",
     "simt::",
 ];
-/// Tests of the kernels in the guide's projects.
-const PROJECTS: &[&str] =
-    &["test", "--package", "softmax", "--package", "matmul", "--package", "regression", "--tests"];
+/// Tests of the kernels in the packages in `examples/`.
+const PROJECTS: &[&str] = &[
+    "test",
+    "--package",
+    "softmax",
+    "--package",
+    "matmul",
+    "--package",
+    "regression",
+    "--package",
+    "lattice-boltzmann",
+    "--tests",
+];
 /// Tests in which ranks read each other's memory.
 const PEERS: &[&str] =
     &["test", "--package", "warpsmith-collective", "--test", "ranks", "--", "peer::", "peer_exchange::"];
@@ -64,7 +74,7 @@ pub fn check_kernels(root: &Path) -> Result<()> {
     times.push(timed("examples", || {
         EXAMPLES.iter().try_for_each(|name| check(root, &["run", "--example", name, "--", "cpu"], None))
     })?);
-    times.push(timed("projects of the guide", || check(root, PROJECTS, None))?);
+    times.push(timed("packages in `examples/`", || check(root, PROJECTS, None))?);
     times.push(timed("products from registers", || check(root, FROM_REGISTERS, None))?);
     times.push(timed("kernels of ranks", || check(root, PEERS, None))?);
     times.push(timed("a crate without instrumentation", || check_not_instrumented(root))?);

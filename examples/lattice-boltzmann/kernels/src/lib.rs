@@ -1,0 +1,247 @@
+//! Kernels of a D3Q19 lattice Boltzmann fluid, whose only lattice each step updates in place.
+//!
+//! The lattice has 19 planes, one per population, with one element per cell: the population minus its weight, times
+//! [`SCALE`]. Zeros are therefore a fluid at rest.
+//!
+//! Populations do not move in y and z. Instead, the plane of velocity c is rotated: in step t, cell (x, y, z) finds its
+//! population at (x, y - t * c.y, z - t * c.z), modulo the size. It replaces this element, which in step t + 1 belongs
+//! to the cell that c leads to. Along x, the threads of a row exchange populations in shared memory, so that every
+//! access to the lattice is an aligned vector.
+#![no_std]
+
+use gpu_std::prelude::*;
+use gpu_std::scalar::Scalar;
+use gpu_std::vectorized::{each, opaque};
+
+/// Number of populations per cell.
+pub const POPULATIONS: usize = 19;
+/// Factor of the stored populations. With it, the numbers of a slow fluid are in the range of f16.
+pub const SCALE: f32 = 32768.0;
+/// First of the five adjacent planes whose velocities point upward (in z), and of those that point downward.
+pub const VERTICAL: [usize; 2] = [1, 10];
+/// Populations that move along x, and their opposites.
+const EAST: [usize; 5] = [2, 6, 8, 9, 12];
+const WEST: [usize; 5] = [11, 15, 17, 18, 3];
+
+/// Index of a population in one of these arrays.
+const fn slot(of: &[usize; 5], q: usize) -> usize {
+    let mut i = 0;
+    while i < 4 && of[i] != q {
+        i += 1;
+    }
+    i
+}
+
+// Kinds of cells.
+pub const FLUID: u8 = 1;
+/// Solid at rest.
+pub const WALL: u8 = 2;
+/// Solid that moves with [`Fluid::velocity`].
+pub const LID: u8 = 3;
+/// Fluid of density 1 with [`Fluid::velocity`].
+pub const INFLOW: u8 = 4;
+/// Fluid of density 1 that keeps its velocity.
+pub const OUTFLOW: u8 = 5;
+
+/// Properties of the fluid, in lattice units.
+#[derive(Debug, Clone, Copy, KernelValue)]
+#[repr(C)]
+pub struct Fluid {
+    /// Relaxation rates of the even and odd parts of the populations.
+    pub rates: [f32; 2],
+    /// Half the body force per mass.
+    pub half_force: [f32; 3],
+    /// Velocity of lids and inflows.
+    pub velocity: [f32; 3],
+}
+
+/// Velocity of a population. Population q + 9 has the opposite velocity of population q.
+pub const fn velocity(q: usize) -> [i32; 3] {
+    let of_half = [
+        [0, 0, 0],
+        [0, 0, 1],
+        [1, 0, 1],
+        [-1, 0, 1],
+        [0, 1, 1],
+        [0, -1, 1],
+        [1, 0, 0],
+        [0, 1, 0],
+        [1, 1, 0],
+        [1, -1, 0],
+    ];
+    let [x, y, z] = of_half[if q < 10 { q } else { q - 9 }];
+    if q < 10 { [x, y, z] } else { [-x, -y, -z] }
+}
+
+const fn weight(q: usize) -> f32 {
+    let [x, y, z] = velocity(q);
+    [1.0 / 3.0, 1.0 / 18.0, 1.0 / 36.0][(x * x + y * y + z * z) as usize]
+}
+
+#[inline(always)]
+fn dot(q: usize, u: [f32; 3]) -> f32 {
+    let mut sum = 0.0;
+    each::<3>(|axis| match velocity(q)[axis] {
+        0 => {}
+        c => sum += c as f32 * u[axis],
+    });
+    sum
+}
+
+/// Density minus 1, times [`SCALE`], and velocity of a cell.
+#[inline(always)]
+pub fn moments(f: &[f32; POPULATIONS], half_force: [f32; 3]) -> (f32, [f32; 3]) {
+    let (mut excess, mut momentum) = (f[0], [0.0; 3]);
+    each::<9>(|i| {
+        let (a, b) = (f[i + 1], f[i + 10]);
+        excess += a + b;
+        each::<3>(|axis| match velocity(i + 1)[axis] {
+            0 => {}
+            c => momentum[axis] += c as f32 * (a - b),
+        });
+    });
+    let factor = 1.0 / (SCALE + excess);
+    let mut u = [0.0; 3];
+    each::<3>(|axis| u[axis] = momentum[axis] * factor + half_force[axis]);
+    (excess, u)
+}
+
+/// Collides the populations of a cell, with two relaxation times. A solid cell reflects them.
+#[inline(always)]
+pub fn collide(f: &mut [f32; POPULATIONS], kind: u8, fluid: &Fluid) {
+    if kind == WALL || kind == LID {
+        let gain = if kind == LID { 6.0 * SCALE } else { 0.0 };
+        each::<9>(|i| {
+            let (q, opposite) = (i + 1, i + 10);
+            let gain = gain * weight(q) * dot(q, fluid.velocity);
+            (f[q], f[opposite]) = (f[opposite] + gain, f[q] - gain);
+        });
+        return;
+    }
+    let (mut excess, mut u) = moments(f, fluid.half_force);
+    let (mut rates, mut half_force) = (fluid.rates, fluid.half_force);
+    if kind == INFLOW || kind == OUTFLOW {
+        // With these rates, the result is the equilibrium.
+        (excess, rates, half_force) = (0.0, [1.0; 2], [0.0; 3]);
+        u = if kind == INFLOW { fluid.velocity } else { u };
+    }
+    // With this velocity in the odd parts, the collision adds the force.
+    let mut pushed = u;
+    each::<3>(|axis| pushed[axis] += half_force[axis] * (2.0 / rates[1] - 1.0));
+    let density = SCALE + excess;
+    let energy = 1.5 * (u[0] * u[0] + u[1] * u[1] + u[2] * u[2]);
+    f[0] += rates[0] * (weight(0) * (excess - density * energy) - f[0]);
+    each::<9>(|i| {
+        let (q, opposite) = (i + 1, i + 10);
+        let (even, odd) = (0.5 * (f[q] + f[opposite]), 0.5 * (f[q] - f[opposite]));
+        let along = dot(q, u);
+        let even_target = weight(q) * (excess + density * (4.5 * along * along - energy));
+        let odd_target = 3.0 * weight(q) * density * dot(q, pushed);
+        let (even, odd) = (even + rates[0] * (even_target - even), odd + rates[1] * (odd_target - odd));
+        (f[q], f[opposite]) = (even + odd, even - odd);
+    });
+}
+
+/// Part of the lattice that a launch updates.
+#[derive(Debug, Clone, Copy, KernelValue)]
+#[repr(C)]
+pub struct Part {
+    /// Size of the lattice.
+    pub size: [u32; 3],
+    /// Rotation of the planes: the number of earlier steps, modulo the size in y and z.
+    pub rotation: [u32; 2],
+    /// First layer in z. After the last layer of the lattice, the part continues with layer 0.
+    pub first: u32,
+    pub layers: u32,
+}
+
+impl Part {
+    /// Checks that all rows are in the planes.
+    fn check(&self, plane: usize, flags: usize) {
+        let [nx, ny, nz] = self.size.map(|n| n as usize);
+        let is_valid = self.size.iter().all(|n| (1..1 << 20).contains(n))
+            && nx * ny * nz <= plane.min(flags).min(u32::MAX as usize);
+        let is_part = self.first < self.size[2] && self.layers <= self.size[2];
+        assert!(is_valid && is_part, "the part is not in the lattice");
+    }
+
+    /// Index of the first cell of a row in a plane, by the signs of its velocity in z and y (plus 1).
+    #[inline(always)]
+    fn row(&self, row: usize) -> [[u32; 3]; 3] {
+        let ([nx, ny, nz], row) = (self.size, row as u32);
+        let rotated = |at: u32, by: u32, n: u32| [(at + by % n) % n, at, (at + n - by % n) % n];
+        let y = rotated(row % ny, self.rotation[0], ny);
+        rotated((self.first + row / ny) % nz, self.rotation[1], nz).map(|z| y.map(|y| (z * ny + y) * nx))
+    }
+}
+
+/// Populations that a thread passes to the next and to the previous thread of its row.
+#[derive(Clone, Copy, KernelType)]
+#[repr(C)]
+pub struct Edges<T>([T; 5], [T; 5]);
+
+/// One step of a part, with a block per row, which has `CELLS` cells per thread.
+#[kernel(types(T = f32, f16), consts(CELLS = 1, 2, 4), launch_bounds(512))]
+pub fn step<T: Scalar, const CELLS: usize>(
+    part: Part,
+    fluid: Fluid,
+    flags: &[u8],
+    mut edges: Shared<[Edges<T>]>,
+    mut lattice: DisjointMut<T>,
+) {
+    let (plane, columns) = (lattice.len() / POPULATIONS, part.size[0] as usize / CELLS);
+    let (own, pointer) = (thread::linear_in_block() as usize, lattice.as_mut_ptr());
+    part.check(plane, flags.len());
+    assert!((1..=block::threads() as usize).contains(&columns), "a row does not fit a block");
+    let is_aligned = pointer.addr().is_multiple_of(CELLS * size_of::<T>())
+        && (flags.as_ptr().addr() | part.size[0] as usize | plane).is_multiple_of(CELLS);
+    assert!(is_aligned, "the rows do not consist of aligned vectors");
+
+    // Threads without cells take part in the barrier.
+    let has_cells = own < columns && block::linear_index() < part.layers as usize * part.size[1] as usize;
+    let row = part.row(block::linear_index());
+    let place = |q: usize, plane: usize| {
+        let [_, y, z] = velocity(q);
+        let cell = row[(z + 1) as usize][(y + 1) as usize] + (own * CELLS) as u32;
+        pointer.wrapping_add(q * plane + cell as usize)
+    };
+    let mut f = [[0.0; CELLS]; POPULATIONS];
+    if has_cells {
+        // SAFETY: the checks above imply that the vectors are in the flags and in the planes, and aligned. No other
+        // thread accesses these elements: only this block has the row, and a plane has each row at another place,
+        // because the whole launch rotates it by the same distance.
+        unsafe {
+            let kinds = Vector::<u8, CELLS>::load(flags.as_ptr().add(row[1][1] as usize + own * CELLS));
+            each::<POPULATIONS>(|q| f[q] = Vector::load(place(q, plane)).map(|f: T| f.cast()).to_array());
+            each::<CELLS>(|i| {
+                let mut of_cell = [0.0; POPULATIONS];
+                each::<POPULATIONS>(|q| of_cell[q] = f[q][i]);
+                collide(&mut of_cell, kinds[i], &fluid);
+                each::<POPULATIONS>(|q| f[q][i] = of_cell[q]);
+            });
+        }
+    }
+    let mut passed = Edges([T::ZERO; 5], [T::ZERO; 5]);
+    each::<5>(|i| (passed.0[i], passed.1[i]) = (f[EAST[i]][CELLS - 1].cast(), f[WEST[i]][0].cast()));
+    let edges = edges.fill(|[_]| passed);
+    if has_cells {
+        let from_left = edges[if own == 0 { columns - 1 } else { own - 1 }].0;
+        let from_right = edges[if own + 1 == columns { 0 } else { own + 1 }].1;
+        // Without `opaque`, the addresses would occupy registers during the collision.
+        let plane = opaque(plane);
+        each::<POPULATIONS>(|q| {
+            let mut out = [T::ZERO; CELLS];
+            each::<CELLS>(|i| {
+                out[i] = match velocity(q)[0] {
+                    1 if i == 0 => from_left[slot(&EAST, q)],
+                    1 => f[q][i - 1].cast(),
+                    -1 if i + 1 == CELLS => from_right[slot(&WEST, q)],
+                    -1 => f[q][i + 1].cast(),
+                    _ => f[q][i].cast(),
+                };
+            });
+            // SAFETY: as above.
+            unsafe { Vector::from_array(out).store(place(q, plane)) };
+        });
+    }
+}
