@@ -1,0 +1,512 @@
+//! [`Engine`]: continuous batching. Each step decodes one token of every running sequence, and processes a chunk of a
+//! new sequence's prompt.
+
+use std::collections::VecDeque;
+
+use llm_kernels::{INACTIVE, NONE, advance};
+use warpsmith::graph::GraphCache;
+use warpsmith::ops::{self, Indices, Sampling};
+use warpsmith::prelude::*;
+use warpsmith::random::Generator;
+use warpsmith::{Pending, PinnedRange};
+
+use crate::KERNELS;
+use crate::error::{Error, Result};
+use crate::model::{Activations, Cache, Keys, Model, PAGE, Pass};
+use crate::pages::Pages;
+
+/// Number of graphs to keep: one per number of sequences, of pages per sequence, and sampling options.
+const GRAPHS: usize = 64;
+
+/// Limits of an engine.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Largest number of sequences per step.
+    pub sequences: usize,
+    /// Largest number of prompt tokens per step.
+    pub chunk: usize,
+    /// Pages of the cache. `None` uses nine tenths of the free memory, but at most what all sequences can need.
+    pub pages: Option<usize>,
+}
+
+/// A text to continue.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub prompt: Vec<u32>,
+    /// Largest number of new tokens.
+    pub max_tokens: usize,
+    pub sampling: Sampling,
+    /// Continues the text after an end token.
+    pub ignores_end: bool,
+}
+
+/// Progress of a sequence in a step.
+#[derive(Debug)]
+pub struct Output {
+    pub id: u64,
+    /// The new token, unless an error ended the sequence.
+    pub token: Option<u32>,
+    pub finish: Option<Finish>,
+}
+
+/// Reason why a sequence ended.
+#[derive(Debug)]
+pub enum Finish {
+    /// The model produced an end token.
+    End,
+    /// The largest number of tokens is reached.
+    Length,
+    Failed(Error),
+}
+
+struct Sequence {
+    id: u64,
+    /// Prompt and new tokens.
+    tokens: Vec<u32>,
+    /// Number of tokens at which the sequence ends.
+    limit: usize,
+    request: Request,
+    pages: Vec<u32>,
+    /// Number of prompt tokens whose keys and values are in the cache.
+    cached: usize,
+    has_ended: bool,
+}
+
+/// Inputs of a decoding step in device memory, which the previous step writes. Row i belongs to the i-th sequence.
+struct State {
+    tokens: DeviceBuffer<u32>,
+    lengths: DeviceBuffer<u32>,
+    positions: DeviceBuffer<u32>,
+    slots: DeviceBuffer<u32>,
+    table: DeviceBuffer<u32>,
+    sampled: DeviceBuffer<u64>,
+}
+
+/// Identifies a graph: number of sequences, pages per sequence, and sampling options if they are equal for all
+/// sequences.
+type Key = (usize, usize, Option<[u64; 3]>);
+
+/// Decodes many sequences at once.
+pub struct Engine {
+    pub model: Model,
+    pub stream: Stream,
+    limits: Limits,
+    cache: Cache,
+    pages: Pages,
+    activations: Activations,
+    state: State,
+    generator: Generator,
+    graphs: GraphCache<Key>,
+    waiting: VecDeque<Sequence>,
+    /// Sequence whose prompt is being processed.
+    starting: Option<Sequence>,
+    running: Vec<Sequence>,
+    /// Tokens of steps that are enqueued.
+    in_flight: VecDeque<Pending<PinnedRange<u64>>>,
+    /// Page-locked memory for the tokens of a step.
+    host: Vec<PinnedBuffer<u64>>,
+    /// The sequences have changed since the state was written.
+    is_changed: bool,
+    next_id: u64,
+}
+
+impl Engine {
+    /// Allocates the cache and everything else that the steps need.
+    pub fn new(stream: &Stream, model: Model, limits: Limits) -> Result<Self> {
+        let (device, sequences) = (stream.device(), limits.sequences);
+        let columns = model.context.div_ceil(PAGE);
+        let activations = model.activations(stream, limits.chunk.max(sequences), sequences)?;
+        let numbers = |count| DeviceBuffer::filled(stream, count, NONE);
+        let state = State {
+            tokens: numbers(sequences)?,
+            lengths: DeviceBuffer::filled(stream, sequences, INACTIVE)?,
+            positions: numbers(sequences)?,
+            slots: numbers(sequences)?,
+            table: numbers(sequences * columns)?,
+            sampled: DeviceBuffer::zeros(stream, sequences)?,
+        };
+        let host = (0..2).map(|_| PinnedBuffer::zeroed(device, sequences));
+        let host = host.collect::<std::result::Result<_, _>>()?;
+        let affordable = device.memory_info()?.free / 10 * 9 / Cache::page_bytes(&model.config);
+        let pages = limits.pages.unwrap_or_else(|| (sequences * columns).min(affordable as usize));
+        Ok(Self {
+            cache: Cache::new(stream, &model.config, pages)?,
+            pages: Pages::new(pages),
+            activations,
+            state,
+            generator: Generator::new(device),
+            graphs: GraphCache::new(device, GRAPHS),
+            waiting: VecDeque::new(),
+            starting: None,
+            running: Vec::new(),
+            in_flight: VecDeque::new(),
+            host,
+            is_changed: false,
+            next_id: 0,
+            stream: stream.clone(),
+            model,
+            limits,
+        })
+    }
+
+    /// Sets the seed of the sampling.
+    pub fn seed(&self, seed: u64) -> Result<()> {
+        Ok(self.generator.manual_seed(seed)?)
+    }
+
+    /// Largest number of tokens of a sequence.
+    fn capacity(&self) -> usize {
+        self.model.context.min(self.pages.total() * PAGE)
+    }
+
+    /// Adds a request and returns the number that identifies its sequence.
+    pub fn submit(&mut self, request: Request) -> Result<u64> {
+        let (prompt, capacity) = (request.prompt.len(), self.capacity());
+        let vocabulary = self.model.config.vocabulary;
+        if prompt == 0 {
+            return Err(Error::EmptyPrompt);
+        }
+        if prompt >= capacity {
+            return Err(Error::PromptTooLong { prompt, capacity });
+        }
+        if let Some(&token) = request.prompt.iter().find(|token| **token as usize >= vocabulary) {
+            return Err(Error::UnknownToken { token, vocabulary });
+        }
+        let id = self.next_id;
+        self.next_id += 1;
+        self.waiting.push_back(Sequence {
+            id,
+            tokens: request.prompt.clone(),
+            limit: capacity.min(prompt.saturating_add(request.max_tokens.max(1))),
+            request,
+            pages: Vec::new(),
+            cached: 0,
+            has_ended: false,
+        });
+        Ok(id)
+    }
+
+    /// Number of sequences that have not ended.
+    pub fn len(&self) -> usize {
+        self.waiting.len() + usize::from(self.starting.is_some()) + self.running.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Number of sequences whose prompt has been processed.
+    pub fn running(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Number of free pages of the cache.
+    pub fn free_pages(&self) -> usize {
+        self.pages.free()
+    }
+
+    /// Ends a sequence and frees its pages. The tokens of the other sequences' steps are in the result.
+    pub fn cancel(&mut self, id: u64) -> Result<Vec<Output>> {
+        let mut outputs = Vec::new();
+        self.waiting.retain(|sequence| sequence.id != id);
+        if let Some(sequence) = self.starting.take_if(|sequence| sequence.id == id) {
+            self.pages.release(sequence.pages);
+        }
+        if self.running.iter().any(|sequence| sequence.id == id) {
+            self.drain(&mut outputs)?;
+            if let Some(row) = self.running.iter().position(|sequence| sequence.id == id) {
+                self.remove(row);
+            }
+        }
+        outputs.retain(|output| output.id != id);
+        Ok(outputs)
+    }
+
+    /// Advances the sequences: processes a chunk of one prompt, and decodes a token of each running sequence.
+    pub fn step(&mut self) -> Result<Vec<Output>> {
+        let mut outputs = Vec::new();
+        self.start(&mut outputs)?;
+        self.grow(&mut outputs)?;
+        if !self.running.is_empty() {
+            self.enqueue()?;
+        }
+        // The device works on the next step while the host reads the tokens of this one, unless a sequence will end.
+        let ahead = self.in_flight.len();
+        let ends = self.running.iter().any(|sequence| sequence.tokens.len() + ahead >= sequence.limit);
+        let keep = if ends || !self.waiting.is_empty() || self.starting.is_some() { 0 } else { 1 };
+        while self.in_flight.len() > keep {
+            self.read(&mut outputs)?;
+        }
+        if self.running.iter().any(|sequence| sequence.has_ended) {
+            self.drain(&mut outputs)?;
+        }
+        Ok(outputs)
+    }
+
+    /// Processes a chunk of a prompt. After the last chunk, the sequence starts to run.
+    fn start(&mut self, outputs: &mut Vec<Output>) -> Result<()> {
+        if self.starting.is_none()
+            && self.running.len() < self.limits.sequences
+            && let Some(sequence) = self.waiting.front()
+        {
+            let needed = sequence.tokens.len() / PAGE + 1;
+            // A spare page lets the running sequences continue for some time.
+            let spare = usize::from(!self.running.is_empty());
+            if self.pages.free() >= needed + spare
+                && let Some(pages) = self.pages.take(needed)
+                && let Some(sequence) = self.waiting.pop_front()
+            {
+                self.starting = Some(Sequence { pages, ..sequence });
+            }
+        }
+        let Some(mut sequence) = self.starting.take() else { return Ok(()) };
+        let (start, len) = (sequence.cached, sequence.tokens.len());
+        let end = len.min(start + self.limits.chunk);
+        self.prefill(&sequence, start..end)?;
+        sequence.cached = end;
+        if end < len {
+            self.starting = Some(sequence);
+            return Ok(());
+        }
+        self.drain(outputs)?;
+        let (vocabulary, sampling) = (self.model.config.vocabulary, sequence.request.sampling);
+        let logits = self.activations.logits.slice(..vocabulary).as_2d(1, vocabulary)?;
+        let mut token = DeviceBuffer::uninit(&self.stream, 1)?;
+        ops::sample(&self.stream, &self.generator, sampling, logits, &mut token)?;
+        outputs.push(sequence.add(token.to_host()?[0], &self.model.config.end_tokens));
+        if sequence.has_ended {
+            self.pages.release(sequence.pages);
+        } else {
+            self.running.push(sequence);
+            // Equal options become neighbors, so that one launch samples all their tokens.
+            self.running.sort_by_key(|sequence| bits(&sequence.request.sampling));
+            self.is_changed = true;
+        }
+        Ok(())
+    }
+
+    /// Enqueues the pass of a part of a prompt. `logits` then contains the logits after the last token.
+    fn prefill(&mut self, sequence: &Sequence, range: std::ops::Range<usize>) -> Result<()> {
+        let stream = &self.stream;
+        let positions: Vec<u32> = range.clone().map(|position| position as u32).collect();
+        let slots: Vec<u32> = range.clone().map(|position| sequence.slot(position)).collect();
+        let tokens = DeviceBuffer::from_host(stream, &sequence.tokens[range.clone()])?;
+        let positions = DeviceBuffer::from_host(stream, &positions)?;
+        let slots = DeviceBuffer::from_host(stream, &slots)?;
+        let pages = &sequence.pages[..range.end.div_ceil(PAGE)];
+        let pages = DeviceBuffer::from_host(stream, pages)?;
+        let keys = match range.start {
+            0 => Keys::Own,
+            _ => Keys::Pages { pages: Indices::new(stream, &pages, self.cache.pages)?, length: range.end },
+        };
+        let pass = Pass {
+            tokens: tokens.as_slice(),
+            positions: positions.as_slice(),
+            slots: Indices::unique(stream, &slots, self.cache.pages * PAGE)?,
+            keys,
+        };
+        self.model.forward(stream, &pass, 1, &mut self.cache, &mut self.activations)
+    }
+
+    /// Gives each running sequence the pages that the next step needs. If there are too few, sequences are evicted: the
+    /// last ones wait until there are free pages again, and are then computed anew.
+    fn grow(&mut self, outputs: &mut Vec<Output>) -> Result<()> {
+        let most = self.capacity() - 1;
+        loop {
+            let ahead = self.in_flight.len();
+            let missing = self.running.iter().enumerate().find_map(|(row, sequence)| {
+                let needed = (sequence.tokens.len() + ahead).min(most) / PAGE + 1;
+                (needed > sequence.pages.len()).then(|| (row, needed - sequence.pages.len()))
+            });
+            let Some((row, missing)) = missing else { return Ok(()) };
+            if let Some(pages) = self.pages.take(missing) {
+                self.running[row].pages.extend(pages);
+                if !self.is_changed {
+                    let (start, pages) = (row * self.columns(), self.running[row].pages.clone());
+                    let target = self.state.table.slice_mut(start..start + pages.len());
+                    let copy = self.stream.copy_from_host_async(pages, target);
+                    drop(copy.map_err(|failed| failed.error)?);
+                }
+            } else if ahead > 0 {
+                // Sequences that end free their pages.
+                self.drain(outputs)?;
+            } else if let Some(sequence) = self.starting.take() {
+                self.evict(sequence);
+            } else if self.running.len() > 1 {
+                let newest = (0..self.running.len()).max_by_key(|row| self.running[*row].id).unwrap_or(0);
+                let sequence = self.remove(newest);
+                self.evict(sequence);
+            } else {
+                let id = self.remove(0).id;
+                outputs.push(Output { id, token: None, finish: Some(Finish::Failed(Error::CacheFull)) });
+            }
+        }
+    }
+
+    /// Frees the pages of a sequence, which waits until there are free pages again.
+    fn evict(&mut self, mut sequence: Sequence) {
+        self.pages.release(std::mem::take(&mut sequence.pages));
+        sequence.cached = 0;
+        self.waiting.push_front(sequence);
+    }
+
+    /// Removes a running sequence and frees its pages. No step may be in flight.
+    fn remove(&mut self, row: usize) -> Sequence {
+        let mut sequence = self.running.remove(row);
+        self.pages.release(std::mem::take(&mut sequence.pages));
+        self.is_changed = true;
+        sequence
+    }
+
+    /// Pages per row of the table.
+    fn columns(&self) -> usize {
+        self.model.context.div_ceil(PAGE)
+    }
+
+    /// Writes the state of the running sequences to the device. No step may be in flight.
+    fn write_state(&mut self) -> Result<()> {
+        let (rows, columns) = (self.limits.sequences, self.columns());
+        let mut numbers = [vec![NONE; rows], vec![INACTIVE; rows], vec![NONE; rows], vec![NONE; rows]];
+        let mut table = vec![NONE; rows * columns];
+        for (row, sequence) in self.running.iter().enumerate() {
+            let last = sequence.tokens.len() - 1;
+            let values = [sequence.tokens[last], last as u32 + 1, last as u32, sequence.slot(last)];
+            numbers.iter_mut().zip(values).for_each(|(numbers, value)| numbers[row] = value);
+            table[row * columns..][..sequence.pages.len()].copy_from_slice(&sequence.pages);
+        }
+        let State { tokens, lengths, positions, slots, table: on_device, .. } = &mut self.state;
+        for (numbers, buffer) in numbers.iter().zip([tokens, lengths, positions, slots]) {
+            buffer.copy_from_host(numbers)?;
+        }
+        on_device.copy_from_host(&table)?;
+        self.is_changed = false;
+        Ok(())
+    }
+
+    /// Enqueues a decoding step as one graph, and the copy of its tokens to the host.
+    pub(crate) fn enqueue(&mut self) -> Result<()> {
+        if self.is_changed {
+            self.write_state()?;
+        }
+        let used = self.running.len();
+        // Few different sizes, so that few graphs are captured.
+        let rows = if used <= 16 { used.next_power_of_two() } else { used.next_multiple_of(16) };
+        let rows = rows.min(self.limits.sequences);
+        let pages = self.running.iter().map(|sequence| sequence.pages.len()).max().unwrap_or(1);
+        let (all_columns, vocabulary) = (self.columns(), self.model.config.vocabulary);
+        let columns = pages.next_power_of_two().max(4).min(all_columns);
+        let first = self.running[0].request.sampling;
+        let is_uniform = self.running.iter().all(|sequence| sequence.request.sampling == first);
+        let key = (rows, columns, is_uniform.then(|| bits(&first)));
+        let Self { stream, model, cache, activations, state, generator, graphs, limits, .. } = self;
+        graphs.launch(stream, key, &[], |stream| {
+            let slots = state.slots.slice(..rows);
+            let table = state.table.as_2d(limits.sequences, all_columns)?.part(..rows, ..columns);
+            let pass = Pass {
+                tokens: state.tokens.slice(..rows),
+                positions: state.positions.slice(..rows),
+                // SAFETY: running sequences have different pages, so their slots differ. The other slots are `NONE`.
+                slots: unsafe { Indices::unique_unchecked(slots, cache.pages * PAGE) },
+                keys: Keys::Decode { lengths: state.lengths.slice(..rows), table },
+            };
+            model.forward(stream, &pass, rows, cache, activations)?;
+            if is_uniform {
+                let logits = activations.logits.slice(..rows * vocabulary).as_2d(rows, vocabulary)?;
+                ops::sample(stream, generator, first, logits, state.sampled.slice_mut(..rows))?;
+                state.advance(stream, rows, limits.sequences)?;
+            }
+            Ok::<(), Error>(())
+        })?;
+        if !is_uniform {
+            let mut start = 0;
+            for group in self.running.chunk_by(|a, b| a.request.sampling == b.request.sampling) {
+                let end = start + group.len();
+                let logits = activations.logits.slice(start * vocabulary..end * vocabulary);
+                let logits = logits.as_2d(group.len(), vocabulary)?;
+                let sampled = state.sampled.slice_mut(start..end);
+                ops::sample(stream, generator, group[0].request.sampling, logits, sampled)?;
+                start = end;
+            }
+            state.advance(stream, rows, limits.sequences)?;
+        }
+        let host = match self.host.pop() {
+            Some(host) => host,
+            None => PinnedBuffer::zeroed(self.stream.device(), self.limits.sequences)?,
+        };
+        let copy = self.stream.copy_to_host_async(self.state.sampled.slice(..rows), host.into_range(..rows));
+        self.in_flight.push_back(copy.map_err(|failed| failed.error)?);
+        Ok(())
+    }
+
+    /// Waits for the tokens of the oldest step in flight.
+    fn read(&mut self, outputs: &mut Vec<Output>) -> Result<()> {
+        let Some(pending) = self.in_flight.pop_front() else { return Ok(()) };
+        let host = pending.wait().map_err(|failed| failed.error)?.into_buffer();
+        for (sequence, token) in self.running.iter_mut().zip(host.iter()) {
+            if !sequence.has_ended {
+                outputs.push(sequence.add(*token, &self.model.config.end_tokens));
+            }
+        }
+        self.host.push(host);
+        Ok(())
+    }
+
+    /// Waits for all steps in flight, and removes the sequences that have ended.
+    fn drain(&mut self, outputs: &mut Vec<Output>) -> Result<()> {
+        while !self.in_flight.is_empty() {
+            self.read(outputs)?;
+        }
+        while let Some(row) = self.running.iter().position(|sequence| sequence.has_ended) {
+            self.remove(row);
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    /// Enqueues the kernel that prepares the next step of the first `rows` of `all` sequences.
+    fn advance(&mut self, stream: &Stream, rows: usize, all: usize) -> Result<()> {
+        let columns = self.table.len() / all;
+        let table = self.table.as_2d(all, columns)?.part(..rows, ..);
+        let kernel = stream.device().load(&KERNELS)?.kernel::<advance>()?;
+        let arguments = (
+            self.sampled.slice(..rows),
+            table,
+            PAGE as u32,
+            self.tokens.slice_mut(..rows),
+            self.lengths.slice_mut(..rows),
+            self.positions.slice_mut(..rows),
+            self.slots.slice_mut(..rows),
+        );
+        Ok(kernel.launch(stream, Launch::auto(rows), arguments)?)
+    }
+}
+
+impl Sequence {
+    /// Row of the cache for the token at a position.
+    fn slot(&self, position: usize) -> u32 {
+        self.pages.get(position / PAGE).map_or(NONE, |page| page * PAGE as u32 + (position % PAGE) as u32)
+    }
+
+    /// Adds a sampled token, which may end the sequence.
+    fn add(&mut self, token: u64, end_tokens: &[u32]) -> Output {
+        let Ok(token) = u32::try_from(token) else {
+            self.has_ended = true;
+            return Output { id: self.id, token: None, finish: Some(Finish::Failed(Error::NotANumber)) };
+        };
+        self.tokens.push(token);
+        let finish = if end_tokens.contains(&token) && !self.request.ignores_end {
+            Some(Finish::End)
+        } else {
+            (self.tokens.len() >= self.limit).then_some(Finish::Length)
+        };
+        self.has_ended = finish.is_some();
+        Output { id: self.id, token: Some(token), finish }
+    }
+}
+
+/// Options as numbers that can be compared.
+fn bits(sampling: &Sampling) -> [u64; 3] {
+    let Sampling { temperature, top_k, top_p } = *sampling;
+    [temperature.to_bits().into(), top_k.unwrap_or(0).into(), top_p.unwrap_or(1.0).to_bits()]
+}
