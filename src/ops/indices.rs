@@ -119,7 +119,7 @@ impl<'a, I: Index> Indices<'a, I> {
         Self::checked(stream, elements.into(), limit, true)
     }
 
-    /// Takes indices without a check, so that kernels can compute them, and graphs can capture the operation. Rows and
+    /// Takes indices for gather without a check and without waiting, so that a graph can capture the operation. Rows and
     /// elements whose index is not below `limit` are skipped: their outputs stay unchanged.
     ///
     /// ```
@@ -134,14 +134,6 @@ impl<'a, I: Index> Indices<'a, I> {
     /// ```
     pub fn unchecked(elements: impl Into<DeviceSlice<'a, I>>, limit: usize) -> Self {
         Self { elements: elements.into(), limit, is_unique: false }
-    }
-
-    /// Like [`unchecked`](Self::unchecked), but also for scatter.
-    ///
-    /// # Safety
-    /// When an operation that uses the indices runs, no index below `limit` may occur twice.
-    pub unsafe fn unique_unchecked(elements: impl Into<DeviceSlice<'a, I>>, limit: usize) -> Self {
-        Self { elements: elements.into(), limit, is_unique: true }
     }
 
     fn checked(stream: &Stream, elements: DeviceSlice<'a, I>, limit: usize, is_unique: bool) -> Result<Self> {

@@ -6,11 +6,11 @@ use serde::Serialize;
 use warpsmith::ops::{self, Sampling};
 use warpsmith::prelude::*;
 
-use crate::config::{Config, Llama3Scaling, Rope};
+use crate::config::Config;
 use crate::engine::{Engine, Limits, Request};
 use crate::error::{Error, Result};
 use crate::linear::WeightFormat;
-use crate::model::{Model, Source};
+use crate::model::{Cache, Model, PAGE, Source};
 
 /// Steps before a measurement.
 const WARM_UP: usize = 5;
@@ -37,60 +37,35 @@ pub struct Report {
     pub ratio_to_read_probe: f64,
 }
 
-/// Returns the configuration of a model by name.
-pub fn shape(name: &str) -> Option<Config> {
-    let llama = Config {
-        hidden: 4096,
-        intermediate: 14336,
-        layers: 32,
-        heads: 32,
-        kv_heads: 8,
-        head_dim: 128,
-        vocabulary: 128256,
-        epsilon: 1e-5,
-        rope: Rope { theta: 500000.0, scaling: None },
-        is_tied: false,
-        has_head_norms: false,
-        max_positions: 131072,
-        end_tokens: Vec::new(),
-    };
+/// Returns the `config.json` of a model by name.
+fn shape(name: &str) -> Option<&'static str> {
     match name {
-        "llama-3-8b" => Some(llama),
-        "qwen3-0.6b" => Some(Config {
-            hidden: 1024,
-            intermediate: 3072,
-            layers: 28,
-            heads: 16,
-            vocabulary: 151936,
-            epsilon: 1e-6,
-            rope: Rope { theta: 1e6, scaling: None },
-            is_tied: true,
-            has_head_norms: true,
-            max_positions: 40960,
-            ..llama
-        }),
-        "tiny" => Some(Config {
-            hidden: 64,
-            intermediate: 128,
-            layers: 2,
-            heads: 2,
-            kv_heads: 1,
-            head_dim: 64,
-            vocabulary: 256,
-            rope: Rope {
-                theta: 10000.0,
-                scaling: Some(Llama3Scaling {
-                    factor: 8.0,
-                    low_freq_factor: 1.0,
-                    high_freq_factor: 4.0,
-                    original_max_position_embeddings: 64.0,
-                }),
-            },
-            has_head_norms: true,
-            max_positions: 512,
-            ..llama
-        }),
+        "llama-3-8b" => Some(
+            r#"{"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+                "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "rms_norm_eps": 1e-5,
+                "max_position_embeddings": 131072, "rope_theta": 500000.0}"#,
+        ),
+        "qwen3-0.6b" => Some(
+            r#"{"model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28,
+                "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936,
+                "rms_norm_eps": 1e-6, "max_position_embeddings": 40960, "rope_theta": 1e6,
+                "tie_word_embeddings": true}"#,
+        ),
+        "tiny" => Some(
+            r#"{"model_type": "qwen3", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+                "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64, "vocab_size": 256,
+                "rms_norm_eps": 1e-6, "max_position_embeddings": 512}"#,
+        ),
         _ => None,
+    }
+}
+
+/// Returns the configuration of a shape (`llama-3-8b`, `qwen3-0.6b`, `tiny`) or of a folder.
+pub fn config(shape_or_folder: &str) -> Result<Config> {
+    match shape(shape_or_folder) {
+        Some(text) => Config::parse(text.as_bytes())
+            .map_err(|problem| Error::Config { path: shape_or_folder.into(), problem }),
+        None => Config::read(shape_or_folder.as_ref()),
     }
 }
 
@@ -101,10 +76,10 @@ pub fn run(
     format: WeightFormat,
     (batch, context, steps): (usize, usize, usize),
 ) -> Result<Report> {
-    let (total, layers) = (context + (REPEATS + 1) * steps + WARM_UP, config.layers);
-    let cached = 2 * 2 * layers * config.kv_width() * context * batch;
+    // A sequence starts per step, while the others are decoded.
+    let (total, layers) = (context + batch + (REPEATS + 1) * steps + WARM_UP, config.layers);
     let model = Model::load(stream, config, total, format, Source::Random { seed: 1 })?;
-    let bytes = model.bytes_per_step() + cached as u64;
+    let (weights, of_token) = (model.bytes_per_step(), Cache::page_bytes(&model.config) / PAGE as u64);
     let limits = Limits { sequences: batch, chunk: 2048.min(total), pages: None };
     let mut engine = Engine::new(stream, model, limits)?;
     for _ in 0..batch {
@@ -123,6 +98,7 @@ pub fn run(
     for _ in 0..WARM_UP {
         engine.step()?;
     }
+    let bytes = weights + of_token * engine.cached_tokens() as u64;
     let mut fastest = f64::INFINITY;
     for _ in 0..REPEATS {
         stream.synchronize()?;

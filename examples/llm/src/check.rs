@@ -4,18 +4,18 @@ use half::bf16;
 use warpsmith::ops::{Indices, Sampling};
 use warpsmith::prelude::*;
 
-use crate::bench::shape;
+use crate::bench::config;
 use crate::engine::{Engine, Limits, Request};
 use crate::error::{Error, Result};
 use crate::linear::WeightFormat;
-use crate::model::{Cache, Keys, Model, PAGE, Pass, Source};
+use crate::model::{Cache, Model, PAGE, Pass, Source};
 
 /// Largest difference between the logits of two kernels, relative to the largest logit.
 const TOLERANCE: f32 = 0.05;
 
 /// Continues a text with a small random model, and compares each token with the logits of a pass over all tokens.
 pub fn run(stream: &Stream) -> Result<()> {
-    let Some(config) = shape("tiny") else { return Err(Error::Usage("there is no shape `tiny`".into())) };
+    let config = config("tiny")?;
     let load = || Model::load(stream, config.clone(), 128, WeightFormat::Bf16, Source::Random { seed: 7 });
     let limits = Limits { sequences: 1, chunk: 16, pages: None };
     let mut engine = Engine::new(stream, load()?, limits)?;
@@ -31,14 +31,14 @@ pub fn run(stream: &Stream) -> Result<()> {
     let (model, len) = (load()?, tokens.len());
     let mut cache = Cache::new(stream, &config, len.div_ceil(PAGE))?;
     let mut activations = model.activations(stream, len, len)?;
-    let positions: Vec<u32> = (0..len as u32).collect();
-    let positions = DeviceBuffer::from_host(stream, &positions)?;
-    let input = DeviceBuffer::from_host(stream, &tokens)?;
+    let upload = |numbers: &[u32]| DeviceBuffer::from_host(stream, numbers);
+    let pages: Vec<u32> = (0..len.div_ceil(PAGE) as u32).collect();
+    let (input, lengths, pages) = (upload(&tokens)?, upload(&[len as u32])?, upload(&pages)?);
     let pass = Pass {
         tokens: input.as_slice(),
-        positions: positions.as_slice(),
-        slots: Indices::unique(stream, &positions, len)?,
-        keys: Keys::Own,
+        lengths: lengths.as_slice(),
+        table: pages.as_2d(1, pages.len())?,
+        prompt: Some((Indices::unchecked(&pages, cache.pages), len)),
     };
     model.forward(stream, &pass, len, &mut cache, &mut activations)?;
     let logits = activations.logits.to_host()?;

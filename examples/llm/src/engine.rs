@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use llm_kernels::{INACTIVE, NONE, advance};
+use llm_kernels::advance;
 use warpsmith::graph::GraphCache;
 use warpsmith::ops::{self, Indices, Sampling};
 use warpsmith::prelude::*;
@@ -12,10 +12,10 @@ use warpsmith::{Pending, PinnedRange};
 
 use crate::KERNELS;
 use crate::error::{Error, Result};
-use crate::model::{Activations, Cache, Keys, Model, PAGE, Pass};
+use crate::model::{Activations, Cache, Model, PAGE, Pass};
 use crate::pages::Pages;
 
-/// Number of graphs to keep: one per number of sequences, of pages per sequence, and sampling options.
+/// Number of graphs to keep.
 const GRAPHS: usize = 64;
 
 /// Limits of an engine.
@@ -76,15 +76,13 @@ struct Sequence {
 struct State {
     tokens: DeviceBuffer<u32>,
     lengths: DeviceBuffer<u32>,
-    positions: DeviceBuffer<u32>,
-    slots: DeviceBuffer<u32>,
     table: DeviceBuffer<u32>,
     sampled: DeviceBuffer<u64>,
 }
 
-/// Identifies a graph: number of sequences, pages per sequence, and sampling options if they are equal for all
-/// sequences.
-type Key = (usize, usize, Option<[u64; 3]>);
+/// Identifies a graph: number of sequences, of pages per sequence, and of the sequences with each choice of sampling
+/// options.
+type Key = (usize, usize, Vec<([u64; 3], usize)>);
 
 /// Decodes many sequences at once.
 pub struct Engine {
@@ -116,13 +114,11 @@ impl Engine {
         let (device, sequences) = (stream.device(), limits.sequences);
         let columns = model.context.div_ceil(PAGE);
         let activations = model.activations(stream, limits.chunk.max(sequences), sequences)?;
-        let numbers = |count| DeviceBuffer::filled(stream, count, NONE);
+        let zeros = |count| DeviceBuffer::zeros(stream, count);
         let state = State {
-            tokens: numbers(sequences)?,
-            lengths: DeviceBuffer::filled(stream, sequences, INACTIVE)?,
-            positions: numbers(sequences)?,
-            slots: numbers(sequences)?,
-            table: numbers(sequences * columns)?,
+            tokens: zeros(sequences)?,
+            lengths: zeros(sequences)?,
+            table: zeros(sequences * columns)?,
             sampled: DeviceBuffer::zeros(stream, sequences)?,
         };
         let host = (0..2).map(|_| PinnedBuffer::zeroed(device, sequences));
@@ -200,6 +196,11 @@ impl Engine {
         self.running.len()
     }
 
+    /// Number of tokens of all running sequences.
+    pub fn cached_tokens(&self) -> usize {
+        self.running.iter().map(|sequence| sequence.tokens.len()).sum()
+    }
+
     /// Number of free pages of the cache.
     pub fn free_pages(&self) -> usize {
         self.pages.free()
@@ -273,7 +274,7 @@ impl Engine {
         let logits = self.activations.logits.slice(..vocabulary).as_2d(1, vocabulary)?;
         let mut token = DeviceBuffer::uninit(&self.stream, 1)?;
         ops::sample(&self.stream, &self.generator, sampling, logits, &mut token)?;
-        outputs.push(sequence.add(token.to_host()?[0], &self.model.config.end_tokens));
+        outputs.push(sequence.add(token.to_host()?[0], self.model.config.end_tokens()));
         if sequence.has_ended {
             self.pages.release(sequence.pages);
         } else {
@@ -288,22 +289,15 @@ impl Engine {
     /// Enqueues the pass of a part of a prompt. `logits` then contains the logits after the last token.
     fn prefill(&mut self, sequence: &Sequence, range: std::ops::Range<usize>) -> Result<()> {
         let stream = &self.stream;
-        let positions: Vec<u32> = range.clone().map(|position| position as u32).collect();
-        let slots: Vec<u32> = range.clone().map(|position| sequence.slot(position)).collect();
-        let tokens = DeviceBuffer::from_host(stream, &sequence.tokens[range.clone()])?;
-        let positions = DeviceBuffer::from_host(stream, &positions)?;
-        let slots = DeviceBuffer::from_host(stream, &slots)?;
-        let pages = &sequence.pages[..range.end.div_ceil(PAGE)];
-        let pages = DeviceBuffer::from_host(stream, pages)?;
-        let keys = match range.start {
-            0 => Keys::Own,
-            _ => Keys::Pages { pages: Indices::new(stream, &pages, self.cache.pages)?, length: range.end },
-        };
+        let upload = |numbers| DeviceBuffer::from_host(stream, numbers);
+        let tokens = upload(&sequence.tokens[range.clone()])?;
+        let lengths = upload(&[range.end as u32])?;
+        let pages = upload(&sequence.pages[..range.end.div_ceil(PAGE)])?;
         let pass = Pass {
             tokens: tokens.as_slice(),
-            positions: positions.as_slice(),
-            slots: Indices::unique(stream, &slots, self.cache.pages * PAGE)?,
-            keys,
+            lengths: lengths.as_slice(),
+            table: pages.as_2d(1, pages.len())?,
+            prompt: Some((Indices::unchecked(&pages, self.cache.pages), range.end)),
         };
         self.model.forward(stream, &pass, 1, &mut self.cache, &mut self.activations)
     }
@@ -311,11 +305,10 @@ impl Engine {
     /// Gives each running sequence the pages that the next step needs. If there are too few, sequences are evicted: the
     /// last ones wait until there are free pages again, and are then computed anew.
     fn grow(&mut self, outputs: &mut Vec<Output>) -> Result<()> {
-        let most = self.capacity() - 1;
         loop {
             let ahead = self.in_flight.len();
             let missing = self.running.iter().enumerate().find_map(|(row, sequence)| {
-                let needed = (sequence.tokens.len() + ahead).min(most) / PAGE + 1;
+                let needed = (sequence.tokens.len() + ahead).div_ceil(PAGE);
                 (needed > sequence.pages.len()).then(|| (row, needed - sequence.pages.len()))
             });
             let Some((row, missing)) = missing else { return Ok(()) };
@@ -366,19 +359,16 @@ impl Engine {
     /// Writes the state of the running sequences to the device. No step may be in flight.
     fn write_state(&mut self) -> Result<()> {
         let (rows, columns) = (self.limits.sequences, self.columns());
-        let mut numbers = [vec![NONE; rows], vec![INACTIVE; rows], vec![NONE; rows], vec![NONE; rows]];
-        let mut table = vec![NONE; rows * columns];
+        let (mut tokens, mut lengths) = (vec![0; rows], vec![0; rows]);
+        let mut table = vec![0; rows * columns];
         for (row, sequence) in self.running.iter().enumerate() {
-            let last = sequence.tokens.len() - 1;
-            let values = [sequence.tokens[last], last as u32 + 1, last as u32, sequence.slot(last)];
-            numbers.iter_mut().zip(values).for_each(|(numbers, value)| numbers[row] = value);
+            lengths[row] = sequence.tokens.len() as u32;
+            tokens[row] = sequence.tokens[sequence.tokens.len() - 1];
             table[row * columns..][..sequence.pages.len()].copy_from_slice(&sequence.pages);
         }
-        let State { tokens, lengths, positions, slots, table: on_device, .. } = &mut self.state;
-        for (numbers, buffer) in numbers.iter().zip([tokens, lengths, positions, slots]) {
-            buffer.copy_from_host(numbers)?;
-        }
-        on_device.copy_from_host(&table)?;
+        self.state.tokens.copy_from_host(&tokens)?;
+        self.state.lengths.copy_from_host(&lengths)?;
+        self.state.table.copy_from_host(&table)?;
         self.is_changed = false;
         Ok(())
     }
@@ -395,40 +385,26 @@ impl Engine {
         let pages = self.running.iter().map(|sequence| sequence.pages.len()).max().unwrap_or(1);
         let (all_columns, vocabulary) = (self.columns(), self.model.config.vocabulary);
         let columns = pages.next_power_of_two().max(4).min(all_columns);
-        let first = self.running[0].request.sampling;
-        let is_uniform = self.running.iter().all(|sequence| sequence.request.sampling == first);
-        let key = (rows, columns, is_uniform.then(|| bits(&first)));
+        // Sequences with equal options are neighbors.
+        let groups = self.running.chunk_by(|a, b| a.request.sampling == b.request.sampling);
+        let groups: Vec<(Sampling, usize)> =
+            groups.map(|group| (group[0].request.sampling, group.len())).collect();
+        let key = (rows, columns, groups.iter().map(|(sampling, count)| (bits(sampling), *count)).collect());
         let Self { stream, model, cache, activations, state, generator, graphs, limits, .. } = self;
         graphs.launch(stream, key, &[], |stream| {
-            let slots = state.slots.slice(..rows);
             let table = state.table.as_2d(limits.sequences, all_columns)?.part(..rows, ..columns);
-            let pass = Pass {
-                tokens: state.tokens.slice(..rows),
-                positions: state.positions.slice(..rows),
-                // SAFETY: running sequences have different pages, so their slots differ. The other slots are `NONE`.
-                slots: unsafe { Indices::unique_unchecked(slots, cache.pages * PAGE) },
-                keys: Keys::Decode { lengths: state.lengths.slice(..rows), table },
-            };
+            let (tokens, lengths) = (state.tokens.slice(..rows), state.lengths.slice(..rows));
+            let pass = Pass { tokens, lengths, table, prompt: None };
             model.forward(stream, &pass, rows, cache, activations)?;
-            if is_uniform {
-                let logits = activations.logits.slice(..rows * vocabulary).as_2d(rows, vocabulary)?;
-                ops::sample(stream, generator, first, logits, state.sampled.slice_mut(..rows))?;
-                state.advance(stream, rows, limits.sequences)?;
-            }
-            Ok::<(), Error>(())
-        })?;
-        if !is_uniform {
             let mut start = 0;
-            for group in self.running.chunk_by(|a, b| a.request.sampling == b.request.sampling) {
-                let end = start + group.len();
-                let logits = activations.logits.slice(start * vocabulary..end * vocabulary);
-                let logits = logits.as_2d(group.len(), vocabulary)?;
-                let sampled = state.sampled.slice_mut(start..end);
-                ops::sample(stream, generator, group[0].request.sampling, logits, sampled)?;
-                start = end;
+            for (sampling, count) in groups {
+                let logits = activations.logits.slice(start * vocabulary..(start + count) * vocabulary);
+                let (logits, sampled) = (logits.as_2d(count, vocabulary)?, start..start + count);
+                ops::sample(stream, generator, sampling, logits, state.sampled.slice_mut(sampled))?;
+                start += count;
             }
-            state.advance(stream, rows, limits.sequences)?;
-        }
+            state.advance(stream, rows)
+        })?;
         let host = match self.host.pop() {
             Some(host) => host,
             None => PinnedBuffer::zeroed(self.stream.device(), self.limits.sequences)?,
@@ -444,7 +420,7 @@ impl Engine {
         let host = pending.wait().map_err(|failed| failed.error)?.into_buffer();
         for (sequence, token) in self.running.iter_mut().zip(host.iter()) {
             if !sequence.has_ended {
-                outputs.push(sequence.add(*token, &self.model.config.end_tokens));
+                outputs.push(sequence.add(*token, self.model.config.end_tokens()));
             }
         }
         self.host.push(host);
@@ -464,30 +440,15 @@ impl Engine {
 }
 
 impl State {
-    /// Enqueues the kernel that prepares the next step of the first `rows` of `all` sequences.
-    fn advance(&mut self, stream: &Stream, rows: usize, all: usize) -> Result<()> {
-        let columns = self.table.len() / all;
-        let table = self.table.as_2d(all, columns)?.part(..rows, ..);
+    /// Enqueues the kernel that prepares the next step of the first `rows` sequences.
+    fn advance(&mut self, stream: &Stream, rows: usize) -> Result<()> {
         let kernel = stream.device().load(&KERNELS)?.kernel::<advance>()?;
-        let arguments = (
-            self.sampled.slice(..rows),
-            table,
-            PAGE as u32,
-            self.tokens.slice_mut(..rows),
-            self.lengths.slice_mut(..rows),
-            self.positions.slice_mut(..rows),
-            self.slots.slice_mut(..rows),
-        );
-        Ok(kernel.launch(stream, Launch::auto(rows), arguments)?)
+        let (tokens, lengths) = (self.tokens.slice_mut(..rows), self.lengths.slice_mut(..rows));
+        Ok(kernel.launch(stream, Launch::auto(rows), (self.sampled.slice(..rows), tokens, lengths))?)
     }
 }
 
 impl Sequence {
-    /// Row of the cache for the token at a position.
-    fn slot(&self, position: usize) -> u32 {
-        self.pages.get(position / PAGE).map_or(NONE, |page| page * PAGE as u32 + (position % PAGE) as u32)
-    }
-
     /// Adds a sampled token, which may end the sequence.
     fn add(&mut self, token: u64, end_tokens: &[u32]) -> Output {
         let Ok(token) = u32::try_from(token) else {

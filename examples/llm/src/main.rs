@@ -198,10 +198,7 @@ impl Generate {
 
 impl Bench {
     fn run(&self) -> Result<()> {
-        let mut config = match bench::shape(&self.shape) {
-            Some(config) => config,
-            None => Config::read(self.shape.as_ref())?,
-        };
+        let mut config = bench::config(&self.shape)?;
         config.layers = self.layers.unwrap_or(config.layers);
         let stream = open(self.place.device.as_deref())?;
         let sizes = (self.batch, self.context, self.steps);

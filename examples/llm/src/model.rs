@@ -15,6 +15,8 @@ use crate::weights::{Folder, Tensors, Uploader};
 
 /// Tokens per page of the cache.
 pub const PAGE: usize = 64;
+/// Largest number of tokens for which a product and SwiGLU are one kernel.
+const SKINNY: usize = 16;
 
 /// A model on a device.
 pub struct Model {
@@ -98,19 +100,17 @@ impl Loader<'_> {
 
 /// Memory for the intermediate results of up to `rows` tokens.
 pub struct Activations {
+    /// Residual stream.
     x: DeviceBuffer<bf16>,
-    hidden: DeviceBuffer<bf16>,
+    normed: DeviceBuffer<bf16>,
+    projected: DeviceBuffer<bf16>,
     qkv: DeviceBuffer<bf16>,
-    q: [DeviceBuffer<bf16>; 2],
-    k: [DeviceBuffer<bf16>; 2],
-    v: DeviceBuffer<bf16>,
+    q: DeviceBuffer<bf16>,
     attended: DeviceBuffer<bf16>,
     gate_up: DeviceBuffer<bf16>,
     activated: DeviceBuffer<bf16>,
     /// Keys and values of a sequence, gathered from its pages.
     gathered: [DeviceBuffer<bf16>; 2],
-    /// Cosines and sines of the tokens' positions.
-    angles: [DeviceBuffer<f32>; 2],
     pub logits: DeviceBuffer<bf16>,
 }
 
@@ -135,25 +135,17 @@ impl Cache {
     }
 }
 
-/// Keys to which the tokens of a pass attend, in addition to their own.
-#[derive(Clone, Copy)]
-pub enum Keys<'a> {
-    /// None: the tokens start a sequence.
-    Own,
-    /// The keys in these pages, of a sequence with `length` tokens including those of the pass.
-    Pages { pages: Indices<'a, u32>, length: usize },
-    /// Each token is the last one of a sequence.
-    Decode { lengths: DeviceSlice<'a, u32>, table: DeviceSlice2<'a, u32> },
-}
-
 /// Inputs of a pass through the layers, in device memory.
 #[derive(Clone, Copy)]
 pub struct Pass<'a> {
+    /// New tokens: the same number for each sequence.
     pub tokens: DeviceSlice<'a, u32>,
-    pub positions: DeviceSlice<'a, u32>,
-    /// Row of the cache for each token's keys and values.
-    pub slots: Indices<'a, u32>,
-    pub keys: Keys<'a>,
+    /// Number of tokens of each sequence, including the new ones.
+    pub lengths: DeviceSlice<'a, u32>,
+    /// Pages of each sequence.
+    pub table: DeviceSlice2<'a, u32>,
+    /// The pages and the length of the only sequence, if the tokens are a part of its prompt.
+    pub prompt: Option<(Indices<'a, u32>, usize)>,
 }
 
 impl Model {
@@ -211,10 +203,11 @@ impl Model {
             layers.push(Layer {
                 attention_norm: norm("input_layernorm", c.hidden)?,
                 qkv,
-                head_norms: match c.has_head_norms {
-                    true => {
-                        Some([norm("self_attn.q_norm", c.head_dim)?, norm("self_attn.k_norm", c.head_dim)?])
-                    }
+                head_norms: match c.has_head_norms() {
+                    true => Some([
+                        norm("self_attn.q_norm", c.head_dim())?,
+                        norm("self_attn.k_norm", c.head_dim())?,
+                    ]),
                     false => None,
                 },
                 output,
@@ -234,7 +227,8 @@ impl Model {
         if let Loader::Folder { uploader, .. } = loader {
             uploader.finish()?;
         }
-        let frequencies = c.rope.frequencies(c.head_dim);
+        let problem = |problem| Error::Text { text: "config.json", problem };
+        let frequencies = c.frequencies().map_err(problem)?;
         let angles = (0..context).flat_map(|position| frequencies.iter().map(move |f| position as f64 * f));
         let (sin, cos): (Vec<_>, Vec<_>) =
             angles.map(f64::sin_cos).map(|(sin, cos)| (sin as f32, cos as f32)).unzip();
@@ -247,19 +241,16 @@ impl Model {
         let c = &self.config;
         let buffer = |width: usize| DeviceBuffer::uninit(stream, rows * width);
         let gathered = || DeviceBuffer::uninit(stream, self.context.next_multiple_of(PAGE) * c.kv_width());
-        let angles = || DeviceBuffer::uninit(stream, rows * c.head_dim / 2);
         Ok(Activations {
             x: buffer(c.hidden)?,
-            hidden: buffer(c.hidden)?,
+            normed: buffer(c.hidden)?,
+            projected: buffer(c.hidden)?,
             qkv: buffer(c.qkv_width())?,
-            q: [buffer(c.q_width())?, buffer(c.q_width())?],
-            k: [buffer(c.kv_width())?, buffer(c.kv_width())?],
-            v: buffer(c.kv_width())?,
+            q: buffer(c.q_width())?,
             attended: buffer(c.q_width())?,
             gate_up: buffer(2 * c.intermediate)?,
             activated: buffer(c.intermediate)?,
             gathered: [gathered()?, gathered()?],
-            angles: [angles()?, angles()?],
             logits: DeviceBuffer::uninit(stream, outputs * c.vocabulary)?,
         })
     }
@@ -274,127 +265,121 @@ impl Model {
         cache: &mut Cache,
         a: &mut Activations,
     ) -> Result<()> {
-        let c = &self.config;
-        let rows = pass.tokens.len();
+        let (c, rows) = (&self.config, pass.tokens.len());
         let embedding = self.embedding.as_2d(c.vocabulary, c.hidden)?;
         let tokens = Indices::unchecked(pass.tokens, c.vocabulary);
         ops::gather_rows(stream, embedding, &tokens, first_mut(&mut a.x, rows, c.hidden)?)?;
-        let positions = Indices::unchecked(pass.positions, self.context);
-        for (table, out) in [&self.cos, &self.sin].into_iter().zip(&mut a.angles) {
-            let pairs = c.head_dim / 2;
-            let table = table.as_2d(self.context, pairs)?;
-            ops::gather_rows(stream, table, &positions, first_mut(out, rows, pairs)?)?;
-        }
-        for (layer, cache) in self.layers.iter().zip(&mut cache.layers) {
-            self.attend(stream, layer, pass, rows, cache, a)?;
-            rms_norm(stream, &a.x, &layer.mlp_norm, c, &mut a.hidden, rows)?;
-            let hidden = first(&a.hidden, rows, c.hidden)?;
-            layer.gate_up.apply(stream, hidden, first_mut(&mut a.gate_up, rows, 2 * c.intermediate)?)?;
-            let gate_up = first(&a.gate_up, rows, 2 * c.intermediate)?;
-            let (gate, up) = (gate_up.part(.., ..c.intermediate), gate_up.part(.., c.intermediate..));
-            ops::swiglu(stream, gate, up, first_mut(&mut a.activated, rows, c.intermediate)?)?;
+        let (x, normed) = (first(&a.x, rows, c.hidden)?, first_mut(&mut a.normed, rows, c.hidden)?);
+        let weight = &self.layers.first().map_or(&self.norm, |layer| &layer.attention_norm);
+        ops::rms_norm(stream, x, Some(weight.as_slice()), c.epsilon, normed)?;
+        for (i, (layer, cache)) in self.layers.iter().zip(&mut cache.layers).enumerate() {
+            self.attend(stream, layer, pass, cache, a)?;
+            let attended = first(&a.attended, rows, c.q_width())?;
+            layer.output.apply(stream, attended, first_mut(&mut a.projected, rows, c.hidden)?)?;
+            self.add_norm(stream, rows, &layer.mlp_norm, a)?;
+
+            let normed = first(&a.normed, rows, c.hidden)?;
+            let activated = first_mut(&mut a.activated, rows, c.intermediate)?;
+            if rows <= SKINNY {
+                layer.gate_up.apply_with(stream, Activation::SwiGlu, normed, activated)?;
+            } else {
+                layer.gate_up.apply(stream, normed, first_mut(&mut a.gate_up, rows, 2 * c.intermediate)?)?;
+                let gate_up = first(&a.gate_up, rows, 2 * c.intermediate)?;
+                let (gate, up) = (gate_up.part(.., ..c.intermediate), gate_up.part(.., c.intermediate..));
+                ops::swiglu(stream, gate, up, activated)?;
+            }
             let activated = first(&a.activated, rows, c.intermediate)?;
-            layer.down.apply(stream, activated, first_mut(&mut a.hidden, rows, c.hidden)?)?;
-            ops::axpy(
-                stream,
-                a.hidden.slice(..rows * c.hidden),
-                bf16::ONE,
-                a.x.slice_mut(..rows * c.hidden),
-            )?;
+            layer.down.apply(stream, activated, first_mut(&mut a.projected, rows, c.hidden)?)?;
+            let next = self.layers.get(i + 1).map_or(&self.norm, |layer| &layer.attention_norm);
+            self.add_norm(stream, rows, next, a)?;
         }
-        let last = first(&a.x, rows, c.hidden)?.part(rows - outputs.., ..);
-        let normed = first_mut(&mut a.hidden, outputs, c.hidden)?;
-        ops::rms_norm(stream, last, Some(self.norm.as_slice()), c.epsilon, normed)?;
-        let normed = first(&a.hidden, outputs, c.hidden)?;
+        let last = first(&a.normed, rows, c.hidden)?.part(rows - outputs.., ..);
         let logits = first_mut(&mut a.logits, outputs, c.vocabulary)?;
         match &self.head {
-            Some(head) => head.apply(stream, normed, logits),
-            None => Ok(ops::matmul(stream, normed, Matrix::from(embedding).transposed(), logits)?),
+            Some(head) => head.apply(stream, last, logits),
+            None => Ok(ops::matmul(stream, last, Matrix::from(embedding).transposed(), logits)?),
         }
     }
 
-    /// Enqueues the attention of a layer, and adds its result to `a.x`.
+    /// Enqueues the addition of `a.projected` to `a.x`, and the norm of the sum.
+    fn add_norm(
+        &self,
+        stream: &Stream,
+        rows: usize,
+        weight: &DeviceBuffer<bf16>,
+        a: &mut Activations,
+    ) -> Result<()> {
+        let (c, weight) = (&self.config, Some(weight.as_slice()));
+        let (projected, x) = (first(&a.projected, rows, c.hidden)?, first_mut(&mut a.x, rows, c.hidden)?);
+        let normed = first_mut(&mut a.normed, rows, c.hidden)?;
+        Ok(ops::add_rms_norm(stream, projected, x, weight, c.epsilon, normed)?)
+    }
+
+    /// Enqueues the attention of a layer, from `a.normed` to `a.attended`.
     fn attend(
         &self,
         stream: &Stream,
         layer: &Layer,
         pass: &Pass<'_>,
-        rows: usize,
         [k_cache, v_cache]: &mut [DeviceBuffer<bf16>; 2],
         a: &mut Activations,
     ) -> Result<()> {
-        let c = &self.config;
-        rms_norm(stream, &a.x, &layer.attention_norm, c, &mut a.hidden, rows)?;
-        let hidden = first(&a.hidden, rows, c.hidden)?;
-        layer.qkv.apply(stream, hidden, first_mut(&mut a.qkv, rows, c.qkv_width())?)?;
-        let [q, rotated_q] = &mut a.q;
-        let [k, rotated_k] = &mut a.k;
-        let mut parts = [
-            first_mut(q, rows, c.q_width())?,
-            first_mut(k, rows, c.kv_width())?,
-            first_mut(&mut a.v, rows, c.kv_width())?,
-        ];
-        ops::split_columns(stream, first(&a.qkv, rows, c.qkv_width())?, &mut parts)?;
-        if let Some(norms) = &layer.head_norms {
-            let heads = [(&mut *q, &mut *rotated_q, c.heads), (&mut *k, &mut *rotated_k, c.kv_heads)];
-            for ((x, out, heads), weight) in heads.into_iter().zip(norms) {
-                let (rows, weight) = (rows * heads, Some(weight.as_slice()));
-                let normed = first_mut(out, rows, c.head_dim)?;
-                ops::rms_norm(stream, first(x, rows, c.head_dim)?, weight, c.epsilon, normed)?;
-                std::mem::swap(x, out);
-            }
-        }
-        let [cos, sin] = &a.angles;
-        let angles = (first(cos, rows, c.head_dim / 2)?, first(sin, rows, c.head_dim / 2)?);
-        for (x, out, width) in [(&*q, &mut *rotated_q, c.q_width()), (&*k, &mut *rotated_k, c.kv_width())] {
-            let (x, out) = (first(x, rows, width)?, first_mut(out, rows, width)?);
-            ops::rotary(stream, x, None::<DeviceSlice<u32>>, angles, RotaryPairs::Halves, out)?;
-        }
-        let slots = k_cache.len() / c.kv_width();
-        let new = [(&*rotated_k, &mut *k_cache), (&a.v, &mut *v_cache)];
-        for (x, cache) in new {
-            let x = first(x, rows, c.kv_width())?;
-            ops::scatter_rows(stream, x, &pass.slots, cache.as_2d_mut(slots, c.kv_width())?)?;
-        }
+        let Pass { lengths, table, .. } = *pass;
+        let (c, rows, sequences) = (&self.config, pass.tokens.len(), lengths.len());
+        let normed = first(&a.normed, rows, c.hidden)?;
+        layer.qkv.apply(stream, normed, first_mut(&mut a.qkv, rows, c.qkv_width())?)?;
 
-        let by_token = |buffer, rows, heads: usize, sequences| -> Result<_> {
-            let width = heads * c.head_dim;
-            let view = DeviceBuffer::slice(buffer, ..rows * width).as_3d(rows, heads, c.head_dim)?;
+        let part = |start: usize, heads: usize| -> Result<_> {
+            let (shape, strides) = ([rows, heads, c.head_dim()], [c.qkv_width(), c.head_dim()]);
+            let view = a.qkv.slice(start..).as_3d_strided(shape, strides)?;
             Ok(Heads::by_token(view, sequences)?)
         };
+        let q = part(0, c.heads)?;
+        let (k, v) = (part(c.q_width(), c.kv_heads())?, part(c.q_width() + c.kv_width(), c.kv_heads())?);
+        let rotary = Rotary {
+            cos: self.cos.as_2d(self.context, c.head_dim() / 2)?,
+            sin: self.sin.as_2d(self.context, c.head_dim() / 2)?,
+            is_interleaved: false,
+            norm: layer.head_norms.as_ref().map(|[q, k]| HeadNorm {
+                q: q.as_slice(),
+                k: k.as_slice(),
+                epsilon: c.epsilon as f32,
+            }),
+        };
+        let slots = k_cache.len() / c.kv_width();
+        let pages = slots / PAGE;
+        let cache = KvCacheMut {
+            k: HeadsMut::by_token(k_cache.as_3d_mut(slots, c.kv_heads(), c.head_dim())?, pages)?,
+            v: HeadsMut::by_token(v_cache.as_3d_mut(slots, c.kv_heads(), c.head_dim())?, pages)?,
+            lengths,
+            pages: Some(table),
+        };
+        let mut rotated = a.q.slice_mut(..rows * c.q_width());
+        let out = HeadsMut::by_token(rotated.as_3d_mut(rows, c.heads, c.head_dim())?, sequences)?;
+        ops::rotary_append(stream, &rotary, q, k, v, cache, out)?;
+
+        let heads = |buffer, rows: usize, heads: usize, sequences| -> Result<_> {
+            let part = DeviceBuffer::slice(buffer, ..rows * heads * c.head_dim());
+            Ok(Heads::by_token(part.as_3d(rows, heads, c.head_dim())?, sequences)?)
+        };
+        let q = heads(&a.q, rows, c.heads, sequences)?;
         let mut attended = a.attended.slice_mut(..rows * c.q_width());
-        let sequences = if matches!(pass.keys, Keys::Decode { .. }) { rows } else { 1 };
-        let out = HeadsMut::by_token(attended.as_3d_mut(rows, c.heads, c.head_dim)?, sequences)?;
-        let causal = Attention { is_causal: true, ..Attention::default() };
-        match pass.keys {
-            Keys::Own => {
-                let q = by_token(rotated_q, rows, c.heads, 1)?;
-                let [k, v] = [&*rotated_k, &a.v].map(|x| by_token(x, rows, c.kv_heads, 1));
-                ops::attention(stream, &causal, q, k?, v?, out)?;
-            }
-            Keys::Pages { pages, length } => {
-                for (cache, out) in [&*k_cache, &*v_cache].into_iter().zip(&mut a.gathered) {
-                    let width = PAGE * c.kv_width();
-                    let cache = cache.as_2d(slots / PAGE, width)?;
-                    ops::gather_rows(stream, cache, &pages, first_mut(out, pages.len(), width)?)?;
-                }
-                let q = by_token(rotated_q, rows, c.heads, 1)?;
-                let [k, v] = &a.gathered;
-                let [k, v] = [k, v].map(|x| by_token(x, length, c.kv_heads, 1));
-                ops::attention(stream, &causal, q, k?, v?, out)?;
-            }
-            Keys::Decode { lengths, table } => {
-                let q = by_token(rotated_q, rows, c.heads, rows)?;
-                let [k, v] =
-                    [&*k_cache, &*v_cache].map(|cache| by_token(cache, slots, c.kv_heads, slots / PAGE));
-                let cache = KvCache { k: k?, v: v?, lengths, pages: Some(table) };
-                ops::attention_decode(stream, &AttentionDecode::default(), q, &cache, out)?;
-            }
+        let out = HeadsMut::by_token(attended.as_3d_mut(rows, c.heads, c.head_dim())?, sequences)?;
+        let Some((chosen, length)) = pass.prompt else {
+            let k = heads(k_cache, slots, c.kv_heads(), pages)?;
+            let v = heads(v_cache, slots, c.kv_heads(), pages)?;
+            let cache = KvCache { k, v, lengths, pages: Some(table) };
+            return Ok(ops::attention_decode(stream, &AttentionDecode::default(), q, &cache, out)?);
+        };
+        let width = PAGE * c.kv_width();
+        for (cache, out) in [k_cache, v_cache].into_iter().zip(&mut a.gathered) {
+            let out = first_mut(out, chosen.len(), width)?;
+            ops::gather_rows(stream, cache.as_2d(pages, width)?, &chosen, out)?;
         }
-        let attended = first(&a.attended, rows, c.q_width())?;
-        layer.output.apply(stream, attended, first_mut(&mut a.hidden, rows, c.hidden)?)?;
-        let len = rows * c.hidden;
-        Ok(ops::axpy(stream, a.hidden.slice(..len), bf16::ONE, a.x.slice_mut(..len))?)
+        let causal = Attention { is_causal: true, ..Attention::default() };
+        let [k, v] = &a.gathered;
+        let (k, v) = (heads(k, length, c.kv_heads(), 1)?, heads(v, length, c.kv_heads(), 1)?);
+        Ok(ops::attention(stream, &causal, q, k, v, out)?)
     }
 
     /// Bytes of weights that a decoding step reads.
@@ -409,7 +394,7 @@ impl Model {
 fn parameter_bytes(c: &Config, format: WeightFormat) -> u64 {
     let [hidden, intermediate] = [c.hidden, c.intermediate].map(|size| size as u64);
     let attention = hidden * (c.qkv_width() + c.q_width()) as u64;
-    let norms = 2 * hidden + if c.has_head_norms { 2 * c.head_dim as u64 } else { 0 };
+    let norms = 2 * hidden + if c.has_head_norms() { 2 * c.head_dim() as u64 } else { 0 };
     let layer = format.bytes(attention + 3 * hidden * intermediate) + 2 * norms;
     let embeddings = if c.is_tied { 1 } else { 2 };
     c.layers as u64 * layer + 2 * (embeddings * c.vocabulary as u64 * hidden + hidden)
@@ -427,17 +412,4 @@ fn first_mut<T: DeviceCopy>(
     width: usize,
 ) -> Result<DeviceSliceMut2<'_, T>> {
     Ok(buffer.slice_mut(..rows * width).into_2d(rows, width)?)
-}
-
-/// Enqueues the RMS norm of the first rows of `x`.
-fn rms_norm(
-    stream: &Stream,
-    x: &DeviceBuffer<bf16>,
-    weight: &DeviceBuffer<bf16>,
-    c: &Config,
-    out: &mut DeviceBuffer<bf16>,
-    rows: usize,
-) -> Result<()> {
-    let (x, out) = (first(x, rows, c.hidden)?, first_mut(out, rows, c.hidden)?);
-    Ok(ops::rms_norm(stream, x, Some(weight.as_slice()), c.epsilon, out)?)
 }

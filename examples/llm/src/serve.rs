@@ -6,16 +6,16 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::TcpListener;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use http_body_util::channel::Channel;
 use http_body_util::{BodyExt, Either, Full, Limited};
-use hyper::body::{Body, Bytes, Frame, Incoming};
-use hyper::service::service_fn;
-use hyper::{Method, StatusCode, header};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::{Method, StatusCode, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -29,8 +29,6 @@ use crate::text::{Decoding, Text};
 
 /// Time in which a client must send the head of a request, and in which it must send the body.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Temperatures below this one select the most probable token.
-const LOWEST_TEMPERATURE: f32 = 1e-3;
 
 /// Limits of a server.
 #[derive(Debug, Clone)]
@@ -47,20 +45,11 @@ pub struct Options {
     pub max_tokens: usize,
 }
 
-/// A request for the engine's thread.
-struct Job {
-    request: Request,
-    events: UnboundedSender<Event>,
-}
-
-enum Event {
-    Token {
-        token: Option<u32>,
-        finish: Option<Finish>,
-    },
-    /// The engine did not accept the request.
-    Refused(Error),
-}
+/// A request, and the channel for its outputs. An error refuses the request.
+type Job = (Request, UnboundedSender<Result<Output>>);
+type Response = hyper::Response<Either<Full<Bytes>, Channel<Bytes>>>;
+/// Reason why a request is refused.
+type Refusal = (StatusCode, String);
 
 /// What all connections share.
 struct Shared {
@@ -73,8 +62,8 @@ struct Shared {
 /// Serves requests until the engine fails.
 pub fn serve(engine: Engine, text: Text, listener: TcpListener, options: Options) -> Result<()> {
     let (jobs, received) = channel();
-    let requests = Arc::new(Semaphore::new(options.requests));
-    let connections = Arc::new(Semaphore::new(options.connections));
+    let [requests, connections] =
+        [options.requests, options.connections].map(|count| Arc::new(Semaphore::new(count)));
     let shared = Arc::new(Shared { text, options, jobs, requests });
     let (failed, failure) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || failed.send(work(engine, &received)));
@@ -84,8 +73,7 @@ pub fn serve(engine: Engine, text: Text, listener: TcpListener, options: Options
         listener.set_nonblocking(true).map_err(network)?;
         let listener = tokio::net::TcpListener::from_std(listener).map_err(network)?;
         let accept = async {
-            loop {
-                let Ok(permit) = connections.clone().acquire_owned().await else { return };
+            while let Ok(permit) = connections.clone().acquire_owned().await {
                 match listener.accept().await {
                     Ok((stream, _)) => drop(tokio::spawn(connect(shared.clone(), stream, permit))),
                     // Too many open files, for example: connections that end free some.
@@ -102,38 +90,34 @@ pub fn serve(engine: Engine, text: Text, listener: TcpListener, options: Options
 
 /// Runs the engine.
 fn work(mut engine: Engine, jobs: &Receiver<Job>) -> Result<()> {
-    let mut clients: HashMap<u64, UnboundedSender<Event>> = HashMap::new();
+    let mut clients: HashMap<u64, UnboundedSender<Result<Output>>> = HashMap::new();
     loop {
         loop {
-            let job = if engine.is_empty() {
-                jobs.recv().map_err(|_| TryRecvError::Disconnected)
-            } else {
-                jobs.try_recv()
+            let job = match engine.is_empty() {
+                true => jobs.recv().map_err(|_| TryRecvError::Disconnected),
+                false => jobs.try_recv(),
             };
             match job {
-                Ok(Job { request, events }) => match engine.submit(request) {
-                    Ok(id) => drop(clients.insert(id, events)),
-                    Err(error) => drop(events.send(Event::Refused(error))),
+                Ok((request, outputs)) => match engine.submit(request) {
+                    Ok(id) => drop(clients.insert(id, outputs)),
+                    Err(error) => drop(outputs.send(Err(error))),
                 },
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => return Ok(()),
             }
         }
-        let gone: Vec<u64> =
-            clients.iter().filter(|(_, events)| events.is_closed()).map(|(id, _)| *id).collect();
         let mut outputs = Vec::new();
-        for id in gone {
-            clients.remove(&id);
+        for (id, _) in clients.extract_if(|_, client| client.is_closed()) {
             outputs.extend(engine.cancel(id)?);
         }
         outputs.extend(engine.step()?);
-        for Output { id, token, finish } in outputs {
-            let ends = finish.is_some();
-            if let Some(events) = clients.get(&id) {
+        for output in outputs {
+            let (id, has_ended) = (output.id, output.finish.is_some());
+            if let Some(client) = clients.get(&id) {
                 // A client that has gone is removed before the next step.
-                let _ = events.send(Event::Token { token, finish });
+                let _ = client.send(Ok(output));
             }
-            if ends {
+            if has_ended {
                 clients.remove(&id);
             }
         }
@@ -142,27 +126,25 @@ fn work(mut engine: Engine, jobs: &Receiver<Job>) -> Result<()> {
 
 /// Serves a connection.
 async fn connect(shared: Arc<Shared>, stream: tokio::net::TcpStream, _permit: OwnedSemaphorePermit) {
-    let service = service_fn(|request| respond(shared.clone(), request));
-    let mut server = hyper::server::conn::http1::Builder::new();
+    let service = service_fn(async |request: hyper::Request<Incoming>| {
+        let response = respond(shared.clone(), request).await;
+        let refuse = |(status, message)| reply(status, &failure(message));
+        Ok::<_, Infallible>(response.unwrap_or_else(refuse))
+    });
+    let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(TIMEOUT);
-    // The client has sent something other than HTTP, or has gone.
+    // An error means that the client has sent something other than HTTP, or has gone.
     let _ = server.serve_connection(TokioIo::new(stream), service).await;
 }
-
-type Response = hyper::Response<Either<Full<Bytes>, Completion>>;
 
 fn reply(status: StatusCode, body: &Value) -> Response {
     let mut response = hyper::Response::new(Either::Left(Full::from(body.to_string())));
     *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
-fn refuse(status: StatusCode, message: &str) -> Response {
-    reply(status, &failure(message))
-}
-
-fn failure(message: &str) -> Value {
+fn failure(message: String) -> Value {
     json!({ "error": { "message": message, "type": "invalid_request_error" } })
 }
 
@@ -170,81 +152,91 @@ fn failure(message: &str) -> Value {
 async fn respond(
     shared: Arc<Shared>,
     request: hyper::Request<Incoming>,
-) -> std::result::Result<Response, Infallible> {
-    let is = |method, path| request.method() == method && request.uri().path() == path;
-    if is(Method::GET, "/v1/models") {
-        let model = json!({ "id": shared.options.name, "object": "model", "owned_by": "local" });
-        return Ok(reply(StatusCode::OK, &json!({ "object": "list", "data": [model] })));
-    }
-    if !is(Method::POST, "/v1/completions") {
-        let message = "the server has POST /v1/completions and GET /v1/models";
-        return Ok(refuse(StatusCode::NOT_FOUND, message));
+) -> std::result::Result<Response, Refusal> {
+    if (request.method(), request.uri().path()) != (&Method::POST, "/v1/completions") {
+        return Err((StatusCode::NOT_FOUND, "the server has only POST /v1/completions".into()));
     }
     let body = Limited::new(request.into_body(), shared.options.body).collect();
-    let body = match tokio::time::timeout(TIMEOUT, body).await {
-        Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(_)) => {
-            let message =
-                format!("the body could not be read, or has more than {} bytes", shared.options.body);
-            return Ok(refuse(StatusCode::PAYLOAD_TOO_LARGE, &message));
-        }
-        Err(_) => return Ok(refuse(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time")),
-    };
-    let parsed = serde_json::from_slice::<Parameters>(&body)
-        .map_err(|error| error.to_string())
-        .and_then(|parameters| parameters.check(&shared));
-    let (request, is_stream) = match parsed {
-        Ok(parsed) => parsed,
-        Err(message) => return Ok(refuse(StatusCode::BAD_REQUEST, &message)),
-    };
-    let Ok(permit) = shared.requests.clone().try_acquire_owned() else {
-        return Ok(refuse(StatusCode::TOO_MANY_REQUESTS, "too many requests are waiting; retry later"));
-    };
+    let late = |_| (StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time".into());
+    let body = tokio::time::timeout(TIMEOUT, body).await.map_err(late)?.map_err(|_| {
+        let most = shared.options.body;
+        (StatusCode::PAYLOAD_TOO_LARGE, format!("the body could not be read, or has more than {most} bytes"))
+    })?;
+    let parameters = serde_json::from_slice::<Parameters>(&body.to_bytes());
+    let parameters = parameters.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
+    let is_stream = parameters.stream;
+    let request = parameters.check(&shared).map_err(|message| (StatusCode::BAD_REQUEST, message))?;
+    let busy = |_| (StatusCode::TOO_MANY_REQUESTS, "too many requests are waiting; retry later".into());
+    let permit = shared.requests.clone().try_acquire_owned().map_err(busy)?;
     let prompt = request.prompt.len();
-    let (sender, events) = unbounded_channel();
-    let job = Job { request, events: sender };
-    if shared.jobs.send(job).is_err() {
-        return Ok(refuse(StatusCode::SERVICE_UNAVAILABLE, "the engine has failed"));
-    }
+    let (sender, mut outputs) = unbounded_channel();
+    let stopped = |_| (StatusCode::SERVICE_UNAVAILABLE, "the engine has failed".into());
+    shared.jobs.send((request, sender)).map_err(stopped)?;
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let mut completion = Completion {
-        head: json!({ "id": format!("cmpl-{created}-{prompt}"), "object": "text_completion", "created": created,
-                      "model": shared.options.name }),
-        shared,
-        events,
-        first: None,
-        decoding: Decoding::default(),
-        sent: 0,
-        has_ended: false,
-        _permit: permit,
+    let head = json!({ "id": format!("cmpl-{created}-{prompt}"), "object": "text_completion",
+                       "created": created, "model": shared.options.name });
+    let chunk = move |text: &str, finish: Option<&str>| {
+        let mut chunk = head.clone();
+        chunk["choices"] = json!([{ "index": 0, "text": text, "logprobs": null, "finish_reason": finish }]);
+        chunk
     };
-    let first = completion.events.recv().await;
-    if let Some(Event::Refused(error)) = first {
-        return Ok(refuse(StatusCode::BAD_REQUEST, &error.to_string()));
-    }
-    completion.first = first;
-    if is_stream {
-        let mut response = hyper::Response::new(Either::Right(completion));
-        let kind = header::HeaderValue::from_static("text/event-stream");
-        response.headers_mut().insert(header::CONTENT_TYPE, kind);
-        return Ok(response);
-    }
-    let mut text = String::new();
-    loop {
-        let part = std::future::poll_fn(|context| completion.poll_part(context)).await;
-        let part = match part {
-            Ok(part) => part,
-            Err(message) => return Ok(refuse(StatusCode::SERVICE_UNAVAILABLE, &message)),
-        };
-        text.push_str(&part.text);
-        if let Some(reason) = part.finish {
-            let mut body = completion.chunk(&text, Some(reason));
-            let new = completion.sent;
-            body["usage"] =
-                json!({ "prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new });
-            return Ok(reply(StatusCode::OK, &body));
+    let mut decoding = Decoding::default();
+    let mut next = part(&shared.text, &mut outputs, &mut decoding).await;
+    if !is_stream {
+        let (mut text, mut new) = (String::new(), 0);
+        loop {
+            let (part_of_text, finish) = next?;
+            (text, new) = (text + &part_of_text, new + 1);
+            if finish.is_some() {
+                let mut body = chunk(&text, finish);
+                body["usage"] = json!({ "prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new });
+                return Ok(reply(StatusCode::OK, &body));
+            }
+            next = part(&shared.text, &mut outputs, &mut decoding).await;
         }
     }
+    // An error before the first token has a status of its own.
+    let first = next?;
+    let (mut events, body) = Channel::new(16);
+    tokio::spawn(async move {
+        let (mut next, _permit) = (Ok(first), permit);
+        loop {
+            let (event, has_ended) = match next {
+                Ok((text, finish)) => (chunk(&text, finish), finish.is_some()),
+                Err((_, message)) => (failure(message), true),
+            };
+            let end = if has_ended { "data: [DONE]\n\n" } else { "" };
+            // If the client has gone, the outputs are dropped, which cancels the sequence.
+            if events.send_data(format!("data: {event}\n\n{end}").into()).await.is_err() || has_ended {
+                return;
+            }
+            next = part(&shared.text, &mut outputs, &mut decoding).await;
+        }
+    });
+    let mut response = hyper::Response::new(Either::Right(body));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    Ok(response)
+}
+
+/// Waits for the next token. Returns the text that it completes, and the reason if the sequence ends.
+async fn part(
+    text: &Text,
+    outputs: &mut UnboundedReceiver<Result<Output>>,
+    decoding: &mut Decoding,
+) -> std::result::Result<(String, Option<&'static str>), Refusal> {
+    let failed = |error: Error| (StatusCode::SERVICE_UNAVAILABLE, error.to_string());
+    let Some(output) = outputs.recv().await else {
+        return Err((StatusCode::SERVICE_UNAVAILABLE, "the engine has failed".into()));
+    };
+    let output = output.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
+    let finish = match output.finish {
+        None => None,
+        Some(Finish::End) => Some("stop"),
+        Some(Finish::Length) => Some("length"),
+        Some(Finish::Failed(error)) => return Err(failed(error)),
+    };
+    let completed = output.token.map(|token| text.decode(decoding, token)).transpose().map_err(failed)?;
+    Ok((completed.flatten().unwrap_or_default(), finish))
 }
 
 /// Body of a request.
@@ -270,19 +262,17 @@ enum Prompt {
 }
 
 impl Parameters {
-    /// Checks the parameters. Returns the request, and whether the client wants a stream.
-    fn check(self, shared: &Shared) -> std::result::Result<(Request, bool), String> {
-        let Self { temperature, top_p, top_k, .. } = self;
-        let max_tokens = self.max_tokens.unwrap_or(16);
-        let most = shared.options.max_tokens;
-        let temperature = temperature.unwrap_or(1.0);
+    /// Checks the parameters. The error says what is wrong.
+    fn check(self, shared: &Shared) -> std::result::Result<Request, String> {
+        let (max_tokens, most) = (self.max_tokens.unwrap_or(16), shared.options.max_tokens);
+        let temperature = self.temperature.unwrap_or(1.0);
         if max_tokens == 0 || max_tokens > most {
             return Err(format!("max_tokens is {max_tokens}, but must be 1 to {most}"));
         }
-        if !(0.0..=2.0).contains(&temperature) {
-            return Err(format!("temperature is {temperature}, but must be 0 to 2"));
+        if temperature != 0.0 && !(0.001..=2.0).contains(&temperature) {
+            return Err(format!("temperature is {temperature}, but must be 0, or 0.001 to 2"));
         }
-        if top_p.is_some_and(|p| !(p > 0.0 && p <= 1.0)) || top_k == Some(0) {
+        if self.top_p.is_some_and(|p| !(p > 0.0 && p <= 1.0)) || self.top_k == Some(0) {
             return Err("top_p must be above 0 and at most 1, and top_k must be at least 1".into());
         }
         if self.n.unwrap_or(1) != 1 || self.stop.is_some() || self.logprobs.is_some() {
@@ -292,82 +282,7 @@ impl Parameters {
             Prompt::Text(text) => shared.text.encode(&text).map_err(|error| error.to_string())?,
             Prompt::Tokens(tokens) => tokens,
         };
-        let temperature = if temperature < LOWEST_TEMPERATURE { 0.0 } else { temperature };
-        let sampling = Sampling { temperature, top_k, top_p };
-        Ok((Request { prompt, max_tokens, sampling, ignores_end: false }, self.stream))
-    }
-}
-
-/// The text of a sequence, as server-sent events.
-struct Completion {
-    shared: Arc<Shared>,
-    /// Fields of each event.
-    head: Value,
-    events: UnboundedReceiver<Event>,
-    /// The first event, which has been received before the response started.
-    first: Option<Event>,
-    decoding: Decoding,
-    /// Number of new tokens.
-    sent: usize,
-    has_ended: bool,
-    _permit: OwnedSemaphorePermit,
-}
-
-/// New text of a sequence.
-struct Part {
-    text: String,
-    finish: Option<&'static str>,
-}
-
-impl Completion {
-    /// Waits for the next token.
-    fn poll_part(&mut self, context: &mut Context<'_>) -> Poll<std::result::Result<Part, String>> {
-        let event = match self.first.take() {
-            Some(event) => Some(event),
-            None => ready!(self.events.poll_recv(context)),
-        };
-        let (token, finish) = match event {
-            Some(Event::Token { token, finish }) => (token, finish),
-            Some(Event::Refused(error)) => return Poll::Ready(Err(error.to_string())),
-            None => return Poll::Ready(Err("the engine has failed".into())),
-        };
-        let finish = match finish {
-            None => None,
-            Some(Finish::End) => Some("stop"),
-            Some(Finish::Length) => Some("length"),
-            Some(Finish::Failed(error)) => return Poll::Ready(Err(error.to_string())),
-        };
-        let Some(token) = token else { return Poll::Ready(Ok(Part { text: String::new(), finish })) };
-        self.sent += 1;
-        let text = self.shared.text.decode(&mut self.decoding, token).map_err(|error| error.to_string());
-        Poll::Ready(text.map(|text| Part { text: text.unwrap_or_default(), finish }))
-    }
-
-    /// Returns an event.
-    fn chunk(&self, text: &str, finish: Option<&str>) -> Value {
-        let mut chunk = self.head.clone();
-        chunk["choices"] = json!([{ "index": 0, "text": text, "logprobs": null, "finish_reason": finish }]);
-        chunk
-    }
-}
-
-impl Body for Completion {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<std::result::Result<Frame<Bytes>, Infallible>>> {
-        if self.has_ended {
-            return Poll::Ready(None);
-        }
-        let (event, has_ended) = match ready!(self.poll_part(context)) {
-            Ok(part) => (self.chunk(&part.text, part.finish), part.finish.is_some()),
-            Err(message) => (failure(&message), true),
-        };
-        self.has_ended = has_ended;
-        let end = if has_ended { "data: [DONE]\n\n" } else { "" };
-        Poll::Ready(Some(Ok(Frame::data(format!("data: {event}\n\n{end}").into()))))
+        let sampling = Sampling { temperature, top_k: self.top_k, top_p: self.top_p };
+        Ok(Request { prompt, max_tokens, sampling, ignores_end: false })
     }
 }

@@ -1,10 +1,14 @@
 //! Continuous batching: many sequences, cancellation, and a cache with too few pages.
 
-use llm::engine::{Finish, Limits};
+use llm::config::Config;
+use llm::engine::{Engine, Finish, Limits};
 use llm::error::{Error, Result};
+use llm::linear::WeightFormat;
+use llm::model::{Model, Source};
+use llm::weights::Folder;
 
 use crate::models::expected;
-use crate::{collect, engine, finish, greedy, stream};
+use crate::{collect, engine, finish, folder, greedy, stream};
 
 /// Tokens of the text that the model has learned, so that all continuations are known.
 fn lesson() -> (Vec<u32>, usize) {
@@ -90,10 +94,14 @@ fn cancelled_sequences_free_their_pages() -> Result<()> {
 fn end_tokens_end_a_sequence() -> Result<()> {
     let (lesson, start) = lesson();
     let stream = stream()?;
-    let mut engine = engine(&stream, "llama", 256, Limits { sequences: 1, chunk: 64, pages: None })?;
     let end = lesson[start + 5];
     let first = lesson[start..].iter().position(|token| *token == end).unwrap();
-    engine.model.config.end_tokens.push(end);
+    let text = std::fs::read_to_string(folder("llama").join("config.json")).unwrap();
+    let text = text.replace("\"eos_token_id\": null", &format!("\"eos_token_id\": [{end}]"));
+    let (config, weights) = (Config::parse(text.as_bytes()).unwrap(), Folder::open(&folder("llama"))?);
+    let source = Source::Folder(&weights);
+    let model = Model::load(&stream, config, 256, WeightFormat::Bf16, source)?;
+    let mut engine = Engine::new(&stream, model, Limits { sequences: 1, chunk: 64, pages: None })?;
     engine.submit(greedy(&lesson[..start], 30))?;
     let (tokens, finish) = finish(&mut engine, 1)?.remove(0);
     assert_eq!(tokens, lesson[start..=start + first]);

@@ -5,7 +5,7 @@ use half::bf16;
 use llm::engine::{Finish, Limits};
 use llm::error::Result;
 use llm::linear::WeightFormat;
-use llm::model::{Cache, Keys, PAGE, Pass};
+use llm::model::{Cache, PAGE, Pass};
 use llm::text::{Decoding, Text};
 use warpsmith::ops::Indices;
 use warpsmith::prelude::*;
@@ -34,12 +34,14 @@ fn logits(name: &str, format: WeightFormat) -> Result<(Expected, Vec<Vec<f32>>)>
     let len = expected.tokens.len();
     let mut cache = Cache::new(&stream, &model.config, len.div_ceil(PAGE))?;
     let mut activations = model.activations(&stream, len, len)?;
-    let positions: Vec<u32> = (0..len as u32).collect();
-    let positions = DeviceBuffer::from_host(&stream, &positions)?;
-    let tokens = DeviceBuffer::from_host(&stream, &expected.tokens)?;
-    let slots = Indices::unique(&stream, &positions, len)?;
-    let (tokens, positions) = (tokens.as_slice(), positions.as_slice());
-    let pass = Pass { tokens, positions, slots, keys: Keys::Own };
+    let upload = |numbers: &[u32]| DeviceBuffer::from_host(&stream, numbers);
+    let (tokens, lengths, pages) = (upload(&expected.tokens)?, upload(&[len as u32])?, upload(&[0])?);
+    let pass = Pass {
+        tokens: tokens.as_slice(),
+        lengths: lengths.as_slice(),
+        table: pages.as_2d(1, 1)?,
+        prompt: Some((Indices::unchecked(&pages, 1), len)),
+    };
     model.forward(&stream, &pass, len, &mut cache, &mut activations)?;
     let logits = activations.logits.to_host()?;
     let rows = logits.chunks(model.config.vocabulary);
@@ -99,6 +101,14 @@ fn greedy_tokens_of_qwen3_match() -> Result<()> {
 }
 
 /// Of the small models, only `down_proj` and `o_proj` have rows that can be divided into groups.
+#[test]
+fn int8_weights_change_logits_less() -> Result<()> {
+    let (expected, logits) = logits("llama", WeightFormat::Int8)?;
+    let error = error(&expected, &logits);
+    assert!(error < 3.0 * expected.bf16_error, "the error is {error}");
+    Ok(())
+}
+
 #[test]
 fn int4_weights_change_logits_a_little() -> Result<()> {
     let (expected, logits) = logits("llama", WeightFormat::Int4)?;

@@ -95,7 +95,7 @@ fn wrong_requests_get_an_error_and_lose_no_other() -> Result<()> {
         ("{\"prompt\":[7,288]}", 400, "the prompt contains the token 288"),
         ("{\"prompt\":\"x\",\"max_tokens\":201}", 400, "max_tokens is 201, but must be 1 to 200"),
         ("{\"prompt\":\"x\",\"max_tokens\":-1}", 400, "invalid value"),
-        ("{\"prompt\":\"x\",\"temperature\":3}", 400, "temperature is 3, but must be 0 to 2"),
+        ("{\"prompt\":\"x\",\"temperature\":3}", 400, "temperature is 3, but must be 0, or 0.001 to 2"),
         ("{\"prompt\":\"x\",\"top_p\":0}", 400, "top_p must be"),
         ("{\"prompt\":\"x\",\"n\":2}", 400, "this server does not support n"),
     ];
