@@ -6,8 +6,8 @@ use warpsmith_runtime::{Error, Result, Stream};
 use warpsmith_tensor::{GemmElement, TensorError};
 
 pub use warpsmith_tensor::{
-    Activation, BlockScales, Epilogue, F8E4M3, GroupedElement, Int4Weights, Matrix, MatrixMut, matmul_4bit,
-    matmul_f32, matmul_grouped, matmul_scaled, matmul_tf32x3,
+    Activation, BlockScales, Epilogue, F8E4M3, GroupedElement, Int4Weights, Int8Weights, Matrix, MatrixMut,
+    matmul_4bit, matmul_8bit, matmul_f32, matmul_grouped, matmul_scaled, matmul_tf32x3,
 };
 
 /// An element type of [`matmul()`], with the output type in parentheses if it differs: `bf16`, `f16`, `i8` (to `i32`)
@@ -197,7 +197,9 @@ impl<T: GemmElement> Product<'_, '_, T> {
         let result = warpsmith_tensor::matmul_or_library(stream, has_blas, epilogue, a, b, c.reborrow());
         let Err(error) = result else { return Ok(()) };
         match error.downcast_ref() {
-            Some(TensorError::Alignment { .. } | TensorError::Layout { .. } | TensorError::Device { .. }) => {
+            Some(TensorError::Alignment { .. } | TensorError::Layout { .. } | TensorError::Device { .. })
+                if epilogue.activation != Activation::SwiGlu && !epilogue.accumulate =>
+            {
                 library(self, error)
             }
             _ => Err(error),
@@ -232,7 +234,8 @@ mod library {
             pub fn $name(product: Product<'_, '_, $ty>) -> Result<()> {
                 let Product { stream, epilogue, a, b, c } = product;
                 let activation = match epilogue.activation {
-                    Activation::None => blas::Activation::None,
+                    // SwiGLU is not computed by the library.
+                    Activation::None | Activation::SwiGlu => blas::Activation::None,
                     Activation::Relu => blas::Activation::Relu,
                     Activation::Gelu => blas::Activation::Gelu,
                 };

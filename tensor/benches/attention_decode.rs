@@ -10,19 +10,17 @@
 //! `:GROUP` at the end is the number of heads of `q` per head of `k`, 4 by default. `WARPSMITH_BENCH_SECONDS` is the
 //! time per case, 1 by default.
 
+mod graphs;
+
 use half::bf16;
-use test_kernels::tensor_cores::{READ_THREADS, read_rate};
-use warpsmith_runtime::{Device, DeviceBuffer, Graph, GraphExec, Launch, Result, Stream};
+use warpsmith_runtime::{Device, DeviceBuffer, Graph, Result, Stream};
 use warpsmith_tensor::{AttentionDecode, Heads, HeadsMut, KvCache, attention_decode};
 
-const ROUNDS: usize = 9;
+use self::graphs::{calls, medians, normals, probe};
+
 const DIM: usize = 128;
 /// Heads of k and v.
 const HEADS: usize = 8;
-/// Number of bytes of all caches of a case, unless a single one is larger. It exceeds the L2 cache several times.
-const ALL_BYTES: usize = 512 << 20;
-/// Maximum number of calls per graph.
-const MAX_CALLS: usize = 64;
 
 fn main() -> Result<()> {
     let name = std::env::var("WARPSMITH_BENCH_DEVICE").unwrap_or_else(|_| "cpu".to_owned());
@@ -86,27 +84,6 @@ impl Case {
     }
 }
 
-/// Returns a buffer with normally distributed numbers, which repeat after a million or more.
-fn normals(stream: &Stream, len: usize) -> Result<DeviceBuffer<bf16>> {
-    let mut random = fastrand::Rng::with_seed(len as u64);
-    let mut pair = || {
-        let radius = (-2.0 * (1.0 - random.f32()).ln()).sqrt();
-        let angle = random.f32() * std::f32::consts::TAU;
-        [radius * angle.cos(), radius * angle.sin()]
-    };
-    let table: Vec<bf16> =
-        (0..(1 << 20).min(len.div_ceil(2))).flat_map(|_| pair()).map(bf16::from_f32).collect();
-    let table = DeviceBuffer::from_host(stream, &table[..len.min(table.len())])?;
-    let mut buffer = DeviceBuffer::<bf16>::uninit(stream, len)?;
-    let mut first = 0;
-    while first < len {
-        let count = table.len().min(len - first);
-        stream.copy(table.slice(..count), buffer.slice_mut(first..first + count))?;
-        first += count;
-    }
-    Ok(buffer)
-}
-
 fn measure(stream: &Stream, case: &Case) -> Result<()> {
     let Case { sequences, keys, group, .. } = *case;
     let [planes, rows] = case.planes();
@@ -114,8 +91,7 @@ fn measure(stream: &Stream, case: &Case) -> Result<()> {
     // The elements of k and of v that a call reads.
     let len = sequences * keys * HEADS * DIM;
     let stored = planes * rows * HEADS * DIM;
-    let is_emulated = stream.device().is_emulated();
-    let calls = if is_emulated { 1 } else { (ALL_BYTES / (4 * stored)).clamp(1, MAX_CALLS) };
+    let calls = calls(stream, 4 * stored);
     let caches = normals(stream, calls * 2 * stored)?;
     let q = normals(stream, sequences * heads * DIM)?;
     let mut out = DeviceBuffer::<bf16>::uninit(stream, q.len())?;
@@ -138,21 +114,11 @@ fn measure(stream: &Stream, case: &Case) -> Result<()> {
     attend(0)?;
     let ours = Graph::capture(stream, || (0..calls).try_for_each(&mut attend))?.instantiate()?;
 
-    let blocks = if is_emulated { 1 } else { 4 * stream.device().properties().multiprocessors };
-    let mut found = DeviceBuffer::<u32>::zeros(stream, 1)?;
-    let kernel = stream.device().load(&test_kernels::IMAGE)?.kernel::<read_rate>()?;
-    let numbers = caches.as_slice().cast::<u32>()?;
-    let mut read = |call: usize| {
-        let numbers = numbers.slice(call * stored..call * stored + len);
-        // SAFETY: the numbers start on a 16-byte boundary, since each cache does.
-        unsafe {
-            kernel.launch_unsafe(stream, Launch::grid_block(blocks, READ_THREADS), (numbers, &mut found))
-        }
-    };
-    read(0)?;
-    let probe = Graph::capture(stream, || (0..calls).try_for_each(&mut read))?.instantiate()?;
-
-    let [ours_us, probe_us] = medians(stream, calls, [&ours, &probe])?;
+    let probe = probe(stream, calls, |call| {
+        let first = call * stored;
+        Ok(caches.slice(2 * first..2 * (first + len)).cast()?)
+    })?;
+    let [ours_us, probe_us] = medians(stream, [(calls, &ours), (calls, &probe)])?;
     let bytes = (4 * len) as f64;
     println!(
         "{} {heads} heads: {ours_us:9.2} us {:7.1} GB/s, read probe {probe_us:9.2} us {:7.1} GB/s, ratio {:.3}",
@@ -162,32 +128,4 @@ fn measure(stream: &Stream, case: &Case) -> Result<()> {
         probe_us / ours_us
     );
     Ok(())
-}
-
-/// Returns the median microseconds per call of both graphs of `calls` calls.
-fn medians(stream: &Stream, calls: usize, graphs: [&GraphExec; 2]) -> Result<[f64; 2]> {
-    let is_emulated = stream.device().is_emulated();
-    let time = |graph: &GraphExec, count: usize| -> Result<f64> {
-        let start = stream.record_timed_event()?;
-        (0..count).try_for_each(|_| graph.launch(stream))?;
-        let end = stream.record_timed_event()?;
-        stream.synchronize()?;
-        Ok(end.elapsed_us(&start)? / (count * calls) as f64)
-    };
-    let once = time(graphs[0], 2)?.max(0.1) * calls as f64;
-    let seconds =
-        std::env::var("WARPSMITH_BENCH_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1.0);
-    let (rounds, round_us) =
-        if is_emulated { (1, 0.0) } else { (ROUNDS, seconds * 1e6 / ROUNDS as f64 / 2.0) };
-    let count = ((round_us / once) as usize).clamp(1, 2000);
-    let mut times = [Vec::new(), Vec::new()];
-    for _ in 0..rounds {
-        for (times, graph) in times.iter_mut().zip(graphs) {
-            times.push(time(graph, count)?);
-        }
-    }
-    Ok(times.map(|mut times| {
-        times.sort_by(f64::total_cmp);
-        times[times.len() / 2]
-    }))
 }

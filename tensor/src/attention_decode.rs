@@ -15,12 +15,11 @@ use crate::IMAGE;
 use crate::attention::{Attention, check_alignment, check_scale, factor, strides};
 use crate::error::TensorError;
 use crate::heads::{Extents, Heads, HeadsMut};
+use crate::kv_cache::{KvCache, MAX_ROWS};
 use crate::schedule::multiprocessors;
-use crate::skinny::check_device;
+use crate::skinny::{check_device, starts_early};
 
 const OPERATION: &str = "attention_decode";
-/// Maximum number of keys per sequence, of queries of all heads per sequence, of sequences and of pages.
-const MAX_ROWS: usize = 1 << 30;
 /// Maximum number of blocks per launch.
 const MAX_BLOCKS: u64 = i32::MAX as u64;
 /// Cost of a block's prologue and epilogue, in tiles per warp.
@@ -47,29 +46,6 @@ pub struct AttentionDecode<'a> {
     /// Attention sinks, as in gpt-oss: one logit per head of q, whose exponential is added to the denominator of the
     /// softmax. Scaling and soft cap do not apply to it.
     pub sinks: Option<DeviceSlice<'a, f32>>,
-}
-
-/// KV cache: the keys and values of all sequences, and the lengths of the sequences, which are in device memory.
-///
-/// | cache | sequences of `k` and `v` | rows of `k` and `v` |
-/// | --- | --- | --- |
-/// | contiguous (`pages` is `None`) | as many as `q` | the capacity |
-/// | paged | all pages | the page size, a multiple of 16 |
-///
-/// The host reads neither the lengths nor the block table, so that a captured graph can be launched for each step.
-#[derive(Debug, Clone, Copy)]
-pub struct KvCache<'a, T: DeviceCopy> {
-    /// Keys.
-    pub k: Heads<'a, T>,
-    /// Values, with the same sizes as the keys.
-    pub v: Heads<'a, T>,
-    /// Number of keys in each sequence, including the keys of the queries' tokens. Lengths above the capacity are clamped
-    /// to the capacity.
-    pub lengths: DeviceSlice<'a, u32>,
-    /// Block table of a paged cache, with one row per sequence: row i contains the indices of the pages of sequence i,
-    /// in order. Sequences can share pages. Elements beyond a sequence's last page are ignored. If a page does not
-    /// exist, its keys are skipped.
-    pub pages: Option<DeviceSlice2<'a, u32>>,
 }
 
 /// Element types of heads: `bf16` and `f16`. Scores, attention probabilities and sums are `f32`. The probabilities are
@@ -190,26 +166,19 @@ fn check_sizes<T: DeviceCopy>(
     cache: &KvCache<'_, T>,
     options: &AttentionDecode<'_>,
 ) -> Result<()> {
-    let (k, v) = (&cache.k.extents, &cache.v.extents);
-    let sizes = |of: &Extents| [of.planes, of.heads, of.rows, of.dim];
-    let named = |name: &str, of: &Extents| {
-        format!("{name} is {} sequences of {} heads of {} rows of {}", of.planes, of.heads, of.rows, of.dim)
-    };
-    let sequences = q.planes;
-    let table = cache.pages.map(|pages| [pages.rows(), pages.columns()]);
-    let capacity = table.map_or(k.rows, |[_, columns]| columns.saturating_mul(k.rows));
+    let sizes = cache.sizes();
+    let (k, capacity) = (sizes.k, sizes.capacity());
+    sizes.check(OPERATION, q.planes)?;
     let queries = q.heads.saturating_mul(q.rows);
     let most = [queries, q.planes, k.planes, k.rows, capacity].into_iter().max().unwrap_or(0);
-    let what = if sizes(out) != sizes(q) {
-        format!("{}, and {}: they must have the same shape", named("q", q), named("out", out))
-    } else if sizes(v) != sizes(k) {
-        format!("{}, and {}: they must have the same shape", named("k", k), named("v", v))
+    let what = if out.sizes() != q.sizes() {
+        format!("{}, and {}: they must have the same shape", q.named("q"), out.named("out"))
     } else if k.dim != q.dim || !q.heads.is_multiple_of(k.heads) {
         // The only multiple of zero is zero.
         format!(
             "{}, and {}: rows must have the same length, and q's heads must be a multiple of k's heads",
-            named("q", q),
-            named("k", k)
+            q.named("q"),
+            k.named("k")
         )
     } else if ![64, 128, 256].contains(&q.dim) {
         format!("a row has {} elements: it must have 64, 128 or 256", q.dim)
@@ -219,15 +188,7 @@ fn check_sizes<T: DeviceCopy>(
         format!("there are {} sinks for {} heads of q", sinks.len(), q.heads)
     } else if options.window == Some(0) {
         "the window has 0 keys: it must have at least the key of the query's own token".to_owned()
-    } else if cache.lengths.len() != sequences {
-        format!("there are {} lengths for {sequences} sequences", cache.lengths.len())
-    } else if table.is_none() && k.planes != sequences {
-        format!("{}, and {}: without pages, both must have the same sequences", named("q", q), named("k", k))
-    } else if let Some([rows, _]) = table
-        && rows != sequences
-    {
-        format!("the block table has {rows} rows for {sequences} sequences")
-    } else if table.is_some() && !k.rows.is_multiple_of(TILE as usize) {
+    } else if cache.pages.is_some() && !k.rows.is_multiple_of(TILE as usize) {
         format!("a page has {} rows: it must have a multiple of {TILE}", k.rows)
     } else if most >= MAX_ROWS {
         format!("there are {most} keys, queries, sequences or pages; at most {} are supported", MAX_ROWS - 1)
@@ -319,6 +280,7 @@ impl<T: DecodeElement> Call<'_, '_, T> {
         };
         let table = pages.map(|pages| pages.elements());
         let launch = Launch::grid_block(blocks as u32, threads(dim)).shared(shared_bytes(dim));
+        let launch = if starts_early(stream.device()) { launch.dependent() } else { launch };
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
         let enqueue = |workspace: DevicePtr| {
             let arguments =

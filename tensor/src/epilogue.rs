@@ -9,6 +9,10 @@ use crate::error::TensorError;
 
 /// GEMM epilogue, applied to the sums before they are rounded: `activation(scale * sum + bias)`.
 ///
+/// [`Activation::SwiGlu`] and `accumulate` are for decoding, where memory traffic limits the speed. They require `bf16` or
+/// `f16`, a row-major `a`, and a transposed `b` whose rows start on 16-byte boundaries, or quantized weights. They are fast
+/// for up to 16 rows of `a`.
+///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 /// use warpsmith_tensor::{Activation, Epilogue};
@@ -25,16 +29,19 @@ use crate::error::TensorError;
 pub struct Epilogue<'a, C: DeviceCopy> {
     /// Scale (alpha), 1 by default. For FP8, pass the product of the scales of `a` and `b`.
     pub scale: f32,
-    /// Bias: one element per column of `c`, added to every row. For a grouped GEMM, one element per column of each
+    /// Bias: one element per column of `b`, added to every row. For a grouped GEMM, one element per column of each
     /// group. By default, no bias is added.
     pub bias: Option<DeviceSlice<'a, C>>,
     /// Activation, applied last. By default, no activation is applied.
     pub activation: Activation,
+    /// True if the result is added to `c`, such as the residual stream of a transformer, instead of replacing it. The sum is
+    /// rounded once.
+    pub accumulate: bool,
 }
 
 impl<C: DeviceCopy> Default for Epilogue<'_, C> {
     fn default() -> Self {
-        Self { scale: 1.0, bias: None, activation: Activation::None }
+        Self { scale: 1.0, bias: None, activation: Activation::None, accumulate: false }
     }
 }
 
@@ -43,14 +50,36 @@ impl<C: DeviceCopy> Epilogue<'_, C> {
     pub(crate) fn check_bias(&self, operation: &'static str, columns: usize) -> Result<()> {
         match self.bias {
             Some(bias) if bias.len() != columns => {
-                let what = format!("the bias has {} elements, but c has {columns} columns", bias.len());
+                let what = format!("the bias has {} elements, but b has {columns} columns", bias.len());
                 Err(TensorError::Shape { operation, what }.into())
             }
             _ => Ok(()),
         }
     }
 
+    /// Returns the number of columns of `b`, where `c` has `n` columns.
+    pub(crate) fn columns_of_b(&self, n: usize) -> usize {
+        if self.activation == Activation::SwiGlu { n.saturating_mul(2) } else { n }
+    }
+
+    /// Fails if only skinny GEMMs support the epilogue, and the GEMM does not have the layout that these require.
+    pub(crate) fn check_kernel(&self, operation: &'static str, is_skinny: bool) -> Result<()> {
+        if is_skinny || !self.needs_skinny() {
+            return Ok(());
+        }
+        Err(TensorError::Epilogue { operation }.into())
+    }
+
+    /// Returns whether only skinny GEMMs support the epilogue.
+    pub(crate) fn needs_skinny(&self) -> bool {
+        self.activation == Activation::SwiGlu || self.accumulate
+    }
+
     pub(crate) fn finish(&self) -> EpilogueParams {
-        EpilogueParams { scale: self.scale, activation: self.activation as u32 }
+        EpilogueParams {
+            scale: self.scale,
+            activation: self.activation as u32,
+            accumulates: self.accumulate.into(),
+        }
     }
 }

@@ -53,6 +53,21 @@ pub enum TensorError {
         what: String,
     },
 
+    /// A length or a page in device memory is out of range.
+    #[error("{operation}: {name}[{position}] is {index}, but must be below {bound}")]
+    Index {
+        /// The operation.
+        operation: &'static str,
+        /// Name of the array.
+        name: &'static str,
+        /// Position of the first invalid element in the array.
+        position: u64,
+        /// The element.
+        index: u64,
+        /// Exclusive upper bound of valid elements.
+        bound: u64,
+    },
+
     /// The soft cap of the scores is not positive and finite.
     #[error("{operation}: the soft cap is {cap}; it must be positive and finite")]
     SoftCap {
@@ -102,6 +117,16 @@ pub enum TensorError {
         matrix: &'static str,
         /// The element type.
         element: &'static str,
+    },
+
+    /// No kernel exists for SwiGLU or accumulation with these matrices.
+    #[error(
+        "{operation}: SwiGLU and accumulation in the epilogue need bf16 or f16, a row-major a, a transposed b and rows that \
+         start on 16-byte boundaries: multiply without them, and use `ops::swiglu` or `ops::add`"
+    )]
+    Epilogue {
+        /// The operation.
+        operation: &'static str,
     },
 
     /// No kernel exists for the schedule.

@@ -99,6 +99,7 @@ pub fn matmul_grouped<'a, 'b, 'c, T: GroupedElement>(
     if offsets.len() != count + 1 {
         return shape(format!("there are {} offsets for {count} groups; pass {}", offsets.len(), count + 1));
     }
+    epilogue.check_kernel(OPERATION, false)?;
     if let Some(bias) = epilogue.bias
         && bias.len() != count * n
     {

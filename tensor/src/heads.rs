@@ -24,6 +24,17 @@ pub(crate) struct Extents {
 }
 
 impl Extents {
+    /// Returns the shape: planes, heads, rows and elements per row.
+    pub fn sizes(&self) -> [usize; 4] {
+        [self.planes, self.heads, self.rows, self.dim]
+    }
+
+    /// Describes the shape in an error message.
+    pub fn named(&self, name: &str) -> String {
+        let [planes, heads, rows, dim] = self.sizes();
+        format!("{name} is {planes} sequences of {heads} heads of {rows} rows of {dim}")
+    }
+
     /// Returns whether the rows of each head are stored consecutively.
     pub fn is_by_head(&self) -> bool {
         self.row <= self.head

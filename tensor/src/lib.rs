@@ -8,14 +8,15 @@
 //! | [`matmul_tf32x3()`] | `matmul_fused` for `f32`, computed in nearly full precision on tensor cores (3xTF32) |
 //! | [`matmul_grouped()`] | grouped GEMM: each group of rows has its own matrix |
 //! | [`matmul_scaled()`] | block-scaled FP8 GEMM |
-//! | [`matmul_4bit()`] | weight-only int4 GEMM (W4A16) |
+//! | [`matmul_4bit()`], [`matmul_8bit()`] | weight-only int4 and int8 GEMM (W4A16, W8A16) |
 //! | [`attention()`], [`attention_with_lse()`] | `softmax(scale * q * k^T) * v`; the latter also stores the log-sum-exp |
 //! | [`attention_decode()`] | attention for decoding: one query per sequence, with a contiguous or paged KV cache |
+//! | [`rotary_append()`] | rotary position embedding of new tokens, which are appended to a KV cache |
 //! | [`attention_backward()`] | gradients of attention |
 //!
 //! [`matmul_with()`] accepts a [`Schedule`]. [`GemmElement`] lists the types. The kernels support compute capability
 //! 9.0 and the emulated device. [`matmul()`] and [`matmul_fused()`] of `bf16` and `f16`, W4A16, full-precision `f32`,
-//! [`attention()`] and [`attention_decode()`] require only compute capability 8.0. Except for W4A16, these GEMMs support
+//! [`attention()`], [`attention_decode()`] and [`rotary_append()`] require only compute capability 8.0. Except for W4A16, these GEMMs support
 //! any alignment.
 //!
 //! On other devices, and for matrices whose alignment the kernels do not support (see [`TensorError`]), the functions
@@ -47,10 +48,13 @@ mod epilogue;
 mod error;
 mod grouped;
 mod heads;
+mod kv_cache;
 mod matmul;
 mod matrix;
 mod mma;
 mod non_persistent;
+mod quantized;
+mod rotary_append;
 mod scaled;
 mod schedule;
 mod simt;
@@ -59,18 +63,21 @@ mod tf32x3;
 
 pub use attention::{Attention, HeadElement, Offsets, attention, attention_mma, attention_with_lse};
 pub use attention_backward::{Attended, GradientElement, Gradients, attention_backward};
-pub use attention_decode::{AttentionDecode, DecodeElement, KvCache, attention_decode};
+pub use attention_decode::{AttentionDecode, DecodeElement, attention_decode};
 pub use epilogue::{Activation, Epilogue};
 pub use error::TensorError;
 pub use gpu_std::tensor::{F8E4M3, F8E5M2};
 pub use grouped::{GroupedElement, matmul_grouped};
 pub use heads::{Heads, HeadsMut};
+pub use kv_cache::{KvCache, KvCacheMut};
 pub use matmul::{GemmElement, matmul, matmul_fused, matmul_mma, matmul_or_library, matmul_with};
 pub use matrix::{Matrix, MatrixMut};
+pub use quantized::{Int4Weights, Int8Weights, matmul_4bit, matmul_8bit};
+pub use rotary_append::{AppendElement, HeadNorm, Rotary, rotary_append};
 pub use scaled::{BlockScales, matmul_scaled};
 pub use schedule::Schedule;
 pub use simt::matmul_f32;
-pub use skinny::{Element4, Int4Weights, matmul_4bit};
+pub use skinny::Element4;
 pub use tf32x3::matmul_tf32x3;
 
 use warpsmith_runtime::GpuImage;

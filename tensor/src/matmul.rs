@@ -252,18 +252,24 @@ fn run<T: GemmElement>(
     mut c: MatrixMut<'_, T::Output>,
 ) -> Result<()> {
     let (m, n, k, batches) = (c.rows(), c.columns(), a.columns(), c.planes());
-    check_sides(OPERATION, &a, &b, &c)?;
-    epilogue.check_bias(OPERATION, n)?;
+    check_sides(OPERATION, &a, &b, &c, epilogue.columns_of_b(n))?;
+    epilogue.check_bias(OPERATION, b.columns())?;
     let rows = check_rows(OPERATION, "a", a.elements, a.stored)
         .and_then(|()| check_rows(OPERATION, "b", b.elements, b.stored));
     let c_rows = check_rows(OPERATION, "c", c.elements.as_slice(), c.stored);
-    let warp_kernels = path.warp_kernels::<T>(Needs {
+    let fused = match path {
+        Path::Default | Path::Aligned if !a.is_transposed && b.is_transposed && rows.is_ok() => T::SKINNY,
+        _ => None,
+    };
+    epilogue.check_kernel(OPERATION, fused.is_some())?;
+    let fused = fused.filter(|_| epilogue.needs_skinny());
+    let warp_kernels = fused.or(path.warp_kernels::<T>(Needs {
         has_wgmma: has_wgmma(stream.device()),
         is_aligned: rows.is_ok(),
         is_c_aligned: c_rows.is_ok(),
         is_a_transposed: a.is_transposed,
         is_skinny: skinny::is_product(&a, &b),
-    });
+    }));
     match warp_kernels {
         Some(_) => skinny::check_device(OPERATION, stream.device())?,
         None => check_device(OPERATION, stream.device())?,
@@ -271,7 +277,7 @@ fn run<T: GemmElement>(
     if m == 0 || n == 0 || batches == 0 {
         return Ok(());
     }
-    if k == 0 && epilogue.bias.is_none() {
+    if k == 0 && epilogue.bias.is_none() && fused.is_none() {
         // The result is zero, because every activation maps zero to zero.
         return zero(stream, &mut c);
     }

@@ -225,10 +225,11 @@ pub(crate) fn check_sides<T: DeviceCopy, C: DeviceCopy>(
     a: &Matrix<'_, T>,
     b: &Matrix<'_, T>,
     c: &MatrixMut<'_, C>,
+    columns_of_b: usize,
 ) -> Result<()> {
     let of_all = |planes| planes == c.planes() || planes == 1;
     let sides = (a.rows(), b.rows(), b.columns());
-    if sides == (c.rows(), a.columns(), c.columns()) && of_all(a.planes()) && of_all(b.planes()) {
+    if sides == (c.rows(), a.columns(), columns_of_b) && of_all(a.planes()) && of_all(b.planes()) {
         return Ok(());
     }
     let sides = |name: &str, rows, columns, planes| match planes {

@@ -77,7 +77,8 @@ pub fn matmul_scaled<'a, 'b, 'c>(
     let _site = site();
     let (a, b, c) = (a.into(), b.into(), c.into());
     let (m, n, k) = (c.rows(), c.columns(), a.columns());
-    check_sides(OPERATION, &a, &b, &c)?;
+    epilogue.check_kernel(OPERATION, false)?;
+    check_sides(OPERATION, &a, &b, &c, c.columns())?;
     epilogue.check_bias(OPERATION, n)?;
     let shape = |what| Err(TensorError::Shape { operation: OPERATION, what }.into());
     if c.planes() != 1 {

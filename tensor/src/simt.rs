@@ -52,7 +52,8 @@ pub fn matmul_f32<'a, 'b, 'c>(
 ) -> Result<()> {
     let _site = site();
     let (a, b, c) = (a.into(), b.into(), c.into());
-    check_sides(OPERATION, &a, &b, &c)?;
+    epilogue.check_kernel(OPERATION, false)?;
+    check_sides(OPERATION, &a, &b, &c, c.columns())?;
     epilogue.check_bias(OPERATION, c.columns())?;
     check_device(OPERATION, stream.device())?;
     let tiles = (c.rows() as u64).div_ceil(TILE.into())

@@ -56,7 +56,8 @@ pub fn matmul_tf32x3<'a, 'b, 'c>(
 ) -> Result<()> {
     let _site = site();
     let (a, b, c) = (a.into(), b.into(), c.into());
-    check_sides(OPERATION, &a, &b, &c)?;
+    epilogue.check_kernel(OPERATION, false)?;
+    check_sides(OPERATION, &a, &b, &c, c.columns())?;
     epilogue.check_bias(OPERATION, c.columns())?;
     check_device(OPERATION, stream.device())?;
     let (m, n, k, batches) = (c.rows(), c.columns(), a.columns(), c.planes());

@@ -46,6 +46,8 @@ const FROM_REGISTERS: &[&str] = &[
     "attention::",
     "attention_decode::",
     "mma::",
+    "quantized::",
+    "rotary_append::",
     "skinny::",
     "simt::",
 ];

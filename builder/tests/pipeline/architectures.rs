@@ -42,6 +42,16 @@ fn attention_for_decoding_compiles_for_all_architectures_without_spills() {
 }
 
 #[test]
+fn skinny_products_compile_for_all_architectures_without_spills() {
+    compiles(".skinny.", 16, 0);
+}
+
+#[test]
+fn rotary_append_compiles_for_all_architectures_without_spills() {
+    compiles(".rotary_append.", 1, 0);
+}
+
+#[test]
 fn attention_with_mma_compiles_for_all_architectures_with_few_spills() {
     compiles(".attention_mma.", 8, MAX_ATTENTION_STACK);
 }

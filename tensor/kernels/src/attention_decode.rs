@@ -126,6 +126,7 @@ pub struct DecodeShape {
     consts(DIM = 64, 128; GROUPS = 1, 2),
     arch = 80,
     block(threads(DIM)),
+    dependent,
     no_panic
 )]
 #[allow(clippy::too_many_arguments, reason = "they are a kernel's")]
@@ -156,7 +157,7 @@ pub unsafe fn attention_decode<T: WarpOperand + Half, const DIM: usize, const GR
 /// # Safety
 ///
 /// The caller must uphold the safety contract of [`attention_decode()`].
-#[kernel(types(T = bf16, f16), arch = 80, block(threads(256)), no_panic)]
+#[kernel(types(T = bf16, f16), arch = 80, block(threads(256)), dependent, no_panic)]
 #[allow(clippy::too_many_arguments, reason = "they are a kernel's")]
 pub unsafe fn attention_decode_256<T: WarpOperand + Half>(
     q: &[T],
@@ -200,6 +201,8 @@ unsafe fn decode<T, const DIM: usize, const STEPS: usize, const GROUPS: usize, c
     T: WarpOperand + Half,
 {
     const { assert!(DIM == 16 * STEPS && ROWS as u32 == TILE * warps(DIM)) };
+    grid::launch_dependents();
+    grid::dependency_wait();
     let shape = operands.shape;
     let unit = Unit::new(&shape, GROUP * GROUPS as u32);
     // SAFETY: the caller guarantees one length per sequence.

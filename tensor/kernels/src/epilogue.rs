@@ -19,6 +19,8 @@ pub struct EpilogueParams {
     pub scale: f32,
     /// Discriminant of the [`Activation`].
     pub activation: u32,
+    /// 1 if the result is added to C instead of replacing it. Only skinny GEMMs support it.
+    pub accumulates: u32,
 }
 
 /// Activation function of a GEMM epilogue.
@@ -32,6 +34,9 @@ pub enum Activation {
     Relu = 1,
     /// GELU, tanh approximation.
     Gelu = 2,
+    /// SwiGLU: `b` has twice as many columns as `c`. With the gate in the first half and `up` in the second half of the
+    /// columns of `a * b`, the result is `gate / (1 + exp(-gate)) * up`. Only skinny GEMMs support it.
+    SwiGlu = 3,
 }
 
 impl EpilogueParams {
@@ -130,6 +135,12 @@ fn gelu(x: f32) -> f32 {
     const LINEAR: f32 = -2.0 * 0.797_884_6 * core::f32::consts::LOG2_E;
     const CUBIC: f32 = 0.044_715 * LINEAR;
     x * fast::recip(1.0 + fast::exp2(x * (LINEAR + CUBIC * (x * x))))
+}
+
+/// Computes `x / (1 + exp(-x))`.
+#[inline(always)]
+pub(crate) fn silu(x: f32) -> f32 {
+    x * fast::recip(1.0 + fast::exp2(-core::f32::consts::LOG2_E * x))
 }
 
 /// Epilogue of a GEMM with k = 0: `c = activation(bias)`.

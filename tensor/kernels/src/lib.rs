@@ -8,6 +8,7 @@
 //! | [`attention_backward`] | attention, backward pass |
 //! | [`mod@attention_decode`] | attention for decoding; requires compute capability 8.0 |
 //! | [`mod@attention_mma`] | attention, forward pass with `mma.sync`; requires compute capability 8.0 |
+//! | [`mod@rotary_append`] | rotary position embedding and append to a KV cache; requires compute capability 8.0 |
 //! | [`epilogue`] | GEMM epilogues; GEMM with k = 0 |
 //! | [`mod@skinny`] | skinny GEMM with 16-bit or packed int4 weights; requires compute capability 8.0 |
 //! | [`grouped`] | grouped GEMM |
@@ -34,6 +35,7 @@ pub mod matmul;
 pub mod mma;
 pub mod non_persistent;
 pub mod number4;
+pub mod rotary_append;
 pub mod scaled;
 pub mod sequences;
 pub mod simt;

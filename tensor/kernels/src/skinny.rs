@@ -7,7 +7,12 @@
 //! sums are added in warp order. Elements of A are loaded to registers one step ahead.
 //!
 //! The order of elements along K in an instruction does not matter as long as both operands agree. Each lane therefore
-//! uses only data that it copied itself, and no barrier is needed between copies and `mma`.
+//! uses only data that it copied itself, and no barrier is needed between copies and `mma`. The exception is quantized
+//! weights whose groups are shorter than a step: all elements of an instruction must have the same scale, so the lanes of
+//! a quad share their copies.
+//!
+//! With programmatic dependent launch, a block prefetches its first elements of B to the L2 cache while the preceding
+//! launch ends. A prefetch cannot read outdated data, so this is correct even if that launch writes B.
 
 mod columns;
 
@@ -18,8 +23,8 @@ use gpu_std::shared::{self, commit_copies, wait_copies_leaving};
 use gpu_std::tensor::mma::{WarpOperand, mma};
 use gpu_std::vectorized::load;
 
-use self::columns::{Codes, Columns, Plain, eight};
-use crate::epilogue::EpilogueParams;
+use self::columns::{Codes, Columns, Plain, eight, prefetch, slot};
+use crate::epilogue::{EpilogueParams, silu};
 use crate::number4::Number4;
 use crate::tiles::divide;
 
@@ -29,7 +34,7 @@ pub const GROUP_M: u32 = 8;
 pub const MAX_M: u32 = 2 * GROUP_M;
 /// Number of columns of B per instruction.
 pub const TILE_N: u32 = 16;
-/// Group size of the int4 weights: number of elements of a column of B that share a scale.
+/// Number of rows of quantized weights per step, which is the largest group size except for one group per column.
 pub const GROUP_K: u32 = 128;
 /// Number of threads per block.
 pub const THREADS: u32 = 32 * WARPS as u32;
@@ -63,10 +68,12 @@ const fn resident_4bit(groups: usize, tiles: usize) -> u32 {
 pub struct SkinnySizes {
     /// Number of rows of A and C.
     pub m: u32,
-    /// Number of columns of B and C.
+    /// Number of columns of C. B has the same number, or twice as many for SwiGLU.
     pub n: u32,
     /// Number of columns of A, which is also the number of rows of B.
     pub k: u32,
+    /// For SwiGLU, n: the distance between the columns of the gate and those of the factor. Otherwise 0.
+    pub gate: u32,
     /// Row stride of A.
     pub a_pitch: u64,
     /// Column stride of B; packed int4 weights have no gaps.
@@ -85,11 +92,15 @@ pub struct SkinnySizes {
 /// of A by `16 * TILES` columns of B. Consecutive blocks first process all columns, then the next rows, and then the
 /// next matrix.
 ///
+/// For SwiGLU, `c = silu(scale * a * gate + bias) * (scale * a * up + bias)`, where the first n columns of B are the gate
+/// and the other n columns are `up`. Each block computes 16 columns of C.
+///
 /// # Safety
 ///
 /// - The slices must contain the matrices that `sizes` describes; m and n must be at least 1. Rows of A and columns of
 ///   B must start on 16-byte boundaries.
-/// - `bias` has n elements. `c` must overlap neither `a` nor `b`.
+/// - `bias` has as many elements as B has columns. `c` must overlap neither `a` nor `b`. SwiGLU requires that `TILES` is
+///   2.
 /// - The grid must be one-dimensional and cover all columns, rows and matrices, and the launch must have
 ///   [`shared_bytes`] of dynamic shared memory.
 #[kernel(
@@ -99,6 +110,7 @@ pub struct SkinnySizes {
     block(THREADS),
     // Without this bound, ptxas would spill registers so that two blocks fit on an SM.
     launch_bounds(THREADS, 1),
+    dependent,
     no_panic
 )]
 pub unsafe fn matmul_skinny<T: WarpOperand, const GROUPS: usize, const TILES: usize>(
@@ -117,22 +129,24 @@ pub unsafe fn matmul_skinny<T: WarpOperand, const GROUPS: usize, const TILES: us
 }
 
 /// Like [`matmul_skinny()`], but with packed int4 weights (W4A16): B is `scales * (codes - zeros)`. Each byte contains
-/// two 4-bit codes, the first in the lower four bits. There is one scale and one zero point per [`GROUP_K`] codes;
-/// without `zeros`, every zero point is 8.
+/// two 4-bit codes, the first in the lower four bits. There is one scale and one zero point per `group` codes of a column,
+/// where `group` is [`GROUP_K`] or k; without `zeros`, every zero point is 8.
 ///
 /// # Safety
 ///
 /// The caller must uphold the safety contract of [`matmul_skinny()`]; k must be a multiple of [`GROUP_K`]. `codes` must
-/// have n * k / 2 bytes and start on a 16-byte boundary. `scales` and `zeros` must have n * k / [`GROUP_K`] elements,
-/// in column-major order.
+/// have n * k / 2 bytes and start on a 16-byte boundary. `scales` and `zeros` must have n * k / `group` elements, in
+/// column-major order.
 #[kernel(
     types(T = bf16, f16),
     consts(GROUPS = 1, 2; TILES = 1, 2),
     arch = 80,
     block(THREADS),
     launch_bounds(THREADS, resident_4bit(GROUPS, TILES)),
+    dependent,
     no_panic
 )]
+#[allow(clippy::too_many_arguments, reason = "they are a kernel's")]
 pub unsafe fn matmul_skinny_w4a16<T: Number4, const GROUPS: usize, const TILES: usize>(
     a: &[T],
     codes: &[u8],
@@ -140,10 +154,50 @@ pub unsafe fn matmul_skinny_w4a16<T: Number4, const GROUPS: usize, const TILES: 
     zeros: Option<&[u8]>,
     mut c: DisjointMut<T>,
     bias: Option<&[T]>,
+    group: u32,
     sizes: SkinnySizes,
     finish: EpilogueParams,
 ) {
-    let b = Codes { codes, scales, zeros, k: sizes.k };
+    let b = Codes::<T, 4, false> { codes, scales, zeros, k: sizes.k, group };
+    let place = Place::new::<GROUPS, TILES>(&sizes);
+    // SAFETY: guaranteed by the caller.
+    unsafe { product::<T, _, GROUPS, TILES>(a, b, &mut c, bias, sizes, place, finish) }
+}
+
+/// Like [`matmul_skinny_w4a16()`], but with codes of `BITS` bits, and with groups of any power of two from 32 on. Codes of
+/// 8 bits are signed, and have no zero points.
+///
+/// # Safety
+///
+/// The caller must uphold the safety contract of [`matmul_skinny_w4a16()`], where `codes` has n * k * `BITS` / 8 bytes, and
+/// `group` is 32, 64, [`GROUP_K`] or k. `scales` must start on an 8-byte boundary, and `zeros` on a 4-byte boundary.
+#[kernel(
+    types(T = bf16, f16),
+    consts(GROUPS = 1, 2; TILES = 1, 2; BITS = 4, 8),
+    arch = 80,
+    block(THREADS),
+    launch_bounds(THREADS, 1),
+    dependent,
+    no_panic
+)]
+#[allow(clippy::too_many_arguments, reason = "they are a kernel's")]
+pub unsafe fn matmul_skinny_grouped<
+    T: Number4,
+    const GROUPS: usize,
+    const TILES: usize,
+    const BITS: usize,
+>(
+    a: &[T],
+    codes: &[u8],
+    scales: &[T],
+    zeros: Option<&[u8]>,
+    mut c: DisjointMut<T>,
+    bias: Option<&[T]>,
+    group: u32,
+    sizes: SkinnySizes,
+    finish: EpilogueParams,
+) {
+    let b = Codes::<T, BITS, true> { codes, scales, zeros, k: sizes.k, group };
     let place = Place::new::<GROUPS, TILES>(&sizes);
     // SAFETY: guaranteed by the caller.
     unsafe { product::<T, _, GROUPS, TILES>(a, b, &mut c, bias, sizes, place, finish) }
@@ -160,16 +214,22 @@ struct Place {
 impl Place {
     #[inline(always)]
     fn new<const GROUPS: usize, const TILES: usize>(sizes: &SkinnySizes) -> Self {
-        let (height, width) = (GROUP_M * GROUPS as u32, TILE_N * TILES as u32);
+        let (height, width) = (GROUP_M * GROUPS as u32, width::<TILES>(sizes));
         let (number, column) = divide(thread::block_idx_x(), sizes.n.div_ceil(width));
         let (plane, row) = divide(number, sizes.m.div_ceil(height));
         Self { plane: plane.into(), first_row: row * height, first_column: column * width }
     }
 }
 
+/// Returns the number of columns of C per block, a power of two.
+#[inline(always)]
+fn width<const TILES: usize>(sizes: &SkinnySizes) -> u32 {
+    if TILES == 2 && sizes.gate == 0 { 2 * TILE_N } else { TILE_N }
+}
+
 /// # Safety
 ///
-/// The caller must uphold the safety contracts of [`matmul_skinny()`] and [`matmul_skinny_w4a16()`].
+/// The caller must uphold the safety contracts of the kernels.
 #[inline(always)]
 unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILES: usize>(
     a: &[T],
@@ -182,14 +242,17 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
 ) {
     /// Length of a row of sums in shared memory, twice [`TILE_N`]. Each warp has one row of sums for each row of A.
     const ROW: usize = 2 * TILE_N as usize;
-    let SkinnySizes { m, n, k, .. } = sizes;
+    let SkinnySizes { m, n, k, gate, .. } = sizes;
     let Place { plane, first_row, first_column } = place;
     let (lane, warp) = (warp::lane_id(), thread::thread_idx_x() / 32);
     let (row, quarter) = (lane / 4, lane % 4);
 
     // Out-of-bounds columns repeat the last column and are not stored.
+    let width = width::<TILES>(&sizes);
     let columns: [[u32; 2]; TILES] = from_fn(|tile| {
-        from_fn(|half| (first_column + TILE_N * tile as u32 + 8 * half as u32 + row).min(n - 1))
+        let tile = tile as u32;
+        let first = first_column + ((TILE_N * tile) & (width - 1));
+        from_fn(|half| (first + 8 * half as u32 + row).min(n - 1) + tile * gate)
     });
     let rows: [*const T; GROUPS] = from_fn(|group| {
         let row = (first_row + GROUP_M * group as u32 + row).min(m - 1);
@@ -197,7 +260,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
     });
     let step = CHUNK_K * B::CHUNKS as u32;
     let hop = WARPS as u32 * step;
-    let places = shared::dynamic_aligned::<[u32; 4]>().wrapping_add(thread::thread_idx_x() as usize);
+    let places = shared::dynamic_aligned::<[u32; 4]>().wrapping_add(32 * warp as usize);
     let place = |stage: usize, tile: usize, half: usize| {
         places.wrapping_add(((stage * TILES + tile) * 2 + half) * B::LOADS * THREADS as usize)
     };
@@ -206,9 +269,10 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
         let copy = |is_inside: bool| {
             let mut i = 0;
             while i < 2 * TILES {
-                // SAFETY: the columns are inside B. The slots belong to this thread, which no longer needs their
-                // previous contents.
-                unsafe { b.copy(columns[i / 2][i % 2], at, quarter, is_inside, place(stage, i / 2, i % 2)) };
+                let to = place(stage, i / 2, i % 2).wrapping_add(slot(row, quarter));
+                // SAFETY: the columns are inside B. The slots belong to this thread, and the lanes that read them no
+                // longer need their previous contents.
+                unsafe { b.copy(columns[i / 2][i % 2], at, quarter, is_inside, to) };
                 i += 1;
             }
         };
@@ -246,6 +310,17 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
     // SAFETY: the columns are inside B.
     let beside = |at: u32| columns.map(|halves| halves.map(|column| unsafe { b.beside(column, at) }));
 
+    grid::launch_dependents();
+    let early = warp * step + quarter * hop;
+    let mut i = 0;
+    while i < 2 * TILES {
+        if early < k {
+            prefetch(b.address(columns[i / 2][i % 2], early));
+        }
+        i += 1;
+    }
+    grid::dependency_wait();
+
     let mut sums = [[[0.0f32; 4]; TILES]; GROUPS];
     let mut at = warp * step;
     let mut stage = 0;
@@ -259,11 +334,17 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
         // These loads complete during the `mma` of this step.
         let later = (beside(at + hop), of_a(at + hop));
         // This copy reuses the stage of the preceding step, whose products have been computed.
+        if B::SHARES {
+            warp::sync_warp(!0);
+        }
         copy(at + (STAGES as u32 - 1) * hop, if stage == 0 { STAGES - 1 } else { stage - 1 });
         wait_copies_leaving::<{ STAGES - 1 }>();
+        if B::SHARES {
+            warp::sync_warp(!0);
+        }
         let loaded: [[B::Loaded; 2]; TILES] =
             // SAFETY: the copies of the stage are complete.
-            from_fn(|tile| from_fn(|half| unsafe { B::loaded(place(stage, tile, half)) }));
+            from_fn(|tile| from_fn(|half| unsafe { B::loaded(place(stage, tile, half), row, quarter) }));
         let mut products = [[[0.0f32; 4]; TILES]; GROUPS];
         let mut chunk = 0;
         while chunk < B::CHUNKS {
@@ -288,21 +369,19 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
                 }
                 tile += 1;
             }
-            chunk += 1;
-        }
-        let mut tile = 0;
-        while tile < TILES {
-            let mut group = 0;
-            while group < GROUPS {
+            if B::SHARES || chunk + 1 == B::CHUNKS {
                 let mut i = 0;
-                while i < 4 {
-                    let sum = &mut sums[group][tile][i];
-                    *sum = B::add(&groups[tile][i / 2], *sum, products[group][tile][i]);
+                while i < GROUPS * TILES {
+                    let (group, tile) = (i / TILES, i % TILES);
+                    sums[group][tile] = from_fn(|i| {
+                        let scale = &groups[tile][i / 2];
+                        B::add(scale, chunk, sums[group][tile][i], products[group][tile][i])
+                    });
+                    products[group][tile] = [0.0; 4];
                     i += 1;
                 }
-                group += 1;
             }
-            tile += 1;
+            chunk += 1;
         }
         (groups, numbers) = later;
         at += hop;
@@ -334,23 +413,40 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
     thread::sync_threads();
 
     let mut i = thread::thread_idx_x();
-    while i < TILE_N * TILES as u32 * GROUP_M * GROUPS as u32 {
-        let (row, column) = (i / (TILE_N * TILES as u32), i % (TILE_N * TILES as u32));
-        let mut sum = 0.0;
-        let mut warp = 0;
-        while warp < WARPS {
-            // SAFETY: the value was written before the barrier.
-            sum +=
-                unsafe { stage.add((warp * MAX_M as usize + row as usize) * ROW + column as usize).read() };
-            warp += 1;
-        }
-        let (row, column) = (first_row + row, first_column + column);
-        if row < m && column < n {
-            // SAFETY: the bias has one element per column.
-            let bias = bias.map(|bias| unsafe { *bias.get_unchecked(column as usize) }.cast::<f32>());
-            let to = plane * sizes.c_plane + u64::from(row) * sizes.c_pitch + u64::from(column);
-            // SAFETY: the element is inside C, and no other thread writes it.
-            unsafe { c.as_mut_ptr().add(to as usize).write(finish.of(sum, bias).cast::<T>()) };
+    while i < width * GROUP_M * GROUPS as u32 {
+        let (row, column) = (i >> width.trailing_zeros(), i & (width - 1));
+        let sum = |column: u32| {
+            let mut sum = 0.0;
+            let mut warp = 0;
+            while warp < WARPS {
+                let at = (warp * MAX_M as usize + row as usize) * ROW + column as usize;
+                // SAFETY: the value was written before the barrier.
+                sum += unsafe { stage.add(at).read() };
+                warp += 1;
+            }
+            sum
+        };
+        let (to_row, to_column) = (first_row + row, first_column + column);
+        if to_row < m && to_column < n {
+            let result = |tile: u32| {
+                let at = (to_column + tile * gate) as usize;
+                // SAFETY: the bias has one element per column of B.
+                let bias = bias.map(|bias| unsafe { *bias.get_unchecked(at) }.cast::<f32>());
+                finish.of(sum(column + TILE_N * tile), bias)
+            };
+            let to = plane * sizes.c_plane + u64::from(to_row) * sizes.c_pitch + u64::from(to_column);
+            let to = c.as_mut_ptr().wrapping_add(to as usize);
+            let mut value = result(0);
+            if TILES == 2 && gate != 0 {
+                value = silu(value) * result(1);
+            }
+            // SAFETY: the element is inside C, and no other thread accesses it.
+            unsafe {
+                if finish.accumulates != 0 {
+                    value += to.read().cast::<f32>();
+                }
+                to.write(value.cast::<T>());
+            }
         }
         i += THREADS;
     }

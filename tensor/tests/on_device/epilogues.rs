@@ -14,6 +14,7 @@ fn finished(epilogue: &Epilogue<'_, impl warpsmith_runtime::DeviceCopy>, sum: f6
     let x = f64::from(epilogue.scale) * sum + bias;
     match epilogue.activation {
         Activation::None => x,
+        Activation::SwiGlu => unreachable!("only skinny GEMMs support it"),
         Activation::Relu => x.max(0.0),
         Activation::Gelu => {
             0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
@@ -36,7 +37,12 @@ where
     let sums = a.times(&b);
     for activation in [Activation::None, Activation::Relu, Activation::Gelu] {
         for (scale, has_bias) in [(1.0, true), (0.25, false), (-2.5, true)] {
-            let epilogue = Epilogue { scale, bias: has_bias.then(|| on_bias.as_slice()), activation };
+            let epilogue = Epilogue {
+                scale,
+                bias: has_bias.then(|| on_bias.as_slice()),
+                activation,
+                ..Epilogue::default()
+            };
             let mut c = DeviceBuffer::from_host(&stream, &vec![T::POISON; m * n]).unwrap();
             let views = (a.view(&on_a), b.view(&on_b), c.as_2d_mut(m, n).unwrap());
             matmul_fused(&stream, &epilogue, views.0, views.1, views.2).unwrap();
@@ -122,7 +128,7 @@ fn a_bias_of_another_length_is_named() {
     let epilogue = Epilogue { bias: Some(x.slice(..7)), ..Epilogue::default() };
     let views = (x.as_2d(8, 8).unwrap(), x.as_2d(8, 8).unwrap());
     let error = matmul_fused(&stream, &epilogue, views.0, views.1, c.as_2d_mut(8, 8).unwrap()).unwrap_err();
-    assert!(error.to_string().contains("the bias has 7 elements, but c has 8 columns"), "{error}");
+    assert!(error.to_string().contains("the bias has 7 elements, but b has 8 columns"), "{error}");
 }
 
 /// Tests batches in which `a` or `b` can be broadcast. Gaps between the matrices of `c` must be unchanged.

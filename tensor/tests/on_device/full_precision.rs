@@ -129,7 +129,12 @@ fn sums_have_the_precision_of_f32() {
     let on = |elements: &[f32]| DeviceBuffer::from_host(&stream, elements).unwrap();
     let (on_a, on_b, on_bias) = (on(&a), on(&b), on(&bias));
     let mut c = DeviceBuffer::<f32>::uninit(&stream, m * n).unwrap();
-    let epilogue = Epilogue { scale: -2.0, bias: Some(on_bias.as_slice()), activation: Activation::Relu };
+    let epilogue = Epilogue {
+        scale: -2.0,
+        bias: Some(on_bias.as_slice()),
+        activation: Activation::Relu,
+        ..Epilogue::default()
+    };
     for multiply in BOTH {
         let views = (on_a.as_2d(m, k).unwrap(), on_b.as_2d(k, n).unwrap());
         let to = c.as_2d_mut(m, n).unwrap();

@@ -40,7 +40,12 @@ where
     } else {
         on_b.as_3d(count, k, n).unwrap().into()
     };
-    let epilogue = Epilogue { scale: 0.5, bias: Some(on_bias.as_slice()), activation: Activation::Relu };
+    let epilogue = Epilogue {
+        scale: 0.5,
+        bias: Some(on_bias.as_slice()),
+        activation: Activation::Relu,
+        ..Epilogue::default()
+    };
     let c_view = c.as_2d_strided_mut(m, n, pitch).unwrap();
     matmul_grouped(&stream, &epilogue, a.view(&on_a), on_offsets.as_slice(), b_view, c_view).unwrap();
     let groups = groups(offsets, m);

@@ -12,6 +12,8 @@ mod matmul;
 mod matmul_on_gpu;
 mod mma;
 mod number;
+mod quantized;
+mod rotary_append;
 mod scaled;
 mod schedules;
 mod skinny;

@@ -24,7 +24,12 @@ fn exact([m, n, k]: [usize; 3]) {
     let on_bias = DeviceBuffer::from_host(&stream, &bias).unwrap();
     let pitch = n + 5;
     let mut c = DeviceBuffer::from_host(&stream, &vec![bf16::NAN; m * pitch]).unwrap();
-    let epilogue = Epilogue { scale: 0.5, bias: Some(on_bias.as_slice()), activation: Activation::Relu };
+    let epilogue = Epilogue {
+        scale: 0.5,
+        bias: Some(on_bias.as_slice()),
+        activation: Activation::Relu,
+        ..Epilogue::default()
+    };
     let scales = BlockScales { a: on_a_scales.as_slice(), b: on_b_scales.as_slice() };
     let c_view = c.as_2d_strided_mut(m, n, pitch).unwrap();
     matmul_scaled(&stream, &epilogue, a.view(&on_a), b.view(&on_b), scales, c_view).unwrap();

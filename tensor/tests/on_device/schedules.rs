@@ -22,7 +22,12 @@ where
         (a.on(&stream), b.on(&stream), DeviceBuffer::from_host(&stream, &bias).unwrap());
     let pitch = n + 16;
     let mut c = DeviceBuffer::from_host(&stream, &vec![T::POISON; m * pitch]).unwrap();
-    let epilogue = Epilogue { scale: 0.5, bias: Some(on_bias.as_slice()), activation: Activation::Relu };
+    let epilogue = Epilogue {
+        scale: 0.5,
+        bias: Some(on_bias.as_slice()),
+        activation: Activation::Relu,
+        ..Epilogue::default()
+    };
     let c_view = c.as_2d_strided_mut(m, n, pitch).unwrap();
     matmul_with(&stream, schedule, &epilogue, a.view(&on_a), b.view(&on_b), c_view).unwrap();
     let sums = a.times(&b);

@@ -1,9 +1,10 @@
-//! Tests skinny GEMM, and weight-only int4 GEMM.
+//! Tests skinny GEMM, and its epilogues.
 
 use half::{bf16, f16};
-use warpsmith_runtime::{DeviceBuffer, Stream};
+use warpsmith_runtime::{DeviceBuffer, Graph, Stream};
 use warpsmith_tensor::{
-    Activation, Element4, Epilogue, Int4Weights, Matrix, TensorError, matmul, matmul_4bit, matmul_fused,
+    Activation, Element4, Epilogue, Matrix, Schedule, TensorError, matmul, matmul_f32, matmul_fused,
+    matmul_with,
 };
 
 use crate::number::{Stored, TestNumber, random, random_integers};
@@ -85,7 +86,12 @@ fn skinny_epilogues_are_within_rounding() {
     let bias = random::<bf16>(5, n);
     let (on_a, on_b) = (a.on(&stream), b.on(&stream));
     let on_bias = DeviceBuffer::from_host(&stream, &bias).unwrap();
-    let epilogue = Epilogue { scale: 0.5, bias: Some(on_bias.as_slice()), activation: Activation::Relu };
+    let epilogue = Epilogue {
+        scale: 0.5,
+        bias: Some(on_bias.as_slice()),
+        activation: Activation::Relu,
+        ..Epilogue::default()
+    };
     let mut c = DeviceBuffer::from_host(&stream, &vec![bf16::NAN; m * n]).unwrap();
     matmul_fused(&stream, &epilogue, a.view(&on_a), b.view(&on_b), c.as_2d_mut(m, n).unwrap()).unwrap();
     for ((i, value), (sum, all)) in c.to_host().unwrap().into_iter().enumerate().zip(a.times(&b)) {
@@ -95,114 +101,175 @@ fn skinny_epilogues_are_within_rounding() {
     }
 }
 
-/// Packed int4 weights on the device, and their values, column after column.
-struct Coded<T: TestNumber> {
-    codes: DeviceBuffer<u8>,
-    scales: DeviceBuffer<T>,
-    zeros: DeviceBuffer<u8>,
-    numbers: Vec<f64>,
+/// Expected result of an epilogue with SwiGLU for the sums of a column and of the column n further on.
+pub fn swiglu(gate: f64, up: f64) -> f64 {
+    gate / (1.0 + (-gate).exp()) * up
 }
 
-impl<T: TestNumber<Output = T> + Element4> Coded<T> {
-    fn new(stream: &Stream, [n, k]: [usize; 2], has_zeros: bool) -> Self {
-        let mut random = fastrand::Rng::with_seed(7);
-        let codes: Vec<u8> = (0..n * k).map(|_| random.u8(..16)).collect();
-        let scales: Vec<T> = (0..n * k / 128).map(|_| T::of(2f32.powi(random.i32(-2..=1)))).collect();
-        let zeros: Vec<u8> = (0..n * k / 128).map(|_| if has_zeros { random.u8(..20) } else { 8 }).collect();
-        let number = |i: usize| scales[i / 128].value() * (f64::from(codes[i]) - f64::from(zeros[i / 128]));
-        let numbers = (0..n * k).map(number).collect();
-        let packed: Vec<u8> = codes.chunks(2).map(|pair| pair[0] | pair[1] << 4).collect();
-        Self {
-            codes: DeviceBuffer::from_host(stream, &packed).unwrap(),
-            scales: DeviceBuffer::from_host(stream, &scales).unwrap(),
-            zeros: DeviceBuffer::from_host(stream, &zeros).unwrap(),
-            numbers,
-        }
-    }
-
-    fn weights(&self, has_zeros: bool) -> Int4Weights<'_, T> {
-        let zeros = has_zeros.then(|| self.zeros.as_slice());
-        Int4Weights { codes: self.codes.as_slice(), scales: self.scales.as_slice(), zeros }
-    }
-}
-
-fn exact_4bit<T: TestNumber<Output = T> + Element4>([m, n, k]: [usize; 3], has_zeros: bool) {
+fn gated<T: TestNumber<Output = T> + Element4>([m, n, k]: [usize; 3]) {
     let stream = Stream::new(&under_test::device()).unwrap();
-    let a = random_integers::<T>(1, m * k);
-    let on_a = DeviceBuffer::from_host(&stream, &a).unwrap();
-    let coded = Coded::<T>::new(&stream, [n, k], has_zeros);
-    let mut c = DeviceBuffer::from_host(&stream, &vec![T::POISON; m * n]).unwrap();
-    let weights = coded.weights(has_zeros);
-    let c_view = c.as_2d_mut(m, n).unwrap();
-    matmul_4bit(&stream, &Epilogue::default(), on_a.as_2d(m, k).unwrap(), &weights, c_view).unwrap();
-    for (i, value) in c.to_host().unwrap().into_iter().enumerate() {
-        let (a, b) = (&a[i / n * k..][..k], &coded.numbers[i % n * k..][..k]);
-        let expected: f64 = a.iter().zip(b).map(|(a, b)| a.value() * b).sum();
-        let case = format!("{m} x {n} x {k}, zeros: {has_zeros}, row {}, column {}", i / n, i % n);
-        assert_eq!(T::number_of(value), T::rounded(expected), "{case}");
+    let a = Stored::<T>::new([m, k], false, random(3, m * k));
+    let b = Stored::<T>::new([k, 2 * n], true, random(4, 2 * n * k));
+    let (bias, before) = (random::<T>(5, 2 * n), random::<T>(6, m * n));
+    let (on_a, on_b) = (a.on(&stream), b.on(&stream));
+    let on_bias = DeviceBuffer::from_host(&stream, &bias).unwrap();
+    for (has_bias, accumulate) in [(false, false), (true, true)] {
+        let bias_slice = has_bias.then(|| on_bias.as_slice());
+        let epilogue = Epilogue { scale: 0.5, bias: bias_slice, activation: Activation::SwiGlu, accumulate };
+        let mut c = DeviceBuffer::from_host(&stream, &before).unwrap();
+        matmul_fused(&stream, &epilogue, a.view(&on_a), b.view(&on_b), c.as_2d_mut(m, n).unwrap()).unwrap();
+        let sums = a.times(&b);
+        for (i, value) in c.to_host().unwrap().into_iter().enumerate() {
+            let (row, column) = (i / n, i % n);
+            let sum = |column: usize| {
+                let bias = if has_bias { bias[column].value() } else { 0.0 };
+                0.5 * sums[row * 2 * n + column].0 + bias
+            };
+            let expected = swiglu(sum(column), sum(n + column));
+            let expected = if accumulate { expected + before[i].value() } else { expected };
+            let error = (T::number_of(value) - expected).abs();
+            assert!(
+                error <= expected.abs() / 256.0 + 1e-2,
+                "{m} x {n} x {k}, {i}: {value:?} instead of {expected}"
+            );
+        }
     }
 }
 
 #[test]
-fn products_by_4_bit_weights_are_exact() {
-    for shape in [[1, 1, 128], [2, 17, 256], [8, 48, 128], [9, 16, 1152], [16, 33, 2048], [3, 1000, 128]] {
-        for has_zeros in [false, true] {
-            exact_4bit::<bf16>(shape, has_zeros);
-            exact_4bit::<f16>(shape, has_zeros);
-        }
+fn gated_products_are_within_rounding() {
+    for shape in SHAPES.into_iter().filter(|[_, _, k]| k % 8 == 0) {
+        gated::<bf16>(shape);
+        gated::<f16>(shape);
     }
     // There are more rows than a block multiplies at once.
-    exact_4bit::<bf16>([35, 20, 256], true);
+    gated::<bf16>([35, 20, 64]);
 }
 
 #[test]
-fn products_of_nothing_are_zero_or_the_bias() {
+fn gates_of_integers_are_exact() {
     let stream = Stream::new(&under_test::device()).unwrap();
-    let nothing = DeviceBuffer::<bf16>::zeros(&stream, 0).unwrap();
-    let bytes = DeviceBuffer::<u8>::zeros(&stream, 0).unwrap();
-    let weights = Int4Weights { codes: bytes.as_slice(), scales: nothing.as_slice(), zeros: None };
-    let bias = DeviceBuffer::from_host(&stream, &[bf16::ONE; 3]).unwrap();
-    for bias in [None, Some(bias.as_slice())] {
-        let mut c = DeviceBuffer::from_host(&stream, &[bf16::NAN; 6]).unwrap();
-        let epilogue = Epilogue { bias, ..Epilogue::default() };
-        let a = nothing.as_2d(2, 0).unwrap();
-        matmul_4bit(&stream, &epilogue, a, &weights, c.as_2d_mut(2, 3).unwrap()).unwrap();
-        let expected = if bias.is_some() { bf16::ONE } else { bf16::ZERO };
-        assert_eq!(c.to_host().unwrap(), [expected; 6]);
-    }
-}
-
-#[test]
-fn bad_weights_are_named() {
-    let stream = Stream::new(&under_test::device()).unwrap();
-    let numbers = DeviceBuffer::<bf16>::zeros(&stream, 1024).unwrap();
-    let bytes = DeviceBuffer::<u8>::zeros(&stream, 1024).unwrap();
-    let codes = |range: std::ops::Range<usize>| bytes.slice(range);
-    let good = Int4Weights { codes: codes(0..256), scales: numbers.slice(..4), zeros: None };
-    let mut c = DeviceBuffer::<bf16>::zeros(&stream, 8).unwrap();
-    let mut multiply = |k: usize, m: usize, weights: Int4Weights<'_, bf16>, bias: Option<usize>| {
-        let epilogue = Epilogue { bias: bias.map(|len| numbers.slice(..len)), ..Epilogue::default() };
-        let a = numbers.slice(..m * k).as_2d(m, k).unwrap();
-        matmul_4bit(&stream, &epilogue, a, &weights, c.as_2d_mut(2, 4).unwrap()).unwrap_err()
+    let [m, n, k] = [5, 70, 192];
+    // The gate of each column is 0 or so large that its sigmoid is 1.
+    let a = Stored::<bf16>::new([m, k], false, vec![bf16::ONE; m * k]);
+    let weight = |i: usize| {
+        [(i / k % 2) as f32, (i / k % 5) as f32 - 2.0][i / k / n] / if i / k < n { 1.0 } else { 64.0 }
     };
-    let scales = Int4Weights { scales: numbers.slice(..3), ..good };
-    let zeros = Int4Weights { zeros: Some(codes(0..5)), ..good };
-    let cases = [
-        (
-            multiply(128, 2, Int4Weights { codes: codes(0..255), ..good }, None),
-            "there are 255 codes for weights of 128 x 4",
-        ),
-        (multiply(128, 2, scales, None), "there are 3 scales"),
-        (multiply(128, 2, zeros, None), "there are 5 zeros"),
-        (multiply(128, 2, good, Some(3)), "there are 3 elements of the bias"),
-        (multiply(64, 2, good, None), "k is 64, but must be a multiple of 128"),
-        (multiply(128, 3, good, None), "a is 3 x 128, c is 2 x 4"),
-    ];
-    for (error, expected) in cases {
-        let text = error.to_string();
-        assert!(matches!(error.downcast_ref(), Some(TensorError::Shape { .. })), "{text}");
-        assert!(text.contains(expected), "{text}");
+    let b = Stored::new([k, 2 * n], true, (0..2 * n * k).map(|i| bf16::from_f32(weight(i))).collect());
+    let (on_a, on_b) = (a.on(&stream), b.on(&stream));
+    let mut c = DeviceBuffer::from_host(&stream, &vec![bf16::NAN; m * n]).unwrap();
+    let epilogue = Epilogue { activation: Activation::SwiGlu, ..Epilogue::default() };
+    matmul_fused(&stream, &epilogue, a.view(&on_a), b.view(&on_b), c.as_2d_mut(m, n).unwrap()).unwrap();
+    for (i, value) in c.to_host().unwrap().into_iter().enumerate() {
+        let column = i % n;
+        let expected = (column % 2 * k) as f32 * (((n + column) % 5) as f32 - 2.0) * 3.0;
+        assert_eq!(value, bf16::from_f32(expected), "{i}");
     }
-    let error = multiply(128, 2, Int4Weights { codes: codes(4..260), ..good }, None);
-    assert!(matches!(error.downcast_ref(), Some(TensorError::Alignment { matrix: "codes", .. })), "{error}");
+}
+
+#[test]
+fn products_are_added_to_c() {
+    let stream = Stream::new(&under_test::device()).unwrap();
+    for [m, n, k] in [[1, 1, 8], [3, 33, 128], [16, 40, 512], [20, 17, 0]] {
+        let a = Stored::<bf16>::new([m, k], false, random_integers(1, m * k));
+        let b = Stored::<bf16>::new([k, n], true, random_integers(2, n * k));
+        let before = random_integers::<bf16>(3, m * n);
+        let (on_a, on_b) = (a.on(&stream), b.on(&stream));
+        let mut c = DeviceBuffer::from_host(&stream, &before).unwrap();
+        let epilogue = Epilogue { accumulate: true, ..Epilogue::default() };
+        matmul_fused(&stream, &epilogue, a.view(&on_a), b.view(&on_b), c.as_2d_mut(m, n).unwrap()).unwrap();
+        for (i, (value, (sum, _))) in c.to_host().unwrap().into_iter().zip(a.times(&b)).enumerate() {
+            assert_eq!(f64::from(value), bf16::rounded(sum + f64::from(before[i])), "{m} x {n} x {k}, {i}");
+        }
+    }
+}
+
+#[test]
+fn nan_and_infinity_propagate_through_gates() {
+    let stream = Stream::new(&under_test::device()).unwrap();
+    // Columns of b: two of the gate, and two of the other factor.
+    let b = [bf16::NEG_INFINITY, bf16::ONE, bf16::ONE, bf16::NAN]
+        .map(|x| [vec![x], vec![bf16::ZERO; 7]].concat());
+    let b = Stored::new([8, 4], true, b.concat());
+    let a = Stored::new([1, 8], false, vec![bf16::ONE; 8]);
+    let (on_a, on_b) = (a.on(&stream), b.on(&stream));
+    let mut c = DeviceBuffer::<bf16>::zeros(&stream, 2).unwrap();
+    let epilogue = Epilogue { activation: Activation::SwiGlu, ..Epilogue::default() };
+    matmul_fused(&stream, &epilogue, a.view(&on_a), b.view(&on_b), c.as_2d_mut(1, 2).unwrap()).unwrap();
+    assert!(c.to_host().unwrap().iter().all(|x| x.is_nan()), "-inf * 0 and NaN");
+}
+
+#[test]
+fn gates_and_accumulation_need_a_skinny_kernel() {
+    let stream = Stream::new(&under_test::device()).unwrap();
+    let numbers = DeviceBuffer::<bf16>::zeros(&stream, 128).unwrap();
+    let singles = DeviceBuffer::<f32>::zeros(&stream, 128).unwrap();
+    let (mut c, mut single) = (numbers.clone_on(&stream).unwrap(), singles.clone_on(&stream).unwrap());
+    let accumulate = Epilogue { accumulate: true, ..Epilogue::default() };
+    let (a, columns) = (numbers.slice(..16).as_2d(2, 8).unwrap(), numbers.slice(..32).as_2d(4, 8).unwrap());
+    let b = Matrix::from(columns).transposed();
+    let schedule = Schedule { tile: [64, 128], cluster: 1, split_k: 1 };
+    let errors = [
+        // The weights are not transposed, or not aligned.
+        matmul_fused(
+            &stream,
+            &accumulate,
+            a,
+            numbers.slice(..32).as_2d(8, 4).unwrap(),
+            c.slice_mut(..8).as_2d_mut(2, 4).unwrap(),
+        ),
+        matmul_fused(
+            &stream,
+            &accumulate,
+            a,
+            Matrix::from(numbers.slice(1..33).as_2d(4, 8).unwrap()).transposed(),
+            c.slice_mut(..8).as_2d_mut(2, 4).unwrap(),
+        ),
+        matmul_with(&stream, schedule, &accumulate, a, b, c.slice_mut(..8).as_2d_mut(2, 4).unwrap()),
+        matmul_f32(
+            &stream,
+            &Epilogue { activation: Activation::SwiGlu, ..Epilogue::default() },
+            singles.slice(..16).as_2d(2, 8).unwrap(),
+            singles.slice(..64).as_2d(8, 8).unwrap(),
+            single.slice_mut(..8).as_2d_mut(2, 4).unwrap(),
+        ),
+    ];
+    for error in errors {
+        let error = error.unwrap_err();
+        assert!(matches!(error.downcast_ref(), Some(TensorError::Epilogue { .. })), "{error}");
+    }
+    let swiglu = Epilogue { activation: Activation::SwiGlu, ..Epilogue::default() };
+    let error = matmul_fused(&stream, &swiglu, a, b, c.slice_mut(..8).as_2d_mut(2, 4).unwrap()).unwrap_err();
+    assert!(matches!(error.downcast_ref(), Some(TensorError::Shape { .. })), "{error}");
+}
+
+/// On a GPU with programmatic dependent launch, each product of the chain can start before the preceding one ends.
+#[test]
+fn chains_of_products_are_ordered() {
+    const N: usize = 512;
+    let stream = Stream::new(&under_test::device()).unwrap();
+    // Each matrix moves element i to i + 1 and negates it, so that a product before the end of the preceding one is wrong.
+    let element = |i: usize| if i % N == (i / N + N - 1) % N { -1.0 } else { 0.0 };
+    let b =
+        DeviceBuffer::from_host(&stream, &(0..N * N).map(|i| bf16::from_f32(element(i))).collect::<Vec<_>>());
+    let b = b.unwrap();
+    let first: Vec<bf16> = (0..2 * N).map(|i| bf16::from_f32((i % 251) as f32)).collect();
+    let mut buffers = [0; 2].map(|_| DeviceBuffer::from_host(&stream, &first).unwrap());
+    let graph = Graph::capture(&stream, || {
+        for _ in 0..16 {
+            let [a, c] = &mut buffers;
+            let b = Matrix::from(b.as_2d(N, N)?).transposed();
+            matmul(&stream, a.as_2d(2, N)?, b, c.as_2d_mut(2, N)?)?;
+            buffers.swap(0, 1);
+        }
+        Ok::<(), warpsmith_runtime::Error>(())
+    });
+    let graph = graph.unwrap().instantiate().unwrap();
+    for _ in 0..3 {
+        buffers[0].copy_from_host(&first).unwrap();
+        graph.launch(&stream).unwrap();
+        let found = buffers[0].to_host().unwrap();
+        let expected: Vec<bf16> = (0..2 * N).map(|i| first[i / N * N + (i + N - 16) % N]).collect();
+        assert_eq!(found, expected);
+    }
 }

@@ -71,8 +71,12 @@ fn an_epilogue_is_the_same_by_both() {
         let b = DeviceBuffer::from_host(&stream, &numbers(n * k)).unwrap();
         let bias = DeviceBuffer::from_host(&stream, &numbers(n)).unwrap();
         let mut c = DeviceBuffer::from_host(&stream, &vec![bf16::NAN; m * n]).unwrap();
-        let epilogue =
-            ops::Epilogue { scale: 0.5, bias: Some(bias.as_slice()), activation: ops::Activation::Gelu };
+        let epilogue = ops::Epilogue {
+            scale: 0.5,
+            bias: Some(bias.as_slice()),
+            activation: ops::Activation::Gelu,
+            ..ops::Epilogue::default()
+        };
         let rows = (a.as_2d(m, k).unwrap(), b.as_2d(k, n).unwrap());
         ops::matmul_fused(&stream, &epilogue, rows.0, rows.1, c.as_2d_mut(m, n).unwrap()).unwrap();
         for (i, value) in c.to_host().unwrap().into_iter().enumerate() {

@@ -1,5 +1,4 @@
-//! [`Columns`]: the columns of B that skinny GEMMs load, as 16-bit elements ([`Plain`]) or packed int4 weights
-//! ([`Codes`]).
+//! [`Columns`]: the columns of B that skinny GEMMs load, as 16-bit elements ([`Plain`]) or quantized weights ([`Codes`]).
 
 use core::array::from_fn;
 
@@ -7,7 +6,7 @@ use gpu_std::shared::copy_async;
 use gpu_std::tensor::mma::WarpOperand;
 use gpu_std::vectorized::{load, load_or};
 
-use super::{CHUNK_K, GROUP_K, THREADS};
+use super::{CHUNK_K, THREADS};
 use crate::number4::Number4;
 
 /// Columns of B, as warps load them.
@@ -18,6 +17,9 @@ pub(super) trait Columns<T>: Copy {
     const LOADS: usize;
     /// True if k must be a multiple of the step size.
     const IS_WHOLE: bool;
+    /// True if the lanes of a quad use each other's copies, so that each chunk belongs to one group of a column, and has
+    /// its own scale.
+    const SHARES: bool;
     /// A column's additional data for a step, such as its scale and zero point.
     type Beside: Copy;
     /// A column's data that has been loaded for a step, or the data's address.
@@ -25,6 +27,9 @@ pub(super) trait Columns<T>: Copy {
 
     /// Returns which column of `A`, relative to the step, contains the first of the lane's 8 elements in `chunk`.
     fn at(chunk: usize, quarter: u32) -> u32;
+
+    /// Returns the address of a column's elements from `at` on. Nothing is read from it.
+    fn address(&self, column: u32, at: u32) -> *const u8;
 
     /// Starts copying the elements from `at` on to the slot `to` and to every [`THREADS`]-th slot after it. `is_inside`
     /// is true if the step does not extend beyond k. Elements beyond k become zero or, if [`Self::IS_WHOLE`], are not
@@ -43,12 +48,12 @@ pub(super) trait Columns<T>: Copy {
     /// The column must be inside B.
     unsafe fn beside(self, column: u32, at: u32) -> Self::Beside;
 
-    /// Loads the data that [`Self::copy`] copied to `from`.
+    /// Loads the data that [`Self::copy`] copied. `from` is the first slot of the warp.
     ///
     /// # Safety
     ///
-    /// The copy must be complete.
-    unsafe fn loaded(from: *const [u32; 4]) -> Self::Loaded;
+    /// The lane's copies must be complete or, if [`Self::SHARES`], those of all lanes.
+    unsafe fn loaded(from: *const [u32; 4], row: u32, quarter: u32) -> Self::Loaded;
 
     /// Returns 8 elements as the operands of two instructions.
     ///
@@ -60,8 +65,25 @@ pub(super) trait Columns<T>: Copy {
     /// Reorders elements of A to match the order of [`Self::numbers`].
     fn ordered(of_a: [u32; 4]) -> [u32; 4];
 
-    /// Returns `sum + product`, where the scale of the column is applied to the product.
-    fn add(beside: &Self::Beside, sum: f32, product: f32) -> f32;
+    /// Returns `sum + product`, where the scale of the column and the chunk is applied to the product.
+    fn add(beside: &Self::Beside, chunk: usize, sum: f32, product: f32) -> f32;
+}
+
+/// Returns the index of a lane's slot in the slots of its warp. Both the lanes that write their slots and lanes of
+/// different rows that read slots of the same quarter access different banks.
+#[inline(always)]
+pub(super) fn slot(row: u32, quarter: u32) -> usize {
+    (8 * quarter + (row + 2 * quarter) % 8) as usize
+}
+
+/// Prefetches the line at an address in global memory to the L2 cache.
+#[inline(always)]
+pub(super) fn prefetch(_from: *const u8) {
+    #[cfg(target_arch = "nvptx64")]
+    // SAFETY: a prefetch changes no data.
+    unsafe {
+        core::arch::asm!("prefetch.global.L2 [{0}];", in(reg64) _from, options(nostack, readonly));
+    }
 }
 
 /// 16-bit elements.
@@ -76,12 +98,18 @@ impl<T: WarpOperand> Columns<T> for Plain<T> {
     const CHUNKS: usize = 2;
     const LOADS: usize = 2;
     const IS_WHOLE: bool = false;
+    const SHARES: bool = false;
     type Beside = ();
     type Loaded = *const [u32; 4];
 
     #[inline(always)]
     fn at(chunk: usize, quarter: u32) -> u32 {
         CHUNK_K * chunk as u32 + 8 * quarter
+    }
+
+    #[inline(always)]
+    fn address(&self, column: u32, at: u32) -> *const u8 {
+        self.from.wrapping_add((u64::from(column) * self.pitch) as usize + at as usize).cast()
     }
 
     #[inline(always)]
@@ -108,8 +136,8 @@ impl<T: WarpOperand> Columns<T> for Plain<T> {
     unsafe fn beside(self, _: u32, _: u32) {}
 
     #[inline(always)]
-    unsafe fn loaded(from: *const [u32; 4]) -> *const [u32; 4] {
-        from
+    unsafe fn loaded(from: *const [u32; 4], row: u32, quarter: u32) -> *const [u32; 4] {
+        from.wrapping_add(slot(row, quarter))
     }
 
     #[inline(always)]
@@ -124,97 +152,179 @@ impl<T: WarpOperand> Columns<T> for Plain<T> {
     }
 
     #[inline(always)]
-    fn add((): &(), sum: f32, product: f32) -> f32 {
+    fn add((): &(), _: usize, sum: f32, product: f32) -> f32 {
         sum + product
     }
 }
 
-/// Packed int4 weights.
+/// Quantized weights, with codes of 4 or 8 bits. If `SHARES` is true, groups can be shorter than a step.
 #[derive(Clone, Copy)]
-pub(super) struct Codes<'a, T> {
+pub(super) struct Codes<'a, T, const BITS: usize, const SHARES: bool> {
     pub codes: &'a [u8],
     pub scales: &'a [T],
     pub zeros: Option<&'a [u8]>,
     pub k: u32,
+    /// Number of codes of a column that share a scale.
+    pub group: u32,
 }
 
-/// Scale (as bits) and zero point of the 32 codes that the lane processes in a column. Both are stored in 32-bit words,
-/// so that no instruction waits until they are packed.
+/// Scales (as bits) and zero points of a column's codes in a step: one of both, or if the groups can be shorter than a
+/// step, one per chunk.
 #[derive(Clone, Copy)]
-pub(super) struct Group {
-    scale: u32,
-    zero: u32,
+pub(super) struct Groups {
+    scales: [u32; 2],
+    zeros: u32,
 }
 
-impl<T: Number4> Columns<T> for Codes<'_, T> {
+/// Zero points of a step without zero points in memory.
+const DEFAULT_ZEROS: u32 = 0x0808_0808;
+
+impl<T: Number4, const BITS: usize, const SHARES: bool> Codes<'_, T, BITS, SHARES> {
+    /// Returns the offset of a code in bytes.
+    #[inline(always)]
+    fn offset(&self, column: u32, at: u32) -> usize {
+        let bytes = |codes: u32| u64::from(codes / 8) * BITS as u64 + u64::from(codes % 8 * BITS as u32 / 8);
+        (u64::from(column) * bytes(self.k) + bytes(at)) as usize
+    }
+
+    /// Returns the index of the first group of a step.
+    #[inline(always)]
+    fn first(&self, column: u32, at: u32) -> usize {
+        if self.group == self.k {
+            return column as usize;
+        }
+        let shift = self.group.trailing_zeros();
+        (u64::from(column) * u64::from(self.k >> shift) + u64::from(at >> shift)) as usize
+    }
+}
+
+impl<T: Number4, const BITS: usize, const SHARES: bool> Columns<T> for Codes<'_, T, BITS, SHARES> {
     const CHUNKS: usize = 4;
-    const LOADS: usize = 1;
+    const LOADS: usize = BITS / 4;
     const IS_WHOLE: bool = true;
-    type Beside = Group;
-    type Loaded = [u32; 4];
+    const SHARES: bool = SHARES;
+    type Beside = Groups;
+    /// The codes of each chunk; with 4 bits, they have only one word.
+    type Loaded = [[u32; 2]; 4];
 
     #[inline(always)]
     fn at(chunk: usize, quarter: u32) -> u32 {
-        8 * chunk as u32 + CHUNK_K * quarter
+        const { assert!(BITS == 4 || SHARES, "codes of 8 bits are shared") };
+        if SHARES { CHUNK_K * chunk as u32 + 8 * quarter } else { 8 * chunk as u32 + CHUNK_K * quarter }
+    }
+
+    #[inline(always)]
+    fn address(&self, column: u32, at: u32) -> *const u8 {
+        self.codes.as_ptr().wrapping_add(self.offset(column, at))
     }
 
     #[inline(always)]
     unsafe fn copy(self, column: u32, at: u32, quarter: u32, is_inside: bool, to: *mut [u32; 4]) {
-        let first = u64::from(column) * u64::from(self.k / 2) + u64::from((at + CHUNK_K * quarter) / 2);
-        // SAFETY: each step covers exactly one group, so either all of its elements exist or none. Codes start on
-        // 16-byte boundaries.
-        unsafe {
-            if is_inside {
-                copy_async(self.codes.as_ptr().wrapping_add(first as usize).cast(), to);
+        let from = self.address(column, at).wrapping_add(16 * quarter as usize);
+        let mut load = 0;
+        while load < BITS / 4 {
+            // SAFETY: k is a multiple of the step, so either all of its elements exist or none. Codes start on 16-byte
+            // boundaries.
+            unsafe {
+                if is_inside {
+                    let to = to.wrapping_add(load * THREADS as usize);
+                    copy_async(from.wrapping_add(64 * load).cast(), to);
+                }
             }
+            load += 1;
         }
     }
 
     #[inline(always)]
-    unsafe fn beside(self, column: u32, at: u32) -> Group {
-        let is_there = at < self.k;
-        let group = u64::from(column) * u64::from(self.k / GROUP_K) + u64::from(at / GROUP_K);
-        // SAFETY: as above.
+    unsafe fn beside(self, column: u32, at: u32) -> Groups {
+        let (is_there, first) = (at < self.k, self.first(column, at));
+        let scales = self.scales.as_ptr().wrapping_add(first).cast::<u16>();
+        let zeros = self.zeros.map(|zeros| zeros.as_ptr().wrapping_add(first));
+        // SAFETY: the groups of the step exist if the step does. Its number of groups divides the index of the first one,
+        // so the vectors are aligned.
         unsafe {
-            let scales = self.scales.as_ptr().wrapping_add(group as usize);
-            let [scale] = load_or::<u16, 1, true>(scales.cast(), is_there, [0]);
-            let zero = match self.zeros {
-                Some(zeros) if is_there => *zeros.get_unchecked(group as usize),
-                _ => 8,
+            if SHARES && self.group == 32 {
+                let scales = load_or::<u32, 2, true>(scales.cast(), is_there, [0; 2]);
+                let [zeros] = zeros
+                    .map_or([DEFAULT_ZEROS], |zeros| load_or::<u32, 1, true>(zeros.cast(), is_there, [0]));
+                return Groups { scales, zeros };
+            }
+            if SHARES && self.group == 64 {
+                let [both] = load_or::<u32, 1, true>(scales.cast(), is_there, [0]);
+                let [zeros] = zeros.map_or([DEFAULT_ZEROS as u16], |zeros| {
+                    load_or::<u16, 1, true>(zeros.cast(), is_there, [0])
+                });
+                let zeros = u32::from(zeros & 0xff) * 0x101 | u32::from(zeros >> 8) * 0x101_0000;
+                return Groups { scales: [halves::<0>(both, both), halves::<1>(both, both)], zeros };
+            }
+            let [scale] = load_or::<u16, 1, true>(scales, is_there, [0]);
+            let zero = match zeros {
+                Some(zeros) if is_there => *zeros,
+                _ => DEFAULT_ZEROS as u8,
             };
-            Group { scale: scale.into(), zero: zero.into() }
+            let of_chunks = if SHARES { [0x1_0001, 0x101_0101] } else { [1; 2] };
+            Groups { scales: [u32::from(scale) * of_chunks[0]; 2], zeros: u32::from(zero) * of_chunks[1] }
         }
     }
 
     #[inline(always)]
-    unsafe fn loaded(from: *const [u32; 4]) -> [u32; 4] {
+    unsafe fn loaded(from: *const [u32; 4], row: u32, quarter: u32) -> [[u32; 2]; 4] {
         // SAFETY: guaranteed by the caller.
-        unsafe { load::<u32, 4>(from.cast()) }
+        unsafe {
+            if !SHARES {
+                return load::<u32, 4>(from.wrapping_add(slot(row, quarter)).cast()).map(|word| [word, 0]);
+            }
+            from_fn(|chunk| {
+                if BITS == 4 {
+                    let of_lane = from.wrapping_add(slot(row, chunk as u32)).cast::<u32>();
+                    return [of_lane.wrapping_add(quarter as usize).read(), 0];
+                }
+                let of_load = from.wrapping_add(chunk / 2 * THREADS as usize);
+                let of_lane = of_load.wrapping_add(slot(row, 2 * (chunk as u32 % 2) + quarter / 2));
+                load::<u32, 2>(of_lane.cast::<u32>().wrapping_add(2 * (quarter % 2) as usize))
+            })
+        }
     }
 
     #[inline(always)]
-    unsafe fn numbers(codes: &[u32; 4], group: &Group, chunk: usize) -> [u32; 4] {
-        // The zero point has seven bits, like the mantissa of `bf16`.
-        let zero = (T::UNIT | (group.zero & 0x7f)) * 0x1_0001;
-        // Each word contains codes i and i + 4.
-        from_fn(|i| T::subtract(of_unit::<T>(codes[chunk] >> (4 * i)), zero))
+    unsafe fn numbers(codes: &[[u32; 2]; 4], groups: &Groups, chunk: usize) -> [u32; 4] {
+        let words = codes[chunk];
+        if BITS == 4 {
+            let zero = if SHARES { groups.zeros >> (8 * chunk) } else { groups.zeros };
+            // The zero point has seven bits, like the mantissa of `bf16`.
+            let zero = (T::UNIT | (zero & 0x7f)) * 0x1_0001;
+            // Each word contains codes i and i + 4.
+            from_fn(|i| T::subtract(of_unit::<T, 0xf>(words[0] >> (4 * i)), zero))
+        } else {
+            // Each word contains codes i and i + 2 of four codes. The sign bit becomes the same power of two as the unit,
+            // or for `f16`, is added to it, so that the difference is exact.
+            from_fn(|i| {
+                let word = words[i / 2] >> (8 * (i % 2));
+                T::subtract(of_unit::<T, 0x7f>(word), of_unit::<T, 0x80>(word))
+            })
+        }
     }
 
     #[inline(always)]
     fn ordered([x01, x23, x45, x67]: [u32; 4]) -> [u32; 4] {
-        [halves::<0>(x01, x45), halves::<1>(x01, x45), halves::<0>(x23, x67), halves::<1>(x23, x67)]
+        if BITS == 4 {
+            [halves::<0>(x01, x45), halves::<1>(x01, x45), halves::<0>(x23, x67), halves::<1>(x23, x67)]
+        } else {
+            [halves::<0>(x01, x23), halves::<1>(x01, x23), halves::<0>(x45, x67), halves::<1>(x45, x67)]
+        }
     }
 
     #[inline(always)]
-    fn add(group: &Group, sum: f32, product: f32) -> f32 {
-        sum + product * T::widened(group.scale)
+    fn add(groups: &Groups, chunk: usize, sum: f32, product: f32) -> f32 {
+        let scale = if SHARES { groups.scales[chunk / 2] >> (16 * (chunk % 2)) } else { groups.scales[0] };
+        sum + product * T::widened(scale)
     }
 }
 
-/// Inserts the codes, which are in the low bits of both halves, into the mantissas of [`Number4::UNIT`].
+/// Inserts the bits `MASK` of both halves into the low bits of [`Number4::UNIT`].
 #[inline(always)]
-fn of_unit<T: Number4>(codes: u32) -> u32 {
-    const CODES: u32 = 0xf_000f;
+fn of_unit<T: Number4, const MASK: u32>(codes: u32) -> u32 {
+    let mask = MASK * 0x1_0001;
     let unit = T::UNIT * 0x1_0001;
     #[cfg(target_arch = "nvptx64")]
     {
@@ -224,7 +334,7 @@ fn of_unit<T: Number4>(codes: u32) -> u32 {
         unsafe {
             core::arch::asm!(
                 "lop3.b32 {both}, {codes}, {mask}, {unit}, 0xea;",
-                both = out(reg32) both, codes = in(reg32) codes, mask = in(reg32) CODES, unit = in(reg32) unit,
+                both = out(reg32) both, codes = in(reg32) codes, mask = in(reg32) mask, unit = in(reg32) unit,
                 options(pure, nomem, nostack)
             );
         }
@@ -232,7 +342,7 @@ fn of_unit<T: Number4>(codes: u32) -> u32 {
     }
     #[cfg(not(target_arch = "nvptx64"))]
     {
-        codes & CODES | unit
+        codes & mask | unit
     }
 }
 

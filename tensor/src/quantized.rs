@@ -1,0 +1,191 @@
+//! GEMM with quantized weights (weight-only): int4 (W4A16) and int8 (W8A16).
+
+use warpsmith_runtime::extension::site;
+use warpsmith_runtime::{DeviceCopy, DeviceSlice, Result, Stream};
+use warpsmith_tensor_kernels::skinny::GROUP_K;
+
+use crate::epilogue::Epilogue;
+use crate::error::TensorError;
+use crate::matrix::{Matrix, MatrixMut, check_rows};
+use crate::skinny::{Element4, Quantized, check_device};
+
+/// Packed int4 weights, `k` x `n`. Each column is divided into groups of 32, 64 or 128 consecutive codes, or is one group.
+/// Code `c` represents `scale * (c - zero)`, where `scale` and `zero` are the scale and zero point of its group. The number
+/// of scales determines the group size.
+///
+/// Published 4-bit formats, such as GPTQ and AWQ, store these values in another order. Reorder such values once, before the
+/// first GEMM.
+#[derive(Debug, Clone, Copy)]
+pub struct Int4Weights<'a, T: DeviceCopy> {
+    /// Codes: n columns of k codes. Each byte contains two codes, the first in the lower four bits. The slice must have
+    /// n * k / 2 bytes, and its address must be a multiple of 16 bytes.
+    pub codes: DeviceSlice<'a, u8>,
+    /// Scales of the groups: n columns, each with one scale per group. Their address must be a multiple of 8 bytes.
+    pub scales: DeviceSlice<'a, T>,
+    /// Zero point of each group, between 0 and 127, because only the lower seven bits are used. Their address must be a
+    /// multiple of 4 bytes. `None` means a zero point of 8 for all groups.
+    pub zeros: Option<DeviceSlice<'a, u8>>,
+}
+
+/// Symmetric int8 weights, `k` x `n`. Each column is divided into groups of 32, 64 or 128 consecutive codes, or is one
+/// group (a scale per channel). Code `c` represents `scale * c`. The number of scales determines the group size.
+///
+/// GGUF's q8_0 has groups of 32: its codes and scales only have to be separated.
+#[derive(Debug, Clone, Copy)]
+pub struct Int8Weights<'a, T: DeviceCopy> {
+    /// Codes: n columns of k codes. Their address must be a multiple of 16 bytes.
+    pub codes: DeviceSlice<'a, i8>,
+    /// Scales of the groups: n columns, each with one scale per group. Their address must be a multiple of 8 bytes.
+    pub scales: DeviceSlice<'a, T>,
+}
+
+/// Weight-only int4 GEMM (W4A16): `c = activation(scale * a * weights + bias)`, with `a` m×k, the weights k×n and `c`
+/// m×n. The weights are converted to the type of `a` without applying their scales; the `f32` sum of each group is then
+/// multiplied by the group's scale. The result is rounded once. For up to 16 rows, the kernel is memory-bound and reads
+/// the weights only once. The order of the additions depends only on the sizes.
+///
+/// # Errors
+/// Returns [`TensorError::Shape`] if the sizes do not match, k is not a multiple of 128 or the number of scales belongs to
+/// no group size; [`TensorError::Layout`] for a transposed `a`; [`TensorError::Alignment`] if the address of the codes, or
+/// the address or row stride of `a`, is not a multiple of 16 bytes, or the address of the scales or zero points not one of
+/// 8 or 4 bytes; [`TensorError::Device`] for a compute capability below 8.0; [enqueue
+/// errors](warpsmith_runtime::Error#enqueue-errors).
+///
+/// ```
+/// use half::bf16;
+/// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+/// use warpsmith_tensor::{Epilogue, Int4Weights, matmul_4bit};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Stream::new(&Device::emulated(0)?)?;
+/// let a = DeviceBuffer::from_host(&stream, &[bf16::ONE; 2 * 128])?;
+/// // 3 columns of 128 codes, which are 9: of 0.5 * (9 - 8).
+/// let codes = DeviceBuffer::from_host(&stream, &[0x99; 3 * 64])?;
+/// let scales = DeviceBuffer::from_host(&stream, &[bf16::from_f32(0.5); 3])?;
+/// let weights = Int4Weights { codes: codes.as_slice(), scales: scales.as_slice(), zeros: None };
+/// let mut c = DeviceBuffer::<bf16>::zeros(&stream, 2 * 3)?;
+/// matmul_4bit(&stream, &Epilogue::default(), a.as_2d(2, 128)?, &weights, c.as_2d_mut(2, 3)?)?;
+/// assert_eq!(c.to_host()?, [bf16::from_f32(64.0); 6]);
+/// # Ok(())
+/// # }
+/// ```
+#[track_caller]
+pub fn matmul_4bit<'a, 'c, T: Element4>(
+    stream: &Stream,
+    epilogue: &Epilogue<'_, T>,
+    a: impl Into<Matrix<'a, T>>,
+    weights: &Int4Weights<'_, T>,
+    c: impl Into<MatrixMut<'c, T>>,
+) -> Result<()> {
+    let _site = site();
+    let Int4Weights { codes, scales, zeros } = *weights;
+    let (operation, epilogue, a, c) = ("matmul_4bit", *epilogue, a.into(), c.into());
+    run(Quantized { operation, stream, epilogue, a, bits: 4, group: 0, codes, scales, zeros, c })
+}
+
+/// Weight-only int8 GEMM (W8A16): like [`matmul_4bit()`], but with 8-bit weights.
+///
+/// # Errors
+/// Returns the same errors as [`matmul_4bit()`].
+///
+/// ```
+/// use half::bf16;
+/// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+/// use warpsmith_tensor::{Epilogue, Int8Weights, matmul_8bit};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Stream::new(&Device::emulated(0)?)?;
+/// let a = DeviceBuffer::from_host(&stream, &[bf16::ONE; 2 * 128])?;
+/// // 3 columns of 128 codes, which are -3, with groups of 32.
+/// let codes = DeviceBuffer::from_host(&stream, &[-3i8; 3 * 128])?;
+/// let scales = DeviceBuffer::from_host(&stream, &[bf16::from_f32(0.5); 3 * 4])?;
+/// let weights = Int8Weights { codes: codes.as_slice(), scales: scales.as_slice() };
+/// let mut c = DeviceBuffer::<bf16>::zeros(&stream, 2 * 3)?;
+/// matmul_8bit(&stream, &Epilogue::default(), a.as_2d(2, 128)?, &weights, c.as_2d_mut(2, 3)?)?;
+/// assert_eq!(c.to_host()?, [bf16::from_f32(-192.0); 6]);
+/// # Ok(())
+/// # }
+/// ```
+#[track_caller]
+pub fn matmul_8bit<'a, 'c, T: Element4>(
+    stream: &Stream,
+    epilogue: &Epilogue<'_, T>,
+    a: impl Into<Matrix<'a, T>>,
+    weights: &Int8Weights<'_, T>,
+    c: impl Into<MatrixMut<'c, T>>,
+) -> Result<()> {
+    let _site = site();
+    let (codes, scales) = (weights.codes.cast()?, weights.scales);
+    let (operation, epilogue, a, c) = ("matmul_8bit", *epilogue, a.into(), c.into());
+    run(Quantized { operation, stream, epilogue, a, bits: 8, group: 0, codes, scales, zeros: None, c })
+}
+
+/// Checks the sizes and addresses, and launches the kernel.
+fn run<T: Element4>(mut product: Quantized<'_, '_, T>) -> Result<()> {
+    let Quantized { operation, stream, epilogue, a, bits, codes, scales, zeros, ref c, .. } = product;
+    let (m, k) = (c.rows(), a.columns());
+    let n = epilogue.columns_of_b(c.columns());
+    let shape = |what| Err(TensorError::Shape { operation, what }.into());
+    if a.planes() != 1 || c.planes() != 1 {
+        return shape(format!(
+            "a is a batch of {} matrices and c of {}; a GEMM with quantized weights takes single matrices",
+            a.planes(),
+            c.planes()
+        ));
+    }
+    if a.rows() != m {
+        return shape(format!("a is {} x {k}, c is {m} x {}", a.rows(), c.columns()));
+    }
+    if !k.is_multiple_of(GROUP_K as usize) {
+        return shape(format!(
+            "k is {k}, but must be a multiple of {GROUP_K}: pad a and the weights with zeros"
+        ));
+    }
+    let groups = |group: usize| n * (k / group.max(1));
+    let Some(group) = [128, 64, 32, k].into_iter().find(|&group| scales.len() == groups(group)) else {
+        return shape(format!(
+            "there are {} scales for weights of {k} x {n}, but groups of 32, 64, 128 or {k} codes require {}, {}, {} or {n}",
+            scales.len(),
+            groups(32),
+            groups(64),
+            groups(128)
+        ));
+    };
+    let lengths = [
+        ("bytes of codes", Some(codes.len()), n * k * bits as usize / 8),
+        ("zeros", zeros.map(|zeros| zeros.len()), scales.len()),
+        ("elements of the bias", epilogue.bias.map(|bias| bias.len()), n),
+    ];
+    for (name, len, expected) in lengths {
+        if let Some(len) = len
+            && len != expected
+        {
+            return shape(format!(
+                "there are {len} {name} for weights of {k} x {n}, which require {expected}"
+            ));
+        }
+    }
+    if a.is_transposed {
+        let element = std::any::type_name::<T>();
+        return Err(TensorError::Layout { operation, matrix: "a", element }.into());
+    }
+    check_device(operation, stream.device())?;
+    if m == 0 || n == 0 {
+        return Ok(());
+    }
+    check_rows(operation, "a", a.elements, a.stored)?;
+    let starts = [
+        ("codes", Some(codes.as_device_ptr()), 16, k * bits as usize / 8),
+        ("scales", Some(scales.as_device_ptr()), 8, k / group.max(1) * size_of::<T>()),
+        ("zeros", zeros.map(|zeros| zeros.as_device_ptr()), 4, k / group.max(1)),
+    ];
+    for (matrix, start, needed, bytes) in starts {
+        if let Some(start) = start
+            && !start.0.is_multiple_of(needed)
+        {
+            return Err(TensorError::Alignment { operation, matrix, bytes, address: start.0 }.into());
+        }
+    }
+    product.group = group as u32;
+    T::launch_quantized(product)
+}

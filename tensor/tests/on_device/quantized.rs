@@ -1,0 +1,219 @@
+//! Tests weight-only GEMM with int4 and int8 weights.
+
+use half::{bf16, f16};
+use warpsmith_runtime::{DeviceBuffer, Stream};
+use warpsmith_tensor::{
+    Activation, Element4, Epilogue, Int4Weights, Int8Weights, TensorError, matmul_4bit, matmul_8bit,
+};
+
+use crate::number::{TestNumber, random_integers};
+use crate::skinny::swiglu;
+use crate::under_test;
+
+/// Quantized weights on the device, and their values, column after column.
+struct Coded<T: TestNumber> {
+    bits: u32,
+    codes: DeviceBuffer<u8>,
+    scales: DeviceBuffer<T>,
+    zeros: Option<DeviceBuffer<u8>>,
+    numbers: Vec<f64>,
+}
+
+impl<T: TestNumber<Output = T> + Element4> Coded<T> {
+    fn new(stream: &Stream, bits: u32, [n, k]: [usize; 2], group: usize, has_zeros: bool) -> Self {
+        let mut random = fastrand::Rng::with_seed(7);
+        let on = |bytes: &[u8]| DeviceBuffer::from_host(stream, bytes).unwrap();
+        let scales: Vec<T> = (0..n * k / group).map(|_| T::of(2f32.powi(random.i32(-2..=1)))).collect();
+        let zeros: Vec<u8> =
+            (0..n * k / group).map(|_| if has_zeros { random.u8(..20) } else { 8 }).collect();
+        let codes: Vec<u8> =
+            (0..n * k).map(|_| if bits == 4 { random.u8(..16) } else { random.u8(..) }).collect();
+        let code = |i: usize| match bits {
+            4 => f64::from(codes[i]) - f64::from(zeros[i / group]),
+            _ => f64::from(codes[i] as i8),
+        };
+        let numbers = (0..n * k).map(|i| scales[i / group].value() * code(i)).collect();
+        let packed: Vec<u8> = codes.chunks(2).map(|pair| pair[0] | pair[1] << 4).collect();
+        Self {
+            bits,
+            codes: on(if bits == 4 { &packed } else { &codes }),
+            scales: DeviceBuffer::from_host(stream, &scales).unwrap(),
+            zeros: has_zeros.then(|| on(&zeros)),
+            numbers,
+        }
+    }
+
+    fn multiply(&self, stream: &Stream, epilogue: &Epilogue<'_, T>, a: &[T], c: &mut [T], m: usize) {
+        let (on_a, mut on_c) =
+            (DeviceBuffer::from_host(stream, a).unwrap(), DeviceBuffer::from_host(stream, c).unwrap());
+        let (k, n) = (a.len() / m, c.len() / m);
+        let (a, to) = (on_a.as_2d(m, k).unwrap(), on_c.as_2d_mut(m, n).unwrap());
+        let (codes, scales) = (self.codes.as_slice(), self.scales.as_slice());
+        if self.bits == 4 {
+            let zeros = self.zeros.as_ref().map(|zeros| zeros.as_slice());
+            matmul_4bit(stream, epilogue, a, &Int4Weights { codes, scales, zeros }, to).unwrap();
+        } else {
+            let weights = Int8Weights { codes: codes.cast().unwrap(), scales };
+            matmul_8bit(stream, epilogue, a, &weights, to).unwrap();
+        }
+        c.copy_from_slice(&on_c.to_host().unwrap());
+    }
+}
+
+/// Products of integers by weights whose scales are powers of two.
+fn exact<T: TestNumber<Output = T> + Element4>(
+    bits: u32,
+    [m, n, k]: [usize; 3],
+    group: usize,
+    has_zeros: bool,
+) {
+    let stream = Stream::new(&under_test::device()).unwrap();
+    let a = random_integers::<T>(1, m * k);
+    let coded = Coded::<T>::new(&stream, bits, [n, k], group, has_zeros);
+    let mut c = vec![T::POISON; m * n];
+    coded.multiply(&stream, &Epilogue::default(), &a, &mut c, m);
+    for (i, value) in c.into_iter().enumerate() {
+        let (a, b) = (&a[i / n * k..][..k], &coded.numbers[i % n * k..][..k]);
+        let expected: f64 = a.iter().zip(b).map(|(a, b)| a.value() * b).sum();
+        let case = format!(
+            "{bits} bits, {m} x {n} x {k}, groups of {group}, zeros: {has_zeros}, {}, {}",
+            i / n,
+            i % n
+        );
+        assert_eq!(T::number_of(value), T::rounded(expected), "{case}");
+    }
+}
+
+#[test]
+fn products_by_4_bit_weights_are_exact() {
+    for shape in [[1, 1, 128], [2, 17, 256], [8, 48, 128], [9, 16, 1152], [16, 33, 2048], [3, 1000, 128]] {
+        for has_zeros in [false, true] {
+            exact::<bf16>(4, shape, 128, has_zeros);
+            exact::<f16>(4, shape, 128, has_zeros);
+        }
+    }
+    // There are more rows than a block multiplies at once.
+    exact::<bf16>(4, [35, 20, 256], 128, true);
+}
+
+#[test]
+fn products_by_groups_of_all_sizes_are_exact() {
+    for [m, n, k] in [[1, 1, 128], [2, 17, 384], [9, 40, 1152], [16, 33, 2048], [3, 1000, 128]] {
+        for group in [32, 64, k] {
+            exact::<bf16>(4, [m, n, k], group, group == 64);
+            exact::<f16>(4, [m, n, k], group, group != 64);
+        }
+        for group in [32, 64, 128, k] {
+            exact::<bf16>(8, [m, n, k], group, false);
+            exact::<f16>(8, [m, n, k], group, false);
+        }
+    }
+    exact::<bf16>(8, [35, 20, 256], 32, false);
+}
+
+#[test]
+fn quantized_products_are_gated_and_accumulated() {
+    let stream = Stream::new(&under_test::device()).unwrap();
+    let [m, n, k] = [3, 50, 256];
+    let a: Vec<bf16> = random_integers::<bf16>(1, m * k);
+    for (bits, group) in [(4, 128), (4, 32), (8, 32)] {
+        let coded = Coded::<bf16>::new(&stream, bits, [2 * n, k], group, false);
+        let before = random_integers::<bf16>(2, m * n);
+        let mut c = before.clone();
+        let scale = 1.0 / 256.0;
+        let epilogue = Epilogue { scale, activation: Activation::SwiGlu, accumulate: true, bias: None };
+        coded.multiply(&stream, &epilogue, &a, &mut c, m);
+        for (i, value) in c.into_iter().enumerate() {
+            let sum = |column: usize| {
+                let b = &coded.numbers[column * k..][..k];
+                a[i / n * k..][..k].iter().zip(b).map(|(a, b)| f64::from(*a) * b).sum::<f64>()
+                    * f64::from(scale)
+            };
+            let expected = swiglu(sum(i % n), sum(n + i % n)) + f64::from(before[i]);
+            let error = (f64::from(value) - expected).abs();
+            assert!(
+                error <= expected.abs() / 256.0 + 1e-5,
+                "{bits} bits, {i}: {value} instead of {expected}"
+            );
+        }
+    }
+}
+
+#[test]
+fn products_of_nothing_are_zero_or_the_bias() {
+    let stream = Stream::new(&under_test::device()).unwrap();
+    let nothing = DeviceBuffer::<bf16>::zeros(&stream, 0).unwrap();
+    let bytes = DeviceBuffer::<u8>::zeros(&stream, 0).unwrap();
+    let weights = Int4Weights { codes: bytes.as_slice(), scales: nothing.as_slice(), zeros: None };
+    let bias = DeviceBuffer::from_host(&stream, &[bf16::ONE; 3]).unwrap();
+    for bias in [None, Some(bias.as_slice())] {
+        let mut c = DeviceBuffer::from_host(&stream, &[bf16::NAN; 6]).unwrap();
+        let epilogue = Epilogue { bias, ..Epilogue::default() };
+        let a = nothing.as_2d(2, 0).unwrap();
+        matmul_4bit(&stream, &epilogue, a, &weights, c.as_2d_mut(2, 3).unwrap()).unwrap();
+        let expected = if bias.is_some() { bf16::ONE } else { bf16::ZERO };
+        assert_eq!(c.to_host().unwrap(), [expected; 6]);
+    }
+}
+
+#[test]
+fn bad_weights_are_named() {
+    let stream = Stream::new(&under_test::device()).unwrap();
+    let numbers = DeviceBuffer::<bf16>::zeros(&stream, 1024).unwrap();
+    let bytes = DeviceBuffer::<u8>::zeros(&stream, 1024).unwrap();
+    let codes = |range: std::ops::Range<usize>| bytes.slice(range);
+    let good = Int4Weights { codes: codes(0..256), scales: numbers.slice(..4), zeros: None };
+    let mut c = DeviceBuffer::<bf16>::zeros(&stream, 8).unwrap();
+    let mut multiply = |k: usize, m: usize, weights: Int4Weights<'_, bf16>, bias: Option<usize>| {
+        let epilogue = Epilogue { bias: bias.map(|len| numbers.slice(..len)), ..Epilogue::default() };
+        let a = numbers.slice(..m * k).as_2d(m, k).unwrap();
+        matmul_4bit(&stream, &epilogue, a, &weights, c.as_2d_mut(2, 4).unwrap()).unwrap_err()
+    };
+    let scales = Int4Weights { scales: numbers.slice(..3), ..good };
+    let zeros = Int4Weights { zeros: Some(codes(0..5)), ..good };
+    let cases = [
+        (
+            multiply(128, 2, Int4Weights { codes: codes(0..255), ..good }, None),
+            "there are 255 bytes of codes for weights of 128 x 4",
+        ),
+        (
+            multiply(128, 2, scales, None),
+            "there are 3 scales for weights of 128 x 4, but groups of 32, 64, 128",
+        ),
+        (multiply(128, 2, zeros, None), "there are 5 zeros"),
+        (multiply(128, 2, good, Some(3)), "there are 3 elements of the bias"),
+        (multiply(64, 2, good, None), "k is 64, but must be a multiple of 128"),
+        (multiply(128, 3, good, None), "a is 3 x 128, c is 2 x 4"),
+    ];
+    for (error, expected) in cases {
+        let text = error.to_string();
+        assert!(matches!(error.downcast_ref(), Some(TensorError::Shape { .. })), "{text}");
+        assert!(text.contains(expected), "{text}");
+    }
+    let error = multiply(128, 2, Int4Weights { codes: codes(4..260), ..good }, None);
+    assert!(matches!(error.downcast_ref(), Some(TensorError::Alignment { matrix: "codes", .. })), "{error}");
+}
+
+#[test]
+fn bad_8_bit_weights_are_named() {
+    let stream = Stream::new(&under_test::device()).unwrap();
+    let numbers = DeviceBuffer::<bf16>::zeros(&stream, 1024).unwrap();
+    let bytes = DeviceBuffer::<i8>::zeros(&stream, 1024).unwrap();
+    let mut c = DeviceBuffer::<bf16>::zeros(&stream, 8).unwrap();
+    let mut multiply = |codes: std::ops::Range<usize>, scales: std::ops::Range<usize>| {
+        let weights = Int8Weights { codes: bytes.slice(codes), scales: numbers.slice(scales) };
+        let a = numbers.slice(..256).as_2d(2, 128).unwrap();
+        matmul_8bit(&stream, &Epilogue::default(), a, &weights, c.as_2d_mut(2, 4).unwrap())
+    };
+    multiply(0..512, 0..16).unwrap();
+    let text = multiply(0..511, 0..16).unwrap_err().to_string();
+    assert!(
+        text.contains("there are 511 bytes of codes for weights of 128 x 4, which require 512"),
+        "{text}"
+    );
+    for (codes, scales, expected) in [(8..520, 0..16, "codes"), (0..512, 1..17, "scales")] {
+        let error = multiply(codes, scales).unwrap_err();
+        let is_named = matches!(error.downcast_ref(), Some(TensorError::Alignment { matrix, .. }) if *matrix == expected);
+        assert!(is_named, "{error}");
+    }
+}
