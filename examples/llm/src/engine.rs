@@ -4,16 +4,15 @@
 use std::collections::VecDeque;
 
 use llm_kernels::advance;
+use warpsmith::Pending;
 use warpsmith::graph::GraphCache;
 use warpsmith::ops::{self, Indices, Sampling};
 use warpsmith::prelude::*;
 use warpsmith::random::Generator;
-use warpsmith::{Pending, PinnedRange};
 
 use crate::KERNELS;
 use crate::error::{Error, Result};
 use crate::model::{Activations, Cache, Model, PAGE, Pass};
-use crate::pages::Pages;
 
 /// Number of graphs to keep.
 const GRAPHS: usize = 64;
@@ -90,7 +89,8 @@ pub struct Engine {
     pub stream: Stream,
     limits: Limits,
     cache: Cache,
-    pages: Pages,
+    /// Pages of the cache that no sequence uses.
+    free: Vec<u32>,
     activations: Activations,
     state: State,
     generator: Generator,
@@ -100,9 +100,7 @@ pub struct Engine {
     starting: Option<Sequence>,
     running: Vec<Sequence>,
     /// Tokens of steps that are enqueued.
-    in_flight: VecDeque<Pending<PinnedRange<u64>>>,
-    /// Page-locked memory for the tokens of a step.
-    host: Vec<PinnedBuffer<u64>>,
+    in_flight: VecDeque<Pending<PinnedBuffer<u64>>>,
     /// The sequences have changed since the state was written.
     is_changed: bool,
     next_id: u64,
@@ -121,13 +119,11 @@ impl Engine {
             table: zeros(sequences * columns)?,
             sampled: DeviceBuffer::zeros(stream, sequences)?,
         };
-        let host = (0..2).map(|_| PinnedBuffer::zeroed(device, sequences));
-        let host = host.collect::<std::result::Result<_, _>>()?;
         let affordable = device.memory_info()?.free / 10 * 9 / Cache::page_bytes(&model.config);
         let pages = limits.pages.unwrap_or_else(|| (sequences * columns).min(affordable as usize));
         Ok(Self {
             cache: Cache::new(stream, &model.config, pages)?,
-            pages: Pages::new(pages),
+            free: (0..pages as u32).rev().collect(),
             activations,
             state,
             generator: Generator::new(device),
@@ -136,7 +132,6 @@ impl Engine {
             starting: None,
             running: Vec::new(),
             in_flight: VecDeque::new(),
-            host,
             is_changed: false,
             next_id: 0,
             stream: stream.clone(),
@@ -152,7 +147,7 @@ impl Engine {
 
     /// Largest number of tokens of a sequence.
     fn capacity(&self) -> usize {
-        self.model.context.min(self.pages.total() * PAGE)
+        self.model.context.min(self.cache.pages * PAGE)
     }
 
     /// Adds a request and returns the number that identifies its sequence.
@@ -203,7 +198,13 @@ impl Engine {
 
     /// Number of free pages of the cache.
     pub fn free_pages(&self) -> usize {
-        self.pages.free()
+        self.free.len()
+    }
+
+    /// Takes free pages, or none if there are too few.
+    fn take_pages(&mut self, count: usize) -> Option<Vec<u32>> {
+        let rest = self.free.len().checked_sub(count)?;
+        Some(self.free.split_off(rest))
     }
 
     /// Ends a sequence and frees its pages. The tokens of the other sequences' steps are in the result.
@@ -211,7 +212,7 @@ impl Engine {
         let mut outputs = Vec::new();
         self.waiting.retain(|sequence| sequence.id != id);
         if let Some(sequence) = self.starting.take_if(|sequence| sequence.id == id) {
-            self.pages.release(sequence.pages);
+            self.free.extend(sequence.pages);
         }
         if self.running.iter().any(|sequence| sequence.id == id) {
             self.drain(&mut outputs)?;
@@ -234,8 +235,7 @@ impl Engine {
         // The device works on the next step while the host reads the tokens of this one, unless a sequence will end.
         let ahead = self.in_flight.len();
         let ends = self.running.iter().any(|sequence| sequence.tokens.len() + ahead >= sequence.limit);
-        let keep = if ends || !self.waiting.is_empty() || self.starting.is_some() { 0 } else { 1 };
-        while self.in_flight.len() > keep {
+        while self.in_flight.len() > usize::from(!ends) {
             self.read(&mut outputs)?;
         }
         if self.running.iter().any(|sequence| sequence.has_ended) {
@@ -253,8 +253,8 @@ impl Engine {
             let needed = sequence.tokens.len() / PAGE + 1;
             // A spare page lets the running sequences continue for some time.
             let spare = usize::from(!self.running.is_empty());
-            if self.pages.free() >= needed + spare
-                && let Some(pages) = self.pages.take(needed)
+            if self.free.len() >= needed + spare
+                && let Some(pages) = self.take_pages(needed)
                 && let Some(sequence) = self.waiting.pop_front()
             {
                 self.starting = Some(Sequence { pages, ..sequence });
@@ -276,7 +276,7 @@ impl Engine {
         ops::sample(&self.stream, &self.generator, sampling, logits, &mut token)?;
         outputs.push(sequence.add(token.to_host()?[0], self.model.config.end_tokens()));
         if sequence.has_ended {
-            self.pages.release(sequence.pages);
+            self.free.extend(sequence.pages);
         } else {
             self.running.push(sequence);
             // Equal options become neighbors, so that one launch samples all their tokens.
@@ -312,7 +312,7 @@ impl Engine {
                 (needed > sequence.pages.len()).then(|| (row, needed - sequence.pages.len()))
             });
             let Some((row, missing)) = missing else { return Ok(()) };
-            if let Some(pages) = self.pages.take(missing) {
+            if let Some(pages) = self.take_pages(missing) {
                 self.running[row].pages.extend(pages);
                 if !self.is_changed {
                     let (start, pages) = (row * self.columns(), self.running[row].pages.clone());
@@ -338,7 +338,7 @@ impl Engine {
 
     /// Frees the pages of a sequence, which waits until there are free pages again.
     fn evict(&mut self, mut sequence: Sequence) {
-        self.pages.release(std::mem::take(&mut sequence.pages));
+        self.free.append(&mut sequence.pages);
         sequence.cached = 0;
         self.waiting.push_front(sequence);
     }
@@ -346,7 +346,7 @@ impl Engine {
     /// Removes a running sequence and frees its pages. No step may be in flight.
     fn remove(&mut self, row: usize) -> Sequence {
         let mut sequence = self.running.remove(row);
-        self.pages.release(std::mem::take(&mut sequence.pages));
+        self.free.append(&mut sequence.pages);
         self.is_changed = true;
         sequence
     }
@@ -405,11 +405,8 @@ impl Engine {
             }
             state.advance(stream, rows)
         })?;
-        let host = match self.host.pop() {
-            Some(host) => host,
-            None => PinnedBuffer::zeroed(self.stream.device(), self.limits.sequences)?,
-        };
-        let copy = self.stream.copy_to_host_async(self.state.sampled.slice(..rows), host.into_range(..rows));
+        let host = PinnedBuffer::zeroed(self.stream.device(), rows)?;
+        let copy = self.stream.copy_to_host_async(self.state.sampled.slice(..rows), host);
         self.in_flight.push_back(copy.map_err(|failed| failed.error)?);
         Ok(())
     }
@@ -417,13 +414,12 @@ impl Engine {
     /// Waits for the tokens of the oldest step in flight.
     fn read(&mut self, outputs: &mut Vec<Output>) -> Result<()> {
         let Some(pending) = self.in_flight.pop_front() else { return Ok(()) };
-        let host = pending.wait().map_err(|failed| failed.error)?.into_buffer();
+        let host = pending.wait().map_err(|failed| failed.error)?;
         for (sequence, token) in self.running.iter_mut().zip(host.iter()) {
             if !sequence.has_ended {
                 outputs.push(sequence.add(*token, self.model.config.end_tokens()));
             }
         }
-        self.host.push(host);
         Ok(())
     }
 

@@ -5,7 +5,7 @@
 //! | [`config`] | `config.json` |
 //! | [`weights`], [`linear`] | weight files, formats of weights |
 //! | [`model`] | the layers |
-//! | [`pages`], [`engine`] | paged cache, continuous batching |
+//! | [`engine`] | continuous batching |
 //! | [`text`] | tokenizer |
 //! | [`serve`] | OpenAI's completions interface |
 //! | [`bench`], [`check`] | measurements; a self-test |
@@ -17,7 +17,6 @@ pub mod engine;
 pub mod error;
 pub mod linear;
 pub mod model;
-pub mod pages;
 pub mod serve;
 pub mod text;
 pub mod weights;

@@ -1,4 +1,4 @@
-//! [`Linear`]: a weight matrix in bf16 or 4 bits.
+//! [`Linear`]: a weight matrix in bf16, or quantized to 8 or 4 bits.
 
 use half::bf16;
 use warpsmith::ops::{self, Activation, Epilogue, Int4Weights, Int8Weights, Matrix};
@@ -56,7 +56,7 @@ impl Linear {
         format: WeightFormat,
     ) -> Result<Self> {
         let rows = parts.iter().map(|(_, rows)| rows).sum();
-        let weights = loader.load(stream, parts, columns)?;
+        let weights = loader.load(stream, parts, Some(columns))?;
         let weights = match format {
             WeightFormat::Int8 if columns.is_multiple_of(GROUP) => {
                 let (codes, scales) = quantize(&weights.to_host()?, 127.0);
@@ -66,7 +66,7 @@ impl Linear {
             WeightFormat::Int4 if columns.is_multiple_of(GROUP) => {
                 let (codes, scales) = quantize(&weights.to_host()?, 7.0);
                 let nibble = |code: i8| (code + 8) as u8;
-                let pairs = codes.as_chunks().0.iter();
+                let pairs = codes.as_chunks::<2>().0.iter();
                 let packed: Vec<u8> = pairs.map(|[low, high]| nibble(*low) | nibble(*high) << 4).collect();
                 let codes = DeviceBuffer::from_host(stream, &packed)?;
                 Weights::Int4 { codes, scales: DeviceBuffer::from_host(stream, &scales)? }

@@ -2,7 +2,8 @@
 
 use half::bf16;
 use warpsmith::ops::{
-    self, Attention, AttentionDecode, Heads, HeadsMut, Indices, KvCache, Matrix, RotaryPairs,
+    self, Activation, Attention, AttentionDecode, HeadNorm, Heads, HeadsMut, Indices, KvCache, KvCacheMut,
+    Matrix, Rotary,
 };
 use warpsmith::prelude::*;
 use warpsmith::random::{self, Generator};
@@ -61,40 +62,30 @@ pub(crate) enum Loader<'a> {
 }
 
 impl Loader<'_> {
-    /// Enqueues the copy of several weights, which are stored one after another. Each has a name, a number of rows, and
-    /// `columns` columns.
+    /// Enqueues the copy of several weights, which are stored one after another. Each has a name and a number of rows of
+    /// `columns` elements. Weights of norms have no columns.
     pub fn load(
         &mut self,
         stream: &Stream,
         parts: &[(String, usize)],
-        columns: usize,
+        columns: Option<usize>,
     ) -> Result<DeviceBuffer<bf16>> {
-        let rows: usize = parts.iter().map(|(_, rows)| rows).sum();
-        let mut buffer = DeviceBuffer::uninit(stream, rows * columns)?;
+        let (rows, width) = (parts.iter().map(|(_, rows)| rows).sum::<usize>(), columns.unwrap_or(1));
+        let mut buffer = DeviceBuffer::uninit(stream, rows * width)?;
         match self {
             Loader::Folder { tensors, uploader } => {
                 let mut start = 0;
                 for (name, rows) in parts {
-                    let tensor = tensors.get(name, &[*rows, columns])?;
-                    uploader.copy(tensor, buffer.slice_mut(start..start + rows * columns))?;
-                    start += rows * columns;
+                    let shape: Vec<usize> = [*rows].into_iter().chain(columns).collect();
+                    let end = start + rows * width;
+                    uploader.copy(tensors.get(name, &shape)?, buffer.slice_mut(start..end))?;
+                    start = end;
                 }
             }
+            Loader::Random(_) if columns.is_none() => ops::fill(stream, bf16::ONE, &mut buffer)?,
             Loader::Random(generator) => random::normal(stream, generator, 0.0, 0.02, &mut buffer)?,
         }
         Ok(buffer)
-    }
-
-    /// Enqueues the copy of the weights of a norm.
-    fn load_norm(&mut self, stream: &Stream, name: &str, len: usize) -> Result<DeviceBuffer<bf16>> {
-        match self {
-            Loader::Folder { tensors, uploader } => {
-                let mut buffer = DeviceBuffer::uninit(stream, len)?;
-                uploader.copy(tensors.get(name, &[len])?, buffer.as_mut_slice())?;
-                Ok(buffer)
-            }
-            Loader::Random(_) => Ok(DeviceBuffer::filled(stream, len, bf16::ONE)?),
-        }
     }
 }
 
@@ -181,8 +172,11 @@ impl Model {
             return Err(Error::Text { text: "config.json", problem });
         }
         let loading = &mut loader;
-        let embedding =
-            loading.load(stream, &[("model.embed_tokens.weight".to_owned(), c.vocabulary)], c.hidden)?;
+        let embedding = loading.load(
+            stream,
+            &[("model.embed_tokens.weight".to_owned(), c.vocabulary)],
+            Some(c.hidden),
+        )?;
         let mut layers = Vec::with_capacity(c.layers);
         for layer in 0..c.layers {
             let of = |name: &str| format!("model.layers.{layer}.{name}.weight");
@@ -199,7 +193,7 @@ impl Model {
             let gate_up = [part("mlp.gate_proj", c.intermediate), part("mlp.up_proj", c.intermediate)];
             let gate_up = linear(&gate_up, c.hidden)?;
             let down = linear(&[part("mlp.down_proj", c.hidden)], c.intermediate)?;
-            let mut norm = |name: &str, len| loading.load_norm(stream, &of(name), len);
+            let mut norm = |name: &str, len| loading.load(stream, &[part(name, len)], None);
             layers.push(Layer {
                 attention_norm: norm("input_layernorm", c.hidden)?,
                 qkv,
@@ -216,7 +210,7 @@ impl Model {
                 down,
             });
         }
-        let norm = loading.load_norm(stream, "model.norm.weight", c.hidden)?;
+        let norm = loading.load(stream, &[("model.norm.weight".to_owned(), c.hidden)], None)?;
         let head = match c.is_tied {
             true => None,
             false => {
@@ -270,7 +264,7 @@ impl Model {
         let tokens = Indices::unchecked(pass.tokens, c.vocabulary);
         ops::gather_rows(stream, embedding, &tokens, first_mut(&mut a.x, rows, c.hidden)?)?;
         let (x, normed) = (first(&a.x, rows, c.hidden)?, first_mut(&mut a.normed, rows, c.hidden)?);
-        let weight = &self.layers.first().map_or(&self.norm, |layer| &layer.attention_norm);
+        let weight = self.layers.first().map_or(&self.norm, |layer| &layer.attention_norm);
         ops::rms_norm(stream, x, Some(weight.as_slice()), c.epsilon, normed)?;
         for (i, (layer, cache)) in self.layers.iter().zip(&mut cache.layers).enumerate() {
             self.attend(stream, layer, pass, cache, a)?;
@@ -366,8 +360,8 @@ impl Model {
         let mut attended = a.attended.slice_mut(..rows * c.q_width());
         let out = HeadsMut::by_token(attended.as_3d_mut(rows, c.heads, c.head_dim())?, sequences)?;
         let Some((chosen, length)) = pass.prompt else {
-            let k = heads(k_cache, slots, c.kv_heads(), pages)?;
-            let v = heads(v_cache, slots, c.kv_heads(), pages)?;
+            let k = heads(&*k_cache, slots, c.kv_heads(), pages)?;
+            let v = heads(&*v_cache, slots, c.kv_heads(), pages)?;
             let cache = KvCache { k, v, lengths, pages: Some(table) };
             return Ok(ops::attention_decode(stream, &AttentionDecode::default(), q, &cache, out)?);
         };

@@ -126,10 +126,12 @@ fn work(mut engine: Engine, jobs: &Receiver<Job>) -> Result<()> {
 
 /// Serves a connection.
 async fn connect(shared: Arc<Shared>, stream: tokio::net::TcpStream, _permit: OwnedSemaphorePermit) {
-    let service = service_fn(async |request: hyper::Request<Incoming>| {
-        let response = respond(shared.clone(), request).await;
-        let refuse = |(status, message)| reply(status, &failure(message));
-        Ok::<_, Infallible>(response.unwrap_or_else(refuse))
+    let service = service_fn(|request| {
+        let response = respond(shared.clone(), request);
+        async {
+            let refuse = |(status, message)| reply(status, &failure(message));
+            Ok::<_, Infallible>(response.await.unwrap_or_else(refuse))
+        }
     });
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(TIMEOUT);
@@ -148,29 +150,34 @@ fn failure(message: String) -> Value {
     json!({ "error": { "message": message, "type": "invalid_request_error" } })
 }
 
+fn refusal(status: StatusCode, message: impl ToString) -> Refusal {
+    (status, message.to_string())
+}
+
 /// Answers a request.
 async fn respond(
     shared: Arc<Shared>,
     request: hyper::Request<Incoming>,
 ) -> std::result::Result<Response, Refusal> {
     if (request.method(), request.uri().path()) != (&Method::POST, "/v1/completions") {
-        return Err((StatusCode::NOT_FOUND, "the server has only POST /v1/completions".into()));
+        return Err(refusal(StatusCode::NOT_FOUND, "the server has only POST /v1/completions"));
     }
     let body = Limited::new(request.into_body(), shared.options.body).collect();
-    let late = |_| (StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time".into());
+    let late = |_| refusal(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time");
     let body = tokio::time::timeout(TIMEOUT, body).await.map_err(late)?.map_err(|_| {
         let most = shared.options.body;
-        (StatusCode::PAYLOAD_TOO_LARGE, format!("the body could not be read, or has more than {most} bytes"))
+        let message = format!("the body could not be read, or has more than {most} bytes");
+        refusal(StatusCode::PAYLOAD_TOO_LARGE, message)
     })?;
     let parameters = serde_json::from_slice::<Parameters>(&body.to_bytes());
-    let parameters = parameters.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
+    let parameters = parameters.map_err(|error| refusal(StatusCode::BAD_REQUEST, error))?;
     let is_stream = parameters.stream;
-    let request = parameters.check(&shared).map_err(|message| (StatusCode::BAD_REQUEST, message))?;
-    let busy = |_| (StatusCode::TOO_MANY_REQUESTS, "too many requests are waiting; retry later".into());
+    let request = parameters.check(&shared).map_err(|message| refusal(StatusCode::BAD_REQUEST, message))?;
+    let busy = |_| refusal(StatusCode::TOO_MANY_REQUESTS, "too many requests are waiting; retry later");
     let permit = shared.requests.clone().try_acquire_owned().map_err(busy)?;
     let prompt = request.prompt.len();
     let (sender, mut outputs) = unbounded_channel();
-    let stopped = |_| (StatusCode::SERVICE_UNAVAILABLE, "the engine has failed".into());
+    let stopped = |_| refusal(StatusCode::SERVICE_UNAVAILABLE, "the engine has failed");
     shared.jobs.send((request, sender)).map_err(stopped)?;
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let head = json!({ "id": format!("cmpl-{created}-{prompt}"), "object": "text_completion",
@@ -224,11 +231,11 @@ async fn part(
     outputs: &mut UnboundedReceiver<Result<Output>>,
     decoding: &mut Decoding,
 ) -> std::result::Result<(String, Option<&'static str>), Refusal> {
-    let failed = |error: Error| (StatusCode::SERVICE_UNAVAILABLE, error.to_string());
+    let failed = |error: Error| refusal(StatusCode::SERVICE_UNAVAILABLE, error);
     let Some(output) = outputs.recv().await else {
-        return Err((StatusCode::SERVICE_UNAVAILABLE, "the engine has failed".into()));
+        return Err(refusal(StatusCode::SERVICE_UNAVAILABLE, "the engine has failed"));
     };
-    let output = output.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
+    let output = output.map_err(|error| refusal(StatusCode::BAD_REQUEST, error))?;
     let finish = match output.finish {
         None => None,
         Some(Finish::End) => Some("stop"),
