@@ -69,10 +69,11 @@ macro_rules! index {
 }
 index! { u32 i64 }
 
-/// Indices in device memory that have been checked to be in range.
+/// Indices in device memory.
 ///
-/// The constructor checks the indices and waits for the result. Operations that take `Indices` are therefore
-/// asynchronous and need no check. The indices cannot change while they are borrowed.
+/// [`new`](Self::new) and [`unique`](Self::unique) check the indices and wait for the result. Operations that take
+/// `Indices` are therefore asynchronous and need no check. The indices cannot change while they are borrowed.
+/// [`unchecked`](Self::unchecked) neither checks nor waits.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -118,6 +119,23 @@ impl<'a, I: Index> Indices<'a, I> {
     pub fn unique(stream: &Stream, elements: impl Into<DeviceSlice<'a, I>>, limit: usize) -> Result<Self> {
         let _site = site();
         Self::checked(stream, elements.into(), limit, true)
+    }
+
+    /// Takes indices for gather without a check and without waiting, so that a graph can capture the operation. Rows and
+    /// elements whose index is not below `limit` are skipped: their outputs stay unchanged.
+    ///
+    /// ```
+    /// # use warpsmith::{ops, prelude::*};
+    /// # let stream = Stream::new(&Device::open("cpu")?)?;
+    /// let x = DeviceBuffer::from_host(&stream, &[10.0f32, 11.0, 12.0])?;
+    /// let chosen = DeviceBuffer::from_host(&stream, &[2u32, 3])?;
+    /// let mut out = DeviceBuffer::zeros(&stream, 2)?;
+    /// ops::gather(&stream, &x, &ops::Indices::unchecked(&chosen, x.len()), &mut out)?;
+    /// assert_eq!(out.to_host()?, [12.0, 0.0]);
+    /// # Ok::<(), warpsmith::Error>(())
+    /// ```
+    pub fn unchecked(elements: impl Into<DeviceSlice<'a, I>>, limit: usize) -> Self {
+        Self { elements: elements.into(), limit, is_unique: false }
     }
 
     fn checked(stream: &Stream, elements: DeviceSlice<'a, I>, limit: usize, is_unique: bool) -> Result<Self> {
@@ -222,7 +240,8 @@ pub fn gather<'f, 't, T: DeviceCopy, I: Index>(
     let (x, out) = (x.into(), out.into());
     same_length("gather", ("indices", indices.len()), ("the output", out.len()))?;
     indices.chooses("gather", "elements", x.len())?;
-    // SAFETY: an element is a row of width 1, and all indices are below the number of elements of `x`.
+    // SAFETY: an element is a row of width 1. The kernel skips indices above the limit, which is at most the number of
+    // elements of `x`.
     unsafe { by_indices(stream, indices, (1, [1, 1], false), x, out) }
 }
 

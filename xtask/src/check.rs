@@ -40,7 +40,7 @@ pub const EXAMPLES: [&str; 14] = [
     "tensor-cores",
 ];
 /// Packages in `examples/` whose programs check their own results.
-pub const PROJECTS: [&str; 4] = ["softmax", "matmul", "regression", "lattice-boltzmann"];
+pub const PROJECTS: [&str; 5] = ["softmax", "matmul", "regression", "lattice-boltzmann", "llm"];
 /// Package outside the workspace that represents a user's own package.
 pub const OWN_KERNELS: &str = "examples/own-kernels/Cargo.toml";
 

@@ -1,0 +1,469 @@
+//! [`Engine`]: continuous batching. Each step decodes one token of every running sequence, and processes a chunk of a
+//! new sequence's prompt.
+
+use std::collections::VecDeque;
+
+use llm_kernels::advance;
+use warpsmith::Pending;
+use warpsmith::graph::GraphCache;
+use warpsmith::ops::{self, Indices, Sampling};
+use warpsmith::prelude::*;
+use warpsmith::random::Generator;
+
+use crate::KERNELS;
+use crate::error::{Error, Result};
+use crate::model::{Activations, Cache, Model, PAGE, Pass};
+
+/// Number of graphs to keep.
+const GRAPHS: usize = 64;
+
+/// Limits of an engine.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Largest number of sequences per step.
+    pub sequences: usize,
+    /// Largest number of prompt tokens per step.
+    pub chunk: usize,
+    /// Pages of the cache. `None` uses nine tenths of the free memory, but at most what all sequences can need.
+    pub pages: Option<usize>,
+}
+
+/// A text to continue.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub prompt: Vec<u32>,
+    /// Largest number of new tokens.
+    pub max_tokens: usize,
+    pub sampling: Sampling,
+    /// Continues the text after an end token.
+    pub ignores_end: bool,
+}
+
+/// Progress of a sequence in a step.
+#[derive(Debug)]
+pub struct Output {
+    pub id: u64,
+    /// The new token, unless an error ended the sequence.
+    pub token: Option<u32>,
+    pub finish: Option<Finish>,
+}
+
+/// Reason why a sequence ended.
+#[derive(Debug)]
+pub enum Finish {
+    /// The model produced an end token.
+    End,
+    /// The largest number of tokens is reached.
+    Length,
+    Failed(Error),
+}
+
+struct Sequence {
+    id: u64,
+    /// Prompt and new tokens.
+    tokens: Vec<u32>,
+    /// Number of tokens at which the sequence ends.
+    limit: usize,
+    request: Request,
+    pages: Vec<u32>,
+    /// Number of prompt tokens whose keys and values are in the cache.
+    cached: usize,
+    has_ended: bool,
+}
+
+/// Inputs of a decoding step in device memory, which the previous step writes. Row i belongs to the i-th sequence.
+struct State {
+    tokens: DeviceBuffer<u32>,
+    lengths: DeviceBuffer<u32>,
+    table: DeviceBuffer<u32>,
+    sampled: DeviceBuffer<u64>,
+}
+
+/// Identifies a graph: number of sequences, of pages per sequence, and of the sequences with each choice of sampling
+/// options.
+type Key = (usize, usize, Vec<([u64; 3], usize)>);
+
+/// Decodes many sequences at once.
+pub struct Engine {
+    pub model: Model,
+    pub stream: Stream,
+    limits: Limits,
+    cache: Cache,
+    /// Pages of the cache that no sequence uses.
+    free: Vec<u32>,
+    activations: Activations,
+    state: State,
+    generator: Generator,
+    graphs: GraphCache<Key>,
+    waiting: VecDeque<Sequence>,
+    /// Sequence whose prompt is being processed.
+    starting: Option<Sequence>,
+    running: Vec<Sequence>,
+    /// Tokens of steps that are enqueued.
+    in_flight: VecDeque<Pending<PinnedBuffer<u64>>>,
+    /// The sequences have changed since the state was written.
+    is_changed: bool,
+    next_id: u64,
+}
+
+impl Engine {
+    /// Allocates the cache and everything else that the steps need.
+    pub fn new(stream: &Stream, model: Model, limits: Limits) -> Result<Self> {
+        let (device, sequences) = (stream.device(), limits.sequences);
+        let columns = model.context.div_ceil(PAGE);
+        let activations = model.activations(stream, limits.chunk.max(sequences), sequences)?;
+        let zeros = |count| DeviceBuffer::zeros(stream, count);
+        let state = State {
+            tokens: zeros(sequences)?,
+            lengths: zeros(sequences)?,
+            table: zeros(sequences * columns)?,
+            sampled: DeviceBuffer::zeros(stream, sequences)?,
+        };
+        let affordable = device.memory_info()?.free / 10 * 9 / Cache::page_bytes(&model.config);
+        let pages = limits.pages.unwrap_or_else(|| (sequences * columns).min(affordable as usize));
+        Ok(Self {
+            cache: Cache::new(stream, &model.config, pages)?,
+            free: (0..pages as u32).rev().collect(),
+            activations,
+            state,
+            generator: Generator::new(device),
+            graphs: GraphCache::new(device, GRAPHS),
+            waiting: VecDeque::new(),
+            starting: None,
+            running: Vec::new(),
+            in_flight: VecDeque::new(),
+            is_changed: false,
+            next_id: 0,
+            stream: stream.clone(),
+            model,
+            limits,
+        })
+    }
+
+    /// Sets the seed of the sampling.
+    pub fn seed(&self, seed: u64) -> Result<()> {
+        Ok(self.generator.manual_seed(seed)?)
+    }
+
+    /// Largest number of tokens of a sequence.
+    fn capacity(&self) -> usize {
+        self.model.context.min(self.cache.pages * PAGE)
+    }
+
+    /// Adds a request and returns the number that identifies its sequence.
+    pub fn submit(&mut self, request: Request) -> Result<u64> {
+        let (prompt, capacity) = (request.prompt.len(), self.capacity());
+        let vocabulary = self.model.config.vocabulary;
+        if prompt == 0 {
+            return Err(Error::EmptyPrompt);
+        }
+        if prompt >= capacity {
+            return Err(Error::PromptTooLong { prompt, capacity });
+        }
+        if let Some(&token) = request.prompt.iter().find(|token| **token as usize >= vocabulary) {
+            return Err(Error::UnknownToken { token, vocabulary });
+        }
+        let id = self.next_id;
+        self.next_id += 1;
+        self.waiting.push_back(Sequence {
+            id,
+            tokens: request.prompt.clone(),
+            limit: capacity.min(prompt.saturating_add(request.max_tokens.max(1))),
+            request,
+            pages: Vec::new(),
+            cached: 0,
+            has_ended: false,
+        });
+        Ok(id)
+    }
+
+    /// Number of sequences that have not ended.
+    pub fn len(&self) -> usize {
+        self.waiting.len() + usize::from(self.starting.is_some()) + self.running.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Number of sequences whose prompt has been processed.
+    pub fn running(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Number of tokens of all running sequences.
+    pub fn cached_tokens(&self) -> usize {
+        self.running.iter().map(|sequence| sequence.tokens.len()).sum()
+    }
+
+    /// Number of free pages of the cache.
+    pub fn free_pages(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Takes free pages, or none if there are too few.
+    fn take_pages(&mut self, count: usize) -> Option<Vec<u32>> {
+        let rest = self.free.len().checked_sub(count)?;
+        Some(self.free.split_off(rest))
+    }
+
+    /// Ends a sequence and frees its pages. The tokens of the other sequences' steps are in the result.
+    pub fn cancel(&mut self, id: u64) -> Result<Vec<Output>> {
+        let mut outputs = Vec::new();
+        self.waiting.retain(|sequence| sequence.id != id);
+        if let Some(sequence) = self.starting.take_if(|sequence| sequence.id == id) {
+            self.free.extend(sequence.pages);
+        }
+        if self.running.iter().any(|sequence| sequence.id == id) {
+            self.drain(&mut outputs)?;
+            if let Some(row) = self.running.iter().position(|sequence| sequence.id == id) {
+                self.remove(row);
+            }
+        }
+        outputs.retain(|output| output.id != id);
+        Ok(outputs)
+    }
+
+    /// Advances the sequences: processes a chunk of one prompt, and decodes a token of each running sequence.
+    pub fn step(&mut self) -> Result<Vec<Output>> {
+        let mut outputs = Vec::new();
+        self.start(&mut outputs)?;
+        self.grow(&mut outputs)?;
+        if !self.running.is_empty() {
+            self.enqueue()?;
+        }
+        // The device works on the next step while the host reads the tokens of this one, unless a sequence will end.
+        let ahead = self.in_flight.len();
+        let ends = self.running.iter().any(|sequence| sequence.tokens.len() + ahead >= sequence.limit);
+        while self.in_flight.len() > usize::from(!ends) {
+            self.read(&mut outputs)?;
+        }
+        if self.running.iter().any(|sequence| sequence.has_ended) {
+            self.drain(&mut outputs)?;
+        }
+        Ok(outputs)
+    }
+
+    /// Processes a chunk of a prompt. After the last chunk, the sequence starts to run.
+    fn start(&mut self, outputs: &mut Vec<Output>) -> Result<()> {
+        if self.starting.is_none()
+            && self.running.len() < self.limits.sequences
+            && let Some(sequence) = self.waiting.front()
+        {
+            let needed = sequence.tokens.len() / PAGE + 1;
+            // A spare page lets the running sequences continue for some time.
+            let spare = usize::from(!self.running.is_empty());
+            if self.free.len() >= needed + spare
+                && let Some(pages) = self.take_pages(needed)
+                && let Some(sequence) = self.waiting.pop_front()
+            {
+                self.starting = Some(Sequence { pages, ..sequence });
+            }
+        }
+        let Some(mut sequence) = self.starting.take() else { return Ok(()) };
+        let (start, len) = (sequence.cached, sequence.tokens.len());
+        let end = len.min(start + self.limits.chunk);
+        self.prefill(&sequence, start..end)?;
+        sequence.cached = end;
+        if end < len {
+            self.starting = Some(sequence);
+            return Ok(());
+        }
+        self.drain(outputs)?;
+        let (vocabulary, sampling) = (self.model.config.vocabulary, sequence.request.sampling);
+        let logits = self.activations.logits.slice(..vocabulary).as_2d(1, vocabulary)?;
+        let mut token = DeviceBuffer::uninit(&self.stream, 1)?;
+        ops::sample(&self.stream, &self.generator, sampling, logits, &mut token)?;
+        outputs.push(sequence.add(token.to_host()?[0], self.model.config.end_tokens()));
+        if sequence.has_ended {
+            self.free.extend(sequence.pages);
+        } else {
+            self.running.push(sequence);
+            // Equal options become neighbors, so that one launch samples all their tokens.
+            self.running.sort_by_key(|sequence| bits(&sequence.request.sampling));
+            self.is_changed = true;
+        }
+        Ok(())
+    }
+
+    /// Enqueues the pass of a part of a prompt. `logits` then contains the logits after the last token.
+    fn prefill(&mut self, sequence: &Sequence, range: std::ops::Range<usize>) -> Result<()> {
+        let stream = &self.stream;
+        let upload = |numbers| DeviceBuffer::from_host(stream, numbers);
+        let tokens = upload(&sequence.tokens[range.clone()])?;
+        let lengths = upload(&[range.end as u32])?;
+        let pages = upload(&sequence.pages[..range.end.div_ceil(PAGE)])?;
+        let pass = Pass {
+            tokens: tokens.as_slice(),
+            lengths: lengths.as_slice(),
+            table: pages.as_2d(1, pages.len())?,
+            prompt: Some((Indices::unchecked(&pages, self.cache.pages), range.end)),
+        };
+        self.model.forward(stream, &pass, 1, &mut self.cache, &mut self.activations)
+    }
+
+    /// Gives each running sequence the pages that the next step needs. If there are too few, sequences are evicted: the
+    /// last ones wait until there are free pages again, and are then computed anew.
+    fn grow(&mut self, outputs: &mut Vec<Output>) -> Result<()> {
+        loop {
+            let ahead = self.in_flight.len();
+            let missing = self.running.iter().enumerate().find_map(|(row, sequence)| {
+                let needed = (sequence.tokens.len() + ahead).div_ceil(PAGE);
+                (needed > sequence.pages.len()).then(|| (row, needed - sequence.pages.len()))
+            });
+            let Some((row, missing)) = missing else { return Ok(()) };
+            if let Some(pages) = self.take_pages(missing) {
+                self.running[row].pages.extend(pages);
+                if !self.is_changed {
+                    let (start, pages) = (row * self.columns(), self.running[row].pages.clone());
+                    let target = self.state.table.slice_mut(start..start + pages.len());
+                    let copy = self.stream.copy_from_host_async(pages, target);
+                    drop(copy.map_err(|failed| failed.error)?);
+                }
+            } else if ahead > 0 {
+                // Sequences that end free their pages.
+                self.drain(outputs)?;
+            } else if let Some(sequence) = self.starting.take() {
+                self.evict(sequence);
+            } else if self.running.len() > 1 {
+                let newest = (0..self.running.len()).max_by_key(|row| self.running[*row].id).unwrap_or(0);
+                let sequence = self.remove(newest);
+                self.evict(sequence);
+            } else {
+                let id = self.remove(0).id;
+                outputs.push(Output { id, token: None, finish: Some(Finish::Failed(Error::CacheFull)) });
+            }
+        }
+    }
+
+    /// Frees the pages of a sequence, which waits until there are free pages again.
+    fn evict(&mut self, mut sequence: Sequence) {
+        self.free.append(&mut sequence.pages);
+        sequence.cached = 0;
+        self.waiting.push_front(sequence);
+    }
+
+    /// Removes a running sequence and frees its pages. No step may be in flight.
+    fn remove(&mut self, row: usize) -> Sequence {
+        let mut sequence = self.running.remove(row);
+        self.free.append(&mut sequence.pages);
+        self.is_changed = true;
+        sequence
+    }
+
+    /// Pages per row of the table.
+    fn columns(&self) -> usize {
+        self.model.context.div_ceil(PAGE)
+    }
+
+    /// Writes the state of the running sequences to the device. No step may be in flight.
+    fn write_state(&mut self) -> Result<()> {
+        let (rows, columns) = (self.limits.sequences, self.columns());
+        let (mut tokens, mut lengths) = (vec![0; rows], vec![0; rows]);
+        let mut table = vec![0; rows * columns];
+        for (row, sequence) in self.running.iter().enumerate() {
+            lengths[row] = sequence.tokens.len() as u32;
+            tokens[row] = sequence.tokens[sequence.tokens.len() - 1];
+            table[row * columns..][..sequence.pages.len()].copy_from_slice(&sequence.pages);
+        }
+        self.state.tokens.copy_from_host(&tokens)?;
+        self.state.lengths.copy_from_host(&lengths)?;
+        self.state.table.copy_from_host(&table)?;
+        self.is_changed = false;
+        Ok(())
+    }
+
+    /// Enqueues a decoding step as one graph, and the copy of its tokens to the host.
+    pub(crate) fn enqueue(&mut self) -> Result<()> {
+        if self.is_changed {
+            self.write_state()?;
+        }
+        let used = self.running.len();
+        // Few different sizes, so that few graphs are captured.
+        let rows = if used <= 16 { used.next_power_of_two() } else { used.next_multiple_of(16) };
+        let rows = rows.min(self.limits.sequences);
+        let pages = self.running.iter().map(|sequence| sequence.pages.len()).max().unwrap_or(1);
+        let (all_columns, vocabulary) = (self.columns(), self.model.config.vocabulary);
+        let columns = pages.next_power_of_two().max(4).min(all_columns);
+        // Sequences with equal options are neighbors.
+        let groups = self.running.chunk_by(|a, b| a.request.sampling == b.request.sampling);
+        let groups: Vec<(Sampling, usize)> =
+            groups.map(|group| (group[0].request.sampling, group.len())).collect();
+        let key = (rows, columns, groups.iter().map(|(sampling, count)| (bits(sampling), *count)).collect());
+        let Self { stream, model, cache, activations, state, generator, graphs, limits, .. } = self;
+        graphs.launch(stream, key, &[], |stream| {
+            let table = state.table.as_2d(limits.sequences, all_columns)?.part(..rows, ..columns);
+            let (tokens, lengths) = (state.tokens.slice(..rows), state.lengths.slice(..rows));
+            let pass = Pass { tokens, lengths, table, prompt: None };
+            model.forward(stream, &pass, rows, cache, activations)?;
+            let mut start = 0;
+            for (sampling, count) in groups {
+                let logits = activations.logits.slice(start * vocabulary..(start + count) * vocabulary);
+                let (logits, sampled) = (logits.as_2d(count, vocabulary)?, start..start + count);
+                ops::sample(stream, generator, sampling, logits, state.sampled.slice_mut(sampled))?;
+                start += count;
+            }
+            state.advance(stream, rows)
+        })?;
+        let host = PinnedBuffer::zeroed(self.stream.device(), rows)?;
+        let copy = self.stream.copy_to_host_async(self.state.sampled.slice(..rows), host);
+        self.in_flight.push_back(copy.map_err(|failed| failed.error)?);
+        Ok(())
+    }
+
+    /// Waits for the tokens of the oldest step in flight.
+    fn read(&mut self, outputs: &mut Vec<Output>) -> Result<()> {
+        let Some(pending) = self.in_flight.pop_front() else { return Ok(()) };
+        let host = pending.wait().map_err(|failed| failed.error)?;
+        for (sequence, token) in self.running.iter_mut().zip(host.iter()) {
+            if !sequence.has_ended {
+                outputs.push(sequence.add(*token, self.model.config.end_tokens()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for all steps in flight, and removes the sequences that have ended.
+    fn drain(&mut self, outputs: &mut Vec<Output>) -> Result<()> {
+        while !self.in_flight.is_empty() {
+            self.read(outputs)?;
+        }
+        while let Some(row) = self.running.iter().position(|sequence| sequence.has_ended) {
+            self.remove(row);
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    /// Enqueues the kernel that prepares the next step of the first `rows` sequences.
+    fn advance(&mut self, stream: &Stream, rows: usize) -> Result<()> {
+        let kernel = stream.device().load(&KERNELS)?.kernel::<advance>()?;
+        let (tokens, lengths) = (self.tokens.slice_mut(..rows), self.lengths.slice_mut(..rows));
+        Ok(kernel.launch(stream, Launch::auto(rows), (self.sampled.slice(..rows), tokens, lengths))?)
+    }
+}
+
+impl Sequence {
+    /// Adds a sampled token, which may end the sequence.
+    fn add(&mut self, token: u64, end_tokens: &[u32]) -> Output {
+        let Ok(token) = u32::try_from(token) else {
+            self.has_ended = true;
+            return Output { id: self.id, token: None, finish: Some(Finish::Failed(Error::NotANumber)) };
+        };
+        self.tokens.push(token);
+        let finish = if end_tokens.contains(&token) && !self.request.ignores_end {
+            Some(Finish::End)
+        } else {
+            (self.tokens.len() >= self.limit).then_some(Finish::Length)
+        };
+        self.has_ended = finish.is_some();
+        Output { id: self.id, token: Some(token), finish }
+    }
+}
+
+/// Options as numbers that can be compared.
+fn bits(sampling: &Sampling) -> [u64; 3] {
+    let Sampling { temperature, top_k, top_p } = *sampling;
+    [temperature.to_bits().into(), top_k.unwrap_or(0).into(), top_p.unwrap_or(1.0).to_bits()]
+}

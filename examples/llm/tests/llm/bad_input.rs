@@ -1,0 +1,194 @@
+//! Files that are damaged or do not belong together.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use llm::bench;
+use llm::config::Config;
+use llm::error::{Error, Result};
+use llm::linear::WeightFormat;
+use llm::model::{Model, Source};
+use llm::text::Text;
+use llm::weights::Folder;
+
+use crate::{folder, stream};
+
+/// A copy of a model, which is deleted at the end of the test.
+struct Copy(PathBuf);
+
+impl Copy {
+    fn new(model: &str, test: &str) -> Self {
+        let target = std::env::temp_dir().join(format!("llm-{}-{test}", std::process::id()));
+        fs::create_dir_all(&target).unwrap();
+        for entry in fs::read_dir(folder(model)).unwrap() {
+            let path = entry.unwrap().path();
+            fs::copy(&path, target.join(path.file_name().unwrap())).unwrap();
+        }
+        Self(target)
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.0.join(file)
+    }
+
+    /// Replaces a part of a text or of a file's header.
+    fn replace(&self, file: &str, from: &str, to: &str) {
+        let bytes = fs::read(self.path(file)).unwrap();
+        let at = bytes.windows(from.len()).position(|part| part == from.as_bytes()).unwrap();
+        fs::write(self.path(file), [&bytes[..at], to.as_bytes(), &bytes[at + from.len()..]].concat())
+            .unwrap();
+    }
+
+    fn load(&self) -> Result<()> {
+        load(&self.0)
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn load(path: &Path) -> Result<()> {
+    let (config, stream) = (Config::read(path)?, stream()?);
+    let folder = Folder::open(path)?;
+    Model::load(&stream, config, 64, WeightFormat::Bf16, Source::Folder(&folder)).map(drop)
+}
+
+/// Loads the folder and compares the error, in which the folder's path is left out.
+#[track_caller]
+fn fails(copy: &Copy, expected: &str) {
+    let error = copy.load().unwrap_err().to_string();
+    let error = error.replace(&format!("{}/", copy.0.display()), "");
+    assert!(error.starts_with(expected), "{error}");
+}
+
+const WEIGHTS: &str = "model.safetensors";
+const SHARD: &str = "model-00002-of-00002.safetensors";
+
+#[test]
+fn truncated_files_are_refused() {
+    let copy = Copy::new("qwen3", "truncated");
+    let bytes = fs::read(copy.path(WEIGHTS)).unwrap();
+    let header = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    for len in [0, 7, 8, header / 2, header, header + 1, bytes.len() - 1] {
+        fs::write(copy.path(WEIGHTS), &bytes[..len]).unwrap();
+        fails(&copy, "model.safetensors is not a valid safetensors file: ");
+    }
+}
+
+#[test]
+fn lying_headers_are_refused() {
+    let copy = Copy::new("qwen3", "lying");
+    let bytes = fs::read(copy.path(WEIGHTS)).unwrap();
+    for length in [0, 1, 1 << 20, u64::MAX] {
+        fs::write(copy.path(WEIGHTS), [&length.to_le_bytes(), &bytes[8..]].concat()).unwrap();
+        fails(&copy, "model.safetensors is not a valid safetensors file: ");
+    }
+    // A shape that does not match the offsets.
+    fs::write(copy.path(WEIGHTS), &bytes).unwrap();
+    copy.replace(WEIGHTS, "[288,64]", "[289,64]");
+    fails(&copy, "model.safetensors is not a valid safetensors file: ");
+}
+
+#[test]
+fn missing_shards_and_files_are_named() {
+    let copy = Copy::new("llama", "missing");
+    fs::remove_file(copy.path(SHARD)).unwrap();
+    fails(&copy, "model-00002-of-00002.safetensors: No such file");
+    for file in ["model.safetensors.index.json", "config.json"] {
+        fs::remove_file(copy.path(file)).unwrap();
+    }
+    fails(&copy, "config.json: No such file");
+    let error = Text::read(Path::new("/nowhere")).map(drop).unwrap_err();
+    assert!(error.to_string().starts_with("/nowhere/tokenizer.json: No such file"), "{error}");
+}
+
+#[test]
+fn tensors_must_match_the_configuration() {
+    let cases = [
+        (
+            "\"hidden_size\": 64",
+            "\"hidden_size\": 72",
+            "the tensor `model.embed_tokens.weight` has shape [288, 64], but",
+        ),
+        (
+            "\"num_key_value_heads\": 2",
+            "\"num_key_value_heads\": 4",
+            "the tensor `model.layers.0.self_attn.k_proj.weight` has",
+        ),
+        (
+            "\"num_hidden_layers\": 2",
+            "\"num_hidden_layers\": 3",
+            "no weight file contains the tensor `model.layers.2.",
+        ),
+        (
+            "\"num_hidden_layers\": 2",
+            "\"num_hidden_layers\": 1",
+            "config.json: the weights have more than the 1 layers",
+        ),
+        (
+            "\"model_type\": \"llama\"",
+            "\"model_type\": \"qwen3\"",
+            "no weight file contains the tensor `model.layers.0.self_attn.q_norm.weight`",
+        ),
+        (
+            "\"model_type\": \"llama\"",
+            "\"model_type\": \"gpt2\"",
+            "config.json: the model type is `gpt2`, but must be",
+        ),
+        (
+            "\"num_attention_heads\": 4",
+            "\"num_attention_heads\": 3",
+            "config.json: 3 attention heads cannot share 2",
+        ),
+        ("\"head_dim\": 64", "\"head_dim\": 80", "config.json: heads have 80 elements, but"),
+        ("\"hidden_size\": 64", "\"hidden_size\": 0", "config.json: `hidden_size` is 0, but"),
+        ("\"hidden_size\": 64", "\"hidden_size\": -1", "config.json: invalid value: integer `-1`"),
+        (
+            "\"rope_type\": \"llama3\"",
+            "\"rope_type\": \"yarn\"",
+            "config.json: the rope scaling has type `yarn`, but",
+        ),
+        ("\"factor\": 8.0", "\"fact\": 8.0", "config.json: the rope scaling `llama3` has no `factor`"),
+        (
+            "\"attention_bias\": false",
+            "\"attention_bias\": true",
+            "config.json: biases and sliding windows are not supported",
+        ),
+        ("\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\"", "config.json: `hidden_act` is `gelu`, but"),
+        ("{", "[", "config.json: "),
+    ];
+    for (i, (from, to, expected)) in cases.into_iter().enumerate() {
+        let copy = Copy::new("llama", &format!("config-{i}"));
+        copy.replace("config.json", from, to);
+        fails(&copy, expected);
+    }
+}
+
+#[test]
+fn wrong_element_types_are_refused() {
+    let copy = Copy::new("qwen3", "dtype");
+    copy.replace(WEIGHTS, "\"dtype\":\"BF16\"", "\"dtype\":\"I16\" ");
+    fails(&copy, "the tensor `");
+}
+
+#[test]
+fn models_larger_than_the_device_are_refused() -> Result<()> {
+    let stream = stream()?;
+    let mut config = bench::config("llama-3-8b")?;
+    config.layers = 100_000;
+    let source = Source::Random { seed: 1 };
+    let error = Model::load(&stream, config, 64, WeightFormat::Bf16, source).map(drop).unwrap_err();
+    assert!(matches!(error, Error::TooLarge { needed, available } if needed > available), "{error}");
+    Ok(())
+}
+
+#[test]
+fn damaged_tokenizers_are_refused() {
+    let copy = Copy::new("llama", "tokenizer");
+    fs::write(copy.path("tokenizer.json"), "{\"model\": 1}").unwrap();
+    let error = Text::read(&copy.0).map(drop).unwrap_err();
+    assert!(matches!(error, Error::Tokenizer { .. }), "{error}");
+}
