@@ -17,7 +17,8 @@ warpsmith::bench_main!(step_f32(), step_f16());
 
 /// Cells per row.
 pub const ROW: usize = 256;
-const PROPERTIES: Fluid = Fluid { rates: [1.8, 1.2], half_force: [0.0; 3], velocity: [0.0; 3] };
+const PROPERTIES: Fluid =
+    Fluid { rates: [1.8, 1.2], half_force: [0.0; 3], push: [0.0; 3], velocity: [0.0; 3] };
 
 /// Returns the lattice, `arrays[1]`, after a step. `arrays[0]` has an element per cell.
 fn reference<T: Scalar>(arrays: &[Vec<T>]) -> Vec<f64> {

@@ -15,7 +15,7 @@ pub mod picture;
 pub static KERNELS: GpuImage = warpsmith::include_image!("lattice_boltzmann_kernels");
 
 /// Cells per thread, as `benches/tune.rs` found it.
-pub const CELLS: usize = 2;
+pub const CELLS: usize = 4;
 /// Maximum length of a row, which one block updates.
 pub const MAX_ROW: usize = 512 * CELLS;
 /// Maximum number of cells per device.
@@ -64,8 +64,10 @@ impl Settings {
         if x == 0 || !x.is_multiple_of(CELLS) || x > MAX_ROW {
             return error(format!("x must be a multiple of {CELLS} from {CELLS} to {MAX_ROW}"));
         }
-        if y == 0 || devices == 0 || z < devices {
-            return error(format!("y must be at least 1, and z at least 1 per device ({devices})"));
+        if y == 0 || z < devices.max(1) || y.max(z) >= 1 << 20 {
+            return error(format!(
+                "y must be from 1 to 1048575, and z from {devices}, 1 per device, to 1048575"
+            ));
         }
         let cells = z.div_ceil(devices).checked_mul(y).and_then(|rows| rows.checked_mul(x));
         if cells.is_none_or(|cells| cells > MAX_CELLS) {
@@ -78,7 +80,9 @@ impl Settings {
         // The product of both times puts walls exactly in the middle between two cells.
         let time = 3.0 * self.viscosity;
         let rates = [time, 3.0 / 16.0 / time].map(|time| 1.0 / (time + 0.5));
-        Ok(Fluid { rates, half_force: self.acceleration.map(|a| 0.5 * a), velocity: self.velocity })
+        let half_force = self.acceleration.map(|a| 0.5 * a);
+        let push = half_force.map(|half| half * (2.0 / rates[1] - 1.0));
+        Ok(Fluid { rates, half_force, push, velocity: self.velocity })
     }
 }
 
@@ -243,7 +247,7 @@ where
             layers: layers as u32,
         };
         let threads = (nx / CELLS).next_multiple_of(32);
-        let launch = Launch::grid_block((layers * ny) as u32, threads as u32);
+        let launch = Launch::grid_block((layers * ny) as u32, threads as u32).dependent();
         let kernel = self.stream.device().load(&KERNELS)?.kernel::<step<T, CELLS>>()?;
         let arguments = (part, *fluid, &self.flags, SharedLen(threads), &mut self.lattice);
         Ok(kernel.launch(&self.stream, launch, arguments)?)

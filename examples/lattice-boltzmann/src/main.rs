@@ -32,7 +32,7 @@ struct Arguments {
     #[arg(long)]
     f16: bool,
     /// Steps that are computed part by part in the L2 cache, and layers per part
-    #[arg(long, num_args = 2, default_values_t = [1, 1])]
+    #[arg(long, num_args = 2, default_values_t = [1, 65535])]
     blocking: Vec<usize>,
     /// Velocity of the inflow, in cells per step
     #[arg(long, default_value_t = 0.1)]

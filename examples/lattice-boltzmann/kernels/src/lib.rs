@@ -9,8 +9,10 @@
 //! access to the lattice is an aligned vector.
 #![no_std]
 
+use gpu_std::math::fast;
 use gpu_std::prelude::*;
 use gpu_std::scalar::Scalar;
+use gpu_std::tensor::Half;
 use gpu_std::vectorized::{each, opaque};
 
 /// Number of populations per cell.
@@ -49,8 +51,9 @@ pub const OUTFLOW: u8 = 5;
 pub struct Fluid {
     /// Relaxation rates of the even and odd parts of the populations.
     pub rates: [f32; 2],
-    /// Half the body force per mass.
+    /// Half the body force per mass, and the force divided by the second rate.
     pub half_force: [f32; 3],
+    pub push: [f32; 3],
     /// Velocity of lids and inflows.
     pub velocity: [f32; 3],
 }
@@ -93,52 +96,49 @@ fn dot(q: usize, u: [f32; 3]) -> f32 {
 pub fn moments(f: &[f32; POPULATIONS], half_force: [f32; 3]) -> (f32, [f32; 3]) {
     let (mut excess, mut momentum) = (f[0], [0.0; 3]);
     each::<9>(|i| {
-        let (a, b) = (f[i + 1], f[i + 10]);
-        excess += a + b;
+        let (sum, difference) = (f[i + 1] + f[i + 10], f[i + 1] - f[i + 10]);
+        excess += sum;
         each::<3>(|axis| match velocity(i + 1)[axis] {
             0 => {}
-            c => momentum[axis] += c as f32 * (a - b),
+            c => momentum[axis] += c as f32 * difference,
         });
     });
-    let factor = 1.0 / (SCALE + excess);
+    let factor = fast::recip(SCALE + excess);
     let mut u = [0.0; 3];
     each::<3>(|axis| u[axis] = momentum[axis] * factor + half_force[axis]);
     (excess, u)
 }
 
-/// Collides the populations of a cell, with two relaxation times. A solid cell reflects them.
+/// Collides the populations of a cell, with a relaxation rate for the sums of opposite populations and another for their
+/// differences.
 #[inline(always)]
 pub fn collide(f: &mut [f32; POPULATIONS], kind: u8, fluid: &Fluid) {
-    if kind == WALL || kind == LID {
-        let gain = if kind == LID { 6.0 * SCALE } else { 0.0 };
-        each::<9>(|i| {
-            let (q, opposite) = (i + 1, i + 10);
-            let gain = gain * weight(q) * dot(q, fluid.velocity);
-            (f[q], f[opposite]) = (f[opposite] + gain, f[q] - gain);
-        });
-        return;
-    }
     let (mut excess, mut u) = moments(f, fluid.half_force);
-    let (mut rates, mut half_force) = (fluid.rates, fluid.half_force);
-    if kind == INFLOW || kind == OUTFLOW {
-        // With these rates, the result is the equilibrium.
-        (excess, rates, half_force) = (0.0, [1.0; 2], [0.0; 3]);
-        u = if kind == INFLOW { fluid.velocity } else { u };
+    // The differences relax to another velocity, which adds the force.
+    let mut pushed = [0.0; 3];
+    each::<3>(|axis| pushed[axis] = u[axis] + fluid.push[axis]);
+    let mut rates = fluid.rates;
+    if (WALL..=OUTFLOW).contains(&kind) {
+        excess = 0.0;
+        pushed = match kind {
+            WALL => [0.0; 3],
+            OUTFLOW => u,
+            _ => fluid.velocity,
+        };
+        u = pushed;
+        // The first rates exchange opposite populations, and the second ones result in the equilibrium.
+        rates = if kind <= LID { [0.0, 2.0] } else { [1.0, 1.0] };
     }
-    // With this velocity in the odd parts, the collision adds the force.
-    let mut pushed = u;
-    each::<3>(|axis| pushed[axis] += half_force[axis] * (2.0 / rates[1] - 1.0));
     let density = SCALE + excess;
     let energy = 1.5 * (u[0] * u[0] + u[1] * u[1] + u[2] * u[2]);
+    let [sums, differences] = rates.map(|rate| 0.5 * rate);
     f[0] += rates[0] * (weight(0) * (excess - density * energy) - f[0]);
     each::<9>(|i| {
-        let (q, opposite) = (i + 1, i + 10);
-        let (even, odd) = (0.5 * (f[q] + f[opposite]), 0.5 * (f[q] - f[opposite]));
-        let along = dot(q, u);
-        let even_target = weight(q) * (excess + density * (4.5 * along * along - energy));
-        let odd_target = 3.0 * weight(q) * density * dot(q, pushed);
-        let (even, odd) = (even + rates[0] * (even_target - even), odd + rates[1] * (odd_target - odd));
-        (f[q], f[opposite]) = (even + odd, even - odd);
+        let (a, b, along) = (f[i + 1], f[i + 10], dot(i + 1, u));
+        let target = excess + density * (4.5 * along * along - energy);
+        let even = 2.0 * weight(i + 1) * target - (a + b);
+        let odd = 6.0 * weight(i + 1) * density * dot(i + 1, pushed) - (a - b);
+        (f[i + 1], f[i + 10]) = (a + differences * odd + sums * even, b - differences * odd + sums * even);
     });
 }
 
@@ -156,54 +156,98 @@ pub struct Part {
 }
 
 impl Part {
-    /// Checks that all rows are in the planes.
-    fn check(&self, plane: usize, flags: usize) {
-        let [nx, ny, nz] = self.size.map(|n| n as usize);
-        let is_valid = self.size.iter().all(|n| (1..1 << 20).contains(n))
-            && nx * ny * nz <= plane.min(flags).min(u32::MAX as usize);
-        let is_part = self.first < self.size[2] && self.layers <= self.size[2];
-        assert!(is_valid && is_part, "the part is not in the lattice");
+    /// Checks that the rows of the part are in the planes.
+    fn check(&self, plane: usize) {
+        let ([nx, ny, nz], [y, z]) = (self.size, self.rotation);
+        let is_valid = self.size.iter().all(|n| (1..1 << 20).contains(n)) && y < ny && z < nz;
+        let cells = u64::from(nx) * u64::from(ny) * u64::from(nz);
+        assert!(is_valid && cells <= plane.min(u32::MAX as usize) as u64, "the planes are too short");
+        assert!(self.first < nz && self.layers <= nz, "the part is not in the lattice");
     }
 
     /// Index of the first cell of a row in a plane, by the signs of its velocity in z and y (plus 1).
     #[inline(always)]
-    fn row(&self, row: usize) -> [[u32; 3]; 3] {
-        let ([nx, ny, nz], row) = (self.size, row as u32);
-        let rotated = |at: u32, by: u32, n: u32| [(at + by % n) % n, at, (at + n - by % n) % n];
-        let y = rotated(row % ny, self.rotation[0], ny);
-        rotated((self.first + row / ny) % nz, self.rotation[1], nz).map(|z| y.map(|y| (z * ny + y) * nx))
+    fn row(&self, y: u32, layer: u32) -> [[u32; 3]; 3] {
+        let [nx, ny, nz] = self.size;
+        let wrapped = |at: u32, n: u32| if at >= n { at - n } else { at };
+        let rotated = |at: u32, by: u32, n: u32| [wrapped(at + by, n), at, wrapped(at + n - by, n)];
+        let y = rotated(y, self.rotation[0], ny);
+        rotated(wrapped(self.first + layer, nz), self.rotation[1], nz).map(|z| y.map(|y| (z * ny + y) * nx))
+    }
+}
+
+/// Loads the populations of some cells.
+///
+/// # Safety
+///
+/// The pointer must be valid for reads of `N` elements and aligned to them.
+#[inline(always)]
+unsafe fn load<T: Scalar, const N: usize>(from: *const T) -> [f32; N] {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        let words = match N {
+            _ if T::SIZE == 4 => return Vector::<T, N>::load(from).map(|x| x.cast()).to_array(),
+            1 => [u32::from(from.cast::<u16>().read()), 0],
+            2 => [from.cast().read(), 0],
+            _ => Vector::<u32, 2>::load(from.cast()).to_array(),
+        };
+        let mut f = [0.0; N];
+        each::<N>(|i| f[i] = f16::from_bits((words[i / 2] >> (16 * (i % 2))) as u16).to_f32());
+        f
+    }
+}
+
+/// Stores the populations of some cells. Two 16-bit numbers are converted at a time.
+///
+/// # Safety
+///
+/// The pointer must be valid for writes of `N` elements and aligned to them.
+#[inline(always)]
+unsafe fn store<T: Scalar, const N: usize>(f: [f32; N], to: *mut T) {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        match N {
+            _ if T::SIZE == 4 => Vector::from_array(f).store(to.cast()),
+            1 => to.cast().write(f16::from_f32(f[0])),
+            2 => to.cast().write(f16::pack(f[0], f[N - 1])),
+            _ => Vector::from_array([f16::pack(f[0], f[1 % N]), f16::pack(f[N - 2], f[N - 1])])
+                .store(to.cast()),
+        }
     }
 }
 
 /// Populations that a thread passes to the next and to the previous thread of its row.
 #[derive(Clone, Copy, KernelType)]
 #[repr(C)]
-pub struct Edges<T>([T; 5], [T; 5]);
+pub struct Edges([f32; 5], [f32; 5]);
 
-/// One step of a part, with a block per row, which has `CELLS` cells per thread.
-#[kernel(types(T = f32, f16), consts(CELLS = 1, 2, 4), launch_bounds(512))]
+/// One step of a part, with a block per row and `CELLS` cells per thread.
+#[kernel(types(T = f32, f16), consts(CELLS = 1, 2, 4), launch_bounds(512), dependent)]
 pub fn step<T: Scalar, const CELLS: usize>(
     part: Part,
     fluid: Fluid,
     flags: &[u8],
-    mut edges: Shared<[Edges<T>]>,
+    mut edges: Shared<[Edges]>,
     mut lattice: DisjointMut<T>,
 ) {
+    // The blocks of the next step can already wait on the SMs.
+    grid::launch_dependents();
     let (plane, columns) = (lattice.len() / POPULATIONS, part.size[0] as usize / CELLS);
     let (own, pointer) = (thread::linear_in_block() as usize, lattice.as_mut_ptr());
-    part.check(plane, flags.len());
+    part.check(plane.min(flags.len()));
     assert!((1..=block::threads() as usize).contains(&columns), "a row does not fit a block");
-    let is_aligned = pointer.addr().is_multiple_of(CELLS * size_of::<T>())
+    let is_aligned = pointer.addr().is_multiple_of(CELLS * T::SIZE)
         && (flags.as_ptr().addr() | part.size[0] as usize | plane).is_multiple_of(CELLS);
     assert!(is_aligned, "the rows do not consist of aligned vectors");
 
     // Threads without cells take part in the barrier.
-    let has_cells = own < columns && block::linear_index() < part.layers as usize * part.size[1] as usize;
-    let row = part.row(block::linear_index());
+    let (y, layer) = (thread::block_idx_x() % part.size[1], thread::block_idx_x() / part.size[1]);
+    let has_cells = own < columns && layer < part.layers;
+    let row = part.row(y, layer);
     let place = |q: usize, plane: usize| {
         let [_, y, z] = velocity(q);
         let cell = row[(z + 1) as usize][(y + 1) as usize] + (own * CELLS) as u32;
-        pointer.wrapping_add(q * plane + cell as usize)
+        pointer.wrapping_add(q * plane).wrapping_add(cell as usize)
     };
     let mut f = [[0.0; CELLS]; POPULATIONS];
     if has_cells {
@@ -212,7 +256,7 @@ pub fn step<T: Scalar, const CELLS: usize>(
         // because the whole launch rotates it by the same distance.
         unsafe {
             let kinds = Vector::<u8, CELLS>::load(flags.as_ptr().add(row[1][1] as usize + own * CELLS));
-            each::<POPULATIONS>(|q| f[q] = Vector::load(place(q, plane)).map(|f: T| f.cast()).to_array());
+            each::<POPULATIONS>(|q| f[q] = load(place(q, plane)));
             each::<CELLS>(|i| {
                 let mut of_cell = [0.0; POPULATIONS];
                 each::<POPULATIONS>(|q| of_cell[q] = f[q][i]);
@@ -221,8 +265,8 @@ pub fn step<T: Scalar, const CELLS: usize>(
             });
         }
     }
-    let mut passed = Edges([T::ZERO; 5], [T::ZERO; 5]);
-    each::<5>(|i| (passed.0[i], passed.1[i]) = (f[EAST[i]][CELLS - 1].cast(), f[WEST[i]][0].cast()));
+    let mut passed = Edges([0.0; 5], [0.0; 5]);
+    each::<5>(|i| (passed.0[i], passed.1[i]) = (f[EAST[i]][CELLS - 1], f[WEST[i]][0]));
     let edges = edges.fill(|[_]| passed);
     if has_cells {
         let from_left = edges[if own == 0 { columns - 1 } else { own - 1 }].0;
@@ -230,18 +274,16 @@ pub fn step<T: Scalar, const CELLS: usize>(
         // Without `opaque`, the addresses would occupy registers during the collision.
         let plane = opaque(plane);
         each::<POPULATIONS>(|q| {
-            let mut out = [T::ZERO; CELLS];
-            each::<CELLS>(|i| {
-                out[i] = match velocity(q)[0] {
-                    1 if i == 0 => from_left[slot(&EAST, q)],
-                    1 => f[q][i - 1].cast(),
-                    -1 if i + 1 == CELLS => from_right[slot(&WEST, q)],
-                    -1 => f[q][i + 1].cast(),
-                    _ => f[q][i].cast(),
-                };
+            let mut out = f[q];
+            each::<CELLS>(|i| match velocity(q)[0] {
+                1 if i == 0 => out[0] = from_left[slot(&EAST, q)],
+                1 => out[i] = f[q][i - 1],
+                -1 if i + 1 == CELLS => out[i] = from_right[slot(&WEST, q)],
+                -1 => out[i] = f[q][i + 1],
+                _ => {}
             });
             // SAFETY: as above.
-            unsafe { Vector::from_array(out).store(place(q, plane)) };
+            unsafe { store(out, place(q, plane)) };
         });
     }
 }
