@@ -122,29 +122,28 @@ fn join<A: Math + Scalar<Accumulator = A>>(lanes: Lanes, [count, mean, squares]:
     [of_all, mean_of_all, lanes.combine((count * difference).mul_add(difference, squares), add)]
 }
 
-/// Normalizes one row. Each thread holds `V` vectors of `N` elements at once. Returns false, without completing the
-/// row, if the row's statistics are not accurate enough.
+/// Normalizes one row. Each thread holds `V` vectors of `N` elements at once. `load` loads the thread's vectors of a
+/// chunk; its second argument is true if the chunk is loaded again. Returns false, without completing the row, if the
+/// row's statistics are not accurate enough.
 ///
 /// # Safety
 ///
-/// The rows, and the parameters that are present, must be valid for the part's length. Rows and parameters that are
-/// accessed in vectors must be aligned. Nothing else may access `target`.
+/// `target`, and the parameters that are present, must be valid for the part's length. If they are accessed in vectors,
+/// they must be aligned. Nothing else may access `target`.
 #[inline(always)]
 unsafe fn forward<T: Float, const V: usize, const N: usize>(
-    source: impl Fn() -> *const T,
+    load: impl Fn(&Part<N>, bool) -> [[T; N]; V],
     target: impl Fn() -> *mut T,
     [weight, bias]: [Option<&[T]>; 2],
     (start, streams): (Part<N>, bool),
     group: &mut ThreadGroup,
     norm: &Norm,
 ) -> bool {
-    // SAFETY: guaranteed by this function's contract.
-    let load = |part: &Part<N>| unsafe { part.load::<T, V>(source(), T::ZERO) };
     let mut part = start.again();
     let mut moments = Moments::none();
     let (mut values, mut of_chunk);
     loop {
-        values = load(&part);
+        values = load(&part, false);
         of_chunk = norm.moments::<_, V, N>(|i| converted(values[i]), &part, group.lanes());
         if !streams | part.is_last::<V>() {
             break;
@@ -161,7 +160,7 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
     part = start.again();
     loop {
         if is_read_again {
-            values = load(&part);
+            values = load(&part, true);
         }
         part = part.again();
         let target = target();
@@ -218,11 +217,69 @@ pub unsafe fn norm<T: Float, const ITEMS: usize>(
         // SAFETY: the row lies within both views, and each row belongs to one thread group; the caller guarantees the
         // rest.
         let is_done = with_resident!((ITEMS, FEW, in_vectors != 0, Part::new(group, x.columns())), T: V, N, part, streams => unsafe {
-            forward::<T, V, N>(source, target, [weight, bias], (part, streams), group, &norm)
+            let load = |part: &Part<N>, _: bool| part.load::<T, V>(source(), T::ZERO);
+            forward::<T, V, N>(load, target, [weight, bias], (part, streams), group, &norm)
         });
         if !is_done {
             // SAFETY: as above.
             unsafe { careful::forward(&norm.row(source()), target(), [weight, bias], group) };
+        }
+    });
+}
+
+/// Adds `x` to `residual`, and writes the RMS norm of each row of the sum, multiplied by `weight`, to `out`.
+///
+/// # Safety
+///
+/// The conditions of [`norm()`] must hold for `x`, `residual`, `weight` and `out`.
+#[kernel(
+    types(T = f32, f64, f16, bf16),
+    consts(ITEMS = 1, 4),
+    launch_bounds(512, 2),
+    dependent,
+    bytes = 2 * x.bytes() + residual.bytes() + out.bytes()
+)]
+#[allow(clippy::too_many_arguments, reason = "they are what a launch passes")]
+pub unsafe fn add_rms_norm<T: Float, const ITEMS: usize>(
+    x: Slice2<T>,
+    mut residual: DisjointMut2<T>,
+    weight: Option<&[T]>,
+    mut out: DisjointMut2<T>,
+    epsilon: f64,
+    group_size: u32,
+    in_vectors: u32,
+) {
+    grid::launch_dependents();
+    grid::dependency_wait();
+    let (out, out_pitch) = (out.as_mut_ptr(), out.row_stride());
+    let (sums, sums_pitch) = (residual.as_mut_ptr(), residual.row_stride());
+    let norm = Norm { is_rms: true, epsilon, width: x.columns() as u32 };
+    ThreadGroup::for_rows(group_size, x.rows(), |row, group| {
+        let source = || x.as_ptr().wrapping_add(row.get() * x.row_stride());
+        let sum = || sums.wrapping_add(row.get() * sums_pitch);
+        let target = || out.wrapping_add(row.get() * out_pitch);
+        // SAFETY: the row lies within all views, and each row belongs to one thread group; the caller guarantees the
+        // rest.
+        let is_done = with_resident!((ITEMS, BACKWARD_FEW, in_vectors != 0, Part::new(group, x.columns())), T: V, N, part, streams => unsafe {
+            let load = |part: &Part<N>, is_again: bool| {
+                let mut sums = part.load_written::<T, V>(sum());
+                if !is_again {
+                    let values = part.load::<T, V>(source(), T::ZERO);
+                    let part = part.again();
+                    each::<V>(|i| {
+                        sums[i] = lanewise(|lane| T::from_acc(sums[i][lane].to_acc() + values[i][lane].to_acc()));
+                        part.store(sum(), i, sums[i]);
+                    });
+                }
+                sums
+            };
+            forward::<T, V, N>(load, target, [weight, None], (part, streams), group, &norm)
+        });
+        if !is_done {
+            // Other threads of the group have written the elements that a thread reads.
+            group.sync();
+            // SAFETY: as above.
+            unsafe { careful::forward(&norm.row(sum()), target(), [weight, None], group) };
         }
     });
 }

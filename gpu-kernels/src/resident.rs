@@ -8,7 +8,7 @@
 //! packed and are converted at each use, so that twice as many elements fit.
 
 use gpu_std::scalar::Scalar;
-use gpu_std::vectorized::{load_or, opaque, store};
+use gpu_std::vectorized::{load, load_or, opaque, store};
 
 use crate::thread_group::{ThreadGroup, each, lanewise};
 
@@ -105,6 +105,20 @@ impl<const N: usize> Part<N> {
             let (vector, has_it) = self.vector(i);
             // SAFETY: if `has_it`, the vector lies within the row, and it is aligned.
             unsafe { load_or::<T, N, false>(row.wrapping_add(vector * N), has_it, [otherwise; N]) }
+        })
+    }
+
+    /// Like [`Self::load`] with zeros beyond the end, for rows that the kernel also writes.
+    ///
+    /// # Safety
+    ///
+    /// The caller must uphold the safety contract of [`Self::load`].
+    #[inline(always)]
+    pub unsafe fn load_written<T: Scalar, const V: usize>(&self, row: *const T) -> [[T; N]; V] {
+        lanewise(|i| {
+            let (vector, has_it) = self.vector(i);
+            // SAFETY: the vector lies within the row and is aligned.
+            if has_it { unsafe { load(row.add(vector * N)) } } else { [T::ZERO; N] }
         })
     }
 

@@ -148,6 +148,18 @@ impl ThreadGroup {
         Lanes { mask, count: self.lanes }
     }
 
+    /// Waits until all threads of the group have made this call. Their earlier writes are then visible to each other.
+    #[inline(always)]
+    pub fn sync(&self) {
+        if self.size <= warp::WARP_SIZE as usize {
+            warp::sync_warp(self.lanes().mask);
+        } else if self.blocks > 1 {
+            cluster::sync();
+        } else {
+            thread::sync_threads();
+        }
+    }
+
     /// Combines the values of all threads in the group in a fixed tree. Every thread receives the result. `combine`
     /// must be commutative.
     #[inline(always)]

@@ -35,7 +35,7 @@ fn all_instances() -> Vec<&'static KernelSpec> {
         append_rows: append_rows<(), ()>;
         transformer: swiglu<()> rotary<(), ()>;
         select: top_k<()> sample<()>;
-        norm: norm<(), 0> norm_backward<(), 0> norm_backward_parameters<(), 0>;
+        norm: norm<(), 0> add_rms_norm<(), 0> norm_backward<(), 0> norm_backward_parameters<(), 0>;
         softmax: softmax<(), 0> softmax_backward<(), 0>;
         device_reduce: dot<()> count_if<()> vector_norm<()> variance<()>;
     }
@@ -90,9 +90,26 @@ impl<'a> RowKernel<'a> {
     /// # Safety
     /// `P` must be the markers of the kernel's parameters, and the kernel's conditions must hold.
     pub unsafe fn launch<P, A: Arguments<P>>(&self, shape: &Shape, arguments: A) -> Result<()> {
-        let launch = Launch::grid_block(shape.grid, shape.block).cluster(shape.cluster);
         // SAFETY: guaranteed by the caller.
-        unsafe { self.function.launch_as::<P, A>(self.stream, launch, &arguments)? };
+        unsafe { self.enqueue::<P, A>(shape.launch(), &arguments) }
+    }
+
+    /// Like [`Self::launch`], for kernels that are declared as dependent: the launch can start before the preceding
+    /// kernel ends.
+    ///
+    /// # Safety
+    /// The caller must uphold the safety contract of [`Self::launch`].
+    pub unsafe fn launch_dependent<P, A: Arguments<P>>(&self, shape: &Shape, arguments: A) -> Result<()> {
+        // Other devices run the code for compute capability 8.0, which does not wait for the preceding kernel.
+        let can_start_early = self.stream.device().properties().capability.0 == 9;
+        let launch = if can_start_early { shape.launch().dependent() } else { shape.launch() };
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.enqueue::<P, A>(launch, &arguments) }
+    }
+
+    unsafe fn enqueue<P, A: Arguments<P>>(&self, launch: Launch, arguments: &A) -> Result<()> {
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.function.launch_as::<P, A>(self.stream, launch, arguments)? };
         Ok(())
     }
 }
@@ -107,6 +124,10 @@ pub(super) struct Shape {
 }
 
 impl Shape {
+    fn launch(&self) -> Launch {
+        Launch::grid_block(self.grid, self.block).cluster(self.cluster)
+    }
+
     /// Returns the shape for groups of `group_size` lanes in blocks of `block` threads. Each group processes `rows` of
     /// the `height` rows at the same time.
     pub fn of_lanes(group_size: usize, block: u32, rows: usize, height: usize) -> Self {

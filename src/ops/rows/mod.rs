@@ -12,7 +12,7 @@ pub use device_reduce::{
     Predicate, all, all_into, any, any_into, count_if, count_if_into, dot, dot_into, l1_norm, l1_norm_into,
     l2_norm, l2_norm_into, mean_into, variance, variance_into,
 };
-pub use norm::{layer_norm, layer_norm_backward, rms_norm, rms_norm_backward};
+pub use norm::{add_rms_norm, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward};
 pub use reduce::{
     argmax_columns, argmax_rows, argmax_segments, argmin_columns, argmin_rows, argmin_segments, max_columns,
     max_rows, max_segments, mean_columns, mean_rows, mean_segments, min_columns, min_rows, min_segments,

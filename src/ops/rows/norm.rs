@@ -79,6 +79,69 @@ pub fn rms_norm<T: Float>(
     forward(stream, Norm { operation: "rms_norm", is_rms: true, epsilon }, x, weight, None, out)
 }
 
+/// Residual addition and RMS norm in one kernel: `residual[row, i]` += x\[row, i\], and `out` is the [`rms_norm()`] of
+/// the sum, which is rounded to `T` before it is normalized.
+///
+/// On compute capability 9.0, the kernel is launched as a [dependent launch](crate::Launch::dependent).
+///
+/// # Errors
+/// Returns the same errors as [`layer_norm()`].
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, -1.0, 5.0])?;
+/// let mut residual = DeviceBuffer::from_host(&stream, &[2.0f32, 1.0, -4.0, 0.0])?;
+/// let mut y = DeviceBuffer::uninit(&stream, 4)?;
+/// ops::add_rms_norm(&stream, x.as_2d(2, 2)?, residual.as_2d_mut(2, 2)?, None, 0.0, y.as_2d_mut(2, 2)?)?;
+/// assert_eq!(residual.to_host()?, [3.0, 3.0, -5.0, 5.0]);
+/// assert_eq!(y.to_host()?, [1.0, 1.0, -1.0, 1.0]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+#[track_caller]
+pub fn add_rms_norm<T: Float>(
+    stream: &Stream,
+    x: DeviceSlice2<'_, T>,
+    residual: DeviceSliceMut2<'_, T>,
+    weight: Option<DeviceSlice<'_, T>>,
+    epsilon: f64,
+    out: DeviceSliceMut2<'_, T>,
+) -> Result<()> {
+    let _site = site();
+    let norm = Norm { operation: "add_rms_norm", is_rms: true, epsilon };
+    let of_x = (x.rows(), x.columns());
+    same_sides(norm.operation, ("x", of_x), ("residual", (residual.rows(), residual.columns())))?;
+    same_sides(norm.operation, ("x", of_x), ("out", (out.rows(), out.columns())))?;
+    norm.check(x.columns(), &[("weight", weight.map(|array| array.len()))])?;
+    if x.is_empty() {
+        return Ok(());
+    }
+    let place = (x.as_device_ptr(), x.row_stride());
+    let views = [
+        place,
+        (residual.as_device_ptr(), residual.row_stride()),
+        (out.as_device_ptr(), out.row_stride()),
+        weight.map_or(place, |array| (array.as_device_ptr(), 0)),
+    ];
+    let sides = (x.columns(), x.rows());
+    let ResidentShape { shape, items, in_vectors } =
+        ResidentShape::new::<T>(&views, sides, [BACKWARD_FEW as u32, BACKWARD_MANY as u32], stream.device());
+    let kernel = RowKernel::new(stream, "add_rms_norm", T::NAME, items)?;
+    let arguments = (x, residual, weight, out, epsilon, shape.group_size, u32::from(in_vectors));
+    // SAFETY: these arguments match the kernel's parameters; sizes, lengths, shape and alignment meet its conditions.
+    unsafe {
+        kernel.launch_dependent::<(
+            Slice2<T>,
+            SliceMut2<T>,
+            Optional<Slice<T>>,
+            SliceMut2<T>,
+            Value<f64>,
+            Value<u32>,
+            Value<u32>,
+        ), _>(&shape, arguments)
+    }
+}
+
 /// Backward pass of [`layer_norm()`]: computes the input gradient `dx` from the output gradient `dy`. The gradients
 /// `dweight` and `dbias` of weight and bias are optional outputs.
 ///

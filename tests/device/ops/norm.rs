@@ -70,6 +70,97 @@ fn norms_of_other_floats_are_close() {
     for_types!(norms: f64, f16);
 }
 
+/// Calls `add_rms_norm` on poisoned outputs, and returns the sums and the normalized rows.
+fn added<T: TestNumber + Float>(
+    stream: &Stream,
+    x: &Rows<T>,
+    residual: &[Vec<T>],
+    weight: Option<&[T]>,
+    (place, epsilon): ((usize, usize), f64),
+) -> [Vec<Vec<T>>; 2] {
+    let mut sums = Rows::new(stream, residual.to_vec(), place);
+    let mut out = Rows::poisoned(stream, x.sides(), place);
+    let weight = weight.map(|values| DeviceBuffer::from_host(stream, values).unwrap());
+    let weight = weight.as_ref().map(|array| array.as_slice());
+    sums.write(|sums| {
+        out.write(|out| ops::add_rms_norm::<T>(stream, x.view(), sums, weight, epsilon, out).unwrap());
+    });
+    [sums.read(), out.read()]
+}
+
+fn sums_and_norms<T: TestNumber + Float>() {
+    let (stream, mut random) = (stream(), Random::new());
+    for (i, sides) in RESIDENT.into_iter().enumerate() {
+        let x = Rows::<T>::random(&stream, &mut random, sides, PLACES[i % 3]);
+        let residual: Vec<Vec<T>> = (0..sides.0).map(|_| random.values(sides.1, 4.0)).collect();
+        let weight: Vec<T> = random.values(sides.1, 2.0);
+        let weight = (i % 2 == 0).then_some(&weight[..]);
+        let place = PLACES[if i % 4 == 3 { (i + 1) % 3 } else { i % 3 }];
+        let [sums, out] = added(&stream, &x, &residual, weight, (place, EPSILON));
+        for row in 0..sides.0 {
+            let what = (sides, row, "seed", random.seed);
+            for (i, sum) in sums[row].iter().enumerate() {
+                let exact = x.values[row][i].to_acc() + residual[row][i].to_acc();
+                assert_eq!(sum.bits(), T::from_acc(exact).bits(), "{what:?}");
+            }
+            let (_, inverse) = statistics(&exact(&sums[row]), true);
+            for (i, found) in out[row].iter().enumerate() {
+                let expected = sums[row][i].to_f64() * inverse * weight.map_or(1.0, |all| all[i].to_f64());
+                assert_close(*found, expected, 1.0, 100.0 * rounding::<T>() * inverse.max(1.0), &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn sums_are_stored_and_normalized() {
+    for_types!(sums_and_norms: f32, f64, f16, bf16);
+}
+
+#[test]
+fn sums_of_extreme_rows_are_normalized() {
+    let stream = stream();
+    for columns in [7, 300, 5000, 140_000] {
+        // The squares of the second row overflow, and those of the third underflow. The last two rows contain NaN and
+        // infinity.
+        let of = [3.0f32, 1e30, 1e-30, f32::NAN, f32::INFINITY];
+        let row = |x: f32| (0..columns).map(|i| if x.is_finite() || i == 1 { x } else { 1.0 }).collect();
+        let x = Rows::new(&stream, of.map(row).to_vec(), (0, 0));
+        let residual = of.map(|x| vec![if x.is_finite() { x } else { 1.0 }; columns]);
+        let [sums, out] = added(&stream, &x, &residual, None, ((0, 0), 0.0));
+        for row in 0..3 {
+            assert!(sums[row].iter().all(|&sum| sum == 2.0 * of[row]), "{columns}");
+            assert!(out[row].iter().all(|value| (value - 1.0).abs() <= 1e-5), "{columns}, row {row}");
+        }
+        assert!(sums[3][1].is_nan() && sums[4][1] == f32::INFINITY && sums[4][0] == 2.0, "{columns}");
+        let sums = Rows::new(&stream, sums, (0, 0));
+        let alone = run(x.sides(), (0, 0), |stream, out| {
+            ops::rms_norm(stream, sums.view(), None, 0.0, out).unwrap();
+        });
+        assert!(alone[3].iter().all(|value| value.is_nan()));
+        let classes = |rows: &[Vec<f32>]| rows[3..].concat().iter().map(|x| x.classify()).collect::<Vec<_>>();
+        assert_eq!(classes(&out), classes(&alone), "{columns}");
+    }
+}
+
+#[test]
+fn sums_of_mismatched_shapes_are_refused() {
+    let stream = stream();
+    let x = DeviceBuffer::from_host(&stream, &[1.0f32; 12]).unwrap();
+    let (mut sums, mut out) = (x.clone_on(&stream).unwrap(), x.clone_on(&stream).unwrap());
+    let mut refused = |rows, weight: usize, epsilon, expected: &str| {
+        let (sums, out) = (sums.as_2d_mut(rows, 12 / rows).unwrap(), out.as_2d_mut(3, 4).unwrap());
+        let weight = Some(x.slice(..weight));
+        let error = ops::add_rms_norm(&stream, x.as_2d(3, 4).unwrap(), sums, weight, epsilon, out);
+        let text = error.unwrap_err().to_string();
+        assert!(text.contains(expected), "{text}");
+    };
+    refused(4, 4, 0.0, "x has 3 rows of 4, but residual has 4 rows of 3");
+    refused(3, 3, 0.0, "weight has 3 elements, but must have 4");
+    refused(3, 4, -1.0, "epsilon is -1");
+    assert_eq!(sums.to_host().unwrap(), [1.0; 12]);
+}
+
 fn gradients<T: TestNumber + Float>() {
     let (stream, mut random) = (stream(), Random::new());
     for (i, sides) in
