@@ -289,7 +289,7 @@ impl Engine {
     /// Enqueues the pass of a part of a prompt. `logits` then contains the logits after the last token.
     fn prefill(&mut self, sequence: &Sequence, range: std::ops::Range<usize>) -> Result<()> {
         let stream = &self.stream;
-        let upload = |numbers| DeviceBuffer::from_host(stream, numbers);
+        let upload = |numbers: &[u32]| DeviceBuffer::from_host(stream, numbers);
         let tokens = upload(&sequence.tokens[range.clone()])?;
         let lengths = upload(&[range.end as u32])?;
         let pages = upload(&sequence.pages[..range.end.div_ceil(PAGE)])?;

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
@@ -49,18 +49,27 @@ struct Place {
     weights: WeightFormat,
 }
 
+/// A model from files.
 #[derive(Args)]
-struct Generate {
+struct Files {
     /// Hugging Face folder with config.json, safetensors files and tokenizer.json.
     model: PathBuf,
+    /// Largest number of tokens per sequence, including the prompt. The model can have a lower limit.
+    #[arg(long, default_value_t = 8192)]
+    context: usize,
+    #[command(flatten)]
+    place: Place,
+}
+
+#[derive(Args)]
+struct Generate {
+    #[command(flatten)]
+    files: Files,
     #[arg(long)]
     prompt: String,
     /// Largest number of new tokens.
     #[arg(long, default_value_t = 256)]
     max_tokens: usize,
-    /// Largest number of tokens, including the prompt [default: what the model supports, up to 8192]
-    #[arg(long)]
-    context: Option<usize>,
     /// 0 always takes the most probable token.
     #[arg(long, default_value_t = 0.0)]
     temperature: f32,
@@ -72,24 +81,17 @@ struct Generate {
     top_p: Option<f64>,
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    #[command(flatten)]
-    place: Place,
 }
 
 #[derive(Args)]
 struct Serve {
-    /// Hugging Face folder with config.json, safetensors files and tokenizer.json.
-    model: PathBuf,
+    #[command(flatten)]
+    files: Files,
     #[arg(long, default_value = "127.0.0.1:8000")]
     address: std::net::SocketAddr,
     /// Largest number of sequences that are decoded at once.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=256))]
     sequences: u16,
-    /// Largest number of tokens per sequence, including the prompt [default: what the model supports, up to 8192]
-    #[arg(long)]
-    context: Option<usize>,
-    #[command(flatten)]
-    place: Place,
 }
 
 #[derive(Args)]
@@ -140,11 +142,10 @@ fn open(device: Option<&str>) -> Result<Stream> {
 }
 
 /// Loads the model of a folder.
-fn load(folder: &Path, place: &Place, context: Option<usize>, sequences: usize) -> Result<(Engine, Text)> {
-    let (config, text) = (Config::read(folder)?, Text::read(folder)?);
-    let folder = Folder::open(folder)?;
+fn load(Files { model, context, place }: &Files, sequences: usize) -> Result<(Engine, Text)> {
+    let (config, text, folder) = (Config::read(model)?, Text::read(model)?, Folder::open(model)?);
     let stream = open(place.device.as_deref())?;
-    let context = context.unwrap_or(8192).min(config.max_positions);
+    let context = config.max_positions.min(*context);
     let model = Model::load(&stream, config, context, place.weights, Source::Folder(&folder))?;
     let limits = Limits { sequences, chunk: 2048.min(context), pages: None };
     Ok((Engine::new(&stream, model, limits)?, text))
@@ -155,8 +156,9 @@ impl Serve {
         let address = self.address;
         let listener = TcpListener::bind(address).map_err(|error| Error::Listen { address, error })?;
         let sequences = usize::from(self.sequences);
-        let (engine, text) = load(&self.model, &self.place, self.context, sequences)?;
-        let name = self.model.file_name().unwrap_or(self.model.as_os_str());
+        let (engine, text) = load(&self.files, sequences)?;
+        let model = &self.files.model;
+        let name = model.file_name().unwrap_or(model.as_os_str());
         let options = Options {
             name: name.to_string_lossy().into_owned(),
             connections: 4 * sequences,
@@ -171,7 +173,7 @@ impl Serve {
 
 impl Generate {
     fn run(&self) -> Result<()> {
-        let (mut engine, text) = load(&self.model, &self.place, self.context, 1)?;
+        let (mut engine, text) = load(&self.files, 1)?;
         engine.seed(self.seed)?;
         let Self { temperature, top_k, top_p, max_tokens, .. } = *self;
         let prompt = text.encode(&self.prompt)?;

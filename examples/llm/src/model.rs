@@ -12,7 +12,7 @@ use warpsmith::{DeviceSlice2, DeviceSliceMut2};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::linear::{Linear, WeightFormat};
-use crate::weights::{Folder, Tensors, Uploader};
+use crate::weights::{Folder, Tensors};
 
 /// Tokens per page of the cache.
 pub const PAGE: usize = 64;
@@ -57,7 +57,7 @@ pub enum Source<'a> {
 
 /// Reads weights one after another.
 pub(crate) enum Loader<'a> {
-    Folder { tensors: Tensors<'a>, uploader: Uploader },
+    Folder(Tensors<'a>),
     Random(Generator),
 }
 
@@ -73,12 +73,12 @@ impl Loader<'_> {
         let (rows, width) = (parts.iter().map(|(_, rows)| rows).sum::<usize>(), columns.unwrap_or(1));
         let mut buffer = DeviceBuffer::uninit(stream, rows * width)?;
         match self {
-            Loader::Folder { tensors, uploader } => {
+            Loader::Folder(tensors) => {
                 let mut start = 0;
                 for (name, rows) in parts {
                     let shape: Vec<usize> = [*rows].into_iter().chain(columns).collect();
                     let end = start + rows * width;
-                    uploader.copy(tensors.get(name, &shape)?, buffer.slice_mut(start..end))?;
+                    tensors.copy(name, &shape, &mut buffer.slice_mut(start..end))?;
                     start = end;
                 }
             }
@@ -155,17 +155,14 @@ impl Model {
             return Err(Error::TooLarge { needed: bytes >> 20, available: available >> 20 });
         }
         let mut loader = match source {
-            Source::Folder(folder) => {
-                let (tensors, uploader) = (folder.tensors()?, Uploader::new(stream, bytes)?);
-                Loader::Folder { tensors, uploader }
-            }
+            Source::Folder(folder) => Loader::Folder(folder.tensors()?),
             Source::Random { seed } => {
                 let generator = Generator::new(stream.device());
                 generator.manual_seed(seed)?;
                 Loader::Random(generator)
             }
         };
-        if let Loader::Folder { tensors, .. } = &loader
+        if let Loader::Folder(tensors) = &loader
             && tensors.contains(&format!("model.layers.{}.input_layernorm.weight", c.layers))
         {
             let problem = format!("the weights have more than the {} layers of config.json", c.layers);
@@ -218,9 +215,6 @@ impl Model {
                 Some(Linear::load(stream, loading, &parts, c.hidden, WeightFormat::Bf16)?)
             }
         };
-        if let Loader::Folder { uploader, .. } = loader {
-            uploader.finish()?;
-        }
         let problem = |problem| Error::Text { text: "config.json", problem };
         let frequencies = c.frequencies().map_err(problem)?;
         let angles = (0..context).flat_map(|position| frequencies.iter().map(move |f| position as f64 * f));

@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod batching;
+mod command;
 mod models;
 mod server;
 

@@ -53,7 +53,7 @@ fn ask(address: SocketAddr, body: &Value) -> (u16, Value) {
 }
 
 /// Text of the first tokens that follow the prompt.
-fn continuation(count: usize) -> String {
+pub fn continuation(count: usize) -> String {
     let (text, mut decoding) = (Text::read(&folder("llama")).unwrap(), Decoding::default());
     let greedy = expected("llama").greedy;
     greedy[..count].iter().filter_map(|token| text.decode(&mut decoding, *token).unwrap()).collect()
