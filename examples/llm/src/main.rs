@@ -38,7 +38,7 @@ enum Command {
     Bench(Bench),
 }
 
-/// Where and how a model runs.
+/// Options that all commands share.
 #[derive(Args)]
 struct Place {
     /// Device: `cpu` (emulated), `cuda:0`, … [default: the best available device]

@@ -51,7 +51,7 @@ type Response = hyper::Response<Either<Full<Bytes>, Channel<Bytes>>>;
 /// Reason why a request is refused.
 type Refusal = (StatusCode, String);
 
-/// What all connections share.
+/// State that all connections share.
 struct Shared {
     text: Text,
     options: Options,

@@ -100,7 +100,7 @@ fn greedy_tokens_of_qwen3_match() -> Result<()> {
     greedy_tokens_match("qwen3")
 }
 
-/// Of the small models, only `down_proj` and `o_proj` have rows that can be divided into groups.
+/// Only the rows of `down_proj` and `o_proj` of the small models can be divided into groups.
 #[test]
 fn int8_weights_change_logits_less() -> Result<()> {
     let (expected, logits) = logits("llama", WeightFormat::Int8)?;
