@@ -141,8 +141,8 @@ pub unsafe fn rotary_append<T: Float<Accumulator = f32>>(
     each::<STEPS>(|step| {
         let at = pair(step);
         if is_inside && at < half {
-            // SAFETY: the elements are inside the row, which starts on a 4-byte boundary.
             elements[step] = [at, half + at].map(|at| {
+                // SAFETY: the elements are inside the row, which starts on a 4-byte boundary.
                 unsafe { load::<T, 2>(from.wrapping_add(at as usize)) }.map(|element| element.to_acc())
             });
         }

@@ -254,7 +254,7 @@ impl<T: Number4, const BITS: usize, const SHARES: bool> Columns<T> for Codes<'_,
                 let [zeros] = zeros.map_or([DEFAULT_ZEROS as u16], |zeros| {
                     load_or::<u16, 1, true>(zeros.cast(), is_there, [0])
                 });
-                let zeros = u32::from(zeros & 0xff) * 0x101 | u32::from(zeros >> 8) * 0x101_0000;
+                let zeros = (u32::from(zeros & 0xff) * 0x101) | (u32::from(zeros >> 8) * 0x101_0000);
                 return Groups { scales: [halves::<0>(both, both), halves::<1>(both, both)], zeros };
             }
             let [scale] = load_or::<u16, 1, true>(scales, is_there, [0]);
