@@ -1,14 +1,14 @@
 //! Benchmark of attention for decoding: one query per sequence, 32 heads of `q` that share 8 heads of `k` and `v`, 128
 //! elements per head, `bf16`.
 //!
-//! Each figure is the time per call in a graph of several calls, whose caches differ, so that no call finds its cache in
-//! the L2 cache. The read probe reads the same bytes in the same way. Both alternate, and each figure is the median of
-//! the rounds.
+//! Each figure is the time per call in a graph of several calls, whose caches differ, so that no call finds its cache
+//! in the L2 cache. The read probe reads the same bytes in the same way. Both alternate, and each figure is the median
+//! of the rounds.
 //!
-//! `WARPSMITH_BENCH_DEVICE` names the device; the emulated device runs only a short sequence. Arguments are cases of the
-//! form `SEQUENCES:KEYS:CACHE`, where the cache is `contiguous` or `paged` with a page size, such as `16:8192:paged16`.
-//! `:GROUP` at the end is the number of heads of `q` per head of `k`, 4 by default. `WARPSMITH_BENCH_SECONDS` is the
-//! time per case, 1 by default.
+//! `WARPSMITH_BENCH_DEVICE` names the device; the emulated device runs only a short sequence. Arguments are cases of
+//! the form `SEQUENCES:KEYS:CACHE`, where the cache is `contiguous` or `paged` with a page size, such as
+//! `16:8192:paged16`. `:GROUP` at the end is the number of heads of `q` per head of `k`, 4 by default.
+//! `WARPSMITH_BENCH_SECONDS` is the time per case, 1 by default.
 
 mod graphs;
 
@@ -105,7 +105,7 @@ fn measure(stream: &Stream, case: &Case) -> Result<()> {
             let first = (2 * call + which) * stored;
             Heads::by_token(caches.slice(first..first + stored).as_3d(planes * rows, HEADS, DIM)?, planes)
         };
-        let cache = KvCache { k: half(0)?, v: half(1)?, lengths: lengths.as_slice(), pages };
+        let cache = KvCache { k: half(0)?, v: half(1)?, lengths: lengths.as_slice(), pages, scales: None };
         let q = Heads::by_token(q.as_3d(sequences, heads, DIM)?, sequences)?;
         let to = HeadsMut::by_token(out.as_3d_mut(sequences, heads, DIM)?, sequences)?;
         attention_decode(stream, &AttentionDecode::default(), q, &cache, to)
@@ -114,7 +114,7 @@ fn measure(stream: &Stream, case: &Case) -> Result<()> {
     attend(0)?;
     let ours = Graph::capture(stream, || (0..calls).try_for_each(&mut attend))?.instantiate()?;
 
-    let probe = probe(stream, calls, |call| {
+    let (probe, _found) = probe(stream, calls, |call| {
         let first = call * stored;
         Ok(caches.slice(2 * first..2 * (first + len)).cast()?)
     })?;

@@ -1,12 +1,13 @@
 //! Benchmark of skinny GEMM with 16-bit and quantized weights, whose time is that of reading the weights.
 //!
-//! Each figure is the time per call in a graph of several calls, whose weights differ, so that no call finds its weights in
-//! the L2 cache. The read probe reads the same number of bytes. Both alternate, and each figure is the median of the rounds.
+//! Each figure is the time per call in a graph of several calls, whose weights differ, so that no call finds its
+//! weights in the L2 cache. The read probe reads the same number of bytes. Both alternate, and each figure is the
+//! median of the rounds.
 //!
-//! `WARPSMITH_BENCH_DEVICE` names the device; the emulated device runs only small shapes. Arguments are cases of the form
-//! `TYPE:ROWSxKxN`, such as `w4g32:8x4096x28672`. The types are `bf16`, and `w4` or `w8` with the group size, such as `w4g128`
-//! and `w8g32`. `:swiglu` and `:add` at the end apply SwiGLU or add to `c`. `WARPSMITH_BENCH_SECONDS` is the time per case, 1 by
-//! default.
+//! `WARPSMITH_BENCH_DEVICE` names the device; the emulated device runs only small shapes. Arguments are cases of the
+//! form `TYPE:ROWSxKxN`, such as `w4g32:8x4096x28672`. The types are `bf16`, and `w4` or `w8` with the group size, such
+//! as `w4g128` and `w8g32`. `:swiglu` and `:add` at the end apply SwiGLU or add to `c`. `WARPSMITH_BENCH_SECONDS` is
+//! the time per case, 1 by default.
 
 mod graphs;
 
@@ -114,7 +115,7 @@ fn measure(stream: &Stream, case: &Case<'_>) -> Result<()> {
     // The probe reads as many bytes as the weights and the scales have, within the weights of all calls.
     let read = of_call + 2 * scales_of_call;
     let all = calls * of_call / read;
-    let probe = probe(stream, all.max(1), |call| {
+    let (probe, _found) = probe(stream, all.max(1), |call| {
         let first = call * read / 2;
         weights.slice(first..(first + read / 2).min(weights.len())).cast()
     })?;

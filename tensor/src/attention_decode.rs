@@ -1,7 +1,7 @@
 //! Attention for decoding: checks the sizes of the queries and the cache, and launches the kernel.
 
-use gpu_std::tensor::Half;
 use gpu_std::tensor::mma::WarpOperand;
+use gpu_std::tensor::{F8E4M3, Half};
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
 use warpsmith_runtime::driver::DevicePtr;
@@ -48,26 +48,46 @@ pub struct AttentionDecode<'a> {
     pub sinks: Option<DeviceSlice<'a, f32>>,
 }
 
-/// Element types of heads: `bf16` and `f16`. Scores, attention probabilities and sums are `f32`. The probabilities are
-/// rounded to the element type before the multiplication by v.
+/// Element types of queries: `bf16` and `f16`. Scores, attention probabilities and sums are `f32`. The probabilities
+/// are rounded to the element type before the multiplication by v.
 ///
 /// See the example of [`attention_decode()`].
-pub trait DecodeElement: WarpOperand + Half + DeviceCopy {
+pub trait DecodeElement: WarpOperand + Half + DeviceCopy {}
+impl DecodeElement for bf16 {}
+impl DecodeElement for f16 {}
+
+/// Element types of a KV cache for queries of type `T`: `T`, [`F8E4M3`] and `i8`. Elements of 8 bits are converted to
+/// `T` without rounding.
+///
+/// See the example of [`attention_decode()`].
+pub trait CacheElement<T: DecodeElement>: DeviceCopy {
     /// Enqueues the kernel.
     #[doc(hidden)]
-    fn launch(call: Call<'_, '_, Self>) -> Result<()>;
+    fn launch(call: Call<'_, '_, T, Self>) -> Result<()>;
 }
 
 macro_rules! elements {
     ($($ty:ty),*) => { $(
-        impl DecodeElement for $ty {
-            fn launch(call: Call<'_, '_, Self>) -> Result<()> {
+        impl CacheElement<$ty> for $ty {
+            fn launch(call: Call<'_, '_, $ty, Self>) -> Result<()> {
                 match (call.q.extents.dim, call.groups()) {
                     (64, 1) => call.run::<kernels::attention_decode<$ty, 64, 1>>(),
                     (64, _) => call.run::<kernels::attention_decode<$ty, 64, 2>>(),
                     (128, 1) => call.run::<kernels::attention_decode<$ty, 128, 1>>(),
                     (128, _) => call.run::<kernels::attention_decode<$ty, 128, 2>>(),
                     (_, _) => call.run::<kernels::attention_decode_256<$ty>>(),
+                }
+            }
+        }
+        elements!(narrow $ty: F8E4M3, i8);
+    )* };
+    (narrow $ty:ty: $($cache:ty),*) => { $(
+        impl CacheElement<$ty> for $cache {
+            fn launch(call: Call<'_, '_, $ty, Self>) -> Result<()> {
+                match call.q.extents.dim {
+                    64 => call.run::<kernels::attention_decode_8bit<$ty, $cache, 64>>(),
+                    128 => call.run::<kernels::attention_decode_8bit<$ty, $cache, 128>>(),
+                    _ => call.run::<kernels::attention_decode_8bit<$ty, $cache, 256>>(),
                 }
             }
         }
@@ -86,11 +106,12 @@ elements!(bf16, f16);
 ///
 /// A row has 64, 128 or 256 elements. Each operand can have its own layout. The keys of a sequence are split across
 /// blocks (split-KV), and the number of blocks depends on the capacity. Each head of `k` and `v` is read once per 16
-/// queries of the heads of `q` that share it, or once per 8 queries of 256 elements. For long prompts,
+/// queries of the heads of `q` that share it, or once per 8 queries of 256 elements or
+/// with a cache of 8 bits. For long prompts,
 /// [`attention`](crate::attention()) is faster.
 ///
-/// NaN in a row of `k` or `v` propagates to the queries that attend to it. Because 0 * NaN is NaN, a NaN in `v` can also
-/// reach queries of earlier tokens of the sequence.
+/// NaN in a row of `k` or `v` propagates to the queries that attend to it. Because 0 * NaN is NaN, a NaN in `v` can
+/// also reach queries of earlier tokens of the sequence.
 ///
 /// ```
 /// use half::bf16;
@@ -112,7 +133,7 @@ elements!(bf16, f16);
 ///
 /// let pool = |buffer| Heads::by_token(DeviceBuffer::as_3d(buffer, 3 * 16, 2, 64)?, 3);
 /// let pages = Some(pages.as_2d(2, 2)?);
-/// let cache = KvCache { k: pool(&k)?, v: pool(&v)?, lengths: lengths.as_slice(), pages };
+/// let cache = KvCache { k: pool(&k)?, v: pool(&v)?, lengths: lengths.as_slice(), pages, scales: None };
 /// let to = HeadsMut::by_token(out.as_3d_mut(2, 4, 64)?, 2)?;
 /// let q = Heads::by_token(q.as_3d(2, 4, 64)?, 2)?;
 /// attention_decode(&stream, &AttentionDecode::default(), q, &cache, to)?;
@@ -124,19 +145,20 @@ elements!(bf16, f16);
 /// ```
 ///
 /// # Errors
-/// Returns [`TensorError::Heads`]; [`TensorError::Scale`]; [`TensorError::SoftCap`]; [`TensorError::Alignment`] for a view whose address, row
-/// stride or head stride is not a multiple of 16 bytes; [`TensorError::Device`] if the compute capability is below 8.0;
+/// Returns [`TensorError::Heads`]; [`TensorError::Scale`]; [`TensorError::SoftCap`]; [`TensorError::Alignment`] for a
+/// view whose address, row stride or head stride is not a multiple of 16 bytes; [`TensorError::Device`] if the compute
+/// capability is below 8.0;
 /// [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
-pub fn attention_decode<T: DecodeElement>(
+pub fn attention_decode<T: DecodeElement, C: CacheElement<T>>(
     stream: &Stream,
     options: &AttentionDecode<'_>,
     q: Heads<'_, T>,
-    cache: &KvCache<'_, T>,
+    cache: &KvCache<'_, C>,
     out: HeadsMut<'_, T>,
 ) -> Result<()> {
     let _site = site();
-    let KvCache { k, v, lengths, pages } = *cache;
+    let KvCache { k, v, lengths, pages, scales } = *cache;
     check_sizes(&q.extents, &out.extents, cache, options)?;
     let scale = Attention { scale: options.scale, ..Attention::default() };
     let scale = check_scale(OPERATION, &scale, q.extents.dim)?;
@@ -149,16 +171,14 @@ pub fn attention_decode<T: DecodeElement>(
     if [q.extents.heads, q.extents.planes, q.extents.rows].contains(&0) {
         return Ok(());
     }
-    let check =
-        |name, extents: &Extents, address: u64| check_alignment::<T>(OPERATION, name, extents, address);
-    check("q", &q.extents, q.elements.as_device_ptr().0)?;
+    check_alignment::<T>(OPERATION, "q", &q.extents, q.elements.as_device_ptr().0)?;
     if k.extents.rows > 0 && k.extents.planes > 0 {
-        check("k", &k.extents, k.elements.as_device_ptr().0)?;
-        check("v", &v.extents, v.elements.as_device_ptr().0)?;
+        check_alignment::<C>(OPERATION, "k", &k.extents, k.elements.as_device_ptr().0)?;
+        check_alignment::<C>(OPERATION, "v", &v.extents, v.elements.as_device_ptr().0)?;
     }
-    check("out", &out.extents, out.elements.as_device_ptr().0)?;
+    check_alignment::<T>(OPERATION, "out", &out.extents, out.elements.as_device_ptr().0)?;
     let window = options.window.unwrap_or(MAX_ROWS).min(MAX_ROWS) as u32;
-    T::launch(Call { stream, scale, cap, window, sinks: options.sinks, q, k, v, lengths, pages, out })
+    C::launch(Call { stream, scale, cap, window, sinks: options.sinks, q, k, v, lengths, pages, scales, out })
 }
 
 /// Fails if the sizes do not match.
@@ -202,7 +222,7 @@ fn check_sizes<T: DeviceCopy>(
 
 /// Validated arguments for a call.
 #[doc(hidden)]
-pub struct Call<'a, 'c, T: DeviceCopy> {
+pub struct Call<'a, 'c, T: DeviceCopy, C: DeviceCopy> {
     stream: &'a Stream,
     /// Factors of the scores, as in [`DecodeShape`].
     scale: f32,
@@ -210,19 +230,22 @@ pub struct Call<'a, 'c, T: DeviceCopy> {
     window: u32,
     sinks: Option<DeviceSlice<'a, f32>>,
     q: Heads<'a, T>,
-    k: Heads<'a, T>,
-    v: Heads<'a, T>,
+    k: Heads<'a, C>,
+    v: Heads<'a, C>,
     lengths: DeviceSlice<'a, u32>,
     pages: Option<DeviceSlice2<'a, u32>>,
+    scales: Option<[DeviceSlice<'a, f32>; 2]>,
     out: HeadsMut<'c, T>,
 }
 
 /// Kernel parameters.
-type Params<T> = (
+type Params<T, C> = (
     param::Slice<T>,
-    param::Slice<T>,
-    param::Slice<T>,
+    param::Slice<C>,
+    param::Slice<C>,
     param::SliceMut<T>,
+    param::Optional<param::Slice<f32>>,
+    param::Optional<param::Slice<f32>>,
     param::Optional<param::Slice<f32>>,
     param::Slice<u32>,
     param::Optional<param::Slice<u32>>,
@@ -230,7 +253,7 @@ type Params<T> = (
     param::Value<DecodeShape>,
 );
 
-impl<T: DecodeElement> Call<'_, '_, T> {
+impl<T: DecodeElement, C: DeviceCopy> Call<'_, '_, T, C> {
     /// Returns the number of heads of q per head of k and v.
     fn group(&self) -> u32 {
         (self.q.extents.heads / self.k.extents.heads) as u32
@@ -243,20 +266,22 @@ impl<T: DecodeElement> Call<'_, '_, T> {
 
     /// Returns the number of column groups per unit.
     fn groups(&self) -> u32 {
-        if self.queries() > GROUP && self.q.extents.dim < 256 { 2 } else { 1 }
+        if self.queries() > GROUP && self.q.extents.dim < 256 && size_of::<C>() == 2 { 2 } else { 1 }
     }
 
-    fn run<K: Kernel<Params = Params<T>>>(self) -> Result<()> {
+    fn run<K: Kernel<Params = Params<T, C>>>(self) -> Result<()> {
         let (group, queries, groups) = (self.group(), self.queries(), self.groups());
-        let Self { stream, scale, cap, window, sinks, q, k, v, lengths, pages, out } = self;
+        let Self { stream, scale, cap, window, sinks, q, k, v, lengths, pages, scales, out } = self;
         let (of_q, of_k, dim) = (q.extents, k.extents, q.extents.dim);
+        let shared = shared_bytes(dim, size_of::<C>());
         let (pages_of_sequence, table_pitch) =
             pages.map_or((1, 0), |pages| (pages.columns(), pages.row_stride() as u64));
         let capacity = (pages_of_sequence * of_k.rows) as u32;
         let units = (of_q.planes * of_k.heads) as u64 * u64::from(queries.div_ceil(GROUP * groups));
         // The keys of the windows of all queries start and end anywhere in a tile.
         let keys = capacity.min(window.saturating_add(of_q.rows as u32 + TILE));
-        let work = Work { units, tiles: keys.div_ceil(TILE), warps: warps(dim), slots: slots(stream, dim) };
+        let work =
+            Work { units, tiles: keys.div_ceil(TILE), warps: warps(dim), slots: slots(stream, shared) };
         let splits = work.splits();
         let blocks = units * u64::from(splits);
         if blocks > MAX_BLOCKS {
@@ -281,15 +306,28 @@ impl<T: DecodeElement> Call<'_, '_, T> {
             v: strides(&v.extents),
         };
         let table = pages.map(|pages| pages.elements());
-        let launch = Launch::grid_block(blocks as u32, threads(dim)).shared(shared_bytes(dim));
+        let launch = Launch::grid_block(blocks as u32, threads(dim)).shared(shared);
         let launch = if starts_early(stream.device()) { launch.dependent() } else { launch };
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
+        let [k_scales, v_scales] = [0, 1].map(|i| scales.map(|scales| scales[i]));
         let enqueue = |workspace: DevicePtr| {
-            let arguments =
-                (q.elements, k.elements, v.elements, out.elements, sinks, lengths, table, workspace, shape);
+            let arguments = (
+                q.elements,
+                k.elements,
+                v.elements,
+                out.elements,
+                sinks,
+                k_scales,
+                v_scales,
+                lengths,
+                table,
+                workspace,
+                shape,
+            );
             // SAFETY: the shape describes the heads, whose sizes and alignment have been checked. `out` is borrowed
-            // exclusively, each head of q has a sink, each sequence has a length and a row of the table, and the grid has
-            // `splits` blocks per unit. If there are several blocks per unit, the workspace has space for their results.
+            // exclusively, each head of q has a sink and each head of k and v a scale, each sequence has a length and a
+            // row of the table, and the grid has `splits` blocks per unit. If there are several blocks per unit, the
+            // workspace has space for their results.
             unsafe { kernel.launch_unsafe(stream, launch, arguments) }
         };
         if splits == 1 {
@@ -310,12 +348,12 @@ impl<T: DecodeElement> Call<'_, '_, T> {
     }
 }
 
-/// Returns the number of blocks that the device can run at once, for heads of `dim` elements.
-fn slots(stream: &Stream, dim: usize) -> u32 {
+/// Returns the number of blocks that the device can run at once, with this much shared memory per block.
+fn slots(stream: &Stream, shared_bytes: u32) -> u32 {
     /// Shared memory that the driver reserves per block.
     const RESERVED: u32 = 1024;
     let shared = stream.device().properties().shared_memory_per_multiprocessor;
-    multiprocessors(stream.device()).max(1) * (shared / (shared_bytes(dim) + RESERVED)).max(1)
+    multiprocessors(stream.device()).max(1) * (shared / (shared_bytes + RESERVED)).max(1)
 }
 
 /// Units whose keys are split across blocks.

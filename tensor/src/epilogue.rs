@@ -9,9 +9,9 @@ use crate::error::TensorError;
 
 /// GEMM epilogue, applied to the sums before they are rounded: `activation(scale * sum + bias)`.
 ///
-/// [`Activation::SwiGlu`] and `accumulate` are for decoding, where memory traffic limits the speed. They require `bf16` or
-/// `f16`, a row-major `a`, and a transposed `b` whose rows start on 16-byte boundaries, or quantized weights. They are fast
-/// for up to 16 rows of `a`.
+/// [`Activation::SwiGlu`] and `accumulate` are for decoding, where memory traffic limits the speed. They require `bf16`
+/// or `f16`, a row-major `a`, and a transposed `b` whose rows start on 16-byte boundaries, or quantized weights. They
+/// are fast for up to 16 rows of `a`.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -34,8 +34,8 @@ pub struct Epilogue<'a, C: DeviceCopy> {
     pub bias: Option<DeviceSlice<'a, C>>,
     /// Activation, applied last. By default, no activation is applied.
     pub activation: Activation,
-    /// True if the result is added to `c`, such as the residual stream of a transformer, instead of replacing it. The sum is
-    /// rounded once.
+    /// True if the result is added to `c`, such as the residual stream of a transformer, instead of replacing it. The
+    /// sum is rounded once.
     pub accumulate: bool,
 }
 

@@ -16,6 +16,8 @@ pub(crate) const MAX_ROWS: usize = 1 << 30;
 /// | contiguous (`pages` is `None`) | as many as `q` | the capacity |
 /// | paged | all pages | the page size, a multiple of 16 |
 ///
+/// The elements have the type of `q`, or 8 bits: `F8E4M3` or `i8`, usually with scales.
+///
 /// The host reads neither the lengths nor the block table, so that a captured graph can be launched for each step.
 #[derive(Debug, Clone, Copy)]
 pub struct KvCache<'a, T: DeviceCopy> {
@@ -23,13 +25,15 @@ pub struct KvCache<'a, T: DeviceCopy> {
     pub k: Heads<'a, T>,
     /// Values, with the same sizes as the keys.
     pub v: Heads<'a, T>,
-    /// Number of keys in each sequence, including the keys of the queries' tokens. Lengths above the capacity are clamped
-    /// to the capacity.
+    /// Number of keys in each sequence, including the keys of the queries' tokens. Lengths above the capacity are
+    /// clamped to the capacity.
     pub lengths: DeviceSlice<'a, u32>,
     /// Block table of a paged cache, with one row per sequence: row i contains the indices of the pages of sequence i,
     /// in order. Sequences can share pages. Elements beyond a sequence's last page are ignored. If a page does not
     /// exist, its keys are skipped.
     pub pages: Option<DeviceSlice2<'a, u32>>,
+    /// Scales of `k` and of `v`: one positive factor per head, by which the elements are multiplied. `None` means 1.
+    pub scales: Option<[DeviceSlice<'a, f32>; 2]>,
 }
 
 /// Writable KV cache, to which tokens are appended. The fields are those of [`KvCache`].
@@ -43,12 +47,14 @@ pub struct KvCacheMut<'a, T: DeviceCopy> {
     pub lengths: DeviceSlice<'a, u32>,
     /// Block table of a paged cache. If several sequences append to the same row of a page, the row is unspecified.
     pub pages: Option<DeviceSlice2<'a, u32>>,
+    /// Scales of `k` and of `v`, by which the appended elements are divided before they are rounded.
+    pub scales: Option<[DeviceSlice<'a, f32>; 2]>,
 }
 
 impl<T: DeviceCopy> KvCache<'_, T> {
-    /// Checks that no length is above the capacity, and that the pages of all tokens exist. Operations on a cache do not
-    /// check this, because they do not wait. This function copies the lengths and the block table to the host, and waits
-    /// for the result.
+    /// Checks that no length is above the capacity, and that the pages of all tokens exist. Operations on a cache do
+    /// not check this, because they do not wait. This function copies the lengths and the block table to the host, and
+    /// waits for the result.
     ///
     /// ```
     /// use half::bf16;
@@ -63,7 +69,7 @@ impl<T: DeviceCopy> KvCache<'_, T> {
     /// let pages = DeviceBuffer::from_host(&stream, &[2u32, 3])?;
     /// let lengths = DeviceBuffer::from_host(&stream, &[17u32])?;
     /// let cache =
-    ///     KvCache { k: heads, v: heads, lengths: lengths.as_slice(), pages: Some(pages.as_2d(1, 2)?) };
+    ///     KvCache { k: heads, v: heads, lengths: lengths.as_slice(), pages: Some(pages.as_2d(1, 2)?), scales: None };
     /// let error = cache.check().unwrap_err();
     /// assert_eq!(error.to_string(), "KvCache: pages[1] is 3, but must be below 3");
     /// # Ok(())
@@ -100,13 +106,13 @@ impl<T: DeviceCopy> KvCache<'_, T> {
     }
 
     pub(crate) fn sizes(&self) -> CacheSizes<'_> {
-        CacheSizes::new(&self.k.extents, &self.v.extents, self.lengths, self.pages)
+        CacheSizes::new(&self.k.extents, &self.v.extents, self.lengths, self.pages, self.scales)
     }
 }
 
 impl<T: DeviceCopy> KvCacheMut<'_, T> {
     pub(crate) fn sizes(&self) -> CacheSizes<'_> {
-        CacheSizes::new(&self.k.extents, &self.v.extents, self.lengths, self.pages)
+        CacheSizes::new(&self.k.extents, &self.v.extents, self.lengths, self.pages, self.scales)
     }
 }
 
@@ -117,6 +123,8 @@ pub(crate) struct CacheSizes<'a> {
     lengths: usize,
     /// Rows and columns of the block table.
     table: Option<[usize; 2]>,
+    /// Number of scales of k and v.
+    scales: Option<[usize; 2]>,
 }
 
 impl<'a> CacheSizes<'a> {
@@ -125,8 +133,11 @@ impl<'a> CacheSizes<'a> {
         v: &'a Extents,
         lengths: DeviceSlice<'_, u32>,
         pages: Option<DeviceSlice2<'_, u32>>,
+        scales: Option<[DeviceSlice<'_, f32>; 2]>,
     ) -> Self {
-        Self { k, v, lengths: lengths.len(), table: pages.map(|pages| [pages.rows(), pages.columns()]) }
+        let table = pages.map(|pages| [pages.rows(), pages.columns()]);
+        let scales = scales.map(|scales| scales.map(|scales| scales.len()));
+        Self { k, v, lengths: lengths.len(), table, scales }
     }
 
     /// Returns the maximum number of keys per sequence.
@@ -147,6 +158,10 @@ impl<'a> CacheSizes<'a> {
             && rows != sequences
         {
             format!("the block table has {rows} rows for {sequences} sequences")
+        } else if let Some(scales) = self.scales
+            && scales != [k.heads; 2]
+        {
+            format!("there are {scales:?} scales of k and v for {} heads", k.heads)
         } else {
             return Ok(());
         };

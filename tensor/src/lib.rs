@@ -16,8 +16,8 @@
 //!
 //! [`matmul_with()`] accepts a [`Schedule`]. [`GemmElement`] lists the types. The kernels support compute capability
 //! 9.0 and the emulated device. [`matmul()`] and [`matmul_fused()`] of `bf16` and `f16`, W4A16, full-precision `f32`,
-//! [`attention()`], [`attention_decode()`] and [`rotary_append()`] require only compute capability 8.0. Except for W4A16, these GEMMs support
-//! any alignment.
+//! [`attention()`], [`attention_decode()`] and [`rotary_append()`] require only compute capability 8.0. Except for
+//! W4A16, these GEMMs support any alignment.
 //!
 //! On other devices, and for matrices whose alignment the kernels do not support (see [`TensorError`]), the functions
 //! fail before anything is enqueued. Use cuBLAS in these cases.
@@ -63,7 +63,7 @@ pub use attention::{
     Attended, Attention, Gradients, HeadElement, Offsets, attention, attention_backward, attention_mma,
     attention_with_lse,
 };
-pub use attention_decode::{AttentionDecode, DecodeElement, attention_decode};
+pub use attention_decode::{AttentionDecode, CacheElement, DecodeElement, attention_decode};
 pub use epilogue::{Activation, Epilogue};
 pub use error::TensorError;
 pub use gpu_std::tensor::{F8E4M3, F8E5M2};

@@ -103,7 +103,8 @@ impl Path {
 ///
 /// `bf16` and `f16` have kernels for compute capability 8.0 and later (`mma.sync`), which also multiply matrices of any
 /// alignment, and faster kernels for 9.0 (`wgmma`). If `a` or `b` is not aligned to 16 bytes, or the length of its
-/// rows is not a multiple of 8, its elements are loaded one by one, which is several times slower. The other types require compute capability 9.0.
+/// rows is not a multiple of 8, its elements are loaded one by one, which is several times slower. The other types
+/// require compute capability 9.0.
 ///
 /// # Errors
 /// Returns [`TensorError::Shape`]; [`TensorError::Device`] if the compute capability is below 8.0, or for other types
@@ -208,8 +209,8 @@ pub fn matmul_with<'a, 'b, 'c, T: GemmElement<Sum = f32>>(
     run(stream, path, epilogue, a.into(), b.into(), c.into())
 }
 
-/// Like [`matmul_fused()`], for all types. If the caller can use a library instead, 16-bit matrices that are not aligned
-/// are an error, because the library is faster.
+/// Like [`matmul_fused()`], for all types. If the caller can use a library instead, 16-bit matrices that are not
+/// aligned are an error, because the library is faster.
 ///
 /// # Errors
 /// Returns the same errors as [`matmul_fused()`]. If `has_library` is true, returns [`TensorError::Alignment`] or

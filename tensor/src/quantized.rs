@@ -9,12 +9,12 @@ use crate::error::TensorError;
 use crate::matrix::{Matrix, MatrixMut, check_rows};
 use crate::skinny::{Element4, Quantized, check_device};
 
-/// Packed int4 weights, `k` x `n`. Each column is divided into groups of 32, 64 or 128 consecutive codes, or is one group.
-/// Code `c` represents `scale * (c - zero)`, where `scale` and `zero` are the scale and zero point of its group. The number
-/// of scales determines the group size.
+/// Packed int4 weights, `k` x `n`. Each column is divided into groups of 32, 64 or 128 consecutive codes, or is one
+/// group. Code `c` represents `scale * (c - zero)`, where `scale` and `zero` are the scale and zero point of its group.
+/// The number of scales determines the group size.
 ///
-/// Published 4-bit formats, such as GPTQ and AWQ, store these values in another order. Reorder such values once, before the
-/// first GEMM.
+/// Published 4-bit formats, such as GPTQ and AWQ, store these values in another order. Reorder such values once, before
+/// the first GEMM.
 #[derive(Debug, Clone, Copy)]
 pub struct Int4Weights<'a, T: DeviceCopy> {
     /// Codes: n columns of k codes. Each byte contains two codes, the first in the lower four bits. The slice must have
@@ -45,10 +45,10 @@ pub struct Int8Weights<'a, T: DeviceCopy> {
 /// the weights only once. The order of the additions depends only on the sizes.
 ///
 /// # Errors
-/// Returns [`TensorError::Shape`] if the sizes do not match, k is not a multiple of 128 or the number of scales belongs to
-/// no group size; [`TensorError::Layout`] for a transposed `a`; [`TensorError::Alignment`] if the address of the codes, or
-/// the address or row stride of `a`, is not a multiple of 16 bytes, or the address of the scales or zero points not one of
-/// 8 or 4 bytes; [`TensorError::Device`] for a compute capability below 8.0; [enqueue
+/// Returns [`TensorError::Shape`] if the sizes do not match, k is not a multiple of 128 or the number of scales belongs
+/// to no group size; [`TensorError::Layout`] for a transposed `a`; [`TensorError::Alignment`] if the address of the
+/// codes, or the address or row stride of `a`, is not a multiple of 16 bytes, or the address of the scales or zero
+/// points not one of 8 or 4 bytes; [`TensorError::Device`] for a compute capability below 8.0; [enqueue
 /// errors](warpsmith_runtime::Error#enqueue-errors).
 ///
 /// ```

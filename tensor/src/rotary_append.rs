@@ -1,7 +1,9 @@
 //! Rotary position embedding and append: checks the sizes of the new tokens and the cache, and launches the kernel.
 
+use gpu_std::tensor::F8E4M3;
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
+use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSlice2, Launch, Result, Stream};
 use warpsmith_tensor_kernels::rotary_append::{self as kernels, AppendShape, MAX_DIM, THREADS, WARPS};
@@ -9,29 +11,32 @@ use warpsmith_tensor_kernels::rotary_append::{self as kernels, AppendShape, MAX_
 use crate::IMAGE;
 use crate::attention::{check_alignment, strides};
 use crate::error::TensorError;
-use crate::heads::{Heads, HeadsMut};
+use crate::heads::{Extents, Heads, HeadsMut};
 use crate::kv_cache::{KvCacheMut, MAX_ROWS};
 use crate::skinny::{check_device, starts_early};
 
 const OPERATION: &str = "rotary_append";
 
-/// Element types of [`rotary_append()`]: `bf16` and `f16`.
-pub trait AppendElement: DeviceCopy {
+/// Element types of a KV cache to which heads of type `T` are appended: `T`, [`F8E4M3`] and `i8`.
+pub trait AppendElement<T: DeviceCopy>: DeviceCopy {
     /// Enqueues the kernel.
     #[doc(hidden)]
-    fn append(call: AppendCall<'_, '_, Self>) -> Result<()>;
+    fn append(call: AppendCall<'_, '_, T, Self>) -> Result<()>;
 }
 
 macro_rules! elements {
-    ($($ty:ty),*) => { $(
-        impl AppendElement for $ty {
-            fn append(call: AppendCall<'_, '_, Self>) -> Result<()> {
-                call.run::<kernels::rotary_append<$ty>>()
+    ($($ty:ty: $($cache:ty),*;)*) => { $($(
+        impl AppendElement<$ty> for $cache {
+            fn append(call: AppendCall<'_, '_, $ty, Self>) -> Result<()> {
+                call.run::<kernels::rotary_append<$ty, $cache>>()
             }
         }
-    )* };
+    )*)* };
 }
-elements!(bf16, f16);
+elements! {
+    bf16: bf16, F8E4M3, i8;
+    f16: f16, F8E4M3, i8;
+}
 
 /// Rotary position embedding of [`rotary_append()`], and the optional norm of the heads before it.
 #[derive(Debug, Clone, Copy)]
@@ -40,8 +45,8 @@ pub struct Rotary<'a, T: DeviceCopy> {
     pub cos: DeviceSlice2<'a, f32>,
     /// Sines, with the same shape.
     pub sin: DeviceSlice2<'a, f32>,
-    /// True if elements 2i and 2i + 1 of a head form a pair, as in GPT-J. False if element i of the first half of a head
-    /// and element i of the second half do, as in GPT-NeoX and Llama.
+    /// True if elements 2i and 2i + 1 of a head form a pair, as in GPT-J. False if element i of the first half of a
+    /// head and element i of the second half do, as in GPT-NeoX and Llama.
     pub is_interleaved: bool,
     /// RMS norm of each head of `q` and `k` before the rotation, as in Qwen3.
     pub norm: Option<HeadNorm<'a, T>>,
@@ -58,8 +63,9 @@ pub struct HeadNorm<'a, T: DeviceCopy> {
     pub epsilon: f32,
 }
 
-/// Rotary position embedding and append in one kernel: rotates the heads of `q` to `out` and those of `k` to the cache, and
-/// copies `v` to the cache. The results are computed in `f32` and rounded once.
+/// Rotary position embedding and append in one kernel: rotates the heads of `q` to `out` and those of `k` to the cache,
+/// and copies `v` to the cache. The results are computed in `f32` and rounded once. Caches of 8 bits saturate, and in
+/// `i8`, NaN becomes -127.
 ///
 /// | operand | sequences | heads | rows |
 /// | --- | --- | --- | --- |
@@ -68,8 +74,8 @@ pub struct HeadNorm<'a, T: DeviceCopy> {
 /// | `cache.k`, `cache.v` | see [`KvCache`](crate::KvCache) | as many as `k` | see [`KvCache`](crate::KvCache) |
 ///
 /// As in [`attention_decode()`](crate::attention_decode()), the lengths of the cache include the new tokens: with n new
-/// tokens per sequence, token i has position `length - n + i`. A row has up to 256 elements, a multiple of 4. The operands
-/// can be parts of one buffer, such as the result of one product for `q`, `k` and `v`.
+/// tokens per sequence, token i has position `length - n + i`. A row has up to 256 elements, a multiple of 4. The
+/// operands can be parts of one buffer, such as the result of one product for `q`, `k` and `v`.
 ///
 /// The lengths and the block table stay in device memory, and the function does not wait. It does not append tokens at
 /// negative positions, beyond the capacity or the tables, or in pages that do not exist. Instead of queries at such
@@ -106,6 +112,7 @@ pub struct HeadNorm<'a, T: DeviceCopy> {
 ///     v: HeadsMut::by_token(v.as_3d_mut(16, 1, 64)?, 1)?,
 ///     lengths: lengths.as_slice(),
 ///     pages: None,
+///     scales: None,
 /// };
 /// let to = HeadsMut::by_token(out.as_3d_mut(1, 2, 64)?, 1)?;
 /// rotary_append(&stream, &rotary, heads(0, 2)?, heads(2, 1)?, heads(3, 1)?, cache, to)?;
@@ -118,17 +125,17 @@ pub struct HeadNorm<'a, T: DeviceCopy> {
 /// ```
 ///
 /// # Errors
-/// Returns [`TensorError::Heads`]; [`TensorError::Alignment`] for a view whose address, row stride or head stride is not a
-/// multiple of 16 bytes; [`TensorError::Device`] if the compute capability is below 8.0; [enqueue
+/// Returns [`TensorError::Heads`]; [`TensorError::Alignment`] for a view whose address, row stride or head stride is
+/// not a multiple of 16 bytes; [`TensorError::Device`] if the compute capability is below 8.0; [enqueue
 /// errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
-pub fn rotary_append<T: AppendElement>(
+pub fn rotary_append<T: DeviceCopy, C: AppendElement<T>>(
     stream: &Stream,
     rotary: &Rotary<'_, T>,
     q: Heads<'_, T>,
     k: Heads<'_, T>,
     v: Heads<'_, T>,
-    cache: KvCacheMut<'_, T>,
+    cache: KvCacheMut<'_, C>,
     out: HeadsMut<'_, T>,
 ) -> Result<()> {
     let _site = site();
@@ -140,51 +147,52 @@ pub fn rotary_append<T: AppendElement>(
         return Ok(());
     }
     let AppendCall { cache, out, .. } = &call;
-    for (name, extents, address) in [
-        ("q", &q.extents, q.elements.as_device_ptr()),
-        ("k", &k.extents, k.elements.as_device_ptr()),
-        ("v", &v.extents, v.elements.as_device_ptr()),
-        ("out", &out.extents, out.elements.as_device_ptr()),
-        ("cache.k", &cache.k.extents, cache.k.elements.as_device_ptr()),
-        ("cache.v", &cache.v.extents, cache.v.elements.as_device_ptr()),
-    ] {
-        if !extents.sizes().contains(&0) {
-            check_alignment::<T>(OPERATION, name, extents, address.0)?;
-        }
-    }
-    T::append(call)
+    let check = |name, extents: &Extents, address: DevicePtr, is_cache: bool| match is_cache {
+        _ if extents.sizes().contains(&0) => Ok(()),
+        true => check_alignment::<C>(OPERATION, name, extents, address.0),
+        false => check_alignment::<T>(OPERATION, name, extents, address.0),
+    };
+    check("q", &q.extents, q.elements.as_device_ptr(), false)?;
+    check("k", &k.extents, k.elements.as_device_ptr(), false)?;
+    check("v", &v.extents, v.elements.as_device_ptr(), false)?;
+    check("out", &out.extents, out.elements.as_device_ptr(), false)?;
+    check("cache.k", &cache.k.extents, cache.k.elements.as_device_ptr(), true)?;
+    check("cache.v", &cache.v.extents, cache.v.elements.as_device_ptr(), true)?;
+    C::append(call)
 }
 
 /// Validated arguments for a call.
 #[doc(hidden)]
-pub struct AppendCall<'a, 'c, T: DeviceCopy> {
+pub struct AppendCall<'a, 'c, T: DeviceCopy, C: DeviceCopy> {
     stream: &'a Stream,
     rotary: Rotary<'a, T>,
     q: Heads<'a, T>,
     k: Heads<'a, T>,
     v: Heads<'a, T>,
-    cache: KvCacheMut<'c, T>,
+    cache: KvCacheMut<'c, C>,
     out: HeadsMut<'c, T>,
 }
 
 /// Kernel parameters.
-type Params<T> = (
+type Params<T, C> = (
     param::Slice<T>,
     param::Slice<T>,
     param::Slice<T>,
     param::SliceMut<T>,
-    param::SliceMut<T>,
-    param::SliceMut<T>,
+    param::SliceMut<C>,
+    param::SliceMut<C>,
     param::Slice<f32>,
     param::Slice<f32>,
     param::Optional<param::Slice<T>>,
     param::Optional<param::Slice<T>>,
+    param::Optional<param::Slice<f32>>,
+    param::Optional<param::Slice<f32>>,
     param::Slice<u32>,
     param::Optional<param::Slice<u32>>,
     param::Value<AppendShape>,
 );
 
-impl<T: AppendElement> AppendCall<'_, '_, T> {
+impl<T: DeviceCopy, C: DeviceCopy> AppendCall<'_, '_, T, C> {
     /// Fails if the sizes do not match.
     fn check_sizes(&self) -> Result<()> {
         let (q, k, cached) = (&self.q.extents, &self.k.extents, &self.cache.k.extents);
@@ -234,7 +242,7 @@ impl<T: AppendElement> AppendCall<'_, '_, T> {
         Err(TensorError::Heads { operation: OPERATION, what }.into())
     }
 
-    fn run<K: Kernel<Params = Params<T>>>(self) -> Result<()> {
+    fn run<K: Kernel<Params = Params<T, C>>>(self) -> Result<()> {
         let Self { stream, rotary: Rotary { cos, sin, is_interleaved, norm }, q, k, v, cache, out } = self;
         let (of_q, of_cache) = (q.extents, cache.k.extents);
         let shape = AppendShape {
@@ -262,6 +270,7 @@ impl<T: AppendElement> AppendCall<'_, '_, T> {
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
         let (cos, sin) = (cos.elements(), sin.elements());
         let (q_norm, k_norm) = (norm.map(|norm| norm.q), norm.map(|norm| norm.k));
+        let [k_scales, v_scales] = [0, 1].map(|i| cache.scales.map(|scales| scales[i]));
         let table = cache.pages.map(|pages| pages.elements());
         let arguments = (
             q.elements,
@@ -274,12 +283,15 @@ impl<T: AppendElement> AppendCall<'_, '_, T> {
             sin,
             q_norm,
             k_norm,
+            k_scales,
+            v_scales,
             cache.lengths,
             table,
             shape,
         );
-        // SAFETY: the shape describes the heads and tables, whose sizes and alignment have been checked. The outputs are
-        // borrowed exclusively, each sequence has a length and a row of the table, and there is a warp per head and token.
+        // SAFETY: the shape describes the heads and tables, whose sizes and alignment have been checked. The outputs
+        // are borrowed exclusively, each sequence has a length and a row of the table, and there is a warp per head and
+        // token.
         unsafe { kernel.launch_unsafe(stream, launch, arguments) }
     }
 }

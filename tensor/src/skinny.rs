@@ -26,8 +26,8 @@ pub(crate) fn check_device(operation: &'static str, device: &Device) -> Result<(
     Err(TensorError::device(operation, device, "8.0 or later"))
 }
 
-/// Returns whether dependent launches of kernels for compute capability 8.0 or later can start before the preceding kernel
-/// ends. Only the code for 9.0 waits for that kernel.
+/// Returns whether dependent launches of kernels for compute capability 8.0 or later can start before the preceding
+/// kernel ends. Only the code for 9.0 waits for that kernel.
 pub(crate) fn starts_early(device: &Device) -> bool {
     device.properties().capability.0 == 9
 }
@@ -149,8 +149,8 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// Selects two column tiles per block for SwiGLU, and otherwise if the grid still has enough blocks. With two tiles,
-    /// A is read half as often, which matters if the weights are quantized or A has many rows.
+    /// Selects two column tiles per block for SwiGLU, and otherwise if the grid still has enough blocks. With two
+    /// tiles, A is read half as often, which matters if the weights are quantized or A has many rows.
     fn new(sizes: &SkinnySizes, device: &Device, bits: u32) -> Self {
         let groups = if sizes.m > GROUP_M { 2 } else { 1 };
         let has_enough = 8 * sizes.n.div_ceil(2 * TILE_N) >= 7 * device.properties().multiprocessors;

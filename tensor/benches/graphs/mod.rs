@@ -5,7 +5,8 @@ use test_kernels::tensor_cores::{READ_THREADS, read_rate};
 use warpsmith_runtime::{DeviceBuffer, DeviceSlice, Graph, GraphExec, Launch, Result, Stream};
 
 const ROUNDS: usize = 9;
-/// Number of bytes that all calls of a graph read, unless a single call reads more. It exceeds the L2 cache several times.
+/// Number of bytes that all calls of a graph read, unless a single call reads more. It exceeds the L2 cache several
+/// times.
 const ALL_BYTES: usize = 512 << 20;
 /// Maximum number of calls per graph.
 const MAX_CALLS: usize = 64;
@@ -15,12 +16,12 @@ pub fn calls(stream: &Stream, bytes: usize) -> usize {
     if stream.device().is_emulated() { 1 } else { (ALL_BYTES / bytes).clamp(1, MAX_CALLS) }
 }
 
-/// Returns a graph that reads the numbers of each call.
+/// Returns a graph that reads the numbers of each call, and a buffer that it uses.
 pub fn probe<'a>(
     stream: &Stream,
     calls: usize,
     numbers: impl Fn(usize) -> Result<DeviceSlice<'a, u32>>,
-) -> Result<GraphExec> {
+) -> Result<(GraphExec, DeviceBuffer<u32>)> {
     let is_emulated = stream.device().is_emulated();
     let blocks = if is_emulated { 1 } else { 4 * stream.device().properties().multiprocessors };
     let mut found = DeviceBuffer::<u32>::zeros(stream, 1)?;
@@ -31,7 +32,8 @@ pub fn probe<'a>(
         unsafe { kernel.launch_unsafe(stream, launch, (numbers(call)?, &mut found)) }
     };
     read(0)?;
-    Graph::capture(stream, || (0..calls).try_for_each(&mut read))?.instantiate()
+    let graph = Graph::capture(stream, || (0..calls).try_for_each(&mut read))?.instantiate()?;
+    Ok((graph, found))
 }
 
 /// Returns a buffer with normally distributed numbers, which repeat after a million or more.

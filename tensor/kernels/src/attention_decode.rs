@@ -12,17 +12,21 @@
 //!
 //! Design: Flash-Decoding (PyTorch blog, 2023) and FlashInfer (arXiv 2501.01005).
 
+mod merge;
+
 use core::array::from_fn;
-use core::f32::consts::LOG2_E;
 
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
-use gpu_std::shared::{commit_copies, dynamic_aligned, wait_copies, wait_copies_leaving};
+use gpu_std::shared::{commit_copies, wait_copies, wait_copies_leaving};
 use gpu_std::tensor::mma::{WarpOperand, mma};
-use gpu_std::tensor::{Half, MatrixTiles, PipelineState, SharedMemory};
-use gpu_std::vectorized::{each, load, load_or, store};
+use gpu_std::tensor::{F8E4M3, Half, MatrixTiles, PipelineState, SharedMemory};
+use gpu_std::vectorized::{each, load_or};
 
+use self::merge::{Merge, Merged, Part, base, shared_part, shared_row};
+use crate::cache_element::CacheElement;
 use crate::mma::is_last;
+use crate::number4::{Number4, halves};
 use crate::sequences::HeadStrides;
 use crate::tiles::divide;
 
@@ -50,9 +54,10 @@ pub const fn threads(dim: usize) -> u32 {
     32 * warps(dim)
 }
 
-/// Returns the dynamic shared memory per block, in bytes, for heads of `dim` elements.
-pub const fn shared_bytes(dim: usize) -> u32 {
-    SharedMemory::bytes(2 * 2 * TILE * dim as u32 * STAGES as u32 * warps(dim), 0)
+/// Returns the dynamic shared memory per block, in bytes, for heads of `dim` elements and caches of elements of `size`
+/// bytes.
+pub const fn shared_bytes(dim: usize, size: usize) -> u32 {
+    SharedMemory::bytes(2 * TILE * (dim * size) as u32 * STAGES as u32 * warps(dim), 0)
 }
 
 /// Returns the workspace size, in bytes, for `blocks` blocks with `groups` column groups of queries of `dim` elements.
@@ -103,18 +108,20 @@ pub struct DecodeShape {
     pub v: HeadStrides,
 }
 
-/// Computes attention for the last `shape.queries` tokens of each sequence. Sequence i has `lengths[i]` keys, and at most
-/// `shape.capacity` keys. Each query attends to the last `shape.window` keys up to its own (causal mask). Without a block
-/// table, the keys are rows of plane i. With a block table, row i of the table lists the planes (pages) of sequence i, and
-/// keys in nonexistent planes are skipped. `sinks` contains one logit per head of q, whose exponential is added to the
-/// denominator of the softmax. The output of a query that attends to no keys is zero.
+/// Computes attention for the last `shape.queries` tokens of each sequence. Sequence i has `lengths[i]` keys, and at
+/// most `shape.capacity` keys. Each query attends to the last `shape.window` keys up to its own (causal mask). Without
+/// a block table, the keys are rows of plane i. With a block table, row i of the table lists the planes (pages) of
+/// sequence i, and keys in nonexistent planes are skipped. `sinks` contains one logit per head of q, whose exponential
+/// is added to the denominator of the softmax. `k_scales` and `v_scales` contain one positive factor of the cached keys
+/// and values per head. The output of a query that attends to no keys is zero.
 ///
 /// # Safety
 ///
 /// - The slices must contain the heads that `shape` describes, with `shape.kv_heads * shape.group` heads of q and
-///   `out`. Rows must start on 16-byte boundaries. `sinks` must have one element per head of q, and `lengths` one element
-///   per sequence. `table` must have one row per sequence, with enough columns for `shape.capacity` keys. Without a
-///   table, each sequence must have a plane with `shape.capacity` rows. `out` must not overlap any other operand.
+///   `out`. Rows must start on 16-byte boundaries. `sinks` must have one element per head of q, the scales one per head
+///   of k and v, and `lengths` one per sequence. `table` must have one row per sequence, with enough columns for
+///   `shape.capacity` keys. Without a table, each sequence must have a plane with `shape.capacity` rows. `out` must not
+///   overlap any other operand.
 /// - The launch must have [`shared_bytes`] of dynamic shared memory. The grid must be one-dimensional, with
 ///   `shape.splits` consecutive blocks per unit. Each head of k and v has one unit per `GROUPS *` [`GROUP`] queries of
 ///   its heads of q. Units are ordered by sequence, and then by head.
@@ -130,23 +137,26 @@ pub struct DecodeShape {
     no_panic
 )]
 #[allow(clippy::too_many_arguments, reason = "they are a kernel's")]
-pub unsafe fn attention_decode<T: WarpOperand + Half, const DIM: usize, const GROUPS: usize>(
+pub unsafe fn attention_decode<T: DecodeNumber, const DIM: usize, const GROUPS: usize>(
     q: &[T],
     k: &[T],
     v: &[T],
     out: DisjointMut<T>,
     sinks: Option<&[f32]>,
+    k_scales: Option<&[f32]>,
+    v_scales: Option<&[f32]>,
     lengths: &[u32],
     table: Option<&[u32]>,
     workspace: *mut u32,
     shape: DecodeShape,
 ) {
-    let operands = Operands { q, k, v, sinks, lengths, table, workspace, shape };
+    let operands =
+        Operands { q, k, v, sinks, scales: [k_scales, v_scales], lengths, table, workspace, shape };
     // SAFETY: guaranteed by the caller.
     unsafe {
         match const { DIM } {
-            64 => decode::<T, 64, 4, GROUPS, 64>(operands, out),
-            _ => decode::<T, 128, 8, GROUPS, 64>(operands, out),
+            64 => decode::<T, T, 64, 4, GROUPS, 64, 64>(operands, out),
+            _ => decode::<T, T, 128, 8, GROUPS, 64, 128>(operands, out),
         }
     }
 }
@@ -159,52 +169,115 @@ pub unsafe fn attention_decode<T: WarpOperand + Half, const DIM: usize, const GR
 /// The caller must uphold the safety contract of [`attention_decode()`].
 #[kernel(types(T = bf16, f16), arch = 80, block(threads(256)), dependent, no_panic)]
 #[allow(clippy::too_many_arguments, reason = "they are a kernel's")]
-pub unsafe fn attention_decode_256<T: WarpOperand + Half>(
+pub unsafe fn attention_decode_256<T: DecodeNumber>(
     q: &[T],
     k: &[T],
     v: &[T],
     out: DisjointMut<T>,
     sinks: Option<&[f32]>,
+    k_scales: Option<&[f32]>,
+    v_scales: Option<&[f32]>,
     lengths: &[u32],
     table: Option<&[u32]>,
     workspace: *mut u32,
     shape: DecodeShape,
 ) {
-    let operands = Operands { q, k, v, sinks, lengths, table, workspace, shape };
+    let operands =
+        Operands { q, k, v, sinks, scales: [k_scales, v_scales], lengths, table, workspace, shape };
     // SAFETY: guaranteed by the caller.
-    unsafe { decode::<T, 256, 16, 1, 32>(operands, out) }
+    unsafe { decode::<T, T, 256, 16, 1, 32, 256>(operands, out) }
 }
 
-/// Parameters that both kernels share.
+/// Like [`attention_decode()`], but with 8-bit keys and values, which are converted to `T`, and with one column group.
+///
+/// # Safety
+///
+/// The caller must uphold the safety contract of [`attention_decode()`].
+#[kernel(
+    types(T = bf16, f16; C = F8E4M3, i8),
+    consts(DIM = 64, 128, 256),
+    arch = 80,
+    block(threads(DIM)),
+    dependent,
+    no_panic
+)]
+#[allow(clippy::too_many_arguments, reason = "they are a kernel's")]
+pub unsafe fn attention_decode_8bit<T: DecodeNumber, C: CacheElement<T>, const DIM: usize>(
+    q: &[T],
+    k: &[C],
+    v: &[C],
+    out: DisjointMut<T>,
+    sinks: Option<&[f32]>,
+    k_scales: Option<&[f32]>,
+    v_scales: Option<&[f32]>,
+    lengths: &[u32],
+    table: Option<&[u32]>,
+    workspace: *mut u32,
+    shape: DecodeShape,
+) {
+    let operands =
+        Operands { q, k, v, sinks, scales: [k_scales, v_scales], lengths, table, workspace, shape };
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        match const { DIM } {
+            64 => decode::<T, C, 64, 4, 1, 64, 32>(operands, out),
+            128 => decode::<T, C, 128, 8, 1, 64, 64>(operands, out),
+            _ => decode::<T, C, 256, 16, 1, 32, 128>(operands, out),
+        }
+    }
+}
+
+/// Element types of q and `out`.
+pub trait DecodeNumber: WarpOperand + Half + Number4 + CacheElement<Self> {}
+impl<T: WarpOperand + Half + Number4 + CacheElement<T>> DecodeNumber for T {}
+
+/// Parameters that the kernels share.
 #[derive(Clone, Copy)]
-struct Operands<'a, T> {
+struct Operands<'a, T, C> {
     q: &'a [T],
-    k: &'a [T],
-    v: &'a [T],
+    k: &'a [C],
+    v: &'a [C],
     sinks: Option<&'a [f32]>,
+    /// Scales of k and v.
+    scales: [Option<&'a [f32]>; 2],
     lengths: &'a [u32],
     table: Option<&'a [u32]>,
     workspace: *mut u32,
     shape: DecodeShape,
 }
 
-/// Body of the kernels for heads of `DIM = 16 * STEPS` elements and blocks of `ROWS / 16` warps.
+/// Body of the kernels for heads of `DIM = 16 * STEPS` elements, blocks of `ROWS / 16` warps, and rows of k and v of
+/// `2 * WIDTH` bytes.
 ///
 /// # Safety
 ///
 /// The caller must uphold the safety contract of [`attention_decode()`].
 #[inline(always)]
-unsafe fn decode<T, const DIM: usize, const STEPS: usize, const GROUPS: usize, const ROWS: usize>(
-    operands: Operands<'_, T>,
+unsafe fn decode<
+    T: DecodeNumber,
+    C: CacheElement<T>,
+    const DIM: usize,
+    const STEPS: usize,
+    const GROUPS: usize,
+    const ROWS: usize,
+    const WIDTH: usize,
+>(
+    mut operands: Operands<'_, T, C>,
     mut out: DisjointMut<T>,
-) where
-    T: WarpOperand + Half,
-{
-    const { assert!(DIM == 16 * STEPS && ROWS as u32 == TILE * warps(DIM)) };
+) {
+    const { assert!(DIM == 16 * STEPS && ROWS as u32 == TILE * warps(DIM) && 2 * WIDTH == DIM * size_of::<C>()) };
     grid::launch_dependents();
     grid::dependency_wait();
+    let unit = Unit::new(&operands.shape, GROUP * GROUPS as u32);
+    // SAFETY: the caller guarantees one scale per head of k.
+    let scale =
+        operands.scales[0].map_or(1.0, |scales| unsafe { *scales.get_unchecked(unit.kv_head as usize) });
+    if operands.shape.cap == 0.0 {
+        operands.shape.scale *= scale;
+    } else {
+        operands.shape.cap *= scale;
+    }
     let shape = operands.shape;
-    let unit = Unit::new(&shape, GROUP * GROUPS as u32);
     // SAFETY: the caller guarantees one length per sequence.
     let length = unsafe { *operands.lengths.get_unchecked(unit.sequence as usize) }.min(shape.capacity);
     let keys = QueryKeys { length, queries: shape.queries, window: shape.window };
@@ -222,13 +295,13 @@ unsafe fn decode<T, const DIM: usize, const STEPS: usize, const GROUPS: usize, c
     let end = (first_tile + tiles).min(first + block_tiles);
     let keys = Keys { operands: &operands, unit, keys, end };
     // SAFETY: guaranteed by the caller.
-    let partial = unsafe { keys.attend::<DIM, STEPS, GROUPS, ROWS>(first + warp, warp) };
+    let partial = unsafe { keys.attend::<STEPS, GROUPS, ROWS, WIDTH>(first + warp, warp) };
 
     // The sums reuse the memory of the copied tiles.
     wait_copies();
     thread::sync_threads();
     // SAFETY: all lanes of the warp make this call, and the dynamic shared memory has enough space.
-    unsafe { partial.share::<DIM>(warp, shape.scale) };
+    unsafe { partial.share::<DIM>(warp, shape.scale, size_of::<C>() == 2) };
     thread::sync_threads();
     let merge = Merge { workspace: operands.workspace, unit, blocks, splits: shape.splits };
     let mut i = thread::thread_idx_x();
@@ -333,8 +406,8 @@ impl QueryKeys {
 }
 
 /// The keys that a block processes.
-struct Keys<'a, T> {
-    operands: &'a Operands<'a, T>,
+struct Keys<'a, T, C> {
+    operands: &'a Operands<'a, T, C>,
     unit: Unit,
     keys: QueryKeys,
     /// Exclusive end of the block's tiles.
@@ -344,7 +417,7 @@ struct Keys<'a, T> {
 /// Plane and first row of a tile in k and v. The plane is `u32::MAX` if it does not exist.
 type TilePlace = (u32, u32);
 
-impl<T: WarpOperand + Half> Keys<'_, T> {
+impl<T: DecodeNumber, C: CacheElement<T>> Keys<'_, T, C> {
     /// Returns the location of a tile.
     ///
     /// # Safety
@@ -370,7 +443,7 @@ impl<T: WarpOperand + Half> Keys<'_, T> {
     /// The caller must uphold the safety contract of [`attention_decode()`]. All warps of the block must call this
     /// method.
     #[inline(always)]
-    unsafe fn attend<const DIM: usize, const STEPS: usize, const GROUPS: usize, const ROWS: usize>(
+    unsafe fn attend<const STEPS: usize, const GROUPS: usize, const ROWS: usize, const WIDTH: usize>(
         &self,
         first: u32,
         warp: u32,
@@ -378,27 +451,30 @@ impl<T: WarpOperand + Half> Keys<'_, T> {
         let Operands { q, k, v, shape, .. } = *self.operands;
         // SAFETY: the caller guarantees that the launch has this dynamic shared memory.
         let mut memory = unsafe { SharedMemory::new() };
-        let k_tiles: MatrixTiles<T, ROWS, DIM, STAGES> = memory.matrix_tiles();
-        let v_tiles: MatrixTiles<T, ROWS, DIM, STAGES> = memory.matrix_tiles();
-        let lane = warp::lane_id();
-        let chunks = DIM as u32 / 8;
+        // The elements of 8 bits are those of 16 bits in pairs.
+        let k_tiles: MatrixTiles<u16, ROWS, WIDTH, STAGES> = memory.matrix_tiles();
+        let v_tiles: MatrixTiles<u16, ROWS, WIDTH, STAGES> = memory.matrix_tiles();
+        let is_wide = size_of::<C>() == 2;
+        let (lane, warps) = (warp::lane_id(), ROWS as u32 / TILE);
+        let chunks = WIDTH as u32 / 8;
         let (row, chunk) = (lane / chunks, lane % chunks);
         let head = u64::from(self.unit.kv_head);
-        let start = |elements: &[T], strides: HeadStrides| {
-            let at = head * strides.head + u64::from(row) * strides.row + u64::from(8 * chunk);
+        let start = |elements: &[C], strides: HeadStrides| {
+            let in_row = u64::from(16 / size_of::<C>() as u32 * chunk);
+            let at = head * strides.head + u64::from(row) * strides.row + in_row;
             elements.as_ptr().wrapping_add(at as usize)
         };
         let (k, v) = (start(k, shape.k), start(v, shape.v));
         let (mut write, mut read) = (PipelineState::<STAGES>::new(), PipelineState::<STAGES>::new());
         // Each lane holds the location of one of 32 tiles. The locations of the next 32 tiles are loaded in advance.
         // SAFETY: guaranteed by the caller.
-        let places = |number: u32| unsafe { self.place(first + (number + lane) * warps(DIM)) };
+        let places = |number: u32| unsafe { self.place(first + (number + lane) * warps) };
         let (mut current, mut next) = (places(0), places(32));
         // Bit i is set if the tile that was copied i copies ago has a plane.
         let mut exists = 0u32;
         let mut copied = 0;
         let mut copy = |exists: &mut u32| {
-            let tile = first + copied * warps(DIM);
+            let tile = first + copied * warps;
             if copied != 0 && copied % 32 == 0 {
                 current = next;
                 next = places(copied + 32);
@@ -411,8 +487,8 @@ impl<T: WarpOperand + Half> Keys<'_, T> {
                 // Rows that no query attends to are zeros, because a NaN in v times zero is NaN.
                 let skipped = self.keys.of(0).0.saturating_sub(TILE * tile);
                 let rows = if is_there { self.keys.length - TILE * tile } else { 0 };
-                let copy = |tiles: &MatrixTiles<T, ROWS, DIM, STAGES>,
-                            from: *const T,
+                let copy = |tiles: &MatrixTiles<u16, ROWS, WIDTH, STAGES>,
+                            from: *const C,
                             strides: HeadStrides| {
                     let at = u64::from(plane) * strides.plane + u64::from(first_row) * strides.row;
                     let mut from = from.wrapping_add(at as usize);
@@ -421,7 +497,9 @@ impl<T: WarpOperand + Half> Keys<'_, T> {
                         let exists = row + down >= skipped && row + down < rows;
                         // SAFETY: a row that is copied exists and starts on a 16-byte boundary. The warp has read the
                         // previous tile in the slot.
-                        unsafe { tiles.at(write).copy_chunk(TILE * warp + row + down, chunk, from, exists) };
+                        unsafe {
+                            tiles.at(write).copy_chunk(TILE * warp + row + down, chunk, from.cast(), exists)
+                        };
                         from = from.wrapping_add((u64::from(32 / chunks) * strides.row) as usize);
                         down += 32 / chunks;
                     }
@@ -439,7 +517,7 @@ impl<T: WarpOperand + Half> Keys<'_, T> {
             i += 1;
         }
         // SAFETY: guaranteed by the caller.
-        let queries = unsafe { Queries::<STEPS, GROUPS>::load(q, &shape, self.unit) };
+        let queries = unsafe { Queries::<STEPS, GROUPS>::load(q, &shape, self.unit, is_wide) };
         let mut partial = Partial::<STEPS, GROUPS>::new();
         // All queries attend to the keys of this range.
         let all = (self.keys.of(shape.queries - 1).0, self.keys.of(0).1);
@@ -453,9 +531,19 @@ impl<T: WarpOperand + Half> Keys<'_, T> {
             let key = TILE * tile;
             let (k_tile, v_tile) = (k_tiles.at(read), v_tiles.at(read));
             let mut scores = [[0.0f32; 4]; GROUPS];
+            let mut words = [0; 4];
             each::<STEPS>(|j| {
-                // SAFETY: the copies of this warp's rows of the slot are complete.
-                let keys = unsafe { k_tile.load_a(TILE * warp, 2 * j as u32) };
+                let keys = if is_wide {
+                    // SAFETY: the copies of this warp's rows of the slot are complete.
+                    unsafe { k_tile.load_a(TILE * warp, 2 * j as u32) }
+                } else {
+                    if j % 2 == 0 {
+                        // SAFETY: as above.
+                        words = unsafe { k_tile.load_a(TILE * warp, j as u32) };
+                    }
+                    let [low, high] = [0, 1].map(|row| C::pairs(words[2 * (j % 2) + row]));
+                    [low[0], high[0], low[1], high[1]]
+                };
                 each::<GROUPS>(|group| {
                     // SAFETY: all lanes of the warp make this call together.
                     scores[group] = unsafe { mma::<T>(scores[group], keys, queries.elements[j][group]) };
@@ -490,8 +578,18 @@ impl<T: WarpOperand + Half> Keys<'_, T> {
                 probabilities[group] = [transposed(T::pack(a, b)), transposed(T::pack(c, d))];
             });
             each::<STEPS>(|j| {
-                // SAFETY: as above.
-                let values = unsafe { v_tile.load_a_transposed(TILE * warp, 2 * j as u32) };
+                let values = if is_wide {
+                    // SAFETY: as above.
+                    unsafe { v_tile.load_a_transposed(TILE * warp, 2 * j as u32) }
+                } else {
+                    if j % 2 == 0 {
+                        // SAFETY: as above.
+                        words = unsafe { v_tile.load_a_transposed(TILE * warp, j as u32) };
+                    }
+                    // A word contains two adjacent elements of two keys.
+                    let [[a, b], [c, d]] = [0, 2].map(|keys| C::pairs(words[j % 2 + keys]));
+                    [a, b, c, d]
+                };
                 each::<GROUPS>(|group| {
                     let sums = &mut partial.sums[j][group];
                     // SAFETY: as above.
@@ -499,7 +597,7 @@ impl<T: WarpOperand + Half> Keys<'_, T> {
                 });
             });
             read.advance();
-            tile += warps(DIM);
+            tile += warps;
         }
         partial
     }
@@ -521,37 +619,45 @@ struct Queries<const STEPS: usize, const GROUPS: usize> {
 }
 
 impl<const STEPS: usize, const GROUPS: usize> Queries<STEPS, GROUPS> {
-    /// Loads the queries. The elements of missing queries are zero.
+    /// Loads the queries, whose elements are in the order of keys of 16 bits, or of 8 bits if `is_wide` is false. The
+    /// elements of missing queries are zero.
     ///
     /// # Safety
     ///
     /// The caller must uphold the safety contract of [`attention_decode()`].
     #[inline(always)]
-    unsafe fn load<T>(q: &[T], shape: &DecodeShape, unit: Unit) -> Self {
+    unsafe fn load<T>(q: &[T], shape: &DecodeShape, unit: Unit, is_wide: bool) -> Self {
         let lane = warp::lane_id();
         let mut elements = [[[0; 2]; GROUPS]; STEPS];
         each::<GROUPS>(|group| {
             let query = GROUP * group as u32 + lane / 4;
             let (head, row) = unit.place(shape, query);
-            let at = shape.q.at(unit.sequence, head, row) + u64::from(2 * (lane % 4));
+            let (pair, next) = if is_wide { (2 * (lane % 4), 8) } else { (4 * (lane % 4), 2) };
+            let at = shape.q.at(unit.sequence, head, row) + u64::from(pair);
             let from = q.as_ptr().wrapping_add(at as usize);
             each::<STEPS>(|j| {
                 // SAFETY: a query that is loaded exists, and nothing writes it during the launch.
-                elements[j][group] = [0, 8].map(|next| unsafe {
+                let [low, high] = [0, next].map(|next| unsafe {
                     load_or::<u32, 1, true>(
                         from.wrapping_add(16 * j + next).cast(),
                         query < unit.queries,
                         [0],
                     )[0]
                 });
+                elements[j][group] = match is_wide {
+                    true => [low, high],
+                    // Elements 0 and 2, and elements 1 and 3.
+                    false => [halves::<0>(low, high), halves::<1>(low, high)],
+                };
             });
         });
         Self { elements }
     }
 }
 
-/// Partial result of a warp over its keys. In each group of eight queries, a lane holds queries `2 * (lane % 4)` and `2 *
-/// (lane % 4) + 1`. In each group of 16 elements, it holds elements `lane / 4` and `lane / 4 + 8`.
+/// Partial result of a warp over its keys. In each group of eight queries, a lane holds query `2 * (lane % 4)` and the
+/// next. In each group of 16 elements, it holds elements `lane / 4` and `lane / 4 + 8`, or with values of 8 bits,
+/// element `2 * (lane / 4)` and the next.
 struct Partial<const STEPS: usize, const GROUPS: usize> {
     /// Sums of the values, weighted by `exp2` relative to the maximum.
     sums: [[[f32; 4]; GROUPS]; STEPS],
@@ -599,14 +705,15 @@ impl<const STEPS: usize, const GROUPS: usize> Partial<STEPS, GROUPS> {
         all
     }
 
-    /// Stores the warp's sums in shared memory.
+    /// Stores the warp's sums in shared memory. Values of 8 bits (`is_wide` is false) have their elements in another
+    /// order.
     ///
     /// # Safety
     ///
     /// All lanes of the warp must call this method. The dynamic shared memory must have space for the sums of all
     /// warps, and no other warp may use the space of this warp.
     #[inline(always)]
-    unsafe fn share<const DIM: usize>(&self, warp: u32, scale: f32) {
+    unsafe fn share<const DIM: usize>(&self, warp: u32, scale: f32, is_wide: bool) {
         let lane = warp::lane_id();
         each::<GROUPS>(|group| {
             each::<2>(|i| {
@@ -623,177 +730,13 @@ impl<const STEPS: usize, const GROUPS: usize> Partial<STEPS, GROUPS> {
                         to.wrapping_add(DIM + 1).write(total);
                     }
                     each::<STEPS>(|j| {
-                        let to = to.wrapping_add(16 * j + (lane / 4) as usize);
+                        let (stride, next) = if is_wide { (1, 8) } else { (2, 1) };
+                        let to = to.wrapping_add(16 * j + stride * (lane / 4) as usize);
                         to.write(self.sums[j][group][i]);
-                        to.wrapping_add(8).write(self.sums[j][group][i + 2]);
+                        to.wrapping_add(next).write(self.sums[j][group][i + 2]);
                     });
                 }
             });
         });
-    }
-}
-
-/// Returns the base that is subtracted from the exponents of scores up to `largest`.
-#[inline(always)]
-fn base(largest: f32) -> f32 {
-    if largest == f32::NEG_INFINITY { 0.0 } else { largest }
-}
-
-/// Returns the address in shared memory of a warp's sums for a query. The maximum and the sum of exponentials follow
-/// these sums.
-#[inline(always)]
-fn shared_row<const DIM: usize, const GROUPS: usize>(warp: usize, query: u32) -> *mut f32 {
-    const { assert!(PADDING >= 2, "the padding has room for two numbers") };
-    let row = warp * GROUP as usize * GROUPS + query as usize;
-    dynamic_aligned::<f32>().wrapping_add(row * (DIM + PADDING))
-}
-
-/// Four sums over a subset of the keys, with the largest exponent and the sum of exponentials relative to that
-/// exponent.
-#[derive(Clone, Copy)]
-struct Part {
-    sums: [f32; 4],
-    largest: f32,
-    total: f32,
-}
-
-impl Part {
-    /// The identity: sums over no keys.
-    const NONE: Self = Self { sums: [0.0; 4], largest: f32::NEG_INFINITY, total: 0.0 };
-}
-
-/// Loads four sums of a warp from shared memory.
-///
-/// # Safety
-///
-/// The warp must have stored the sums.
-#[inline(always)]
-unsafe fn shared_part<const DIM: usize, const GROUPS: usize>(warp: usize, query: u32, column: u32) -> Part {
-    let from = shared_row::<DIM, GROUPS>(warp, query);
-    // SAFETY: guaranteed by the caller; rows start on 16-byte boundaries.
-    unsafe {
-        let [largest, total] = load(from.wrapping_add(DIM));
-        Part { sums: load(from.wrapping_add(column as usize)), largest, total }
-    }
-}
-
-/// Merged sums over several subsets of the keys.
-struct Merged(Part);
-
-impl Merged {
-    #[inline(always)]
-    fn new() -> Self {
-        Self(Part::NONE)
-    }
-
-    /// Rescales the parts to the largest exponent and adds them.
-    #[inline(always)]
-    fn add<const N: usize>(&mut self, parts: &[Part; N]) {
-        let mut largest = self.0.largest;
-        each::<N>(|i| largest = largest.max(parts[i].largest));
-        let base = base(largest);
-        let factor = fast::exp2(self.0.largest - base);
-        let mut all =
-            Part { sums: self.0.sums.map(|sum| sum * factor), largest, total: self.0.total * factor };
-        each::<N>(|i| {
-            let factor = fast::exp2(parts[i].largest - base);
-            all.sums = from_fn(|j| Math::mul_add(parts[i].sums[j], factor, all.sums[j]));
-            all.total = Math::mul_add(parts[i].total, factor, all.total);
-        });
-        self.0 = all;
-    }
-
-    /// Adds the sink of the query's head, and stores four elements of the output.
-    ///
-    /// # Safety
-    ///
-    /// The caller must uphold the safety contract of [`attention_decode()`], and no other thread may access these
-    /// elements.
-    #[inline(always)]
-    unsafe fn finish<T: Half>(
-        mut self,
-        operands: &Operands<'_, T>,
-        out: &mut DisjointMut<T>,
-        unit: Unit,
-        query: u32,
-        column: u32,
-    ) {
-        let (head, row) = unit.place(&operands.shape, query);
-        if let Some(sinks) = operands.sinks {
-            // SAFETY: the caller guarantees one sink per head of q.
-            let sink = unsafe { *sinks.get_unchecked(head as usize) };
-            self.add(&[Part { sums: [0.0; 4], largest: sink * LOG2_E, total: 1.0 }]);
-        }
-        let Part { sums, total, .. } = self.0;
-        let [a, b, c, d] = sums.map(|sum| if total == 0.0 { 0.0 } else { sum / total });
-        let at = operands.shape.out.at(unit.sequence, head, row) + u64::from(column);
-        // SAFETY: guaranteed by the caller; the row starts on a 16-byte boundary.
-        unsafe {
-            store(out.as_mut_ptr().wrapping_add(at as usize).cast::<u32>(), [T::pack(a, b), T::pack(c, d)])
-        };
-    }
-}
-
-/// Partial results of a unit's blocks, in the workspace.
-#[derive(Clone, Copy)]
-struct Merge {
-    workspace: *mut u32,
-    unit: Unit,
-    /// Number of blocks that have keys.
-    blocks: u32,
-    splits: u32,
-}
-
-impl Merge {
-    /// Returns the address of a block's sums for a query, and the address of the corresponding maximum and sum of
-    /// exponentials.
-    #[inline(always)]
-    fn at<const DIM: usize, const GROUPS: usize>(&self, block: u32, query: u32) -> (*mut f32, *mut f32) {
-        let block = self.unit.index as usize * self.splits as usize + block as usize;
-        let of_block = self.workspace.wrapping_add(COUNTERS + block * partial_len(DIM, GROUPS)).cast::<f32>();
-        let beside = GROUP as usize * GROUPS * DIM + 2 * query as usize;
-        (of_block.wrapping_add(query as usize * DIM), of_block.wrapping_add(beside))
-    }
-
-    /// Stores four sums of the calling block.
-    ///
-    /// # Safety
-    ///
-    /// The caller must uphold the safety contract of [`attention_decode()`], and no other thread may access these
-    /// elements.
-    #[inline(always)]
-    unsafe fn store<const DIM: usize, const GROUPS: usize>(&self, query: u32, column: u32, sums: Merged) {
-        let Merged(Part { sums, largest, total }) = sums;
-        let (to, beside) = self.at::<DIM, GROUPS>(self.unit.split, query);
-        // SAFETY: guaranteed by the caller; both addresses are aligned to the vectors.
-        unsafe {
-            store(to.wrapping_add(column as usize), sums);
-            if column == 0 {
-                store(beside, [largest, total]);
-            }
-        }
-    }
-
-    /// Loads four sums of a block, or sums over no keys if the unit does not have this block.
-    ///
-    /// # Safety
-    ///
-    /// The caller must uphold the safety contract of [`attention_decode()`], and the block must have stored the sums.
-    #[inline(always)]
-    unsafe fn load<const DIM: usize, const GROUPS: usize>(
-        &self,
-        block: u32,
-        query: u32,
-        column: u32,
-    ) -> Part {
-        if block >= self.blocks {
-            return Part::NONE;
-        }
-        let (from, beside) = self.at::<DIM, GROUPS>(block, query);
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let [largest, total] = load(beside);
-            Part { sums: load(from.wrapping_add(column as usize)), largest, total }
-        }
     }
 }

@@ -14,7 +14,8 @@
 //! | [`grouped`] | grouped GEMM |
 //! | [`mod@matmul`] | persistent GEMM; `product` is the body for kernels with other epilogues |
 //! | [`mod@mma`] | GEMM of 16-bit elements with `mma.sync`; requires compute capability 8.0 |
-//! | [`number4`] | no kernel: converts 4-bit codes to 16-bit numbers |
+//! | [`number4`] | no kernel: converts codes of 4 and 8 bits to 16-bit numbers |
+//! | [`cache_element`] | no kernel: converts the elements of KV caches |
 //! | [`non_persistent`] | non-persistent GEMM with split-K, for few or partial tiles; `product` is the body for kernels with other accumulators |
 //! | [`scaled`] | block-scaled FP8 GEMM |
 //! | [`simt`] | `f32` GEMM in full precision, without tensor cores; requires compute capability 8.0 |
@@ -29,6 +30,7 @@ pub mod attention;
 pub mod attention_backward;
 pub mod attention_decode;
 pub mod attention_mma;
+pub mod cache_element;
 pub mod epilogue;
 pub mod grouped;
 pub mod matmul;

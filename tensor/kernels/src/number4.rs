@@ -1,5 +1,5 @@
-//! [`Number4`]: conversion of 4-bit codes to 16-bit numbers. The codes become the low mantissa bits of a power of two,
-//! as in Marlin (Frantar et al. 2024) and FasterTransformer.
+//! [`Number4`]: conversion of codes of 4 and 8 bits to 16-bit numbers. Integers become the low mantissa bits of a power
+//! of two, as in Marlin (Frantar et al. 2024) and FasterTransformer.
 
 use gpu_std::prelude::*;
 use gpu_std::tensor::mma::WarpOperand;
@@ -12,15 +12,84 @@ pub trait Number4: WarpOperand {
     /// Converts the number with this bit pattern to `f32`.
     #[doc(hidden)]
     fn widened(bits: u32) -> f32;
-    /// Computes `x - y` in both halves; the differences must be exact.
+    /// Bit pattern of 1.
     #[doc(hidden)]
-    fn subtract(x: u32, y: u32) -> u32;
+    const ONE: u32;
+    /// Number of bits by which an E4M3 number without its sign is shifted to become a number of this type, and bit
+    /// pattern of the power of two by which that number is then multiplied.
+    #[doc(hidden)]
+    const E4M3: [u32; 2];
+    /// Computes `x * y + z` in both halves; the results must be exact.
+    #[doc(hidden)]
+    fn multiply_add(x: u32, y: u32, z: u32) -> u32;
+}
+
+/// Computes `x - y` in both halves; the differences must be exact.
+#[inline(always)]
+pub(crate) fn subtract<T: Number4>(x: u32, y: u32) -> u32 {
+    T::multiply_add(x, both(<T as Number4>::ONE), y ^ 0x8000_8000)
+}
+
+/// Converts four signed integers of 8 bits: elements 0 and 2, and elements 1 and 3.
+#[inline(always)]
+pub(crate) fn signed<T: Number4>(word: u32) -> [u32; 2] {
+    // The sign bit becomes the same power of two as the unit, or for `f16`, is added to it, so that the difference is
+    // exact.
+    [word, word >> 8].map(|x| subtract::<T>(of_unit::<T, 0x7f>(x), of_unit::<T, 0x80>(x)))
+}
+
+/// Converts four E4M3 numbers: elements 0 and 2, and elements 1 and 3.
+#[inline(always)]
+pub(crate) fn e4m3<T: Number4>(word: u32) -> [u32; 2] {
+    let [shift, factor] = T::E4M3;
+    [word, word >> 8].map(|x| {
+        let magnitude = x & both(0x7f);
+        let number = T::multiply_add((x & both(0x80)) << 8 | magnitude << shift, both(factor), both(0x8000));
+        // The largest magnitude is NaN.
+        let nan = (magnitude + both(1)) & both(0x80);
+        number | ((nan << 8) - (nan >> 7))
+    })
+}
+
+/// Rounds a number to E4M3, to nearest even. Numbers beyond the largest finite number become that number.
+#[inline(always)]
+pub(crate) fn to_e4m3(x: f32) -> u8 {
+    const LARGEST: f32 = 448.0;
+    /// Number whose unit in the last place is that of E4M3's subnormal numbers.
+    const SUBNORMAL: f32 = 16384.0;
+    let (magnitude, sign) = (x.abs(), (x.to_bits() >> 24) & 0x80);
+    if magnitude.is_nan() {
+        return 0x7f | sign as u8;
+    }
+    let magnitude = magnitude.min(LARGEST);
+    let code = if magnitude < 1.0 / 64.0 {
+        (magnitude + SUBNORMAL).to_bits() - SUBNORMAL.to_bits()
+    } else {
+        let bits = magnitude.to_bits();
+        ((bits + 0x7_ffff + (bits >> 20 & 1)) >> 20) - (120 << 3)
+    };
+    (sign | code) as u8
+}
+
+/// Rounds a number to an integer of 8 bits, to nearest even. Numbers beyond -127 and 127 become these numbers.
+#[inline(always)]
+pub(crate) fn to_signed(x: f32) -> i8 {
+    /// Number whose unit in the last place is 1, with room for negative numbers.
+    const UNIT: f32 = 12_582_912.0;
+    (x.max(-127.0).min(127.0) + UNIT).to_bits() as i8
+}
+
+/// Returns a word with `half` in both halves.
+const fn both(half: u32) -> u32 {
+    half * 0x1_0001
 }
 
 macro_rules! numbers {
-    ($($ty:ident: $unit:literal;)*) => { $(
+    ($($ty:ident: $unit:literal, $e4m3:expr;)*) => { $(
         impl Number4 for $ty {
             const UNIT: u32 = $unit;
+            const ONE: u32 = $ty::ONE.to_bits() as u32;
+            const E4M3: [u32; 2] = $e4m3;
 
             #[inline(always)]
             fn widened(bits: u32) -> f32 {
@@ -28,26 +97,25 @@ macro_rules! numbers {
             }
 
             #[inline(always)]
-            fn subtract(x: u32, y: u32) -> u32 {
+            fn multiply_add(x: u32, y: u32, z: u32) -> u32 {
                 #[cfg(target_arch = "nvptx64")]
                 {
-                    let difference: u32;
-                    // SAFETY: the instruction only computes x * 1 + -y in both halves.
+                    let result: u32;
+                    // SAFETY: the instruction only computes numbers.
                     unsafe {
                         core::arch::asm!(
-                            concat!("fma.rn.", stringify!($ty), "x2 {d}, {x}, {one}, {y};"),
-                            d = out(reg32) difference, x = in(reg32) x, y = in(reg32) y ^ 0x8000_8000,
-                            one = in(reg32) u32::from($ty::ONE.to_bits()) * 0x1_0001,
+                            concat!("fma.rn.", stringify!($ty), "x2 {d}, {x}, {y}, {z};"),
+                            d = out(reg32) result, x = in(reg32) x, y = in(reg32) y, z = in(reg32) z,
                             options(pure, nomem, nostack)
                         );
                     }
-                    difference
+                    result
                 }
                 #[cfg(not(target_arch = "nvptx64"))]
                 {
                     let half = |shift: u32| {
                         let number = |bits: u32| $ty::from_bits((bits >> shift) as u16).to_f32();
-                        u32::from($ty::from_f32(number(x) - number(y)).to_bits()) << shift
+                        u32::from($ty::from_f32(number(x) * number(y) + number(z)).to_bits()) << shift
                     };
                     half(0) | half(16)
                 }
@@ -55,5 +123,53 @@ macro_rules! numbers {
         }
     )* };
 }
-// These powers of two are 128 for `bf16` and 1024 for `f16`.
-numbers! { bf16: 0x4300; f16: 0x6400; }
+// The units belong to 128 for `bf16` and 1024 for `f16`. The exponents of E4M3 have the bias 7.
+numbers! { bf16: 0x4300, [4, 0x7b80]; f16: 0x6400, [7, 0x5c00]; }
+
+/// Inserts the bits `MASK` of both halves into the low bits of [`Number4::UNIT`].
+#[inline(always)]
+pub(crate) fn of_unit<T: Number4, const MASK: u32>(codes: u32) -> u32 {
+    let mask = MASK * 0x1_0001;
+    let unit = T::UNIT * 0x1_0001;
+    #[cfg(target_arch = "nvptx64")]
+    {
+        let both: u32;
+        // SAFETY: the instruction only computes a number. Without the inline assembly, ptxas emits two instructions
+        // instead of one.
+        unsafe {
+            core::arch::asm!(
+                "lop3.b32 {both}, {codes}, {mask}, {unit}, 0xea;",
+                both = out(reg32) both, codes = in(reg32) codes, mask = in(reg32) mask, unit = in(reg32) unit,
+                options(pure, nomem, nostack)
+            );
+        }
+        both
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        codes & mask | unit
+    }
+}
+
+/// Combines the lower halves of two words, or the upper halves if `UPPER` is 1.
+#[inline(always)]
+pub(crate) fn halves<const UPPER: u32>(x: u32, y: u32) -> u32 {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        let both: u32;
+        // SAFETY: the instruction only computes a number.
+        unsafe {
+            core::arch::asm!(
+                "prmt.b32 {both}, {x}, {y}, {selected};",
+                both = out(reg32) both, x = in(reg32) x, y = in(reg32) y,
+                selected = const if UPPER == 0 { 0x5410 } else { 0x7632 },
+                options(pure, nomem, nostack)
+            );
+        }
+        both
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        (x >> (16 * UPPER)) & 0xffff | (y >> (16 * UPPER)) << 16
+    }
+}

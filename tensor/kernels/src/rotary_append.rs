@@ -6,8 +6,10 @@
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
 use gpu_std::scalar::Float;
+use gpu_std::tensor::F8E4M3;
 use gpu_std::vectorized::{each, load, store};
 
+use crate::cache_element::Rounded;
 use crate::sequences::HeadStrides;
 use crate::tiles::divide;
 
@@ -60,34 +62,44 @@ pub struct AppendShape {
     pub cache: [HeadStrides; 2],
 }
 
-/// Rotates the queries to `out`, and the new keys to the cache, and copies the new values to the cache. The new tokens are
-/// the last `shape.tokens` of the `lengths[i]` tokens of sequence i. Row p of `cos` and `sin` applies to position p. If
-/// there are norm weights, the heads of q and k are first normalized and multiplied by these weights. The block table is
-/// that of [`attention_decode`](crate::attention_decode::attention_decode). A token whose position is negative, above the
-/// capacity or outside the tables becomes zero in `out`, and is not appended. If a token's page does not exist, the token
-/// is not appended.
+/// Row that a warp writes: the first element, and the scale of a row of the cache.
+#[derive(Clone, Copy)]
+enum To<T, C> {
+    Out(*mut T),
+    Cache(*mut C, f32),
+}
+
+/// Rotates the queries to `out`, and the new keys to the cache, and copies the new values to the cache. The new tokens
+/// are the last `shape.tokens` of the `lengths[i]` tokens of sequence i. Row p of `cos` and `sin` applies to position
+/// p. If there are norm weights, the heads of q and k are first normalized and multiplied by these weights. The block
+/// table is that of [`attention_decode`](crate::attention_decode::attention_decode). A token whose position is
+/// negative, above the capacity or outside the tables becomes zero in `out`, and is not appended. If a token's page
+/// does not exist, the token is not appended. The keys and values that are appended are divided by the scales of their
+/// heads and rounded to `C`.
 ///
 /// # Safety
 ///
-/// - The slices must contain the heads that `shape` describes. Rows must have at most [`MAX_DIM`] elements, a multiple of
-///   4, and start on 4-byte boundaries. `cos` and `sin` must have half as many columns, `norms` as many elements as rows,
-///   and `lengths` one element per sequence. `table` must have one row per sequence, with enough columns for
-///   `shape.capacity` keys. Without a table, each sequence must have a plane with `shape.capacity` rows. The outputs must
-///   not overlap any other operand.
+/// - The slices must contain the heads that `shape` describes. Rows must have at most [`MAX_DIM`] elements, a multiple
+///   of 4, and start on 4-byte boundaries. `cos` and `sin` must have half as many columns, `norms` as many elements as
+///   rows, `lengths` one element per sequence, and the scales one per head of k and v. `table` must have one row per
+///   sequence, with enough columns for `shape.capacity` keys. Without a table, each sequence must have a plane with
+///   `shape.capacity` rows. The outputs must not overlap any other operand.
 /// - The launch must be one-dimensional, and have a warp for each head of q, k and v of each new token.
-#[kernel(types(T = bf16, f16), dependent, block(THREADS), no_panic)]
+#[kernel(types(T = bf16, f16; C = bf16, f16, F8E4M3, i8), dependent, block(THREADS), no_panic)]
 #[allow(clippy::too_many_arguments, reason = "they are a kernel's")]
-pub unsafe fn rotary_append<T: Float<Accumulator = f32>>(
+pub unsafe fn rotary_append<T: Float<Accumulator = f32>, C: Rounded>(
     q: &[T],
     new_k: &[T],
     new_v: &[T],
     mut out: DisjointMut<T>,
-    mut k: DisjointMut<T>,
-    mut v: DisjointMut<T>,
+    mut k: DisjointMut<C>,
+    mut v: DisjointMut<C>,
     cos: &[f32],
     sin: &[f32],
     q_norm: Option<&[T]>,
     k_norm: Option<&[T]>,
+    k_scales: Option<&[f32]>,
+    v_scales: Option<&[f32]>,
     lengths: &[u32],
     table: Option<&[u32]>,
     shape: AppendShape,
@@ -120,7 +132,7 @@ pub unsafe fn rotary_append<T: Float<Accumulator = f32>>(
     let (is_value, from, to, norm) = if head < shape.q_heads {
         let at = |strides: HeadStrides| strides.at(sequence, head, token) as usize;
         let to = out.as_mut_ptr().wrapping_add(at(shape.out));
-        (false, q.as_ptr().wrapping_add(at(shape.q)), to, q_norm)
+        (false, q.as_ptr().wrapping_add(at(shape.q)), To::Out(to), q_norm)
     } else {
         let (i, head) = divide(head - shape.q_heads, shape.kv_heads);
         if !is_inside {
@@ -128,10 +140,16 @@ pub unsafe fn rotary_append<T: Float<Accumulator = f32>>(
         }
         let Some((plane, row)) = place() else { return };
         let at = |strides: HeadStrides| strides.at(plane, head, row) as usize;
+        // SAFETY: there is one scale per head.
+        let scale = |scales: Option<&[f32]>| {
+            scales.map_or(1.0, |scales| unsafe { *scales.get_unchecked(head as usize) })
+        };
         if i == 0 {
-            (false, new(new_k, 0, head), k.as_mut_ptr().wrapping_add(at(shape.cache[0])), k_norm)
+            let to = k.as_mut_ptr().wrapping_add(at(shape.cache[0]));
+            (false, new(new_k, 0, head), To::Cache(to, scale(k_scales)), k_norm)
         } else {
-            (true, new(new_v, 1, head), v.as_mut_ptr().wrapping_add(at(shape.cache[1])), None)
+            let to = v.as_mut_ptr().wrapping_add(at(shape.cache[1]));
+            (true, new(new_v, 1, head), To::Cache(to, scale(v_scales)), None)
         }
     };
     let (lane, half) = (warp::lane_id(), shape.half);
@@ -195,9 +213,16 @@ pub unsafe fn rotary_append<T: Float<Accumulator = f32>>(
         let [[a, b], [c, d]] = [rotated(0), rotated(1)];
         let halves = if is_interleaved { [[a, b], [c, d]] } else { [[a, c], [b, d]] };
         each::<2>(|i| {
-            let to = to.wrapping_add((at + half * i as u32) as usize);
+            let at = (at + half * i as u32) as usize;
             // SAFETY: as above; this warp writes this row, and this lane these elements.
-            unsafe { store(to, halves[i].map(T::from_acc)) };
+            unsafe {
+                match to {
+                    To::Out(to) => store(to.wrapping_add(at), halves[i].map(T::from_acc)),
+                    To::Cache(to, scale) => {
+                        store(to.wrapping_add(at), halves[i].map(|x| C::rounded(x / scale)))
+                    }
+                }
+            }
         });
     });
 }

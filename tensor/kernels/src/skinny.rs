@@ -8,8 +8,8 @@
 //!
 //! The order of elements along K in an instruction does not matter as long as both operands agree. Each lane therefore
 //! uses only data that it copied itself, and no barrier is needed between copies and `mma`. The exception is quantized
-//! weights whose groups are shorter than a step: all elements of an instruction must have the same scale, so the lanes of
-//! a quad share their copies.
+//! weights whose groups are shorter than a step: all elements of an instruction must have the same scale, so the lanes
+//! of a quad share their copies.
 //!
 //! With programmatic dependent launch, a block prefetches its first elements of B to the L2 cache while the preceding
 //! launch ends. A prefetch cannot read outdated data, so this is correct even if that launch writes B.
@@ -92,15 +92,15 @@ pub struct SkinnySizes {
 /// of A by `16 * TILES` columns of B. Consecutive blocks first process all columns, then the next rows, and then the
 /// next matrix.
 ///
-/// For SwiGLU, `c = silu(scale * a * gate + bias) * (scale * a * up + bias)`, where the first n columns of B are the gate
-/// and the other n columns are `up`. Each block computes 16 columns of C.
+/// For SwiGLU, `c = silu(scale * a * gate + bias) * (scale * a * up + bias)`, where the first n columns of B are the
+/// gate and the other n columns are `up`. Each block computes 16 columns of C.
 ///
 /// # Safety
 ///
 /// - The slices must contain the matrices that `sizes` describes; m and n must be at least 1. Rows of A and columns of
 ///   B must start on 16-byte boundaries.
-/// - `bias` has as many elements as B has columns. `c` must overlap neither `a` nor `b`. SwiGLU requires that `TILES` is
-///   2.
+/// - `bias` has as many elements as B has columns. `c` must overlap neither `a` nor `b`. SwiGLU requires that `TILES`
+///   is 2.
 /// - The grid must be one-dimensional and cover all columns, rows and matrices, and the launch must have
 ///   [`shared_bytes`] of dynamic shared memory.
 #[kernel(
@@ -129,8 +129,8 @@ pub unsafe fn matmul_skinny<T: WarpOperand, const GROUPS: usize, const TILES: us
 }
 
 /// Like [`matmul_skinny()`], but with packed int4 weights (W4A16): B is `scales * (codes - zeros)`. Each byte contains
-/// two 4-bit codes, the first in the lower four bits. There is one scale and one zero point per `group` codes of a column,
-/// where `group` is [`GROUP_K`] or k; without `zeros`, every zero point is 8.
+/// two 4-bit codes, the first in the lower four bits. There is one scale and one zero point per `group` codes of a
+/// column, where `group` is [`GROUP_K`] or k; without `zeros`, every zero point is 8.
 ///
 /// # Safety
 ///
@@ -164,13 +164,14 @@ pub unsafe fn matmul_skinny_w4a16<T: Number4, const GROUPS: usize, const TILES: 
     unsafe { product::<T, _, GROUPS, TILES>(a, b, &mut c, bias, sizes, place, finish) }
 }
 
-/// Like [`matmul_skinny_w4a16()`], but with codes of `BITS` bits, and with groups of any power of two from 32 on. Codes of
-/// 8 bits are signed, and have no zero points.
+/// Like [`matmul_skinny_w4a16()`], but with codes of `BITS` bits, and with groups of any power of two from 32 on. Codes
+/// of 8 bits are signed, and have no zero points.
 ///
 /// # Safety
 ///
-/// The caller must uphold the safety contract of [`matmul_skinny_w4a16()`], where `codes` has n * k * `BITS` / 8 bytes, and
-/// `group` is 32, 64, [`GROUP_K`] or k. `scales` must start on an 8-byte boundary, and `zeros` on a 4-byte boundary.
+/// The caller must uphold the safety contract of [`matmul_skinny_w4a16()`], where `codes` has n * k * `BITS` / 8 bytes,
+/// and `group` is 32, 64, [`GROUP_K`] or k. `scales` must start on an 8-byte boundary, and `zeros` on a 4-byte
+/// boundary.
 #[kernel(
     types(T = bf16, f16),
     consts(GROUPS = 1, 2; TILES = 1, 2; BITS = 4, 8),

@@ -2,9 +2,10 @@
 //! each result is computed twice, with poisoned outputs.
 
 use half::{bf16, f16};
-use warpsmith_runtime::{DeviceBuffer, Graph, Stream};
+use warpsmith_runtime::{DeviceBuffer, DeviceCopy, Graph, Stream};
 use warpsmith_tensor::{
-    AttentionDecode, DecodeElement, Heads, HeadsMut, KvCache, TensorError, attention_decode,
+    AttentionDecode, CacheElement, DecodeElement, F8E4M3, Heads, HeadsMut, KvCache, TensorError,
+    attention_decode,
 };
 
 use crate::attention::Precise;
@@ -95,7 +96,7 @@ impl Case {
         row * self.dim
     }
 
-    fn view<'a, T: DecodeElement>(&self, buffer: &'a DeviceBuffer<T>) -> Heads<'a, T> {
+    fn view<'a, T: DeviceCopy>(&self, buffer: &'a DeviceBuffer<T>) -> Heads<'a, T> {
         let ([planes, rows], heads) = (self.planes(), self.heads[1]);
         match self.is_by_head {
             true => Heads::by_head(buffer.as_3d(planes * heads, rows, self.dim).unwrap(), planes),
@@ -115,7 +116,7 @@ struct Data<T> {
     sinks: Vec<f32>,
 }
 
-impl<T: Precise + DecodeElement> Data<T> {
+impl<T: Precise + DecodeElement + CacheElement<T>> Data<T> {
     /// Random numbers, and a block table of shuffled pages. Elements that no key requires are out of range.
     fn random(case: &Case) -> Self {
         let mut random = fastrand::Rng::with_seed(case.lengths.iter().map(|&length| u64::from(length)).sum());
@@ -180,11 +181,14 @@ impl<T: Precise + DecodeElement> Data<T> {
         let lengths = DeviceBuffer::from_host(stream, &case.lengths).unwrap();
         let table = DeviceBuffer::from_host(stream, &self.table).unwrap();
         let pages = case.page.map(|page| table.as_2d(case.lengths.len(), case.capacity / page).unwrap());
-        self.run(stream, &KvCache { k: case.view(&k), v: case.view(&v), lengths: lengths.as_slice(), pages })
+        self.run(
+            stream,
+            &KvCache { k: case.view(&k), v: case.view(&v), lengths: lengths.as_slice(), pages, scales: None },
+        )
     }
 
     /// Computes `out` on the device with a cache, twice.
-    fn run(&self, stream: &Stream, cache: &KvCache<'_, T>) -> Vec<T> {
+    fn run<C: CacheElement<T>>(&self, stream: &Stream, cache: &KvCache<'_, C>) -> Vec<T> {
         let (case, on) = (&self.case, |numbers: &[T]| DeviceBuffer::from_host(stream, numbers).unwrap());
         let (sequences, q) = (case.lengths.len(), on(&self.q));
         let [tokens, heads, dim] = [sequences * case.queries, case.heads[0], case.dim];
@@ -248,10 +252,97 @@ impl<T: Precise + DecodeElement> Data<T> {
     }
 }
 
-fn is_correct<T: Precise + DecodeElement>(case: &Case) {
+fn is_correct<T: Precise + DecodeElement + CacheElement<T>>(case: &Case) {
     let stream = Stream::new(&under_test::device()).unwrap();
     let data = Data::<T>::random(case).poisoned();
     data.check(&data.attend(&stream));
+}
+
+/// Attends to keys and values of 8 bits. `encode` rounds a number up to 64, and returns the code and its value. Rows
+/// that no sequence attends to are `poison`.
+fn is_correct_with<T: Precise + DecodeElement + CacheElement<T>, C: CacheElement<T>>(
+    case: &Case,
+    poison: C,
+    encode: fn(f32) -> (C, f32),
+) {
+    let stream = Stream::new(&under_test::device()).unwrap();
+    let mut data = Data::<T>::random(case).poisoned();
+    let ([_, rows], heads) = (case.planes(), case.heads[1]);
+    let scales: Vec<f32> = (0..heads).map(|head| [0.25, 1.0, 0.5][head % 3] / 16.0).collect();
+    let head = |i: usize| if case.is_by_head { i / case.dim / rows % heads } else { i / case.dim % heads };
+    let code = |(i, number): (usize, &mut T)| {
+        if number.value().is_nan() {
+            return poison;
+        }
+        let (code, value) = encode(number.value() as f32 / scales[head(i)]);
+        *number = T::of(value * scales[head(i)]);
+        code
+    };
+    let [k, v] = [&mut data.k, &mut data.v]
+        .map(|numbers| numbers.iter_mut().enumerate().map(code).collect::<Vec<C>>());
+    let (k, v) =
+        (DeviceBuffer::from_host(&stream, &k).unwrap(), DeviceBuffer::from_host(&stream, &v).unwrap());
+    let scales = DeviceBuffer::from_host(&stream, &scales).unwrap();
+    let lengths = DeviceBuffer::from_host(&stream, &case.lengths).unwrap();
+    let table = DeviceBuffer::from_host(&stream, &data.table).unwrap();
+    let pages = case.page.map(|page| table.as_2d(case.lengths.len(), case.capacity / page).unwrap());
+    let scales = Some([scales.as_slice(); 2]);
+    let cache = KvCache { k: case.view(&k), v: case.view(&v), lengths: lengths.as_slice(), pages, scales };
+    data.check(&data.run(&stream, &cache));
+}
+
+#[test]
+fn caches_of_8_bits_are_attended() {
+    let integer = |x: f32| (x.round() as i8, x.round());
+    let e4m3 = |x: f32| (F8E4M3::from_f32(x), F8E4M3::from_f32(x).to_f32());
+    let nan = F8E4M3::from_bits(0x7f);
+    for case in [
+        Case::new(64, &[0, 1, 17, 150, 200], 200).heads([6, 3]),
+        Case::new(128, &[33, 300, 2999], 3000).heads([4, 1]).queries(2),
+        Case { is_by_head: true, ..Case::new(256, &[70, 9], 70).heads([4, 2]) },
+        Case::new(64, &[100, 64], 160).heads([20, 2]).paged(32).window(50),
+        Case { soft_cap: Some(2.0), has_sinks: true, ..Case::new(128, &[60], 64).heads([8, 2]) },
+    ] {
+        is_correct_with::<bf16, i8>(&case, -128, integer);
+        is_correct_with::<f16, i8>(&case, 127, integer);
+        is_correct_with::<bf16, F8E4M3>(&case, nan, e4m3);
+        is_correct_with::<f16, F8E4M3>(&case, nan, e4m3);
+    }
+}
+
+/// With one key, the result is the value of the key.
+#[test]
+fn all_codes_of_8_bits_are_exact() {
+    fn values<T: Precise + DecodeElement + CacheElement<T>, C: CacheElement<T>>(codes: &[C]) -> Vec<f64> {
+        let stream = Stream::new(&under_test::device()).unwrap();
+        let zeros = DeviceBuffer::<C>::zeros(&stream, 256).unwrap();
+        let v = DeviceBuffer::from_host(&stream, codes).unwrap();
+        let q = DeviceBuffer::<T>::zeros(&stream, 256).unwrap();
+        let mut out = DeviceBuffer::<T>::zeros(&stream, 256).unwrap();
+        let lengths = DeviceBuffer::from_host(&stream, &[1u32]).unwrap();
+        let view = |buffer| Heads::by_token(DeviceBuffer::as_3d(buffer, 1, 1, 256).unwrap(), 1).unwrap();
+        let cache =
+            KvCache { k: view(&zeros), v: view(&v), lengths: lengths.as_slice(), pages: None, scales: None };
+        let q = Heads::by_token(q.as_3d(1, 1, 256).unwrap(), 1).unwrap();
+        let to = HeadsMut::by_token(out.as_3d_mut(1, 1, 256).unwrap(), 1).unwrap();
+        attention_decode(&stream, &AttentionDecode::default(), q, &cache, to).unwrap();
+        out.to_host().unwrap().into_iter().map(|x| x.value()).collect()
+    }
+    let codes: Vec<u8> = (0..=255).collect();
+    let integers: Vec<i8> = codes.iter().map(|&code| code as i8).collect();
+    let expected: Vec<f64> = integers.iter().map(|&code| f64::from(code)).collect();
+    assert_eq!(values::<bf16, _>(&integers), expected);
+    assert_eq!(values::<f16, _>(&integers), expected);
+    let numbers: Vec<F8E4M3> = codes.iter().map(|&code| F8E4M3::from_bits(code)).collect();
+    for found in [values::<bf16, _>(&numbers), values::<f16, _>(&numbers)] {
+        for (number, found) in numbers.iter().zip(found) {
+            let expected = f64::from(number.to_f32());
+            assert!(
+                found == expected || found.is_nan() && expected.is_nan(),
+                "{found} instead of {expected}"
+            );
+        }
+    }
 }
 
 #[test]
@@ -329,7 +420,8 @@ fn keys_and_values_can_be_parts_of_one_buffer() {
         Heads::by_token(part.as_3d_strided([2 * 120, 2, 64], [2 * width, 64]).unwrap(), 2).unwrap()
     };
     let lengths = DeviceBuffer::from_host(&stream, &case.lengths).unwrap();
-    let cache = KvCache { k: part(0), v: part(width), lengths: lengths.as_slice(), pages: None };
+    let cache =
+        KvCache { k: part(0), v: part(width), lengths: lengths.as_slice(), pages: None, scales: None };
     data.check(&data.run(&stream, &cache));
 }
 
@@ -426,7 +518,13 @@ fn a_graph_serves_all_lengths() {
     let mut lengths = DeviceBuffer::from_host(&stream, &case.lengths).unwrap();
     let mut out = on(&data.q);
     let graph = Graph::capture(&stream, || {
-        let cache = KvCache { k: case.view(&k), v: case.view(&v), lengths: lengths.as_slice(), pages: None };
+        let cache = KvCache {
+            k: case.view(&k),
+            v: case.view(&v),
+            lengths: lengths.as_slice(),
+            pages: None,
+            scales: None,
+        };
         let q = Heads::by_token(q.as_3d(2, 4, 64)?, 2)?;
         attention_decode(
             &stream,
@@ -464,7 +562,13 @@ fn mismatched_sizes_are_refused() {
         );
         let pages = table
             .map(|[rows, columns]| numbers.as_slice().slice(..rows * columns).as_2d(rows, columns).unwrap());
-        let cache = KvCache { k: heads(k), v: heads(k), lengths: numbers.as_slice().slice(..lengths), pages };
+        let cache = KvCache {
+            k: heads(k),
+            v: heads(k),
+            lengths: numbers.as_slice().slice(..lengths),
+            pages,
+            scales: None,
+        };
         let error = attention_decode(&stream, &AttentionDecode::default(), heads(q), &cache, to.unwrap())
             .unwrap_err();
         assert!(matches!(error.downcast_ref(), Some(TensorError::Heads { .. })), "{error}");
@@ -483,6 +587,7 @@ fn mismatched_sizes_are_refused() {
         v: heads([2, 16, 1, 64]),
         lengths: numbers.as_slice().slice(..2),
         pages: None,
+        scales: None,
     };
     let mut refused = |options: AttentionDecode<'_>| {
         let to = out.as_mut_slice().into_slice(..2 * 2 * 64).into_3d_strided([2, 2, 64], [2 * 64, 64]);

@@ -1,10 +1,10 @@
-//! Tests rotary position embedding with append against an `f64` reference. Rows of the cache that no token is appended to
-//! keep their numbers.
+//! Tests rotary position embedding with append against an `f64` reference. Rows of the cache that no token is appended
+//! to keep their numbers.
 
 use half::{bf16, f16};
 use warpsmith_runtime::{DeviceBuffer, Graph, Stream};
 use warpsmith_tensor::{
-    AppendElement, HeadNorm, Heads, HeadsMut, KvCache, KvCacheMut, Rotary, TensorError, rotary_append,
+    AppendElement, F8E4M3, HeadNorm, Heads, HeadsMut, KvCache, KvCacheMut, Rotary, TensorError, rotary_append,
 };
 
 use crate::attention::Precise;
@@ -76,7 +76,7 @@ struct Data<T> {
     table: Vec<u32>,
 }
 
-impl<T: Precise + AppendElement> Data<T> {
+impl<T: Precise + AppendElement<T>> Data<T> {
     fn new(case: &Case, mut number: impl FnMut() -> f32) -> Self {
         let mut numbers = |len: usize| (0..len).map(|_| number()).collect::<Vec<f32>>();
         let of = |numbers: Vec<f32>| numbers.into_iter().map(T::of).collect::<Vec<T>>();
@@ -118,14 +118,29 @@ impl<T: Precise + AppendElement> Data<T> {
         (plane < planes).then_some(at * case.dim)
     }
 
-    /// Returns `out` and the caches of k and v, which initially contain [`TestNumber::POISON`](crate::number::TestNumber).
+    /// Returns `out` and the caches of k and v, which initially contain
+    /// [`TestNumber::POISON`](crate::number::TestNumber).
     fn run(&self, stream: &Stream) -> [Vec<T>; 3] {
+        let (out, [k, v]) = self.append(stream, T::POISON, None);
+        [out, k, v]
+    }
+
+    /// Returns `out` and the caches of k and v, which initially contain `poison`, with a scale for all heads.
+    fn append<C: AppendElement<T>>(
+        &self,
+        stream: &Stream,
+        poison: C,
+        scale: Option<f32>,
+    ) -> (Vec<T>, [Vec<C>; 2]) {
         let (case, [planes, rows]) = (&self.case, self.case.planes());
         let (sequences, [q_heads, kv_heads]) = (case.lengths.len(), case.heads);
         let on = |numbers: &[T]| DeviceBuffer::from_host(stream, numbers).unwrap();
         let (new, q_norm, k_norm) = (on(&self.new), on(&self.norms[0]), on(&self.norms[1]));
         let [cos, sin] = [&self.cos, &self.sin].map(|table| DeviceBuffer::from_host(stream, table).unwrap());
-        let [mut k, mut v] = [0; 2].map(|_| on(&vec![T::POISON; planes * rows * kv_heads * case.dim]));
+        let cached = vec![poison; planes * rows * kv_heads * case.dim];
+        let [mut k, mut v] = [0; 2].map(|_| DeviceBuffer::from_host(stream, &cached).unwrap());
+        let scales = DeviceBuffer::from_host(stream, &vec![scale.unwrap_or(1.0); kv_heads]).unwrap();
+        let scales = scale.map(|_| [scales.as_slice(); 2]);
         let tokens = sequences * case.tokens;
         let mut out = on(&vec![T::POISON; tokens * q_heads * case.dim]);
         let lengths = DeviceBuffer::from_host(stream, &case.lengths).unwrap();
@@ -157,12 +172,12 @@ impl<T: Precise + AppendElement> Data<T> {
             norm: case.has_norm.then_some(norm),
         };
         let lengths = lengths.as_slice();
-        let cache = KvCacheMut { k: view(&mut k).unwrap(), v: view(&mut v).unwrap(), lengths, pages };
+        let cache = KvCacheMut { k: view(&mut k).unwrap(), v: view(&mut v).unwrap(), lengths, pages, scales };
         let to = HeadsMut::by_token(out.as_3d_mut(tokens, q_heads, case.dim).unwrap(), sequences).unwrap();
         let [q, new_k, new_v] =
             [(0, q_heads), (q_heads, kv_heads), (q_heads + kv_heads, kv_heads)].map(|(i, n)| part(i, n));
         rotary_append(stream, &rotary, q, new_k, new_v, cache, to).unwrap();
-        [out, k, v].map(|buffer| buffer.to_host().unwrap())
+        (out.to_host().unwrap(), [k, v].map(|buffer| buffer.to_host().unwrap()))
     }
 
     /// Returns a normalized and rotated head.
@@ -235,7 +250,7 @@ impl Case {
     }
 }
 
-fn is_correct<T: Precise + AppendElement>(case: &Case) {
+fn is_correct<T: Precise + AppendElement<T>>(case: &Case) {
     let stream = Stream::new(&under_test::device()).unwrap();
     for (is_interleaved, has_norm) in [(false, false), (true, false), (false, true), (true, true)] {
         let case = Case { is_interleaved, has_norm, ..case.clone() };
@@ -259,6 +274,55 @@ fn tokens_are_appended_to_pages() {
         is_correct::<bf16>(&case);
         is_correct::<f16>(&Case { tokens: 4, ..case });
     }
+}
+
+/// Appends to a cache of 8 bits. A number is correct if its code is one of the nearest, which `error` bounds.
+fn is_rounded<T: Precise + AppendElement<T>, C: AppendElement<T> + Copy>(
+    poison: C,
+    scale: f32,
+    value: fn(C) -> f32,
+    error: fn(f64) -> f64,
+) {
+    let stream = Stream::new(&under_test::device()).unwrap();
+    let case = Case { tokens: 2, page: Some(16), ..Case::new(64, [2, 2], &[2, 33, 96, 1, 200]) };
+    let data = Data::<T>::random(&case);
+    let (out, cache) = data.append(&stream, poison, Some(scale));
+    let [expected_out, k, v] = data.expected();
+    for (found, expected) in out.iter().zip(expected_out) {
+        assert!((found.value() - expected.unwrap()).abs() <= T::PRECISION * 2.0, "{found:?}, {expected:?}");
+    }
+    for (cache, expected) in cache.into_iter().zip([k, v]) {
+        for (i, (found, expected)) in cache.into_iter().zip(expected).enumerate() {
+            let found = f64::from(value(found));
+            match expected.map(|expected| expected / f64::from(scale)) {
+                Some(expected) => {
+                    let most = error(expected) + 1e-5 * expected.abs();
+                    assert!((found - expected).abs() <= most, "{i}: {found} instead of {expected}");
+                }
+                None => assert_eq!(found.to_bits(), f64::from(value(poison)).to_bits(), "{i} was written"),
+            }
+        }
+    }
+}
+
+#[test]
+fn caches_of_8_bits_are_rounded() {
+    // Numbers of up to 2, of which the largest saturate at 1.98 and 1.75.
+    is_rounded::<bf16, i8>(-128, 1.0 / 64.0, f32::from, |x| 0.5 + (x.abs() - 127.0).max(0.0));
+    is_rounded::<f16, i8>(-128, 1.0 / 64.0, f32::from, |x| 0.5 + (x.abs() - 127.0).max(0.0));
+    let poison = F8E4M3::from_bits(0x81);
+    is_rounded::<bf16, F8E4M3>(
+        poison,
+        1.0 / 256.0,
+        |x| x.to_f32(),
+        |x| (x.abs().max(1.0 / 64.0).log2().floor() - 4.0).exp2() + (x.abs() - 448.0).max(0.0),
+    );
+    is_rounded::<f16, F8E4M3>(
+        poison,
+        8.0,
+        |x| x.to_f32(),
+        |x| (x.abs().max(1.0 / 64.0).log2().floor() - 4.0).exp2(),
+    );
 }
 
 #[test]
@@ -320,6 +384,7 @@ fn a_graph_appends_at_all_lengths() {
             v: HeadsMut::by_token(v.as_3d_mut(40, 1, 64)?, 1)?,
             lengths: lengths.as_slice(),
             pages: None,
+            scales: None,
         };
         let to = HeadsMut::by_token(out.as_3d_mut(1, 1, 64)?, 1)?;
         let rotary = Rotary { cos, sin, is_interleaved: false, norm: None };
@@ -360,6 +425,7 @@ fn mismatched_sizes_are_refused() {
             v: HeadsMut::by_token(v.as_3d_mut(2, 1, dim).unwrap(), 1).unwrap(),
             lengths: lengths.slice(..count),
             pages: None,
+            scales: None,
         };
         let table = angles.slice(..3 * columns).as_2d(3, columns).unwrap();
         let norm = HeadNorm { q: numbers.slice(..norm), k: numbers.slice(..norm), epsilon: 0.0 };
@@ -398,7 +464,9 @@ fn lengths_and_pages_out_of_range_are_named() {
         let lengths = DeviceBuffer::from_host(&stream, &lengths).unwrap();
         let table = DeviceBuffer::from_host(&stream, &table).unwrap();
         let pages = Some(table.as_2d(2, 2).unwrap());
-        KvCache { k: heads, v: heads, lengths: lengths.as_slice(), pages }.check().map_err(|e| e.to_string())
+        KvCache { k: heads, v: heads, lengths: lengths.as_slice(), pages, scales: None }
+            .check()
+            .map_err(|e| e.to_string())
     };
     assert_eq!(check([16, 32], [3, u32::MAX, 0, 1]), Ok(()));
     let text = check([16, 33], [3, 9, 0, 1]).unwrap_err();

@@ -248,7 +248,8 @@ fn gates_and_accumulation_need_a_skinny_kernel() {
 fn chains_of_products_are_ordered() {
     const N: usize = 512;
     let stream = Stream::new(&under_test::device()).unwrap();
-    // Each matrix moves element i to i + 1 and negates it, so that a product before the end of the preceding one is wrong.
+    // Each matrix moves element i to i + 1 and negates it, so that a product before the end of the preceding one is
+    // wrong.
     let element = |i: usize| if i % N == (i / N + N - 1) % N { -1.0 } else { 0.0 };
     let b =
         DeviceBuffer::from_host(&stream, &(0..N * N).map(|i| bf16::from_f32(element(i))).collect::<Vec<_>>());

@@ -1,4 +1,5 @@
-//! [`Columns`]: the columns of B that skinny GEMMs load, as 16-bit elements ([`Plain`]) or quantized weights ([`Codes`]).
+//! [`Columns`]: the columns of B that skinny GEMMs load, as 16-bit elements ([`Plain`]) or quantized weights
+//! ([`Codes`]).
 
 use core::array::from_fn;
 
@@ -7,7 +8,7 @@ use gpu_std::tensor::mma::WarpOperand;
 use gpu_std::vectorized::{load, load_or};
 
 use super::{CHUNK_K, THREADS};
-use crate::number4::Number4;
+use crate::number4::{Number4, halves, of_unit, signed, subtract};
 
 /// Columns of B, as warps load them.
 pub(super) trait Columns<T>: Copy {
@@ -17,8 +18,8 @@ pub(super) trait Columns<T>: Copy {
     const LOADS: usize;
     /// True if k must be a multiple of the step size.
     const IS_WHOLE: bool;
-    /// True if the lanes of a quad use each other's copies, so that each chunk belongs to one group of a column, and has
-    /// its own scale.
+    /// True if the lanes of a quad use each other's copies, so that each chunk belongs to one group of a column, and
+    /// has its own scale.
     const SHARES: bool;
     /// A column's additional data for a step, such as its scale and zero point.
     type Beside: Copy;
@@ -240,8 +241,8 @@ impl<T: Number4, const BITS: usize, const SHARES: bool> Columns<T> for Codes<'_,
         let (is_there, first) = (at < self.k, self.first(column, at));
         let scales = self.scales.as_ptr().wrapping_add(first).cast::<u16>();
         let zeros = self.zeros.map(|zeros| zeros.as_ptr().wrapping_add(first));
-        // SAFETY: the groups of the step exist if the step does. Its number of groups divides the index of the first one,
-        // so the vectors are aligned.
+        // SAFETY: the groups of the step exist if the step does. Its number of groups divides the index of the first
+        // one, so the vectors are aligned.
         unsafe {
             if SHARES && self.group == 32 {
                 let scales = load_or::<u32, 2, true>(scales.cast(), is_there, [0; 2]);
@@ -294,14 +295,10 @@ impl<T: Number4, const BITS: usize, const SHARES: bool> Columns<T> for Codes<'_,
             // The zero point has seven bits, like the mantissa of `bf16`.
             let zero = (T::UNIT | (zero & 0x7f)) * 0x1_0001;
             // Each word contains codes i and i + 4.
-            from_fn(|i| T::subtract(of_unit::<T, 0xf>(words[0] >> (4 * i)), zero))
+            from_fn(|i| subtract::<T>(of_unit::<T, 0xf>(words[0] >> (4 * i)), zero))
         } else {
-            // Each word contains codes i and i + 2 of four codes. The sign bit becomes the same power of two as the unit,
-            // or for `f16`, is added to it, so that the difference is exact.
-            from_fn(|i| {
-                let word = words[i / 2] >> (8 * (i % 2));
-                T::subtract(of_unit::<T, 0x7f>(word), of_unit::<T, 0x80>(word))
-            })
+            let ([x02, x13], [x46, x57]) = (signed::<T>(words[0]), signed::<T>(words[1]));
+            [x02, x13, x46, x57]
         }
     }
 
@@ -318,54 +315,6 @@ impl<T: Number4, const BITS: usize, const SHARES: bool> Columns<T> for Codes<'_,
     fn add(groups: &Groups, chunk: usize, sum: f32, product: f32) -> f32 {
         let scale = if SHARES { groups.scales[chunk / 2] >> (16 * (chunk % 2)) } else { groups.scales[0] };
         sum + product * T::widened(scale)
-    }
-}
-
-/// Inserts the bits `MASK` of both halves into the low bits of [`Number4::UNIT`].
-#[inline(always)]
-fn of_unit<T: Number4, const MASK: u32>(codes: u32) -> u32 {
-    let mask = MASK * 0x1_0001;
-    let unit = T::UNIT * 0x1_0001;
-    #[cfg(target_arch = "nvptx64")]
-    {
-        let both: u32;
-        // SAFETY: the instruction only computes a number. Without the inline assembly, ptxas emits two instructions
-        // instead of one.
-        unsafe {
-            core::arch::asm!(
-                "lop3.b32 {both}, {codes}, {mask}, {unit}, 0xea;",
-                both = out(reg32) both, codes = in(reg32) codes, mask = in(reg32) mask, unit = in(reg32) unit,
-                options(pure, nomem, nostack)
-            );
-        }
-        both
-    }
-    #[cfg(not(target_arch = "nvptx64"))]
-    {
-        codes & mask | unit
-    }
-}
-
-/// Combines the lower halves of two words, or the upper halves if `UPPER` is 1.
-#[inline(always)]
-fn halves<const UPPER: u32>(x: u32, y: u32) -> u32 {
-    #[cfg(target_arch = "nvptx64")]
-    {
-        let both: u32;
-        // SAFETY: the instruction only computes a number.
-        unsafe {
-            core::arch::asm!(
-                "prmt.b32 {both}, {x}, {y}, {selected};",
-                both = out(reg32) both, x = in(reg32) x, y = in(reg32) y,
-                selected = const if UPPER == 0 { 0x5410 } else { 0x7632 },
-                options(pure, nomem, nostack)
-            );
-        }
-        both
-    }
-    #[cfg(not(target_arch = "nvptx64"))]
-    {
-        (x >> (16 * UPPER)) & 0xffff | (y >> (16 * UPPER)) << 16
     }
 }
 
