@@ -15,9 +15,9 @@ pub mod picture;
 pub static KERNELS: GpuImage = warpsmith::include_image!("lattice_boltzmann_kernels");
 
 /// Cells per thread, as `benches/tune.rs` found it.
-pub const CELLS: usize = 4;
+pub const CELLS: usize = 2;
 /// Maximum length of a row, which one block updates.
-pub const MAX_ROW: usize = 512 * CELLS;
+pub const MAX_ROW: usize = 256 * CELLS;
 /// Maximum number of cells per device.
 pub const MAX_CELLS: usize = 1 << 29;
 /// Maximum velocity. The method is accurate far below the velocity of sound, 0.577.
@@ -220,10 +220,10 @@ where
         }
         for (slab, entering) in self.slabs.iter_mut().zip(&self.entering) {
             slab.launch(&fluid, 1, slab.size[2].saturating_sub(2), steps)?;
-            for direction in 0..2 {
+            for (direction, entering) in entering.iter().enumerate() {
                 let ([first, pitch], [rows, columns]) = slab.crossing(direction, steps);
                 let to = slab.lattice.slice_mut(first..).into_2d_strided(rows, columns, pitch)?;
-                slab.stream.copy_rows(entering[direction].as_2d(rows, columns)?, to)?;
+                slab.stream.copy_rows(entering.as_2d(rows, columns)?, to)?;
             }
         }
         Ok(1)

@@ -1,13 +1,13 @@
 //! Checks, measures and draws the flow around a cylinder: `lattice-boltzmann --help`.
 
 use std::f32::consts::TAU;
+use std::fs::File;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
-use lattice_boltzmann::picture::Picture;
-use lattice_boltzmann::{CELLS, Error, Settings, Simulation, cylinder, open};
+use lattice_boltzmann::{CELLS, Error, Settings, Simulation, cylinder, open, picture};
 use lattice_boltzmann_kernels::{FLUID, POPULATIONS, step};
 use warpsmith::f16;
 use warpsmith::gpu_std::scalar::Scalar;
@@ -43,18 +43,15 @@ struct Arguments {
     #[arg(long, default_value = "vortex-street.png")]
     picture: PathBuf,
     /// Frames of the picture, which show the time-lapse if there are several
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    frames: u32,
-    /// Prints the measurement as JSON
-    #[arg(long)]
-    json: bool,
+    #[arg(long, default_value_t = 1)]
+    frames: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Mode {
     /// Compares a small flow with its analytic solution
     Check,
-    /// Measures updates of cells per second
+    /// Measures updates of cells per second, and prints a JSON document
     Bench,
     /// Draws the vorticity behind the cylinder
     VortexStreet,
@@ -101,7 +98,7 @@ fn flow<T: Scalar>(arguments: &Arguments, streams: &[Stream]) -> Result
 where
     step<T, CELLS>: Instance,
 {
-    let &Arguments { steps, velocity, frames, .. } = arguments;
+    let &Arguments { steps, velocity, .. } = arguments;
     let size = [arguments.size[0], arguments.size[1], arguments.size[2]];
     let mut settings = Settings::new(size, velocity * size[1] as f32 / 5.0 / arguments.reynolds);
     settings.velocity[0] = velocity;
@@ -109,16 +106,17 @@ where
     let mut flow = Simulation::<T>::new(streams, settings, |at| cylinder(size, at))?;
     if arguments.mode == Mode::VortexStreet {
         let failed = |error| Error::Picture(arguments.picture.clone(), error);
-        let mut picture = Picture::create(&arguments.picture, [size[0], size[1]], frames).map_err(failed)?;
+        let file = File::create(&arguments.picture).map_err(|error| failed(error.into()))?;
         flow.restart(|_| settings.velocity)?;
-        for frame in 0..frames as usize {
-            let end = |frame| steps * frame / frames as usize;
+        let mut frames = Vec::new();
+        let count = arguments.frames.max(1);
+        for frame in 0..count {
+            let end = |frame| steps * frame / count;
             flow.run(end(frame + 1) - end(frame))?;
-            picture
-                .add(size[0], &flow.layer(size[2] / 2)?, 20.0 * velocity / size[1] as f32)
-                .map_err(failed)?;
+            let range = 20.0 * velocity / size[1] as f32;
+            frames.push(picture::vorticity(size[0], &flow.layer(size[2] / 2)?, range));
         }
-        return Ok(picture.finish().map_err(failed)?);
+        return Ok(picture::write(file, [size[0], size[1]], &frames).map_err(failed)?);
     }
 
     let mut measure = || {
@@ -132,15 +130,10 @@ where
     seconds.sort_by(f64::total_cmp);
     let updates = size.iter().product::<usize>() as f64 * steps as f64 / seconds[2];
     let (mlups, rate) = (updates / 1e6, updates * (2 * POPULATIONS * T::SIZE + 1) as f64 / 1e9);
-    if arguments.json {
-        let (devices, lattice) = (streams.len(), T::NAME);
-        println!(
-            "{}",
-            serde_json::json!({ "device": streams[0].device().name(), "devices": devices, "size": size,
-            "lattice": lattice, "blocking": settings.blocking, "mlups": mlups, "gb_per_s": rate })
-        );
-    } else {
-        println!("{mlups:.0} MLUPs/s, which access {rate:.0} GB/s");
-    }
+    let document = serde_json::json!({
+        "device": streams[0].device().name(), "devices": streams.len(), "size": size, "lattice": T::NAME,
+        "blocking": settings.blocking, "mlups": mlups, "gb_per_s": rate,
+    });
+    println!("{document}");
     Ok(())
 }

@@ -306,7 +306,7 @@ fn program(arguments: &[&str]) -> std::result::Result<String, String> {
 
 #[test]
 fn program_measures_and_draws() {
-    let bench = ["bench", "--size", "16", "8", "4", "--f16", "--steps", "2", "--json"];
+    let bench = ["bench", "--size", "16", "8", "4", "--f16", "--steps", "2"];
     let document: serde_json::Value = serde_json::from_str(&program(&bench).unwrap()).unwrap();
     assert!(document["mlups"].as_f64().unwrap() > 0.0, "{document}");
 

@@ -60,17 +60,9 @@ pub struct Fluid {
 
 /// Velocity of a population. Population q + 9 has the opposite velocity of population q.
 pub const fn velocity(q: usize) -> [i32; 3] {
+    #[rustfmt::skip]
     let of_half = [
-        [0, 0, 0],
-        [0, 0, 1],
-        [1, 0, 1],
-        [-1, 0, 1],
-        [0, 1, 1],
-        [0, -1, 1],
-        [1, 0, 0],
-        [0, 1, 0],
-        [1, 1, 0],
-        [1, -1, 0],
+        [0, 0, 0], [0, 0, 1], [1, 0, 1], [-1, 0, 1], [0, 1, 1], [0, -1, 1], [1, 0, 0], [0, 1, 0], [1, 1, 0], [1, -1, 0],
     ];
     let [x, y, z] = of_half[if q < 10 { q } else { q - 9 }];
     if q < 10 { [x, y, z] } else { [-x, -y, -z] }
@@ -188,7 +180,7 @@ unsafe fn load<T: Scalar, const N: usize>(from: *const T) -> [f32; N] {
         let words = match N {
             _ if T::SIZE == 4 => return Vector::<T, N>::load(from).map(|x| x.cast()).to_array(),
             1 => [u32::from(from.cast::<u16>().read()), 0],
-            2 => [from.cast().read(), 0],
+            2 => [from.cast::<u32>().read(), 0],
             _ => Vector::<u32, 2>::load(from.cast()).to_array(),
         };
         let mut f = [0.0; N];
@@ -208,8 +200,8 @@ unsafe fn store<T: Scalar, const N: usize>(f: [f32; N], to: *mut T) {
     unsafe {
         match N {
             _ if T::SIZE == 4 => Vector::from_array(f).store(to.cast()),
-            1 => to.cast().write(f16::from_f32(f[0])),
-            2 => to.cast().write(f16::pack(f[0], f[N - 1])),
+            1 => to.cast::<f16>().write(f16::from_f32(f[0])),
+            2 => to.cast::<u32>().write(f16::pack(f[0], f[N - 1])),
             _ => Vector::from_array([f16::pack(f[0], f[1 % N]), f16::pack(f[N - 2], f[N - 1])])
                 .store(to.cast()),
         }
@@ -222,7 +214,7 @@ unsafe fn store<T: Scalar, const N: usize>(f: [f32; N], to: *mut T) {
 pub struct Edges([f32; 5], [f32; 5]);
 
 /// One step of a part, with a block per row and `CELLS` cells per thread.
-#[kernel(types(T = f32, f16), consts(CELLS = 1, 2, 4), launch_bounds(512), dependent)]
+#[kernel(types(T = f32, f16), consts(CELLS = 1, 2, 4), launch_bounds(256), dependent)]
 pub fn step<T: Scalar, const CELLS: usize>(
     part: Part,
     fluid: Fluid,
