@@ -119,8 +119,12 @@ impl Engine {
             table: zeros(sequences * columns)?,
             sampled: DeviceBuffer::zeros(stream, sequences)?,
         };
-        let affordable = device.memory_info()?.free / 10 * 9 / Cache::page_bytes(&model.config);
-        let pages = limits.pages.unwrap_or_else(|| (sequences * columns).min(affordable as usize));
+        let (free, of_page) = (device.memory_info()?.free, Cache::page_bytes(&model.config));
+        let affordable = (free / 10 * 9 / of_page) as usize;
+        let pages = limits.pages.unwrap_or((sequences * columns + 1).min(affordable));
+        if pages == 0 {
+            return Err(Error::TooLarge { needed: of_page >> 20, available: free >> 20 });
+        }
         Ok(Self {
             cache: Cache::new(stream, &model.config, pages)?,
             free: (0..pages as u32).rev().collect(),
