@@ -49,7 +49,7 @@ fn main() -> Result<()> {
             write(trace, folder, name)?;
         }
     }
-    match summary.late.first() {
+    match summary.launch_bound.first() {
         Some(late) => {
             println!("The device waited longest for {}: {:.1} us.", late.name, late.total as f64 / 1e3)
         }

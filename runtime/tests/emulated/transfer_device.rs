@@ -135,7 +135,7 @@ fn views_are_copied_to_the_host_without_their_gaps() {
     let matrix = buffer.as_2d(4, 6).unwrap();
     assert_eq!(matrix.part(1..3, ..).to_host().unwrap(), (6..18).collect::<Vec<_>>());
     assert_eq!(matrix.part(1..4, 2..4).to_host().unwrap(), [8, 9, 14, 15, 20, 21]);
-    assert_eq!(matrix.part(.., 3..3).to_host().unwrap(), []);
+    assert!(matrix.part(.., 3..3).to_host().unwrap().is_empty());
     let volume = buffer.as_3d_strided([2, 3, 2], [12, 3]).unwrap();
     assert_eq!(volume.to_host().unwrap(), [0, 1, 3, 4, 6, 7, 12, 13, 15, 16, 18, 19]);
     assert_eq!(buffer.as_3d(2, 4, 3).unwrap().to_host().unwrap(), buffer.to_host().unwrap());
