@@ -210,7 +210,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_usual_block_follows_the_multiprocessor_and_the_kernel() {
+    fn the_default_block_follows_the_multiprocessor_and_the_kernel() {
         let any = |capability, registers, shared| {
             block(&FREE, &gpu(capability), kernel(registers, 0), |limits| {
                 limits.block_for_any(1 << 28, shared)

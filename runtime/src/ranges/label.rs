@@ -52,8 +52,8 @@ impl From<usize> for Payload {
 /// ```
 /// use warpsmith_runtime::ranges::Label;
 ///
-/// let (line, label) = (line!(), Label::new("forward").category("training").colour(0x3070d0));
-/// assert_eq!((label.name.as_ref(), label.colour, label.line), ("forward", 0xff30_70d0, line));
+/// let (line, label) = (line!(), Label::new("forward").category("training").color(0x3070d0));
+/// assert_eq!((label.name.as_ref(), label.color, label.line), ("forward", 0xff30_70d0, line));
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Label {
