@@ -71,8 +71,10 @@ pub(crate) fn to_e4m3(x: f32) -> u8 {
     (sign | code) as u8
 }
 
-/// Rounds a number to an integer of 8 bits, to nearest even. Numbers beyond -127 and 127 become these numbers.
+/// Rounds a number to an integer of 8 bits, to nearest even. Numbers beyond -127 and 127 become these numbers, and NaN
+/// becomes -127.
 #[inline(always)]
+#[expect(clippy::manual_clamp, reason = "`clamp` returns NaN for NaN")]
 pub(crate) fn to_signed(x: f32) -> i8 {
     /// Number whose unit in the last place is 1, with room for negative numbers.
     const UNIT: f32 = 12_582_912.0;

@@ -140,8 +140,8 @@ pub unsafe fn rotary_append<T: Float<Accumulator = f32>, C: Rounded>(
         }
         let Some((plane, row)) = place() else { return };
         let at = |strides: HeadStrides| strides.at(plane, head, row) as usize;
-        // SAFETY: there is one scale per head.
         let scale = |scales: Option<&[f32]>| {
+            // SAFETY: there is one scale per head.
             scales.map_or(1.0, |scales| unsafe { *scales.get_unchecked(head as usize) })
         };
         if i == 0 {
