@@ -47,7 +47,8 @@ where
 {
     macro_rules! words {
         ($($words:literal)*) => {
-            ArrayKernel::with_reference(name, &KERNELS, reference::<T>)$(.launch::<step<T, $words>>(|kernel, stream, x, lattice| {
+            ArrayKernel::with_reference(name, &KERNELS, reference::<T>)
+            $(.launch::<step<T, $words>>(|kernel, stream, x, lattice| {
                 let cells = x[0].len();
                 let part = Part { size: [ROW as u32, (cells / ROW) as u32, 1], rotation: [0; 2], first: 0, layers: 1 };
                 // The bytes of small whole numbers are flags of fluid cells.

@@ -101,8 +101,8 @@ pub fn moments(f: &[f32; POPULATIONS], half_force: [f32; 3]) -> (f32, [f32; 3]) 
     (excess, u)
 }
 
-/// Collides the populations of a cell, with a relaxation rate for the sums of opposite populations and another for their
-/// differences.
+/// Collides the populations of a cell. The sums of opposite populations have one relaxation rate, and their differences
+/// have another.
 #[inline(always)]
 pub fn collide(f: &mut [f32; POPULATIONS], kind: u8, fluid: &Fluid) {
     let (mut excess, mut u) = moments(f, fluid.half_force);
