@@ -20,6 +20,11 @@ pub const ROW: usize = 256;
 const PROPERTIES: Fluid =
     Fluid { rates: [1.8, 1.2], half_force: [0.0; 3], push: [0.0; 3], velocity: [0.0; 3] };
 
+/// Threads of a row.
+fn threads<T: Scalar>(words: u32) -> usize {
+    ROW * T::SIZE / (4 * words as usize)
+}
+
 /// Returns the lattice, `arrays[1]`, after a step. `arrays[0]` has an element per cell.
 fn reference<T: Scalar>(arrays: &[Vec<T>]) -> Vec<f64> {
     let cells = arrays[0].len();
@@ -39,23 +44,22 @@ fn benchmark<T: Scalar>(name: &'static str) -> ArrayKernel<T, T>
 where
     step<T, 1>: Instance,
     step<T, 2>: Instance,
-    step<T, 4>: Instance,
 {
-    macro_rules! cells_per_thread {
-        ($($cells:literal)*) => {
-            ArrayKernel::with_reference(name, &KERNELS, reference::<T>)$(.launch::<step<T, $cells>>(|kernel, stream, x, lattice| {
-                let size = [ROW, x[0].len() / ROW, 1].map(|n| n as u32);
-                let part = Part { size, rotation: [0; 2], first: 0, layers: 1 };
+    macro_rules! words {
+        ($($words:literal)*) => {
+            ArrayKernel::with_reference(name, &KERNELS, reference::<T>)
+            $(.launch::<step<T, $words>>(|kernel, stream, x, lattice| {
+                let cells = x[0].len();
+                let part = Part { size: [ROW as u32, (cells / ROW) as u32, 1], rotation: [0; 2], first: 0, layers: 1 };
                 // The bytes of small whole numbers are flags of fluid cells.
-                let flags = x[0].as_slice().cast::<u8>()?;
-                kernel.launch(stream, (part, PROPERTIES, flags, SharedLen(ROW / $cells), lattice))
+                let flags = x[0].as_slice().cast::<u8>()?.slice(..cells);
+                kernel.launch(stream, (part, PROPERTIES, flags, SharedLen(threads::<T>($words)), lattice))
             }))*
         };
     }
-    cells_per_thread!(1 2 4)
+    words!(1 2)
         .shape(|configuration, n| {
-            let threads = ROW as u32 / configuration.number("cells")?;
-            Ok(Launch::grid_block((n / ROW) as u32, threads))
+            Ok(Launch::grid_block((n / ROW) as u32, threads::<T>(configuration.number("words")?) as u32))
         })
         .inputs(1, Values::Whole)
         .output_len(|cells| POPULATIONS * cells)

@@ -14,10 +14,10 @@ pub mod picture;
 /// The GPU image that build.rs built from `kernels/`.
 pub static KERNELS: GpuImage = warpsmith::include_image!("lattice_boltzmann_kernels");
 
-/// Cells per thread, as `benches/tune.rs` found it.
-pub const CELLS: usize = 2;
+/// Words of each plane per thread, as `benches/tune.rs` found it.
+pub const WORDS: usize = 2;
 /// Maximum length of a row, which one block updates.
-pub const MAX_ROW: usize = 256 * CELLS;
+pub const MAX_ROW: usize = 1024;
 /// Maximum number of cells per device.
 pub const MAX_CELLS: usize = 1 << 29;
 /// Maximum velocity. The method is accurate far below the velocity of sound, 0.577.
@@ -48,21 +48,18 @@ pub struct Settings {
     /// Velocity of lids and inflows.
     pub velocity: [f32; 3],
     pub acceleration: [f32; 3],
-    /// Temporal blocking on one device: the number of steps that are computed part by part, while the part is in the
-    /// L2 cache, and the number of layers per part.
-    pub blocking: [usize; 2],
 }
 
 impl Settings {
     pub fn new(size: [usize; 3], viscosity: f32) -> Self {
-        Self { size, viscosity, velocity: [0.0; 3], acceleration: [0.0; 3], blocking: [1, usize::MAX] }
+        Self { size, viscosity, velocity: [0.0; 3], acceleration: [0.0; 3] }
     }
 
     fn check(&self, devices: usize) -> Result<Fluid> {
         let [x, y, z] = self.size;
         let error = |problem: String| Err(Error::Size(self.size, problem));
-        if x == 0 || !x.is_multiple_of(CELLS) || x > MAX_ROW {
-            return error(format!("x must be a multiple of {CELLS} from {CELLS} to {MAX_ROW}"));
+        if x == 0 || !x.is_multiple_of(4) || x > MAX_ROW {
+            return error(format!("x must be a multiple of 4 from 4 to {MAX_ROW}"));
         }
         if y == 0 || z < devices.max(1) || y.max(z) >= 1 << 20 {
             return error(format!(
@@ -93,7 +90,6 @@ fn check_velocity(velocity: [f32; 3]) -> Result<()> {
 
 /// A simulation whose lattice has the type `T`: `f32`, or `f16` for half the memory and almost twice the speed.
 pub struct Simulation<T: Scalar> {
-    settings: Settings,
     fluid: Fluid,
     steps: usize,
     slabs: Vec<Slab<T>>,
@@ -116,7 +112,7 @@ struct Slab<T: Scalar> {
 
 impl<T: Scalar> Simulation<T>
 where
-    step<T, CELLS>: Instance,
+    step<T, WORDS>: Instance,
 {
     /// Allocates a fluid at rest, in slabs of layers on the devices of the streams. `kind` returns the kind of a cell.
     pub fn new(streams: &[Stream], settings: Settings, kind: impl Fn([usize; 3]) -> u8) -> Result<Self> {
@@ -137,7 +133,7 @@ where
         };
         let slabs = streams.iter().enumerate().map(slab).collect::<Result<_>>()?;
         let entering = streams.iter().map(halo).collect::<Result<_>>()?;
-        Ok(Self { settings, fluid, steps: 0, slabs, entering })
+        Ok(Self { fluid, steps: 0, slabs, entering })
     }
 
     /// Restarts with the density 1 and these velocities.
@@ -161,13 +157,12 @@ where
 
     /// Enqueues steps.
     pub fn run(&mut self, steps: usize) -> Result<()> {
-        let end = self.steps + steps;
-        while self.steps < end {
-            let [depth, thickness] = self.settings.blocking;
-            self.steps += match &mut self.slabs[..] {
-                [slab] => slab.sweep(&self.fluid, self.steps, depth.clamp(1, end - self.steps), thickness)?,
+        for _ in 0..steps {
+            match &mut self.slabs[..] {
+                [slab] => slab.launch(&self.fluid, 0, slab.size[2], self.steps)?,
                 _ => self.exchange()?,
-            };
+            }
+            self.steps += 1;
         }
         Ok(())
     }
@@ -203,7 +198,7 @@ where
 
     /// Enqueues a step on several devices: first the ends of each slab, and then the inner layers, during which the
     /// populations that leave the slabs are copied.
-    fn exchange(&mut self) -> Result<usize> {
+    fn exchange(&mut self) -> Result<()> {
         let (fluid, steps, count) = (self.fluid, self.steps, self.slabs.len());
         for slab in &mut self.slabs {
             slab.launch(&fluid, slab.size[2] - 1, slab.size[2].min(2), steps)?;
@@ -226,13 +221,13 @@ where
                 slab.stream.copy_rows(entering.as_2d(rows, columns)?, to)?;
             }
         }
-        Ok(1)
+        Ok(())
     }
 }
 
 impl<T: Scalar> Slab<T>
 where
-    step<T, CELLS>: Instance,
+    step<T, WORDS>: Instance,
 {
     /// Enqueues a step of some layers.
     fn launch(&mut self, fluid: &Fluid, first: usize, layers: usize, steps: usize) -> Result<()> {
@@ -246,27 +241,11 @@ where
             first: (first % nz) as u32,
             layers: layers as u32,
         };
-        let threads = (nx / CELLS).next_multiple_of(32);
+        let threads = (nx * T::SIZE / (4 * WORDS)).next_multiple_of(32);
         let launch = Launch::grid_block((layers * ny) as u32, threads as u32).dependent();
-        let kernel = self.stream.device().load(&KERNELS)?.kernel::<step<T, CELLS>>()?;
+        let kernel = self.stream.device().load(&KERNELS)?.kernel::<step<T, WORDS>>()?;
         let arguments = (part, *fluid, &self.flags, SharedLen(threads), &mut self.lattice);
         Ok(kernel.launch(&self.stream, launch, arguments)?)
-    }
-
-    /// Enqueues `depth` steps, part by part. A step requires the previous step of the adjacent layers, so in each part it
-    /// lags one layer behind the previous step. The last part includes the first layers, which the lag skips.
-    fn sweep(&mut self, fluid: &Fluid, steps: usize, depth: usize, thickness: usize) -> Result<usize> {
-        let layers = self.size[2];
-        let thickness = thickness.clamp(1, layers);
-        for part in 0..layers.div_ceil(thickness) {
-            for lag in 0..depth {
-                let end =
-                    |end: usize| if end < layers { end.saturating_sub(lag).max(lag) } else { layers + lag };
-                let first = if part == 0 { lag } else { end(part * thickness) };
-                self.launch(fluid, first, end((part + 1) * thickness) - first, steps + lag)?;
-            }
-        }
-        Ok(depth)
     }
 
     /// Place in the lattice of the populations that leave the slab upward (0) or downward (1) in a step: first element

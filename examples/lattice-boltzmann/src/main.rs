@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
-use lattice_boltzmann::{CELLS, Error, Settings, Simulation, cylinder, open, picture};
+use lattice_boltzmann::{Error, Settings, Simulation, WORDS, cylinder, open, picture};
 use lattice_boltzmann_kernels::{FLUID, POPULATIONS, step};
 use warpsmith::f16;
 use warpsmith::gpu_std::scalar::Scalar;
@@ -31,9 +31,6 @@ struct Arguments {
     /// Stores the populations as f16 instead of f32
     #[arg(long)]
     f16: bool,
-    /// Steps that are computed part by part in the L2 cache, and layers per part
-    #[arg(long, num_args = 2, default_values_t = [1, 65535])]
-    blocking: Vec<usize>,
     /// Velocity of the inflow, in cells per step
     #[arg(long, default_value_t = 0.1)]
     velocity: f32,
@@ -96,13 +93,12 @@ fn check(streams: &[Stream]) -> Result {
 /// Measures or draws the flow around the cylinder.
 fn flow<T: Scalar>(arguments: &Arguments, streams: &[Stream]) -> Result
 where
-    step<T, CELLS>: Instance,
+    step<T, WORDS>: Instance,
 {
     let &Arguments { steps, velocity, .. } = arguments;
     let size = [arguments.size[0], arguments.size[1], arguments.size[2]];
     let mut settings = Settings::new(size, velocity * size[1] as f32 / 5.0 / arguments.reynolds);
     settings.velocity[0] = velocity;
-    settings.blocking = [arguments.blocking[0], arguments.blocking[1]];
     let mut flow = Simulation::<T>::new(streams, settings, |at| cylinder(size, at))?;
     if arguments.mode == Mode::VortexStreet {
         let failed = |error| Error::Picture(arguments.picture.clone(), error);
@@ -132,7 +128,7 @@ where
     let (mlups, rate) = (updates / 1e6, updates * (2 * POPULATIONS * T::SIZE + 1) as f64 / 1e9);
     let document = serde_json::json!({
         "device": streams[0].device().name(), "devices": streams.len(), "size": size, "lattice": T::NAME,
-        "blocking": settings.blocking, "mlups": mlups, "gb_per_s": rate,
+        "mlups": mlups, "gb_per_s": rate,
     });
     println!("{document}");
     Ok(())

@@ -3,7 +3,7 @@
 
 use std::f32::consts::TAU;
 
-use lattice_boltzmann::{CELLS, Error, MAX_ROW, Result, Settings, Simulation};
+use lattice_boltzmann::{Error, MAX_ROW, Result, Settings, Simulation, WORDS};
 use lattice_boltzmann_kernels::{
     FLUID, Fluid, INFLOW, LID, OUTFLOW, POPULATIONS, SCALE, WALL, collide, step, velocity,
 };
@@ -27,7 +27,7 @@ fn stream() -> Vec<Stream> {
 
 fn all<T: Scalar>(flow: &Simulation<T>, layers: usize) -> Vec<[f32; 4]>
 where
-    step<T, CELLS>: Instance,
+    step<T, WORDS>: Instance,
 {
     (0..layers).flat_map(|z| flow.layer(z).unwrap()).collect()
 }
@@ -39,7 +39,7 @@ fn mass(cells: &[[f32; 4]]) -> f64 {
 
 fn poiseuille<T: Scalar>(tolerance: f32) -> Result<()>
 where
-    step<T, CELLS>: Instance,
+    step<T, WORDS>: Instance,
 {
     let (size, height) = ([4, 12, 2], 10.0);
     for viscosity in [0.05, 1.0 / 6.0] {
@@ -73,7 +73,7 @@ fn channel_flow_is_the_parabola_of_poiseuille() -> Result<()> {
 /// Checks the decay of a vortex pattern in two of three axes.
 fn taylor_green<T: Scalar>(axes: [usize; 2], tolerance: f64) -> Result<()>
 where
-    step<T, CELLS>: Instance,
+    step<T, WORDS>: Instance,
 {
     const SIDE: usize = 24;
     let (speed, viscosity, steps) = (0.02, 0.05, 200);
@@ -175,11 +175,11 @@ fn start([x, y, z]: [usize; 3]) -> [f32; 3] {
     [x * y, y + z, x + 3 * z].map(|i| 0.05 * (i as f32).sin())
 }
 
-fn simulated<T: Scalar>(streams: &[Stream], blocking: [usize; 2]) -> Result<Vec<[f32; 4]>>
+fn simulated<T: Scalar>(streams: &[Stream]) -> Result<Vec<[f32; 4]>>
 where
-    step<T, CELLS>: Instance,
+    step<T, WORDS>: Instance,
 {
-    let mut flow = Simulation::<T>::new(streams, Settings { blocking, ..settings() }, kind)?;
+    let mut flow = Simulation::<T>::new(streams, settings(), kind)?;
     flow.restart(start)?;
     flow.run(STEPS - 5)?;
     flow.run(5)?;
@@ -212,8 +212,8 @@ fn every_cell_equals_a_plain_simulation() -> Result<()> {
         }
         f = next;
     }
-    let found = simulated::<f32>(&stream(), [1, usize::MAX])?;
-    let half = simulated::<f16>(&stream(), [1, usize::MAX])?;
+    let found = simulated::<f32>(&stream())?;
+    let half = simulated::<f16>(&stream())?;
     for (i, f) in f.iter().enumerate() {
         let density = 1.0 + f.iter().sum::<f32>() / SCALE;
         let momentum = |axis: usize| (0..POPULATIONS).map(|q| velocity(q)[axis] as f32 * f[q]).sum::<f32>();
@@ -239,23 +239,14 @@ fn every_cell_equals_a_plain_simulation() -> Result<()> {
 }
 
 #[test]
-fn temporal_blocking_does_not_change_a_bit() -> Result<()> {
-    let expected = simulated::<f32>(&stream(), [1, usize::MAX])?;
-    for blocking in [[2, 2], [3, 1], [4, 3], [12, 2], [2, usize::MAX]] {
-        assert_eq!(simulated::<f32>(&stream(), blocking)?, expected, "{blocking:?}");
-    }
-    Ok(())
-}
-
-#[test]
 fn several_devices_compute_the_bits_of_one() -> Result<()> {
     for count in [2, 3, 7] {
         let driver = EmulatedDriver::builder().devices(count).build();
         let streams: Vec<_> =
             (0..count).map(|i| Device::with_driver(driver.clone(), i).unwrap().default_stream()).collect();
         let one = &streams[..1];
-        assert_eq!(simulated::<f32>(&streams, [1, 1])?, simulated::<f32>(one, [1, 1])?, "{count} devices");
-        assert_eq!(simulated::<f16>(&streams, [1, 1])?, simulated::<f16>(one, [1, 1])?, "{count} devices");
+        assert_eq!(simulated::<f32>(&streams)?, simulated::<f32>(one)?, "{count} devices");
+        assert_eq!(simulated::<f16>(&streams)?, simulated::<f16>(one)?, "{count} devices");
     }
     Ok(())
 }
@@ -269,7 +260,7 @@ fn unsuitable_settings_are_errors() {
         [4, 0, 4],
         [4, 4, 0],
         [3, 4, 4],
-        [MAX_ROW + CELLS, 4, 4],
+        [MAX_ROW + 4, 4, 4],
         [4, side, side],
         [4, 1 << 20, 1],
         [4, 1 << 19, 1 << 10],

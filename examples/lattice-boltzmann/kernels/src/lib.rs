@@ -101,8 +101,8 @@ pub fn moments(f: &[f32; POPULATIONS], half_force: [f32; 3]) -> (f32, [f32; 3]) 
     (excess, u)
 }
 
-/// Collides the populations of a cell, with a relaxation rate for the sums of opposite populations and another for their
-/// differences.
+/// Collides the populations of a cell. The sums of opposite populations have one relaxation rate, and their differences
+/// have another.
 #[inline(always)]
 pub fn collide(f: &mut [f32; POPULATIONS], kind: u8, fluid: &Fluid) {
     let (mut excess, mut u) = moments(f, fluid.half_force);
@@ -168,54 +168,26 @@ impl Part {
     }
 }
 
-/// Loads the populations of some cells.
-///
-/// # Safety
-///
-/// The pointer must be valid for reads of `N` elements and aligned to them.
+/// Returns population `i` of a word, which has one `f32` or two `f16`.
 #[inline(always)]
-unsafe fn load<T: Scalar, const N: usize>(from: *const T) -> [f32; N] {
-    // SAFETY: guaranteed by the caller.
-    unsafe {
-        let words = match N {
-            _ if T::SIZE == 4 => return Vector::<T, N>::load(from).map(|x| x.cast()).to_array(),
-            1 => [u32::from(from.cast::<u16>().read()), 0],
-            2 => [from.cast::<u32>().read(), 0],
-            _ => Vector::<u32, 2>::load(from.cast()).to_array(),
-        };
-        let mut f = [0.0; N];
-        each::<N>(|i| f[i] = f16::from_bits((words[i / 2] >> (16 * (i % 2))) as u16).to_f32());
-        f
-    }
+fn unpack<T: Scalar>(word: u32, i: usize) -> f32 {
+    if T::SIZE == 4 { f32::from_bits(word) } else { f16::from_bits((word >> (16 * i)) as u16).to_f32() }
 }
 
-/// Stores the populations of some cells. Two 16-bit numbers are converted at a time.
-///
-/// # Safety
-///
-/// The pointer must be valid for writes of `N` elements and aligned to them.
+/// Returns the word of one `f32` or two `f16`.
 #[inline(always)]
-unsafe fn store<T: Scalar, const N: usize>(f: [f32; N], to: *mut T) {
-    // SAFETY: guaranteed by the caller.
-    unsafe {
-        match N {
-            _ if T::SIZE == 4 => Vector::from_array(f).store(to.cast()),
-            1 => to.cast::<f16>().write(f16::from_f32(f[0])),
-            2 => to.cast::<u32>().write(f16::pack(f[0], f[N - 1])),
-            _ => Vector::from_array([f16::pack(f[0], f[1 % N]), f16::pack(f[N - 2], f[N - 1])])
-                .store(to.cast()),
-        }
-    }
+fn pack<T: Scalar>(low: f32, high: f32) -> u32 {
+    if T::SIZE == 4 { low.to_bits() } else { f16::pack(low, high) }
 }
 
-/// Populations that a thread passes to the next and to the previous thread of its row.
+/// Words that a thread passes to the next and to the previous thread of its row.
 #[derive(Clone, Copy, KernelType)]
 #[repr(C)]
-pub struct Edges([f32; 5], [f32; 5]);
+pub struct Edges([u32; 5], [u32; 5]);
 
-/// One step of a part, with a block per row and `CELLS` cells per thread.
-#[kernel(types(T = f32, f16), consts(CELLS = 1, 2, 4), launch_bounds(256), dependent)]
-pub fn step<T: Scalar, const CELLS: usize>(
+/// One step of a part, with a block per row. A thread has `WORDS` words of each plane.
+#[kernel(types(T = f32, f16), consts(WORDS = 1, 2), launch_bounds(512), dependent)]
+pub fn step<T: Scalar, const WORDS: usize>(
     part: Part,
     fluid: Fluid,
     flags: &[u8],
@@ -224,12 +196,15 @@ pub fn step<T: Scalar, const CELLS: usize>(
 ) {
     // The blocks of the next step can already wait on the SMs.
     grid::launch_dependents();
-    let (plane, columns) = (lattice.len() / POPULATIONS, part.size[0] as usize / CELLS);
-    let (own, pointer) = (thread::linear_in_block() as usize, lattice.as_mut_ptr());
-    part.check(plane.min(flags.len()));
+    let (per_word, plane) = (4 / T::SIZE, flags.len());
+    let cells = WORDS * per_word;
+    let (own, columns) = (thread::linear_in_block() as usize, part.size[0] as usize / cells);
+    let pointer = lattice.as_mut_ptr();
+    part.check(plane);
+    assert!(lattice.len() / POPULATIONS >= plane, "the lattice is shorter than its planes");
     assert!((1..=block::threads() as usize).contains(&columns), "a row does not fit a block");
-    let is_aligned = pointer.addr().is_multiple_of(CELLS * T::SIZE)
-        && (flags.as_ptr().addr() | part.size[0] as usize | plane).is_multiple_of(CELLS);
+    let is_aligned = pointer.addr().is_multiple_of(4 * WORDS)
+        && (flags.as_ptr().addr() | part.size[0] as usize | plane).is_multiple_of(cells);
     assert!(is_aligned, "the rows do not consist of aligned vectors");
 
     // Threads without cells take part in the barrier.
@@ -238,27 +213,37 @@ pub fn step<T: Scalar, const CELLS: usize>(
     let row = part.row(y, layer);
     let place = |q: usize, plane: usize| {
         let [_, y, z] = velocity(q);
-        let cell = row[(z + 1) as usize][(y + 1) as usize] + (own * CELLS) as u32;
-        pointer.wrapping_add(q * plane).wrapping_add(cell as usize)
+        let cell = row[(z + 1) as usize][(y + 1) as usize] + (own * cells) as u32;
+        pointer.wrapping_add(q * plane).wrapping_add(cell as usize).cast::<u32>()
     };
-    let mut f = [[0.0; CELLS]; POPULATIONS];
+    let mut f = [[0; WORDS]; POPULATIONS];
     if has_cells {
         // SAFETY: the checks above imply that the vectors are in the flags and in the planes, and aligned. No other
         // thread accesses these elements: only this block has the row, and a plane has each row at another place,
         // because the whole launch rotates it by the same distance.
-        unsafe {
-            let kinds = Vector::<u8, CELLS>::load(flags.as_ptr().add(row[1][1] as usize + own * CELLS));
-            each::<POPULATIONS>(|q| f[q] = load(place(q, plane)));
-            each::<CELLS>(|i| {
-                let mut of_cell = [0.0; POPULATIONS];
-                each::<POPULATIONS>(|q| of_cell[q] = f[q][i]);
-                collide(&mut of_cell, kinds[i], &fluid);
-                each::<POPULATIONS>(|q| f[q][i] = of_cell[q]);
+        let kinds = unsafe {
+            each::<POPULATIONS>(|q| f[q] = Vector::<u32, WORDS>::load(place(q, plane)).to_array());
+            let kinds = flags.as_ptr().add(row[1][1] as usize + own * cells);
+            match cells {
+                1 => u64::from(kinds.read()),
+                2 => u64::from(kinds.cast::<u16>().read()),
+                4 => u64::from(kinds.cast::<u32>().read()),
+                _ => kinds.cast::<u64>().read(),
+            }
+        };
+        each::<WORDS>(|word| {
+            let mut of_cells = [[0.0; POPULATIONS]; 2];
+            each::<2>(|i| {
+                if i < per_word {
+                    each::<POPULATIONS>(|q| of_cells[i][q] = unpack::<T>(f[q][word], i));
+                    collide(&mut of_cells[i], (kinds >> (8 * (word * per_word + i))) as u8, &fluid);
+                }
             });
-        }
+            each::<POPULATIONS>(|q| f[q][word] = pack::<T>(of_cells[0][q], of_cells[1][q]));
+        });
     }
-    let mut passed = Edges([0.0; 5], [0.0; 5]);
-    each::<5>(|i| (passed.0[i], passed.1[i]) = (f[EAST[i]][CELLS - 1], f[WEST[i]][0]));
+    let mut passed = Edges([0; 5], [0; 5]);
+    each::<5>(|i| (passed.0[i], passed.1[i]) = (f[EAST[i]][WORDS - 1], f[WEST[i]][0]));
     let edges = edges.fill(|[_]| passed);
     if has_cells {
         let from_left = edges[if own == 0 { columns - 1 } else { own - 1 }].0;
@@ -267,15 +252,21 @@ pub fn step<T: Scalar, const CELLS: usize>(
         let plane = opaque(plane);
         each::<POPULATIONS>(|q| {
             let mut out = f[q];
-            each::<CELLS>(|i| match velocity(q)[0] {
-                1 if i == 0 => out[0] = from_left[slot(&EAST, q)],
-                1 => out[i] = f[q][i - 1],
-                -1 if i + 1 == CELLS => out[i] = from_right[slot(&WEST, q)],
-                -1 => out[i] = f[q][i + 1],
-                _ => {}
+            each::<WORDS>(|i| {
+                // The bits of two words, moved by one population.
+                let moved = |high: u32, low: u32, bits: usize| {
+                    ((u64::from(high) << 32 | u64::from(low)) >> bits) as u32
+                };
+                match velocity(q)[0] {
+                    1 if i == 0 => out[i] = moved(f[q][i], from_left[slot(&EAST, q)], 32 - 8 * T::SIZE),
+                    1 => out[i] = moved(f[q][i], f[q][i - 1], 32 - 8 * T::SIZE),
+                    -1 if i + 1 == WORDS => out[i] = moved(from_right[slot(&WEST, q)], f[q][i], 8 * T::SIZE),
+                    -1 => out[i] = moved(f[q][i + 1], f[q][i], 8 * T::SIZE),
+                    _ => {}
+                }
             });
             // SAFETY: as above.
-            unsafe { store(out, place(q, plane)) };
+            unsafe { Vector::from_array(out).store(place(q, plane)) };
         });
     }
 }
