@@ -29,18 +29,15 @@ pub(super) trait Columns<T>: Copy {
     /// Returns which column of `A`, relative to the step, contains the first of the lane's 8 elements in `chunk`.
     fn at(chunk: usize, quarter: u32) -> u32;
 
-    /// Returns the address of a column's elements from `at` on. Nothing is read from it.
-    fn address(&self, column: u32, at: u32) -> *const u8;
-
-    /// Starts copying the elements from `at` on to the slot `to` and to every [`THREADS`]-th slot after it. `is_inside`
-    /// is true if the step does not extend beyond k. Elements beyond k become zero or, if [`Self::IS_WHOLE`], are not
-    /// copied at all.
+    /// Starts copying the elements from `at` on that belong to a lane to the slot `to` and to every [`THREADS`]-th slot
+    /// after it. `is_inside` is true if the step does not extend beyond k. Elements beyond k become zero or, if
+    /// [`Self::IS_WHOLE`], are not copied at all.
     ///
     /// # Safety
     ///
     /// The column must be inside B, and `is_inside` may be true only for a step that does not extend beyond k. The
     /// slots must be in shared memory, and nothing else may use them until the copy is complete.
-    unsafe fn copy(self, column: u32, at: u32, quarter: u32, is_inside: bool, to: *mut [u32; 4]);
+    unsafe fn copy(self, column: u32, at: u32, place: [u32; 2], is_inside: bool, to: *mut [u32; 4]);
 
     /// Loads the additional data of a column for the step that starts at `at`.
     ///
@@ -70,23 +67,6 @@ pub(super) trait Columns<T>: Copy {
     fn add(beside: &Self::Beside, chunk: usize, sum: f32, product: f32) -> f32;
 }
 
-/// Returns the index of a lane's slot in the slots of its warp. Both the lanes that write their slots and lanes of
-/// different rows that read slots of the same quarter access different banks.
-#[inline(always)]
-pub(super) fn slot(row: u32, quarter: u32) -> usize {
-    (8 * quarter + (row + 2 * quarter) % 8) as usize
-}
-
-/// Prefetches the line at an address in global memory to the L2 cache.
-#[inline(always)]
-pub(super) fn prefetch(_from: *const u8) {
-    #[cfg(target_arch = "nvptx64")]
-    // SAFETY: a prefetch changes no data.
-    unsafe {
-        core::arch::asm!("prefetch.global.L2 [{0}];", in(reg64) _from, options(nostack, readonly));
-    }
-}
-
 /// 16-bit elements.
 #[derive(Clone, Copy)]
 pub(super) struct Plain<T> {
@@ -109,12 +89,7 @@ impl<T: WarpOperand> Columns<T> for Plain<T> {
     }
 
     #[inline(always)]
-    fn address(&self, column: u32, at: u32) -> *const u8 {
-        self.from.wrapping_add((u64::from(column) * self.pitch) as usize + at as usize).cast()
-    }
-
-    #[inline(always)]
-    unsafe fn copy(self, column: u32, at: u32, quarter: u32, is_inside: bool, to: *mut [u32; 4]) {
+    unsafe fn copy(self, column: u32, at: u32, [_, quarter]: [u32; 2], is_inside: bool, to: *mut [u32; 4]) {
         let column = self.from.wrapping_add((u64::from(column) * self.pitch) as usize);
         let mut chunk = 0;
         while chunk < 2 {
@@ -138,7 +113,7 @@ impl<T: WarpOperand> Columns<T> for Plain<T> {
 
     #[inline(always)]
     unsafe fn loaded(from: *const [u32; 4], row: u32, quarter: u32) -> *const [u32; 4] {
-        from.wrapping_add(slot(row, quarter))
+        from.wrapping_add((4 * row + quarter) as usize)
     }
 
     #[inline(always)]
@@ -188,6 +163,13 @@ impl<T: Number4, const BITS: usize, const SHARES: bool> Codes<'_, T, BITS, SHARE
         (u64::from(column) * bytes(self.k) + bytes(at)) as usize
     }
 
+    /// Returns the key by which the units of 16 bytes of a row are permuted, so that lanes of different rows access
+    /// different banks.
+    #[inline(always)]
+    fn key(row: u32) -> u32 {
+        if BITS == 4 { row / 2 % 4 } else { row & 2 }
+    }
+
     /// Returns the index of the first group of a step.
     #[inline(always)]
     fn first(&self, column: u32, at: u32) -> usize {
@@ -215,13 +197,9 @@ impl<T: Number4, const BITS: usize, const SHARES: bool> Columns<T> for Codes<'_,
     }
 
     #[inline(always)]
-    fn address(&self, column: u32, at: u32) -> *const u8 {
-        self.codes.as_ptr().wrapping_add(self.offset(column, at))
-    }
-
-    #[inline(always)]
-    unsafe fn copy(self, column: u32, at: u32, quarter: u32, is_inside: bool, to: *mut [u32; 4]) {
-        let from = self.address(column, at).wrapping_add(16 * quarter as usize);
+    unsafe fn copy(self, column: u32, at: u32, [row, quarter]: [u32; 2], is_inside: bool, to: *mut [u32; 4]) {
+        let unit = if SHARES { quarter ^ Self::key(row) } else { quarter };
+        let from = self.codes.as_ptr().wrapping_add(self.offset(column, at) + 16 * unit as usize);
         let mut load = 0;
         while load < BITS / 4 {
             // SAFETY: k is a multiple of the step, so either all of its elements exist or none. Codes start on 16-byte
@@ -273,15 +251,18 @@ impl<T: Number4, const BITS: usize, const SHARES: bool> Columns<T> for Codes<'_,
         // SAFETY: guaranteed by the caller.
         unsafe {
             if !SHARES {
-                return load::<u32, 4>(from.wrapping_add(slot(row, quarter)).cast()).map(|word| [word, 0]);
+                return load::<u32, 4>(from.wrapping_add((4 * row + quarter) as usize).cast())
+                    .map(|word| [word, 0]);
             }
+            // The slot of a lane of the quad that has copied these 16 bytes of the row.
+            let slot = |unit: u32| from.wrapping_add((4 * row + (unit ^ Self::key(row))) as usize);
             from_fn(|chunk| {
                 if BITS == 4 {
-                    let of_lane = from.wrapping_add(slot(row, chunk as u32)).cast::<u32>();
+                    let of_lane = slot(chunk as u32).cast::<u32>();
                     return [of_lane.wrapping_add(quarter as usize).read(), 0];
                 }
-                let of_load = from.wrapping_add(chunk / 2 * THREADS as usize);
-                let of_lane = of_load.wrapping_add(slot(row, 2 * (chunk as u32 % 2) + quarter / 2));
+                let of_lane =
+                    slot(2 * (chunk as u32 % 2) + quarter / 2).wrapping_add(chunk / 2 * THREADS as usize);
                 load::<u32, 2>(of_lane.cast::<u32>().wrapping_add(2 * (quarter % 2) as usize))
             })
         }
