@@ -341,6 +341,7 @@ impl Model {
             v: HeadsMut::by_token(v_cache.as_3d_mut(slots, c.kv_heads(), c.head_dim())?, pages)?,
             lengths,
             pages: Some(table),
+            scales: None,
         };
         let mut rotated = a.q.slice_mut(..rows * c.q_width());
         let out = HeadsMut::by_token(rotated.as_3d_mut(rows, c.heads, c.head_dim())?, sequences)?;
@@ -356,7 +357,7 @@ impl Model {
         let Some((chosen, length)) = pass.prompt else {
             let k = heads(&*k_cache, slots, c.kv_heads(), pages)?;
             let v = heads(&*v_cache, slots, c.kv_heads(), pages)?;
-            let cache = KvCache { k, v, lengths, pages: Some(table) };
+            let cache = KvCache { k, v, lengths, pages: Some(table), scales: None };
             return Ok(ops::attention_decode(stream, &AttentionDecode::default(), q, &cache, out)?);
         };
         let width = PAGE * c.kv_width();
