@@ -138,7 +138,7 @@ fn read_probe(stream: &Stream) -> Result<f64> {
         ops::sum_into(stream, &x, &mut sum)?;
         let after = stream.record_timed_event()?;
         after.synchronize()?;
-        fastest = fastest.min(f64::from(after.elapsed_us(&before)?) / 1e6);
+        fastest = fastest.min(after.elapsed_us(&before)? / 1e6);
     }
     Ok((len * size_of::<f32>()) as f64 / fastest / 1e9)
 }
