@@ -138,10 +138,10 @@ fn the_generated_file_compiles() {
          for module in IMAGE.modules {{ for form in module.forms {{\n\
          let Packed::Deflate {{ stream, len }} = form.code else {{ panic!() }};\n\
          assert!(stream.len() < len && form.hash != 0);\n\
-         println!(\"{{}}: {{}} {{:?}}\", part.name, form.arch, matches!(form.kind, CodeKind::Cubin(_)));\n\
+         println!(\"{{}}: {{}} {{:?}}\", module.name, form.arch, matches!(form.kind, CodeKind::Cubin(_)));\n\
          }} }}\n\
          let symbols: Vec<&str> = IMAGE.kernels.iter().map(|kernel| kernel.symbol).collect();\n\
-         assert!(symbols.is_sorted() && IMAGE.kernel(\"hopper\").unwrap().part == 1);\n\
+         assert!(symbols.is_sorted() && IMAGE.kernel(\"hopper\").unwrap().module_index == 1);\n\
          println!(\"{{}} {{}} {{:?}}\", IMAGE.package.name, symbols.len(), IMAGE.missing);\n}}\n",
         image_types("image"),
         image.file

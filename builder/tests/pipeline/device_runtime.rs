@@ -87,8 +87,8 @@ fn launching_kernels_have_a_module_of_their_own() {
     let text = std::fs::read_to_string(&image.file).unwrap();
     assert!(text.contains("include_bytes!(\"scratch_device_runtime.libcudadevrt.a.deflate\")"), "{text}");
     assert!(text.contains("name: \"device runtime\", is_linked: true"), "{text}");
-    for (symbol, part) in [("child", 0), ("parent", 1), ("plain", 0), ("setter", 1)] {
-        assert!(text.contains(&format!("symbol: {symbol:?}, part: {part},")), "{text}");
+    for (symbol, index) in [("child", 0), ("parent", 1), ("plain", 0), ("setter", 1)] {
+        assert!(text.contains(&format!("symbol: {symbol:?}, module_index: {index},")), "{text}");
     }
     assert!(folders("device-runtime").out_dir.join("scratch_device_runtime.libcudadevrt.a").is_file());
 }

@@ -289,8 +289,9 @@ fn kernels_of_planes_cannot_panic_and_check_once() {
 fn may_spill(symbol: &str, arch: u32) -> bool {
     let is_norm = symbol.starts_with("norm__") && symbol.ends_with("_8");
     let is_backward = symbol.starts_with("norm_backward__") && symbol.ends_with("_4");
-    let is_double =
-        ["softmax__f64", "norm__f64", "norm_backward__f64"].iter().any(|of| symbol.starts_with(of));
+    let is_double = ["softmax__f64", "norm__f64", "add_rms_norm__f64", "norm_backward__f64"]
+        .iter()
+        .any(|of| symbol.starts_with(of));
     let is_narrow = ["sum_rows__u32", "prod_rows__u32", "min_rows__f64", "max_rows__f64", "radix_pass__u32"]
         .contains(&symbol);
     let is_pairs = symbol == "radix_pass_pairs__u32_u32";
@@ -381,7 +382,7 @@ fn the_product_image_is_small_and_in_parts() {
         })
         .sum();
     // The largest parts are reductions along an axis (1.05 MB), scans, norms and elementwise arithmetic.
-    assert!(embedded <= 6_000_000, "{embedded} bytes of GPU code");
+    assert!(embedded <= 6_200_000, "{embedded} bytes of GPU code");
     assert!(IMAGE.spec().device_runtime.is_none(), "libcudadevrt is for kernels that launch kernels");
     let names: Vec<&str> = IMAGE.modules().iter().map(|module| module.name).collect();
     assert!(["copy", "elementwise", "random", "reduce"].iter().all(|name| names.contains(name)), "{names:?}");
