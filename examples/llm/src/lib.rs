@@ -8,7 +8,7 @@
 //! | [`engine`] | continuous batching |
 //! | [`text`] | tokenizer |
 //! | [`serve`] | OpenAI's completions interface |
-//! | [`bench`], [`check`] | measurements; a self-test |
+//! | [`mod@bench`], [`check`] | measurements; a self-test |
 
 pub mod bench;
 pub mod check;
