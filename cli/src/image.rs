@@ -6,7 +6,7 @@ use warpsmith::IMAGE;
 use warpsmith::bench::size::format_bytes;
 use warpsmith::module::spec::{CodeKind, KernelRecord, KernelResources, Packed};
 
-/// Describes the image: `gpu-kernels 0.1.0: sm_80 PTX (0.8 MiB), sm_90a cubin (0.7 MiB), compressed, in 8 parts; 350
+/// Describes the image: `gpu-kernels 0.1.0: sm_80 PTX (0.8 MiB), sm_90a cubin (0.7 MiB), compressed, in 8 modules; 350
 /// kernel instances`.
 pub fn describe() -> String {
     let mut sizes: BTreeMap<String, usize> = BTreeMap::new();
@@ -22,7 +22,7 @@ pub fn describe() -> String {
     let forms: Vec<String> =
         sizes.iter().map(|(form, bytes)| format!("{form} ({})", format_bytes(*bytes as u64))).collect();
     format!(
-        "{} {}: {}, compressed, in {} parts; {} kernel instances",
+        "{} {}: {}, compressed, in {} modules; {} kernel instances",
         IMAGE.name(),
         IMAGE.spec().package.version,
         forms.join(", "),

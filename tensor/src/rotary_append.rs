@@ -201,8 +201,9 @@ impl<T: DeviceCopy, C: DeviceCopy> AppendCall<'_, '_, T, C> {
         let lengths = norm.map_or([q.dim; 2], |norm| [norm.q.len(), norm.k.len()]);
         let epsilon = norm.map_or(0.0, |norm| norm.epsilon);
         let capacity = self.cache.sizes().capacity();
-        let most =
-            [q.planes, q.rows, q.heads, k.heads, cached.planes, capacity, cos.rows()].into_iter().max();
+        let most = [q.rows, q.heads, k.heads, cached.planes, capacity, cos.rows()]
+            .into_iter()
+            .fold(q.planes, usize::max);
         let warps = q.planes.saturating_mul(q.rows).saturating_mul(q.heads + 2 * k.heads);
         let what = if self.out.extents.sizes() != q.sizes() {
             format!("{}, and {}: they must have the same shape", q.named("q"), self.out.extents.named("out"))
@@ -231,9 +232,9 @@ impl<T: DeviceCopy, C: DeviceCopy> AppendCall<'_, '_, T, C> {
             format!("the norms have {lengths:?} elements for rows of {}", q.dim)
         } else if !(epsilon >= 0.0 && epsilon.is_finite()) {
             format!("the epsilon of the norm is {epsilon}: it must be non-negative and finite")
-        } else if most >= Some(MAX_ROWS) || warps >= MAX_ROWS {
+        } else if most >= MAX_ROWS || warps >= MAX_ROWS {
             format!(
-                "there are {warps} rows and up to {most:?} tokens or pages; the maximum is {}",
+                "there are {warps} rows and up to {most} tokens or pages; the maximum is {}",
                 MAX_ROWS - 1
             )
         } else {
