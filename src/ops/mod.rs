@@ -161,8 +161,8 @@ pub use layout::{concat_columns, concat_rows, split_columns, split_rows, transpo
 #[cfg(feature = "tensor")]
 pub use matmul::{
     Activation, BlockScales, Epilogue, F8E4M3, GroupedElement, Int4Weights, Int8Weights, Matrix, MatrixMut,
-    MatrixNumber, matmul, matmul_4bit, matmul_8bit, matmul_f32, matmul_fused, matmul_grouped, matmul_scaled,
-    matmul_tf32, matmul_tf32x3,
+    MatrixNumber, RmsNorm, matmul, matmul_4bit, matmul_8bit, matmul_f32, matmul_fused, matmul_grouped,
+    matmul_scaled, matmul_tf32, matmul_tf32x3,
 };
 pub use methods::ReduceExt;
 pub use operand::{Operand, column, row};

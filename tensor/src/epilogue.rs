@@ -6,10 +6,11 @@ use warpsmith_tensor_kernels::epilogue::EpilogueParams;
 pub use warpsmith_tensor_kernels::epilogue::Activation;
 
 use crate::error::TensorError;
+use crate::matrix::{Stored, check_rows};
 
 /// GEMM epilogue, applied to the sums before they are rounded: `activation(scale * sum + bias)`.
 ///
-/// [`Activation::SwiGlu`] and `accumulate` are for decoding, where memory traffic limits the speed. They require `bf16`
+/// [`Activation::SwiGlu`], `accumulate` and `norm` are for decoding, where memory traffic limits the speed. They require `bf16`
 /// or `f16`, a row-major `a`, and a transposed `b` whose rows start on 16-byte boundaries, or quantized weights. They
 /// are fast for up to 16 rows of `a`.
 ///
@@ -37,11 +38,25 @@ pub struct Epilogue<'a, C: DeviceCopy> {
     /// True if the result is added to `c`, such as the residual stream of a transformer, instead of replacing it. The
     /// sum is rounded once.
     pub accumulate: bool,
+    /// RMS norm of the rows of `a`, before the product. By default, the rows are not normalized.
+    pub norm: Option<RmsNorm<'a, C>>,
+}
+
+/// RMS norm of the rows of a GEMM's operand `a`: `a / sqrt(mean(a * a) + epsilon) * weight`.
+///
+/// The products of `a` and `weight` are rounded to the type of `a`, so they must be in its range, and the remaining factor
+/// of a row is applied to its sums.
+#[derive(Debug, Clone, Copy)]
+pub struct RmsNorm<'a, C: DeviceCopy> {
+    /// One factor per column of `a`. Their address must be a multiple of 16 bytes.
+    pub weight: DeviceSlice<'a, C>,
+    /// Number that is added to the mean.
+    pub epsilon: f32,
 }
 
 impl<C: DeviceCopy> Default for Epilogue<'_, C> {
     fn default() -> Self {
-        Self { scale: 1.0, bias: None, activation: Activation::None, accumulate: false }
+        Self { scale: 1.0, bias: None, activation: Activation::None, accumulate: false, norm: None }
     }
 }
 
@@ -55,6 +70,18 @@ impl<C: DeviceCopy> Epilogue<'_, C> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Fails if the length of the norm's weight differs from the number of columns of `a`, or if it is not aligned.
+    pub(crate) fn check_norm(&self, operation: &'static str, k: usize) -> Result<()> {
+        let Some(RmsNorm { weight, .. }) = self.norm else { return Ok(()) };
+        if weight.len() != k {
+            let what = format!("the weight of the norm has {} elements, but a has {k} columns", weight.len());
+            return Err(TensorError::Shape { operation, what }.into());
+        }
+        let [planes, rows] = [1; 2];
+        let stored = Stored { planes, rows, columns: k, plane_stride: k, row_stride: k };
+        check_rows(operation, "the weight of the norm", weight, stored)
     }
 
     /// Returns the number of columns of `b`, where `c` has `n` columns.
@@ -72,7 +99,12 @@ impl<C: DeviceCopy> Epilogue<'_, C> {
 
     /// Returns whether only skinny GEMMs support the epilogue.
     pub(crate) fn needs_skinny(&self) -> bool {
-        self.activation == Activation::SwiGlu || self.accumulate
+        self.activation == Activation::SwiGlu || self.accumulate || self.norm.is_some()
+    }
+
+    /// Returns the weight and epsilon of the norm.
+    pub(crate) fn norm(&self) -> (Option<DeviceSlice<'_, C>>, f32) {
+        (self.norm.map(|norm| norm.weight), self.norm.map_or(0.0, |norm| norm.epsilon))
     }
 
     pub(crate) fn finish(&self) -> EpilogueParams {

@@ -119,10 +119,10 @@ pub enum TensorError {
         element: &'static str,
     },
 
-    /// No kernel exists for SwiGLU or accumulation with these matrices.
+    /// No kernel exists for SwiGLU, accumulation or a norm with these matrices.
     #[error(
-        "{operation}: SwiGLU and accumulation in the epilogue need bf16 or f16, a row-major a, a transposed b and rows that \
-         start on 16-byte boundaries: multiply without them, and use `ops::swiglu` or `ops::add`"
+        "{operation}: SwiGLU, accumulation and norms in the epilogue need bf16 or f16, a row-major a, a transposed b \
+         and rows that start on 16-byte boundaries: multiply without them, and use `ops::swiglu`, `ops::add` or `ops::rms_norm`"
     )]
     Epilogue {
         /// The operation.

@@ -64,7 +64,7 @@ pub use attention::{
     attention_with_lse,
 };
 pub use attention_decode::{AttentionDecode, CacheElement, DecodeElement, attention_decode};
-pub use epilogue::{Activation, Epilogue};
+pub use epilogue::{Activation, Epilogue, RmsNorm};
 pub use error::TensorError;
 pub use gpu_std::tensor::{F8E4M3, F8E5M2};
 pub use grouped::{GroupedElement, matmul_grouped};

@@ -257,6 +257,7 @@ fn run<T: GemmElement>(
     let (m, n, k, batches) = (c.rows(), c.columns(), a.columns(), c.planes());
     check_sides(OPERATION, &a, &b, &c, epilogue.columns_of_b(n))?;
     epilogue.check_bias(OPERATION, b.columns())?;
+    epilogue.check_norm(OPERATION, k)?;
     let rows = check_rows(OPERATION, "a", a.elements, a.stored)
         .and_then(|()| check_rows(OPERATION, "b", b.elements, b.stored));
     let c_rows = check_rows(OPERATION, "c", c.elements.as_slice(), c.stored);

@@ -165,6 +165,7 @@ fn run<T: Element4>(mut product: Quantized<'_, '_, T>) -> Result<()> {
             ));
         }
     }
+    epilogue.check_norm(operation, k)?;
     if a.is_transposed {
         let element = std::any::type_name::<T>();
         return Err(TensorError::Layout { operation, matrix: "a", element }.into());

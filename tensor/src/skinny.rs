@@ -190,6 +190,8 @@ type Plain<T> = (
     param::Slice<T>,
     param::SliceMut<T>,
     param::Optional<param::Slice<T>>,
+    param::Optional<param::Slice<T>>,
+    param::Value<f32>,
     param::Value<SkinnySizes>,
     param::Value<EpilogueParams>,
 );
@@ -202,6 +204,8 @@ type Coded<T> = (
     param::Optional<param::Slice<u8>>,
     param::SliceMut<T>,
     param::Optional<param::Slice<T>>,
+    param::Optional<param::Slice<T>>,
+    param::Value<f32>,
     param::Value<u32>,
     param::Value<SkinnySizes>,
     param::Value<EpilogueParams>,
@@ -216,9 +220,10 @@ fn launch<K: Kernel<Params = Plain<T>>, T: Element4>(
     let launch = blocks.launch(operation, stream.device(), &sizes, c.planes(), 16)?;
     let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
     let c: DeviceSliceMut<'_, T> = c.elements;
-    let arguments = (a.elements, b.elements, c, epilogue.bias, sizes, epilogue.finish());
+    let (norm, epsilon) = epilogue.norm();
+    let arguments = (a.elements, b.elements, c, epilogue.bias, norm, epsilon, sizes, epilogue.finish());
     // SAFETY: the sizes describe the matrices, whose rows start on 16-byte boundaries. `c` is borrowed exclusively, the
-    // bias has an element per column of `b`, and the grid covers C.
+    // bias has an element per column of `b`, the norm has one per column of `a`, and the grid covers C.
     unsafe { kernel.launch_unsafe(stream, launch, arguments) }
 }
 
@@ -231,7 +236,8 @@ fn launch_quantized<K: Kernel<Params = Coded<T>>, T: Element4>(
     let launch = blocks.launch(operation, stream.device(), &sizes, 1, bits)?;
     let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
     let c: DeviceSliceMut<'_, T> = c.elements;
-    let arguments = (a.elements, codes, scales, zeros, c, epilogue.bias, group, sizes, epilogue.finish());
+    let ((norm, epsilon), finish) = (epilogue.norm(), epilogue.finish());
+    let arguments = (a.elements, codes, scales, zeros, c, epilogue.bias, norm, epsilon, group, sizes, finish);
     // SAFETY: as above; the lengths and addresses of the codes, scales and zero points have been checked.
     unsafe { kernel.launch_unsafe(stream, launch, arguments) }
 }

@@ -1,7 +1,7 @@
 //! [`Linear`]: a weight matrix in bf16, or quantized to 8 or 4 bits.
 
 use half::bf16;
-use warpsmith::ops::{self, Activation, Epilogue, Int4Weights, Int8Weights, Matrix};
+use warpsmith::ops::{self, Epilogue, Int4Weights, Int8Weights, Matrix};
 use warpsmith::prelude::*;
 use warpsmith::{DeviceSlice2, DeviceSliceMut2};
 
@@ -80,33 +80,22 @@ impl Linear {
     pub fn apply(
         &self,
         stream: &Stream,
+        epilogue: &Epilogue<'_, bf16>,
         x: DeviceSlice2<'_, bf16>,
         out: DeviceSliceMut2<'_, bf16>,
     ) -> Result<()> {
-        self.apply_with(stream, Activation::None, x, out)
-    }
-
-    /// Like [`apply`](Self::apply), and applies a function to the result.
-    pub fn apply_with(
-        &self,
-        stream: &Stream,
-        activation: Activation,
-        x: DeviceSlice2<'_, bf16>,
-        out: DeviceSliceMut2<'_, bf16>,
-    ) -> Result<()> {
-        let epilogue = Epilogue { activation, ..Epilogue::default() };
         match &self.weights {
             Weights::Bf16(weights) => {
                 let weights = Matrix::from(weights.as_2d(self.rows, self.columns)?).transposed();
-                ops::matmul_fused(stream, &epilogue, x, weights, out)?;
+                ops::matmul_fused(stream, epilogue, x, weights, out)?;
             }
             Weights::Int8 { codes, scales } => {
                 let weights = Int8Weights { codes: codes.as_slice(), scales: scales.as_slice() };
-                ops::matmul_8bit(stream, &epilogue, x, &weights, out)?;
+                ops::matmul_8bit(stream, epilogue, x, &weights, out)?;
             }
             Weights::Int4 { codes, scales } => {
                 let (codes, scales) = (codes.as_slice(), scales.as_slice());
-                ops::matmul_4bit(stream, &epilogue, x, &Int4Weights { codes, scales, zeros: None }, out)?;
+                ops::matmul_4bit(stream, epilogue, x, &Int4Weights { codes, scales, zeros: None }, out)?;
             }
         }
         Ok(())

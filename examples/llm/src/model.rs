@@ -2,8 +2,8 @@
 
 use half::bf16;
 use warpsmith::ops::{
-    self, Activation, Attention, AttentionDecode, HeadNorm, Heads, HeadsMut, Indices, KvCache, KvCacheMut,
-    Matrix, Rotary,
+    self, Activation, Attention, AttentionDecode, Epilogue, HeadNorm, Heads, HeadsMut, Indices, KvCache,
+    KvCacheMut, Matrix, RmsNorm, Rotary,
 };
 use warpsmith::prelude::*;
 use warpsmith::random::{self, Generator};
@@ -16,7 +16,7 @@ use crate::weights::{Folder, Tensors};
 
 /// Tokens per page of the cache.
 pub const PAGE: usize = 64;
-/// Largest number of tokens for which a product and SwiGLU are one kernel.
+/// Largest number of tokens for which norms, SwiGLU and the residual addition are parts of products.
 const SKINNY: usize = 16;
 
 /// A model on a device.
@@ -257,53 +257,82 @@ impl Model {
         let embedding = self.embedding.as_2d(c.vocabulary, c.hidden)?;
         let tokens = Indices::unchecked(pass.tokens, c.vocabulary);
         ops::gather_rows(stream, embedding, &tokens, first_mut(&mut a.x, rows, c.hidden)?)?;
-        let (x, normed) = (first(&a.x, rows, c.hidden)?, first_mut(&mut a.normed, rows, c.hidden)?);
         let weight = self.layers.first().map_or(&self.norm, |layer| &layer.attention_norm);
-        ops::rms_norm(stream, x, Some(weight.as_slice()), c.epsilon, normed)?;
+        if rows > SKINNY {
+            let (x, normed) = (first(&a.x, rows, c.hidden)?, first_mut(&mut a.normed, rows, c.hidden)?);
+            ops::rms_norm(stream, x, Some(weight.as_slice()), c.epsilon, normed)?;
+        }
         for (i, (layer, cache)) in self.layers.iter().zip(&mut cache.layers).enumerate() {
             self.attend(stream, layer, pass, cache, a)?;
             let attended = first(&a.attended, rows, c.q_width())?;
-            layer.output.apply(stream, attended, first_mut(&mut a.projected, rows, c.hidden)?)?;
-            self.add_norm(stream, rows, &layer.mlp_norm, a)?;
+            let sums = [&mut a.x, &mut a.projected, &mut a.normed];
+            self.add(stream, &layer.output, attended, &layer.mlp_norm, sums)?;
 
-            let normed = first(&a.normed, rows, c.hidden)?;
             let activated = first_mut(&mut a.activated, rows, c.intermediate)?;
+            let (x, epilogue) = self.normed(rows, &layer.mlp_norm, [&a.x, &a.normed])?;
             if rows <= SKINNY {
-                layer.gate_up.apply_with(stream, Activation::SwiGlu, normed, activated)?;
+                let epilogue = Epilogue { activation: Activation::SwiGlu, ..epilogue };
+                layer.gate_up.apply(stream, &epilogue, x, activated)?;
             } else {
-                layer.gate_up.apply(stream, normed, first_mut(&mut a.gate_up, rows, 2 * c.intermediate)?)?;
+                let gate_up = first_mut(&mut a.gate_up, rows, 2 * c.intermediate)?;
+                layer.gate_up.apply(stream, &epilogue, x, gate_up)?;
                 let gate_up = first(&a.gate_up, rows, 2 * c.intermediate)?;
                 let (gate, up) = (gate_up.part(.., ..c.intermediate), gate_up.part(.., c.intermediate..));
                 ops::swiglu(stream, gate, up, activated)?;
             }
             let activated = first(&a.activated, rows, c.intermediate)?;
-            layer.down.apply(stream, activated, first_mut(&mut a.projected, rows, c.hidden)?)?;
             let next = self.layers.get(i + 1).map_or(&self.norm, |layer| &layer.attention_norm);
-            self.add_norm(stream, rows, next, a)?;
+            let sums = [&mut a.x, &mut a.projected, &mut a.normed];
+            self.add(stream, &layer.down, activated, next, sums)?;
         }
-        let last = first(&a.normed, rows, c.hidden)?.part(rows - outputs.., ..);
+        let (x, epilogue) = self.normed(rows, &self.norm, [&a.x, &a.normed])?;
+        let last = x.part(rows - outputs.., ..);
         let logits = first_mut(&mut a.logits, outputs, c.vocabulary)?;
         match &self.head {
-            Some(head) => head.apply(stream, last, logits),
-            None => Ok(ops::matmul(stream, last, Matrix::from(embedding).transposed(), logits)?),
+            Some(head) => head.apply(stream, &epilogue, last, logits),
+            None => {
+                let weights = Matrix::from(embedding).transposed();
+                Ok(ops::matmul_fused(stream, &epilogue, last, weights, logits)?)
+            }
         }
     }
 
-    /// Enqueues the addition of `a.projected` to `a.x`, and the norm of the sum.
-    fn add_norm(
+    /// Enqueues the addition of a product to the residual stream `x`. With more rows than a skinny product has, also
+    /// enqueues the norm of the sum.
+    fn add(
         &self,
         stream: &Stream,
-        rows: usize,
+        linear: &Linear,
+        input: DeviceSlice2<'_, bf16>,
         weight: &DeviceBuffer<bf16>,
-        a: &mut Activations,
+        [x, projected, normed]: [&mut DeviceBuffer<bf16>; 3],
     ) -> Result<()> {
-        let (c, weight) = (&self.config, Some(weight.as_slice()));
-        let (projected, x) = (first(&a.projected, rows, c.hidden)?, first_mut(&mut a.x, rows, c.hidden)?);
-        let normed = first_mut(&mut a.normed, rows, c.hidden)?;
-        Ok(ops::add_rms_norm(stream, projected, x, weight, c.epsilon, normed)?)
+        let (rows, width) = (input.rows(), self.config.hidden);
+        let x = first_mut(x, rows, width)?;
+        if rows <= SKINNY {
+            let accumulate = Epilogue { accumulate: true, ..Epilogue::default() };
+            return linear.apply(stream, &accumulate, input, x);
+        }
+        linear.apply(stream, &Epilogue::default(), input, first_mut(projected, rows, width)?)?;
+        let (projected, normed) = (first(projected, rows, width)?, first_mut(normed, rows, width)?);
+        Ok(ops::add_rms_norm(stream, projected, x, Some(weight.as_slice()), self.config.epsilon, normed)?)
     }
 
-    /// Enqueues the attention of a layer, from `a.normed` to `a.attended`.
+    /// Returns the operand of a product with the normalized residual stream, and the epilogue. Skinny products
+    /// normalize their operand themselves.
+    fn normed<'a>(
+        &self,
+        rows: usize,
+        weight: &'a DeviceBuffer<bf16>,
+        [x, normed]: [&'a DeviceBuffer<bf16>; 2],
+    ) -> Result<(DeviceSlice2<'a, bf16>, Epilogue<'a, bf16>)> {
+        let is_fused = rows <= SKINNY;
+        let norm = RmsNorm { weight: weight.as_slice(), epsilon: self.config.epsilon as f32 };
+        let epilogue = Epilogue { norm: is_fused.then_some(norm), ..Epilogue::default() };
+        Ok((first(if is_fused { x } else { normed }, rows, self.config.hidden)?, epilogue))
+    }
+
+    /// Enqueues the attention of a layer, up to `a.attended`.
     fn attend(
         &self,
         stream: &Stream,
@@ -314,8 +343,8 @@ impl Model {
     ) -> Result<()> {
         let Pass { lengths, table, .. } = *pass;
         let (c, rows, sequences) = (&self.config, pass.tokens.len(), lengths.len());
-        let normed = first(&a.normed, rows, c.hidden)?;
-        layer.qkv.apply(stream, normed, first_mut(&mut a.qkv, rows, c.qkv_width())?)?;
+        let (x, epilogue) = self.normed(rows, &layer.attention_norm, [&a.x, &a.normed])?;
+        layer.qkv.apply(stream, &epilogue, x, first_mut(&mut a.qkv, rows, c.qkv_width())?)?;
 
         let part = |start: usize, heads: usize| -> Result<_> {
             let (shape, strides) = ([rows, heads, c.head_dim()], [c.qkv_width(), c.head_dim()]);

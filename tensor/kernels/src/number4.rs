@@ -19,7 +19,7 @@ pub trait Number4: WarpOperand {
     /// pattern of the power of two by which that number is then multiplied.
     #[doc(hidden)]
     const E4M3: [u32; 2];
-    /// Computes `x * y + z` in both halves; the results must be exact.
+    /// Computes `x * y + z` in both halves. The results must be exact, unless z is -0.
     #[doc(hidden)]
     fn multiply_add(x: u32, y: u32, z: u32) -> u32;
 }

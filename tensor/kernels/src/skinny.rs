@@ -15,10 +15,11 @@ mod columns;
 
 use core::array::from_fn;
 
+use gpu_std::math::Math;
 use gpu_std::prelude::*;
 use gpu_std::shared::{self, commit_copies, wait_copies_leaving};
-use gpu_std::tensor::mma::{WarpOperand, mma};
-use gpu_std::vectorized::load;
+use gpu_std::tensor::mma::mma;
+use gpu_std::vectorized::{each, load};
 
 use self::columns::{Codes, Columns, Plain, eight};
 use crate::epilogue::{EpilogueParams, silu};
@@ -55,7 +56,7 @@ pub const fn shared_bytes(tiles: u32, is_4bit: bool) -> u32 {
 
 /// Returns the minimum number of resident blocks per SM, which limits the registers per thread. The minimum exceeds 1
 /// only for instances that do not spill with this limit.
-const fn resident_4bit(groups: usize, tiles: usize) -> u32 {
+const fn resident_quantized(groups: usize, tiles: usize) -> u32 {
     if groups * tiles < 4 { 2 } else { 1 }
 }
 
@@ -89,6 +90,9 @@ pub struct SkinnySizes {
 /// of A by `16 * TILES` columns of B. Consecutive blocks first process all columns, then the next rows, and then the
 /// next matrix.
 ///
+/// With `norm`, the kernel multiplies A by the weight `norm`, and the sums of each row by
+/// `1 / sqrt(mean(a * a) + epsilon)`, so the result is that of the RMS norm of A.
+///
 /// For SwiGLU, `c = silu(scale * a * gate + bias) * (scale * a * up + bias)`, where the first n columns of B are the
 /// gate and the other n columns are `up`. Each block computes 16 columns of C.
 ///
@@ -96,7 +100,7 @@ pub struct SkinnySizes {
 ///
 /// - The slices must contain the matrices that `sizes` describes; m and n must be at least 1. Rows of A and columns of
 ///   B must start on 16-byte boundaries.
-/// - `bias` has as many elements as B has columns. `c` must overlap neither `a` nor `b`. SwiGLU requires that `TILES`
+/// - `bias` has as many elements as B has columns. `norm` has k elements, and starts on a 16-byte boundary. `c` must overlap neither `a` nor `b`. SwiGLU requires that `TILES`
 ///   is 2.
 /// - The grid must be one-dimensional and cover all columns, rows and matrices, and the launch must have
 ///   [`shared_bytes`] of dynamic shared memory.
@@ -110,11 +114,14 @@ pub struct SkinnySizes {
     dependent,
     no_panic
 )]
-pub unsafe fn matmul_skinny<T: WarpOperand, const GROUPS: usize, const TILES: usize>(
+#[allow(clippy::too_many_arguments, reason = "they are a kernel's")]
+pub unsafe fn matmul_skinny<T: Number4, const GROUPS: usize, const TILES: usize>(
     a: &[T],
     b: &[T],
     mut c: DisjointMut<T>,
     bias: Option<&[T]>,
+    norm: Option<&[T]>,
+    epsilon: f32,
     sizes: SkinnySizes,
     finish: EpilogueParams,
 ) {
@@ -122,7 +129,18 @@ pub unsafe fn matmul_skinny<T: WarpOperand, const GROUPS: usize, const TILES: us
     let from = b.as_ptr().wrapping_add((place.plane * sizes.b_plane) as usize);
     let b = Plain { from, pitch: sizes.b_pitch, k: sizes.k };
     // SAFETY: guaranteed by the caller.
-    unsafe { product::<T, _, GROUPS, TILES>(a, b, &mut c, bias, sizes, place, finish) }
+    unsafe {
+        product::<T, _, GROUPS, TILES>(
+            a,
+            b,
+            &mut c,
+            bias,
+            Norm { weight: norm, epsilon },
+            sizes,
+            place,
+            finish,
+        )
+    }
 }
 
 /// Like [`matmul_skinny()`], but with packed int4 weights (W4A16): B is `scales * (codes - zeros)`. Each byte contains
@@ -139,7 +157,7 @@ pub unsafe fn matmul_skinny<T: WarpOperand, const GROUPS: usize, const TILES: us
     consts(GROUPS = 1, 2; TILES = 1, 2),
     arch = 80,
     block(THREADS),
-    launch_bounds(THREADS, resident_4bit(GROUPS, TILES)),
+    launch_bounds(THREADS, resident_quantized(GROUPS, TILES)),
     dependent,
     no_panic
 )]
@@ -151,6 +169,8 @@ pub unsafe fn matmul_skinny_w4a16<T: Number4, const GROUPS: usize, const TILES: 
     zeros: Option<&[u8]>,
     mut c: DisjointMut<T>,
     bias: Option<&[T]>,
+    norm: Option<&[T]>,
+    epsilon: f32,
     group: u32,
     sizes: SkinnySizes,
     finish: EpilogueParams,
@@ -158,7 +178,18 @@ pub unsafe fn matmul_skinny_w4a16<T: Number4, const GROUPS: usize, const TILES: 
     let b = Codes::<T, 4, false> { codes, scales, zeros, k: sizes.k, group };
     let place = Place::new::<GROUPS, TILES>(&sizes);
     // SAFETY: guaranteed by the caller.
-    unsafe { product::<T, _, GROUPS, TILES>(a, b, &mut c, bias, sizes, place, finish) }
+    unsafe {
+        product::<T, _, GROUPS, TILES>(
+            a,
+            b,
+            &mut c,
+            bias,
+            Norm { weight: norm, epsilon },
+            sizes,
+            place,
+            finish,
+        )
+    }
 }
 
 /// Like [`matmul_skinny_w4a16()`], but with codes of `BITS` bits, and with groups of any power of two from 32 on. Codes
@@ -174,7 +205,7 @@ pub unsafe fn matmul_skinny_w4a16<T: Number4, const GROUPS: usize, const TILES: 
     consts(GROUPS = 1, 2; TILES = 1, 2; BITS = 4, 8),
     arch = 80,
     block(THREADS),
-    launch_bounds(THREADS, 1),
+    launch_bounds(THREADS, resident_quantized(GROUPS, TILES)),
     dependent,
     no_panic
 )]
@@ -191,6 +222,8 @@ pub unsafe fn matmul_skinny_grouped<
     zeros: Option<&[u8]>,
     mut c: DisjointMut<T>,
     bias: Option<&[T]>,
+    norm: Option<&[T]>,
+    epsilon: f32,
     group: u32,
     sizes: SkinnySizes,
     finish: EpilogueParams,
@@ -198,7 +231,18 @@ pub unsafe fn matmul_skinny_grouped<
     let b = Codes::<T, BITS, true> { codes, scales, zeros, k: sizes.k, group };
     let place = Place::new::<GROUPS, TILES>(&sizes);
     // SAFETY: guaranteed by the caller.
-    unsafe { product::<T, _, GROUPS, TILES>(a, b, &mut c, bias, sizes, place, finish) }
+    unsafe {
+        product::<T, _, GROUPS, TILES>(
+            a,
+            b,
+            &mut c,
+            bias,
+            Norm { weight: norm, epsilon },
+            sizes,
+            place,
+            finish,
+        )
+    }
 }
 
 /// Tile of a block.
@@ -225,21 +269,34 @@ fn width<const TILES: usize>(sizes: &SkinnySizes) -> u32 {
     if TILES == 2 && sizes.gate == 0 { 2 * TILE_N } else { TILE_N }
 }
 
+/// RMS norm of the rows of A.
+#[derive(Clone, Copy)]
+struct Norm<'a, T> {
+    /// Factor of each column of A. Without it, the rows are not normalized.
+    weight: Option<&'a [T]>,
+    /// Number that is added to the mean of the squares.
+    epsilon: f32,
+}
+
 /// # Safety
 ///
 /// The caller must uphold the safety contracts of the kernels.
 #[inline(always)]
-unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILES: usize>(
+#[allow(clippy::too_many_arguments, reason = "they are those of the kernels")]
+unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: usize>(
     a: &[T],
     b: B,
     c: &mut DisjointMut<T>,
     bias: Option<&[T]>,
+    norm: Norm<'_, T>,
     sizes: SkinnySizes,
     place: Place,
     finish: EpilogueParams,
 ) {
     /// Length of a row of sums in shared memory, twice [`TILE_N`]. Each warp has one row of sums for each row of A.
     const ROW: usize = 2 * TILE_N as usize;
+    /// Offset of the sums of squares of each warp and row.
+    const SQUARES: usize = WARPS * MAX_M as usize * ROW;
     // Without an earlier signal to the next launch, its blocks start when the last blocks of this one end. With such a
     // signal, or if the first elements of B are prefetched, measurements showed lower bandwidths.
     grid::dependency_wait();
@@ -284,30 +341,54 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
         }
         commit_copies();
     };
-    // Loads the elements of A for a step, for each chunk and row group.
+    // Loads the elements of A for a step, for each chunk and row group, and those of the norm's weight.
     let of_a = |at: u32| {
         let all = |is_inside: bool| {
-            from_fn::<_, MAX_CHUNKS, _>(|chunk| {
-                rows.map(|row| {
-                    if chunk >= B::CHUNKS {
-                        return [0; 4];
+            let chunk = |row: *const T, chunk: usize| {
+                if chunk >= B::CHUNKS {
+                    return [0; 4];
+                }
+                let first = at + B::at(chunk, quarter);
+                // SAFETY: these are rows of A, or the weight; they contain all elements of a step that is entirely
+                // inside K.
+                unsafe {
+                    if is_inside {
+                        load::<u32, 4>(row.wrapping_add(first as usize).cast())
+                    } else if B::IS_WHOLE {
+                        [0; 4]
+                    } else {
+                        eight::<T, true>(row, first, k)
                     }
-                    let first = at + B::at(chunk, quarter);
-                    // SAFETY: these are rows of A; they contain all elements of a step that is entirely inside K.
-                    unsafe {
-                        if is_inside {
-                            load::<u32, 4>(row.wrapping_add(first as usize).cast())
-                        } else if B::IS_WHOLE {
-                            [0; 4]
-                        } else {
-                            eight::<T, true>(row, first, k)
-                        }
-                    }
-                })
-            })
+                }
+            };
+            let weights =
+                norm.weight.map_or([[0; 4]; MAX_CHUNKS], |weight| from_fn(|i| chunk(weight.as_ptr(), i)));
+            (from_fn::<_, MAX_CHUNKS, _>(|i| rows.map(|row| chunk(row, i))), weights)
         };
         if at + step <= k { all(true) } else { all(false) }
     };
+    let mut squares = [0.0f32; GROUPS];
+    // Multiplies the elements of A by the norm's weight, and adds their squares.
+    let mut weighted =
+        |(mut numbers, weights): ([[[u32; 4]; GROUPS]; MAX_CHUNKS], [[u32; 4]; MAX_CHUNKS])| {
+            if norm.weight.is_some() {
+                each::<MAX_CHUNKS>(|chunk| {
+                    each::<GROUPS>(|group| {
+                        each::<4>(|i| {
+                            if chunk < B::CHUNKS {
+                                let both = numbers[chunk][group][i];
+                                let [low, high] = [T::widened(both & 0xffff), T::widened(both >> 16)];
+                                squares[group] =
+                                    Math::mul_add(low, low, Math::mul_add(high, high, squares[group]));
+                                numbers[chunk][group][i] =
+                                    T::multiply_add(both, weights[chunk][i], 0x8000_8000);
+                            }
+                        });
+                    });
+                });
+            }
+            numbers
+        };
     // SAFETY: the columns are inside B.
     let beside = |at: u32| columns.map(|halves| halves.map(|column| unsafe { b.beside(column, at) }));
 
@@ -318,7 +399,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
         copy(at + stage as u32 * hop, stage);
         stage += 1;
     }
-    let (mut groups, mut numbers) = (beside(at), of_a(at));
+    let (mut groups, mut numbers) = (beside(at), weighted(of_a(at)));
     stage = 0;
     while at < k {
         // These loads complete during the `mma` of this step.
@@ -373,7 +454,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
             }
             chunk += 1;
         }
-        (groups, numbers) = later;
+        (groups, numbers) = (later.0, weighted(later.1));
         at += hop;
         stage = if stage + 1 == STAGES { 0 } else { stage + 1 };
     }
@@ -398,6 +479,14 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
             }
             tile += 1;
         }
+        let square = squares[group];
+        let square = square + warp::shuffle_xor(!0, square, 1);
+        let square = square + warp::shuffle_xor(!0, square, 2);
+        let of_row = warp as usize * MAX_M as usize + GROUP_M as usize * group + row as usize;
+        if quarter == 0 {
+            // SAFETY: each row of a warp has its own slot, after the sums.
+            unsafe { stage.add(SQUARES + of_row).write(square) };
+        }
         group += 1;
     }
     thread::sync_threads();
@@ -417,12 +506,23 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
             sum
         };
         let (to_row, to_column) = (first_row + row, first_column + column);
+        let mut factor = 1.0;
+        if norm.weight.is_some() {
+            let mut square = 0.0;
+            let mut warp = 0;
+            while warp < WARPS {
+                // SAFETY: the value was written before the barrier.
+                square += unsafe { stage.add(SQUARES + warp * MAX_M as usize + row as usize).read() };
+                warp += 1;
+            }
+            factor = Math::rsqrt(square / k.max(1) as f32 + norm.epsilon);
+        }
         if to_row < m && to_column < n {
             let result = |tile: u32| {
                 let at = (to_column + tile * gate) as usize;
                 // SAFETY: the bias has one element per column of B.
                 let bias = bias.map(|bias| unsafe { *bias.get_unchecked(at) }.cast::<f32>());
-                finish.of(sum(column + TILE_N * tile), bias)
+                finish.of(factor * sum(column + TILE_N * tile), bias)
             };
             let to = plane * sizes.c_plane + u64::from(to_row) * sizes.c_pitch + u64::from(to_column);
             let to = c.as_mut_ptr().wrapping_add(to as usize);

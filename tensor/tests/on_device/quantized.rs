@@ -3,11 +3,11 @@
 use half::{bf16, f16};
 use warpsmith_runtime::{DeviceBuffer, Stream};
 use warpsmith_tensor::{
-    Activation, Element4, Epilogue, Int4Weights, Int8Weights, TensorError, matmul_4bit, matmul_8bit,
+    Activation, Element4, Epilogue, Int4Weights, Int8Weights, RmsNorm, TensorError, matmul_4bit, matmul_8bit,
 };
 
-use crate::number::{TestNumber, random_integers};
-use crate::skinny::swiglu;
+use crate::number::{TestNumber, random, random_integers};
+use crate::skinny::{normalized, swiglu};
 use crate::under_test;
 
 /// Quantized weights on the device, and their values, column after column.
@@ -112,6 +112,26 @@ fn products_by_groups_of_all_sizes_are_exact() {
 }
 
 #[test]
+fn rows_are_normalized_before_quantized_products() {
+    let stream = Stream::new(&under_test::device()).unwrap();
+    let [m, n, k] = [3, 50, 1152];
+    let (a, weight) = (random::<f16>(1, m * k), random::<f16>(2, k));
+    let on_weight = DeviceBuffer::from_host(&stream, &weight).unwrap();
+    let norm = Some(RmsNorm { weight: on_weight.as_slice(), epsilon: 0.25 });
+    for (bits, group) in [(4, 128), (4, 32), (8, 32)] {
+        let coded = Coded::<f16>::new(&stream, bits, [n, k], group, bits == 4);
+        let mut c = vec![f16::NAN; m * n];
+        coded.multiply(&stream, &Epilogue { norm, ..Epilogue::default() }, &a, &mut c, m);
+        for (i, value) in c.into_iter().enumerate() {
+            let (expected, all) =
+                normalized(&a[i / n * k..][..k], &weight, 0.25, |j| coded.numbers[i % n * k + j]);
+            let error = (f64::from(value) - expected).abs();
+            assert!(error <= all / 1000.0, "{bits} bits, {i}: {value} instead of {expected}");
+        }
+    }
+}
+
+#[test]
 fn quantized_products_are_gated_and_accumulated() {
     let stream = Stream::new(&under_test::device()).unwrap();
     let [m, n, k] = [3, 50, 256];
@@ -121,7 +141,8 @@ fn quantized_products_are_gated_and_accumulated() {
         let before = random_integers::<bf16>(2, m * n);
         let mut c = before.clone();
         let scale = 1.0 / 256.0;
-        let epilogue = Epilogue { scale, activation: Activation::SwiGlu, accumulate: true, bias: None };
+        let epilogue =
+            Epilogue { scale, activation: Activation::SwiGlu, accumulate: true, ..Epilogue::default() };
         coded.multiply(&stream, &epilogue, &a, &mut c, m);
         for (i, value) in c.into_iter().enumerate() {
             let sum = |column: usize| {

@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use warpsmith_runtime::{DeviceBuffer, Graph, Stream};
 use warpsmith_tensor::{
-    Activation, Element4, Epilogue, Matrix, Schedule, TensorError, matmul, matmul_f32, matmul_fused,
+    Activation, Element4, Epilogue, Matrix, RmsNorm, Schedule, TensorError, matmul, matmul_f32, matmul_fused,
     matmul_with,
 };
 
@@ -115,7 +115,9 @@ fn gated<T: TestNumber<Output = T> + Element4>([m, n, k]: [usize; 3]) {
     let on_bias = DeviceBuffer::from_host(&stream, &bias).unwrap();
     for (has_bias, accumulate) in [(false, false), (true, true)] {
         let bias_slice = has_bias.then(|| on_bias.as_slice());
-        let epilogue = Epilogue { scale: 0.5, bias: bias_slice, activation: Activation::SwiGlu, accumulate };
+        let activation = Activation::SwiGlu;
+        let epilogue =
+            Epilogue { scale: 0.5, bias: bias_slice, activation, accumulate, ..Epilogue::default() };
         let mut c = DeviceBuffer::from_host(&stream, &before).unwrap();
         matmul_fused(&stream, &epilogue, a.view(&on_a), b.view(&on_b), c.as_2d_mut(m, n).unwrap()).unwrap();
         let sums = a.times(&b);
@@ -182,6 +184,80 @@ fn products_are_added_to_c() {
             assert_eq!(f64::from(value), bf16::rounded(sum + f64::from(before[i])), "{m} x {n} x {k}, {i}");
         }
     }
+}
+
+/// Expected product of a normalized row by a column, and the sum of the terms' magnitudes.
+pub fn normalized<T: TestNumber>(
+    row: &[T],
+    weight: &[T],
+    epsilon: f64,
+    column: impl Fn(usize) -> f64,
+) -> (f64, f64) {
+    let square: f64 = row.iter().map(|x| x.value() * x.value()).sum();
+    let factor = (square / row.len() as f64 + epsilon).sqrt().recip();
+    let terms =
+        row.iter().zip(weight).enumerate().map(|(i, (x, w))| factor * x.value() * w.value() * column(i));
+    terms.fold((0.0, 0.0), |(sum, all), term| (sum + term, all + term.abs()))
+}
+
+fn with_norm<T: TestNumber<Output = T> + Element4>([m, n, k]: [usize; 3], activation: Activation) {
+    let stream = Stream::new(&under_test::device()).unwrap();
+    let columns = if activation == Activation::SwiGlu { 2 * n } else { n };
+    let a = Stored::<T>::new([m, k], false, random(3, m * k));
+    let b = Stored::<T>::new([k, columns], true, random(4, columns * k));
+    let (weight, before) = (random::<T>(5, k), random_integers::<T>(6, m * n));
+    let (on_a, on_b) = (a.on(&stream), b.on(&stream));
+    let on_weight = DeviceBuffer::from_host(&stream, &weight).unwrap();
+    let norm = Some(RmsNorm { weight: on_weight.as_slice(), epsilon: 0.5 });
+    let mut c = DeviceBuffer::from_host(&stream, &before).unwrap();
+    let epilogue = Epilogue { activation, norm, accumulate: true, ..Epilogue::default() };
+    matmul_fused(&stream, &epilogue, a.view(&on_a), b.view(&on_b), c.as_2d_mut(m, n).unwrap()).unwrap();
+    for (i, value) in c.to_host().unwrap().into_iter().enumerate() {
+        let (row, column) = (&a.elements[i / n * k..][..k], i % n);
+        let product = |column: usize| normalized(row, &weight, 0.5, |j| b.elements[column * k + j].value());
+        let ((sum, all), before) = (product(column), before[i].value());
+        let (expected, error) = match activation {
+            Activation::SwiGlu => {
+                let (up, of_up) = product(n + column);
+                (swiglu(sum, up), (all * up.abs() + of_up * (sum.abs() + 1.0)) / 128.0)
+            }
+            _ => (sum, all / 256.0),
+        };
+        let expected = expected + before;
+        let found = T::number_of(value);
+        assert!(
+            (found - expected).abs() <= error + expected.abs() / 256.0 + 1e-6,
+            "{m} x {n} x {k}, {i}: {found} instead of {expected}"
+        );
+    }
+}
+
+#[test]
+fn rows_are_normalized_before_the_product() {
+    for shape in SHAPES.into_iter().filter(|[_, _, k]| k % 8 == 0) {
+        with_norm::<bf16>(shape, Activation::None);
+        with_norm::<f16>(shape, Activation::SwiGlu);
+    }
+    // There are more rows than a block multiplies at once.
+    with_norm::<bf16>([35, 20, 64], Activation::None);
+}
+
+#[test]
+fn norms_of_other_lengths_and_addresses_are_rejected() {
+    let stream = Stream::new(&under_test::device()).unwrap();
+    let numbers = DeviceBuffer::<bf16>::zeros(&stream, 128).unwrap();
+    let mut c = DeviceBuffer::<bf16>::zeros(&stream, 8).unwrap();
+    let mut error = |weight| {
+        let norm = Some(RmsNorm { weight, epsilon: 1e-5 });
+        let b = Matrix::from(numbers.slice(..32).as_2d(4, 8).unwrap()).transposed();
+        let a = numbers.slice(..16).as_2d(2, 8).unwrap();
+        let epilogue = Epilogue { norm, ..Epilogue::default() };
+        matmul_fused(&stream, &epilogue, a, b, c.as_2d_mut(2, 4).unwrap()).unwrap_err()
+    };
+    let text = error(numbers.slice(..7)).to_string();
+    assert!(text.contains("the weight of the norm has 7 elements, but a has 8 columns"), "{text}");
+    let unaligned = error(numbers.slice(1..9));
+    assert!(matches!(unaligned.downcast_ref(), Some(TensorError::Alignment { .. })), "{unaligned}");
 }
 
 #[test]
