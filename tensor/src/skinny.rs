@@ -6,7 +6,7 @@ use warpsmith_runtime::{Device, DeviceCopy, DeviceSlice, DeviceSliceMut, Launch,
 use warpsmith_tensor_kernels::epilogue::EpilogueParams;
 use warpsmith_tensor_kernels::number4::Number4;
 use warpsmith_tensor_kernels::skinny::{
-    self as kernels, GROUP_K, GROUP_M, MAX_M, SkinnySizes, THREADS, TILE_N,
+    self as kernels, GROUP_K, GROUP_M, MAX_M, MAX_WARPS, SkinnySizes, TILE_N,
 };
 
 use crate::IMAGE;
@@ -146,16 +146,30 @@ struct Blocks {
     groups: u32,
     /// Number of column tiles of B per block.
     tiles: u32,
+    /// Number of warps per block. Each processes a part of K.
+    warps: u32,
 }
 
 impl Blocks {
-    /// Selects two column tiles per block for SwiGLU, and otherwise if the grid still has enough blocks. With two
-    /// tiles, A is read half as often, which matters if the weights are quantized or A has many rows.
+    /// Selects two column tiles per block for SwiGLU, and if the grid still has enough blocks: then A is read half as
+    /// often. Selects as few warps per block as keep the memory busy, because their sums are added at the end.
     fn new(sizes: &SkinnySizes, device: &Device, bits: u32) -> Self {
+        let multiprocessors = device.properties().multiprocessors;
         let groups = if sizes.m > GROUP_M { 2 } else { 1 };
-        let has_enough = 8 * sizes.n.div_ceil(2 * TILE_N) >= 7 * device.properties().multiprocessors;
-        let has_two = (bits < 16 || groups == 2) && has_enough || sizes.gate > 0;
-        Self { groups, tiles: if has_two { 2 } else { 1 } }
+        let enough = if groups == 2 { 1 } else { 5 };
+        let has_two = sizes.gate > 0 || sizes.n.div_ceil(2 * TILE_N) >= enough * multiprocessors;
+        let (tiles, width) = match (has_two, sizes.gate) {
+            (false, _) => (1, TILE_N),
+            (true, 0) => (2, 2 * TILE_N),
+            (true, _) => (2, TILE_N),
+        };
+        // Warps with quantized weights compute more per byte.
+        let needed = multiprocessors.saturating_mul(if has_two && bits < 16 { 20 } else { 10 });
+        let has_enough = |warps: &u32| sizes.n.div_ceil(width).saturating_mul(*warps) >= needed;
+        let can_have_fewer = groups == 1 && (has_two || bits < 16);
+        let warps =
+            [2, 4].into_iter().filter(|_| can_have_fewer).find(has_enough).unwrap_or(MAX_WARPS as u32);
+        Self { groups, tiles, warps }
     }
 
     /// Returns the launch configuration that covers C.
@@ -172,8 +186,11 @@ impl Blocks {
         let blocks = columns * u64::from(sizes.m.div_ceil(GROUP_M * self.groups)) * planes as u64;
         match u32::try_from(blocks) {
             Ok(blocks) if blocks <= MAX_BLOCKS => {
-                let launch =
-                    Launch::grid_block(blocks, THREADS).shared(kernels::shared_bytes(self.tiles, bits == 4));
+                let launch = Launch::grid_block(blocks, 32 * self.warps).shared(kernels::shared_bytes(
+                    self.warps,
+                    self.tiles,
+                    bits == 4,
+                ));
                 Ok(if starts_early(device) { launch.dependent() } else { launch })
             }
             _ => {

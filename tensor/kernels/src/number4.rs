@@ -35,7 +35,8 @@ pub(crate) fn subtract<T: Number4>(x: u32, y: u32) -> u32 {
 pub(crate) fn signed<T: Number4>(word: u32) -> [u32; 2] {
     // The sign bit becomes the same power of two as the unit, or for `f16`, is added to it, so that the difference is
     // exact.
-    [word, word >> 8].map(|x| subtract::<T>(of_unit::<T, 0x7f>(x), of_unit::<T, 0x80>(x)))
+    let one = both(<T as Number4>::ONE);
+    [word, word >> 8].map(|x| T::multiply_add(of_unit::<T, 0x7f, 0>(x), one, of_unit::<T, 0x80, 0x8000>(x)))
 }
 
 /// Converts four E4M3 numbers: elements 0 and 2, and elements 1 and 3.
@@ -128,11 +129,11 @@ macro_rules! numbers {
 // The units belong to 128 for `bf16` and 1024 for `f16`. The exponents of E4M3 have the bias 7.
 numbers! { bf16: 0x4300, [4, 0x7b80]; f16: 0x6400, [7, 0x5c00]; }
 
-/// Inserts the bits `MASK` of both halves into the low bits of [`Number4::UNIT`].
+/// Inserts the bits `MASK` of both halves into the low bits of [`Number4::UNIT`], with the sign bit `SIGN`.
 #[inline(always)]
-pub(crate) fn of_unit<T: Number4, const MASK: u32>(codes: u32) -> u32 {
+pub(crate) fn of_unit<T: Number4, const MASK: u32, const SIGN: u32>(codes: u32) -> u32 {
     let mask = MASK * 0x1_0001;
-    let unit = T::UNIT * 0x1_0001;
+    let unit = (T::UNIT | SIGN) * 0x1_0001;
     #[cfg(target_arch = "nvptx64")]
     {
         let both: u32;

@@ -34,24 +34,26 @@ pub const MAX_M: u32 = 2 * GROUP_M;
 pub const TILE_N: u32 = 16;
 /// Number of rows of quantized weights per step, which is the largest group size except for one group per column.
 pub const GROUP_K: u32 = 128;
-/// Number of threads per block.
-pub const THREADS: u32 = 32 * WARPS as u32;
-
-const WARPS: usize = 8;
+/// Maximum number of threads per block.
+const THREADS: u32 = 32 * MAX_WARPS as u32;
+/// Maximum number of warps per block.
+pub const MAX_WARPS: usize = 8;
 /// Number of pipeline stages. One stage is multiplied while the others are in flight.
 const STAGES: usize = 3;
+/// Number of threads per warp.
+const LANES: usize = 32;
 /// Maximum number of chunks per step.
 const MAX_CHUNKS: usize = 4;
 /// Number of columns of `A` per chunk. Each of the four lanes of a quad loads 16 bytes of A.
 const CHUNK_K: u32 = 32;
 
-/// Returns the dynamic shared memory per block, in bytes, with `tiles` column tiles, for 16-bit elements or packed int4
-/// weights.
+/// Returns the dynamic shared memory per block, in bytes, with `warps` warps and `tiles` column tiles, for 16-bit
+/// elements or packed int4 weights.
 ///
 /// At the end of the kernel, the sums of the warps are stored in the same memory.
-pub const fn shared_bytes(tiles: u32, is_4bit: bool) -> u32 {
+pub const fn shared_bytes(warps: u32, tiles: u32, is_4bit: bool) -> u32 {
     let loads = if is_4bit { 1 } else { 2 };
-    16 * THREADS * 2 * tiles * loads * STAGES as u32
+    16 * 32 * warps * 2 * tiles * loads * STAGES as u32
 }
 
 /// Returns the minimum number of resident blocks per SM, which limits the registers per thread. The minimum exceeds 1
@@ -102,13 +104,12 @@ pub struct SkinnySizes {
 ///   B must start on 16-byte boundaries.
 /// - `bias` has as many elements as B has columns. `norm` has k elements, and starts on a 16-byte boundary. `c` must overlap neither `a` nor `b`. SwiGLU requires that `TILES`
 ///   is 2.
-/// - The grid must be one-dimensional and cover all columns, rows and matrices, and the launch must have
-///   [`shared_bytes`] of dynamic shared memory.
+/// - The grid must be one-dimensional and cover all columns, rows and matrices. Blocks must consist of whole warps, and
+///   have [`shared_bytes`] of dynamic shared memory.
 #[kernel(
     types(T = bf16, f16),
     consts(GROUPS = 1, 2; TILES = 1, 2),
     arch = 80,
-    block(THREADS),
     // Without this bound, ptxas would spill registers so that two blocks fit on an SM.
     launch_bounds(THREADS, 1),
     dependent,
@@ -156,7 +157,6 @@ pub unsafe fn matmul_skinny<T: Number4, const GROUPS: usize, const TILES: usize>
     types(T = bf16, f16),
     consts(GROUPS = 1, 2; TILES = 1, 2),
     arch = 80,
-    block(THREADS),
     launch_bounds(THREADS, resident_quantized(GROUPS, TILES)),
     dependent,
     no_panic
@@ -204,7 +204,6 @@ pub unsafe fn matmul_skinny_w4a16<T: Number4, const GROUPS: usize, const TILES: 
     types(T = bf16, f16),
     consts(GROUPS = 1, 2; TILES = 1, 2; BITS = 4, 8),
     arch = 80,
-    block(THREADS),
     launch_bounds(THREADS, resident_quantized(GROUPS, TILES)),
     dependent,
     no_panic
@@ -295,14 +294,13 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
 ) {
     /// Length of a row of sums in shared memory, twice [`TILE_N`]. Each warp has one row of sums for each row of A.
     const ROW: usize = 2 * TILE_N as usize;
-    /// Offset of the sums of squares of each warp and row.
-    const SQUARES: usize = WARPS * MAX_M as usize * ROW;
     // Without an earlier signal to the next launch, its blocks start when the last blocks of this one end. With such a
     // signal, or if the first elements of B are prefetched, measurements showed lower bandwidths.
     grid::dependency_wait();
     let SkinnySizes { m, n, k, gate, .. } = sizes;
     let Place { plane, first_row, first_column } = place;
     let (lane, warp) = (warp::lane_id(), thread::thread_idx_x() / 32);
+    let warps = thread::block_dim_x() / 32;
     let (row, quarter) = (lane / 4, lane % 4);
 
     // Out-of-bounds columns repeat the last column and are not stored.
@@ -317,10 +315,12 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
         a.as_ptr().wrapping_add((plane * sizes.a_plane + u64::from(row) * sizes.a_pitch) as usize)
     });
     let step = CHUNK_K * B::CHUNKS as u32;
-    let hop = WARPS as u32 * step;
-    let places = shared::dynamic_aligned::<[u32; 4]>().wrapping_add(32 * warp as usize);
+    let hop = warps * step;
+    // Each warp has its own stages.
+    let places = shared::dynamic_aligned::<[u32; 4]>()
+        .wrapping_add(warp as usize * STAGES * TILES * 2 * B::LOADS * LANES);
     let place = |stage: usize, tile: usize, half: usize| {
-        places.wrapping_add(((stage * TILES + tile) * 2 + half) * B::LOADS * THREADS as usize)
+        places.wrapping_add(((stage * TILES + tile) * 2 + half) * B::LOADS * LANES)
     };
     // A single branch covers all copies of a step.
     let copy = |at: u32, stage: usize| {
@@ -341,54 +341,8 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
         }
         commit_copies();
     };
-    // Loads the elements of A for a step, for each chunk and row group, and those of the norm's weight.
-    let of_a = |at: u32| {
-        let all = |is_inside: bool| {
-            let chunk = |row: *const T, chunk: usize| {
-                if chunk >= B::CHUNKS {
-                    return [0; 4];
-                }
-                let first = at + B::at(chunk, quarter);
-                // SAFETY: these are rows of A, or the weight; they contain all elements of a step that is entirely
-                // inside K.
-                unsafe {
-                    if is_inside {
-                        load::<u32, 4>(row.wrapping_add(first as usize).cast())
-                    } else if B::IS_WHOLE {
-                        [0; 4]
-                    } else {
-                        eight::<T, true>(row, first, k)
-                    }
-                }
-            };
-            let weights =
-                norm.weight.map_or([[0; 4]; MAX_CHUNKS], |weight| from_fn(|i| chunk(weight.as_ptr(), i)));
-            (from_fn::<_, MAX_CHUNKS, _>(|i| rows.map(|row| chunk(row, i))), weights)
-        };
-        if at + step <= k { all(true) } else { all(false) }
-    };
-    let mut squares = [0.0f32; GROUPS];
-    // Multiplies the elements of A by the norm's weight, and adds their squares.
-    let mut weighted =
-        |(mut numbers, weights): ([[[u32; 4]; GROUPS]; MAX_CHUNKS], [[u32; 4]; MAX_CHUNKS])| {
-            if norm.weight.is_some() {
-                each::<MAX_CHUNKS>(|chunk| {
-                    each::<GROUPS>(|group| {
-                        each::<4>(|i| {
-                            if chunk < B::CHUNKS {
-                                let both = numbers[chunk][group][i];
-                                let [low, high] = [T::widened(both & 0xffff), T::widened(both >> 16)];
-                                squares[group] =
-                                    Math::mul_add(low, low, Math::mul_add(high, high, squares[group]));
-                                numbers[chunk][group][i] =
-                                    T::multiply_add(both, weights[chunk][i], 0x8000_8000);
-                            }
-                        });
-                    });
-                });
-            }
-            numbers
-        };
+    // SAFETY: these are rows of A.
+    let of_a = |at: u32| unsafe { chunks::<T, B, GROUPS>(rows, at, quarter, k) };
     // SAFETY: the columns are inside B.
     let beside = |at: u32| columns.map(|halves| halves.map(|column| unsafe { b.beside(column, at) }));
 
@@ -399,11 +353,13 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
         copy(at + stage as u32 * hop, stage);
         stage += 1;
     }
-    let (mut groups, mut numbers) = (beside(at), weighted(of_a(at)));
+    let (mut groups, mut numbers) = (beside(at), of_a(at));
+    let mut squares = [0.0f32; GROUPS];
     stage = 0;
     while at < k {
-        // These loads complete during the `mma` of this step.
-        let later = (beside(at + hop), of_a(at + hop));
+        // SAFETY: the weight has k elements.
+        let weights =
+            norm.weight.map(|weight| unsafe { chunks::<T, B, 1>([weight.as_ptr()], at, quarter, k) });
         // This copy reuses the stage of the preceding step, whose products have been computed.
         if B::SHARES {
             warp::sync_warp(!0);
@@ -412,6 +368,21 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
         wait_copies_leaving::<{ STAGES - 1 }>();
         if B::SHARES {
             warp::sync_warp(!0);
+        }
+        if let Some(weights) = weights {
+            each::<MAX_CHUNKS>(|chunk| {
+                each::<GROUPS>(|group| {
+                    each::<4>(|i| {
+                        if chunk < B::CHUNKS {
+                            let both = &mut numbers[chunk][group][i];
+                            let [low, high] = [T::widened(*both & 0xffff), T::widened(*both >> 16)];
+                            squares[group] =
+                                Math::mul_add(low, low, Math::mul_add(high, high, squares[group]));
+                            *both = T::multiply_add(*both, weights[chunk][0][i], 0x8000_8000);
+                        }
+                    });
+                });
+            });
         }
         let loaded: [[B::Loaded; 2]; TILES] =
             // SAFETY: the copies of the stage are complete.
@@ -454,14 +425,16 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
             }
             chunk += 1;
         }
-        (groups, numbers) = (later.0, weighted(later.1));
         at += hop;
+        // These loads complete while the warp waits for the next copies.
+        (groups, numbers) = (beside(at), of_a(at));
         stage = if stage + 1 == STAGES { 0 } else { stage + 1 };
     }
 
     // The sums reuse the memory of the copied elements.
     thread::sync_threads();
     let stage = shared::dynamic_aligned::<f32>();
+    let squares_at = warps as usize * MAX_M as usize * ROW;
     let mut group = 0;
     while group < GROUPS {
         let mut tile = 0;
@@ -485,7 +458,7 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
         let of_row = warp as usize * MAX_M as usize + GROUP_M as usize * group + row as usize;
         if quarter == 0 {
             // SAFETY: each row of a warp has its own slot, after the sums.
-            unsafe { stage.add(SQUARES + of_row).write(square) };
+            unsafe { stage.add(squares_at + of_row).write(square) };
         }
         group += 1;
     }
@@ -494,27 +467,21 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
     let mut i = thread::thread_idx_x();
     while i < width * GROUP_M * GROUPS as u32 {
         let (row, column) = (i >> width.trailing_zeros(), i & (width - 1));
-        let sum = |column: u32| {
+        // Adds the numbers of all warps, of which the first is at `first`.
+        let sum = |first: usize, pitch: usize| {
             let mut sum = 0.0;
-            let mut warp = 0;
-            while warp < WARPS {
-                let at = (warp * MAX_M as usize + row as usize) * ROW + column as usize;
-                // SAFETY: the value was written before the barrier.
-                sum += unsafe { stage.add(at).read() };
-                warp += 1;
-            }
+            each::<MAX_WARPS>(|warp| {
+                if (warp as u32) < warps {
+                    // SAFETY: the value was written before the barrier.
+                    sum += unsafe { stage.add(first + warp * pitch).read() };
+                }
+            });
             sum
         };
         let (to_row, to_column) = (first_row + row, first_column + column);
         let mut factor = 1.0;
         if norm.weight.is_some() {
-            let mut square = 0.0;
-            let mut warp = 0;
-            while warp < WARPS {
-                // SAFETY: the value was written before the barrier.
-                square += unsafe { stage.add(SQUARES + warp * MAX_M as usize + row as usize).read() };
-                warp += 1;
-            }
+            let square = sum(squares_at + row as usize, MAX_M as usize);
             factor = Math::rsqrt(square / k.max(1) as f32 + norm.epsilon);
         }
         if to_row < m && to_column < n {
@@ -522,7 +489,8 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
                 let at = (to_column + tile * gate) as usize;
                 // SAFETY: the bias has one element per column of B.
                 let bias = bias.map(|bias| unsafe { *bias.get_unchecked(at) }.cast::<f32>());
-                finish.of(factor * sum(column + TILE_N * tile), bias)
+                let sum = sum(row as usize * ROW + (column + TILE_N * tile) as usize, MAX_M as usize * ROW);
+                finish.of(factor * sum, bias)
             };
             let to = plane * sizes.c_plane + u64::from(to_row) * sizes.c_pitch + u64::from(to_column);
             let to = c.as_mut_ptr().wrapping_add(to as usize);
@@ -538,6 +506,41 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
                 to.write(value.cast::<T>());
             }
         }
-        i += THREADS;
+        i += thread::block_dim_x();
     }
+}
+
+/// Loads the lane's elements of some rows for the step that starts at `at`. Elements beyond k are zero.
+///
+/// # Safety
+///
+/// The rows must have k elements and start on 16-byte boundaries.
+#[inline(always)]
+unsafe fn chunks<T: Number4, B: Columns<T>, const N: usize>(
+    rows: [*const T; N],
+    at: u32,
+    quarter: u32,
+    k: u32,
+) -> [[[u32; 4]; N]; MAX_CHUNKS] {
+    let all = |is_inside: bool| {
+        from_fn(|chunk| {
+            rows.map(|row| {
+                if chunk >= B::CHUNKS {
+                    return [0; 4];
+                }
+                let first = at + B::at(chunk, quarter);
+                // SAFETY: the rows contain all elements of a step that is entirely inside K.
+                unsafe {
+                    if is_inside {
+                        load::<u32, 4>(row.wrapping_add(first as usize).cast())
+                    } else if B::IS_WHOLE {
+                        [0; 4]
+                    } else {
+                        eight::<T, true>(row, first, k)
+                    }
+                }
+            })
+        })
+    };
+    if at + CHUNK_K * B::CHUNKS as u32 <= k { all(true) } else { all(false) }
 }

@@ -94,6 +94,9 @@ fn products_by_4_bit_weights_are_exact() {
     }
     // There are more rows than a block multiplies at once.
     exact::<bf16>(4, [35, 20, 256], 128, true);
+    // Blocks of four warps on a device with 132 SMs, without and with tiles of 32.
+    exact::<bf16>(4, [2, 6001, 256], 128, true);
+    exact::<bf16>(4, [1, 21_200, 128], 128, false);
 }
 
 #[test]
@@ -109,6 +112,8 @@ fn products_by_groups_of_all_sizes_are_exact() {
         }
     }
     exact::<bf16>(8, [35, 20, 256], 32, false);
+    exact::<bf16>(8, [2, 6001, 256], 128, false);
+    exact::<bf16>(8, [1, 21_200, 128], 32, false);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::number::{Stored, TestNumber, random, random_integers};
 use crate::under_test;
 
 /// Values of m, n and k for groups of 8 rows, tiles of 16 and 32 columns, steps of 64 and partial steps.
-const SHAPES: [[usize; 3]; 12] = [
+const SHAPES: [[usize; 3]; 14] = [
     [1, 1, 1],
     [1, 16, 64],
     [2, 15, 63],
@@ -25,6 +25,9 @@ const SHAPES: [[usize; 3]; 12] = [
     // These are enough columns for tiles of 32 on a device with few SMs.
     [8, 1000, 72],
     [16, 1001, 71],
+    // Blocks of four warps, and of two warps with tiles of 32, on a device with 132 SMs.
+    [2, 6001, 136],
+    [1, 21_200, 72],
 ];
 
 /// Rows of `a` and `b` start on 16-byte boundaries, and rows of `c` are unaligned. Gaps must be unchanged.

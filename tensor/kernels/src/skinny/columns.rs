@@ -7,7 +7,7 @@ use gpu_std::shared::copy_async;
 use gpu_std::tensor::mma::WarpOperand;
 use gpu_std::vectorized::{load, load_or};
 
-use super::{CHUNK_K, THREADS};
+use super::{CHUNK_K, LANES};
 use crate::number4::{Number4, halves, of_unit, signed, subtract};
 
 /// Columns of B, as warps load them.
@@ -29,7 +29,7 @@ pub(super) trait Columns<T>: Copy {
     /// Returns which column of `A`, relative to the step, contains the first of the lane's 8 elements in `chunk`.
     fn at(chunk: usize, quarter: u32) -> u32;
 
-    /// Starts copying the elements from `at` on that belong to a lane to the slot `to` and to every [`THREADS`]-th slot
+    /// Starts copying the elements from `at` on that belong to a lane to the slot `to` and to every [`LANES`]-th slot
     /// after it. `is_inside` is true if the step does not extend beyond k. Elements beyond k become zero or, if
     /// [`Self::IS_WHOLE`], are not copied at all.
     ///
@@ -94,7 +94,7 @@ impl<T: WarpOperand> Columns<T> for Plain<T> {
         let mut chunk = 0;
         while chunk < 2 {
             let at = at + <Self as Columns<T>>::at(chunk, quarter);
-            let to = to.wrapping_add(chunk * THREADS as usize);
+            let to = to.wrapping_add(chunk * LANES);
             // SAFETY: the column is stored at this address, which is a multiple of 16 bytes; the caller guarantees the
             // rest.
             unsafe {
@@ -119,7 +119,7 @@ impl<T: WarpOperand> Columns<T> for Plain<T> {
     #[inline(always)]
     unsafe fn numbers(from: &*const [u32; 4], (): &(), chunk: usize) -> [u32; 4] {
         // SAFETY: guaranteed by the caller.
-        unsafe { load(from.add(chunk * THREADS as usize).cast()) }
+        unsafe { load(from.add(chunk * LANES).cast()) }
     }
 
     #[inline(always)]
@@ -206,7 +206,7 @@ impl<T: Number4, const BITS: usize, const SHARES: bool> Columns<T> for Codes<'_,
             // boundaries.
             unsafe {
                 if is_inside {
-                    let to = to.wrapping_add(load * THREADS as usize);
+                    let to = to.wrapping_add(load * LANES);
                     copy_async(from.wrapping_add(64 * load).cast(), to);
                 }
             }
@@ -261,8 +261,7 @@ impl<T: Number4, const BITS: usize, const SHARES: bool> Columns<T> for Codes<'_,
                     let of_lane = slot(chunk as u32).cast::<u32>();
                     return [of_lane.wrapping_add(quarter as usize).read(), 0];
                 }
-                let of_lane =
-                    slot(2 * (chunk as u32 % 2) + quarter / 2).wrapping_add(chunk / 2 * THREADS as usize);
+                let of_lane = slot(2 * (chunk as u32 % 2) + quarter / 2).wrapping_add(chunk / 2 * LANES);
                 load::<u32, 2>(of_lane.cast::<u32>().wrapping_add(2 * (quarter % 2) as usize))
             })
         }
@@ -276,7 +275,7 @@ impl<T: Number4, const BITS: usize, const SHARES: bool> Columns<T> for Codes<'_,
             // The zero point has seven bits, like the mantissa of `bf16`.
             let zero = (T::UNIT | (zero & 0x7f)) * 0x1_0001;
             // Each word contains codes i and i + 4.
-            from_fn(|i| subtract::<T>(of_unit::<T, 0xf>(words[0] >> (4 * i)), zero))
+            from_fn(|i| subtract::<T>(of_unit::<T, 0xf, 0>(words[0] >> (4 * i)), zero))
         } else {
             let ([x02, x13], [x46, x57]) = (signed::<T>(words[0]), signed::<T>(words[1]));
             [x02, x13, x46, x57]
