@@ -96,7 +96,7 @@ impl State {
         unused
     }
 
-    /// Forgets launches that have run. Returns the content that only those launches needed.
+    /// Removes completed launches from the list. Returns the content that only these launches needed.
     fn sweep(&mut self) -> Vec<Content> {
         self.launches.retain(|(stream, epoch)| !stream.running_clock().is_done(*epoch));
         if self.launches.is_empty() { std::mem::take(&mut self.before) } else { Vec::new() }
