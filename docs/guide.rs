@@ -24,7 +24,6 @@ pages! {
     installation = "installation.md";
     readme = "../README.md";
     registry_crates = "guide/registry-crates.md";
-    how_rust_becomes_gpu_code = "how-rust-becomes-gpu-code.md";
     indices = "guide/indices.md";
     interop = "interop.md";
     kernels = "kernels.md";
