@@ -31,7 +31,6 @@ pages! {
     libraries = "libraries.md";
     memory = "memory.md";
     porting_from_cuda = "porting-from-cuda.md";
-    porting_from_cudarc = "porting-from-cudarc.md";
     porting_from_rust_cuda = "porting-from-rust-cuda.md";
     scans_and_sorts = "guide/scans-and-sorts.md";
     several_gpus = "several-gpus.md";
