@@ -351,7 +351,7 @@ impl Inner {
         });
         let streams = launches.into_iter().map(|(stream, _)| stream).collect();
         let mut remains = Remains { reached: None, streams, content, before };
-        // Without such a stream, the resources are dropped here, and the drop waits for the launches.
+        // Without such a stream, the resources are dropped here, which waits for the launches.
         if let Ok((behind, reached)) = behind {
             remains.reached = Some(reached);
             // If the call fails, the resources are dropped here as well.

@@ -94,8 +94,8 @@ impl<'a> RowKernel<'a> {
         unsafe { self.enqueue::<P, A>(shape.launch(), &arguments) }
     }
 
-    /// Like [`Self::launch`], for kernels that are declared as dependent: the launch can start before the preceding
-    /// kernel ends.
+    /// Like [`Self::launch`], but for kernels that are declared as dependent: the launch can start before the
+    /// preceding kernel ends.
     ///
     /// # Safety
     /// The caller must uphold the safety contract of [`Self::launch`].

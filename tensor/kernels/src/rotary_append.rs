@@ -19,7 +19,7 @@ pub const THREADS: u32 = 32 * WARPS;
 pub const WARPS: u32 = 4;
 /// Maximum number of elements per row.
 pub const MAX_DIM: usize = 4 * 32 * STEPS;
-/// Maximum number of pairs of elements of half a head that a lane holds.
+/// Maximum number of element pairs that a lane holds for half a head.
 const STEPS: usize = 2;
 
 /// Sizes and strides of the heads and tables.

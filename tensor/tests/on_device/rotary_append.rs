@@ -53,7 +53,7 @@ impl Case {
         })
     }
 
-    /// Number of heads of a token of q, k and v.
+    /// Total number of heads of q, k and v per token.
     fn all_heads(&self) -> usize {
         self.heads[0] + 2 * self.heads[1]
     }

@@ -144,7 +144,7 @@ impl Hub {
         }
     }
 
-    /// Executes the requests at the beginning of the bytes that a client has sent.
+    /// Processes the complete requests among the bytes that a client has sent.
     ///
     /// # Errors
     /// Fails if the bytes are invalid. In this case, the caller must close the connection of the client.
@@ -239,7 +239,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Executes the handshake requests of a connection.
+    /// Processes a request of a client that has not completed the handshake.
     fn greet(&mut self, client: Client, request: &Request<'_>) -> Result<(), Malformed> {
         let wrong = Malformed("the client has not proven that it knows the token");
         let state = self.clients.get_mut(&client).ok_or(wrong)?;
