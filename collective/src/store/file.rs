@@ -51,8 +51,8 @@ pub struct FileStore {
 
 impl FileStore {
     /// Opens the store in a folder. If the folder does not exist, it is created so that only its owner has access. The
-    /// values are secrets of the run. An existing folder must therefore belong to this user and must not be accessible
-    /// to others (`chmod 700`).
+    /// values must stay secret. An existing folder must therefore belong to this user and must not be accessible to
+    /// others (`chmod 700`).
     ///
     /// # Errors
     /// Returns [`CollectiveError::StoreFile`] if the folder cannot be used, if the path is a link, or if the folder

@@ -77,7 +77,7 @@ enum Stage {
     New,
     /// The client must send a nonce.
     Valid,
-    /// The client must prove that it knows the token, for the nonces of the client and of the server.
+    /// The client must prove that it knows the token. The proof depends on these nonces, the client's and the server's.
     Challenged([u8; PROOF], [u8; PROOF]),
     /// The client may use all operations of the store.
     Open,
