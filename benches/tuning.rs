@@ -1,7 +1,7 @@
 //! Quality of tuning. For each kernel, type and size, this benchmark compares four configurations: the one that
 //! `warpsmith tune` selects with 32 trials, the best one of an exhaustive search, the default, and an occupancy-based
-//! one. The last has the block size with maximum occupancy and one access per thread. All four are timed once more,
-//! interleaved. `docs/benchmarks/tuner.md` contains a summary of the table.
+//! one. The last has the block size with maximum occupancy and one access per thread. All four are then timed again
+//! with interleaved samples. `docs/benchmarks/tuner.md` contains a summary of the table.
 //!
 //! Run it with `WARPSMITH_BENCH_DEVICE=cuda:0 cargo bench --features bench --bench tuning`. On the emulated device, it
 //! only checks that it runs.
@@ -110,7 +110,7 @@ fn tune_all(plan: &Plan<'_>) -> Result<Vec<Tuned>, Box<dyn Error>> {
     Ok(all)
 }
 
-/// Runs the exhaustive search, and then times all compared configurations interleaved.
+/// Runs the exhaustive search, and then times all compared configurations with interleaved samples.
 fn row(
     stream: &Stream,
     watch: &mut Stopwatch,

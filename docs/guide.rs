@@ -24,7 +24,6 @@ pages! {
     installation = "installation.md";
     readme = "../README.md";
     registry_crates = "guide/registry-crates.md";
-    how_rust_becomes_gpu_code = "how-rust-becomes-gpu-code.md";
     indices = "guide/indices.md";
     interop = "interop.md";
     kernels = "kernels.md";
@@ -32,7 +31,6 @@ pages! {
     libraries = "libraries.md";
     memory = "memory.md";
     porting_from_cuda = "porting-from-cuda.md";
-    porting_from_cudarc = "porting-from-cudarc.md";
     porting_from_rust_cuda = "porting-from-rust-cuda.md";
     scans_and_sorts = "guide/scans-and-sorts.md";
     several_gpus = "several-gpus.md";

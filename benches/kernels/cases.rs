@@ -52,7 +52,7 @@ impl Case {
         self.rows * self.columns
     }
 
-    /// Returns the number of result elements, in `out` or of a reduction.
+    /// Returns the number of elements that the operation writes to `out` or returns as the value of a reduction.
     pub fn results(&self) -> usize {
         match self.operation {
             "row_sum" => self.rows,

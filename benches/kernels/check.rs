@@ -182,8 +182,8 @@ impl Prefix {
     }
 }
 
-/// Returns the error bound of pairwise summation in f32 for `n` elements with this sum of magnitudes, plus eight
-/// roundings.
+/// Returns the error bound of pairwise summation in f32, plus eight roundings, for `n` elements whose magnitudes add up
+/// to `of_magnitudes`.
 fn pairwise(n: usize, of_magnitudes: f64) -> f64 {
     SINGLE * ((n.max(2) as f64).log2() + 8.0) * of_magnitudes
 }

@@ -461,7 +461,7 @@ impl PtxBuilder {
         drop(lock);
         let options = Options { fma: self.fma };
         let linked = link::link(&tools.llvm, cuda, &package, &members, options, &work)?;
-        // The cache contains no intermediate files, so it is not used if they are to be kept.
+        // The cache contains no intermediate files, so it is not used if the caller keeps these files.
         let cache = Cache::of_user().filter(|_| !keep);
         let ptxas = cuda.ptxas.as_ref().map_or_else(String::new, |ptxas| ptxas.version.to_string());
         let job = Job {

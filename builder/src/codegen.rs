@@ -75,7 +75,7 @@ const UNROLLING: [&str; 2] = ["-unroll-threshold=5000", "-unroll-partial-thresho
 const MISCOMPILING: &str = "-opt-disable=slsr";
 
 /// `__nvvm_reflect` value that makes libdevice's `sqrt` of `f32` correctly rounded. LLVM supplies the values for the
-/// architecture and for subnormals, which are preserved.
+/// architecture and for preserving subnormals.
 const REFLECTION: &str = "-nvvm-reflect-add=__CUDA_PREC_SQRT=1";
 
 /// Expands casts between floats and integers of more than 64 bits into integer instructions, because no GPU library

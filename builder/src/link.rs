@@ -18,7 +18,7 @@ use crate::tools;
 /// Symbol of the mailbox, which the host looks up in every module.
 pub const MAILBOX: &str = "__warpsmith_mailbox";
 
-/// Passes that inline functions marked `alwaysinline`, and remove what is unused afterwards.
+/// Passes that inline functions marked `alwaysinline` and then remove unused code.
 pub const INLINED: &str = "always-inline,function(sroa,early-cse),globaldce";
 
 /// Linked module from which the code of all architectures is generated.

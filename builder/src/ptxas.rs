@@ -34,7 +34,7 @@ pub struct Report {
     pub serialized: Vec<(String, String)>,
 }
 
-/// Assembles `ptx` into `cubin`, which is relocatable if it is to be linked. PTX for an architecture that this ptxas no
+/// Assembles `ptx` into `cubin`, which is relocatable if it will be linked. PTX for an architecture that this ptxas no
 /// longer supports is not assembled, so its kernels' resources are unknown.
 pub fn assemble(
     ptxas: &Ptxas,

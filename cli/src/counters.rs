@@ -1,6 +1,6 @@
 //! `warpsmith profile --counters`: runs a program, records hardware counters for its kernels, and shows the counters.
 //!
-//! The program inherits `WARPSMITH_COUNTERS` in its environment, and so does every program that it starts.
+//! The program, and every program that it starts, inherits `WARPSMITH_COUNTERS` in its environment.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! `warpsmith profile`: runs a program with its profiler on, and shows the recording.
 //!
-//! The program inherits `WARPSMITH_PROFILE` in its environment, and so does every program that it starts.
+//! The program, and every program that it starts, inherits `WARPSMITH_PROFILE` in its environment.
 
 use std::ffi::{OsStr, OsString};
 use std::io;

@@ -187,7 +187,7 @@ impl Recorder {
         }
     }
 
-    /// Records that the operation has started, with this fingerprint.
+    /// Records that operation `number` has started, and stores its fingerprint.
     pub fn started(&self, number: u64, operation: &Fingerprint) {
         self.change(number, |recorded| {
             recorded.operation = operation.clone();

@@ -162,7 +162,7 @@ pub unsafe fn wait(barrier: *mut u64, parity: u32) {
     }
 }
 
-/// Starts a TMA load to `shared`. The source is the box of `map` at coordinates `at`, which has `bytes` bytes. The
+/// Starts a TMA load to `shared`. The source is the box of `map` at coordinates `at`; the box has `bytes` bytes. The
 /// bytes count as transaction bytes of `barrier`.
 ///
 /// # Panics

@@ -262,7 +262,7 @@ impl Fault {
     }
 }
 
-/// Message that this number of bytes of shadow memory is insufficient, with the remedy.
+/// Message for insufficient shadow memory, with the remedy. Contains the size of the shadow memory in bytes.
 struct NoShadow(usize);
 
 impl fmt::Display for NoShadow {

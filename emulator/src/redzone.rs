@@ -18,8 +18,8 @@ const WORD: usize = size_of::<u64>();
 /// of shared memory.
 const PATTERN: u64 = u64::from_ne_bytes([0x9d, 0x3b, 0xe7, 0x51, 0xc6, 0x2f, 0x8a, 0x74]);
 
-/// Returns the layout of an allocation with red zones around memory of this layout, and the offset of the memory in the
-/// allocation. Returns `None` for a size that cannot be allocated.
+/// Returns the layout of an allocation that contains memory of layout `layout` between two red zones, and the offset of
+/// that memory in the allocation. Returns `None` for a size that cannot be allocated.
 pub fn around(layout: Layout) -> Option<(Layout, usize)> {
     let align = layout.align().max(WORD);
     let before = BYTES.next_multiple_of(align);

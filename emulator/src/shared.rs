@@ -22,7 +22,7 @@ pub const STATIC_LIMIT: usize = 48 * 1024;
 /// Alignment of dynamic shared memory in bytes.
 pub const DYNAMIC_ALIGN: usize = 1024;
 
-/// Returns the memory of the block for the declaration `site`, which has the same address for every thread of the
+/// Returns the block's memory for the declaration `site`. The memory has the same address for every thread of the
 /// block. `site` must be the address of a static that only this declaration uses. If a site requests several sizes,
 /// each of them has separate memory.
 ///

@@ -34,8 +34,8 @@ pub(crate) const fn is_packed<T>() -> bool {
     size_of::<T>() == 2
 }
 
-/// Returns how many elements each thread holds of a row that is not accessed in vectors. `items` is the instance's
-/// const argument.
+/// Returns the number of elements per thread for rows that are not accessed in vectors. `items` is the instance's const
+/// argument.
 pub const fn resident_elements(items: usize) -> usize {
     if items == FEW || items == MANY { 8 } else { 4 }
 }

@@ -1,8 +1,8 @@
 //! `transpose`: transposes one matrix, or a batch of matrices of the same shape.
 //!
-//! A block processes square tiles with 16-byte accesses. A thread reads one access from each of several rows, as many
-//! as an access has elements. It transposes this square in registers, and writes each resulting row to shared memory in
-//! one access. An XOR swizzle distributes the accesses over the banks, so that neither reads nor writes have bank
+//! A block processes square tiles with 16-byte accesses. If an access has n elements, each thread reads one access from
+//! each of n rows. It transposes this square in registers, and writes each resulting row to shared memory in one
+//! access. An XOR swizzle distributes the accesses over the banks, so that neither reads nor writes have bank
 //! conflicts.
 //!
 //! If a tile is at an edge or its rows are not aligned to 16 bytes, it is moved element by element, with adjacent

@@ -1,7 +1,7 @@
 //! Extents of 2-D and 3-D views, as a launch passes them, and the launch shapes that a kernel's views require.
 
-/// Maximum number of elements along one side of a view: 2^31 - 1. With this limit, a 32-bit index, signed or unsigned,
-/// is out of range if and only if it is negative or too large.
+/// Maximum extent of a view, in elements: 2^31 - 1. With this limit, a 32-bit index, signed or unsigned, is out of
+/// range if and only if it is negative or too large.
 pub const MAX_SIDE: usize = i32::MAX as usize;
 
 /// The number of rows, the number of columns and the row stride of a 2-D view, in elements. Element `[row, column]` is
@@ -28,7 +28,7 @@ impl Extents2 {
     /// Extents without elements.
     pub const EMPTY: Self = Self { rows: 0, columns: 0, row_stride: 0 };
 
-    /// Creates extents. Returns `None` if a side exceeds [`MAX_SIDE`] or the row stride is less than the number of
+    /// Creates extents. Returns `None` if an extent exceeds [`MAX_SIDE`] or the row stride is less than the number of
     /// columns.
     pub const fn new(rows: usize, columns: usize, row_stride: usize) -> Option<Self> {
         if columns > row_stride || row_stride > MAX_SIDE || rows > MAX_SIDE {
@@ -76,8 +76,8 @@ impl Extents2 {
 /// The planes, rows, columns, plane stride and row stride of a 3-D view, in elements. Element `[plane, row, column]` is
 /// at offset `plane * plane_stride + row * row_stride + column`.
 ///
-/// The number of columns is at most the row stride. The plane stride is a multiple of the row stride and at least
-/// `rows * row_stride`. All sides, and the plane stride measured in rows, are at most [`MAX_SIDE`]. The product of the
+/// The number of columns is at most the row stride. The plane stride is a multiple of the row stride and at least `rows
+/// * row_stride`. All extents, and the plane stride measured in rows, are at most [`MAX_SIDE`]. The product of the
 /// plane stride in rows and the number of planes is less than 2^32.
 ///
 /// ```

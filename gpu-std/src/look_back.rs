@@ -7,7 +7,7 @@
 //!
 //! Classic look-back (Merrill, Garland: "Single-pass Parallel Prefix Scan with Decoupled Look-back", 2016) adds the
 //! totals of the preceding tiles, back to the nearest published prefix. The number of added totals depends on timing,
-//! and so does the rounding of floats. In this module, the tile's index alone determines which totals are added in
+//! which changes the rounding of floats. In this module, the tile's index alone determines which totals are added in
 //! which order, in three levels of 32:
 //!
 //! - each *tile* publishes its total;

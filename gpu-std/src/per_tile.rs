@@ -25,11 +25,11 @@
 //!
 //! The soundness argument of [`disjoint`](crate::disjoint) applies, with tiles instead of threads. [`Tile::current`]
 //! panics if the block cannot be divided into tiles of `N` threads. In a launch of S threads, each of the S / N tiles
-//! therefore consists of `N` threads of one block. Divided by `N`, the linear indices of these threads in the launch
-//! have the same quotient. Index i belongs to tile i mod (S / N). [`Tile::unique_index`] and [`Tile::stride`] return
-//! only such indices, and an index never leaves its thread. A view returns the element only to the thread whose linear
-//! index in the block is a multiple of `N`. Each tile contains exactly one such thread. `N` is part of both the index
-//! type and the view type.
+//! therefore consists of `N` threads of one block. The linear indices of these threads in the launch have the same
+//! quotient by `N`. Index i belongs to tile i mod (S / N). [`Tile::unique_index`] and [`Tile::stride`] return only such
+//! indices, and an index never leaves its thread. A view returns the element only to the thread whose linear index in
+//! the block is a multiple of `N`. Each tile contains exactly one such thread. `N` is part of both the index type and
+//! the view type.
 
 use core::marker::PhantomData;
 

@@ -59,9 +59,9 @@ pub fn place<const ITEMS: usize>(item: usize) -> usize {
 /// Ranks the digits of the block's items, which must be in warp-striped order ([`place`]). Only the lowest log2(`BINS`)
 /// bits of each digit are used, so `BINS` must be a power of two.
 ///
-/// The function synchronizes the block at [`sync_threads`](crate::thread::sync_threads) and through the array
-/// `counters`, as [`Shared`] operations do. A caller that afterwards writes memory that other threads read before this
-/// call must first synchronize the block.
+/// The function synchronizes the block with [`sync_threads`](crate::thread::sync_threads), and with operations on the
+/// [`Shared`] array `counters`. A caller that afterwards writes memory that other threads read before this call must
+/// first synchronize the block.
 ///
 /// # Panics
 ///

@@ -234,9 +234,9 @@ fn sin_cos_pi(x: f64) -> (f64, f64) {
 pub trait Draw: Math {
     /// Number of results per block of four words: 4 or 2.
     const LANES: usize;
-    /// Returns uniform numbers in (0, 1], of which only the first [`LANES`](Self::LANES) are valid.
+    /// Returns uniform numbers in (0, 1]; only the first [`LANES`](Self::LANES) are valid.
     fn uniform(words: [u32; 4]) -> [Self; 4];
-    /// Returns normal numbers with mean 0 and variance 1, of which only the first [`LANES`](Self::LANES) are valid.
+    /// Returns normal numbers with mean 0 and variance 1; only the first [`LANES`](Self::LANES) are valid.
     fn normal(words: [u32; 4]) -> [Self; 4];
 }
 

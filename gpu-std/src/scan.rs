@@ -296,7 +296,7 @@ impl Tiling {
         )
     }
 
-    /// Returns true if all positions of a tile with these bounds contain elements.
+    /// Returns true if a tile with these bounds is full, that is, if every position in it contains an element.
     #[inline(always)]
     pub const fn is_whole(&self, bounds: (u32, u32)) -> bool {
         bounds.0 == 0 && bounds.1 == self.tile_len

@@ -1,7 +1,7 @@
 //! Read-only 2-D and 3-D views: [`Slice2`] and [`Slice3`].
 //!
-//! The sides and strides are launch parameters and part of the view, so they are the same in all threads. An index of
-//! any integer type is in range if and only if it is at least 0 and below the side. If an unsigned index `row - 1`
+//! The extents and strides are launch parameters and part of the view, so they are the same in all threads. An index of
+//! any integer type is in range if and only if it is at least 0 and below the extent. If an unsigned index `row - 1`
 //! wraps around, the result is out of range.
 //!
 //! # Order of indices and sizes
@@ -54,9 +54,9 @@ mod sealed {
     use core::fmt::Display;
 
     pub trait Coordinate: Copy + Display {
-        /// Returns whether the index is in range for `side`, which is at most `i32::MAX`.
+        /// Returns true if the index is below the extent `side`, which is at most `i32::MAX`.
         fn is_below(self, side: u32) -> bool;
-        /// Returns the index as a `u32`. The index must be in range for a side.
+        /// Returns the index as a `u32`. The index must be in range for an extent.
         fn get(self) -> u32;
     }
 }

@@ -124,7 +124,8 @@ fn host_cost(stream: &Stream) -> Result<()> {
         let (size, one, zero) = (SIZE as i64, 1f32, 0f32);
         let operation = sys::cublasOperation_t::CUBLAS_OP_N;
         let data = sys::cudaDataType::CUDA_R_32F;
-        // SAFETY: the matrices are of this size and type; both buffers outlive the work, which is waited for.
+        // SAFETY: the matrices are of this size and type; both buffers outlive the work, because the program waits for
+        // the work.
         let status = unsafe {
             sys::cublasGemmEx_64(
                 handle,

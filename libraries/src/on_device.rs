@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use warpsmith_runtime::device::Device;
 use warpsmith_runtime::extension::{WeakDevice, drop_elsewhere, in_host_function};
 
-/// A library's state on a device. It can be dropped on any thread; the drop makes the device's context current. The
+/// A library's state on a device. It can be dropped on any thread; dropping it makes the device's context current. The
 /// state does not keep the device alive, because the device may own the state as an extension.
 #[derive(Debug)]
 pub(crate) struct OnDevice<T: Send + 'static> {

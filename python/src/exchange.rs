@@ -197,7 +197,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, frame: &mut Frame) -> Result<(Im
         let stream = frame.stream(device, || Ok(current), || Ok(Allocator::Exchange(table)))?;
         // The null handle is the legacy default stream, which also has the handle 1.
         if current.is_some_and(|current| current.addr().max(1) as u64 != stream.handle().0) {
-            // The call runs on the stream of another framework's tensor, which `__dlpack__` makes wait.
+            // The call runs on the stream of another framework's tensor. `__dlpack__` makes that stream wait.
             drop(imported);
             let function = object.getattr(intern!(py, "__dlpack__"))?;
             return Ok((from_capsule(&function, &stream)?, stream));

@@ -292,7 +292,8 @@ macro_rules! functions {
 
             unsafe fn call_torch(&self, stack: *const u64, mut frame: Frame) -> Result<Vec<TensorMut>> {
                 let mut at = 0..;
-                // All values are converted, which takes ownership of them, before the first error is returned.
+                // Converting a value takes ownership of it, so all values are converted before the first error is
+                // returned.
                 $(
                     frame.advance();
                     // SAFETY: guaranteed by the caller.

@@ -76,7 +76,7 @@ impl Held {
         impl Drop for Kept {
             fn drop(&mut self) {
                 let kept = KEPT.replace(self.0.take());
-                // Python code may run here, which may call operators.
+                // The drop may run Python code, which may call operators.
                 drop(kept);
             }
         }

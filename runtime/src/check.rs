@@ -1,10 +1,10 @@
 //! Findings of `warpsmith check` in kernels launched on the emulated device.
 //!
 //! A finding is an error of the launch in which it occurs, not a fault: the kernel runs to completion, and the device
-//! stays usable. Findings are reported once, as [`Error::Findings`], to the thread that enqueued the launch. That
-//! thread's next call that waits for work or observes its completion returns them, although this work has run:
-//! `synchronize` and `query` of streams, events and the device, copies to the host, or a future. If the thread makes no
-//! such call, only the command lists the findings.
+//! stays usable. Findings are reported once, as [`Error::Findings`], to the thread that enqueued the launch. They are
+//! returned by this thread's next call that waits for work or queries its completion: `synchronize` and `query` of
+//! streams, events and the device, copies to the host, or a future. If the thread makes no such call, only the command
+//! lists the findings.
 //!
 //! A test can collect the findings itself with [`Device::checked`].
 

@@ -363,8 +363,8 @@ fn gpu_config(kernel: Instances<'_>, element_bytes: usize, n: usize, device: &De
     Config { block: shrink_block_size(device, block, threads), vector, ..config }
 }
 
-/// Returns the number of waves for which each thread computes about `of_thread` of the `n` elements, for kernels that
-/// run at half the maximum occupancy of an SM.
+/// Returns a grid whose number of waves gives each thread about `of_thread` of the `n` elements. The kernel is assumed
+/// to run at half an SM's maximum occupancy.
 fn waves_of_threads(n: usize, of_thread: usize, device: &DeviceProperties) -> GridRule {
     let resident =
         device.multiprocessors as usize * (device.max_threads_per_multiprocessor as usize / 2).max(1);

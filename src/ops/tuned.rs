@@ -72,7 +72,8 @@ pub(super) struct Known<'a> {
     pub is_reduction: bool,
 }
 
-/// Returns the tuned configuration for a kernel in an image, if `instance` finds an instance for that configuration.
+/// Looks up the tuned configuration of a kernel in the store. Returns `None` if the store contains no configuration, or
+/// if the kernel cannot be launched with it. `instance` finds the kernel's instance for a configuration.
 pub(super) fn find(
     store: &LaunchStore,
     module: &Module,

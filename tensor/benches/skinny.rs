@@ -1,4 +1,4 @@
-//! Benchmark of skinny GEMM with 16-bit and quantized weights, whose time is that of reading the weights.
+//! Benchmark of skinny GEMM with 16-bit and quantized weights, whose time is the time to read the weights.
 //!
 //! Each figure is the time per call in a graph of several calls, whose weights differ, so that no call finds its
 //! weights in the L2 cache. The read probe reads the same number of bytes. Both alternate, and each figure is the

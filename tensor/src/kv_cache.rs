@@ -36,7 +36,7 @@ pub struct KvCache<'a, T: DeviceCopy> {
     pub scales: Option<[DeviceSlice<'a, f32>; 2]>,
 }
 
-/// Writable KV cache, to which tokens are appended. The fields are those of [`KvCache`].
+/// Writable KV cache, to which tokens are appended. It has the same fields as [`KvCache`].
 #[derive(Debug)]
 pub struct KvCacheMut<'a, T: DeviceCopy> {
     /// Keys.

@@ -209,7 +209,7 @@ pub fn matmul_with<'a, 'b, 'c, T: GemmElement<Sum = f32>>(
     run(stream, path, epilogue, a.into(), b.into(), c.into())
 }
 
-/// Like [`matmul_fused()`], for all types. If the caller can use a library instead, 16-bit matrices that are not
+/// Like [`matmul_fused()`], but for all types. If the caller can use a library instead, 16-bit matrices that are not
 /// aligned are an error, because the library is faster.
 ///
 /// # Errors

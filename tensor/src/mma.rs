@@ -24,8 +24,8 @@ use crate::skinny::Product;
 const MAX_BLOCKS: u64 = i32::MAX as u64;
 /// Columns of A per stage of the cost model.
 const STEP: usize = 32;
-/// Tile sizes, each with the duration of a stage in microseconds if an SM has enough blocks. This and the following
-/// constants are estimates for an H200; only their ratios matter.
+/// Tile sizes, each with the time that a stage takes per block, in microseconds, if the SM has enough blocks to stay
+/// busy. This and the following constants are estimates for an H200; only their ratios matter.
 const TILES: [([u32; 2], f64); 3] = [([128, 256], 0.59), ([128, 128], 0.32), ([64, 128], 0.19)];
 /// Tile size for matrices that do not start on 16-byte boundaries.
 const UNALIGNED: [u32; 2] = [128, 128];

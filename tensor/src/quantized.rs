@@ -30,7 +30,7 @@ pub struct Int4Weights<'a, T: DeviceCopy> {
 /// Symmetric int8 weights, `k` x `n`. Each column is divided into groups of 32, 64 or 128 consecutive codes, or is one
 /// group (a scale per channel). Code `c` represents `scale * c`. The number of scales determines the group size.
 ///
-/// GGUF's q8_0 has groups of 32: its codes and scales only have to be separated.
+/// GGUF's q8_0 uses groups of 32. To convert it, only separate its codes from its scales.
 #[derive(Debug, Clone, Copy)]
 pub struct Int8Weights<'a, T: DeviceCopy> {
     /// Codes: n columns of k codes. Their address must be a multiple of 16 bytes.

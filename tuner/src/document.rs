@@ -296,7 +296,7 @@ impl Document {
         self.results.iter().all(|record| record.outcome == Outcome::Correct)
     }
 
-    /// Groups the records by kernel, type, size and mode, in the order in which they were measured.
+    /// Groups the records by kernel, type, size and mode, in the order of measurement.
     pub fn cases(&self) -> Vec<Vec<&Record>> {
         let (mut cases, mut places) = (Vec::<Vec<&Record>>::new(), HashMap::new());
         for record in &self.results {
@@ -309,8 +309,8 @@ impl Document {
         cases
     }
 
-    /// Returns the best record for each kernel, type, size and mode, in the order in which they were measured. The best
-    /// record is the winner of a tuning run or, if no record is a winner, the fastest correct configuration.
+    /// Returns the best record for each kernel, type, size and mode. The best record is the winner of a tuning run or,
+    /// if no record is a winner, the fastest correct configuration. The order is the same as in [`Self::cases`].
     pub fn best(&self) -> Vec<&Record> {
         self.cases().iter().filter_map(|case| best(case)).collect()
     }

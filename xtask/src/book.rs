@@ -141,8 +141,8 @@ pub fn check(root: &Path) -> Result<()> {
     }
 }
 
-/// Returns the first line of a quote that differs from its file, with the problem. The comparison ignores the
-/// indentation of the whole listing and trailing whitespace.
+/// If a quote differs from its file, returns the first line that differs and a description of the problem. The
+/// comparison ignores the indentation of the whole listing and trailing whitespace.
 fn misquoted(quote: &Quote<'_>, source: &str) -> Option<(usize, String)> {
     let indentation = |line: &str| line.len() - line.trim_start().len();
     let is_blank = |line: &&str| line.trim().is_empty();

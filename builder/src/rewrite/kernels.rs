@@ -92,7 +92,7 @@ impl<'a> Records<'a> {
         self.0.contains_key(&*format!("{NO_PANIC_PREFIX}{symbol}"))
     }
 
-    /// Returns a kernel's constant with this prefix.
+    /// Returns the constant whose name is `prefix` followed by the kernel's symbol.
     fn get(&self, prefix: &str, symbol: &str) -> Option<Vec<u8>> {
         self.0.get(&*format!("{prefix}{symbol}")).map(|text| text::unescape(text))
     }

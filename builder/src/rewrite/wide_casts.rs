@@ -1,4 +1,4 @@
-//! Makes casts from floats to 128-bit integers saturate, with comparisons.
+//! Adds comparisons that make casts from floats to 128-bit integers saturate.
 //!
 //! LLVM 22 cannot compile the saturating casts of Rust's `as` for this target. An option of `llc` expands the plain
 //! casts in both directions (`codegen.rs`).

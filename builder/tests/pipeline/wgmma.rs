@@ -161,8 +161,8 @@ impl<'a> Flight<'a> {
     }
 }
 
-/// Follows all paths through a function, as far as they differ in what is in flight. Returns the maximum number of
-/// batches in flight.
+/// Follows each path through a function until it reaches a label again with the same state in flight. Returns the
+/// maximum number of batches in flight.
 fn check_all_ways(name: &str, body: &str) -> usize {
     let lines: Vec<&str> = body.lines().map(str::trim).collect();
     let label = |line: &str| line.split("//").next().unwrap().trim().strip_suffix(':').map(str::to_owned);

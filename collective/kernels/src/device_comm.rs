@@ -276,8 +276,8 @@ impl Epoch {
         }
     }
 
-    /// Returns whether the rank of this flag runs the same operation, or `None` if the flag belongs to another epoch.
-    /// On a mismatch, the kernel fails.
+    /// Returns whether the rank that set the flag runs the same operation, or `None` if the flag belongs to another
+    /// epoch. On a mismatch, the kernel fails.
     #[inline(always)]
     pub(crate) fn is_set(&self, flag: u64, peer: usize) -> Option<bool> {
         if (flag >> 32) as u32 != self.number {

@@ -57,7 +57,7 @@ pub struct Reduce {
     pub step: Step,
     /// Number of ranks, at least one.
     pub world: u32,
-    /// True if the sum is to be divided by the number of ranks.
+    /// True if the sum is divided by the number of ranks.
     pub is_average: bool,
 }
 

@@ -5,8 +5,8 @@
 //! reduces the elements of all ranks. It requires one barrier, and the elements of each rank cross the links (n - 1)
 //! times. *Two-shot*: each rank reduces a part of the elements and writes the results to all other ranks. It requires
 //! two barriers, and the elements of each rank cross the links 2 * (n - 1) / n times. *Direct*: the elements are in
-//! symmetric memory, and each rank reads its part from there. A reduce-scatter computes only the block of each rank,
-//! which is the first step of two-shot.
+//! symmetric memory, and each rank reads its part from there. A reduce-scatter is the first step of two-shot: each rank
+//! computes only its own block.
 //!
 //! Each result is reduced in rank order. In two-shot, one rank computes it for all ranks; in one-shot, every rank
 //! executes the same steps. Therefore, the results are bit-identical on all ranks, in every run, and to those of the

@@ -33,7 +33,7 @@ pub(super) fn listen(ip: IpAddr) -> Result<TcpListener> {
     Ok(listener)
 }
 
-/// Returns the handshake message of rank `rank` for the rank with this token.
+/// Returns the handshake message that rank `rank` sends to the rank whose token is `token`.
 fn hello(token: &str, rank: usize) -> [u8; HELLO] {
     let mut hello = [0; HELLO];
     hello[..8].copy_from_slice(&MAGIC);

@@ -212,8 +212,8 @@ impl Rank {
         call.kind == Kind::AllReduce && call.from.address == call.to.address && self.direct(call).is_some()
     }
 
-    /// Returns the hash of an operation that the ranks compare. The hash covers the operation and the symmetric memory
-    /// that the operation accesses directly.
+    /// Returns the hash of an operation; the ranks compare these hashes. The hash covers the operation and the
+    /// symmetric memory that the operation accesses directly.
     pub fn hash_of(&self, call: &Call) -> u32 {
         match self.direct(call) {
             None => hash(&call.fingerprint, None),

@@ -46,14 +46,14 @@ use crate::launch::{Launch, StoreAddress, StoreHost};
 pub use crate::rendezvous_error::{Place, RendezvousError};
 use crate::store::{PrefixStore, Store};
 
-/// Key of a run that contains the list of failed ranks, such as `1,4,`.
+/// Key, within a run, of the list of failed ranks, such as `1,4,`.
 const FAILED_RANKS: &str = "failed_ranks";
-/// Key prefix of a run for ranks that no longer use the store.
+/// Key prefix, within a run, for ranks that no longer use the store.
 const FINISHED: &str = "finished";
-/// Key of a group that contains the problem detected by a rank.
+/// Key, within a group, of the problem that a rank has detected.
 const FAILED: &str = "failed";
-/// Key prefix of a group for the chunks of members that rank 0 writes, and the number of ranks per chunk. An encoded
-/// member is shorter than 1 KiB.
+/// Key prefix, within a group, for the chunks of members that rank 0 writes, and the number of ranks per chunk. An
+/// encoded member is shorter than 1 KiB.
 const MEMBERS: &str = "members";
 const CHUNK: usize = 1024;
 const END_OF_MEMBER: u8 = 0;

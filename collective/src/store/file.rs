@@ -21,8 +21,8 @@ const MAGIC: &[u8; 8] = b"WSSTORE1";
 /// Polling intervals for the folder.
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)];
 
-/// Store in a folder of a file system that all ranks can access, for processes that are not connected by a network. The
-/// format is specific to Warpsmith and uses one file per key. PyTorch's `FileStore` cannot read it. The file system
+/// Store whose values are files in a folder that all ranks can access. It does not require a network between the ranks.
+/// The format is specific to Warpsmith and uses one file per key. PyTorch's `FileStore` cannot read it. The file system
 /// must support locks and atomic renames, as local file systems and NFS version 4 or later do.
 ///
 /// Values persist after the processes have exited. Therefore, use a separate folder for each run, or separate keys (as
@@ -51,8 +51,8 @@ pub struct FileStore {
 
 impl FileStore {
     /// Opens the store in a folder. If the folder does not exist, it is created so that only its owner has access. The
-    /// values are secrets of the run. An existing folder must therefore belong to this user and must not be accessible
-    /// to others (`chmod 700`).
+    /// values must stay secret. An existing folder must therefore belong to this user and must not be accessible to
+    /// others (`chmod 700`).
     ///
     /// # Errors
     /// Returns [`CollectiveError::StoreFile`] if the folder cannot be used, if the path is a link, or if the folder

@@ -51,7 +51,7 @@ impl Token {
         &self.0
     }
 
-    /// Returns the proof that end `end` of a connection knows the token, for the nonces of both ends.
+    /// Returns the proof that end `end` of a connection knows the token. The proof depends on the nonces of both ends.
     pub(super) fn proof(&self, end: End, client: &[u8], server: &[u8]) -> [u8; PROOF] {
         self.mac(end, client, server).finalize().into_bytes().into()
     }
@@ -80,8 +80,8 @@ impl fmt::Debug for Token {
     }
 }
 
-/// The end of a connection that a proof comes from. Because the proof depends on it, one end cannot reflect the proof
-/// of the other.
+/// The end of a connection that sends a proof. Because the proof depends on it, one end cannot reflect the proof of the
+/// other.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum End {
     Client,

@@ -26,8 +26,8 @@ impl Agreement<'_> {
     /// data.
     ///
     /// # Errors
-    /// Returns [`CollectiveError::Symmetric`] on all ranks, which names the first rank without data, or
-    /// [`CommunicatorError`](crate::CommunicatorError).
+    /// If a rank has no data, returns [`CollectiveError::Symmetric`] on all ranks; the error names the first such rank.
+    /// Can also return [`CommunicatorError`](crate::CommunicatorError).
     pub fn share(&self, own: Result<Vec<u8>, String>) -> Result<Vec<Vec<u8>>> {
         let (rank, world) = (self.mesh.rank(), self.mesh.world());
         let (is_there, bytes) = match &own {

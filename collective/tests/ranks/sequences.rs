@@ -6,7 +6,7 @@ use warpsmith_runtime::DeviceBuffer;
 use crate::peer::peer;
 use crate::support::{LONG, on_ranks};
 
-/// Arrays of the ranks. Each rank has three, with `world` times `block` elements each.
+/// Arrays of the ranks. Each rank has three arrays of `world` times `block` elements.
 struct Model {
     world: usize,
     block: usize,

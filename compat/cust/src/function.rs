@@ -174,8 +174,8 @@ impl Function<'_> {
         Ok(())
     }
 
-    /// Returns how many bytes of dynamic shared memory each block can use if `blocks` blocks are to be resident per SM.
-    /// Returns 0 if that many blocks cannot be resident.
+    /// Returns the maximum dynamic shared memory per block, in bytes, with which `blocks` blocks can be resident per
+    /// SM. Returns 0 if that many blocks cannot be resident.
     ///
     /// # Errors
     ///

@@ -1,10 +1,10 @@
-//! [`Reduction`]: finds the parts of a kernel that a difference needs.
+//! [`Reduction`]: finds the parts of a kernel that are needed to reproduce a difference.
 
 use crate::kernel::Kernel;
 
-/// Reduces a kernel that may have an error in one part, round by round. Each round gives
-/// [candidates](Self::candidates), each with something left out. The caller runs them and reports which still differ,
-/// and the smallest is kept. The reduction ends when no candidate differs.
+/// Reduces a kernel that may have an error in one part, round by round. Each round provides
+/// [candidates](Self::candidates), each of which omits a part. The caller runs them and reports which still differ. The
+/// smallest of those is kept. The reduction ends when no candidate differs.
 #[derive(Debug, Clone)]
 pub struct Reduction {
     kernel: Kernel,

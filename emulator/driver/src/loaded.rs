@@ -22,8 +22,8 @@ const MODULE_BYTES: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct LoadedCode {
     kernels: Vec<&'static KernelSpec>,
-    /// Functions, each with the memory of its module. The handle of a function is its index, starting at 1, which is
-    /// too small to be the address of a kernel.
+    /// Functions, each with the memory of its module. The handle of a function is its one-based index. A number this
+    /// small cannot be the address of a kernel.
     functions: RwLock<HashMap<FunctionHandle, (&'static KernelSpec, DevicePtr)>>,
 }
 

@@ -165,7 +165,7 @@ impl Block {
         self.clocks[thread as usize]
     }
 
-    /// Returns true if the block has completed a barrier since an access by a thread of block `linear` at this clock.
+    /// Returns true if `linear` is this block and the block has completed a barrier since an access at this clock.
     #[inline(always)]
     pub fn is_past(&self, linear: u32, clock: u32) -> bool {
         linear == self.linear && clock <= self.base

@@ -102,7 +102,7 @@ fn lock() -> MutexGuard<'static, Arc<Buffers>> {
     BUFFERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Fill value of new buffers, which makes floating-point numbers NaN.
+/// Fill value of new buffers. Floating-point numbers that consist of this byte are NaN.
 pub const FILL: u8 = 0xff;
 
 /// Returns the current buffers.

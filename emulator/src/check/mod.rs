@@ -59,8 +59,8 @@ use place::Places;
 use settings::Settings;
 use shadow::{GRAIN, Kind, PAGE, Pages, RECORDS, Record};
 
-/// Returns the layout of an allocation with red zones around memory of this layout, and the offset of the memory in the
-/// allocation. Returns `None` for a size that cannot be allocated.
+/// Returns the layout of an allocation that contains memory of layout `layout` between two red zones, and the offset of
+/// that memory in the allocation. Returns `None` for a size that cannot be allocated.
 pub fn with_red_zones(layout: Layout) -> Option<(Layout, usize)> {
     let align = layout.align().max(PAGE);
     let before = RED_ZONE.next_multiple_of(align);

@@ -1,4 +1,4 @@
-//! Tests of output and of panics: their text, the drops of all values on kernel stacks, and the next launch.
+//! Tests of output and panics: the text is correct, all values on kernel stacks are dropped, and the next launch works.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

@@ -48,7 +48,7 @@ struct Arguments {
 enum Mode {
     /// Compares a small flow with its analytic solution
     Check,
-    /// Measures updates of cells per second, and prints a JSON document
+    /// Measures cell updates per second, and prints a JSON document
     Bench,
     /// Draws the vorticity behind the cylinder
     VortexStreet,

@@ -423,7 +423,7 @@ fn first<T: DeviceCopy>(buffer: &DeviceBuffer<T>, rows: usize, width: usize) -> 
     Ok(buffer.slice(..rows * width).as_2d(rows, width)?)
 }
 
-/// Like [`first`], for writing.
+/// Like [`first`], but for writing.
 fn first_mut<T: DeviceCopy>(
     buffer: &mut DeviceBuffer<T>,
     rows: usize,

@@ -24,7 +24,7 @@ pub fn tiled(stream: &Stream, a: In<f32>, b: In<f32>, c: Out) -> Result<(), Erro
 
 /// Enqueues `c = a * b`, with tiles in registers.
 pub fn matmul(stream: &Stream, a: In<f32>, b: In<f32>, c: Out) -> Result<(), Error> {
-    let kernel = stream.device().load(&KERNELS)?.kernel::<registers<16>>()?;
+    let kernel = stream.device().load(&KERNELS)?.kernel::<registers<8>>()?;
     kernel.launch(stream, tiles(&c, TILE), (a, b, c))
 }
 

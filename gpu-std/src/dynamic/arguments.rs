@@ -89,7 +89,7 @@ pub unsafe trait Argument<M> {
         0
     }
 
-    /// Adds the argument to the parameters.
+    /// Appends the kernel parameters of this argument to `parameters`.
     fn add(self, parameters: &mut Parameters<'_>);
 }
 
@@ -227,7 +227,7 @@ pub unsafe trait Arguments<P> {
     /// Returns the size, in bytes, of the dynamic shared memory that the arguments require in the child.
     fn shared_bytes(&self) -> u32;
 
-    /// Adds all arguments to the parameters.
+    /// Appends the kernel parameters of all arguments, in order, to `parameters`.
     fn add_all(self, parameters: &mut Parameters<'_>);
 }
 

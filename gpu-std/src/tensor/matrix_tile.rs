@@ -184,8 +184,8 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
         }
     }
 
-    /// Loads rows `row..row + 16` of A and columns `8 * chunk..8 * chunk + 16`, where the rows of the tile are rows of A
-    /// (`ldmatrix`). The result is operand `a` of [`mma`](super::mma::mma).
+    /// Loads rows `row..row + 16` and columns `8 * chunk..8 * chunk + 16` of A, where the rows of the tile are rows of
+    /// A (`ldmatrix`). The result is operand `a` of [`mma`](super::mma::mma).
     ///
     /// See the [example](self#example).
     ///
@@ -317,7 +317,7 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
 ///
 /// # Safety
 ///
-/// All 32 lanes of the warp must call it together. Each address must be that of 16 readable bytes.
+/// All 32 lanes of the warp must call it together. Each address must be valid for reads of 16 bytes.
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
 unsafe fn load_matrices<const TRANSPOSED: bool>(at: SharedAddress) -> [u32; 4] {
@@ -380,8 +380,8 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize, const TRANSPOSED: b
         Self { tile, first }
     }
 
-    /// Loads the operand that starts at row `first + row` and column `8 * chunk` of the tile. Of operand B, the first half is
-    /// for 8 columns, and the second half for the next 8.
+    /// Loads the operand that starts at row `first + row` and column `8 * chunk` of the tile. The two halves of operand
+    /// B are for 8 columns each.
     ///
     /// See the [example](self#example), in which `a_tile.loads_a(0).load(0, 2 * step)` has the same result as `load_a`.
     ///

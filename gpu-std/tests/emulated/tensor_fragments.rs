@@ -83,7 +83,7 @@ unsafe fn twice<T: Half, M: Major, const K: usize, const N: usize>(
             return;
         }
 
-        // Issues the same sums again, in flight together with the product of the fragments, which ends later.
+        // Issues the same product again. It is in flight together with the product of the fragments, which ends later.
         let mut batch = sums.pending().begin();
         batch.mma(a_tile, b_tile, false);
         let again = batch.commit();

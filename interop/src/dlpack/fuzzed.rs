@@ -92,7 +92,7 @@ pub fn reader(bytes: &[u8]) {
     assert_eq!(deleted.recv_timeout(Duration::from_secs(60)), Err(RecvTimeoutError::Disconnected), "once");
 }
 
-/// Returns the product of the extents, of which one is zero if the product of the others overflows.
+/// Returns the product of the extents. If the product of the nonzero extents overflows, another extent is zero.
 fn product(extents: impl Iterator<Item = usize>) -> usize {
     extents.fold(1, usize::wrapping_mul)
 }

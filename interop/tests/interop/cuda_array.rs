@@ -23,7 +23,7 @@ fn an_array_goes_and_comes_back_in_place() {
     assert_eq!(interface, expected);
 
     let (owner, dropped) = channel::<()>();
-    // SAFETY: the export, which has the memory, outlives the tensor.
+    // SAFETY: the export, which owns the memory, outlives the tensor.
     let imported = unsafe { interface.import(&stream, owner) }.unwrap();
     let tensor = imported.into_tensor(&stream).unwrap();
     let mut rows = DeviceBuffer::<f64>::zeros(&stream, 4).unwrap();

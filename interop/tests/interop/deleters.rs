@@ -110,7 +110,7 @@ fn a_capture_keeps_a_tensor_until_it_ends() {
     exec.launch(&stream).unwrap_err();
 }
 
-/// A buffer that reports its end, as the owner of its memory.
+/// An owner of memory that reports when it is dropped.
 struct Theirs(#[allow(dead_code, reason = "it only owns")] DeviceBuffer<u8>, Sender<bool>);
 
 impl Drop for Theirs {
@@ -231,7 +231,7 @@ fn the_consumers_work_is_waited_for() {
     assert_eq!(read.recv_timeout(SECONDS), Ok(0));
 }
 
-/// Reads the first element at a device address, which is one of the process.
+/// Reads the first element at a device address, which is also an address in the process.
 fn first(ptr: DevicePtr) -> u32 {
     // SAFETY: the memory of an emulated device is the process's; the caller orders the read.
     unsafe { std::ptr::with_exposed_provenance::<u32>(ptr.0 as usize).read() }

@@ -16,7 +16,7 @@ fn write_slowly(stream: &Stream, buffer: &mut DeviceBuffer<u32>, value: u32) {
     let work = move || {
         std::thread::sleep(Duration::from_millis(50));
         let first = std::ptr::with_exposed_provenance_mut::<u32>(address as usize);
-        // SAFETY: the work uses these elements, by `used`.
+        // SAFETY: the work may write these elements, because `used` declares the use.
         (0..len).for_each(|at| unsafe { first.add(at).write(value) });
     };
     // SAFETY: as above.

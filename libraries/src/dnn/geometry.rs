@@ -18,7 +18,7 @@ pub(super) enum Operation {
     BackwardWeights,
 }
 
-/// Epilogue of a forward convolution that runs in the same kernel.
+/// Epilogue that runs in the same kernel as the forward convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Epilogue {
     Nothing,

@@ -123,8 +123,8 @@ fn notes(config: &Descriptor) -> Result<Vec<u32>> {
     engine[0].numerical_notes()
 }
 
-/// Returns true if an engine with these notes satisfies the options. As in PyTorch, engines that round their inputs to
-/// a smaller type are never used. Without TF32, `f32` engines that use tensor cores are also excluded.
+/// Returns true if the options allow an engine with these numerical notes. As in PyTorch, engines that round their
+/// inputs to a smaller type are never used. Without TF32, `f32` engines that use tensor cores are also excluded.
 fn is_allowed(notes: &[u32], data: cudnnDataType_t, options: &Options) -> bool {
     let has = |note: Note| notes.contains(&(note as u32));
     let is_single = data == cudnnDataType_t::CUDNN_DATA_FLOAT;

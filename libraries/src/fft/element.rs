@@ -27,7 +27,7 @@ impl FftScalar for f16 {
 /// Type in which the host computes.
 #[doc(hidden)]
 pub trait Computed: FftNum + LibraryType {
-    /// Returns the host plans that compute in this type.
+    /// Returns the host plans, or `None` if they compute in another type.
     fn lines(lines: &super::host::Lines) -> Option<&[super::host::Line<Self>]>;
 }
 

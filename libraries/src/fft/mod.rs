@@ -211,8 +211,8 @@ pub fn forward_real<'i, 'o, T: FftScalar>(
 }
 
 /// Enqueues the inverse transform of a half spectrum, such as the output of [`forward_real`], to real numbers (C2R).
-/// The shape must be that of the real output. Elements of the spectrum that must be real for a real output are assumed
-/// to be real.
+/// `shape` is the shape of the real output. Elements of the spectrum that must be real for a real output are assumed to
+/// be real.
 ///
 /// **The spectrum is overwritten**, because cuFFT uses it as scratch space. Its contents are unspecified afterwards. To
 /// keep the spectrum, transform a copy.

@@ -7,8 +7,8 @@
 //!   the library read out of bounds. The values of a [`Csr`] can be changed at any time.
 //! - Lengths are checked before anything is enqueued. If `beta` is 0, the old output is not read.
 //! - Vectors and dense matrices can start at any element. cuSPARSE requires addresses that are multiples of 16 bytes.
-//!   Operands at other addresses are copied to memory from the caching allocator, which takes one copy of the input and
-//!   one or two copies of the output.
+//!   Operands at other addresses are copied to memory from the caching allocator. This takes one copy per input and one
+//!   or two copies per output.
 //! - For each stream, the [`Csr`] caches cuSPARSE's analysis of the matrix, its descriptors and its workspace. Two
 //!   streams never share a workspace. A captured call uses a separate workspace, which the graph owns.
 //!

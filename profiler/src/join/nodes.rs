@@ -216,7 +216,7 @@ impl Nodes {
         pairs.map(|((lower, seen), entry)| self.is(entry.work, seen).then(|| (lower, found(entry)))).collect()
     }
 
-    /// Returns true if a node with this work can have produced this record. A driver may implement copies and memsets
+    /// Returns true if a node with this work could have produced this record. A driver may implement copies and memsets
     /// with kernels of its own.
     fn is(&self, work: Work, seen: Seen) -> bool {
         match (work, seen) {

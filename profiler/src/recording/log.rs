@@ -98,8 +98,8 @@ thread_local! {
     static LOCAL: RefCell<Option<Local>> = const { RefCell::new(None) };
 }
 
-/// Calls `what` with the state of this thread in the recording. Returns `None` if `what` is already running on this
-/// thread.
+/// Calls the closure `what` with this thread's state in the recording. Returns `None` if this thread is already running
+/// such a closure.
 #[inline]
 pub(crate) fn with_local<R>(recording: &Recording, what: impl FnOnce(&mut Local) -> R) -> Option<R> {
     let mut what = Some(what);

@@ -1,4 +1,4 @@
-//! A program on the emulated device with simulated time must produce a byte-identical trace on every run, which is
+//! A program on the emulated device with simulated time must produce a byte-identical trace on every run. The trace is
 //! compared with a committed file.
 //!
 //! After an intended change, `WARPSMITH_GOLDEN=write cargo test -p warpsmith-profiler golden` rewrites the files.

@@ -89,8 +89,8 @@ impl Names {
         Name(index)
     }
 
-    /// Returns the part of a string that is to be kept. The string is not interned, but its bytes count toward the
-    /// limit as well.
+    /// Returns the string, shortened if it is too long, or a placeholder if the limit on bytes is reached. The string
+    /// is not interned, but its bytes count toward the limit as well.
     pub(crate) fn kept(&mut self, text: &str) -> String {
         let short = self.short(text);
         if self.pay_for(&short) { short.into_owned() } else { OTHERS.to_owned() }

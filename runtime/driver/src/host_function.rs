@@ -1,8 +1,8 @@
 //! Calls and drops host functions and catches their panics.
 //!
-//! A panic is caught and discarded, whether it occurs in the function, in the drop of its captured values, or in the
-//! drop of a panic payload. While a function runs, its thread is marked ([`is_running`]), so that driver calls on it
-//! can be rejected: CUDA does not permit them, and a wait would deadlock.
+//! A panic is caught and discarded, whether it occurs in the function or while its captured values or a panic payload
+//! are dropped. While a function runs, its thread is marked ([`is_running`]), so that driver calls on it can be
+//! rejected: CUDA does not permit them, and a wait would deadlock.
 
 use std::cell::Cell;
 use std::fmt;
@@ -26,7 +26,7 @@ pub fn is_running() -> bool {
 }
 
 /// Drops an item asynchronously, on a thread that may call drivers and wait. If no thread can be created, the item is
-/// leaked. A panic in the drop is discarded.
+/// leaked. A panic while the item is dropped is discarded.
 #[cold]
 pub fn drop_elsewhere(item: Box<dyn Send>) {
     static ELSEWHERE: OnceLock<Option<Sender<Box<dyn Send>>>> = OnceLock::new();

@@ -87,7 +87,7 @@ impl Ring {
         slot.seal.store(hash(&words), Ordering::Relaxed);
     }
 
-    /// Forgets the launches of a stream, or of all streams.
+    /// Removes the records of a stream's launches, or of all launches.
     fn forget(&self, stream: Option<u64>) {
         let is_meant =
             |slot: &&Slot| stream.is_none_or(|stream| slot.words[STREAM].load(Ordering::Relaxed) == stream);
@@ -255,7 +255,7 @@ impl Health {
         kernels.iter().take(GRAPH_KERNELS).for_each(|(kernel, config)| self.launched(stream, kernel, config));
     }
 
-    /// Forgets the launches of a stream whose work is known to have finished.
+    /// Removes the records of the launches of a stream whose work is known to have finished.
     pub(crate) fn finished(&self, stream: u64) {
         self.ring(stream).forget(Some(stream));
     }

@@ -226,8 +226,8 @@ impl Device {
         self.0.health.check(self.0.id)
     }
 
-    /// Calls the driver, unless the device is lost. If the driver reports a fault, marks the device lost and stores the
-    /// fault.
+    /// Calls the driver, unless the device is lost. If the driver reports a fault, marks the device as lost and stores
+    /// the fault.
     #[inline]
     pub(crate) fn call<R, E: Into<Error>>(
         &self,
@@ -269,7 +269,7 @@ impl Device {
     }
 
     /// Converts a driver error to the error that the call returns. If the driver error makes the context unusable,
-    /// marks the device lost.
+    /// marks the device as lost.
     #[cold]
     fn failed(&self, error: Error) -> Error {
         if !error.stops_context() {

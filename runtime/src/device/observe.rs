@@ -473,8 +473,9 @@ pub(crate) struct On {
     pub capture: Option<Arc<dyn Noted>>,
 }
 
-/// Reports an operation around `call`. `what` is called only if an observer is registered or work is captured;
-/// otherwise, the overhead is one load and one branch.
+/// Calls `call`, and reports the start and the end of the operation. The closure `what`, which returns the stream and
+/// the operation, is called only if an observer is registered or work is captured. Otherwise, the overhead is one load
+/// and one branch.
 #[inline(always)]
 pub(crate) fn around<'a, R, E>(
     device: &'a Device,
@@ -487,7 +488,8 @@ pub(crate) fn around<'a, R, E>(
     result
 }
 
-/// Reports the start of an operation. `what` is called under the same conditions as in [`around`].
+/// Reports the start of an operation. As in [`around`], the closure `what` is called only if an observer is registered
+/// or work is captured.
 #[inline]
 pub(crate) fn begin<'a>(device: &'a Device, what: impl FnOnce() -> (Option<On>, Operation<'a>)) -> Watch<'a> {
     if flags::must_report() { Watch(begin_observed(device, what)) } else { Watch(None) }

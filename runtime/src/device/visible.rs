@@ -17,9 +17,9 @@ pub const VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 pub struct Visible {
     /// Indices of the visible devices among all devices of the machine, in the order in which the process numbers them.
     pub devices: Vec<usize>,
-    /// Zero-based position of the invalid entry that ends the list: an index out of range, a UUID prefix that is
-    /// unknown or ambiguous, an entry of the other form, or a repeated device. `None` if the list ends at a negative
-    /// index or contains no invalid entry.
+    /// Zero-based position of the first invalid entry, which ends the list: an index out of range, an unknown or
+    /// ambiguous UUID prefix, an index among UUIDs or vice versa, or a repeated device. `None` if the list ends at a
+    /// negative index or contains no invalid entry.
     pub mistake: Option<usize>,
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Error;
 
-/// An error from a crate built on this one. Its `Display` output is that of the wrapped error.
+/// An error from a crate built on this one. `Display` prints the wrapped error.
 ///
 /// A crate with its own error type should implement `From<ItsError> for Error` with [`Error::extension`];
 /// [`Error::downcast_ref`] returns the wrapped error.

@@ -96,8 +96,8 @@ impl Graph {
         self.add_conditional(condition, ConditionalKind::While, &[body])
     }
 
-    /// Like [`Self::add_if`], but adds several bodies, of which the one whose index equals the condition runs, if any.
-    /// Requires CUDA 12.8 or later.
+    /// Like [`Self::add_if`], but adds several bodies. The condition is the index of the body to run; if there is no
+    /// such body, none runs. Requires CUDA 12.8 or later.
     ///
     /// # Errors
     /// Returns the same errors as [`Self::add_if`], or a driver error if `bodies` is empty.

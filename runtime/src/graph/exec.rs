@@ -96,7 +96,7 @@ impl State {
         unused
     }
 
-    /// Forgets launches that have run. Returns the content that only those launches needed.
+    /// Removes completed launches from the list. Returns the content that only these launches needed.
     fn sweep(&mut self) -> Vec<Content> {
         self.launches.retain(|(stream, epoch)| !stream.running_clock().is_done(*epoch));
         if self.launches.is_empty() { std::mem::take(&mut self.before) } else { Vec::new() }
@@ -351,7 +351,7 @@ impl Inner {
         });
         let streams = launches.into_iter().map(|(stream, _)| stream).collect();
         let mut remains = Remains { reached: None, streams, content, before };
-        // Without such a stream, the resources are dropped here, and the drop waits for the launches.
+        // Without such a stream, the resources are dropped here, which waits for the launches.
         if let Ok((behind, reached)) = behind {
             remains.reached = Some(reached);
             // If the call fails, the resources are dropped here as well.

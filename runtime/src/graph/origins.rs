@@ -2,7 +2,8 @@
 //!
 //! Origins are known for nodes captured or added through the runtime. When the driver copies nodes into clones, child
 //! graphs or bodies of conditional nodes, their origins are copied too, because a copy lists its nodes in the same
-//! order as the original. If the kind of a node's work differs, the copy's origins are treated as unknown.
+//! order as the original. If the kinds of work of a node and its copy differ, the copy's origins are treated as
+//! unknown.
 
 use std::collections::HashMap;
 use std::panic::Location;

@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 
 /// A list of up to `N` values.
 pub(super) struct Inline<T, const N: usize> {
-    /// The slots, of which the first `len` are initialized.
+    /// The slots; the first `len` are initialized.
     values: [MaybeUninit<T>; N],
     len: usize,
 }

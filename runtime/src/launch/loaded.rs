@@ -13,7 +13,7 @@ use crate::memory::usage::Access;
 use crate::stream::Stream;
 
 /// A module loaded at run time, shared by its kernels' handles and by graphs that launch them. After the last of these
-/// is dropped, the module is unloaded once all work that uses it has run. The field is `None` only during the drop.
+/// is dropped, the module is unloaded once all work that uses it has run. The field is `None` only in `drop`.
 pub(crate) struct Loaded(Option<Parts>);
 
 struct Parts {
@@ -78,7 +78,7 @@ impl Drop for Loaded {
             module.reached = Some(stream.record_event()?);
             Ok(stream)
         });
-        // If the host function cannot be enqueued, the module is dropped here, and the drop waits for the kernels.
+        // If the host function cannot be enqueued, the module is dropped here, which waits for the kernels.
         let dropped = behind.and_then(|stream| stream.host_function(move || drop(module)));
         if !device.is_lost() {
             device.0.health.record_drop(dropped);

@@ -12,7 +12,7 @@ use crate::driver::{Context, Driver};
 /// Launch policy of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Launches {
-    /// Incremented by every change after which a launch may resolve to a different configuration.
+    /// Incremented by every change that can change the configuration of a launch.
     generation: Arc<AtomicU64>,
     /// The launch policy; `None` until it is first needed.
     policy: RwLock<Option<Arc<dyn LaunchPolicy>>>,

@@ -88,8 +88,8 @@ pub(super) enum Shape {
     Occupancy { threads: usize },
     /// A loop over this number of items.
     Bandwidth { items: usize, item_bytes: u32, in_flight: u32 },
-    /// At least one thread per element of the extent, in blocks of the given size or of a size chosen later. A side of
-    /// `u32::MAX` is too large.
+    /// At least one thread per element of the extent, in blocks of the given size or of a size chosen later. A
+    /// dimension of `u32::MAX` is too large.
     Cover { extent: [u32; 3], block: Option<[u32; 3]> },
     /// This number of blocks, of the given size or of a size chosen later.
     Tiles { grid: [u32; 3], block: Option<[u32; 3]> },
@@ -159,7 +159,7 @@ impl Launch {
     }
 
     /// Requests at least one thread per element of an extent in one to three dimensions: width, height and depth. If a
-    /// side is 0, nothing is launched.
+    /// dimension is 0, nothing is launched.
     ///
     /// If neither the kernel requires a block (`#[kernel(block(16, 16))]`) nor [`Self::block`] sets one, the block is
     /// chosen from properties of the kernel and the device, with 32 threads along x.
@@ -180,7 +180,7 @@ impl Launch {
     pub fn tile(mut self, size: impl Into<Dim>) -> Self {
         if let Shape::Cover { extent, block } = self.shape {
             let tiles = |side: u32, tile: u32| match (side, tile) {
-                // A side that is zero or too large stays unchanged and is rejected later.
+                // A dimension that is zero or too large stays unchanged and is rejected later.
                 (u32::MAX | 0, _) | (_, 0) => side,
                 (side, tile) => side.div_ceil(tile),
             };

@@ -1,4 +1,4 @@
-//! [`RawArguments`]: arguments of unchecked types, for kernels of which only the name is known.
+//! [`RawArguments`]: arguments of unchecked types, for kernels whose parameter types are unknown.
 
 use std::ffi::c_void;
 use std::fmt;

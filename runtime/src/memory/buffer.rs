@@ -21,7 +21,7 @@ const FILL_BYTES: usize = 64 << 10;
 ///
 /// A buffer is created on a stream, its home stream, on which its own copies run. It can be used on any stream of the
 /// same device and copied to and from other devices; the runtime inserts the waits between streams. This type's copies
-/// to and from host memory block until they have finished; [`Stream`]'s methods do not (see
+/// from and to host memory wait until they have finished; [`Stream`]'s methods do not (see
 /// [`transfer`](crate::transfer)). Dropping a buffer does not block: its memory is reused once the work that uses it
 /// has finished or, on the home stream, in stream order.
 ///

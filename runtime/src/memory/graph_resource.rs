@@ -63,8 +63,8 @@ impl CapturedRanges {
         std::mem::take(&mut *self.lock())
     }
 
-    /// Returns true if a call on this thread with this access conflicts with the captured uses, because it cannot be
-    /// ordered relative to captured work. Captures of other threads count only in the global mode.
+    /// Returns true if a call on this thread that accesses `range` conflicts with the captured uses, because the call
+    /// cannot be ordered relative to captured work. Captures of other threads count only in the global mode.
     fn conflicts(&self, range: &Range<usize>, access: Access) -> bool {
         let is_writing = |other: Access| access == Access::Write || other == Access::Write;
         (self.mode == CaptureMode::Global || self.thread == thread::current().id())
@@ -91,7 +91,7 @@ impl GraphResource {
         new
     }
 
-    /// Returns an error if running work with this access to this range conflicts with work in an active capture.
+    /// Returns an error if an access to `range` outside of captures conflicts with work in an active capture.
     ///
     /// # Errors
     /// Returns [`GraphError::UsedInCapture`].
@@ -148,7 +148,7 @@ impl GraphResource {
         Ok(())
     }
 
-    /// Ends the loan of host memory to the program.
+    /// Takes back host memory that was [lent](Self::lend) to the program, so that new work can use it again.
     pub fn take_back(&self) {
         *self.lock() = Liveness::Live;
     }

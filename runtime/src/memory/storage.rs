@@ -261,7 +261,7 @@ impl BufferUse<'_> {
         waits.buffer = None;
     }
 
-    /// Returns an error if running work on this range conflicts with captured work.
+    /// Returns an error if an access to this range outside of captures conflicts with captured work.
     fn check_captures(&self, call: &'static str) -> Result<()> {
         match self.storage.tracked.get() {
             Some(tracked) if self.ordered => tracked.check_captures(call, &self.range, self.access),

@@ -123,7 +123,7 @@ fn bad(sides: &[usize], len: usize, reason: String) -> Error {
 
 const TOO_LARGE: &str = "an extent or stride exceeds 2^31 - 1; use a slice, or views of parts";
 
-/// Checks that the product of the sides equals the length. A single side may still exceed the limit.
+/// Checks that the product of the dimensions equals the length. A single dimension may still exceed the limit.
 fn check_len(sides: &[usize], len: usize) -> Result<()> {
     let product = sides.iter().try_fold(1usize, |product, side| product.checked_mul(*side));
     match product {
@@ -195,8 +195,8 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// Views all elements as `rows` rows of `columns` elements.
     ///
     /// # Errors
-    /// Returns [`Error::BadExtents`] if `rows * columns` differs from the number of elements, or if a side
-    /// exceeds 2^31 - 1.
+    /// Returns [`Error::BadExtents`] if `rows * columns` differs from the number of elements, or if a dimension exceeds
+    /// 2^31 - 1.
     pub fn as_2d(&self, rows: usize, columns: usize) -> Result<DeviceSlice2<'a, T>> {
         check_len(&[rows, columns], self.len())?;
         self.as_2d_strided(rows, columns, columns)
@@ -222,7 +222,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     ///
     /// # Errors
     /// Returns [`Error::BadExtents`] if the last row extends past the last element, if the row stride is less than the
-    /// number of columns, or if a side exceeds 2^31 - 1.
+    /// number of columns, or if a dimension exceeds 2^31 - 1.
     pub fn as_2d_strided(
         &self,
         rows: usize,

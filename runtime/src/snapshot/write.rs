@@ -1,4 +1,4 @@
-//! Writes a snapshot as a protocol-2 pickle of only dicts, lists, tuples, strings and numbers.
+//! Writes a snapshot as a pickle (protocol 2) that contains only dicts, lists, tuples, strings and numbers.
 //!
 //! Every version of Python 3 can load the pickle without a library. So can PyTorch's JavaScript viewer, which supports
 //! only some opcodes and numbers of at most eight bytes. Repeated strings and stacks are written once.

@@ -157,7 +157,7 @@ impl Captures {
         (Call(self), Self::is_capturing(before >> CALLS))
     }
 
-    /// Returns true if a stream with this count is capturing.
+    /// Returns true if this value of [`Self::count`] means that the stream is capturing.
     #[inline]
     pub fn is_capturing(count: u64) -> bool {
         count % 2 == 1

@@ -8,7 +8,7 @@
 //!
 //! A stream also remembers up to which epoch it has waited for other streams, directly or transitively, so that no wait
 //! is inserted twice. Once the host has waited for a stream, all work for which that stream had waited has run too. The
-//! number of remembered streams is limited; forgetting one only causes a redundant wait.
+//! number of remembered streams is limited; dropping one only causes a redundant wait.
 //!
 //! Each stream has two clocks ([`Timeline`]). Work that is captured into a graph does not run when it is enqueued, so
 //! ordering between captured work does not apply to running work, and vice versa.
@@ -89,8 +89,8 @@ impl Clock {
         self.now.load(Ordering::Relaxed)
     }
 
-    /// Closes the open epoch. Returns the work that will have run when the stream reaches this point: the stream's own,
-    /// then that of other streams for which it had waited.
+    /// Closes the open epoch. Returns the work that precedes this point of the stream: the stream's own work, then the
+    /// work of other streams for which it has waited.
     pub fn close(&self) -> Timestamp {
         // The waits are read before the epoch is closed, to exclude waits added after the close.
         let others = if self.any_waited.load(Ordering::Acquire) { self.waiting_for() } else { Vec::new() };

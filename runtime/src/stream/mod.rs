@@ -313,8 +313,8 @@ impl Stream {
         }
     }
 
-    /// Returns an error unless `device` is this stream's device. `what` returns the operation and the object to name in
-    /// the message.
+    /// Returns an error unless `device` is this stream's device. The closure `what` returns the operation and the
+    /// object that the message names.
     ///
     /// # Errors
     /// Returns [`Error::DifferentDevices`].

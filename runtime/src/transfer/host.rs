@@ -99,7 +99,7 @@ impl<'a> DeviceSide<'a> {
         })
     }
 
-    /// Enqueues a copy of the entire side on a stream.
+    /// Enqueues a copy of all elements on a stream.
     ///
     /// # Safety
     /// The requirements are the same as for [`Self::copy`], except that the use must not have begun.

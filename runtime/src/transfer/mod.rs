@@ -1,5 +1,5 @@
 //! Copies between host and devices, and between devices. Copies between devices and methods whose names end in `_async`
-//! do not block. Other methods that copy from or to host memory block until the copy has finished.
+//! do not block. Other copies from or to host memory wait until they have finished.
 //!
 //! In a non-blocking copy, host memory is moved into the copy and returned by [`Pending::wait`], so no other code can
 //! access it during the copy. Device memory is borrowed until the copy is enqueued and then tracked as for kernels.

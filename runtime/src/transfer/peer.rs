@@ -85,7 +85,7 @@ pub(super) fn copy_directly(stream: &Stream, from: &Side<'_>, to: &Side<'_>) -> 
     copied.map_err(|error| whose(error.into(), stream, [from.device, to.device]))
 }
 
-/// Returns the error for a call that involves two devices: the fault of a lost device, or else `error`.
+/// Returns the error for a call that involves two devices: the fault of a lost device, or `error` if no device is lost.
 fn whose(error: Error, stream: &Stream, devices: [&Device; 2]) -> Error {
     if !error.stops_context() {
         return error;

@@ -301,7 +301,7 @@ fn a_fault_wakes_every_future_of_the_device() {
     assert!(block_on(streams[1].completed()).unwrap_err().is_device_lost());
 }
 
-/// Returns the result of a copy without its memory, which is returned in full even if the copy failed.
+/// Returns the result of a copy without the memory. Checks that the memory is returned in full even if the copy failed.
 async fn event_of(pending: warpsmith_runtime::Pending<Vec<u8>>) -> Result<(), Error> {
     match pending.await {
         Ok(memory) => {

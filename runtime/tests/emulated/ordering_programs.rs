@@ -1,6 +1,6 @@
-//! Random programs on several streams. The result must equal that of sequential execution, regardless of the order in
-//! which the streams run. Each inserted wait must be necessary: without the wait, the race check must find a race, and
-//! some order of the streams must produce another result.
+//! Random programs on several streams. The result must be the same as in sequential execution, regardless of the order
+//! in which the streams run. Each inserted wait must be necessary: without the wait, the race check must find a race,
+//! and some order of the streams must produce another result.
 //!
 //! Some programs also contain graphs. The graphs are captured on several streams, with buffers created and dropped
 //! inside. They are launched on any stream between other work on the same buffers, and dropped while they run.

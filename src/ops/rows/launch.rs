@@ -94,8 +94,8 @@ impl<'a> RowKernel<'a> {
         unsafe { self.enqueue::<P, A>(shape.launch(), &arguments) }
     }
 
-    /// Like [`Self::launch`], for kernels that are declared as dependent: the launch can start before the preceding
-    /// kernel ends.
+    /// Like [`Self::launch`], but for kernels that are declared as dependent: the launch can start before the
+    /// preceding kernel ends.
     ///
     /// # Safety
     /// The caller must uphold the safety contract of [`Self::launch`].
@@ -160,8 +160,8 @@ pub(super) struct ResidentShape {
 }
 
 impl ResidentShape {
-    /// Returns the launch shape of a kernel with these two instances, for views of the same size with these addresses
-    /// and pitches.
+    /// Returns the launch shape of a kernel that has two instances, whose const arguments are `few` and `many`. All
+    /// views have `width` columns and `height` rows. `views` contains the address and the pitch of each view.
     pub fn new<T: DeviceCopy>(
         views: &[(DevicePtr, usize)],
         (width, height): (usize, usize),

@@ -124,8 +124,8 @@ impl Default for Sampling {
 /// Probabilities are computed in `f32` and rounded to integer multiples of 2⁻⁴⁰ of the row's largest probability.
 /// Integer sums are deterministic, so the same generator, logits and options give the same indices on every device. Row
 /// r uses subsequence r at the generator's offset, which the operation advances by 4. If a row contains NaN or +∞, or
-/// no logit above -∞, its result is `u64::MAX`. With a temperature of 0, the operation uses no random numbers, and the
-/// result for such a row is that of [`argmax_rows()`].
+/// no logit above -∞, its result is `u64::MAX`. With a temperature of 0, the operation uses no random numbers, and
+/// returns the same index as [`argmax_rows()`].
 ///
 /// # Errors
 /// Returns [`OpError::Shape`](crate::OpError::Shape) in the following cases: `out` does not have one element per row,

@@ -450,7 +450,7 @@ impl<T: DecodeNumber, C: CacheElement<T>> Keys<'_, T, C> {
         let Operands { q, k, v, shape, .. } = *self.operands;
         // SAFETY: the caller guarantees that the launch has this dynamic shared memory.
         let mut memory = unsafe { SharedMemory::new() };
-        // The elements of 8 bits are those of 16 bits in pairs.
+        // 8-bit elements are stored in pairs, each pair as one 16-bit element.
         let k_tiles: MatrixTiles<u16, ROWS, WIDTH, STAGES> = memory.matrix_tiles();
         let v_tiles: MatrixTiles<u16, ROWS, WIDTH, STAGES> = memory.matrix_tiles();
         let is_wide = size_of::<C>() == 2;

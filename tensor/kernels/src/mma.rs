@@ -80,7 +80,7 @@ const fn resident(threads: u32) -> u32 {
     256 / threads
 }
 
-/// Returns the number of threads of a number of warps.
+/// Returns the number of threads in `warps` warps.
 const fn of_warps(warps: usize) -> u32 {
     32 * warps as u32
 }

@@ -56,7 +56,7 @@ pub(crate) fn e4m3<T: Number4>(word: u32) -> [u32; 2] {
 #[inline(always)]
 pub(crate) fn to_e4m3(x: f32) -> u8 {
     const LARGEST: f32 = 448.0;
-    /// Number whose unit in the last place is that of E4M3's subnormal numbers.
+    /// Number whose unit in the last place equals the spacing of E4M3's subnormal numbers.
     const SUBNORMAL: f32 = 16384.0;
     let (magnitude, sign) = (x.abs(), (x.to_bits() >> 24) & 0x80);
     if magnitude.is_nan() {

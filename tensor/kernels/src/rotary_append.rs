@@ -19,7 +19,7 @@ pub const THREADS: u32 = 32 * WARPS;
 pub const WARPS: u32 = 4;
 /// Maximum number of elements per row.
 pub const MAX_DIM: usize = 4 * 32 * STEPS;
-/// Maximum number of pairs of elements of half a head that a lane holds.
+/// Maximum number of element pairs that a lane holds for half a head.
 const STEPS: usize = 2;
 
 /// Sizes and strides of the heads and tables.
@@ -72,10 +72,10 @@ enum To<T, C> {
 /// Rotates the queries to `out`, and the new keys to the cache, and copies the new values to the cache. The new tokens
 /// are the last `shape.tokens` of the `lengths[i]` tokens of sequence i. Row p of `cos` and `sin` applies to position
 /// p. If there are norm weights, the heads of q and k are first normalized and multiplied by these weights. The block
-/// table is that of [`attention_decode`](fn@crate::attention_decode::attention_decode). A token whose position is
-/// negative, above the capacity or outside the tables becomes zero in `out`, and is not appended. If a token's page
-/// does not exist, the token is not appended. The keys and values that are appended are divided by the scales of their
-/// heads and rounded to `C`.
+/// table has the same format as in [`attention_decode`](fn@crate::attention_decode::attention_decode). A token whose
+/// position is negative, above the capacity or outside the tables becomes zero in `out`, and is not appended. If a
+/// token's page does not exist, the token is not appended. The keys and values that are appended are divided by the
+/// scales of their heads and rounded to `C`.
 ///
 /// # Safety
 ///

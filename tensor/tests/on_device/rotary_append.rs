@@ -53,7 +53,7 @@ impl Case {
         })
     }
 
-    /// Number of heads of a token of q, k and v.
+    /// Total number of heads of q, k and v per token.
     fn all_heads(&self) -> usize {
         self.heads[0] + 2 * self.heads[1]
     }
@@ -276,7 +276,8 @@ fn tokens_are_appended_to_pages() {
     }
 }
 
-/// Appends to a cache of 8 bits. A number is correct if its code is one of the nearest, which `error` bounds.
+/// Appends to a cache of 8 bits. An appended number is correct if its rounding error is within the bound that `error`
+/// returns.
 fn is_rounded<T: Precise + AppendElement<T>, C: AppendElement<T> + Copy>(
     poison: C,
     scale: f32,

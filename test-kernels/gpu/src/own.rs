@@ -8,7 +8,7 @@ pub fn scaled_relu(x: f32, y: f32) -> f32 {
     x.max(0.0) * y
 }
 
-/// Returns 1 if `x` is above `limit`, or else 0.
+/// Returns 1 if `x` is above `limit`, otherwise 0.
 #[elementwise(types(T = f32, f64, bf16, u8), scalars(limit))]
 pub fn is_above<T: Scalar>(x: T, limit: T) -> u8 {
     (x > limit) as u8

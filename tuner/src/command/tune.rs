@@ -57,7 +57,7 @@ pub fn run(program: &Program<'_>, args: &TuneArgs) -> Result<(), Failure> {
 }
 
 /// Installs, on the device, the user's launch store or a store that exists only in memory. Launches on an emulated
-/// device do not read the user's store, so its winners are not saved.
+/// device do not read the user's store, so winners found on an emulated device are not saved.
 fn install_store(program: &Program<'_>, args: &TuneArgs, device: &Device) {
     if args.no_store || device.is_emulated() {
         return LaunchStore::in_memory().install(device);

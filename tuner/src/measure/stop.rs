@@ -18,9 +18,9 @@ pub struct Effort {
     /// value is 0, only the number of samples and the budget matter.
     pub precision: f64,
     /// Number of launches per sample; `None` for as many as are needed for a duration of [`SHORT_US`](super::SHORT_US).
-    /// Timings that are to be compared should use the same number, so that the overhead of a sample has the same share
-    /// in each of them. If a launch is so slow that the sample would last ten times its minimum duration, fewer
-    /// launches are used.
+    /// To compare timings, use the same number for all of them, so that each launch bears the same share of a sample's
+    /// overhead. If a launch is so slow that the sample would last ten times its minimum duration, fewer launches are
+    /// used.
     pub launches: Option<u32>,
 }
 

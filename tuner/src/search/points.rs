@@ -6,8 +6,9 @@ use crate::value::{Configuration, Value};
 #[derive(Debug, Clone, PartialEq)]
 struct Scale {
     name: String,
-    /// Position of each value on a scale with steps of about 1; the position of a number is its logarithm. Values in
-    /// different groups, such as `auto` and `waves:4`, have no order relative to each other.
+    /// Group and position of each value on the axis. The position of a number is its binary logarithm, so a number and
+    /// its double are 1 apart. Values in different groups, such as `auto` and `waves:4`, have no order relative to each
+    /// other.
     places: Vec<(usize, f64)>,
 }
 

@@ -53,7 +53,7 @@ pub fn kept(plan: &Plan<'_>, planned: &PlannedCase<'_>, code: &Code) -> Option<u
     })
 }
 
-/// Returns true if the winner of this case is to be stored. All sizes in a range share one entry of the store. If
+/// Returns true if the winner of this case must be stored. All sizes in a range share one entry of the store. If
 /// several cases in a plan share an entry, the winner of the largest case is stored. Among equally large cases, the
 /// winner of the last one is stored.
 fn decides(plan: &Plan<'_>, planned: &PlannedCase<'_>, code: &Code) -> bool {

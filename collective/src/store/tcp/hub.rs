@@ -77,7 +77,7 @@ enum Stage {
     New,
     /// The client must send a nonce.
     Valid,
-    /// The client must prove that it knows the token, for the nonces of the client and of the server.
+    /// The client must prove that it knows the token. The proof depends on these nonces, the client's and the server's.
     Challenged([u8; PROOF], [u8; PROOF]),
     /// The client may use all operations of the store.
     Open,
@@ -144,7 +144,7 @@ impl Hub {
         }
     }
 
-    /// Executes the requests at the beginning of the bytes that a client has sent.
+    /// Processes the complete requests among the bytes that a client has sent.
     ///
     /// # Errors
     /// Fails if the bytes are invalid. In this case, the caller must close the connection of the client.
@@ -239,7 +239,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Executes the handshake requests of a connection.
+    /// Processes a request of a client that has not completed the handshake.
     fn greet(&mut self, client: Client, request: &Request<'_>) -> Result<(), Malformed> {
         let wrong = Malformed("the client has not proven that it knows the token");
         let state = self.clients.get_mut(&client).ok_or(wrong)?;

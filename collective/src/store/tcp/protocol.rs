@@ -96,7 +96,7 @@ pub enum Parsed<'a> {
     Unfinished(usize),
 }
 
-/// Error for invalid bytes, with the problem.
+/// Error for invalid bytes, with a description of the problem.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 

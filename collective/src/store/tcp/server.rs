@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MAX_STRANGERS: usize = 128;
 /// Maximum number of connections accepted per turn.
 const ACCEPTED: usize = 64;
-/// Pause in accepting connections after the system has run out of sockets.
+/// Time to wait before accepting connections again after the system has run out of sockets.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Number of bytes per read, and maximum number of bytes read from a connection per turn.
 const CHUNK: usize = 64 << 10;

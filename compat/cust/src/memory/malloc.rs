@@ -33,7 +33,7 @@ pub(super) fn size_of_values<T>(count: usize) -> CudaResult<usize> {
     })
 }
 
-/// Returns the total size of `count` values, in bytes, which must not be 0.
+/// Returns the total size of `count` values, in bytes, or an error if the size is 0.
 fn some_bytes<T>(count: usize) -> CudaResult<usize> {
     match size_of_values::<T>(count)? {
         0 => Err(explained(CudaError::InvalidMemoryAllocation, "cannot allocate 0 bytes")),

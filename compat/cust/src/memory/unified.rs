@@ -16,7 +16,7 @@ use crate::error::{CudaResult, DropResult};
 
 /// Array in page-locked host memory that host and device share. Dropping the buffer waits for all work on the device.
 ///
-/// The host must not access the buffer while a kernel uses it, which is a safety condition of the launch.
+/// The host must not access the buffer while a kernel uses it. This is a safety condition of the launch.
 pub struct UnifiedBuffer<T: DeviceCopy> {
     pointer: UnifiedPointer<T>,
     len: usize,

@@ -59,7 +59,7 @@ impl EmulatedDriver {
         self.piece(call, context, action, Touched::new())
     }
 
-    /// Returns the operation of a node that is to be added.
+    /// Returns the operation of a new node.
     ///
     /// # Safety
     /// The caller must uphold the safety contract of

@@ -4,9 +4,9 @@
 //! [`SCALE`]. Zeros are therefore a fluid at rest.
 //!
 //! Populations do not move in y and z. Instead, the plane of velocity c is rotated: in step t, cell (x, y, z) finds its
-//! population at (x, y - t * c.y, z - t * c.z), modulo the size. It replaces this element, which in step t + 1 belongs
-//! to the cell that c leads to. Along x, the threads of a row exchange populations in shared memory, so that every
-//! access to the lattice is an aligned vector.
+//! population at (x, y - t * c.y, z - t * c.z), modulo the size. It overwrites this element. In step t + 1, the element
+//! belongs to the neighbor of the cell in direction c. Along x, the threads of a row exchange populations in shared
+//! memory, so that every access to the lattice is an aligned vector.
 #![no_std]
 
 use gpu_std::math::fast;
@@ -106,7 +106,7 @@ pub fn moments(f: &[f32; POPULATIONS], half_force: [f32; 3]) -> (f32, [f32; 3]) 
 #[inline(always)]
 pub fn collide(f: &mut [f32; POPULATIONS], kind: u8, fluid: &Fluid) {
     let (mut excess, mut u) = moments(f, fluid.half_force);
-    // The differences relax to another velocity, which adds the force.
+    // The differences relax toward a velocity shifted by `push`. The shift applies the force.
     let mut pushed = [0.0; 3];
     each::<3>(|axis| pushed[axis] = u[axis] + fluid.push[axis]);
     let mut rates = fluid.rates;

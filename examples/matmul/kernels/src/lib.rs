@@ -1,4 +1,4 @@
-//! Four kernels for the product of two matrices, each with more reuse of what it loads than the one before:
+//! Four kernels for the product of two matrices. Each kernel reuses loaded values more often than the previous one.
 //! `docs/projects/matmul.md` explains the steps. Matrices are row-major: `a` is m×k, `b` is k×n, `c` is m×n.
 #![no_std]
 

@@ -212,7 +212,7 @@ where
     /// /// The requirements of [`Batch::mma`](gpu_std::tensor::Batch::mma) apply.
     /// #[inline(always)]
     /// unsafe fn products(a: SharedTile<bf16, 64>, [b, c]: [SharedTile<bf16, 64>; 2]) -> [Accumulator<64>; 2] {
-    ///     // SAFETY: guaranteed by the caller; one batch is committed after that of the first product.
+    ///     // SAFETY: guaranteed by the caller; one batch is committed after the batch of the first product.
     ///     unsafe {
     ///         let mut first = Accumulator::<64>::new().pending().begin();
     ///         first.mma(a, b, false);

@@ -52,7 +52,7 @@ pub(super) struct SubscriberParams {
     pub old_name_size: usize,
 }
 
-/// Minimum `CUPTI_API_VERSION` whose records can be read, that of CUDA 12.0.
+/// Minimum `CUPTI_API_VERSION` whose records can be read (CUDA 12.0).
 const MIN_VERSION: u32 = 18;
 /// Oldest CUDA major version whose CUPTI library is searched for.
 const MIN_MAJOR: u32 = 12;

@@ -145,7 +145,7 @@ impl<'a> TunedSubject<'a> {
     }
 
     /// Returns the subject under which the store keeps the block and grid size for open launches of the instance
-    /// `symbol` for this many threads or, with `None`, for as many threads as elements.
+    /// `symbol` with this many threads. `None` means one thread per element.
     pub fn launches(&self, symbol: &'a str, is_loop: bool, threads: Option<u64>) -> LaunchSubject<'a> {
         let Self { device, code, bucket, .. } = self.clone();
         let bucket = threads.map_or(bucket, size_class);

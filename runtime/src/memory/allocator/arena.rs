@@ -1,7 +1,7 @@
 //! [`ArenaState`]: the blocks of one stream in one pool, and the rules by which they are allocated.
 //!
 //! This module is not thread-safe and does not call the driver, except to report buffers to a driver that watches
-//! memory. The caller supplies segments and takes them back. The rules are those of PyTorch's allocator: best fit on
+//! memory. The caller supplies segments and takes them back. As in PyTorch's allocator, the rules are best fit on
 //! (size, address), unless the pool specifies otherwise; split if the remainder is worth keeping; merge with free
 //! neighbors when freed.
 

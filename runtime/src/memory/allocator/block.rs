@@ -1,7 +1,7 @@
 //! Blocks: address ranges in a segment, stored in a slab, so creating a block usually needs no heap allocation.
 //!
-//! The blocks of a segment form a list without gaps, ordered by address. Adjacent free blocks are always merged, and so
-//! are adjacent unmapped blocks.
+//! The blocks of a segment form a list without gaps, ordered by address. Adjacent free blocks are always merged, and
+//! adjacent unmapped blocks too.
 
 use std::ops::{Index, IndexMut};
 use std::panic::Location;

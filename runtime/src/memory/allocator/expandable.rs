@@ -303,8 +303,8 @@ fn map_pages(
     })
 }
 
-/// Unmaps entirely free pages and adds them to `handles`: as many of the `wanted` pages as would exceed the slack if
-/// newly allocated.
+/// Unmaps entirely free pages and adds them to `handles`. Of the `wanted` pages, takes only as many as the slack does
+/// not cover.
 fn spare_pages(
     memory: &CachingAllocator,
     device: &Device,

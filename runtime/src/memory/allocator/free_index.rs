@@ -119,7 +119,7 @@ impl FreeIndex {
         }
     }
 
-    /// Adds a block that is not in the index and marks it free.
+    /// Adds a block that is not in the index, and marks it as free.
     #[inline]
     pub fn insert(&mut self, blocks: &mut Blocks, id: BlockId) {
         let key_of_id = key(blocks, id);

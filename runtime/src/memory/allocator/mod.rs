@@ -153,7 +153,7 @@ struct Registry {
 /// The counters of the whole device.
 #[derive(Debug, Default)]
 struct Totals {
-    /// Counters, of which only those for segments and reserved bytes are used.
+    /// Counters; only the counts of segments and reserved bytes are used.
     counters: Counters,
     /// Accumulated counters of dropped arenas.
     forgotten: Counters,

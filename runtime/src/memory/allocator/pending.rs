@@ -105,7 +105,7 @@ impl Pending {
         self.spare.push(event);
     }
 
-    /// Removes all events and forgets the blocks that wait for them.
+    /// Removes all events, and the blocks that wait for them.
     pub fn take_events(&mut self) -> Vec<EventHandle> {
         self.events_of.clear();
         self.deferred.clear();

@@ -150,8 +150,8 @@ impl Arena {
         guard
     }
 
-    /// Locks the arena without performing deferred frees, for the two operations that may be deferred. If they are not,
-    /// they must call [`ArenaState::settle`].
+    /// Locks the arena without performing deferred frees. Allocation and free use this method, because they can be
+    /// deferred themselves. If they are not, they must call [`ArenaState::settle`] first.
     #[inline]
     pub fn lock_unsettled(&self) -> ArenaGuard<'_> {
         ArenaGuard(self.inner.lock())
