@@ -26,8 +26,9 @@ pub(super) struct Process {
 
 /// Returns the state and the start time of a process in this PID namespace, or `None` if no such process exists. Linux
 /// only.
-fn stat(pid: &str) -> Option<(char, u64)> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+fn stat(pid: u32) -> Option<(char, u64)> {
+    // The file of the main thread. For the current process, QEMU generates `/proc/PID/stat` with another start time.
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/stat")).ok()?;
     // The command name, which is in parentheses, can contain any characters.
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     Some((fields.next()?.chars().next()?, fields.nth(18)?.parse().ok()?))
@@ -49,7 +50,7 @@ impl Process {
             host: machine::name().to_owned(),
             place: format!("{} {}", machine::identity(), namespace.display()),
             pid: std::process::id(),
-            started: stat("self").map_or(0, |(_, started)| started),
+            started: stat(std::process::id()).map_or(0, |(_, started)| started),
             nonce: nonce.clone(),
         })
     }
@@ -59,7 +60,7 @@ impl Process {
         if self.started == 0 || self.place != this.place {
             return false;
         }
-        match stat(&self.pid.to_string()) {
+        match stat(self.pid) {
             None => true,
             Some((state, started)) => started != self.started || matches!(state, 'Z' | 'X'),
         }
@@ -82,7 +83,7 @@ mod tests {
         let this = Process::this().expect("random numbers");
         assert!(!this.has_ended(&this));
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("a process");
-        let started = stat(&child.id().to_string()).expect("it lives").1;
+        let started = stat(child.id()).expect("it lives").1;
         let process = Process { pid: child.id(), started, ..this.clone() };
         assert!(!process.has_ended(&this));
         child.kill().expect("killed");
