@@ -76,8 +76,8 @@ impl Extents2 {
 /// The planes, rows, columns, plane stride and row stride of a 3-D view, in elements. Element `[plane, row, column]` is
 /// at offset `plane * plane_stride + row * row_stride + column`.
 ///
-/// The number of columns is at most the row stride. The plane stride is a multiple of the row stride and at least `rows
-/// * row_stride`. All extents, and the plane stride measured in rows, are at most [`MAX_SIDE`]. The product of the
+/// The number of columns is at most the row stride. The plane stride is a multiple of the row stride and at least
+/// `rows * row_stride`. All extents, and the plane stride measured in rows, are at most [`MAX_SIDE`]. The product of the
 /// plane stride in rows and the number of planes is less than 2^32.
 ///
 /// ```
