@@ -102,10 +102,10 @@ pub struct SkinnySizes {
 ///
 /// - The slices must contain the matrices that `sizes` describes; m and n must be at least 1. Rows of A and columns of
 ///   B must start on 16-byte boundaries.
-/// - `bias` has as many elements as B has columns. `norm` has k elements, and starts on a 16-byte boundary. `c` must overlap neither `a` nor `b`. SwiGLU requires that `TILES`
-///   is 2.
-/// - The grid must be one-dimensional and cover all columns, rows and matrices. Blocks must consist of whole warps, and
-///   have [`shared_bytes`] of dynamic shared memory.
+/// - `bias` has as many elements as B has columns. `norm` has k elements and starts on a 16-byte boundary. `c` must
+///   overlap neither `a` nor `b`. SwiGLU requires that `TILES` is 2.
+/// - The grid must be one-dimensional and cover all columns, rows and matrices. Each block must have 1 to [`MAX_WARPS`]
+///   whole warps and [`shared_bytes`] of dynamic shared memory.
 #[kernel(
     types(T = bf16, f16),
     consts(GROUPS = 1, 2; TILES = 1, 2),
@@ -129,19 +129,9 @@ pub unsafe fn matmul_skinny<T: Number4, const GROUPS: usize, const TILES: usize>
     let place = Place::new::<GROUPS, TILES>(&sizes);
     let from = b.as_ptr().wrapping_add((place.plane * sizes.b_plane) as usize);
     let b = Plain { from, pitch: sizes.b_pitch, k: sizes.k };
+    let norm = Norm { weight: norm, epsilon };
     // SAFETY: guaranteed by the caller.
-    unsafe {
-        product::<T, _, GROUPS, TILES>(
-            a,
-            b,
-            &mut c,
-            bias,
-            Norm { weight: norm, epsilon },
-            sizes,
-            place,
-            finish,
-        )
-    }
+    unsafe { product::<T, _, GROUPS, TILES>(a, b, &mut c, bias, norm, sizes, place, finish) }
 }
 
 /// Like [`matmul_skinny()`], but with packed int4 weights (W4A16): B is `scales * (codes - zeros)`. Each byte contains
@@ -177,19 +167,9 @@ pub unsafe fn matmul_skinny_w4a16<T: Number4, const GROUPS: usize, const TILES: 
 ) {
     let b = Codes::<T, 4, false> { codes, scales, zeros, k: sizes.k, group };
     let place = Place::new::<GROUPS, TILES>(&sizes);
+    let norm = Norm { weight: norm, epsilon };
     // SAFETY: guaranteed by the caller.
-    unsafe {
-        product::<T, _, GROUPS, TILES>(
-            a,
-            b,
-            &mut c,
-            bias,
-            Norm { weight: norm, epsilon },
-            sizes,
-            place,
-            finish,
-        )
-    }
+    unsafe { product::<T, _, GROUPS, TILES>(a, b, &mut c, bias, norm, sizes, place, finish) }
 }
 
 /// Like [`matmul_skinny_w4a16()`], but with codes of `BITS` bits, and with groups of any power of two from 32 on. Codes
@@ -229,19 +209,9 @@ pub unsafe fn matmul_skinny_grouped<
 ) {
     let b = Codes::<T, BITS, true> { codes, scales, zeros, k: sizes.k, group };
     let place = Place::new::<GROUPS, TILES>(&sizes);
+    let norm = Norm { weight: norm, epsilon };
     // SAFETY: guaranteed by the caller.
-    unsafe {
-        product::<T, _, GROUPS, TILES>(
-            a,
-            b,
-            &mut c,
-            bias,
-            Norm { weight: norm, epsilon },
-            sizes,
-            place,
-            finish,
-        )
-    }
+    unsafe { product::<T, _, GROUPS, TILES>(a, b, &mut c, bias, norm, sizes, place, finish) }
 }
 
 /// Tile of a block.
@@ -467,7 +437,7 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
     let mut i = thread::thread_idx_x();
     while i < width * GROUP_M * GROUPS as u32 {
         let (row, column) = (i >> width.trailing_zeros(), i & (width - 1));
-        // Adds the numbers of all warps, of which the first is at `first`.
+        // Adds one value per warp: that of the first warp is at `first`, and the next ones follow at distance `pitch`.
         let sum = |first: usize, pitch: usize| {
             let mut sum = 0.0;
             each::<MAX_WARPS>(|warp| {
