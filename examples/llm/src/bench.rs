@@ -26,6 +26,8 @@ pub struct Report {
     pub weights: String,
     pub batch: usize,
     pub context: usize,
+    /// Time for a prompt of `context` tokens, until the first token.
+    pub prefill_ms: f64,
     pub ms_per_step: f64,
     pub tokens_per_second: f64,
     /// Bytes of weights, keys and values that a step must read.
@@ -82,13 +84,23 @@ pub fn run(
     let (weights, of_token) = (model.bytes_per_step(), Cache::page_bytes(&model.config) / PAGE as u64);
     let limits = Limits { sequences: batch, chunk: 2048.min(total), pages: None };
     let mut engine = Engine::new(stream, model, limits)?;
+    let request = |max_tokens| {
+        let sampling = Sampling { temperature: 0.0, ..Sampling::default() };
+        Request { prompt: vec![1; context], max_tokens, sampling, ignores_end: true }
+    };
+    let mut prefill = f64::INFINITY;
+    // The first pass loads the kernels.
+    for _ in 0..2 {
+        stream.synchronize()?;
+        let start = Instant::now();
+        engine.submit(request(1))?;
+        while !engine.is_empty() {
+            engine.step()?;
+        }
+        prefill = prefill.min(start.elapsed().as_secs_f64());
+    }
     for _ in 0..batch {
-        engine.submit(Request {
-            prompt: vec![1; context],
-            max_tokens: total,
-            sampling: Sampling { temperature: 0.0, ..Sampling::default() },
-            ignores_end: true,
-        })?;
+        engine.submit(request(total))?;
     }
     while engine.running() < batch {
         if let Some(output) = engine.step()?.into_iter().find(|output| output.finish.is_some()) {
@@ -118,6 +130,7 @@ pub fn run(
         weights: format!("{format:?}").to_lowercase(),
         batch,
         context,
+        prefill_ms: prefill * 1e3,
         ms_per_step: fastest * 1e3,
         tokens_per_second: batch as f64 / fastest,
         bytes_per_step: bytes,
