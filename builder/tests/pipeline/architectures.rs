@@ -19,6 +19,10 @@ const MAX_STACK: u32 = 16;
 /// Bytes of stack for addresses of heads of 128 elements. Without these spills, attention would be slower.
 const MAX_ATTENTION_STACK: u32 = 40;
 
+/// Bytes of stack for skinny GEMM with quantized weights on `sm_120`: two blocks per SM limit a thread to 128 registers.
+/// The code for earlier architectures does not spill.
+const MAX_SKINNY_STACK: u32 = 40;
+
 /// Returns the module with one element type only: the code for the other type differs in a few instructions.
 fn of_one_type(ptx: &str) -> String {
     let mut entries = ptx.split("\n.visible .entry ");
@@ -42,8 +46,8 @@ fn attention_for_decoding_compiles_for_all_architectures_without_spills() {
 }
 
 #[test]
-fn skinny_products_compile_for_all_architectures_without_spills() {
-    compiles(".skinny.", 16, 0);
+fn skinny_products_compile_for_all_architectures_with_few_spills() {
+    compiles(".skinny.", 16, MAX_SKINNY_STACK);
 }
 
 #[test]
