@@ -57,7 +57,7 @@ pub const fn shared_bytes(warps: u32, tiles: u32, is_4bit: bool) -> u32 {
 }
 
 /// Returns the minimum number of resident blocks per SM, which limits the registers per thread. The minimum exceeds 1
-/// only for instances that do not spill with this limit.
+/// only for instances that do not spill with this limit, except for a few bytes on compute capability 12.x.
 const fn resident_quantized(groups: usize, tiles: usize) -> u32 {
     if groups * tiles < 4 { 2 } else { 1 }
 }
