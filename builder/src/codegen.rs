@@ -190,8 +190,7 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
         kernels.iter().filter(|kernel| is(&kernel.symbol)).map(|kernel| kernel.symbol.clone()).collect()
     };
     let mut facts = Facts {
-        // Unoptimized code contains calls that are never reached, such as recursive panics.
-        unknown_stacks: those(&|kernel| job.debug != DebugInfo::Full && read.has_unknown_stack(kernel)),
+        unknown_stacks: those(&|kernel| read.has_unknown_stack(kernel)),
         kernels: those(&|_| true),
         wgmma: those(&|kernel| read.has_wgmma(kernel)),
         panics,

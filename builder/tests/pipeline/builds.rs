@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::alone::only_alone;
 use crate::common::{build, folders, image_types, ptx, scratch_crate};
-use warpsmith_builder::{Arch, Error, ImageReport, PtxBuilder};
+use warpsmith_builder::{Arch, DebugInfo, Error, ImageReport, PtxBuilder};
 
 /// Panic handler of a crate without gpu-std.
 pub const HANDLER: &str = "#[panic_handler] fn panic(_: &core::panic::PanicInfo) -> ! { loop {} }\n";
@@ -381,6 +381,18 @@ fn kernels_without_a_known_stack_are_reported() {
     assert!(warned("recursive") && !warned("indirect") && !warned("plain"), "{:?}", image.warnings);
     let text = std::fs::read_to_string(&image.file).unwrap();
     assert!(text.contains("stack: StackUse::Unknown, requested_stack: 4096"), "{text}");
+}
+
+/// Unoptimized code needs a larger stack than the driver's default.
+#[test]
+fn kernels_for_debuggers_have_an_unknown_stack_without_a_warning() {
+    let source = "#[inline(never)] fn deep(n: u32) -> u32 { if n < 2 { n } else { deep(n - 1) ^ deep(n - 2) } }\n\
+        #[unsafe(no_mangle)] pub unsafe extern \"ptx-kernel\" fn recursive(y: *mut u32) { unsafe { *y = deep(*y) } }\n";
+    let folder = scratch_crate("stacks-debug", &format!("{HANDLER}{source}"));
+    let builder = PtxBuilder::new(folder).archs([Arch::SM_80]).debug_info(DebugInfo::Full);
+    let image = build("stacks-debug", &builder).unwrap();
+    assert_eq!(image.kernels[0].stack, None);
+    assert_eq!(image.warnings, [""; 0]);
 }
 
 #[test]
