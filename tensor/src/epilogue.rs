@@ -44,8 +44,29 @@ pub struct Epilogue<'a, C: DeviceCopy> {
 
 /// RMS norm of the rows of a GEMM's operand `a`: `a / sqrt(mean(a * a) + epsilon) * weight`.
 ///
-/// The products of `a` and `weight` are rounded to the type of `a`, so they must be in its range, and the remaining factor
-/// of a row is applied to its sums.
+/// The products of `a` and `weight` are rounded to the type of `a`, so they must be in its range. The remaining factor of
+/// a row is applied to its sums.
+///
+/// ```
+/// use half::bf16;
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+/// use warpsmith_tensor::{Epilogue, Matrix, RmsNorm, matmul_fused};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Device::emulated(0)?.default_stream();
+/// let a = DeviceBuffer::filled(&stream, 8, bf16::from_f32(2.0))?;
+/// let b = DeviceBuffer::filled(&stream, 4 * 8, bf16::ONE)?;
+/// let weight = DeviceBuffer::filled(&stream, 8, bf16::from_f32(3.0))?;
+/// let mut c = DeviceBuffer::<bf16>::zeros(&stream, 4)?;
+/// let norm = RmsNorm { weight: weight.as_slice(), epsilon: 0.0 };
+/// let epilogue = Epilogue { norm: Some(norm), ..Epilogue::default() };
+/// let b = Matrix::from(b.as_2d(4, 8)?).transposed();
+/// matmul_fused(&stream, &epilogue, a.as_2d(1, 8)?, b, c.as_2d_mut(1, 4)?)?;
+/// // The root mean square of a is 2, so each normalized element is 1 * 3.
+/// assert_eq!(c.to_host()?, [bf16::from_f32(24.0); 4]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct RmsNorm<'a, C: DeviceCopy> {
     /// One factor per column of `a`. Their address must be a multiple of 16 bytes.
