@@ -77,8 +77,8 @@ impl Extents2 {
 /// at offset `plane * plane_stride + row * row_stride + column`.
 ///
 /// The number of columns is at most the row stride. The plane stride is a multiple of the row stride and at least
-/// `rows * row_stride`. All extents, and the plane stride measured in rows, are at most [`MAX_SIDE`]. The product of the
-/// plane stride in rows and the number of planes is less than 2^32.
+/// `rows * row_stride`. All extents, and the plane stride measured in rows, are at most [`MAX_SIDE`]. The product of
+/// the plane stride in rows and the number of planes is less than 2^32.
 ///
 /// ```
 /// use gpu_spec::Extents3;

@@ -10,9 +10,9 @@ use crate::matrix::{Stored, check_rows};
 
 /// GEMM epilogue, applied to the sums before they are rounded: `activation(scale * sum + bias)`.
 ///
-/// [`Activation::SwiGlu`], `accumulate` and `norm` are for decoding, where memory traffic limits the speed. They require `bf16`
-/// or `f16`, a row-major `a`, and a transposed `b` whose rows start on 16-byte boundaries, or quantized weights. They
-/// are fast for up to 16 rows of `a`.
+/// [`Activation::SwiGlu`], `accumulate` and `norm` are for decoding, where memory traffic limits the speed. They require
+/// `bf16` or `f16`, a row-major `a`, and a transposed `b` whose rows start on 16-byte boundaries, or quantized weights.
+/// They are fast for up to 16 rows of `a`.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -44,8 +44,8 @@ pub struct Epilogue<'a, C: DeviceCopy> {
 
 /// RMS norm of the rows of a GEMM's operand `a`: `a / sqrt(mean(a * a) + epsilon) * weight`.
 ///
-/// The products of `a` and `weight` are rounded to the type of `a`, so they must be in its range. The remaining factor of
-/// a row is applied to its sums.
+/// The products of `a` and `weight` are rounded to the type of `a`, so they must be in its range. The row's factor
+/// `1 / sqrt(…)` is applied to the sums of the GEMM.
 ///
 /// ```
 /// use half::bf16;

@@ -122,7 +122,8 @@ pub enum TensorError {
     /// No kernel exists for SwiGLU, accumulation or a norm with these matrices.
     #[error(
         "{operation}: SwiGLU, accumulation and norms in the epilogue need bf16 or f16, a row-major a, a transposed b \
-         and rows that start on 16-byte boundaries: multiply without them, and use `ops::swiglu`, `ops::add` or `ops::rms_norm`"
+         and rows that start on 16-byte boundaries: multiply without them, and use `ops::swiglu`, `ops::add` or \
+         `ops::rms_norm`"
     )]
     Epilogue {
         /// The operation.

@@ -19,8 +19,8 @@ const MAX_STACK: u32 = 16;
 /// Bytes of stack for addresses of heads of 128 elements. Without these spills, attention would be slower.
 const MAX_ATTENTION_STACK: u32 = 40;
 
-/// Bytes of stack for skinny GEMM with quantized weights on `sm_120`: two blocks per SM limit a thread to 128 registers.
-/// The code for earlier architectures does not spill.
+/// Bytes of stack for skinny GEMM with quantized weights on `sm_120`, where two blocks per SM limit a thread to 128
+/// registers. The code for earlier architectures does not spill.
 const MAX_SKINNY_STACK: u32 = 40;
 
 /// Returns the module with one element type only: the code for the other type differs in a few instructions.
