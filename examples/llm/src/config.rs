@@ -97,18 +97,21 @@ impl Config {
         if let Some(activation) = c.hidden_act.as_ref().filter(|activation| *activation != "silu") {
             return Err(format!("`hidden_act` is `{activation}`, but must be `silu`"));
         }
+        // With these limits, the number of bytes of a model or of a cache fits into 64 bits.
         let sizes = [
-            ("hidden_size", c.hidden, 8),
-            ("intermediate_size", c.intermediate, 8),
-            ("num_hidden_layers", c.layers, 1),
-            ("num_attention_heads", c.heads, 1),
-            ("num_key_value_heads", c.kv_heads(), 1),
-            ("vocab_size", c.vocabulary, 1),
-            ("max_position_embeddings", c.max_positions, 1),
+            ("hidden_size", c.hidden, 8, 20),
+            ("intermediate_size", c.intermediate, 8, 20),
+            ("num_hidden_layers", c.layers, 1, 12),
+            ("num_attention_heads", c.heads, 1, 12),
+            ("num_key_value_heads", c.kv_heads(), 1, 12),
+            ("vocab_size", c.vocabulary, 1, 24),
+            ("max_position_embeddings", c.max_positions, 1, 24),
         ];
-        for (name, size, multiple) in sizes {
-            if size == 0 || size > 1 << 24 || !size.is_multiple_of(multiple) {
-                return Err(format!("`{name}` is {size}, but must be a multiple of {multiple} up to 2^24"));
+        for (name, size, multiple, bits) in sizes {
+            if size == 0 || size > 1 << bits || !size.is_multiple_of(multiple) {
+                return Err(format!(
+                    "`{name}` is {size}, but must be a multiple of {multiple} up to 2^{bits}"
+                ));
             }
         }
         if !c.heads.is_multiple_of(c.kv_heads()) {
@@ -165,19 +168,31 @@ impl Config {
     pub fn frequencies(&self) -> std::result::Result<Vec<f64>, String> {
         let rope = self.rope_scaling.clone().unwrap_or_default();
         let theta = self.rope_theta.or(rope.rope_theta).unwrap_or(10000.0);
+        if theta <= 0.0 {
+            return Err(format!("`rope_theta` is {theta}, but must be positive"));
+        }
         let pairs = self.head_dim() / 2;
         let plain = (0..pairs).map(|pair| theta.powf(-(pair as f64) / pairs as f64));
         match rope.rope_type.as_deref().unwrap_or("default") {
             "default" => Ok(plain.collect()),
             "llama3" => {
-                let number = |name: &str, number: Option<f64>| {
-                    number.ok_or_else(|| format!("the rope scaling `llama3` has no `{name}`"))
+                let number = |name: &str, number: Option<f64>| match number {
+                    Some(number) if number > 0.0 => Ok(number),
+                    Some(number) => {
+                        Err(format!("`{name}` of the rope scaling is {number}, but must be positive"))
+                    }
+                    None => Err(format!("the rope scaling `llama3` has no `{name}`")),
                 };
                 let factor = number("factor", rope.factor)?;
                 let low = number("low_freq_factor", rope.low_freq_factor)?;
                 let high = number("high_freq_factor", rope.high_freq_factor)?;
                 let length =
                     number("original_max_position_embeddings", rope.original_max_position_embeddings)?;
+                if low >= high {
+                    return Err(format!(
+                        "`low_freq_factor` is {low}, but must be below `high_freq_factor`, {high}"
+                    ));
+                }
                 // Low frequencies are divided by the factor, and high frequencies stay unchanged.
                 let scaled = plain.map(|frequency| {
                     let rotations = length * frequency / std::f64::consts::TAU;

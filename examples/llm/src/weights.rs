@@ -27,9 +27,13 @@ impl Folder {
         let path = folder.join("model.safetensors.index.json");
         let names = if path.exists() {
             let text = std::fs::read(&path).map_err(Error::file(&path))?;
-            let index: Index = serde_json::from_slice(&text)
-                .map_err(|error| Error::Config { path, problem: error.to_string() })?;
-            index.weight_map.into_values().collect()
+            let wrong = |problem| Error::Config { path: path.clone(), problem };
+            let index: Index = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
+            let names: BTreeSet<_> = index.weight_map.into_values().collect();
+            if let Some(name) = names.iter().find(|name| Path::new(name).file_name() != Some(name.as_ref())) {
+                return Err(wrong(format!("`{name}` is not the name of a file in this folder")));
+            }
+            names
         } else {
             BTreeSet::from(["model.safetensors".to_owned()])
         };

@@ -11,6 +11,8 @@ use llm::model::{Model, Source};
 use llm::text::Text;
 use llm::weights::Folder;
 
+use crate::fuzzed;
+use crate::replay::replay;
 use crate::{folder, stream};
 
 /// A copy of a model, which is deleted at the end of the test.
@@ -95,9 +97,13 @@ fn lying_headers_are_refused() {
 #[test]
 fn missing_shards_and_files_are_named() {
     let copy = Copy::new("llama", "missing");
+    let index = "model.safetensors.index.json";
+    copy.replace(index, SHARD, &format!("../{SHARD}"));
+    fails(&copy, &format!("{index}: `../{SHARD}` is not the name of a file in this folder"));
+    copy.replace(index, &format!("../{SHARD}"), SHARD);
     fs::remove_file(copy.path(SHARD)).unwrap();
     fails(&copy, "model-00002-of-00002.safetensors: No such file");
-    for file in ["model.safetensors.index.json", "config.json"] {
+    for file in [index, "config.json"] {
         fs::remove_file(copy.path(file)).unwrap();
     }
     fails(&copy, "config.json: No such file");
@@ -152,6 +158,12 @@ fn tensors_must_match_the_configuration() {
             "config.json: the rope scaling has type `yarn`, but",
         ),
         ("\"factor\": 8.0", "\"fact\": 8.0", "config.json: the rope scaling `llama3` has no `factor`"),
+        ("\"factor\": 8.0", "\"factor\": 0.0", "config.json: `factor` of the rope scaling is 0, but must be"),
+        (
+            "\"low_freq_factor\": 1.0",
+            "\"low_freq_factor\": 4.0",
+            "config.json: `low_freq_factor` is 4, but must be below `high_freq_factor`, 4",
+        ),
         (
             "\"attention_bias\": false",
             "\"attention_bias\": true",
@@ -191,4 +203,9 @@ fn damaged_tokenizers_are_refused() {
     fs::write(copy.path("tokenizer.json"), "{\"model\": 1}").unwrap();
     let error = Text::read(&copy.0).map(drop).unwrap_err();
     assert!(matches!(error, Error::Tokenizer { .. }), "{error}");
+}
+
+#[test]
+fn the_corpus_of_the_fuzzer_passes() {
+    replay("llm_folder", fuzzed::load_folder);
 }

@@ -4,7 +4,10 @@
 mod bad_input;
 mod batching;
 mod command;
+mod fuzzed;
 mod models;
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
 mod server;
 
 use std::path::PathBuf;
