@@ -44,6 +44,15 @@ pub enum TensorError {
         what: String,
     },
 
+    /// The lengths of quantized weights in host memory do not match the sizes of their matrix.
+    #[error("weights in the format {format}: {what}")]
+    Weights {
+        /// The format.
+        format: &'static str,
+        /// The mismatch.
+        what: String,
+    },
+
     /// The sizes of the attention heads do not match.
     #[error("{operation}: {what}")]
     Heads {

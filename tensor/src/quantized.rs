@@ -13,8 +13,7 @@ use crate::skinny::{Element4, Quantized, check_device};
 /// group. Code `c` represents `scale * (c - zero)`, where `scale` and `zero` are the scale and zero point of its group.
 /// The number of scales determines the group size.
 ///
-/// Published 4-bit formats, such as GPTQ and AWQ, store these values in another order. Reorder such values once, before
-/// the first GEMM.
+/// [`Int4Host`](crate::Int4Host) converts published formats: GPTQ, AWQ and GGUF's q4_0.
 #[derive(Debug, Clone, Copy)]
 pub struct Int4Weights<'a, T: DeviceCopy> {
     /// Codes: n columns of k codes. Each byte contains two codes, the first in the lower four bits. The slice must have
@@ -30,7 +29,7 @@ pub struct Int4Weights<'a, T: DeviceCopy> {
 /// Symmetric int8 weights, `k` x `n`. Each column is divided into groups of 32, 64 or 128 consecutive codes, or is one
 /// group (a scale per channel). Code `c` represents `scale * c`. The number of scales determines the group size.
 ///
-/// GGUF's q8_0 uses groups of 32. To convert it, only separate its codes from its scales.
+/// [`Int8Host`](crate::Int8Host) converts GGUF's q8_0.
 #[derive(Debug, Clone, Copy)]
 pub struct Int8Weights<'a, T: DeviceCopy> {
     /// Codes: n columns of k codes. Their address must be a multiple of 16 bytes.

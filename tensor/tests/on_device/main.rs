@@ -13,6 +13,7 @@ mod matmul_on_gpu;
 mod mma;
 mod number;
 mod quantized;
+mod repack;
 mod rotary_append;
 mod scaled;
 mod schedules;

@@ -117,6 +117,7 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
             "schedule",
             "skinny",
             "quantized",
+            "repack",
             "simt",
             "mma",
             "matmul",

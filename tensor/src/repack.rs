@@ -1,0 +1,262 @@
+//! Conversion of published formats of quantized weights: [`Int4Host`] and [`Int8Host`].
+
+use gpu_std::scalar::{Float, Scalar};
+use half::f16;
+use warpsmith_runtime::Result;
+
+use crate::error::TensorError;
+
+/// Weights per block of GGUF's q4_0 and q8_0.
+const BLOCK: usize = 32;
+/// 4-bit codes per word of GPTQ and AWQ.
+const CODES: usize = 8;
+/// Zero point of symmetric formats.
+const MIDDLE: u8 = 8;
+
+/// Int4 weights in host memory, in the layout of [`Int4Weights`](crate::Int4Weights).
+///
+/// The scales of these formats are `f16`. If `T` is `bf16`, they are rounded (relative error up to 2^-9).
+///
+/// ```
+/// use half::{bf16, f16};
+/// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+/// use warpsmith_tensor::{Epilogue, Int4Host, Int4Weights, PackedWords, matmul_4bit};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// // 128 x 8 weights in the format of GPTQ, each 0.5 * (9 - 8).
+/// let scales = [f16::from_f32(0.5); 8];
+/// let words = PackedWords { qweight: &[0x9999_9999; 128], qzeros: &[0x7777_7777], scales: &scales };
+/// let host = Int4Host::<bf16>::from_gptq([128, 8], &words)?;
+///
+/// let stream = Stream::new(&Device::emulated(0)?)?;
+/// let codes = DeviceBuffer::from_host(&stream, &host.codes)?;
+/// let scales = DeviceBuffer::from_host(&stream, &host.scales)?;
+/// let zeros = host.zeros.map(|zeros| DeviceBuffer::from_host(&stream, &zeros)).transpose()?;
+/// let zeros = zeros.as_ref().map(|zeros| zeros.as_slice());
+/// let weights = Int4Weights { codes: codes.as_slice(), scales: scales.as_slice(), zeros };
+/// let a = DeviceBuffer::from_host(&stream, &[bf16::ONE; 128])?;
+/// let mut c = DeviceBuffer::<bf16>::zeros(&stream, 8)?;
+/// matmul_4bit(&stream, &Epilogue::default(), a.as_2d(1, 128)?, &weights, c.as_2d_mut(1, 8)?)?;
+/// assert_eq!(c.to_host()?, [bf16::from_f32(64.0); 8]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Int4Host<T> {
+    /// Codes: n columns of k codes, two per byte.
+    pub codes: Vec<u8>,
+    /// Scales: n columns, each with one scale per group.
+    pub scales: Vec<T>,
+    /// Zero points: n columns, each with one zero point per group. `None` if all are 8.
+    pub zeros: Option<Vec<u8>>,
+}
+
+/// Symmetric int8 weights in host memory, in the layout of [`Int8Weights`](crate::Int8Weights).
+///
+/// See the example of [`Self::from_q8_0()`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Int8Host<T> {
+    /// Codes: n columns of k codes.
+    pub codes: Vec<i8>,
+    /// Scales: n columns, each with one scale per group.
+    pub scales: Vec<T>,
+}
+
+/// Tensors of a k x n matrix of 4-bit weights in a checkpoint of GPTQ or AWQ. All are row-major.
+///
+/// See the example of [`Int4Host`].
+#[derive(Debug, Clone, Copy)]
+pub struct PackedWords<'a> {
+    /// Codes: k / 8 rows of n words (GPTQ), or k rows of n / 8 words (AWQ).
+    pub qweight: &'a [u32],
+    /// Zero points: a row of n / 8 words per group.
+    pub qzeros: &'a [u32],
+    /// Scales: a row of n numbers per group.
+    pub scales: &'a [f16],
+}
+
+impl<T: Float> Int4Host<T> {
+    /// Converts a k x n matrix from the format of GPTQ (`checkpoint_format: "gptq"`, `bits: 4`). The weights of a group
+    /// must be consecutive, which requires `desc_act: false`.
+    ///
+    /// See the example of [`Int4Host`].
+    ///
+    /// # Errors
+    /// Returns [`TensorError::Weights`] if a length does not match the sizes.
+    pub fn from_gptq([k, n]: [usize; 2], words: &PackedWords<'_>) -> Result<Self> {
+        words.check("GPTQ", [k, n])?;
+        let mut codes = Vec::with_capacity(k * n / 2);
+        for column in 0..n {
+            // A word contains eight consecutive codes of the column.
+            let column = words.qweight[column..].iter().step_by(n);
+            codes.extend(column.flat_map(|word| word.to_le_bytes()));
+        }
+        // The files contain the zero points minus 1, modulo 16.
+        Ok(words.with_groups(codes, n, |word, column| ((word >> (4 * (column % CODES))) + 1) & 15))
+    }
+
+    /// Converts a k x n matrix from the format of AWQ (`version: "gemm"`, `bits: 4`).
+    ///
+    /// ```
+    /// use half::f16;
+    /// use warpsmith_tensor::{Int4Host, PackedWords};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// // 128 x 8 weights. AWQ stores columns 0, 2, 4, 6, 1, 3, 5, 7 in the order of increasing bits of a word.
+    /// let words = PackedWords { qweight: &[0x7531_6420; 128], qzeros: &[0x8888_8888], scales: &[f16::ONE; 8] };
+    /// let host = Int4Host::<f16>::from_awq([128, 8], &words)?;
+    /// assert_eq!((host.codes[0], host.codes[64], host.codes[7 * 64]), (0x00, 0x11, 0x77));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns [`TensorError::Weights`] if a length does not match the sizes.
+    pub fn from_awq([k, n]: [usize; 2], words: &PackedWords<'_>) -> Result<Self> {
+        words.check("AWQ", [k, n])?;
+        /// Lower four bits of each byte.
+        const LOW: u32 = 0x0f0f_0f0f;
+        let pitch = n / CODES;
+        let mut codes = vec![0; k * n / 2];
+        for (word, columns) in codes.chunks_exact_mut(CODES * k / 2).enumerate() {
+            for pair in 0..k / 2 {
+                let [x, y] = [0, 1].map(|row| words.qweight[(2 * pair + row) * pitch + word]);
+                let even = (x & LOW | (y & LOW) << 4).to_le_bytes();
+                let odd = ((x >> 4) & LOW | y & !LOW).to_le_bytes();
+                for (column, byte) in [0, 4, 1, 5, 2, 6, 3, 7].into_iter().zip(even.into_iter().chain(odd)) {
+                    columns[column * k / 2 + pair] = byte;
+                }
+            }
+        }
+        let zero =
+            |word: u32, column: usize| word >> (4 * (column % CODES / 2 + column % 2 * CODES / 2)) & 15;
+        Ok(words.with_groups(codes, n, zero))
+    }
+
+    /// Converts a k x n matrix from GGUF's q4_0, which has groups of 32. `blocks` contains the blocks of all rows of
+    /// the file's tensor. Each row, of k weights, becomes a column.
+    ///
+    /// ```
+    /// use half::f16;
+    /// use warpsmith_tensor::Int4Host;
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// // A block: the scale 2, then codes 0 to 15 in the lower and codes 16 to 31 in the upper four bits.
+    /// let mut block = [0x91; 18];
+    /// block[..2].copy_from_slice(&f16::from_f32(2.0).to_le_bytes());
+    /// let host = Int4Host::<f16>::from_q4_0([32, 1], &block)?;
+    /// assert_eq!((host.codes[0], host.codes[15], host.scales[0]), (0x11, 0x99, f16::from_f32(2.0)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns [`TensorError::Weights`] if the number of bytes does not match the sizes.
+    pub fn from_q4_0([k, n]: [usize; 2], blocks: &[u8]) -> Result<Self> {
+        const HALF: usize = BLOCK / 2;
+        let blocks = of_blocks::<{ 2 + HALF }>("q4_0", [k, n], blocks)?;
+        let mut codes = Vec::with_capacity(k * n / 2);
+        for [_, _, pairs @ ..] in blocks {
+            let pairs = pairs.as_chunks::<2>().0;
+            codes.extend(pairs.iter().map(|[x, y]| x & 15 | y << 4));
+            codes.extend(pairs.iter().map(|[x, y]| x >> 4 | y & 0xf0));
+        }
+        Ok(Self { codes, scales: blocks.iter().map(scale).collect(), zeros: None })
+    }
+}
+
+impl<T: Float> Int8Host<T> {
+    /// Converts a k x n matrix from GGUF's q8_0, which has groups of 32. `blocks` contains the blocks of all rows of
+    /// the file's tensor. Each row, of k weights, becomes a column.
+    ///
+    /// ```
+    /// use half::f16;
+    /// use warpsmith_tensor::Int8Host;
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// // A block: the scale 2, then 32 codes.
+    /// let mut block = [3; 34];
+    /// block[..2].copy_from_slice(&f16::from_f32(2.0).to_le_bytes());
+    /// let host = Int8Host::<f16>::from_q8_0([32, 1], &block)?;
+    /// assert_eq!((host.codes, host.scales), (vec![3; 32], vec![f16::from_f32(2.0)]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns [`TensorError::Weights`] if the number of bytes does not match the sizes.
+    pub fn from_q8_0([k, n]: [usize; 2], blocks: &[u8]) -> Result<Self> {
+        let blocks = of_blocks::<{ 2 + BLOCK }>("q8_0", [k, n], blocks)?;
+        let codes = blocks.iter().flat_map(|block| block[2..].iter().map(|byte| byte.cast_signed()));
+        Ok(Self { codes: codes.collect(), scales: blocks.iter().map(scale).collect() })
+    }
+}
+
+/// Returns the blocks of `BYTES` bytes, each with 32 weights, of a k x n matrix.
+fn of_blocks<'a, const BYTES: usize>(
+    format: &'static str,
+    [k, n]: [usize; 2],
+    blocks: &'a [u8],
+) -> Result<&'a [[u8; BYTES]]> {
+    let (whole, rest) = blocks.as_chunks::<BYTES>();
+    if k.is_multiple_of(BLOCK) && rest.is_empty() && (k / BLOCK).checked_mul(n) == Some(whole.len()) {
+        return Ok(whole);
+    }
+    let len = blocks.len();
+    let what = format!(
+        "there are {len} bytes for {k} x {n} weights, which require n * k / {BLOCK} blocks of {BYTES} bytes"
+    );
+    Err(TensorError::Weights { format, what }.into())
+}
+
+/// Returns the scale at the start of a block.
+fn scale<T: Float, const BYTES: usize>(block: &[u8; BYTES]) -> T {
+    f16::from_le_bytes([block[0], block[1]]).cast()
+}
+
+impl PackedWords<'_> {
+    fn check(&self, format: &'static str, [k, n]: [usize; 2]) -> Result<()> {
+        let wrong = |what| Err(TensorError::Weights { format, what }.into());
+        if k == 0 || n == 0 || !k.is_multiple_of(CODES) || !n.is_multiple_of(CODES) {
+            return wrong(format!(
+                "the matrix is {k} x {n}, but both sizes must be positive multiples of {CODES}"
+            ));
+        }
+        let groups = self.scales.len() / n;
+        if groups == 0 || !self.scales.len().is_multiple_of(n) || !k.is_multiple_of(groups) {
+            let len = self.scales.len();
+            return wrong(format!(
+                "there are {len} scales for {k} x {n} weights, which require n per group of consecutive weights"
+            ));
+        }
+        for (name, len, expected) in [
+            ("qweight", self.qweight.len(), (k / CODES).checked_mul(n)),
+            ("qzeros", self.qzeros.len(), Some(groups * (n / CODES))),
+        ] {
+            if Some(len) != expected {
+                let of = format!("{k} x {n} weights in {groups} groups per column");
+                return wrong(format!("{name} has {len} words, which is the wrong number for {of}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the weights with these codes. `zero` extracts the zero point of a column from a word of `qzeros`.
+    fn with_groups<T: Float>(
+        &self,
+        codes: Vec<u8>,
+        n: usize,
+        zero: impl Fn(u32, usize) -> u32,
+    ) -> Int4Host<T> {
+        let scales =
+            (0..n).flat_map(|column| self.scales[column..].iter().step_by(n).map(|scale| scale.cast()));
+        let zeros = (0..n).flat_map(|column| {
+            let words = self.qzeros[column / CODES..].iter().step_by(n / CODES);
+            let zero = &zero;
+            words.map(move |word| zero(*word, column) as u8)
+        });
+        let zeros: Vec<u8> = zeros.collect();
+        let zeros = zeros.iter().any(|zero| *zero != MIDDLE).then_some(zeros);
+        Int4Host { codes, scales: scales.collect(), zeros }
+    }
+}

@@ -1,0 +1,141 @@
+//! Tests the conversion of published formats of quantized weights.
+
+use half::f16;
+use warpsmith_tensor::{Int4Host, Int8Host, PackedWords, TensorError};
+
+/// A k x n matrix of codes in groups of rows, with scales and zero points, all row-major.
+struct Source {
+    k: usize,
+    n: usize,
+    group: usize,
+    codes: Vec<u8>,
+    scales: Vec<f16>,
+    zeros: Vec<u8>,
+}
+
+impl Source {
+    fn new([k, n]: [usize; 2], group: usize) -> Self {
+        let mut random = fastrand::Rng::with_seed(3);
+        let codes = (0..k * n).map(|_| random.u8(..16)).collect();
+        let scales = (0..k / group * n).map(|_| f16::from_f32(random.f32())).collect();
+        let zeros = (0..k / group * n).map(|_| random.u8(..16)).collect();
+        Self { k, n, group, codes, scales, zeros }
+    }
+
+    /// Compares the weights with the source, element by element.
+    fn matches(&self, host: &Int4Host<f16>) {
+        for column in 0..self.n {
+            for row in 0..self.k {
+                let byte = host.codes[(column * self.k + row) / 2];
+                let code = if row % 2 == 0 { byte & 15 } else { byte >> 4 };
+                assert_eq!(code, self.codes[row * self.n + column], "code of {row}, {column}");
+            }
+            let groups = self.k / self.group;
+            for group in 0..groups {
+                let at = group * self.n + column;
+                assert_eq!(
+                    host.scales[column * groups + group],
+                    self.scales[at],
+                    "scale of {group}, {column}"
+                );
+                let zero = host.zeros.as_ref().map_or(8, |zeros| zeros[column * groups + group]);
+                assert_eq!(zero, self.zeros[at], "zero point of {group}, {column}");
+            }
+        }
+    }
+
+    /// Packs eight columns of each row into a word; nibble i contains column `order[i]`.
+    fn by_columns(&self, codes: &[u8], order: [usize; 8]) -> Vec<u32> {
+        let words = codes.chunks(8);
+        words.map(|eight| (0..8).fold(0, |word, i| word | u32::from(eight[order[i]]) << (4 * i))).collect()
+    }
+}
+
+const NATURAL: [usize; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
+const OF_AWQ: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
+
+#[test]
+fn gptq_is_converted() {
+    for (shape, group) in [([8, 8], 8), ([256, 24], 32), ([128, 40], 128)] {
+        let source = Source::new(shape, group);
+        let Source { k, n, .. } = source;
+        let word = |row: usize, column: usize| {
+            (0..8).fold(0, |word, i| word | u32::from(source.codes[(8 * row + i) * n + column]) << (4 * i))
+        };
+        let qweight: Vec<u32> = (0..k / 8 * n).map(|i| word(i / n, i % n)).collect();
+        // A zero point of 0 is stored as 15.
+        let stored: Vec<u8> = source.zeros.iter().map(|zero| zero.wrapping_sub(1) & 15).collect();
+        let qzeros = source.by_columns(&stored, NATURAL);
+        let words = PackedWords { qweight: &qweight, qzeros: &qzeros, scales: &source.scales };
+        source.matches(&Int4Host::from_gptq(shape, &words).unwrap());
+    }
+}
+
+#[test]
+fn awq_is_converted() {
+    for (shape, group) in [([8, 8], 8), ([256, 24], 32), ([128, 40], 128)] {
+        let source = Source::new(shape, group);
+        let qweight = source.by_columns(&source.codes, OF_AWQ);
+        let qzeros = source.by_columns(&source.zeros, OF_AWQ);
+        let words = PackedWords { qweight: &qweight, qzeros: &qzeros, scales: &source.scales };
+        source.matches(&Int4Host::from_awq(shape, &words).unwrap());
+    }
+}
+
+#[test]
+fn zero_points_of_symmetric_weights_are_omitted() {
+    let scales = [f16::ONE; 8];
+    let words = PackedWords { qweight: &[0; 16], qzeros: &[0x8888_8888], scales: &scales };
+    assert_eq!(Int4Host::<f16>::from_awq([16, 8], &words).unwrap().zeros, None);
+    let words = PackedWords { qzeros: &[0x7777_7777], ..words };
+    assert_eq!(Int4Host::<f16>::from_gptq([16, 8], &words).unwrap().zeros, None);
+}
+
+#[test]
+fn blocks_of_gguf_are_converted() {
+    let mut random = fastrand::Rng::with_seed(4);
+    let [k, n] = [96, 3];
+    let blocks = k / 32 * n;
+    let codes: Vec<u8> = (0..k * n).map(|_| random.u8(..)).collect();
+    let scales: Vec<f16> = (0..blocks).map(|_| f16::from_f32(random.f32())).collect();
+    let (mut q8_0, mut q4_0) = (Vec::new(), Vec::new());
+    for (codes, scale) in codes.chunks(32).zip(&scales) {
+        q8_0.extend(scale.to_le_bytes().iter().chain(codes));
+        q4_0.extend(scale.to_le_bytes());
+        q4_0.extend((0..16).map(|i| codes[i] & 15 | codes[i + 16] << 4));
+    }
+    let host = Int8Host::<f16>::from_q8_0([k, n], &q8_0).unwrap();
+    let signed: Vec<i8> = codes.iter().map(|code| code.cast_signed()).collect();
+    assert_eq!((host.codes, &host.scales), (signed, &scales));
+    let host = Int4Host::<f16>::from_q4_0([k, n], &q4_0).unwrap();
+    let expected: Vec<u8> = codes.chunks(2).map(|pair| pair[0] & 15 | pair[1] << 4).collect();
+    assert_eq!((host.codes, host.scales, host.zeros), (expected, scales, None));
+}
+
+#[test]
+fn wrong_lengths_are_named() {
+    let (scales, words) = ([f16::ONE; 32], [0; 64]);
+    let check = |shape, [weights, zeros, groups]: [usize; 3], expected: &str| {
+        let packed =
+            PackedWords { qweight: &words[..weights], qzeros: &words[..zeros], scales: &scales[..groups] };
+        for error in [Int4Host::<f16>::from_gptq(shape, &packed), Int4Host::from_awq(shape, &packed)] {
+            let error = error.unwrap_err();
+            assert!(matches!(error.downcast_ref(), Some(TensorError::Weights { .. })), "{error}");
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+    };
+    check([16, 12], [24, 1, 12], "the matrix is 16 x 12, but both sizes must be positive multiples of 8");
+    check([0, 8], [0, 1, 8], "the matrix is 0 x 8, but");
+    check([16, 8], [16, 1, 0], "there are 0 scales for 16 x 8 weights");
+    check([16, 8], [16, 1, 12], "there are 12 scales for 16 x 8 weights");
+    check([16, 8], [16, 3, 24], "there are 24 scales for 16 x 8 weights");
+    check([16, 8], [15, 1, 8], "qweight has 15 words");
+    check([16, 8], [16, 1, 16], "qzeros has 1 words");
+    check([1 << 40, 1 << 40], [16, 1, 16], "there are 16 scales");
+    for bytes in [0, 33, 35, 68] {
+        let error = Int8Host::<f16>::from_q8_0([32, 1], &vec![0; bytes]).unwrap_err().to_string();
+        assert!(error.contains(&format!("there are {bytes} bytes for 32 x 1 weights")), "{error}");
+    }
+    let error = Int4Host::<f16>::from_q4_0([33, 1], &[0; 18]).unwrap_err().to_string();
+    assert!(error.contains("33 x 1 weights, which require n * k / 32 blocks of 18 bytes"), "{error}");
+}
