@@ -41,6 +41,25 @@ pub struct Config {
     #[serde(alias = "rope_parameters")]
     rope_scaling: Option<Rope>,
     eos_token_id: Option<Tokens>,
+    quantization_config: Option<Quantization>,
+}
+
+/// Quantization of the weights in the files.
+#[derive(Debug, Clone, Deserialize)]
+struct Quantization {
+    quant_method: String,
+    bits: Option<u32>,
+    #[serde(default)]
+    desc_act: bool,
+    checkpoint_format: Option<String>,
+    version: Option<String>,
+}
+
+/// Format of 4-bit weights in the files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packing {
+    Gptq,
+    Awq,
 }
 
 /// Parameters of the rotary position embedding.
@@ -122,7 +141,28 @@ impl Config {
             return Err(format!("heads have {} elements, but must have 64, 128 or 256", c.head_dim()));
         }
         c.frequencies()?;
+        c.packing()?;
         Ok(c)
+    }
+
+    /// Returns the format of 4-bit weights in the files. The error says what is wrong.
+    pub fn packing(&self) -> std::result::Result<Option<Packing>, String> {
+        let Some(quantization) = &self.quantization_config else { return Ok(None) };
+        let Quantization { quant_method, bits, desc_act, checkpoint_format, version } = quantization;
+        let (packing, found, expected) = match quant_method.as_str() {
+            "gptq" => (Packing::Gptq, checkpoint_format, "gptq"),
+            "awq" => (Packing::Awq, version, "gemm"),
+            other => return Err(format!("`quant_method` is `{other}`, but must be `gptq` or `awq`")),
+        };
+        if let Some(found) = found.as_ref().filter(|found| !found.eq_ignore_ascii_case(expected)) {
+            return Err(format!(
+                "the {quant_method} weights have the format `{found}`, but must have `{expected}`"
+            ));
+        }
+        if *bits != Some(4) || *desc_act {
+            return Err(format!("{quant_method} weights must have 4 bits, and `desc_act` must be false"));
+        }
+        Ok(Some(packing))
     }
 
     /// Number of heads of keys and values.

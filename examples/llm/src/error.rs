@@ -21,8 +21,10 @@ pub enum Error {
          must belong to the same model"
     )]
     Shape { name: String, found: Vec<usize>, expected: Vec<usize> },
-    #[error("the tensor `{name}` has elements of type {found:?}, but must have BF16, F16 or F32")]
-    Dtype { name: String, found: safetensors::Dtype },
+    #[error("the tensor `{name}` has elements of type {found:?}, but must have {expected}")]
+    Dtype { name: String, found: safetensors::Dtype, expected: &'static str },
+    #[error("the tensors `{name}` do not match config.json: {error}")]
+    Packed { name: String, error: warpsmith::Error },
     #[error(
         "the model needs {needed} MiB of device memory, but {available} MiB are free; use a larger device, or \
              quantize the weights with --weights int4"

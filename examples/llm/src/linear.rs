@@ -5,8 +5,10 @@ use warpsmith::ops::{self, Epilogue, Int4Weights, Int8Weights, Matrix};
 use warpsmith::prelude::*;
 use warpsmith::{DeviceSlice2, DeviceSliceMut2};
 
+use crate::config::Packing;
 use crate::error::Result;
 use crate::model::Loader;
+use crate::weights::Tensors;
 
 /// Format of the weights on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum)]
@@ -16,6 +18,7 @@ pub enum WeightFormat {
     /// 8 bits per weight, and a scale per group of 128 weights (W8A16). The weights are quantized when they are loaded.
     Int8,
     /// 4 bits per weight, and a scale per group of 128 weights (W4A16). The weights are quantized when they are loaded.
+    /// Weights that are quantized in the files, by GPTQ or AWQ, always keep their 4 bits.
     Int4,
 }
 
@@ -43,7 +46,7 @@ pub struct Linear {
 enum Weights {
     Bf16(DeviceBuffer<bf16>),
     Int8 { codes: DeviceBuffer<i8>, scales: DeviceBuffer<bf16> },
-    Int4 { codes: DeviceBuffer<u8>, scales: DeviceBuffer<bf16> },
+    Int4 { codes: DeviceBuffer<u8>, scales: DeviceBuffer<bf16>, zeros: Option<DeviceBuffer<u8>> },
 }
 
 impl Linear {
@@ -56,6 +59,12 @@ impl Linear {
         format: WeightFormat,
     ) -> Result<Self> {
         let rows = parts.iter().map(|(_, rows)| rows).sum();
+        if let Loader::Folder(tensors, Some(packing)) = loader
+            && !parts.iter().any(|(name, _)| tensors.contains(name))
+        {
+            let weights = Weights::packed(stream, tensors, *packing, parts, columns)?;
+            return Ok(Self { rows, columns, weights });
+        }
         let weights = loader.load(stream, parts, Some(columns))?;
         let weights = match format {
             WeightFormat::Int8 if columns.is_multiple_of(GROUP) => {
@@ -69,7 +78,7 @@ impl Linear {
                 let pairs = codes.as_chunks::<2>().0.iter();
                 let packed: Vec<u8> = pairs.map(|[low, high]| nibble(*low) | nibble(*high) << 4).collect();
                 let codes = DeviceBuffer::from_host(stream, &packed)?;
-                Weights::Int4 { codes, scales: DeviceBuffer::from_host(stream, &scales)? }
+                Weights::Int4 { codes, scales: DeviceBuffer::from_host(stream, &scales)?, zeros: None }
             }
             _ => Weights::Bf16(weights),
         };
@@ -93,9 +102,10 @@ impl Linear {
                 let weights = Int8Weights { codes: codes.as_slice(), scales: scales.as_slice() };
                 ops::matmul_8bit(stream, epilogue, x, &weights, out)?;
             }
-            Weights::Int4 { codes, scales } => {
+            Weights::Int4 { codes, scales, zeros } => {
                 let (codes, scales) = (codes.as_slice(), scales.as_slice());
-                ops::matmul_4bit(stream, epilogue, x, &Int4Weights { codes, scales, zeros: None }, out)?;
+                let zeros = zeros.as_ref().map(|zeros| zeros.as_slice());
+                ops::matmul_4bit(stream, epilogue, x, &Int4Weights { codes, scales, zeros }, out)?;
             }
         }
         Ok(())
@@ -106,8 +116,38 @@ impl Linear {
         match &self.weights {
             Weights::Bf16(weights) => 2 * weights.len() as u64,
             Weights::Int8 { codes, scales } => codes.len() as u64 + 2 * scales.len() as u64,
-            Weights::Int4 { codes, scales } => codes.len() as u64 + 2 * scales.len() as u64,
+            Weights::Int4 { codes, scales, zeros } => {
+                let zeros = zeros.as_ref().map_or(0, |zeros| zeros.len());
+                codes.len() as u64 + 2 * scales.len() as u64 + zeros as u64
+            }
         }
+    }
+}
+
+impl Weights {
+    /// Loads matrices that are quantized in the files.
+    fn packed(
+        stream: &Stream,
+        tensors: &Tensors<'_>,
+        packing: Packing,
+        parts: &[(String, usize)],
+        columns: usize,
+    ) -> Result<Self> {
+        const MIDDLE: u8 = 8;
+        let (mut codes, mut scales, mut zeros) = (Vec::new(), Vec::new(), Vec::new());
+        for (name, rows) in parts {
+            let part = tensors.int4(name.trim_end_matches(".weight"), packing, [columns, *rows])?;
+            let groups = part.scales.len();
+            codes.extend(part.codes);
+            scales.extend(part.scales);
+            zeros.extend(part.zeros.unwrap_or_else(|| vec![MIDDLE; groups]));
+        }
+        let has_zeros = zeros.iter().any(|zero| *zero != MIDDLE);
+        Ok(Weights::Int4 {
+            codes: DeviceBuffer::from_host(stream, &codes)?,
+            scales: DeviceBuffer::from_host(stream, &scales)?,
+            zeros: has_zeros.then(|| DeviceBuffer::from_host(stream, &zeros)).transpose()?,
+        })
     }
 }
 

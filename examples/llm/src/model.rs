@@ -9,7 +9,7 @@ use warpsmith::prelude::*;
 use warpsmith::random::{self, Generator};
 use warpsmith::{DeviceSlice2, DeviceSliceMut2};
 
-use crate::config::Config;
+use crate::config::{Config, Packing};
 use crate::error::{Error, Result};
 use crate::linear::{Linear, WeightFormat};
 use crate::weights::{Folder, Tensors};
@@ -57,7 +57,8 @@ pub enum Source<'a> {
 
 /// Reads weights one after another.
 pub(crate) enum Loader<'a> {
-    Folder(Tensors<'a>),
+    /// Tensors, and the format of quantized weights.
+    Folder(Tensors<'a>, Option<Packing>),
     Random(Generator),
 }
 
@@ -73,7 +74,7 @@ impl Loader<'_> {
         let (rows, width) = (parts.iter().map(|(_, rows)| rows).sum::<usize>(), columns.unwrap_or(1));
         let mut buffer = DeviceBuffer::uninit(stream, rows * width)?;
         match self {
-            Loader::Folder(tensors) => {
+            Loader::Folder(tensors, _) => {
                 let mut start = 0;
                 for (name, rows) in parts {
                     let shape: Vec<usize> = [*rows].into_iter().chain(columns).collect();
@@ -149,24 +150,28 @@ impl Model {
         source: Source<'_>,
     ) -> Result<Self> {
         let c = &config;
-        let bytes = parameter_bytes(c, format);
+        let problem = |problem| Error::Text { text: "config.json", problem };
+        let packing = c.packing().map_err(problem)?;
+        let bytes = parameter_bytes(c, if packing.is_some() { WeightFormat::Int4 } else { format });
         let available = stream.device().memory_info()?.free;
         if bytes > available {
             return Err(Error::TooLarge { needed: bytes >> 20, available: available >> 20 });
         }
         let mut loader = match source {
-            Source::Folder(folder) => Loader::Folder(folder.tensors()?),
+            Source::Folder(folder) => Loader::Folder(folder.tensors()?, packing),
             Source::Random { seed } => {
                 let generator = Generator::new(stream.device());
                 generator.manual_seed(seed)?;
                 Loader::Random(generator)
             }
         };
-        if let Loader::Folder(tensors) = &loader
+        if let Loader::Folder(tensors, _) = &loader
             && tensors.contains(&format!("model.layers.{}.input_layernorm.weight", c.layers))
         {
-            let problem = format!("the weights have more than the {} layers of config.json", c.layers);
-            return Err(Error::Text { text: "config.json", problem });
+            return Err(problem(format!(
+                "the weights have more than the {} layers of config.json",
+                c.layers
+            )));
         }
         let loading = &mut loader;
         let embedding = loading.load(
@@ -215,7 +220,6 @@ impl Model {
                 Some(Linear::load(stream, loading, &parts, c.hidden, WeightFormat::Bf16)?)
             }
         };
-        let problem = |problem| Error::Text { text: "config.json", problem };
         let frequencies = c.frequencies().map_err(problem)?;
         let angles = (0..context).flat_map(|position| frequencies.iter().map(move |f| position as f64 * f));
         let (sin, cos): (Vec<_>, Vec<_>) =

@@ -8,8 +8,10 @@ use half::{bf16, f16};
 use indicatif::{ProgressBar, ProgressStyle};
 use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensors};
+use warpsmith::ops::{Int4Host, PackedWords};
 use warpsmith::prelude::*;
 
+use crate::config::Packing;
 use crate::error::{Error, Result};
 
 /// The memory-mapped weight files of a folder.
@@ -79,9 +81,7 @@ impl Tensors<'_> {
 
     /// Copies a tensor to `target` after checking its shape and its element type.
     pub fn copy(&self, name: &str, shape: &[usize], target: &mut DeviceSliceMut<'_, bf16>) -> Result<()> {
-        let Some((dtype, found, data)) = self.all.get(name) else {
-            return Err(Error::MissingTensor { name: name.to_owned() });
-        };
+        let (dtype, found, data) = self.find(name)?;
         if found != shape {
             let (found, expected) = (found.clone(), shape.to_vec());
             return Err(Error::Shape { name: name.to_owned(), found, expected });
@@ -99,14 +99,48 @@ impl Tensors<'_> {
                 let convert = |bytes| bf16::from_f32(f32::from_le_bytes(bytes));
                 target.copy_from_host(&converted(data, convert))?;
             }
-            (found, _) => return Err(Error::Dtype { name: name.to_owned(), found: *found }),
+            (&found, _) => {
+                return Err(Error::Dtype { name: name.to_owned(), found, expected: "BF16, F16 or F32" });
+            }
         }
         self.progress.inc(data.len() as u64);
         Ok(())
     }
+
+    /// Converts the 4-bit weights of a k x n matrix.
+    pub fn int4(&self, name: &str, packing: Packing, shape: [usize; 2]) -> Result<Int4Host<bf16>> {
+        let words = |part| self.elements(&format!("{name}.{part}"), (Dtype::I32, "I32"), u32::from_le_bytes);
+        let scales = self.elements(&format!("{name}.scales"), (Dtype::F16, "F16"), f16::from_le_bytes)?;
+        let (qweight, qzeros) = (words("qweight")?, words("qzeros")?);
+        let words = PackedWords { qweight: &qweight, qzeros: &qzeros, scales: &scales };
+        let host = match packing {
+            Packing::Gptq => Int4Host::from_gptq(shape, &words),
+            Packing::Awq => Int4Host::from_awq(shape, &words),
+        };
+        host.map_err(|error| Error::Packed { name: name.to_owned(), error })
+    }
+
+    fn find(&self, name: &str) -> Result<&(Dtype, Vec<usize>, &[u8])> {
+        self.all.get(name).ok_or_else(|| Error::MissingTensor { name: name.to_owned() })
+    }
+
+    /// Returns the elements of a tensor after checking their type.
+    fn elements<T, const N: usize>(
+        &self,
+        name: &str,
+        (dtype, expected): (Dtype, &'static str),
+        convert: impl Fn([u8; N]) -> T,
+    ) -> Result<Vec<T>> {
+        let (found, _, data) = self.find(name)?;
+        if *found != dtype {
+            return Err(Error::Dtype { name: name.to_owned(), found: *found, expected });
+        }
+        self.progress.inc(data.len() as u64);
+        Ok(converted(data, convert))
+    }
 }
 
 /// Converts elements of `N` bytes.
-fn converted<const N: usize>(data: &[u8], convert: impl Fn([u8; N]) -> bf16) -> Vec<bf16> {
+fn converted<T, const N: usize>(data: &[u8], convert: impl Fn([u8; N]) -> T) -> Vec<T> {
     data.as_chunks().0.iter().map(|bytes| convert(*bytes)).collect()
 }

@@ -16,10 +16,10 @@ use crate::replay::replay;
 use crate::{folder, stream};
 
 /// A copy of a model, which is deleted at the end of the test.
-struct Copy(PathBuf);
+pub struct Copy(pub PathBuf);
 
 impl Copy {
-    fn new(model: &str, test: &str) -> Self {
+    pub fn new(model: &str, test: &str) -> Self {
         let target = std::env::temp_dir().join(format!("llm-{}-{test}", std::process::id()));
         fs::create_dir_all(&target).unwrap();
         for entry in fs::read_dir(folder(model)).unwrap() {
@@ -29,19 +29,19 @@ impl Copy {
         Self(target)
     }
 
-    fn path(&self, file: &str) -> PathBuf {
+    pub fn path(&self, file: &str) -> PathBuf {
         self.0.join(file)
     }
 
     /// Replaces a part of a text or of a file's header.
-    fn replace(&self, file: &str, from: &str, to: &str) {
+    pub fn replace(&self, file: &str, from: &str, to: &str) {
         let bytes = fs::read(self.path(file)).unwrap();
         let at = bytes.windows(from.len()).position(|part| part == from.as_bytes()).unwrap();
         fs::write(self.path(file), [&bytes[..at], to.as_bytes(), &bytes[at + from.len()..]].concat())
             .unwrap();
     }
 
-    fn load(&self) -> Result<()> {
+    pub fn load(&self) -> Result<()> {
         load(&self.0)
     }
 }
@@ -60,7 +60,7 @@ fn load(path: &Path) -> Result<()> {
 
 /// Loads the folder and compares the error, in which the folder's path is left out.
 #[track_caller]
-fn fails(copy: &Copy, expected: &str) {
+pub fn fails(copy: &Copy, expected: &str) {
     let error = copy.load().unwrap_err().to_string();
     let error = error.replace(&format!("{}/", copy.0.display()), "");
     assert!(error.starts_with(expected), "{error}");

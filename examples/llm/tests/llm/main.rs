@@ -6,6 +6,7 @@ mod batching;
 mod command;
 mod fuzzed;
 mod models;
+mod packed;
 #[path = "../../../../fuzz/replay.rs"]
 mod replay;
 mod server;
@@ -31,7 +32,7 @@ fn stream() -> Result<Stream> {
     Ok(Stream::new(&device)?)
 }
 
-/// Folder of a model that models.py has made.
+/// Folder of a model that models.py has made, or an absolute path.
 fn folder(name: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "tests/llm/models", name].iter().collect()
 }
