@@ -40,6 +40,15 @@ fn hook(driver: &Arc<dyn Driver>) {
     static ONCE: Once = Once::new();
     ONCE.call_once(start);
     driver_opens(driver);
+    // `driver_opens` loads CUPTI. Exit handlers run in reverse order of their registration, and the destructors of
+    // CUPTI must run after `finish`, which still calls its functions. A handler for each driver is harmless, because
+    // only the first one finds a recorder.
+    let is_started = STARTED.lock().is_ok_and(|kept| kept.is_some());
+    if is_started && !finish_at_exit() {
+        eprintln!(
+            "warpsmith: no exit handler could be registered: the last records will be missing in the file"
+        );
+    }
 }
 
 /// Returns the file that a variable specifies.
@@ -95,12 +104,6 @@ fn start() {
         Ok(started) => {
             if let Ok(mut kept) = STARTED.lock() {
                 *kept = Some(started);
-            }
-            if !finish_at_exit() {
-                eprintln!(
-                    "warpsmith: no exit handler could be registered: the last records will be missing in the \
-                           file"
-                );
             }
         }
         Err(error) => eprintln!("warpsmith: {error}"),

@@ -7,14 +7,15 @@
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device; the emulated device runs only a short sequence. Arguments are cases of
 //! the form `SEQUENCES:KEYS:CACHE`, where the cache is `contiguous` or `paged` with a page size, such as
-//! `16:8192:paged16`. `:GROUP` at the end is the number of heads of `q` per head of `k`, 4 by default.
+//! `16:8192:paged16`. A third part is the number of heads of `q` per head of `k`, 4 by default, and a fourth part the
+//! type of the cache: `bf16` (by default), `f8e4m3` or `i8`.
 //! `WARPSMITH_BENCH_SECONDS` is the time per case, 1 by default.
 
 mod graphs;
 
 use half::bf16;
 use warpsmith_runtime::{Device, DeviceBuffer, Graph, Result, Stream};
-use warpsmith_tensor::{AttentionDecode, Heads, HeadsMut, KvCache, attention_decode};
+use warpsmith_tensor::{AttentionDecode, CacheElement, F8E4M3, Heads, HeadsMut, KvCache, attention_decode};
 
 use self::graphs::{calls, medians, normals, probe};
 
@@ -43,7 +44,12 @@ fn main() -> Result<()> {
     }
     for text in &cases {
         match Case::of(text) {
-            Some(case) => measure(&stream, &case)?,
+            Some(case) => match case.cache.as_str() {
+                "bf16" => measure::<bf16>(&stream, &case)?,
+                "f8e4m3" => measure::<F8E4M3>(&stream, &case)?,
+                "i8" => measure::<i8>(&stream, &case)?,
+                other => println!("{text}: no cache of {other}"),
+            },
             None => println!("{text}: no case, such as 16:8192:paged16 or 1:1024:contiguous:8"),
         }
     }
@@ -59,6 +65,8 @@ struct Case {
     page: Option<usize>,
     /// Number of heads of q per head of k and v.
     group: usize,
+    /// Type of the cache.
+    cache: String,
 }
 
 impl Case {
@@ -72,7 +80,8 @@ impl Case {
             paged => Some(paged.strip_prefix("paged")?.parse().ok().filter(|&page| page > 0)?),
         };
         let group = parts.next().map_or(Some(4), |text| text.parse().ok())?;
-        Some(Self { name: text.to_owned(), sequences, keys, page, group })
+        let cache = parts.next().unwrap_or("bf16").to_owned();
+        Some(Self { name: text.to_owned(), sequences, keys, page, group, cache })
     }
 
     /// Number of planes of k and v, and rows per plane.
@@ -84,15 +93,17 @@ impl Case {
     }
 }
 
-fn measure(stream: &Stream, case: &Case) -> Result<()> {
+fn measure<C: CacheElement<bf16>>(stream: &Stream, case: &Case) -> Result<()> {
     let Case { sequences, keys, group, .. } = *case;
     let [planes, rows] = case.planes();
     let heads = HEADS * group;
     // The elements of k and of v that a call reads.
     let len = sequences * keys * HEADS * DIM;
     let stored = planes * rows * HEADS * DIM;
-    let calls = calls(stream, 4 * stored);
-    let caches = normals(stream, calls * 2 * stored)?;
+    let calls = calls(stream, 2 * size_of::<C>() * stored);
+    // In a cache of 8 bits, the numbers are arbitrary.
+    let numbers = normals(stream, calls * size_of::<C>() * stored)?;
+    let caches = numbers.as_slice().cast::<C>()?;
     let q = normals(stream, sequences * heads * DIM)?;
     let mut out = DeviceBuffer::<bf16>::uninit(stream, q.len())?;
     let lengths = DeviceBuffer::from_host(stream, &vec![keys as u32; sequences])?;
@@ -116,10 +127,10 @@ fn measure(stream: &Stream, case: &Case) -> Result<()> {
 
     let (probe, _found) = probe(stream, calls, |call| {
         let first = call * stored;
-        caches.slice(2 * first..2 * (first + len)).cast()
+        numbers.as_slice().cast::<C>()?.slice(2 * first..2 * (first + len)).cast()
     })?;
     let [ours_us, probe_us] = medians(stream, [(calls, &ours), (calls, &probe)])?;
-    let bytes = (4 * len) as f64;
+    let bytes = (2 * size_of::<C>() * len) as f64;
     println!(
         "{} {heads} heads: {ours_us:9.2} us {:7.1} GB/s, read probe {probe_us:9.2} us {:7.1} GB/s, ratio {:.3}",
         case.name,

@@ -79,6 +79,21 @@ fn cupti_makes_a_whole_trace() {
 
 #[test]
 #[ignore = "needs a GPU"]
+fn the_environment_records_a_program_until_its_exit() {
+    let file = std::env::temp_dir().join(format!("warpsmith-profiler-exit-{}.json.gz", std::process::id()));
+    if crate::alone::alone!("WARPSMITH_PROFILE" => &file).is_none() {
+        let (_device, stream, _, spin) = fixture();
+        program(&stream, &spin);
+        return;
+    }
+    let opened = Trace::read(&file).unwrap();
+    assert_eq!(opened.damage, None);
+    assert_eq!(opened.trace.kernels.len(), 103);
+    std::fs::remove_file(file).unwrap();
+}
+
+#[test]
+#[ignore = "needs a GPU"]
 fn later_recordings_are_whole_too() {
     only_alone!();
     let (_device, stream, _, spin) = fixture();
