@@ -175,6 +175,9 @@ pub struct FunctionAttributes {
     pub local_memory: u32,
     /// Architecture of the machine code in use, as `10 * major + minor`; 0 on the emulated device.
     pub binary_arch: u32,
+    /// Architecture of the PTX from which the machine code was compiled, as `10 * major + minor`; 0 on the emulated
+    /// device.
+    pub ptx_arch: u32,
 }
 
 /// Launch configuration of a kernel.

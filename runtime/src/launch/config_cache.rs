@@ -57,8 +57,8 @@ impl ConfigCache {
         config.shared_bytes = launch.shared_bytes;
         config.cluster = launch.cluster;
         config.cooperative = rest & 1 != 0;
-        config.dependent = launch.dependent;
-        resolved.source = Source::ALL[(rest >> 1) as usize % Source::ALL.len()];
+        config.dependent = rest & 2 != 0;
+        resolved.source = Source::ALL[(rest >> 2) as usize % Source::ALL.len()];
         true
     }
 
@@ -66,7 +66,7 @@ impl ConfigCache {
     pub fn put(&self, launch: &Launch, generation: u64, resolved: &Resolved) {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let key = launch.key();
-        let LaunchConfig { grid, block, cooperative, .. } = resolved.config;
+        let LaunchConfig { grid, block, cooperative, dependent, .. } = resolved.config;
         let mut words = [0; WORDS];
         words[..KEY_WORDS].copy_from_slice(&key);
         words[KEY_WORDS..].copy_from_slice(&[
@@ -74,7 +74,7 @@ impl ConfigCache {
             pair(grid[0], grid[1]),
             pair(grid[2], block[0]),
             pair(block[1], block[2]),
-            u64::from(cooperative) | (resolved.source as u64) << 1,
+            u64::from(cooperative) | u64::from(dependent) << 1 | (resolved.source as u64) << 2,
         ]);
         let [first, second] = Self::places(&key);
         // The first slot is overwritten only if it is out of date or both slots are occupied.
@@ -104,7 +104,11 @@ mod tests {
     #[test]
     fn only_an_equal_launch_is_a_hit() {
         let cache = ConfigCache::default();
-        let config = LaunchConfig { cooperative: true, ..LaunchConfig::new([7, 8, 9], [32, 2, 3], 5) };
+        let config = LaunchConfig {
+            cooperative: true,
+            dependent: true,
+            ..LaunchConfig::new([7, 8, 9], [32, 2, 3], 5)
+        };
         let launch = Launch::auto(1 << 40).shared(5);
         let get = |launch: &Launch, generation| {
             let mut found = Resolved::BLANK;

@@ -196,6 +196,12 @@ impl<'a> Limits<'a> {
         Ok(())
     }
 
+    /// Returns true if the code in use can wait for the preceding kernel. PTX for earlier architectures has no such
+    /// instruction, even if the driver compiles it for a newer device. An emulated kernel never starts early.
+    pub fn can_wait(&self) -> bool {
+        matches!(self.attributes.ptx_arch, 0 | 90..)
+    }
+
     /// Returns true if this much dynamic shared memory requires an opt-in before the launch.
     pub fn needs_opt_in(&self, shared_bytes: u32) -> bool {
         u64::from(shared_bytes) + u64::from(self.attributes.static_shared)
@@ -251,6 +257,16 @@ mod tests {
             [(&KERNEL, plain), (&KERNEL, cluster), (&KERNEL, cooperative), (&WAITS, dependent)]
         {
             assert!(refused(kernel, &new, config).is_none(), "{config}");
+        }
+    }
+
+    #[test]
+    fn only_code_for_9_0_can_wait() {
+        let device = gpu((10, 0));
+        for (ptx_arch, expected) in [(0, true), (80, false), (89, false), (90, true), (100, true)] {
+            let attributes = FunctionAttributes { ptx_arch, ..self::kernel(32, 1024) };
+            let limits = Limits { kernel: &WAITS, device: &device, attributes: &attributes };
+            assert_eq!(limits.can_wait(), expected, "{ptx_arch}");
         }
     }
 

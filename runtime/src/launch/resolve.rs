@@ -166,6 +166,7 @@ impl Launch {
             return Ok(None);
         }
         limits.check_kind(function.device().id(), &blank)?;
+        let blank = LaunchConfig { dependent: blank.dependent && limits.can_wait(), ..blank };
         let shared = self.shared_bytes;
         if let Some(required) = function.spec().block
             && self.is_free()

@@ -241,7 +241,8 @@ impl Launch {
 
     /// Requests a programmatic dependent launch (PDL): the kernel may start before the preceding kernel on the stream
     /// has finished, once that kernel permits it. The kernel must be declared as dependent, because it must itself wait
-    /// for the preceding kernel. Without this call, such a kernel is launched like any other.
+    /// for the preceding kernel. Without this call, or if the code in use was compiled for a compute capability below
+    /// 9.0, such a kernel is launched like any other.
     pub fn dependent(mut self) -> Self {
         self.dependent = true;
         self

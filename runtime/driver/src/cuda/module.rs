@@ -256,6 +256,7 @@ unsafe impl CodeDriver for CudaDriver {
             static_shared: attribute(function, Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
             local_memory: attribute(function, Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
             binary_arch: attribute(function, Attribute::CU_FUNC_ATTRIBUTE_BINARY_VERSION)?,
+            ptx_arch: attribute(function, Attribute::CU_FUNC_ATTRIBUTE_PTX_VERSION)?,
         })
     }
 
