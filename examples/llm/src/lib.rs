@@ -7,12 +7,14 @@
 //! | [`model`] | the layers |
 //! | [`engine`] | continuous batching |
 //! | [`text`] | tokenizer |
+//! | [`encoder`] | embeddings by BERT models |
 //! | [`serve`] | OpenAI's completions interface |
 //! | [`mod@bench`], [`check`] | measurements; a self-test |
 
 pub mod bench;
 pub mod check;
 pub mod config;
+pub mod encoder;
 pub mod engine;
 pub mod error;
 pub mod linear;

@@ -1,4 +1,4 @@
-//! Command line: `llm generate`, `llm serve`, `llm bench`. `llm DEVICE` checks a small random model.
+//! Command line: `llm generate`, `llm serve`, `llm embed`, `llm bench`. `llm DEVICE` checks a small random model.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use llm::bench;
 use llm::config::Config;
+use llm::encoder::Encoder;
 use llm::engine::{Engine, Finish, Limits, Request};
 use llm::error::{Error, Result};
 use llm::linear::WeightFormat;
@@ -18,7 +19,7 @@ use llm::weights::Folder;
 use warpsmith::ops::Sampling;
 use warpsmith::prelude::*;
 
-/// Runs Llama and Qwen3 language models.
+/// Runs Llama and Qwen3 language models, and BERT models for embeddings.
 #[derive(Parser)]
 #[command(args_conflicts_with_subcommands = true)]
 struct Arguments {
@@ -34,6 +35,8 @@ enum Command {
     Generate(Generate),
     /// Serves OpenAI's completions interface.
     Serve(Serve),
+    /// Prints the embeddings of texts by a BERT model, as JSON.
+    Embed(Embed),
     /// Measures decoding with random weights, and prints the result as JSON.
     Bench(Bench),
 }
@@ -95,6 +98,18 @@ struct Serve {
 }
 
 #[derive(Args)]
+struct Embed {
+    /// Hugging Face folder with config.json, model.safetensors and tokenizer.json.
+    model: PathBuf,
+    /// Texts; the result contains one list of numbers for each.
+    #[arg(required = true)]
+    texts: Vec<String>,
+    /// Device: `cpu` (emulated), `cuda:0`, … [default: the best available device]
+    #[arg(long)]
+    device: Option<String>,
+}
+
+#[derive(Args)]
 struct Bench {
     /// `llama-3-8b`, `qwen3-0.6b`, `tiny`, or a folder with config.json.
     #[arg(long)]
@@ -120,6 +135,7 @@ fn main() -> ExitCode {
     let result = match &arguments.command {
         Some(Command::Generate(generate)) => generate.run(),
         Some(Command::Serve(serve)) => serve.run(),
+        Some(Command::Embed(embed)) => embed.run(),
         Some(Command::Bench(bench)) => bench.run(),
         None => open(arguments.device.as_deref()).and_then(|stream| llm::check::run(&stream)),
     };
@@ -198,6 +214,15 @@ impl Generate {
     }
 }
 
+impl Embed {
+    fn run(&self) -> Result<()> {
+        let stream = open(self.device.as_deref())?;
+        let (encoder, text) = (Encoder::load(&stream, &self.model)?, Text::read(&self.model)?);
+        let embeddings = self.texts.iter().map(|part| encoder.embed(&stream, &text.encode(part)?));
+        print_json(&embeddings.collect::<Result<Vec<_>>>()?)
+    }
+}
+
 impl Bench {
     fn run(&self) -> Result<()> {
         let mut config = bench::config(&self.shape)?;
@@ -205,8 +230,12 @@ impl Bench {
         let stream = open(self.place.device.as_deref())?;
         let sizes = (self.batch, self.context, self.steps);
         let report = bench::run(&stream, (&self.shape, config), self.place.weights, sizes)?;
-        let text = serde_json::to_string(&report).map_err(|error| Error::Usage(error.to_string()))?;
-        println!("{text}");
-        Ok(())
+        print_json(&report)
     }
+}
+
+fn print_json(value: &impl serde::Serialize) -> Result<()> {
+    let text = serde_json::to_string(value).map_err(|error| Error::Usage(error.to_string()))?;
+    println!("{text}");
+    Ok(())
 }

@@ -423,12 +423,16 @@ fn parameter_bytes(c: &Config, format: WeightFormat) -> u64 {
 }
 
 /// Views the first `rows` rows of `width` elements of a buffer.
-fn first<T: DeviceCopy>(buffer: &DeviceBuffer<T>, rows: usize, width: usize) -> Result<DeviceSlice2<'_, T>> {
+pub(crate) fn first<T: DeviceCopy>(
+    buffer: &DeviceBuffer<T>,
+    rows: usize,
+    width: usize,
+) -> Result<DeviceSlice2<'_, T>> {
     Ok(buffer.slice(..rows * width).as_2d(rows, width)?)
 }
 
 /// Like [`first`], but for writing.
-fn first_mut<T: DeviceCopy>(
+pub(crate) fn first_mut<T: DeviceCopy>(
     buffer: &mut DeviceBuffer<T>,
     rows: usize,
     width: usize,

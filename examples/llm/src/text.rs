@@ -25,7 +25,10 @@ impl Text {
         let path = folder.join("tokenizer.json");
         let text = std::fs::read(&path).map_err(Error::file(&path))?;
         let tokenizer = Tokenizer::from_bytes(text);
-        let tokenizer = tokenizer.map_err(|error| Error::Tokenizer { path, problem: error.to_string() })?;
+        let mut tokenizer =
+            tokenizer.map_err(|error| Error::Tokenizer { path, problem: error.to_string() })?;
+        // Without a mask, the models would attend to padding.
+        tokenizer.with_padding(None);
         Ok(Self { tokenizer })
     }
 

@@ -81,11 +81,7 @@ impl Tensors<'_> {
 
     /// Copies a tensor to `target` after checking its shape and its element type.
     pub fn copy(&self, name: &str, shape: &[usize], target: &mut DeviceSliceMut<'_, bf16>) -> Result<()> {
-        let (dtype, found, data) = self.find(name)?;
-        if found != shape {
-            let (found, expected) = (found.clone(), shape.to_vec());
-            return Err(Error::Shape { name: name.to_owned(), found, expected });
-        }
+        let (dtype, data) = self.of_shape(name, shape)?;
         // The runtime copies slices through page-locked memory, at the bandwidth of the bus.
         match (dtype, bytemuck::try_cast_slice::<u8, bf16>(data)) {
             (Dtype::BF16, Ok(elements)) => target.copy_from_host(elements)?,
@@ -118,6 +114,22 @@ impl Tensors<'_> {
             Packing::Awq => Int4Host::from_awq(shape, &words),
         };
         host.map_err(|error| Error::Packed { name: name.to_owned(), error })
+    }
+
+    /// Returns the elements of a tensor of type F32.
+    pub fn f32(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+        self.of_shape(name, shape)?;
+        self.elements(name, (Dtype::F32, "F32"), f32::from_le_bytes)
+    }
+
+    /// Returns the type and the bytes of a tensor after checking its shape.
+    fn of_shape(&self, name: &str, shape: &[usize]) -> Result<(&Dtype, &[u8])> {
+        let (dtype, found, data) = self.find(name)?;
+        if found == shape {
+            return Ok((dtype, data));
+        }
+        let (found, expected) = (found.clone(), shape.to_vec());
+        Err(Error::Shape { name: name.to_owned(), found, expected })
     }
 
     fn find(&self, name: &str) -> Result<&(Dtype, Vec<usize>, &[u8])> {

@@ -4,6 +4,7 @@
 mod bad_input;
 mod batching;
 mod command;
+mod encoder;
 mod fuzzed;
 mod models;
 mod packed;
