@@ -180,8 +180,8 @@ pub unsafe fn load_or<T: Copy, const N: usize, const KEPT: bool>(
     // SAFETY: guaranteed by this function's contract; the values consist of the bytes in the registers.
     unsafe {
         macro_rules! predicated {
-            ($load:literal, $register:ident, $bits:ty) => {{
-                let mut bits: $bits = transmute_copy(&otherwise);
+            ($load:literal, $register:ident: $wide:ty, $bits:ty) => {{
+                let mut bits = <$wide>::from(transmute_copy::<_, $bits>(&otherwise));
                 core::arch::asm!(
                     concat!(
                         "{{ .reg .pred there; .reg .b64 global; cvta.to.global.u64 global, {ptr}; ",
@@ -192,13 +192,14 @@ pub unsafe fn load_or<T: Copy, const N: usize, const KEPT: bool>(
                     bits = inout($register) bits,
                     options(pure, readonly, nostack),
                 );
-                return transmute_copy(&bits);
+                return transmute_copy(&(bits as $bits));
             }};
         }
         match N * size_of::<T>() {
-            2 => predicated!("ld.global.nc.b16", reg16, u16),
-            4 => predicated!("ld.global.nc.b32", reg32, u32),
-            8 => predicated!("ld.global.nc.b64", reg64, u64),
+            1 => predicated!("ld.global.nc.b8", reg16: u16, u8),
+            2 => predicated!("ld.global.nc.b16", reg16: u16, u16),
+            4 => predicated!("ld.global.nc.b32", reg32: u32, u32),
+            8 => predicated!("ld.global.nc.b64", reg64: u64, u64),
             16 => {
                 let [mut a, mut b, mut c, mut d]: [u32; 4] = transmute_copy(&otherwise);
                 macro_rules! predicated_vector {

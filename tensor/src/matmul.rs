@@ -71,12 +71,12 @@ enum Path {
 struct Needs {
     /// True if the device supports `wgmma`.
     has_wgmma: bool,
-    /// True if the rows of `a` and `b` start on 16-byte boundaries.
+    /// True if the rows of `a` and `b` start on 16-byte boundaries, in a layout of the type.
     is_aligned: bool,
     /// True if the rows of `c` start on 16-byte boundaries.
     is_c_aligned: bool,
-    /// True if `a` is transposed.
-    is_a_transposed: bool,
+    /// True if the non-persistent `wgmma` kernels, which store `c` without TMA, compute the GEMM.
+    has_clusters: bool,
     /// True if the matrices have the shapes and layouts of skinny GEMM.
     is_skinny: bool,
 }
@@ -88,7 +88,7 @@ impl Path {
             Self::Schedule(_) => None,
             Self::Mma(_) => T::MMA,
             Self::Default | Self::Aligned => {
-                let has_tma = needs.is_aligned && (needs.is_c_aligned || !needs.is_a_transposed);
+                let has_tma = needs.is_aligned && (needs.is_c_aligned || needs.has_clusters);
                 let is_mma = !(needs.has_wgmma && has_tma) && (needs.is_aligned || self == Self::Default);
                 let skinny = T::SKINNY.filter(|_| needs.is_skinny && needs.is_aligned);
                 skinny.or(T::MMA.filter(|_| is_mma))
@@ -234,7 +234,7 @@ pub fn matmul_or_library<T: GemmElement>(
 /// Returns the same errors as [`matmul_with()`].
 #[doc(hidden)]
 #[track_caller]
-pub fn matmul_mma<'a, 'b, 'c, T: GemmElement<Sum = f32>>(
+pub fn matmul_mma<'a, 'b, 'c, T: GemmElement>(
     stream: &Stream,
     schedule: Option<Schedule>,
     epilogue: &Epilogue<'_, T::Output>,
@@ -267,11 +267,12 @@ fn run<T: GemmElement>(
     };
     epilogue.check_kernel(OPERATION, fused.is_some())?;
     let fused = fused.filter(|_| epilogue.needs_skinny());
+    let has_clusters = !a.is_transposed && T::BY_CLUSTERS.is_some();
     let warp_kernels = fused.or(path.warp_kernels::<T>(Needs {
         has_wgmma: has_wgmma(stream.device()),
-        is_aligned: rows.is_ok(),
+        is_aligned: rows.is_ok() && has_layout(&a, &b),
         is_c_aligned: c_rows.is_ok(),
-        is_a_transposed: a.is_transposed,
+        has_clusters,
         is_skinny: skinny::is_product(&a, &b),
     }));
     match warp_kernels {
@@ -285,14 +286,6 @@ fn run<T: GemmElement>(
         // The result is zero, because every activation maps zero to zero.
         return zero(stream, &mut c);
     }
-    if size_of::<T>() != 2 {
-        for (matrix, is_correct) in [("a", !a.is_transposed), ("b", b.is_transposed)] {
-            if !is_correct {
-                let element = std::any::type_name::<T>();
-                return Err(TensorError::Layout { operation: OPERATION, matrix, element }.into());
-            }
-        }
-    }
     if let Some(enqueue) = warp_kernels {
         let schedule = if let Path::Mma(schedule) = path { schedule } else { None };
         return enqueue(skinny::Product {
@@ -305,8 +298,11 @@ fn run<T: GemmElement>(
             c,
         });
     }
+    if !has_layout(&a, &b) {
+        let (matrix, element) = (if a.is_transposed { "a" } else { "b" }, std::any::type_name::<T>());
+        return Err(TensorError::Layout { operation: OPERATION, matrix, element }.into());
+    }
     rows?;
-    let has_clusters = !a.is_transposed && T::BY_CLUSTERS.is_some();
     if !has_clusters {
         c_rows.as_ref().map_err(Clone::clone)?;
     }
@@ -337,6 +333,12 @@ fn run<T: GemmElement>(
         (Some(by_clusters), _) if has_clusters && !work.is_persistent(&schedule) => by_clusters(product),
         _ => T::launch(product),
     }
+}
+
+/// Returns whether tensor cores multiply the elements in the layouts of `a` and `b`. Only 16-bit elements can be
+/// transposed on their way from shared memory.
+pub(crate) fn has_layout<T: DeviceCopy>(a: &Matrix<'_, T>, b: &Matrix<'_, T>) -> bool {
+    size_of::<T>() == 2 || !a.is_transposed && b.is_transposed
 }
 
 /// Fails on a device whose compute capability the kernels do not support.
@@ -441,7 +443,7 @@ macro_rules! k_major {
 elements! {
     bf16: product => by_layout, Some(skinny::product), Some(mma::product);
     f16: product => by_layout, Some(skinny::product), Some(mma::product);
-    f32: product => k_major, None, None;
+    f32: product => k_major, None, Some(mma::product);
     F8E4M3: product => k_major, None, None;
 }
 
@@ -455,7 +457,7 @@ impl GemmElement for i8 {
     const BY_CLUSTERS: Option<fn(Product<'_, '_, Self>) -> Result<()>> = None;
     const OF_NOTHING: Option<fn(Product<'_, '_, Self>) -> Result<()>> = None;
     const SKINNY: Option<skinny::Enqueue<Self, Self::Output>> = None;
-    const MMA: Option<skinny::Enqueue<Self, Self::Output>> = None;
+    const MMA: Option<skinny::Enqueue<Self, Self::Output>> = Some(mma::product);
 }
 
 /// Parameters of kernels with an epilogue.

@@ -5,7 +5,7 @@ use gpu_std::tensor::{KMajor, MnMajor};
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
 use warpsmith_runtime::driver::DevicePtr;
-use warpsmith_runtime::{DeviceCopy, Launch, Result};
+use warpsmith_runtime::{Launch, Result};
 use warpsmith_tensor_kernels::epilogue::EpilogueParams;
 use warpsmith_tensor_kernels::matmul::Sizes;
 use warpsmith_tensor_kernels::mma::{
@@ -15,6 +15,7 @@ use warpsmith_tensor_kernels::simt::Strides;
 
 use crate::IMAGE;
 use crate::error::TensorError;
+use crate::matmul::{GemmElement, has_layout};
 use crate::matrix::{Matrix, check_rows};
 use crate::schedule::{Schedule, multiprocessors};
 use crate::simt::problem;
@@ -22,12 +23,12 @@ use crate::skinny::Product;
 
 /// Maximum number of blocks per launch.
 const MAX_BLOCKS: u64 = i32::MAX as u64;
-/// Columns of A per stage of the cost model.
-const STEP: usize = 32;
+/// Bytes of each row of A per stage of the cost model.
+const STEP_BYTES: usize = 64;
 /// Tile sizes, each with the time that a stage takes per block, in microseconds, if the SM has enough blocks to stay
 /// busy. This and the following constants are estimates for an H200; only their ratios matter.
 const TILES: [([u32; 2], f64); 3] = [([128, 256], 0.59), ([128, 128], 0.32), ([64, 128], 0.19)];
-/// Tile size for matrices that do not start on 16-byte boundaries.
+/// Tile size of the kernels that copy elements one by one.
 const UNALIGNED: [u32; 2] = [128, 128];
 /// Duration of a stage if each of the four parts of an SM has at most one warp, in microseconds.
 const WARP_US: f64 = 0.31;
@@ -36,58 +37,75 @@ const BLOCK_US: f64 = 2.0;
 /// Fixed cost of split-K in microseconds, and the elements of partial sums that a block adds per microsecond.
 const ADD: (f64, f64) = (1.5, 17e3);
 
-/// Element types with `mma.sync` kernels: `bf16` and `f16`.
-pub(crate) trait MmaElement: WarpOperand + DeviceCopy {
-    fn launch(plan: Plan<'_, '_, Self>) -> Result<()>;
+/// Element types with `mma.sync` kernels.
+pub(crate) trait MmaElement: GemmElement + WarpOperand {
+    fn launch_mma(plan: Plan<'_, '_, Self>) -> Result<()>;
 }
 
-/// Selects the kernel instance for the layouts of `a` and `b`.
-macro_rules! by_layout {
-    ($plan:ident, $kernel:ident<$ty:ty $(, $const:literal)*>) => {
-        match ($plan.product.a.is_transposed, $plan.product.b.is_transposed) {
-            (false, true) => $plan.launch::<kernels::$kernel<$ty, KMajor, KMajor $(, $const)*>>(),
-            (false, false) => $plan.launch::<kernels::$kernel<$ty, KMajor, MnMajor $(, $const)*>>(),
-            (true, true) => $plan.launch::<kernels::$kernel<$ty, MnMajor, KMajor $(, $const)*>>(),
-            (true, false) => $plan.launch::<kernels::$kernel<$ty, MnMajor, MnMajor $(, $const)*>>(),
+/// Selects the kernel instance for the tile.
+macro_rules! by_tile {
+    ($plan:ident, $kernel:ident<$($ty:ty),*>) => {
+        match $plan.schedule.tile {
+            [64, _] => $plan.launch::<kernels::$kernel<$($ty,)* 2>>(),
+            [_, 128] => $plan.launch::<kernels::$kernel<$($ty,)* 4>>(),
+            _ => $plan.launch::<kernels::$kernel<$($ty,)* 8>>(),
         }
     };
 }
 
+/// Selects the kernel instance for the layouts of `a` and `b`.
+macro_rules! by_layout {
+    ($plan:ident, $ty:ty) => {
+        match ($plan.product.a.is_transposed, $plan.product.b.is_transposed) {
+            (false, true) => by_tile!($plan, matmul_mma<$ty, KMajor, KMajor>),
+            (false, false) => by_tile!($plan, matmul_mma<$ty, KMajor, MnMajor>),
+            (true, true) => by_tile!($plan, matmul_mma<$ty, MnMajor, KMajor>),
+            (true, false) => by_tile!($plan, matmul_mma<$ty, MnMajor, MnMajor>),
+        }
+    };
+}
+
+macro_rules! k_major {
+    ($plan:ident, $ty:ty) => {
+        by_tile!($plan, matmul_mma_tn<$ty>)
+    };
+}
+
 macro_rules! elements {
-    ($($ty:ty),*) => { $(
+    ($($ty:ty: $select:ident),* $(,)?) => { $(
         impl MmaElement for $ty {
-            fn launch(plan: Plan<'_, '_, Self>) -> Result<()> {
-                match (plan.is_aligned, plan.schedule.tile) {
-                    (false, _) => by_layout!(plan, matmul_mma_unaligned<$ty>),
-                    (true, [64, _]) => by_layout!(plan, matmul_mma<$ty, 2>),
-                    (true, [_, 128]) => by_layout!(plan, matmul_mma<$ty, 4>),
-                    (true, _) => by_layout!(plan, matmul_mma<$ty, 8>),
+            fn launch_mma(plan: Plan<'_, '_, Self>) -> Result<()> {
+                match plan.is_aligned {
+                    false => plan.launch::<kernels::matmul_mma_unaligned<$ty>>(),
+                    true => $select!(plan, $ty),
                 }
             }
         }
     )* };
 }
-elements!(bf16, f16);
+elements!(bf16: by_layout, f16: by_layout, f32: k_major, i8: k_major);
 
 /// GEMM of matrices that have been checked, with its schedule.
-pub(crate) struct Plan<'a, 'c, T: DeviceCopy> {
-    product: Product<'a, 'c, T, T>,
+pub(crate) struct Plan<'a, 'c, T: GemmElement> {
+    product: Product<'a, 'c, T, T::Output>,
+    /// True for kernels that copy 16 bytes at a time.
     is_aligned: bool,
     schedule: Schedule,
 }
 
 /// Enqueues the GEMM of matrices that have been checked.
-pub(crate) fn product<T: MmaElement>(product: Product<'_, '_, T, T>) -> Result<()> {
+pub(crate) fn product<T: MmaElement>(product: Product<'_, '_, T, T::Output>) -> Result<()> {
     let Product { operation, stream, schedule, a, b, c, .. } = &product;
     // The kernels copy 16 bytes at a time, and nothing beyond the end of a row.
     let is_aligned = |name, of: &Matrix<'_, T>| {
-        check_rows(operation, name, of.elements, of.stored).is_ok() && of.stored.columns.is_multiple_of(8)
+        check_rows(operation, name, of.elements, of.stored).is_ok()
+            && of.stored.columns.is_multiple_of(16 / size_of::<T>())
     };
-    let is_aligned = is_aligned("a", a) && is_aligned("b", b);
+    let is_aligned = is_aligned("a", a) && is_aligned("b", b) && has_layout::<T>(a, b);
     let work = Work {
         sides: [c.rows() as u32, c.columns() as u32],
         batches: c.planes() as u32,
-        stages: a.columns().div_ceil(STEP) as u32,
+        stages: (a.columns() * size_of::<T>()).div_ceil(STEP_BYTES) as u32,
         multiprocessors: multiprocessors(stream.device()).max(1),
         is_aligned,
     };
@@ -96,7 +114,7 @@ pub(crate) fn product<T: MmaElement>(product: Product<'_, '_, T, T>) -> Result<(
         let what = format!("mma.sync kernels do not support {schedule:?}");
         return Err(TensorError::Schedule { operation, what }.into());
     }
-    T::launch(Plan { product, is_aligned, schedule })
+    T::launch_mma(Plan { product, is_aligned, schedule })
 }
 
 /// GEMM for which a schedule is selected.
@@ -157,23 +175,23 @@ impl Work {
 }
 
 /// Parameters of the kernels.
-type Params<T> = (
+type Params<T, C> = (
     param::Slice<T>,
     param::Slice<T>,
-    param::SliceMut<T>,
-    param::Optional<param::Slice<T>>,
+    param::SliceMut<C>,
+    param::Optional<param::Slice<C>>,
     param::PointerMut<u32>,
     param::Value<Sizes>,
     param::Value<Strides>,
     param::Value<EpilogueParams>,
 );
 
-impl<T: DeviceCopy> Plan<'_, '_, T> {
-    fn launch<K: Kernel<Params = Params<T>>>(self) -> Result<()> {
+impl<T: GemmElement> Plan<'_, '_, T> {
+    fn launch<K: Kernel<Params = Params<T, T::Output>>>(self) -> Result<()> {
         let Product { operation, stream, epilogue, a, b, c, .. } = self.product;
         let Schedule { tile, split_k, .. } = self.schedule;
         let [rows, columns] = tile.map(|side| side as usize);
-        let (sizes, strides) = problem(&a, &b, &c, step(rows, columns) as u32);
+        let (sizes, strides) = problem(&a, &b, &c, step::<T>(rows, columns) as u32);
         let split_stages = sizes.split_stages.div_ceil(split_k).max(1);
         // Rounding up the number of stages per part may leave fewer parts.
         let parts = sizes.split_stages.div_ceil(split_stages).max(1) as usize;
@@ -191,8 +209,8 @@ impl<T: DeviceCopy> Plan<'_, '_, T> {
             let finish = epilogue.finish();
             let arguments =
                 (a.elements, b.elements, c.elements, epilogue.bias, workspace, sizes, strides, finish);
-            // SAFETY: the sizes and strides describe the matrices, in the layouts of the kernel instance, which
-            // supports their alignment; the views check that the dimensions are below 2^31. `c` is borrowed
+            // SAFETY: the sizes and strides describe the matrices, in layouts of the kernel instance, which supports
+            // their alignment; the views check that the dimensions are below 2^31. `c` is borrowed
             // exclusively, the bias has n elements, and there is one block per tile and part. The workspace has room
             // for the parts, if there are several.
             unsafe { kernel.launch_unsafe(stream, launch, arguments) }
@@ -220,7 +238,7 @@ mod tests {
     use super::*;
 
     fn schedule(sides: [u32; 2], k: u32, is_aligned: bool) -> ([u32; 2], u32) {
-        let stages = k.div_ceil(STEP as u32);
+        let stages = (2 * k).div_ceil(STEP_BYTES as u32);
         let work = Work { sides, batches: 1, stages, multiprocessors: 132, is_aligned };
         let Schedule { tile, cluster, split_k } = work.schedule();
         assert_eq!(cluster, 1);

@@ -129,5 +129,6 @@ pub(crate) fn problem<T: DeviceCopy, C: DeviceCopy>(
         b_planes: b.planes() as u32,
         split_stages: (a.columns() as u32).div_ceil(step),
     };
-    (sizes, Strides { a: strides(a.stored), b: strides(b.stored), c: strides(c.stored) })
+    let are_transposed = [u32::from(a.is_transposed), u32::from(!b.is_transposed)];
+    (sizes, Strides { a: strides(a.stored), b: strides(b.stored), c: strides(c.stored), are_transposed })
 }

@@ -1,4 +1,4 @@
-//! [`MatrixTile`]: a matrix of 16-bit elements in shared memory, which `cp.async` writes and `ldmatrix` reads.
+//! [`MatrixTile`]: a matrix in shared memory, which `cp.async` writes and `ldmatrix` reads.
 //!
 //! # Example
 //!
@@ -66,11 +66,12 @@ use super::barrier::PipelineState;
 use super::shared::SharedAddress;
 use crate::KernelType;
 
-/// A matrix with `ROWS` rows of `COLUMNS` 16-bit elements in shared memory. Copies write 16-byte chunks of its rows,
-/// and warps load operands of [`mma`](super::mma::mma) from it (`ldmatrix`).
+/// A matrix with `ROWS` rows of `COLUMNS` elements in shared memory. Copies write 16-byte chunks of its rows, and warps
+/// load operands of [`mma`](super::mma::mma) from it (`ldmatrix`).
 ///
 /// The chunks of each row are permuted (swizzled). Accesses to the chunks of a row, or to the same chunk of eight
-/// consecutive rows, have no bank conflicts. A row has 32 columns or a multiple of 64.
+/// consecutive rows, have no bank conflicts. A row has 64 bytes or a multiple of 128. Elements have 8, 16 or 32 bits.
+/// Only 16-bit elements can be transposed.
 ///
 /// See the [example](self#example).
 #[derive(Debug)]
@@ -91,20 +92,19 @@ impl<T, const ROWS: usize, const COLUMNS: usize> Copy for MatrixTile<T, ROWS, CO
 impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS, COLUMNS> {
     /// Number of 16-byte chunks per row.
     pub const CHUNKS: u32 = {
-        assert!(size_of::<T>() == 2, "the elements of a matrix tile must have 16 bits");
         assert!(
-            COLUMNS == 32 || COLUMNS.is_multiple_of(64),
-            "a row must have 32 columns or a multiple of 64"
+            matches!(size_of::<T>(), 1 | 2 | 4),
+            "the elements of a matrix tile must have 8, 16 or 32 bits"
         );
-        (COLUMNS / 8) as u32
+        let bytes = COLUMNS * size_of::<T>();
+        assert!(bytes == 64 || bytes.is_multiple_of(128), "a row must have 64 bytes or a multiple of 128");
+        (bytes / 16) as u32
     };
     /// Size of the tile in bytes.
     pub const BYTES: u32 = {
-        assert!(
-            (ROWS * COLUMNS * 2).is_multiple_of(1024),
-            "the size of a tile must be a multiple of 1024 bytes"
-        );
-        (ROWS * COLUMNS * 2) as u32
+        let bytes = ROWS * COLUMNS * size_of::<T>();
+        assert!(bytes.is_multiple_of(1024), "the size of a tile must be a multiple of 1024 bytes");
+        bytes as u32
     };
 
     #[inline(always)]
@@ -184,8 +184,8 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
         }
     }
 
-    /// Loads rows `row..row + 16` and columns `8 * chunk..8 * chunk + 16` of A, where the rows of the tile are rows of
-    /// A (`ldmatrix`). The result is operand `a` of [`mma`](super::mma::mma).
+    /// Loads chunks `chunk` and `chunk + 1` of rows `row..row + 16` of A, where the rows of the tile are rows of A
+    /// (`ldmatrix`). The result is operand `a` of [`mma`](super::mma::mma).
     ///
     /// See the [example](self#example).
     ///
@@ -215,8 +215,8 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
         unsafe { self.matrices::<true>(row, chunk, [[0, 1], [8, 0]]) }
     }
 
-    /// Loads columns `row..row + 16` of B and rows `8 * chunk..8 * chunk + 16`, where the rows of the tile are columns
-    /// of B (`ldmatrix`). Each half of the result is operand `b` of [`mma`](super::mma::mma) for 8 of the columns.
+    /// Loads chunks `chunk` and `chunk + 1` of columns `row..row + 16` of B, where the rows of the tile are columns of B
+    /// (`ldmatrix`). Each half of the result is operand `b` of [`mma`](super::mma::mma) for 8 of the columns.
     ///
     /// See the [example](self#example).
     ///
@@ -268,10 +268,10 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
         MatrixLoads::new(self, first)
     }
 
-    /// Loads four matrices of 8 x 8 elements (`ldmatrix`), one per register. Each offset is a number of rows and a
+    /// Loads four matrices of 8 rows x 16 bytes (`ldmatrix`), one per register. Each offset is a number of rows and a
     /// number of chunks. Matrix `i` starts at `row` and `chunk`, plus `i % 2` times the first offset and `i / 2` times
-    /// the second. A lane receives elements `2 * (lane % 4)` and `2 * (lane % 4) + 1` of row `lane / 4`, or of column
-    /// `lane / 4` if `TRANSPOSED`.
+    /// the second. A lane receives pairs of bytes `2 * (lane % 4)` and `2 * (lane % 4) + 1` of row `lane / 4`, or of
+    /// column `lane / 4` if `TRANSPOSED`.
     ///
     /// # Safety
     ///
@@ -283,6 +283,7 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
         chunk: u32,
         [[rows, chunks], [more_rows, more_chunks]]: [[u32; 2]; 2],
     ) -> [u32; 4] {
+        const { assert!(!TRANSPOSED || size_of::<T>() == 2, "only 16-bit elements can be transposed") };
         let lane = crate::warp::lane_id();
         #[cfg(target_arch = "nvptx64")]
         {
@@ -342,7 +343,7 @@ unsafe fn load_matrices<const TRANSPOSED: bool>(at: SharedAddress) -> [u32; 4] {
     [a, b, c, d]
 }
 
-/// Loads of operands of [`mma`](super::mma::mma) from one [`MatrixTile`], whose rows have a multiple of 64 columns. The
+/// Loads of operands of [`mma`](super::mma::mma) from one [`MatrixTile`], whose rows have a multiple of 128 bytes. The
 /// calling lane's address is computed once, and the address of each load differs from it by constants.
 ///
 /// In a loop, create the loads in the body: LLVM does not compute their addresses before the loop, where they would
@@ -367,7 +368,12 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize, const TRANSPOSED: b
 {
     #[inline(always)]
     fn new(tile: MatrixTile<T, ROWS, COLUMNS>, first: u32) -> Self {
-        const { assert!(COLUMNS.is_multiple_of(64), "rows must have a multiple of 64 columns") };
+        const {
+            assert!(
+                (COLUMNS * size_of::<T>()).is_multiple_of(128),
+                "rows must have a multiple of 128 bytes"
+            );
+        };
         #[cfg(target_arch = "nvptx64")]
         {
             let lane = crate::warp::lane_id();
@@ -380,7 +386,7 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize, const TRANSPOSED: b
         Self { tile, first }
     }
 
-    /// Loads the operand that starts at row `first + row` and column `8 * chunk` of the tile. The two halves of operand
+    /// Loads the operand that starts at row `first + row` and chunk `chunk` of the tile. The two halves of operand
     /// B are for 8 columns each.
     ///
     /// See the [example](self#example), in which `a_tile.loads_a(0).load(0, 2 * step)` has the same result as `load_a`.

@@ -3,21 +3,26 @@
 //! For memory-bound products, a warp can multiply operands that it has just loaded into registers. Data does not pass
 //! through shared memory, and threads do not wait for each other.
 
-use crate::scalar::Float;
+use super::{F8E4M3, Operand};
+#[cfg(not(target_arch = "nvptx64"))]
+use crate::scalar::Scalar;
 use crate::{bf16, f16};
 
-/// An operand type of [`mma`]: `bf16` or `f16`. The trait is sealed.
+/// An operand type of [`mma`]. The trait is sealed.
+///
+/// | type | sums | columns of `a` | compute capability |
+/// | --- | --- | --- | --- |
+/// | `bf16`, `f16` | `f32` | 16 | 8.0 or later |
+/// | `f32`, of which only the upper 19 bits are read (TF32, with 10 mantissa bits, truncated) | `f32` | 8 | 8.0 or later |
+/// | `i8` | `i32`, wrapping | 32 | 8.0 or later |
+/// | [`F8E4M3`] | `f32`, of which an instruction keeps about 14 mantissa bits | 32 | 8.9 or later, with PTX 8.4 |
 ///
 /// See the [example](super::matrix_tile#example).
-pub trait WarpOperand: super::Operand<Sum = f32> + Float + sealed::Sealed {
+pub trait WarpOperand: Operand + sealed::Sealed {
     /// Issues the instruction.
     #[doc(hidden)]
     #[cfg(target_arch = "nvptx64")]
-    unsafe fn issue(sums: [f32; 4], a: [u32; 4], b: [u32; 2]) -> [f32; 4];
-    /// Returns the number with these bits.
-    #[doc(hidden)]
-    #[cfg(not(target_arch = "nvptx64"))]
-    fn of_bits(bits: u16) -> Self;
+    unsafe fn issue(sums: [Self::Sum; 4], a: [u32; 4], b: [u32; 2]) -> [Self::Sum; 4];
 }
 
 mod sealed {
@@ -25,22 +30,21 @@ mod sealed {
 }
 
 macro_rules! operands {
-    ($($ty:ident),*) => { $(
+    ($($ty:ident: $types:literal),* $(,)?) => { $(
         impl sealed::Sealed for $ty {}
 
         impl WarpOperand for $ty {
             #[cfg(target_arch = "nvptx64")]
             #[inline(always)]
-            unsafe fn issue(sums: [f32; 4], a: [u32; 4], b: [u32; 2]) -> [f32; 4] {
+            unsafe fn issue(sums: [Self::Sum; 4], a: [u32; 4], b: [u32; 2]) -> [Self::Sum; 4] {
                 let [mut s0, mut s1, mut s2, mut s3] = sums;
                 // SAFETY: the caller promises that all lanes of the warp execute this instruction, which accesses only
                 // registers.
                 unsafe {
                     core::arch::asm!(
                         concat!(
-                            "mma.sync.aligned.m16n8k16.row.col.f32.", stringify!($ty), ".", stringify!($ty), ".f32 ",
-                            "{{{s0}, {s1}, {s2}, {s3}}}, {{{a0}, {a1}, {a2}, {a3}}}, {{{b0}, {b1}}}, ",
-                            "{{{s0}, {s1}, {s2}, {s3}}};"
+                            "mma.sync.aligned.", $types, " {{{s0}, {s1}, {s2}, {s3}}}, ",
+                            "{{{a0}, {a1}, {a2}, {a3}}}, {{{b0}, {b1}}}, {{{s0}, {s1}, {s2}, {s3}}};"
                         ),
                         s0 = inout(reg32) s0, s1 = inout(reg32) s1, s2 = inout(reg32) s2, s3 = inout(reg32) s3,
                         a0 = in(reg32) a[0], a1 = in(reg32) a[1], a2 = in(reg32) a[2], a3 = in(reg32) a[3],
@@ -50,26 +54,28 @@ macro_rules! operands {
                 }
                 [s0, s1, s2, s3]
             }
-
-            #[cfg(not(target_arch = "nvptx64"))]
-            fn of_bits(bits: u16) -> Self {
-                Self::from_bits(bits)
-            }
         }
     )* };
 }
-operands!(bf16, f16);
+operands! {
+    bf16: "m16n8k16.row.col.f32.bf16.bf16.f32",
+    f16: "m16n8k16.row.col.f32.f16.f16.f32",
+    f32: "m16n8k8.row.col.f32.tf32.tf32.f32",
+    i8: "m16n8k32.row.col.s32.s8.s8.s32",
+    F8E4M3: "m16n8k32.row.col.f32.e4m3.e4m3.f32",
+}
 
-/// Computes `sums + a * b` with one warp (`mma.m16n8k16`), where `a` is a 16 x 16 matrix and `b` is a 16 x 8 matrix.
+/// Computes `sums + a * b` with one warp (`mma.m16n8k16` for 16-bit elements), where `a` is a 16 x `K` matrix and `b` is
+/// a `K` x 8 matrix, with `K` = 32 / `size_of::<T>()`.
 ///
-/// Each register packs two numbers, with the first in its low half. With `row` = lane / 4 and `pair` = 2 * (lane % 4),
-/// each lane holds:
+/// Each register packs `P` = 4 / `size_of::<T>()` numbers, with the first in its low bits. With `row` = lane / 4, `pair`
+/// = 2 * (lane % 4) and `first` = `P` * (lane % 4), each lane holds:
 ///
 /// | operand | register or sum | elements |
 /// | --- | --- | --- |
-/// | `a` | 0, 1 | columns `pair` and `pair + 1` of rows `row` and `row + 8` |
-/// | | 2, 3 | columns `pair + 8` and `pair + 9` of the same rows |
-/// | `b` | 0, 1 | rows `pair` and `pair + 1` (register 0), `pair + 8` and `pair + 9` (register 1), of column `row` |
+/// | `a` | 0, 1 | `P` columns from `first` on, of rows `row` and `row + 8` |
+/// | | 2, 3 | `P` columns from `first + K / 2` on, of the same rows |
+/// | `b` | 0, 1 | `P` rows from `first` on (register 0) and from `first + K / 2` on (register 1), of column `row` |
 /// | `sums` | 0, 1 | columns `pair` and `pair + 1` of row `row` |
 /// | | 2, 3 | the same columns of row `row + 8` |
 ///
@@ -80,11 +86,11 @@ operands!(bf16, f16);
 ///
 /// # Safety
 ///
-/// All 32 lanes of the warp must call this function together, on compute capability 8.0 or later.
+/// All 32 lanes of the warp must call this function together, on a device that supports the type ([`WarpOperand`]).
 #[inline(always)]
 #[track_caller]
 #[must_use]
-pub unsafe fn mma<T: WarpOperand>(sums: [f32; 4], a: [u32; 4], b: [u32; 2]) -> [f32; 4] {
+pub unsafe fn mma<T: WarpOperand>(sums: [T::Sum; 4], a: [u32; 4], b: [u32; 2]) -> [T::Sum; 4] {
     #[cfg(target_arch = "nvptx64")]
     {
         // SAFETY: guaranteed by the caller.
@@ -98,22 +104,25 @@ pub unsafe fn mma<T: WarpOperand>(sums: [f32; 4], a: [u32; 4], b: [u32; 2]) -> [
 
 #[cfg(not(target_arch = "nvptx64"))]
 #[track_caller]
-fn host<T: WarpOperand>(mut sums: [f32; 4], a: [u32; 4], b: [u32; 2]) -> [f32; 4] {
+fn host<T: WarpOperand>(mut sums: [T::Sum; 4], a: [u32; 4], b: [u32; 2]) -> [T::Sum; 4] {
     let lane = crate::warp::lane_id();
     let exchange = |low: u32, high: u32| {
         crate::host::collective::warp_exchange(!0, "mma", u64::from(low) | u64::from(high) << 32)
     };
     // Gathers from each lane the registers that hold rows `row` and `row + 8` of `a`, and the registers that hold `b`.
     let (a_rows, b_column) = ([exchange(a[0], a[2]), exchange(a[1], a[3])], exchange(b[0], b[1]));
-    let numbers = |registers: u64| {
-        [0, 16, 32, 48].map(|shift| -> f32 { T::of_bits((registers >> shift) as u16).to_sum() })
+    let number = |registers: &u64, i: usize| {
+        // SAFETY: the registers contain at least `i + 1` elements, and all bit patterns of operand types are valid.
+        unsafe { core::ptr::from_ref(registers).cast::<T>().add(i).read() }.to_sum()
     };
     for (i, sum) in sums.iter_mut().enumerate() {
         let column = 2 * (lane % 4) + i as u32 % 2;
-        for of_pair in 0..4 {
-            let of_a = numbers(a_rows[i / 2].values[(lane / 4 * 4 + of_pair) as usize]);
-            let of_b = numbers(b_column.values[(column * 4 + of_pair) as usize]);
-            *sum += of_a.iter().zip(of_b).map(|(a, b)| a * b).sum::<f32>();
+        for part in 0..4 {
+            let of_a = &a_rows[i / 2].values[(lane / 4 * 4 + part) as usize];
+            let of_b = &b_column.values[(column * 4 + part) as usize];
+            let products = (0..size_of::<u64>() / size_of::<T>())
+                .fold(T::Sum::ZERO, |all, i| all.wrapping_add(number(of_a, i).wrapping_mul(number(of_b, i))));
+            *sum = sum.wrapping_add(products);
         }
     }
     sums

@@ -283,7 +283,7 @@ unsafe fn products<T, const ROWS: usize, const WIDTH: usize, const STEPS: usize,
     k: MatrixLoads<T, KEYS, WIDTH, false, false>,
 ) -> Scores<MATRICES>
 where
-    T: WarpOperand,
+    T: WarpOperand<Sum = f32>,
 {
     let mut scores = [[[[0.0; 4]; 2]; KEYS / 16]; MATRICES];
     each::<STEPS>(|step| {

@@ -1,8 +1,11 @@
 //! GEMM for compute capability 8.0 and later, `C = A * B`, with `mma.sync`.
 //!
 //! Each warp of a block computes 64 x 64 elements of the block's tile of C. All threads copy tiles of A and B into a
-//! circular buffer with `cp.async`, two or three stages ahead (multistage). Warps load 16 columns of A and 16 rows of B
-//! at a time to registers (`ldmatrix`), one group ahead of the products.
+//! circular buffer with `cp.async`, two or three stages ahead (multistage). Warps load 32 bytes along K of A and B at a
+//! time to registers (`ldmatrix`), one group ahead of the products.
+//!
+//! A stage has the same number of bytes for all element types. Its tiles in shared memory consist of 16-bit words, which
+//! `ldmatrix` moves to registers: operands of `mma.sync` that are contiguous along K have the same bytes for all types.
 //!
 //! Where the rows of an operand do not start on 16-byte boundaries, threads copy its elements one by one.
 //!
@@ -18,13 +21,15 @@ use gpu_std::atomic::{Atomic, Ordering, scope::Device};
 use gpu_std::prelude::*;
 use gpu_std::shared::{commit_copies, wait_copies, wait_copies_leaving};
 use gpu_std::tensor::mma::{WarpOperand, mma};
-use gpu_std::tensor::{KMajor, Major, MatrixTiles, MnMajor, Output, PipelineState, SharedMemory, warpgroup};
+use gpu_std::tensor::{
+    KMajor, Major, MatrixTiles, MnMajor, Output, PipelineState, SharedMemory, Sum, warpgroup,
+};
 use gpu_std::vectorized::{load, load_or, opaque, store};
 
 use crate::epilogue::EpilogueParams;
-use crate::matmul::Sizes;
+use crate::matmul::{GemmOperand, Sizes};
 use crate::simt::Strides;
-use crate::tile_epilogue::{OutputTile, stage, store_staged};
+use crate::tile_epilogue::{Finish, OutputTile, stage, store_staged};
 use crate::tiles::{Tiles, divide};
 
 /// Repeats the body without a loop, for each of the literals below `count`, so that arrays stay in registers.
@@ -41,13 +46,18 @@ macro_rules! unroll {
 /// Number of rows and columns of C per warp.
 const WARP_TILE: u32 = 64;
 /// Returns the number of columns of A per stage, for tiles of `rows` x `columns`.
-pub const fn step(rows: usize, columns: usize) -> usize {
+pub const fn step<T>(rows: usize, columns: usize) -> usize {
+    words(rows, columns) * 2 / size_of::<T>()
+}
+
+/// Returns the number of 16-bit words along K per stage.
+const fn words(rows: usize, columns: usize) -> usize {
     if rows * columns == 128 * 128 { 64 } else { 32 }
 }
 
 /// Returns the number of pipeline stages. The shared memory per block fits on all devices: at most 96 KiB.
 const fn stages(rows: usize, columns: usize) -> usize {
-    if step(rows, columns) == 64 { 3 } else { 4 }
+    if words(rows, columns) == 64 { 3 } else { 4 }
 }
 
 /// Number of 16 x 16 matrices of A per warp and group.
@@ -58,7 +68,7 @@ const COLUMNS: usize = WARP_TILE as usize / 8;
 pub const COUNTERS: usize = 4096;
 
 /// Sums of a thread.
-type Sums = [[[f32; 4]; COLUMNS]; MATRICES];
+type Sums<S> = [[[S; 4]; COLUMNS]; MATRICES];
 
 /// Returns the number of threads per block for tiles of `rows` x `columns`.
 pub const fn threads(rows: usize, columns: usize) -> u32 {
@@ -67,12 +77,12 @@ pub const fn threads(rows: usize, columns: usize) -> u32 {
 
 /// Returns the bytes of dynamic shared memory per block for tiles of `rows` x `columns`.
 pub const fn shared_bytes(rows: usize, columns: usize) -> u32 {
-    SharedMemory::bytes((stages(rows, columns) * 2 * step(rows, columns) * (rows + columns)) as u32, 0)
+    SharedMemory::bytes((stages(rows, columns) * 2 * words(rows, columns) * (rows + columns)) as u32, 0)
 }
 
 /// Returns the bytes of the workspace for split-K with `parts` parts of tiles of `rows` x `columns`.
 pub const fn workspace_bytes(rows: usize, columns: usize, parts: usize) -> usize {
-    size_of::<u32>() * COUNTERS + size_of::<f32>() * rows * columns * parts
+    size_of::<u32>() * COUNTERS + size_of::<u32>() * rows * columns * parts
 }
 
 /// Returns the number of resident blocks per SM, which limits the registers per thread.
@@ -110,68 +120,131 @@ const fn of_warps(warps: usize) -> u32 {
 pub unsafe fn matmul_mma<T, A: Major, B: Major, const WARPS: usize>(
     a: &[T],
     b: &[T],
-    mut c: DisjointMut<T>,
+    c: DisjointMut<T>,
     bias: Option<&[T]>,
     workspace: *mut u32,
     sizes: Sizes,
     strides: Strides,
     finish: EpilogueParams,
 ) where
-    T: WarpOperand + Output<f32> + Into<f32>,
+    T: WarpOperand<Sum = f32> + Output<f32> + Into<f32>,
 {
+    // SAFETY: guaranteed by the caller.
+    unsafe { by_warps::<T, T, A, B, WARPS>(a, b, c, bias, workspace, sizes, strides, finish) }
+}
+
+/// Like [`matmul_mma()`], but for TF32 (the upper 19 bits of `f32`) and integers; both operands are K-major. Sums of
+/// integers wrap around and have no epilogue.
+///
+/// # Safety
+///
+/// The caller must uphold the safety contract of [`matmul_mma()`].
+#[kernel(
+    types(T = f32, i8),
+    consts(WARPS = 2, 4, 8),
+    arch = 80,
+    block(of_warps(WARPS)),
+    launch_bounds(of_warps(WARPS), resident(of_warps(WARPS))),
+    no_panic
+)]
+pub unsafe fn matmul_mma_tn<T: WarpOperand + GemmOperand, const WARPS: usize>(
+    a: &[T],
+    b: &[T],
+    c: DisjointMut<T::Output>,
+    bias: Option<&[T::Output]>,
+    workspace: *mut u32,
+    sizes: Sizes,
+    strides: Strides,
+    finish: EpilogueParams,
+) where
+    T::Output: Finish<T::Sum>,
+{
+    // SAFETY: guaranteed by the caller.
+    unsafe { by_warps::<T, T::Output, KMajor, KMajor, WARPS>(a, b, c, bias, workspace, sizes, strides, finish) }
+}
+
+/// Computes the tile of C of the calling block of `WARPS` warps, or a part of its sums.
+///
+/// # Safety
+///
+/// The caller must uphold the safety contract of [`matmul_mma()`].
+#[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "they are the parameters of the kernels")]
+unsafe fn by_warps<T: WarpOperand, C: Finish<T::Sum>, A: Major, B: Major, const WARPS: usize>(
+    a: &[T],
+    b: &[T],
+    c: DisjointMut<C>,
+    bias: Option<&[C]>,
+    workspace: *mut u32,
+    sizes: Sizes,
+    strides: Strides,
+    finish: EpilogueParams,
+) {
+    let are_transposed = [A::IS_TRANSPOSED, B::IS_TRANSPOSED];
     // SAFETY: guaranteed by the caller.
     unsafe {
         if const { WARPS == 2 } {
-            product::<T, A, B, 64, 128, 32, 4, true>(a, b, &mut c, bias, workspace, sizes, strides, finish)
+            product::<T, C, A, B, 64, 128, 32, 4, true>(
+                a, b, are_transposed, c, bias, workspace, sizes, strides, finish,
+            )
         } else if const { WARPS == 4 } {
-            product::<T, A, B, 128, 128, 64, 3, true>(a, b, &mut c, bias, workspace, sizes, strides, finish)
+            product::<T, C, A, B, 128, 128, 64, 3, true>(
+                a, b, are_transposed, c, bias, workspace, sizes, strides, finish,
+            )
         } else {
-            product::<T, A, B, 128, 256, 32, 4, true>(a, b, &mut c, bias, workspace, sizes, strides, finish)
+            product::<T, C, A, B, 128, 256, 32, 4, true>(
+                a, b, are_transposed, c, bias, workspace, sizes, strides, finish,
+            )
         }
     }
 }
 
-/// Like [`matmul_mma()`], but with operands of any alignment, and tiles of 128 x 128. Threads copy the elements one by
-/// one, through registers.
+/// Like [`matmul_mma()`], but for all types, with operands of any alignment and layout, and tiles of 128 x 128. Threads
+/// copy the elements one by one, through registers.
 ///
 /// # Safety
 ///
 /// The caller must uphold the safety contract of [`matmul_mma()`], except those for the alignment of A and B.
 #[kernel(
-    types(T = bf16, f16; A = KMajor, MnMajor; B = KMajor, MnMajor),
+    types(T = bf16, f16, f32, i8),
     arch = 80,
     block(threads(128, 128)),
     launch_bounds(threads(128, 128), resident(threads(128, 128))),
     no_panic
 )]
-pub unsafe fn matmul_mma_unaligned<T, A: Major, B: Major>(
+pub unsafe fn matmul_mma_unaligned<T: WarpOperand + GemmOperand>(
     a: &[T],
     b: &[T],
-    mut c: DisjointMut<T>,
-    bias: Option<&[T]>,
+    c: DisjointMut<T::Output>,
+    bias: Option<&[T::Output]>,
     workspace: *mut u32,
     sizes: Sizes,
     strides: Strides,
     finish: EpilogueParams,
 ) where
-    T: WarpOperand + Output<f32> + Into<f32>,
+    T::Output: Finish<T::Sum>,
 {
+    let are_transposed = strides.are_transposed.map(|is_transposed| is_transposed != 0);
     // SAFETY: guaranteed by the caller.
     unsafe {
-        product::<T, A, B, 128, 128, 64, 3, false>(a, b, &mut c, bias, workspace, sizes, strides, finish)
+        product::<T, T::Output, KMajor, KMajor, 128, 128, 64, 3, false>(
+            a, b, are_transposed, c, bias, workspace, sizes, strides, finish,
+        )
     }
 }
 
-/// Computes the tile of C of the calling block, or a part of its sums.
+/// Computes the tile of C of the calling block, or a part of its sums. `STEP` is the number of 16-bit words along K per
+/// stage. `A` and `B` are the layouts in shared memory, and `are_transposed` tells those in global memory.
 ///
 /// # Safety
 ///
 /// The caller must uphold the safety contract of [`matmul_mma()`], except that A and B need no alignment unless
-/// `ALIGNED` is true.
+/// `ALIGNED` is true. If it is true, the layouts must be the same in shared memory and in global memory.
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "they are the parameters of the kernels")]
 unsafe fn product<
     T,
+    C,
     A: Major,
     B: Major,
     const ROWS: usize,
@@ -182,47 +255,50 @@ unsafe fn product<
 >(
     a: &[T],
     b: &[T],
-    c: &mut DisjointMut<T>,
-    bias: Option<&[T]>,
+    [a_transposed, b_transposed]: [bool; 2],
+    mut c: DisjointMut<C>,
+    bias: Option<&[C]>,
     workspace: *mut u32,
     sizes: Sizes,
     strides: Strides,
     finish: EpilogueParams,
 ) where
-    T: WarpOperand + Output<f32> + Into<f32>,
+    T: WarpOperand,
+    C: Finish<T::Sum>,
 {
-    const { assert!(STEP == step(ROWS, WIDTH) && STAGES == stages(ROWS, WIDTH)) };
+    const { assert!(STEP == words(ROWS, WIDTH) && STAGES == stages(ROWS, WIDTH)) };
     let groups = const { STEP as u32 / 16 };
+    let step_k = const { step::<T>(ROWS, WIDTH) as u32 };
     let tiles = Tiles::new(&sizes, ROWS as u32, WIDTH as u32);
     let place = Place::of::<ROWS, WIDTH>(tiles, thread::block_idx_x());
-    let part_k = sizes.split_stages * STEP as u32;
+    let part_k = sizes.split_stages * step_k;
     let first_k = place.part * part_k;
     let k = (sizes.k - first_k).min(part_k);
-    let a = Operand::new::<A>(a, strides.a, place.batch, [place.row, first_k], [sizes.m, k]);
-    let b = Operand::new::<B>(b, strides.b, place.batch, [place.column, first_k], [sizes.n, k]);
+    let a = Operand::new(a, a_transposed, strides.a, place.batch, [place.row, first_k], [sizes.m, k]);
+    let b = Operand::new(b, b_transposed, strides.b, place.batch, [place.column, first_k], [sizes.n, k]);
     let (thread, warp) = (thread::thread_idx_x(), warpgroup::warp_index());
     let (warp_m, warp_n) = (warp % (ROWS as u32 / WARP_TILE), warp / (ROWS as u32 / WARP_TILE));
     // SAFETY: the caller guarantees that the launch has this dynamic shared memory.
     let mut memory = unsafe { SharedMemory::new() };
     // SAFETY: the memory is reused after the last product.
-    let mut staged = unsafe { memory.again() };
-    let a_tiles = SharedOperand::<T, A, ROWS, STEP, STAGES>::new(&mut memory);
-    let b_tiles = SharedOperand::<T, B, WIDTH, STEP, STAGES>::new(&mut memory);
+    let staged = unsafe { memory.again() };
+    let a_tiles = SharedOperand::<A, ROWS, STEP, STAGES>::new(&mut memory);
+    let b_tiles = SharedOperand::<B, WIDTH, STEP, STAGES>::new(&mut memory);
     let threads = threads(ROWS, WIDTH);
-    let mut a = a.of_thread::<A, ROWS, STEP>(thread, threads);
-    let mut b = b.of_thread::<B, WIDTH, STEP>(thread, threads);
+    let mut a = a.of_thread::<ROWS, STEP, ALIGNED>(thread, threads);
+    let mut b = b.of_thread::<WIDTH, STEP, ALIGNED>(thread, threads);
     let (mut write, mut read) = (PipelineState::<STAGES>::new(), PipelineState::<STAGES>::new());
 
     macro_rules! copy_b {
         () => {{
-            b_tiles.copy::<ALIGNED>(&mut b, write);
+            b_tiles.copy::<T, ALIGNED>(&mut b, write);
             commit_copies();
             write.advance();
         }};
     }
     macro_rules! copy_stage {
         () => {{
-            a_tiles.copy::<ALIGNED>(&mut a, write);
+            a_tiles.copy::<T, ALIGNED>(&mut a, write);
             copy_b!();
         }};
     }
@@ -236,7 +312,7 @@ unsafe fn product<
             thread::sync_threads();
         }};
     }
-    let mut sums: Sums = [[[0.0; 4]; COLUMNS]; MATRICES];
+    let mut sums: Sums<T::Sum> = [[[T::Sum::ZERO; 4]; COLUMNS]; MATRICES];
     let mut current = Fragments { a: [[0; 4]; MATRICES], b: [[0; 2]; COLUMNS] };
     // SAFETY: a slot is written only after all threads have read its previous contents, and read only after all threads
     // have waited for its copies.
@@ -262,7 +338,7 @@ unsafe fn product<
                 let mut next = current;
                 next.load(&a_tiles, &b_tiles, read, [warp_m, warp_n], (group + 1) % groups);
                 if ALIGNED && group == 0 {
-                    a_tiles.copy::<ALIGNED>(&mut a, write);
+                    a_tiles.copy::<T, ALIGNED>(&mut a, write);
                 }
                 if ALIGNED && group == 1 {
                     copy_b!();
@@ -270,7 +346,7 @@ unsafe fn product<
                 current.multiply::<T>(&mut sums);
                 current = next;
             });
-            step += STEP as u32;
+            step += step_k;
         }
         wait_copies();
         thread::sync_threads();
@@ -287,27 +363,64 @@ unsafe fn product<
         }
         let (row, column) = (place.row + warp_m * WARP_TILE, place.column + warp_n * WARP_TILE);
         let [pitch, plane] = strides.c;
-        // The rows of a warp in shared memory start at `own`.
-        let own = warp * WARP_TILE;
         let first = u64::from(place.batch) * plane + u64::from(row) * pitch;
-        let first = first.wrapping_sub(u64::from(own) * pitch);
         let target = OutputTile {
             to: c.as_mut_ptr().wrapping_add(first as usize),
             pitch,
-            rows: sizes.m.saturating_sub(row) + own,
+            rows: sizes.m.saturating_sub(row),
             column,
             n: sizes.n,
             bias,
             finish,
         };
-        let staged = staged.tiles::<T, { WARP_TILE as usize * 8 }, 8>();
-        unroll!(MATRICES, |i: 0 1 2 3| {
-            let sums = sums[i as usize].as_flattened();
-            stage::<T, { WARP_TILE as usize * 8 }, { WARP_TILE as usize }>(staged, own + 16 * i, sums, &target);
-        });
-        // Unrolled, the stores would be half of the code.
-        store_staged(staged, (own, opaque(WARP_TILE)), (0, WARP_TILE), &target);
+        // The staged rows of eight warps have 64 KiB.
+        if const { size_of::<C>() == 2 } {
+            store_sums::<C, T::Sum, { 8 * 64 }, 4>(staged, warp, &sums, target);
+        } else {
+            store_sums::<C, T::Sum, { 8 * 32 }, 2>(staged, warp, &sums, target);
+        }
     }
+}
+
+/// Applies the epilogue to the sums of a warp, and stores them. Each warp stages the rows of `COUNT` matrices at a time
+/// in its own part of `ROWS` rows of shared memory.
+///
+/// # Safety
+///
+/// Only this warp may use its rows in shared memory. `target` must contain the warp's rows and columns, and no other
+/// thread may write them; its bias must have n elements.
+#[inline(always)]
+unsafe fn store_sums<C: Finish<S>, S: Sum, const ROWS: usize, const COUNT: usize>(
+    mut memory: SharedMemory,
+    warp: u32,
+    sums: &Sums<S>,
+    target: OutputTile<'_, C>,
+) {
+    let staged = memory.tiles::<C, ROWS, 8>();
+    let rows = const { 16 * COUNT as u32 };
+    // The warp's rows in shared memory start at `own`.
+    let own = warp * rows;
+    unroll!(MATRICES / COUNT, |pass: 0 1| {
+        let before = pass * rows;
+        let offset = u64::from(before).wrapping_sub(u64::from(own)).wrapping_mul(target.pitch);
+        let target = OutputTile {
+            to: target.to.wrapping_add(offset as usize),
+            rows: target.rows.saturating_sub(before) + own,
+            ..target
+        };
+        // SAFETY: guaranteed by the caller. The other lanes have read the rows of the preceding pass.
+        unsafe {
+            if pass > 0 {
+                warp::sync_warp(!0);
+            }
+            unroll!(COUNT, |i: 0 1 2 3| {
+                let sums = sums[pass as usize * COUNT + i as usize].as_flattened();
+                stage::<C, S, ROWS, { WARP_TILE as usize }>(staged, own + 16 * i, sums, &target);
+            });
+            // Unrolled, the stores would be half of the code.
+            store_staged(staged, (own, opaque(rows)), (0, WARP_TILE), &target);
+        }
+    });
 }
 
 /// Place of a block's tile in the batch.
@@ -358,7 +471,7 @@ impl Partial {
     ///
     /// The requirements of [`matmul_mma()`] for the workspace apply, and all threads of the block must call it.
     #[inline(always)]
-    unsafe fn add(&self, sums: &mut Sums) -> bool {
+    unsafe fn add<S: Sum>(&self, sums: &mut Sums<S>) -> bool {
         unroll!(MATRICES, |i: 0 1 2 3| unroll!(COLUMNS, |j: 0 1 2 3 4 5 6 7| {
             // SAFETY: the caller guarantees that the workspace has room for these sums, which are the thread's own.
             unsafe { store(self.sums(self.part, i, j), sums[i as usize][j as usize]) };
@@ -367,14 +480,14 @@ impl Partial {
         if !unsafe { is_last(|| self.workspace.wrapping_add(self.tile as usize), self.parts) } {
             return false;
         }
-        *sums = [[[0.0; 4]; COLUMNS]; MATRICES];
+        *sums = [[[S::ZERO; 4]; COLUMNS]; MATRICES];
         let mut part = 0;
         while part < self.parts {
             unroll!(MATRICES, |i: 0 1 2 3| unroll!(COLUMNS, |j: 0 1 2 3 4 5 6 7| {
                 // SAFETY: the corresponding thread of that block has written the sums.
-                let more = unsafe { load::<f32, 4>(self.sums(part, i, j)) };
+                let more = unsafe { load::<S, 4>(self.sums(part, i, j)) };
                 let sum = &mut sums[i as usize][j as usize];
-                *sum = from_fn(|lane| sum[lane] + more[lane]);
+                *sum = from_fn(|lane| sum[lane].wrapping_add(more[lane]));
             }));
             part += 1;
         }
@@ -384,7 +497,7 @@ impl Partial {
     /// Returns the address of the calling thread's sums of matrices `i` and `j`, in a part of the tile. Consecutive
     /// threads use consecutive addresses.
     #[inline(always)]
-    fn sums(&self, part: u32, i: u32, j: u32) -> *mut f32 {
+    fn sums<S: Sum>(&self, part: u32, i: u32, j: u32) -> *mut S {
         let block = u64::from(part) * u64::from(self.tiles) + u64::from(self.tile);
         let four = block * (MATRICES * COLUMNS) as u64 + u64::from(i * COLUMNS as u32 + j);
         let four = four * u64::from(self.threads) + u64::from(thread::thread_idx_x());
@@ -416,7 +529,7 @@ pub(crate) unsafe fn is_last(arrived: impl FnOnce() -> *mut u32, count: u32) -> 
     thread::sync_threads_or(last)
 }
 
-/// Operands of a warp's products in one group of 16 columns of A.
+/// Operands of a warp's products in one group of 32 bytes along K.
 #[derive(Clone, Copy)]
 struct Fragments {
     a: [[u32; 4]; MATRICES],
@@ -431,7 +544,6 @@ impl Fragments {
     /// The slot must be complete.
     #[inline(always)]
     unsafe fn load<
-        T: WarpOperand,
         A: Major,
         B: Major,
         const ROWS: usize,
@@ -440,8 +552,8 @@ impl Fragments {
         const STAGES: usize,
     >(
         &mut self,
-        a: &SharedOperand<T, A, ROWS, STEP, STAGES>,
-        b: &SharedOperand<T, B, WIDTH, STEP, STAGES>,
+        a: &SharedOperand<A, ROWS, STEP, STAGES>,
+        b: &SharedOperand<B, WIDTH, STEP, STAGES>,
         slot: PipelineState<STAGES>,
         warp: [u32; 2],
         group: u32,
@@ -464,7 +576,7 @@ impl Fragments {
     ///
     /// All lanes of the warp must call it together.
     #[inline(always)]
-    unsafe fn multiply<T: WarpOperand>(&self, sums: &mut [[[f32; 4]; COLUMNS]; MATRICES]) {
+    unsafe fn multiply<T: WarpOperand>(&self, sums: &mut Sums<T::Sum>) {
         unroll!(COLUMNS, |j: 0 1 2 3 4 5 6 7| {
             unroll!(MATRICES, |i: 0 1 2 3| {
                 let (i, j) = (i as usize, j as usize);
@@ -479,6 +591,8 @@ impl Fragments {
 #[derive(Clone, Copy)]
 struct Operand<T> {
     from: *const T,
+    /// True if the elements are not contiguous along K.
+    is_transposed: bool,
     pitch: u64,
     /// Number of rows of A, or columns of B, from the start of the tile to the end of the matrix.
     side: u32,
@@ -486,58 +600,103 @@ struct Operand<T> {
 }
 
 impl<T: Copy> Operand<T> {
+    /// Number of elements per chunk of 16 bytes.
+    const CHUNK: u32 = 16 / size_of::<T>() as u32;
+
     /// Returns the rows or columns from `first` on; `k` columns of A, or rows of B, from `first_k` on.
     #[inline(always)]
-    fn new<M: Major>(
+    fn new(
         elements: &[T],
+        is_transposed: bool,
         [pitch, plane]: [u64; 2],
         batch: u32,
         [first, first_k]: [u32; 2],
         [side, k]: [u32; 2],
     ) -> Self {
-        let (row, column) = if M::IS_TRANSPOSED { (first_k, first) } else { (first, first_k) };
+        let (row, column) = if is_transposed { (first_k, first) } else { (first, first_k) };
         let at = u64::from(batch) * plane + u64::from(row) * pitch + u64::from(column);
-        Self { from: elements.as_ptr().wrapping_add(at as usize), pitch, side: side - first, k }
+        Self { from: elements.as_ptr().wrapping_add(at as usize), is_transposed, pitch, side: side - first, k }
     }
 
-    /// Returns the chunks that a thread copies.
+    /// Returns the chunks that a thread copies. If they are `ALIGNED`, their elements are contiguous, and they become
+    /// chunks of the same layout in shared memory. Otherwise, they become chunks along K. Threads with adjacent indices
+    /// read adjacent elements.
     #[inline(always)]
-    fn of_thread<M: Major, const SIDE: usize, const STEP: usize>(
+    fn of_thread<const SIDE: usize, const STEP: usize, const ALIGNED: bool>(
         self,
         thread: u32,
         threads: u32,
     ) -> Chunks<T> {
-        let in_row = if M::IS_TRANSPOSED { SIDE } else { STEP } as u32 / 8;
-        let (row, chunk) = (thread / in_row, thread % in_row);
-        let rows = threads / in_row;
-        let from = self.from.wrapping_add((u64::from(row) * self.pitch + u64::from(8 * chunk)) as usize);
-        let stride = u64::from(rows) * self.pitch;
-        let next = if M::IS_TRANSPOSED { STEP as u64 * self.pitch } else { STEP as u64 };
+        let step = const { (STEP * 2 / size_of::<T>()) as u64 };
         let (side, k) = (self.side as i32, self.k as i32);
-        let (height, width) = if M::IS_TRANSPOSED { (k, side) } else { (side, k) };
-        let left = (height - row as i32, width - 8 * chunk as i32);
-        Chunks { from, stride: stride as usize, next: next as usize, row, rows, chunk, left }
+        let next = if self.is_transposed { step * self.pitch } else { step };
+        let from = |row: u32, chunk: u32, [row_stride, stride]: [u64; 2]| {
+            let first = u64::from(row) * row_stride + u64::from(Self::CHUNK * chunk) * stride;
+            self.from.wrapping_add(first as usize)
+        };
+        if !ALIGNED && self.is_transposed {
+            let (row, chunk, chunks) = (thread % SIDE as u32, thread / SIDE as u32, threads / SIDE as u32);
+            Chunks {
+                from: from(row, chunk, [1, self.pitch]),
+                stride: (u64::from(Self::CHUNK * chunks) * self.pitch) as usize,
+                next: next as usize,
+                element: self.pitch as usize,
+                row,
+                rows: 0,
+                chunk,
+                chunks,
+                left: (side - row as i32, k - (Self::CHUNK * chunk) as i32),
+            }
+        } else {
+            let in_row = if self.is_transposed { SIDE } else { STEP } as u32 / 8;
+            let (row, chunk, rows) = (thread / in_row, thread % in_row, threads / in_row);
+            let (height, width) = if self.is_transposed { (k, side) } else { (side, k) };
+            Chunks {
+                from: from(row, chunk, [self.pitch, 1]),
+                stride: (u64::from(rows) * self.pitch) as usize,
+                next: next as usize,
+                element: 1,
+                row,
+                rows,
+                chunk,
+                chunks: 0,
+                left: (height - row as i32, width - (Self::CHUNK * chunk) as i32),
+            }
+        }
     }
 }
 
-/// Loads eight elements, of which those from `count` on are zero.
+/// Loads the elements of a chunk one by one. Those from `count` on are zero.
 ///
 /// # Safety
 ///
-/// The first `count` elements must exist, and nothing may write them during the launch.
+/// The first `count` elements, with a stride of `stride` elements, must exist, and nothing may write them during the
+/// launch.
 #[inline(always)]
-unsafe fn eight<T>(from: *const T, count: i32) -> [u32; 4] {
-    let from = from.cast::<u16>();
-    let mut all = [0; 4];
-    unroll!(8, |i: 0 1 2 3 4 5 6 7| {
-        // SAFETY: guaranteed by the caller.
-        let [element] = unsafe { load_or::<u16, 1, true>(from.wrapping_add(i as usize), (i as i32) < count, [0]) };
-        all[i as usize / 2] |= u32::from(element) << (i % 2 * 16);
-    });
-    all
+unsafe fn gather<T>(from: *const T, stride: usize, count: i32) -> [u32; 4] {
+    macro_rules! of_words {
+        ($word:ty) => {{
+            let from = from.cast::<$word>();
+            let mut all = [0; 4];
+            unroll!(16 / size_of::<$word>() as u32, |i: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15| {
+                let at = from.wrapping_add(i as usize * stride);
+                // SAFETY: guaranteed by the caller.
+                let [word] = unsafe { load_or::<$word, 1, true>(at, (i as i32) < count, [0]) };
+                let byte = i as usize * size_of::<$word>();
+                all[byte / 4] |= u32::from(word) << (byte % 4 * 8);
+            });
+            all
+        }};
+    }
+    match size_of::<T>() {
+        1 => of_words!(u8),
+        2 => of_words!(u16),
+        _ => of_words!(u32),
+    }
 }
 
-/// Chunks that a thread copies per stage: chunk `chunk` of every `rows`th row from `row` on.
+/// Chunks that a thread copies per stage: from chunk `chunk` of row `row` on, in steps of `rows` rows and `chunks`
+/// chunks.
 #[derive(Clone, Copy)]
 struct Chunks<T> {
     from: *const T,
@@ -545,34 +704,23 @@ struct Chunks<T> {
     stride: usize,
     /// Distance from a stage to the next, in elements.
     next: usize,
+    /// Distance from one element of a chunk to the next, in elements.
+    element: usize,
     row: u32,
     rows: u32,
     chunk: u32,
+    chunks: u32,
     /// Number of rows of the operand from `row` on, and number of elements of a row from the chunk on.
     left: (i32, i32),
 }
 
-impl<T> Chunks<T> {
-    #[inline(always)]
-    fn advance<M: Major, const STEP: usize>(&mut self) {
-        self.from = self.from.wrapping_add(self.next);
-        if M::IS_TRANSPOSED {
-            self.left.0 -= STEP as i32;
-        } else {
-            self.left.1 -= STEP as i32;
-        }
-    }
-}
-
-/// Tiles of an operand in shared memory.
-struct SharedOperand<T, M, const SIDE: usize, const STEP: usize, const STAGES: usize> {
-    tiles: MatrixTiles<T, SIDE, STEP, STAGES>,
+/// Tiles of an operand in shared memory, which consist of 16-bit words.
+struct SharedOperand<M, const SIDE: usize, const STEP: usize, const STAGES: usize> {
+    tiles: MatrixTiles<u16, SIDE, STEP, STAGES>,
     major: PhantomData<M>,
 }
 
-impl<T: WarpOperand, M: Major, const SIDE: usize, const STEP: usize, const STAGES: usize>
-    SharedOperand<T, M, SIDE, STEP, STAGES>
-{
+impl<M: Major, const SIDE: usize, const STEP: usize, const STAGES: usize> SharedOperand<M, SIDE, STEP, STAGES> {
     #[inline(always)]
     fn new(memory: &mut SharedMemory) -> Self {
         Self { tiles: memory.matrix_tiles(), major: PhantomData }
@@ -584,36 +732,74 @@ impl<T: WarpOperand, M: Major, const SIDE: usize, const STEP: usize, const STAGE
     ///
     /// Nothing else may use the slot.
     #[inline(always)]
-    unsafe fn copy<const ALIGNED: bool>(&self, chunks: &mut Chunks<T>, slot: PipelineState<STAGES>) {
+    unsafe fn copy<T: Copy, const ALIGNED: bool>(&self, chunks: &mut Chunks<T>, slot: PipelineState<STAGES>) {
+        let step = const { (STEP * 2 / size_of::<T>()) as i32 };
+        if ALIGNED {
+            // SAFETY: guaranteed by the caller.
+            unsafe { self.copy_aligned(*chunks, slot) };
+        } else {
+            // SAFETY: guaranteed by the caller.
+            unsafe { self.copy_elements(*chunks, slot) };
+        }
+        chunks.from = chunks.from.wrapping_add(chunks.next);
+        if M::IS_TRANSPOSED {
+            chunks.left.0 -= step;
+        } else {
+            chunks.left.1 -= step;
+        }
+    }
+
+    /// Copies chunks asynchronously.
+    ///
+    /// # Safety
+    ///
+    /// Nothing else may use the slot.
+    #[inline(always)]
+    unsafe fn copy_aligned<T: Copy>(&self, chunks: Chunks<T>, slot: PipelineState<STAGES>) {
         let height = if M::IS_TRANSPOSED { STEP } else { SIDE } as u32;
         let (rows, columns) = chunks.left;
-        // Unrolled, the loads of single elements would need more registers than there are.
-        let every = if ALIGNED { chunks.rows } else { opaque(chunks.rows) };
+        let tile = self.tiles.at(slot);
         let (mut down, mut from) = (0, chunks.from);
         while down < height {
             let (row, is_there) = (chunks.row + down, columns > 0 && rows > down as i32);
-            let tile = self.tiles.at(slot);
             // SAFETY: guaranteed by the caller; the elements are inside the matrix.
             unsafe {
-                if ALIGNED {
-                    if M::IS_TRANSPOSED {
-                        tile.reshaped().copy_chunk(row, chunks.chunk, from, is_there);
-                    } else {
-                        tile.copy_chunk(row, chunks.chunk, from, is_there);
-                    }
+                if M::IS_TRANSPOSED {
+                    tile.reshaped().copy_chunk(row, chunks.chunk, from.cast(), is_there);
                 } else {
-                    let eight = eight(from, if is_there { columns } else { 0 });
-                    if M::IS_TRANSPOSED {
-                        tile.reshaped().store_chunk(row, chunks.chunk, eight);
-                    } else {
-                        tile.store_chunk(row, chunks.chunk, eight);
-                    }
+                    tile.copy_chunk(row, chunks.chunk, from.cast(), is_there);
                 }
             }
             from = from.wrapping_add(chunks.stride);
-            down += every;
+            down += chunks.rows;
         }
-        chunks.advance::<M, STEP>();
+    }
+
+    /// Copies the elements of chunks one by one.
+    ///
+    /// # Safety
+    ///
+    /// Nothing else may use the slot.
+    #[inline(always)]
+    unsafe fn copy_elements<T: Copy>(&self, mut chunks: Chunks<T>, slot: PipelineState<STAGES>) {
+        let tile = self.tiles.at(slot);
+        let threads = threads(SIDE, SIDE);
+        // Unrolled, the loads of single elements would need more registers than there are.
+        let mut left = opaque((SIDE * STEP / 8) as u32 / threads);
+        while left > 0 {
+            let (rows, columns) = chunks.left;
+            // SAFETY: guaranteed by the caller; the elements are inside the matrix.
+            unsafe {
+                let elements = gather(chunks.from, chunks.element, if rows > 0 { columns } else { 0 });
+                tile.store_chunk(chunks.row, chunks.chunk, elements);
+            }
+            chunks.from = chunks.from.wrapping_add(chunks.stride);
+            chunks.row += chunks.rows;
+            chunks.chunk += chunks.chunks;
+            chunks.left.0 -= chunks.rows as i32;
+            chunks.left.1 -= (Operand::<T>::CHUNK * chunks.chunks) as i32;
+            left -= 1;
+        }
     }
 
     /// Loads 16 rows of A from `row` on, in group `group` of a slot.

@@ -2,10 +2,11 @@
 //! of two, as in Marlin (Frantar et al. 2024) and FasterTransformer.
 
 use gpu_std::prelude::*;
+use gpu_std::scalar::Float;
 use gpu_std::tensor::mma::WarpOperand;
 
 /// Number types to which 4-bit codes are converted.
-pub trait Number4: WarpOperand {
+pub trait Number4: WarpOperand<Sum = f32> + Float {
     /// Bit pattern of the power of two whose unit in the last place (ulp) is 1.
     #[doc(hidden)]
     const UNIT: u32;

@@ -46,6 +46,9 @@ pub struct Strides {
     pub b: [u64; 2],
     /// Strides of C.
     pub c: [u64; 2],
+    /// 1 for A if it is column-major, and 1 for B if it is row-major, otherwise 0. Only kernels without a layout
+    /// parameter use this field.
+    pub are_transposed: [u32; 2],
 }
 
 /// GEMM, `c = activation(scale * a * b + bias)`, for each matrix of a batch. A is row-major for [`KMajor`] and

@@ -11,7 +11,7 @@
 use core::mem::transmute_copy;
 
 use gpu_std::prelude::*;
-use gpu_std::tensor::{Output, SharedTile, SharedTiles};
+use gpu_std::tensor::{Output, SharedTile, SharedTiles, Sum};
 use gpu_std::vectorized::store_run;
 
 use crate::epilogue::EpilogueParams;
@@ -43,7 +43,26 @@ pub struct OutputTile<'a, C> {
 }
 
 /// A thread's sums in 16 columns of its warp's rows, in accumulator order.
-type Eight = [f32; 8];
+type Eight<S> = [S; 8];
+
+/// Type of C, with the epilogue of sums of type `S`.
+pub trait Finish<S: Sum>: Output<S> {
+    /// Applies the epilogue to a thread's sums. `column` is the column of the first sum.
+    fn finish(sums: &mut Eight<S>, params: EpilogueParams, bias: Option<&[Self]>, column: u32);
+}
+
+impl<C: Output<f32> + Into<f32>> Finish<f32> for C {
+    #[inline(always)]
+    fn finish(sums: &mut Eight<f32>, params: EpilogueParams, bias: Option<&[Self]>, column: u32) {
+        params.apply(sums, bias, At { batch: 0, row: 0, column });
+    }
+}
+
+/// Integers have no epilogue.
+impl Finish<i32> for i32 {
+    #[inline(always)]
+    fn finish(_: &mut Eight<i32>, _: EpilogueParams, _: Option<&[Self]>, _: u32) {}
+}
 
 /// Applies the epilogue to a warp's sums and stores them. The sums cover all columns of the 16 rows that start at
 /// `row`.
@@ -64,7 +83,7 @@ pub(crate) unsafe fn store_own<C, const ROWS: usize, const COLUMNS: usize>(
 {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        stage::<C, ROWS, COLUMNS>(tiles, row, sums, target);
+        stage::<C, f32, ROWS, COLUMNS>(tiles, row, sums, target);
         store_staged::<C, ROWS>(tiles, (row, 16), (0, COLUMNS as u32), target);
     }
 }
@@ -75,20 +94,18 @@ pub(crate) unsafe fn store_own<C, const ROWS: usize, const COLUMNS: usize>(
 ///
 /// The caller must uphold the safety contract of [`store_own`].
 #[inline(always)]
-pub(crate) unsafe fn stage<C, const ROWS: usize, const COLUMNS: usize>(
+pub(crate) unsafe fn stage<C: Finish<S>, S: Sum, const ROWS: usize, const COLUMNS: usize>(
     tiles: SharedTiles<C, ROWS, SUM_TILES>,
     row: u32,
-    sums: &[f32],
+    sums: &[S],
     target: &OutputTile<'_, C>,
-) where
-    C: Output<f32> + Into<f32>,
-{
+) {
     // The test for the identity epilogue is hoisted out of the loop.
     macro_rules! put_all {
         (|$eight:ident, $column:ident| $finished:expr) => {{
             let mut block = 0;
             while block < COLUMNS / 16 {
-                let $eight: Eight = core::array::from_fn(|i| sums[8 * block + i]);
+                let $eight: Eight<S> = core::array::from_fn(|i| sums[8 * block + i]);
                 let $column = 16 * block as u32;
                 let finished = $finished;
                 // SAFETY: guaranteed by the caller.
@@ -194,7 +211,7 @@ pub(crate) unsafe fn add<
         item = 0;
         while item < ITEMS {
             let block = (round * ITEMS + item) as u32;
-            let eight: Eight = core::array::from_fn(|i| {
+            let eight: Eight<f32> = core::array::from_fn(|i| {
                 let mut sum = 0.0;
                 let mut part = 0;
                 while part < SPLIT_K {
@@ -224,11 +241,11 @@ pub(crate) unsafe fn add<
 ///
 /// The caller must uphold the safety contract of [`store_own`].
 #[inline(always)]
-unsafe fn put<C: Output<f32>, const ROWS: usize>(
+unsafe fn put<C: Output<S>, S: Sum, const ROWS: usize>(
     tiles: SharedTiles<C, ROWS, SUM_TILES>,
     row: u32,
     block: u32,
-    eight: Eight,
+    eight: Eight<S>,
 ) {
     let in_tile = SharedTile::<C, ROWS>::COLUMNS / 16;
     // SAFETY: guaranteed by the caller.
@@ -242,7 +259,7 @@ unsafe fn put<C: Output<f32>, const ROWS: usize>(
 ///
 /// The requirements of [`store_own`] apply to all rows.
 #[inline(always)]
-pub(crate) unsafe fn store_staged<C: Output<f32> + Into<f32>, const ROWS: usize>(
+pub(crate) unsafe fn store_staged<C: KernelType, const ROWS: usize>(
     tiles: SharedTiles<C, ROWS, SUM_TILES>,
     (row, rows): (u32, u32),
     (first, columns): (u32, u32),
@@ -278,7 +295,7 @@ pub(crate) unsafe fn store_staged<C: Output<f32> + Into<f32>, const ROWS: usize>
     }
 }
 
-impl<C: KernelType + Into<f32>> OutputTile<'_, C> {
+impl<C: KernelType> OutputTile<'_, C> {
     /// Returns whether sums are stored unchanged.
     #[inline(always)]
     fn is_plain(&self) -> bool {
@@ -288,9 +305,12 @@ impl<C: KernelType + Into<f32>> OutputTile<'_, C> {
     /// Applies the epilogue to the sums of a thread in 16 rows and 16 columns; `column` is the first of these columns
     /// in the tile.
     #[inline(always)]
-    fn finish(&self, mut eight: Eight, column: u32) -> Eight {
+    fn finish<S: Sum>(&self, mut eight: Eight<S>, column: u32) -> Eight<S>
+    where
+        C: Finish<S>,
+    {
         let column = self.column + column + warp::lane_id() % 4 * 2;
-        self.finish.apply(&mut eight, self.bias, At { batch: 0, row: 0, column });
+        C::finish(&mut eight, self.finish, self.bias, column);
         eight
     }
 

@@ -25,7 +25,7 @@ fn schedule(tile: [u32; 2], split_k: u32) -> Option<Schedule> {
 }
 
 /// Multiplies integers, and compares each element of the product.
-fn exact<T: TestNumber<Sum = f32>>(
+fn exact<T: TestNumber>(
     stream: &Stream,
     schedule: Option<Schedule>,
     [m, n, k]: [usize; 3],
@@ -60,6 +60,23 @@ fn integers_are_exact_in_all_layouts_and_alignments() {
     }
 }
 
+/// Only one layout has kernels that copy 16 bytes at a time.
+#[test]
+fn integers_of_8_and_32_bits_are_exact_in_all_layouts_and_alignments() {
+    let stream = stream();
+    for [m, n, k] in ALIGNED {
+        let k = k.next_multiple_of(16);
+        exact::<f32>(&stream, None, [m, n, k], LAYOUTS[0]);
+        exact::<i8>(&stream, None, [m, n, k], LAYOUTS[0]);
+    }
+    for layout in LAYOUTS {
+        for shape in [RAGGED[1], RAGGED[3], ALIGNED[2]] {
+            exact::<f32>(&stream, None, shape, layout);
+            exact::<i8>(&stream, None, shape, layout);
+        }
+    }
+}
+
 /// Eleven stages leave parts of different lengths, and a part less than requested for a factor of 8. The parts of a
 /// stream share counters, also for different numbers of tiles.
 #[test]
@@ -79,28 +96,50 @@ fn integers_are_exact_with_all_tiles_and_parts() {
 }
 
 #[test]
-fn sums_of_parts_are_within_rounding_and_repeatable() {
+fn integers_of_8_and_32_bits_are_exact_with_all_tiles_and_parts() {
+    let stream = stream();
+    for split_k in Schedule::SPLIT_K {
+        for tile in TILES {
+            exact::<f32>(&stream, schedule(tile, split_k), [136, 264, 172], LAYOUTS[0]);
+            exact::<i8>(&stream, schedule(tile, split_k), [136, 264, 688], LAYOUTS[0]);
+        }
+        exact::<f32>(&stream, schedule([128, 128], split_k), [65, 131, 171], LAYOUTS[1]);
+        exact::<i8>(&stream, schedule([128, 128], split_k), [65, 131, 687], LAYOUTS[3]);
+    }
+}
+
+/// Compares random products, computed twice, with sums of `f64`. The relative error of a rounded result is at most
+/// `precision`.
+fn repeatable<T: TestNumber>([m, n, k]: [usize; 3], precision: f64) {
     let (stream, seed) = (stream(), fastrand::u64(..));
-    let [m, n, k] = [72, 136, 1000];
-    let a = Stored::<bf16>::new([m, k], false, random(seed, m * k));
-    let b = Stored::<bf16>::new([k, n], true, random(seed ^ 1, n * k));
+    let a = Stored::<T>::new([m, k], false, random(seed, m * k));
+    let b = Stored::<T>::new([k, n], true, random(seed ^ 1, n * k));
     let (on_a, on_b) = (a.on(&stream), b.on(&stream));
-    let expected = a.times(&b);
+    let (expected, name) = (a.times(&b), std::any::type_name::<T>());
     for split_k in [1, 4] {
         let [first, second] = [(); 2].map(|()| {
-            let mut c = DeviceBuffer::from_host(&stream, &vec![bf16::NAN; m * n]).unwrap();
+            let mut c = DeviceBuffer::from_host(&stream, &vec![T::POISON; m * n]).unwrap();
             let to = c.as_2d_mut(m, n).unwrap();
             let schedule = schedule([64, 128], split_k);
             matmul_mma(&stream, schedule, &Epilogue::default(), a.view(&on_a), b.view(&on_b), to).unwrap();
             c.to_host().unwrap()
         });
-        assert_eq!(first, second, "seed {seed}, {split_k} parts");
+        assert_eq!(first, second, "{name}, seed {seed}, {split_k} parts");
         for (i, (value, (expected, all))) in first.into_iter().zip(&expected).enumerate() {
-            let allowed = expected.abs() / 256.0 + all * bf16::SUM_PRECISION;
-            let error = (f64::from(value) - expected).abs();
-            assert!(error <= allowed, "seed {seed}, element {i}: {value} instead of {expected}");
+            let allowed = expected.abs() * precision + all * T::SUM_PRECISION;
+            let value = T::number_of(value);
+            let error = (value - expected).abs();
+            assert!(error <= allowed, "{name}, seed {seed}, element {i}: {value} instead of {expected}");
         }
     }
+}
+
+#[test]
+fn sums_of_parts_are_within_rounding_and_repeatable() {
+    repeatable::<bf16>([72, 136, 1000], 1.0 / 256.0);
+    // Each factor is truncated to 10 bits of mantissa.
+    repeatable::<f32>([72, 136, 500], 1e-6);
+    repeatable::<i8>([72, 136, 2000], 0.0);
 }
 
 /// A batch with a broadcast operand, whose rows are padded and of which each matrix is transposed.

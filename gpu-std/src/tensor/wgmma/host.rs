@@ -2,6 +2,7 @@
 
 use super::{Half, Major, Operand, SharedTile, Sum};
 use crate::host::collective;
+use crate::scalar::Scalar;
 use crate::tensor::shared::SharedAddress;
 use crate::{thread, warp};
 
@@ -189,9 +190,9 @@ fn add<BMajor: Major, B: Operand, const N: usize>(
             let b_row = row_of(|k| BMajor::element(b, column, k));
             for (half, a_row) in a_rows.iter().enumerate() {
                 let pairs = a_row[..depth].iter().zip(&b_row);
-                let sum = pairs.fold(B::Sum::ZERO, |sum, (&a, &b)| sum.multiply_add(a, b));
+                let sum = pairs.fold(B::Sum::ZERO, |sum, (&a, &b)| sum.wrapping_add(a.wrapping_mul(b)));
                 let at = &mut quad[2 * half + i as usize];
-                *at = if accumulate { at.multiply_add(sum, B::Sum::ONE) } else { sum };
+                *at = if accumulate { at.wrapping_add(sum) } else { sum };
             }
         }
     }

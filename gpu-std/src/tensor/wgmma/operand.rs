@@ -7,12 +7,14 @@ use super::SharedTile;
 use super::major::Major;
 #[cfg(target_arch = "nvptx64")]
 use super::width::{Columns, Width};
+use crate::scalar::Scalar;
 use crate::{KernelType, bf16, f16};
 
 /// An accumulator type: `f32` or `i32`. The trait is sealed.
 ///
 /// ```
-/// use gpu_std::tensor::{Operand, Sum};
+/// use gpu_std::scalar::Scalar;
+/// use gpu_std::tensor::Operand;
 ///
 /// /// Returns the accumulator's value for 1.
 /// fn one<T: Operand>() -> T::Sum {
@@ -20,16 +22,7 @@ use crate::{KernelType, bf16, f16};
 /// }
 /// assert_eq!((one::<i8>(), one::<f32>()), (1_i32, 1.0_f32));
 /// ```
-pub trait Sum: KernelType + sealed::Sealed {
-    /// The number 0.
-    const ZERO: Self;
-    /// The number 1.
-    const ONE: Self;
-    /// Returns `self + a * b`. Integers wrap around on overflow.
-    #[doc(hidden)]
-    #[cfg(not(target_arch = "nvptx64"))]
-    fn multiply_add(self, a: Self, b: Self) -> Self;
-}
+pub trait Sum: Scalar + sealed::Sealed {}
 
 mod sealed {
     pub trait Sealed {}
@@ -37,25 +30,8 @@ mod sealed {
     impl Sealed for i32 {}
 }
 
-impl Sum for f32 {
-    const ZERO: Self = 0.0;
-    const ONE: Self = 1.0;
-    #[cfg(not(target_arch = "nvptx64"))]
-    #[inline(always)]
-    fn multiply_add(self, a: Self, b: Self) -> Self {
-        self + a * b
-    }
-}
-
-impl Sum for i32 {
-    const ZERO: Self = 0;
-    const ONE: Self = 1;
-    #[cfg(not(target_arch = "nvptx64"))]
-    #[inline(always)]
-    fn multiply_add(self, a: Self, b: Self) -> Self {
-        self.wrapping_add(a.wrapping_mul(b))
-    }
-}
+impl Sum for f32 {}
+impl Sum for i32 {}
 
 /// An operand type of `wgmma`.
 ///
