@@ -36,6 +36,9 @@ pub use warpsmith_tensor::{
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 pub trait MatrixNumber: GemmElement {
+    /// True if [`Self::by_library`] computes GEMMs.
+    #[doc(hidden)]
+    const HAS_LIBRARY: bool = false;
     /// Runs the GEMM with cuBLAS, for operands that this crate's kernels do not support. `error` states the reason.
     #[doc(hidden)]
     fn by_library(product: Product<'_, '_, Self>, error: Error) -> Result<()> {
@@ -54,11 +57,15 @@ pub struct Product<'a, 'c, T: GemmElement> {
     c: MatrixMut<'c, T::Output>,
 }
 
+/// True if cuBLAS can be used.
+const HAS_BLAS: bool = cfg!(feature = "blas");
+
 impl MatrixNumber for F8E4M3 {}
 
 macro_rules! by_library {
     ($($ty:ident),*) => { $(
         impl MatrixNumber for $ty {
+            const HAS_LIBRARY: bool = HAS_BLAS;
             #[cfg(feature = "blas")]
             fn by_library(product: Product<'_, '_, Self>, _error: Error) -> Result<()> {
                 library::$ty(product)
@@ -71,20 +78,17 @@ by_library!(bf16, f16, i8);
 
 /// GEMM: `c = a * b`, where `a` is m×k, `b` is k×n and `c` is m×n. Each operand is a 2-D view or a 3-D view, which is a
 /// batch. `a` and `b` can be transposed (see [`Matrix::transposed`]). An unbatched `a` or `b` is broadcast over the
-/// batch. Sums are accumulated in `f32` (for `i8`, in `i32`) and rounded once. For [`F8E4M3`], the tensor cores add
+/// batch. Sums are accumulated in `f32` (for `i8`, in `i32`) and rounded once. For [`F8E4M3`], Hopper's tensor cores add
 /// products with about 14 mantissa bits.
 ///
-/// For `bf16` and `f16`, Rust kernels run on GPUs with compute capability 8.0 or later and on the emulated device, for
-/// all layouts and alignments. They are slow if the address, row stride or plane stride of `a` or `b` is not a multiple
-/// of 16 bytes; with the feature `blas`, cuBLAS multiplies such matrices.
-///
-/// For 8-bit types, Rust kernels require compute capability 9.0, a row-major `a` and a transposed `b`. `a` and `b` (for
-/// `i8`, also `c`) must be aligned to 16 bytes as above. Other `i8` GEMMs fall back to cuBLAS (feature `blas`). Other
-/// [`F8E4M3`] GEMMs, and `i8` GEMMs without that feature, return an error.
+/// Rust kernels run on GPUs with compute capability 8.0 or later and on the emulated device, for all layouts and
+/// alignments. They are slow if the address, row stride or plane stride of `a` or `b` is not a multiple of 16 bytes, or
+/// for 8-bit types, if `a` is transposed or `b` is not. With the feature `blas`, cuBLAS multiplies such matrices, except
+/// for [`F8E4M3`].
 ///
 /// # Errors
 /// Returns [`TensorError::Shape`], the [enqueue errors](crate::Error#enqueue-errors) and cuBLAS errors. Without cuBLAS,
-/// also returns [`TensorError::Alignment`], [`TensorError::Layout`] and [`TensorError::Device`].
+/// also returns [`TensorError::Device`] for a compute capability below 8.0.
 ///
 /// ```
 /// # use warpsmith::{bf16, ops, prelude::*};
@@ -109,7 +113,7 @@ pub fn matmul<'a, 'b, 'c, T: MatrixNumber>(
 ) -> Result<()> {
     let _site = site();
     let epilogue = Epilogue::default();
-    Product { stream, epilogue, a: a.into(), b: b.into(), c: c.into() }.run(T::by_library)
+    Product { stream, epilogue, a: a.into(), b: b.into(), c: c.into() }.run(T::HAS_LIBRARY, T::by_library)
 }
 
 /// Computes `c = activation(scale * a * b + bias)`. The [`Epilogue`] is fused into the GEMM, so there is no separate
@@ -143,12 +147,13 @@ pub fn matmul_fused<'a, 'b, 'c, T: MatrixNumber<Sum = f32>>(
     c: impl Into<MatrixMut<'c, T::Output>>,
 ) -> Result<()> {
     let _site = site();
-    Product { stream, epilogue: *epilogue, a: a.into(), b: b.into(), c: c.into() }.run(T::by_library)
+    Product { stream, epilogue: *epilogue, a: a.into(), b: b.into(), c: c.into() }
+        .run(T::HAS_LIBRARY, T::by_library)
 }
 
 /// Like [`matmul_fused()`], but for `f32` operands in TF32. Only their upper 19 bits (sign, 8 exponent bits, 10
 /// mantissa bits) are multiplied. The other bits are truncated, so the product of two elements has a relative error of
-/// up to 2^-9. If `b` is not transposed, cuBLAS computes the GEMM.
+/// up to 2^-9. The GEMM is slow if `a` is transposed or `b` is not; with the feature `blas`, cuBLAS computes it.
 ///
 /// # Errors
 /// Returns the same errors as [`matmul_fused()`].
@@ -175,27 +180,29 @@ pub fn matmul_tf32<'a, 'b, 'c>(
     c: impl Into<MatrixMut<'c, f32>>,
 ) -> Result<()> {
     let _site = site();
-    Product { stream, epilogue: *epilogue, a: a.into(), b: b.into(), c: c.into() }.run(|product, error| {
-        #[cfg(feature = "blas")]
-        {
-            let _ = error;
-            library::tf32(product)
-        }
-        #[cfg(not(feature = "blas"))]
-        {
-            let _ = product;
-            Err(error)
-        }
-    })
+    Product { stream, epilogue: *epilogue, a: a.into(), b: b.into(), c: c.into() }.run(
+        HAS_BLAS,
+        |product, error| {
+            #[cfg(feature = "blas")]
+            {
+                let _ = error;
+                library::tf32(product)
+            }
+            #[cfg(not(feature = "blas"))]
+            {
+                let _ = product;
+                Err(error)
+            }
+        },
+    )
 }
 
 impl<T: GemmElement> Product<'_, '_, T> {
-    /// Runs the GEMM with our kernels, or with `library` if they do not support the operands or the device. Where
-    /// cuBLAS is available, it also multiplies unaligned matrices, for which our kernels are slow.
-    fn run(mut self, library: impl FnOnce(Self, Error) -> Result<()>) -> Result<()> {
-        let has_blas = cfg!(feature = "blas");
+    /// Runs the GEMM with our kernels, or with `library` if they do not support the device. If `has_library` is true,
+    /// the library also multiplies matrices for which our kernels are slow.
+    fn run(mut self, has_library: bool, library: impl FnOnce(Self, Error) -> Result<()>) -> Result<()> {
         let Self { stream, ref epilogue, a, b, ref mut c } = self;
-        let result = warpsmith_tensor::matmul_or_library(stream, has_blas, epilogue, a, b, c.reborrow());
+        let result = warpsmith_tensor::matmul_or_library(stream, has_library, epilogue, a, b, c.reborrow());
         let Err(error) = result else { return Ok(()) };
         match error.downcast_ref() {
             Some(TensorError::Alignment { .. } | TensorError::Layout { .. } | TensorError::Device { .. })

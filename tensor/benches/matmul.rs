@@ -16,15 +16,16 @@
 //!
 //! Layouts are `ab` (both row-major), and `abt`, `atb` and `atbt` with transposed operands. `+gelu` adds a bias and
 //! applies GELU; `+schedules` also times each available `Schedule`; `+mma` uses the `mma.sync` kernels, and prints the
-//! rate of `mma.sync` with operands in registers. A shape `8*1024` is a batch of eight. Skinny GEMMs are memory-bound,
+//! rate of `mma.sync` with operands in registers (for FP8, which is converted, that of 16 bits). A shape `8*1024` is a batch of eight. Skinny GEMMs are memory-bound,
 //! so their `b` should be larger than the L2 cache, as in `bf16:abt:4x28672x8192`.
 //!
 //! Inputs are normally distributed, because the power draw of a GEMM depends on them. Each figure is the median of the
 //! rounds. Each round is timed by events around several GEMMs, after the clock has settled; power and clock are read
 //! after each round. `WARPSMITH_BENCH_SECONDS` is the time per case, 6 by default.
 
+use gpu_std::{Kernel, param};
 use half::{bf16, f16};
-use test_kernels::tensor_cores::{Pair, RATE_FLOPS, RATE_THREADS, mma_rate};
+use test_kernels::tensor_cores::{RATE_BYTES, RATE_THREADS, mma_rate};
 use warpsmith_libraries::blas::{self, Layout, Math, Matmul, Search};
 use warpsmith_runtime::{Device, DeviceBuffer, DeviceCopy, Launch, Result, Stream};
 use warpsmith_tensor::{
@@ -47,6 +48,8 @@ fn main() -> Result<()> {
             "bf16:abt+schedules:128x256x64",
             "bf16:ab+gelu:2*64x128x64",
             "bf16:abt+mma:128x136x64",
+            "tf32:abt+mma:64",
+            "i8:abt+mma:128",
             "tf32:abt:64",
             "f32:ab:64",
             "e4m3:abt:128",
@@ -65,7 +68,12 @@ fn main() -> Result<()> {
     }
     for case in &cases {
         if case.is_mma {
-            println!("{} mma.sync in registers: {:.1} TFLOP/s", case.name, mma_tflops(&stream)?);
+            let rate = match &*case.element {
+                "tf32" => mma_tflops::<mma_rate<f32>, f32>(&stream)?,
+                "i8" => mma_tflops::<mma_rate<i8>, i8>(&stream)?,
+                _ => mma_tflops::<mma_rate<bf16>, bf16>(&stream)?,
+            };
+            println!("{} mma.sync in registers: {rate:.1} TFLOP/s", case.name);
         }
         match &*case.element {
             "bf16" => compare::<bf16>(&stream, case)?,
@@ -277,10 +285,13 @@ impl TestNumber for i8 {
     }
     fn ours(
         stream: &Stream,
-        _: &Case,
+        case: &Case,
         _: Option<&DeviceBuffer<i32>>,
         Ours { a, b, c }: Ours<'_, i8>,
     ) -> Result<()> {
+        if case.is_mma {
+            return warpsmith_tensor::matmul_mma(stream, case.schedule, &Epilogue::default(), a, b, c);
+        }
         warpsmith_tensor::matmul(stream, a, b, c)
     }
     fn theirs(
@@ -496,21 +507,26 @@ fn compare_4bit(stream: &Stream, case: &Case) -> Result<()> {
     measure(stream, case, [of_a + n * k / 2 + n * k / 64, of_a + 2 * n * k], &mut calls)
 }
 
-/// Returns the rate of `mma.sync` on normally distributed numbers in registers.
-fn mma_tflops(stream: &Stream) -> Result<f64> {
+/// Parameters of [`mma_rate()`].
+type RateParams = (param::Slice<u32>, param::SliceMut<f32>, param::Value<u32>);
+
+/// Returns the rate of `mma.sync` on normally distributed numbers in registers, measured by the kernel `K`.
+fn mma_tflops<K: Kernel<Params = RateParams>, T: TestNumber>(stream: &Stream) -> Result<f64> {
     let device = stream.device();
     let (blocks, rounds, count) =
         if device.is_emulated() { (1, 1, 1) } else { (device.properties().multiprocessors, 20_000u32, 20) };
-    let numbers = normals::<bf16>(4, 64 * RATE_THREADS as usize);
-    let pairs: Vec<Pair> = numbers.chunks_exact(2).map(|pair| Pair([pair[0], pair[1]])).collect();
-    let pairs = DeviceBuffer::from_host(stream, &pairs)?;
+    let numbers = normals::<T>(4, 32 * RATE_THREADS as usize * 4 / size_of::<T>());
+    // SAFETY: numbers consist of bytes.
+    let bytes = unsafe { numbers.align_to::<u8>().1 };
+    let words: Vec<u32> = bytes.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
+    let words = DeviceBuffer::from_host(stream, &words)?;
     let mut out = DeviceBuffer::<f32>::zeros(stream, (blocks * RATE_THREADS) as usize)?;
-    let kernel = device.load(&test_kernels::IMAGE)?.kernel::<mma_rate>()?;
+    let kernel = device.load(&test_kernels::IMAGE)?.kernel::<K>()?;
     let launch = Launch::grid_block(blocks, RATE_THREADS);
-    // SAFETY: the kernel gets the pairs that it requires.
-    let call = || unsafe { kernel.launch_unsafe(stream, launch, (&pairs, &mut out, rounds)) };
+    // SAFETY: the kernel gets the words that it requires.
+    let call = || unsafe { kernel.launch_unsafe(stream, launch, (&words, &mut out, rounds)) };
     let us = time(stream, &mut (Box::new(call) as Call<'_>), count)?;
-    Ok(f64::from(blocks) * f64::from(rounds) * RATE_FLOPS / us / 1e6)
+    Ok(f64::from(blocks) * f64::from(rounds) * RATE_BYTES / size_of::<T>() as f64 / us / 1e6)
 }
 
 /// Reinterprets the bytes as another type.

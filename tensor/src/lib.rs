@@ -15,9 +15,9 @@
 //! | [`attention_backward()`] | gradients of attention |
 //!
 //! [`matmul_with()`] accepts a [`Schedule`]. [`GemmElement`] lists the types. The kernels support compute capability
-//! 9.0 and the emulated device. [`matmul()`] and [`matmul_fused()`] of `bf16` and `f16`, W4A16, full-precision `f32`,
-//! [`attention()`], [`attention_decode()`] and [`rotary_append()`] require only compute capability 8.0. Except for
-//! W4A16, these GEMMs support any alignment.
+//! 9.0 and the emulated device. [`matmul()`], [`matmul_fused()`], W4A16, full-precision `f32`, [`attention()`],
+//! [`attention_decode()`] and [`rotary_append()`] require only compute capability 8.0. Except for W4A16, these GEMMs
+//! support any layout and alignment.
 //!
 //! On other devices, and for matrices whose alignment the kernels do not support (see [`TensorError`]), the functions
 //! fail before anything is enqueued. Use cuBLAS in these cases.

@@ -26,11 +26,11 @@ const NOTHING_THREADS: u32 = 256;
 
 /// Element types of matrices.
 ///
-/// | type | output | sums | layouts |
+/// | type | output | sums | fast layouts |
 /// | --- | --- | --- | --- |
 /// | `bf16`, `f16` | the same | `f32` | all |
 /// | `f32`, as TF32 (only the upper 19 bits are used) | `f32` | `f32` | `b` transposed |
-/// | [`F8E4M3`] | `bf16` | `f32`; the tensor cores add with about 14 bits of mantissa | `b` transposed |
+/// | [`F8E4M3`] | `bf16` | `f32`; `wgmma` adds with about 14 bits of mantissa | `b` transposed |
 /// | `i8` | `i32` | `i32`, wrapping | `b` transposed |
 ///
 /// See the example of [`matmul()`].
@@ -48,9 +48,9 @@ pub trait GemmElement: kernels::GemmOperand<Output: DeviceCopy> + DeviceCopy {
     /// Enqueues a skinny GEMM. `None` if no such kernel exists for the type.
     #[doc(hidden)]
     const SKINNY: Option<skinny::Enqueue<Self, Self::Output>>;
-    /// Enqueues the GEMM with `mma.sync`. `None` if no such kernel exists for the type.
+    /// Enqueues the GEMM with `mma.sync`.
     #[doc(hidden)]
-    const MMA: Option<skinny::Enqueue<Self, Self::Output>>;
+    const MMA: skinny::Enqueue<Self, Self::Output>;
 }
 
 /// Selection of the kernels that compute a GEMM.
@@ -86,12 +86,12 @@ impl Path {
     fn warp_kernels<T: GemmElement>(self, needs: Needs) -> Option<skinny::Enqueue<T, T::Output>> {
         match self {
             Self::Schedule(_) => None,
-            Self::Mma(_) => T::MMA,
+            Self::Mma(_) => Some(T::MMA),
             Self::Default | Self::Aligned => {
                 let has_tma = needs.is_aligned && (needs.is_c_aligned || needs.has_clusters);
                 let is_mma = !(needs.has_wgmma && has_tma) && (needs.is_aligned || self == Self::Default);
                 let skinny = T::SKINNY.filter(|_| needs.is_skinny && needs.is_aligned);
-                skinny.or(T::MMA.filter(|_| is_mma))
+                skinny.or(is_mma.then_some(T::MMA))
             }
         }
     }
@@ -101,18 +101,14 @@ impl Path {
 /// unbatched `a` or `b` is broadcast over the batch. The order of the additions depends on the sizes, the device, and
 /// whether `c` starts on a 16-byte boundary. With k = 0, `c` is set to zero.
 ///
-/// `bf16` and `f16` have kernels for compute capability 8.0 and later (`mma.sync`), which also multiply matrices of any
-/// alignment, and faster kernels for 9.0 (`wgmma`). If `a` or `b` is not aligned to 16 bytes, or the length of its
-/// rows is not a multiple of 8, its elements are loaded one by one, which is several times slower. The other types
-/// require compute capability 9.0.
+/// The kernels for compute capability 8.0 and later (`mma.sync`) multiply matrices of any layout and alignment. Kernels
+/// for 9.0 (`wgmma`) are faster, and multiply matrices that TMA can copy. With `mma.sync`, FP8 is as fast as half of
+/// `f16`. If the layout is not a fast one, the rows of `a` or `b` do not start on 16-byte boundaries, or with `mma.sync`,
+/// the length of a row is not a multiple of 16 bytes, elements are loaded one by one, which is several times slower.
 ///
 /// # Errors
-/// Returns [`TensorError::Shape`]; [`TensorError::Device`] if the compute capability is below 8.0, or for other types
-/// than `bf16` and `f16`, is not 9.0; [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
-///
-/// For other types than `bf16` and `f16`, also returns [`TensorError::Alignment`] for a matrix whose address or row
-/// stride is not a multiple of 16 bytes, and [`TensorError::Layout`] for a layout that the type does not support. `c`
-/// does not have to be aligned unless the type is i8.
+/// Returns [`TensorError::Shape`]; [`TensorError::Device`] if the compute capability is below 8.0; [enqueue
+/// errors](warpsmith_runtime::Error#enqueue-errors).
 ///
 /// ```
 /// use half::bf16;
@@ -176,7 +172,10 @@ pub fn matmul_fused<'a, 'b, 'c, T: GemmElement<Sum = f32>>(
 /// Like [`matmul_fused()`], but with an explicit schedule. `None` selects the default schedule.
 ///
 /// # Errors
-/// Returns the same errors as [`matmul_fused()`], or [`TensorError::Schedule`] if no kernel exists for the schedule.
+/// Returns the same errors as [`matmul_fused()`], or [`TensorError::Schedule`] if no kernel exists for the schedule. With
+/// a schedule, also returns [`TensorError::Device`] if the compute capability is not 9.0, [`TensorError::Alignment`] for
+/// a matrix whose address or row stride is not a multiple of 16 bytes, and [`TensorError::Layout`] for a layout that is
+/// not in the table of [`GemmElement`].
 ///
 /// ```
 /// use half::bf16;
@@ -209,12 +208,12 @@ pub fn matmul_with<'a, 'b, 'c, T: GemmElement<Sum = f32>>(
     run(stream, path, epilogue, a.into(), b.into(), c.into())
 }
 
-/// Like [`matmul_fused()`], but for all types. If the caller can use a library instead, 16-bit matrices that are not
-/// aligned are an error, because the library is faster.
+/// Like [`matmul_fused()`], but for all types. If the caller can use a library instead, matrices whose elements would be
+/// loaded one by one are an error, because the library is faster.
 ///
 /// # Errors
-/// Returns the same errors as [`matmul_fused()`]. If `has_library` is true, returns [`TensorError::Alignment`] or
-/// [`TensorError::Device`] for unaligned matrices of all types.
+/// Returns the same errors as [`matmul_fused()`]. If `has_library` is true, returns [`TensorError::Alignment`],
+/// [`TensorError::Layout`] or [`TensorError::Device`] for such matrices.
 #[doc(hidden)]
 #[track_caller]
 pub fn matmul_or_library<T: GemmElement>(
@@ -377,7 +376,7 @@ pub struct Product<'a, 'c, T: GemmElement> {
 }
 
 macro_rules! elements {
-    ($($ty:ty: $product:ident => $select:ident, $skinny:expr, $mma:expr;)*) => { $(
+    ($($ty:ty: $product:ident => $select:ident, $skinny:expr;)*) => { $(
         impl GemmElement for $ty {
             fn launch($product: Product<'_, '_, Self>) -> Result<()> {
                 $select!($product, $ty)
@@ -387,7 +386,7 @@ macro_rules! elements {
             const OF_NOTHING: Option<fn(Product<'_, '_, Self>) -> Result<()>> =
                 Some(|product| product.of_nothing::<finish_nothing<<Self as kernels::GemmOperand>::Output>>());
             const SKINNY: Option<skinny::Enqueue<Self, Self::Output>> = $skinny;
-            const MMA: Option<skinny::Enqueue<Self, Self::Output>> = $mma;
+            const MMA: skinny::Enqueue<Self, Self::Output> = mma::product;
         }
     )* };
 }
@@ -441,10 +440,10 @@ macro_rules! k_major {
 }
 
 elements! {
-    bf16: product => by_layout, Some(skinny::product), Some(mma::product);
-    f16: product => by_layout, Some(skinny::product), Some(mma::product);
-    f32: product => k_major, None, Some(mma::product);
-    F8E4M3: product => k_major, None, None;
+    bf16: product => by_layout, Some(skinny::product);
+    f16: product => by_layout, Some(skinny::product);
+    f32: product => k_major, None;
+    F8E4M3: product => k_major, None;
 }
 
 impl GemmElement for i8 {
@@ -457,7 +456,7 @@ impl GemmElement for i8 {
     const BY_CLUSTERS: Option<fn(Product<'_, '_, Self>) -> Result<()>> = None;
     const OF_NOTHING: Option<fn(Product<'_, '_, Self>) -> Result<()>> = None;
     const SKINNY: Option<skinny::Enqueue<Self, Self::Output>> = None;
-    const MMA: Option<skinny::Enqueue<Self, Self::Output>> = Some(mma::product);
+    const MMA: skinny::Enqueue<Self, Self::Output> = mma::product;
 }
 
 /// Parameters of kernels with an epilogue.
@@ -667,7 +666,7 @@ mod tests {
             has_wgmma,
             is_aligned,
             is_c_aligned: c,
-            is_a_transposed: false,
+            has_clusters: true,
             is_skinny: false,
         };
         for (path, unaligned) in [(Path::Default, "mma"), (Path::Aligned, "nothing")] {
@@ -675,19 +674,18 @@ mod tests {
             assert_eq!(kernels::<bf16>(path, needs(false, aligned)), "mma");
             assert_eq!(kernels::<bf16>(path, needs(true, !aligned)), unaligned);
             assert_eq!(kernels::<bf16>(path, needs(false, !aligned)), unaligned);
-            // TMA stores the transposed product, so `c` must be aligned.
-            let transposed = Needs { is_a_transposed: true, ..needs(true, aligned) };
+            // TMA stores the product of a transposed `a`, so `c` must be aligned.
+            let transposed = Needs { has_clusters: false, ..needs(true, aligned) };
             assert_eq!(kernels::<f16>(path, transposed), "mma");
             assert_eq!(kernels::<f16>(path, Needs { is_c_aligned: true, ..transposed }), "wgmma");
             let skinny = Needs { is_skinny: true, ..needs(false, aligned) };
             assert_eq!(kernels::<f16>(path, skinny), "skinny");
             assert_eq!(kernels::<f16>(path, Needs { is_aligned: false, ..skinny }), unaligned);
-            // Other types need `wgmma`.
             for has_wgmma in [true, false] {
-                let expected = if has_wgmma { "wgmma" } else { "nothing" };
+                let expected = if has_wgmma { "wgmma" } else { "mma" };
                 assert_eq!(kernels::<f32>(path, needs(has_wgmma, aligned)), expected);
-                assert_eq!(kernels::<i8>(path, needs(has_wgmma, aligned)), expected);
-                assert_eq!(kernels::<F8E4M3>(path, needs(has_wgmma, !aligned)), "nothing");
+                assert_eq!(kernels::<F8E4M3>(path, needs(has_wgmma, aligned)), expected);
+                assert_eq!(kernels::<i8>(path, needs(has_wgmma, !aligned)), unaligned);
             }
         }
         assert_eq!(kernels::<bf16>(Path::Mma(None), needs(true, aligned)), "mma");

@@ -1,7 +1,6 @@
 //! GEMM with `mma.sync`, for devices without `wgmma` and for matrices that TMA cannot copy.
 
-use gpu_std::tensor::mma::WarpOperand;
-use gpu_std::tensor::{KMajor, MnMajor};
+use gpu_std::tensor::{F8E4M3, KMajor, MnMajor};
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
 use warpsmith_runtime::driver::DevicePtr;
@@ -9,7 +8,7 @@ use warpsmith_runtime::{Launch, Result};
 use warpsmith_tensor_kernels::epilogue::EpilogueParams;
 use warpsmith_tensor_kernels::matmul::Sizes;
 use warpsmith_tensor_kernels::mma::{
-    self as kernels, COUNTERS, shared_bytes, step, threads, workspace_bytes,
+    self as kernels, COUNTERS, MmaNumber, shared_bytes, step, threads, workspace_bytes,
 };
 use warpsmith_tensor_kernels::simt::Strides;
 
@@ -38,7 +37,7 @@ const BLOCK_US: f64 = 2.0;
 const ADD: (f64, f64) = (1.5, 17e3);
 
 /// Element types with `mma.sync` kernels.
-pub(crate) trait MmaElement: GemmElement + WarpOperand {
+pub(crate) trait MmaElement: GemmElement + MmaNumber {
     fn launch_mma(plan: Plan<'_, '_, Self>) -> Result<()>;
 }
 
@@ -83,7 +82,7 @@ macro_rules! elements {
         }
     )* };
 }
-elements!(bf16: by_layout, f16: by_layout, f32: k_major, i8: k_major);
+elements!(bf16: by_layout, f16: by_layout, f32: k_major, F8E4M3: k_major, i8: k_major);
 
 /// GEMM of matrices that have been checked, with its schedule.
 pub(crate) struct Plan<'a, 'c, T: GemmElement> {

@@ -23,12 +23,12 @@ const MAX_ATTENTION_STACK: u32 = 40;
 /// registers. The code for earlier architectures does not spill.
 const MAX_SKINNY_STACK: u32 = 40;
 
-/// Returns the module with one element type only: the code for the other type differs in a few instructions.
-fn of_one_type(ptx: &str) -> String {
+/// Returns the module without the kernels for `f16`, whose code differs from that for `bf16` in a few instructions.
+fn without_f16(ptx: &str) -> String {
     let mut entries = ptx.split("\n.visible .entry ");
     let mut text = entries.next().unwrap_or_default().to_owned();
     for entry in
-        entries.filter(|entry| entry.split('(').next().is_some_and(|symbol| symbol.contains("__bf16")))
+        entries.filter(|entry| entry.split('(').next().is_some_and(|symbol| !symbol.contains("__f16")))
     {
         write!(text, "\n.visible .entry {entry}").unwrap();
     }
@@ -37,7 +37,7 @@ fn of_one_type(ptx: &str) -> String {
 
 #[test]
 fn products_with_mma_compile_for_all_architectures_with_few_spills() {
-    compiles(".mma.", 16, MAX_STACK);
+    compiles(".mma.", 25, MAX_STACK);
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn attention_with_mma_compiles_for_all_architectures_with_few_spills() {
 fn compiles(module: &str, count: usize, max_stack: u32) {
     let ptxas = toolchain::find_cuda_tools().ptxas.expect("ptxas is installed").path;
     let input = folders("architectures").out_dir.join(format!("kernels{module}ptx"));
-    std::fs::write(&input, of_one_type(&ptx_of(tensor_image(), "sm_80", module))).unwrap();
+    std::fs::write(&input, without_f16(&ptx_of(tensor_image(), "sm_80", module))).unwrap();
     let help = Command::new(&ptxas).arg("--help").output().unwrap().stdout;
     let help = String::from_utf8_lossy(&help);
     let later = LATER_ARCHS.into_iter().filter(|arch| help.contains(&format!("'{arch}'")));

@@ -369,10 +369,7 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize, const TRANSPOSED: b
     #[inline(always)]
     fn new(tile: MatrixTile<T, ROWS, COLUMNS>, first: u32) -> Self {
         const {
-            assert!(
-                (COLUMNS * size_of::<T>()).is_multiple_of(128),
-                "rows must have a multiple of 128 bytes"
-            );
+            assert!((COLUMNS * size_of::<T>()).is_multiple_of(128), "rows must have a multiple of 128 bytes");
         };
         #[cfg(target_arch = "nvptx64")]
         {

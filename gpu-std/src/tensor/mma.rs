@@ -3,21 +3,45 @@
 //! For memory-bound products, a warp can multiply operands that it has just loaded into registers. Data does not pass
 //! through shared memory, and threads do not wait for each other.
 
-use super::{F8E4M3, Operand};
+use super::Operand;
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::scalar::Scalar;
 use crate::{bf16, f16};
 
 /// An operand type of [`mma`]. The trait is sealed.
 ///
-/// | type | sums | columns of `a` | compute capability |
-/// | --- | --- | --- | --- |
-/// | `bf16`, `f16` | `f32` | 16 | 8.0 or later |
-/// | `f32`, of which only the upper 19 bits are read (TF32, with 10 mantissa bits, truncated) | `f32` | 8 | 8.0 or later |
-/// | `i8` | `i32`, wrapping | 32 | 8.0 or later |
-/// | [`F8E4M3`] | `f32`, of which an instruction keeps about 14 mantissa bits | 32 | 8.9 or later, with PTX 8.4 |
+/// | type | sums | columns of `a` |
+/// | --- | --- | --- |
+/// | `bf16`, `f16` | `f32` | 16 |
+/// | `f32`, of which only the upper 19 bits are read (TF32, with 10 mantissa bits, truncated) | `f32` | 8 |
+/// | `i8` | `i32`, wrapping | 32 |
 ///
-/// See the [example](super::matrix_tile#example).
+/// ```
+/// use gpu_std::prelude::*;
+/// use gpu_std::tensor::mma::mma;
+/// # use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch};
+///
+/// /// # Safety
+/// /// `out` must have 32 vectors.
+/// #[kernel(arch = 80, block(32))]
+/// unsafe fn multiply(out: *mut [i32; 4]) {
+///     // Each register packs four integers: those of `a` are 1, and those of `b` are -2.
+///     // SAFETY: the whole warp calls it, and each lane writes its own vector.
+///     unsafe {
+///         let sums = mma::<i8>([5; 4], [0x0101_0101; 4], [0xfefe_fefe; 2]);
+///         out.add(warp::lane_id() as usize).write(sums);
+///     }
+/// }
+///
+/// # static IMAGE: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "example");
+/// # let stream = Device::emulated(0)?.default_stream();
+/// # let module = stream.device().load(&IMAGE)?;
+/// let mut out = DeviceBuffer::<[i32; 4]>::zeros(&stream, 32)?;
+/// # // SAFETY: there is one vector per lane.
+/// # unsafe { module.kernel::<multiply>()?.launch_unsafe(&stream, Launch::grid_block(1, 32), (&mut out,))? };
+/// assert_eq!(out.to_host()?, [[5 - 2 * 32; 4]; 32]);
+/// # Ok::<(), warpsmith_runtime::Error>(())
+/// ```
 pub trait WarpOperand: Operand + sealed::Sealed {
     /// Issues the instruction.
     #[doc(hidden)]
@@ -62,7 +86,6 @@ operands! {
     f16: "m16n8k16.row.col.f32.f16.f16.f32",
     f32: "m16n8k8.row.col.f32.tf32.tf32.f32",
     i8: "m16n8k32.row.col.s32.s8.s8.s32",
-    F8E4M3: "m16n8k32.row.col.f32.e4m3.e4m3.f32",
 }
 
 /// Computes `sums + a * b` with one warp (`mma.m16n8k16` for 16-bit elements), where `a` is a 16 x `K` matrix and `b` is
@@ -86,7 +109,7 @@ operands! {
 ///
 /// # Safety
 ///
-/// All 32 lanes of the warp must call this function together, on a device that supports the type ([`WarpOperand`]).
+/// All 32 lanes of the warp must call this function together, on compute capability 8.0 or later.
 #[inline(always)]
 #[track_caller]
 #[must_use]

@@ -6,8 +6,8 @@ use gpu_std::tensor::mma::{WarpOperand, mma};
 use crate::common::{Args, launch_shared};
 
 /// Computes `out[lane] = sums + a * b` from the registers of each lane.
-#[kernel(types(T = bf16, f16), arch = 80, block(32))]
-unsafe fn multiply<T: WarpOperand>(a: &[u32], b: &[u32], sums: &[f32], mut out: DisjointMut<f32>) {
+#[kernel(types(T = bf16, f16, f32, i8), arch = 80, block(32))]
+unsafe fn multiply<T: WarpOperand>(a: &[u32], b: &[u32], sums: &[T::Sum], mut out: DisjointMut<T::Sum>) {
     let lane = warp::lane_id() as usize;
     // SAFETY: the whole warp calls it.
     let d = unsafe {
@@ -36,37 +36,47 @@ unsafe fn lane_missing(mut out: DisjointMut<f32>) {
     }
 }
 
-/// Checks the registers of all lanes for a product of 16 x 16 and 16 x 8 integers.
-fn product<K: gpu_std::Kernel>(bits: fn(f32) -> u16) {
+/// Checks the registers of all lanes for a product of 16 x k and k x 8 integers.
+fn product<K: gpu_std::Kernel, T, S: Scalar>(of: fn(f32) -> T) {
+    let (in_register, k) = (4 / size_of::<T>(), 32 / size_of::<T>());
     let a_at = |row: usize, k: usize| ((row * 31 + k * 7) % 9) as f32 - 4.0;
     let b_at = |k: usize, column: usize| ((k * 5 + column * 3) % 7) as f32 - 3.0;
-    let pair = |low: f32, high: f32| u32::from(bits(low)) | u32::from(bits(high)) << 16;
     let (mut a, mut b) = (Vec::new(), Vec::new());
     for lane in 0..32 {
-        let (row, k) = (lane / 4, 2 * (lane % 4));
-        for (row, k) in [(row, k), (row + 8, k), (row, k + 8), (row + 8, k + 8)] {
-            a.push(pair(a_at(row, k), a_at(row, k + 1)));
+        let (row, first) = (lane / 4, in_register * (lane % 4));
+        let register = |first: usize| first..first + in_register;
+        for (row, first) in [(row, first), (row + 8, first), (row, first + k / 2), (row + 8, first + k / 2)] {
+            a.extend(register(first).map(|k| of(a_at(row, k))));
         }
-        for k in [k, k + 8] {
-            b.push(pair(b_at(k, row), b_at(k + 1, row)));
+        for first in [first, first + k / 2] {
+            b.extend(register(first).map(|k| of(b_at(k, row))));
         }
     }
-    let sums: Vec<f32> = (0..128).map(|i| i as f32).collect();
-    let mut out = vec![f32::NAN; 128];
+    // SAFETY: the elements are numbers without padding.
+    let [a, b] = [&a, &b].map(|all| unsafe { all.align_to::<u8>().1 });
+    let registers = |bytes: &[u8]| -> Vec<u32> {
+        bytes.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect()
+    };
+    let (a, b) = (registers(a), registers(b));
+    let sums: Vec<S> = (0..128).map(|i| (i as f32).cast()).collect();
+    let mut out = vec![S::MAX_IDENTITY; 128];
     let args = Args::new().slice(&a).slice(&b).slice(&sums).view(&mut out);
     launch_shared::<K>([1; 3], [32, 1, 1], 0, &args).unwrap();
     for (i, value) in out.into_iter().enumerate() {
         let (lane, register) = (i / 4, i % 4);
         let (row, column) = (lane / 4 + 8 * (register / 2), 2 * (lane % 4) + register % 2);
-        let dot: f32 = (0..16).map(|k| a_at(row, k) * b_at(k, column)).sum();
-        assert_eq!(value, i as f32 + dot, "row {row}, column {column}");
+        let dot: f32 = (0..k).map(|k| a_at(row, k) * b_at(k, column)).sum();
+        assert_eq!(value.cast::<f32>(), i as f32 + dot, "row {row}, column {column}");
     }
 }
 
 #[test]
 fn products_of_a_warp_are_exact() {
-    product::<multiply<bf16>>(|x| bf16::from_f32(x).to_bits());
-    product::<multiply<f16>>(|x| f16::from_f32(x).to_bits());
+    product::<multiply<bf16>, _, f32>(bf16::from_f32);
+    product::<multiply<f16>, _, f32>(f16::from_f32);
+    // The low bits of an `f32` are not read.
+    product::<multiply<f32>, _, f32>(|x| f32::from_bits(x.to_bits() | 0x1fff));
+    product::<multiply<i8>, _, i32>(|x| x as i8);
 }
 
 #[test]

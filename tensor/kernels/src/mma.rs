@@ -7,6 +7,8 @@
 //! A stage has the same number of bytes for all element types. Its tiles in shared memory consist of 16-bit words, which
 //! `ldmatrix` moves to registers: operands of `mma.sync` that are contiguous along K have the same bytes for all types.
 //!
+//! Elements of FP8 are converted to `f16` in registers, because `mma.sync` multiplies FP8 from compute capability 8.9 on.
+//!
 //! Where the rows of an operand do not start on 16-byte boundaries, threads copy its elements one by one.
 //!
 //! With split-K, several blocks compute parts of a tile's sums, and store them in a workspace. The block that arrives
@@ -22,12 +24,13 @@ use gpu_std::prelude::*;
 use gpu_std::shared::{commit_copies, wait_copies, wait_copies_leaving};
 use gpu_std::tensor::mma::{WarpOperand, mma};
 use gpu_std::tensor::{
-    KMajor, Major, MatrixTiles, MnMajor, Output, PipelineState, SharedMemory, Sum, warpgroup,
+    F8E4M3, KMajor, Major, MatrixTiles, MnMajor, Output, PipelineState, SharedMemory, Sum, warpgroup,
 };
 use gpu_std::vectorized::{load, load_or, opaque, store};
 
 use crate::epilogue::EpilogueParams;
 use crate::matmul::{GemmOperand, Sizes};
+use crate::number4::e4m3;
 use crate::simt::Strides;
 use crate::tile_epilogue::{Finish, OutputTile, stage, store_staged};
 use crate::tiles::{Tiles, divide};
@@ -41,6 +44,38 @@ macro_rules! unroll {
             $body;
         }
     )* };
+}
+
+/// Element types of the kernels.
+pub trait MmaNumber: GemmOperand {
+    /// Type that `mma.sync` multiplies.
+    type Operand: WarpOperand<Sum = Self::Sum>;
+    /// Number of operands of `mma.sync` per 32 bytes of a row.
+    const PARTS: usize = 1;
+    /// Converts a register to registers of [`Self::PARTS`] operands. Elements may be permuted along K.
+    fn parts(register: u32) -> [u32; 2];
+}
+
+macro_rules! numbers {
+    ($($ty:ty),*) => { $(
+        impl MmaNumber for $ty {
+            type Operand = Self;
+            #[inline(always)]
+            fn parts(register: u32) -> [u32; 2] {
+                [register, 0]
+            }
+        }
+    )* };
+}
+numbers!(bf16, f16, f32, i8);
+
+impl MmaNumber for F8E4M3 {
+    type Operand = f16;
+    const PARTS: usize = 2;
+    #[inline(always)]
+    fn parts(register: u32) -> [u32; 2] {
+        e4m3::<f16>(register)
+    }
 }
 
 /// Number of rows and columns of C per warp.
@@ -127,27 +162,27 @@ pub unsafe fn matmul_mma<T, A: Major, B: Major, const WARPS: usize>(
     strides: Strides,
     finish: EpilogueParams,
 ) where
-    T: WarpOperand<Sum = f32> + Output<f32> + Into<f32>,
+    T: MmaNumber<Sum = f32> + Output<f32> + Into<f32>,
 {
     // SAFETY: guaranteed by the caller.
     unsafe { by_warps::<T, T, A, B, WARPS>(a, b, c, bias, workspace, sizes, strides, finish) }
 }
 
-/// Like [`matmul_mma()`], but for TF32 (the upper 19 bits of `f32`) and integers; both operands are K-major. Sums of
-/// integers wrap around and have no epilogue.
+/// Like [`matmul_mma()`], but for TF32 (the upper 19 bits of `f32`), FP8 and integers; both operands are K-major. Sums
+/// of integers wrap around and have no epilogue.
 ///
 /// # Safety
 ///
 /// The caller must uphold the safety contract of [`matmul_mma()`].
 #[kernel(
-    types(T = f32, i8),
+    types(T = f32, F8E4M3, i8),
     consts(WARPS = 2, 4, 8),
     arch = 80,
     block(of_warps(WARPS)),
     launch_bounds(of_warps(WARPS), resident(of_warps(WARPS))),
     no_panic
 )]
-pub unsafe fn matmul_mma_tn<T: WarpOperand + GemmOperand, const WARPS: usize>(
+pub unsafe fn matmul_mma_tn<T: MmaNumber, const WARPS: usize>(
     a: &[T],
     b: &[T],
     c: DisjointMut<T::Output>,
@@ -160,7 +195,9 @@ pub unsafe fn matmul_mma_tn<T: WarpOperand + GemmOperand, const WARPS: usize>(
     T::Output: Finish<T::Sum>,
 {
     // SAFETY: guaranteed by the caller.
-    unsafe { by_warps::<T, T::Output, KMajor, KMajor, WARPS>(a, b, c, bias, workspace, sizes, strides, finish) }
+    unsafe {
+        by_warps::<T, T::Output, KMajor, KMajor, WARPS>(a, b, c, bias, workspace, sizes, strides, finish)
+    }
 }
 
 /// Computes the tile of C of the calling block of `WARPS` warps, or a part of its sums.
@@ -170,7 +207,7 @@ pub unsafe fn matmul_mma_tn<T: WarpOperand + GemmOperand, const WARPS: usize>(
 /// The caller must uphold the safety contract of [`matmul_mma()`].
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "they are the parameters of the kernels")]
-unsafe fn by_warps<T: WarpOperand, C: Finish<T::Sum>, A: Major, B: Major, const WARPS: usize>(
+unsafe fn by_warps<T: MmaNumber, C: Finish<T::Sum>, A: Major, B: Major, const WARPS: usize>(
     a: &[T],
     b: &[T],
     c: DisjointMut<C>,
@@ -185,15 +222,39 @@ unsafe fn by_warps<T: WarpOperand, C: Finish<T::Sum>, A: Major, B: Major, const 
     unsafe {
         if const { WARPS == 2 } {
             product::<T, C, A, B, 64, 128, 32, 4, true>(
-                a, b, are_transposed, c, bias, workspace, sizes, strides, finish,
+                a,
+                b,
+                are_transposed,
+                c,
+                bias,
+                workspace,
+                sizes,
+                strides,
+                finish,
             )
         } else if const { WARPS == 4 } {
             product::<T, C, A, B, 128, 128, 64, 3, true>(
-                a, b, are_transposed, c, bias, workspace, sizes, strides, finish,
+                a,
+                b,
+                are_transposed,
+                c,
+                bias,
+                workspace,
+                sizes,
+                strides,
+                finish,
             )
         } else {
             product::<T, C, A, B, 128, 256, 32, 4, true>(
-                a, b, are_transposed, c, bias, workspace, sizes, strides, finish,
+                a,
+                b,
+                are_transposed,
+                c,
+                bias,
+                workspace,
+                sizes,
+                strides,
+                finish,
             )
         }
     }
@@ -206,13 +267,13 @@ unsafe fn by_warps<T: WarpOperand, C: Finish<T::Sum>, A: Major, B: Major, const 
 ///
 /// The caller must uphold the safety contract of [`matmul_mma()`], except those for the alignment of A and B.
 #[kernel(
-    types(T = bf16, f16, f32, i8),
+    types(T = bf16, f16, f32, F8E4M3, i8),
     arch = 80,
     block(threads(128, 128)),
     launch_bounds(threads(128, 128), resident(threads(128, 128))),
     no_panic
 )]
-pub unsafe fn matmul_mma_unaligned<T: WarpOperand + GemmOperand>(
+pub unsafe fn matmul_mma_unaligned<T: MmaNumber>(
     a: &[T],
     b: &[T],
     c: DisjointMut<T::Output>,
@@ -228,7 +289,15 @@ pub unsafe fn matmul_mma_unaligned<T: WarpOperand + GemmOperand>(
     // SAFETY: guaranteed by the caller.
     unsafe {
         product::<T, T::Output, KMajor, KMajor, 128, 128, 64, 3, false>(
-            a, b, are_transposed, c, bias, workspace, sizes, strides, finish,
+            a,
+            b,
+            are_transposed,
+            c,
+            bias,
+            workspace,
+            sizes,
+            strides,
+            finish,
         )
     }
 }
@@ -263,7 +332,7 @@ unsafe fn product<
     strides: Strides,
     finish: EpilogueParams,
 ) where
-    T: WarpOperand,
+    T: MmaNumber,
     C: Finish<T::Sum>,
 {
     const { assert!(STEP == words(ROWS, WIDTH) && STAGES == stages(ROWS, WIDTH)) };
@@ -576,15 +645,24 @@ impl Fragments {
     ///
     /// All lanes of the warp must call it together.
     #[inline(always)]
-    unsafe fn multiply<T: WarpOperand>(&self, sums: &mut Sums<T::Sum>) {
+    unsafe fn multiply<T: MmaNumber>(&self, sums: &mut Sums<T::Sum>) {
+        let a = self.a.map(|a| parts::<T, 4>(a));
         unroll!(COLUMNS, |j: 0 1 2 3 4 5 6 7| {
-            unroll!(MATRICES, |i: 0 1 2 3| {
-                let (i, j) = (i as usize, j as usize);
+            let b = parts::<T, 2>(self.b[j as usize]);
+            unroll!(MATRICES, |i: 0 1 2 3| unroll!(T::PARTS as u32, |part: 0 1| {
+                let (i, j, part) = (i as usize, j as usize, part as usize);
                 // SAFETY: guaranteed by the caller.
-                sums[i][j] = unsafe { mma::<T>(sums[i][j], self.a[i], self.b[j]) };
-            });
+                sums[i][j] = unsafe { mma::<T::Operand>(sums[i][j], a[i][part], b[part]) };
+            }));
         });
     }
+}
+
+/// Returns the operands of `mma.sync` that the registers of an operand become.
+#[inline(always)]
+fn parts<T: MmaNumber, const COUNT: usize>(registers: [u32; COUNT]) -> [[u32; COUNT]; 2] {
+    let all = registers.map(T::parts);
+    [all.map(|[first, _]| first), all.map(|[_, second]| second)]
 }
 
 /// Rows of A, or columns of B, that belong to one tile.
@@ -615,7 +693,13 @@ impl<T: Copy> Operand<T> {
     ) -> Self {
         let (row, column) = if is_transposed { (first_k, first) } else { (first, first_k) };
         let at = u64::from(batch) * plane + u64::from(row) * pitch + u64::from(column);
-        Self { from: elements.as_ptr().wrapping_add(at as usize), is_transposed, pitch, side: side - first, k }
+        Self {
+            from: elements.as_ptr().wrapping_add(at as usize),
+            is_transposed,
+            pitch,
+            side: side - first,
+            k,
+        }
     }
 
     /// Returns the chunks that a thread copies. If they are `ALIGNED`, their elements are contiguous, and they become
@@ -720,7 +804,9 @@ struct SharedOperand<M, const SIDE: usize, const STEP: usize, const STAGES: usiz
     major: PhantomData<M>,
 }
 
-impl<M: Major, const SIDE: usize, const STEP: usize, const STAGES: usize> SharedOperand<M, SIDE, STEP, STAGES> {
+impl<M: Major, const SIDE: usize, const STEP: usize, const STAGES: usize>
+    SharedOperand<M, SIDE, STEP, STAGES>
+{
     #[inline(always)]
     fn new(memory: &mut SharedMemory) -> Self {
         Self { tiles: memory.matrix_tiles(), major: PhantomData }

@@ -1,8 +1,8 @@
 //! Tests GEMM with `mma.sync`: layouts, alignments, tiles, split-K, batches and epilogues, with poisoned outputs.
 
 use half::{bf16, f16};
-use warpsmith_runtime::{DeviceBuffer, Stream};
-use warpsmith_tensor::{Activation, Epilogue, Matrix, Schedule, TensorError, matmul, matmul_mma};
+use warpsmith_runtime::{DeviceBuffer, DeviceSlice, Stream};
+use warpsmith_tensor::{Activation, Epilogue, F8E4M3, Matrix, Schedule, TensorError, matmul, matmul_mma};
 
 use crate::number::{Stored, TestNumber, random, random_integers};
 use crate::under_test;
@@ -68,11 +68,13 @@ fn integers_of_8_and_32_bits_are_exact_in_all_layouts_and_alignments() {
         let k = k.next_multiple_of(16);
         exact::<f32>(&stream, None, [m, n, k], LAYOUTS[0]);
         exact::<i8>(&stream, None, [m, n, k], LAYOUTS[0]);
+        exact::<F8E4M3>(&stream, None, [m, n, k], LAYOUTS[0]);
     }
     for layout in LAYOUTS {
         for shape in [RAGGED[1], RAGGED[3], ALIGNED[2]] {
             exact::<f32>(&stream, None, shape, layout);
             exact::<i8>(&stream, None, shape, layout);
+            exact::<F8E4M3>(&stream, None, shape, layout);
         }
     }
 }
@@ -102,6 +104,7 @@ fn integers_of_8_and_32_bits_are_exact_with_all_tiles_and_parts() {
         for tile in TILES {
             exact::<f32>(&stream, schedule(tile, split_k), [136, 264, 172], LAYOUTS[0]);
             exact::<i8>(&stream, schedule(tile, split_k), [136, 264, 688], LAYOUTS[0]);
+            exact::<F8E4M3>(&stream, schedule(tile, split_k), [136, 264, 688], LAYOUTS[0]);
         }
         exact::<f32>(&stream, schedule([128, 128], split_k), [65, 131, 171], LAYOUTS[1]);
         exact::<i8>(&stream, schedule([128, 128], split_k), [65, 131, 687], LAYOUTS[3]);
@@ -140,6 +143,7 @@ fn sums_of_parts_are_within_rounding_and_repeatable() {
     // Each factor is truncated to 10 bits of mantissa.
     repeatable::<f32>([72, 136, 500], 1e-6);
     repeatable::<i8>([72, 136, 2000], 0.0);
+    repeatable::<F8E4M3>([72, 136, 2000], 1.0 / 256.0);
 }
 
 /// A batch with a broadcast operand, whose rows are padded and of which each matrix is transposed.
@@ -249,6 +253,107 @@ fn infinities_and_nan_reach_their_rows() {
     }
 }
 
+/// Products of 1, with one infinity and one NaN.
+#[test]
+fn infinities_and_nan_of_8_and_32_bits_reach_their_rows() {
+    fn check<T: TestNumber>(infinity: Option<T>, nan: T) {
+        let stream = stream();
+        for ([m, n, k], b_transposed) in [([130, 264, 160], true), ([130, 20, 33], false)] {
+            let mut a = vec![T::of(1.0); m * k];
+            a[129 * k + k - 1] = infinity.unwrap_or(T::of(1.0));
+            a[5 * k] = nan;
+            let a = Stored::new([m, k], false, a);
+            let b = Stored::new([k, n], b_transposed, vec![T::of(1.0); n * k]);
+            let (on_a, on_b) = (a.on(&stream), b.on(&stream));
+            let mut c = DeviceBuffer::<T::Output>::zeros(&stream, m * n).unwrap();
+            let to = c.as_2d_mut(m, n).unwrap();
+            matmul_mma(&stream, None, &Epilogue::default(), a.view(&on_a), b.view(&on_b), to).unwrap();
+            for (i, value) in c.to_host().unwrap().into_iter().map(T::number_of).enumerate() {
+                match i / n {
+                    129 if infinity.is_some() => assert_eq!(value, f64::INFINITY),
+                    5 => assert!(value.is_nan(), "element {i}: {value}"),
+                    _ => assert_eq!(value, k as f64),
+                }
+            }
+        }
+    }
+    check::<f32>(Some(f32::INFINITY), f32::NAN);
+    // NaN whose payload is in the low bits, which TF32 does not have, become infinite.
+    check::<F8E4M3>(None, F8E4M3::NAN);
+    check::<F8E4M3>(None, F8E4M3::from_bits(0xff));
+}
+
+/// All numbers of E4M3, multiplied by 1.
+#[test]
+fn numbers_of_8_bits_are_converted_exactly() {
+    let (stream, k) = (stream(), 256);
+    let numbers = || (0..=255).map(F8E4M3::from_bits);
+    let finite = |x: F8E4M3| if x.to_f32().is_nan() { F8E4M3::from_f32(0.0) } else { x };
+    let diagonal: Vec<F8E4M3> = (0..k * k)
+        .map(
+            |i| if i % k == i / k { finite(F8E4M3::from_bits((i / k) as u8)) } else { F8E4M3::from_f32(0.0) },
+        )
+        .collect();
+    let a = DeviceBuffer::from_host(&stream, &diagonal).unwrap();
+    let b = DeviceBuffer::from_host(&stream, &vec![F8E4M3::from_f32(1.0); 16 * k]).unwrap();
+    let mut c = DeviceBuffer::from_host(&stream, &vec![bf16::NAN; k * 16]).unwrap();
+    let b_view = Matrix::from(b.as_2d(16, k).unwrap()).transposed();
+    let to = c.as_2d_mut(k, 16).unwrap();
+    matmul_mma(&stream, None, &Epilogue::default(), a.as_2d(k, k).unwrap(), b_view, to).unwrap();
+    let expected = numbers().flat_map(|x| [finite(x).to_f32(); 16]);
+    assert!(c.to_host().unwrap().into_iter().map(f32::from).eq(expected));
+}
+
+/// Sums of integers wrap around, also those of parts.
+#[test]
+fn sums_of_integers_wrap_around() {
+    let (stream, k) = (stream(), 1 << 18);
+    let a = DeviceBuffer::from_host(&stream, &vec![i8::MIN; k]).unwrap();
+    let b_view = Matrix::from(a.as_2d(1, k).unwrap()).transposed();
+    for split_k in [1, 8] {
+        let mut c = DeviceBuffer::from_host(&stream, &[1]).unwrap();
+        let to = c.as_2d_mut(1, 1).unwrap();
+        let schedule = schedule([64, 128], split_k);
+        matmul_mma(&stream, schedule, &Epilogue::default(), a.as_2d(1, k).unwrap(), b_view, to).unwrap();
+        // 2^14 * 2^18 = 2^32.
+        assert_eq!(c.to_host().unwrap(), [0]);
+    }
+}
+
+/// TF32 and FP8 have epilogues in `f32`.
+#[test]
+fn batches_of_8_and_32_bits_are_multiplied_with_their_epilogue() {
+    fn check<T: TestNumber<Sum = f32>>(of: fn(f32) -> T::Output) {
+        let stream = stream();
+        for [batches, m, n, k] in [[3, 40, 24, 144], [2, 70, 41, 33]] {
+            let (a, b) = (random_integers::<T>(1, batches * m * k), random_integers::<T>(2, n * k));
+            let bias: Vec<T::Output> = (0..n).map(|i| of(i as f32 - 8.0)).collect();
+            let [on_a, on_b] = [&a, &b].map(|host| DeviceBuffer::from_host(&stream, host).unwrap());
+            let on_bias = DeviceBuffer::from_host(&stream, &bias).unwrap();
+            for split_k in [1, 2] {
+                let mut c = DeviceBuffer::from_host(&stream, &vec![T::POISON; batches * m * n]).unwrap();
+                let epilogue = Epilogue {
+                    scale: -0.5,
+                    bias: Some(on_bias.as_slice()),
+                    activation: Activation::Relu,
+                    ..Epilogue::default()
+                };
+                let (a_view, to) = (on_a.as_3d(batches, m, k).unwrap(), c.as_3d_mut(batches, m, n).unwrap());
+                let b_view = Matrix::from(on_b.as_2d(n, k).unwrap()).transposed();
+                matmul_mma(&stream, schedule([128, 128], split_k), &epilogue, a_view, b_view, to).unwrap();
+                for (i, value) in c.to_host().unwrap().into_iter().enumerate() {
+                    let (row, column) = (i / n, i % n);
+                    let dot: f64 = (0..k).map(|x| a[row * k + x].value() * b[column * k + x].value()).sum();
+                    let expected = (-0.5 * dot + column as f64 - 8.0).max(0.0);
+                    assert_eq!(T::number_of(value), T::rounded(expected), "element {i}, {split_k} parts");
+                }
+            }
+        }
+    }
+    check::<f32>(|x| x);
+    check::<F8E4M3>(bf16::from_f32);
+}
+
 /// With k = 0, the result is the epilogue of zeros. Without rows or columns, there is no result.
 #[test]
 fn sides_can_be_zero() {
@@ -268,42 +373,54 @@ fn sides_can_be_zero() {
     };
     assert_eq!(multiply(3, 2, 0, Some(&bias)), [0.0, 2.0, 0.0, 2.0, 0.0, 2.0]);
     assert_eq!(multiply(3, 2, 0, None), [0.0; 6]);
+    assert_eq!(multiply(3, 2, 1, None), [0.0; 6]);
     for [m, n] in [[0, 2], [3, 0]] {
         assert!(multiply(m, n, 8, None).into_iter().all(f32::is_nan), "{m} x {n}");
     }
 }
 
-/// Matrices that TMA cannot copy: `a` and `b` start at any element, or `a` is transposed and `c` starts at any element.
+/// Matrices that TMA cannot copy: `a` and `b` start at any element, or `c` does and `a` is transposed or has integers.
 #[test]
 fn products_without_tma_take_these_kernels() {
-    fn check<T: TestNumber<Sum = f32>>([a_from, b_from, c_from]: [usize; 3], a_transposed: bool) {
-        let (stream, [m, n, k]) = (stream(), [72, 40, 24]);
+    fn view<T: TestNumber>(
+        elements: DeviceSlice<'_, T>,
+        [rows, columns]: [usize; 2],
+        is_transposed: bool,
+    ) -> Matrix<'_, T> {
+        if is_transposed {
+            Matrix::from(elements.as_2d(columns, rows).unwrap()).transposed()
+        } else {
+            elements.as_2d(rows, columns).unwrap().into()
+        }
+    }
+    fn check<T: TestNumber>([a_from, b_from, c_from]: [usize; 3], [a_transposed, b_transposed]: [bool; 2]) {
+        let (stream, [m, n, k]) = (stream(), [72, 40, 32]);
         let a = Stored::<T>::new([m, k], a_transposed, random_integers(1, m * k));
-        let b = Stored::<T>::new([k, n], false, random_integers(2, n * k));
+        let b = Stored::<T>::new([k, n], b_transposed, random_integers(2, n * k));
         let after = |from, elements: &[T]| {
             let elements: Vec<T> =
                 vec![T::of(99.0); from].into_iter().chain(elements.iter().copied()).collect();
             DeviceBuffer::from_host(&stream, &elements).unwrap()
         };
         let (on_a, on_b) = (after(a_from, &a.elements), after(b_from, &b.elements));
-        let a_view = on_a.slice(a_from..);
-        let a_view = if a_transposed {
-            Matrix::from(a_view.as_2d(k, m).unwrap()).transposed()
-        } else {
-            a_view.as_2d(m, k).unwrap().into()
-        };
         let mut c = DeviceBuffer::from_host(&stream, &vec![T::POISON; c_from + m * n]).unwrap();
         let mut elements = c.slice_mut(c_from..);
-        let b_view = on_b.slice(b_from..);
-        matmul(&stream, a_view, b_view.as_2d(k, n).unwrap(), elements.as_2d_mut(m, n).unwrap()).unwrap();
+        let a_view = view(on_a.slice(a_from..), [m, k], a_transposed);
+        let b_view = view(on_b.slice(b_from..), [k, n], b_transposed);
+        matmul(&stream, a_view, b_view, elements.as_2d_mut(m, n).unwrap()).unwrap();
         for (i, (value, (expected, _))) in c.to_host().unwrap()[c_from..].iter().zip(a.times(&b)).enumerate()
         {
             assert_eq!(T::number_of(*value), T::rounded(expected), "element {i}");
         }
     }
-    check::<f16>([1, 3, 0], false);
-    check::<bf16>([0, 1, 5], true);
-    check::<bf16>([0, 0, 1], true);
+    check::<f16>([1, 3, 0], [false, false]);
+    check::<bf16>([0, 1, 5], [true, false]);
+    check::<bf16>([0, 0, 1], [true, false]);
+    check::<i8>([0, 0, 1], [false, true]);
+    check::<i8>([3, 0, 0], [true, true]);
+    check::<f32>([1, 0, 2], [false, true]);
+    check::<f32>([0, 0, 0], [false, false]);
+    check::<F8E4M3>([0, 5, 1], [true, false]);
 }
 
 /// A library that is faster for unaligned matrices can be preferred.

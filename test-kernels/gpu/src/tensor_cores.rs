@@ -4,7 +4,7 @@
 use core::array::from_fn;
 
 use gpu_std::prelude::*;
-use gpu_std::tensor::mma::mma;
+use gpu_std::tensor::mma::{WarpOperand, mma};
 use gpu_std::tensor::{Accumulator, PipelineState, SharedMemory, TensorMap, barrier, warpgroup};
 use gpu_std::vectorized::{each, load_or};
 
@@ -116,40 +116,44 @@ pub unsafe fn multiply(
 
 /// Threads per block of [`mma_rate()`].
 pub const RATE_THREADS: u32 = 256;
-/// Number of multiplications and additions per block and round of [`mma_rate()`].
-pub const RATE_FLOPS: f64 = (RATE_THREADS / 32 * 32 * 2 * 16 * 8 * 16) as f64;
+/// Number of operand bytes along K that a block of [`mma_rate()`] multiplies per round, times 2 for the multiplications
+/// and additions.
+pub const RATE_BYTES: f64 = (RATE_THREADS / 32 * 32 * 2 * 16 * 8 * 32) as f64;
 
 /// Multiplies operands in registers with `mma.sync`, as a warp of a GEMM does for 64 x 64 sums, in order to measure the
 /// rate of the tensor cores. `out` receives the sum of each thread.
 ///
 /// # Safety
 ///
-/// `x` has 32 * [`RATE_THREADS`] pairs of numbers.
-#[kernel(arch = 80, block(RATE_THREADS), launch_bounds(RATE_THREADS, 1), no_panic)]
-pub unsafe fn mma_rate(x: &[Pair], mut out: DisjointMut<f32>, rounds: u32) {
+/// `x` has 32 * [`RATE_THREADS`] words of packed numbers.
+#[kernel(
+    types(T = bf16, f32, i8),
+    arch = 80,
+    block(RATE_THREADS),
+    launch_bounds(RATE_THREADS, 1),
+    no_panic
+)]
+pub unsafe fn mma_rate<T: WarpOperand>(x: &[u32], mut out: DisjointMut<f32>, rounds: u32) {
     let thread = thread::thread_idx_x() as usize;
-    let number = |i: usize| {
-        // SAFETY: guaranteed by the caller.
-        let Pair([low, high]) = unsafe { *x.get_unchecked(i * RATE_THREADS as usize + thread) };
-        u32::from(low.to_bits()) | u32::from(high.to_bits()) << 16
-    };
+    // SAFETY: guaranteed by the caller.
+    let number = |i: usize| unsafe { *x.get_unchecked(i * RATE_THREADS as usize + thread) };
     let a: [[u32; 4]; 4] = from_fn(|i| from_fn(|j| number(4 * i + j)));
     let b: [[u32; 2]; 8] = from_fn(|i| from_fn(|j| number(16 + 2 * i + j)));
-    let mut sums = [[[0.0f32; 4]; 8]; 4];
+    let mut sums = [[[T::Sum::ZERO; 4]; 8]; 4];
     let mut round = 0;
     while round < rounds {
         each::<8>(|j| {
             each::<4>(|i| {
                 // SAFETY: the whole warp executes this call.
-                sums[i][j] = unsafe { mma::<bf16>(sums[i][j], a[i], b[j]) };
+                sums[i][j] = unsafe { mma::<T>(sums[i][j], a[i], b[j]) };
             });
         });
         round += 1;
     }
-    let mut sum = 0.0;
-    each::<4>(|i| each::<8>(|j| sum += sums[i][j][0] + sums[i][j][1] + sums[i][j][2] + sums[i][j][3]));
+    let mut sum = T::Sum::ZERO;
+    each::<4>(|i| each::<8>(|j| each::<4>(|k| sum = sum.wrapping_add(sums[i][j][k]))));
     if let Some(out) = out.get_mut(thread::unique_index()) {
-        *out = sum;
+        *out = sum.cast();
     }
 }
 

@@ -32,8 +32,8 @@ fn products_of_unaligned_rows_are_exact() {
     is_exact([70, 45, 33]);
 }
 
-/// `f32` numbers with 10 mantissa bits, whose products are exact in TF32; also row-major `b`, which only cuBLAS
-/// supports.
+/// `f32` numbers with 10 mantissa bits, whose products are exact in TF32; also row-major `b`, for which cuBLAS is used
+/// if it is available.
 #[test]
 fn products_of_tf32_are_exact_in_both_layouts() {
     let stream = common::stream();
