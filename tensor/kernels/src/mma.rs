@@ -396,6 +396,10 @@ unsafe fn product<
         let mut step = 0;
         while step < k {
             unroll!(STEP / 16, |group: 0 1 2 3| {
+                // The groups of copies that are waited for are counted after this one.
+                if ALIGNED && group == 1 {
+                    copy_b!();
+                }
                 if group + 1 == groups {
                     wait_stage!();
                     read.advance();
@@ -408,9 +412,6 @@ unsafe fn product<
                 next.load(&a_tiles, &b_tiles, read, [warp_m, warp_n], (group + 1) % groups);
                 if ALIGNED && group == 0 {
                     a_tiles.copy::<T, ALIGNED>(&mut a, write);
-                }
-                if ALIGNED && group == 1 {
-                    copy_b!();
                 }
                 current.multiply::<T>(&mut sums);
                 current = next;
