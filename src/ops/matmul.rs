@@ -78,13 +78,13 @@ by_library!(bf16, f16, i8);
 
 /// GEMM: `c = a * b`, where `a` is m×k, `b` is k×n and `c` is m×n. Each operand is a 2-D view or a 3-D view, which is a
 /// batch. `a` and `b` can be transposed (see [`Matrix::transposed`]). An unbatched `a` or `b` is broadcast over the
-/// batch. Sums are accumulated in `f32` (for `i8`, in `i32`) and rounded once. For [`F8E4M3`], Hopper's tensor cores add
-/// products with about 14 mantissa bits.
+/// batch. Sums are accumulated in `f32` (for `i8`, in `i32`) and rounded once. For [`F8E4M3`], Hopper's tensor cores
+/// add products with about 14 mantissa bits.
 ///
 /// Rust kernels run on GPUs with compute capability 8.0 or later and on the emulated device, for all layouts and
 /// alignments. They are slow if the address, row stride or plane stride of `a` or `b` is not a multiple of 16 bytes, or
-/// for 8-bit types, if `a` is transposed or `b` is not. With the feature `blas`, cuBLAS multiplies such matrices, except
-/// for [`F8E4M3`].
+/// for 8-bit types, if `a` is transposed or `b` is not. With the feature `blas`, cuBLAS multiplies such matrices,
+/// except for [`F8E4M3`].
 ///
 /// # Errors
 /// Returns [`TensorError::Shape`], the [enqueue errors](crate::Error#enqueue-errors) and cuBLAS errors. Without cuBLAS,

@@ -16,8 +16,9 @@
 //!
 //! Layouts are `ab` (both row-major), and `abt`, `atb` and `atbt` with transposed operands. `+gelu` adds a bias and
 //! applies GELU; `+schedules` also times each available `Schedule`; `+mma` uses the `mma.sync` kernels, and prints the
-//! rate of `mma.sync` with operands in registers (for FP8, which is converted, that of 16 bits). A shape `8*1024` is a batch of eight. Skinny GEMMs are memory-bound,
-//! so their `b` should be larger than the L2 cache, as in `bf16:abt:4x28672x8192`.
+//! rate of `mma.sync` with operands in registers (for FP8, which is converted, that of 16 bits). A shape `8*1024` is a
+//! batch of eight. Skinny GEMMs are memory-bound, so their `b` should be larger than the L2 cache, as in
+//! `bf16:abt:4x28672x8192`.
 //!
 //! Inputs are normally distributed, because the power draw of a GEMM depends on them. Each figure is the median of the
 //! rounds. Each round is timed by events around several GEMMs, after the clock has settled; power and clock are read

@@ -10,13 +10,17 @@ use warpsmith_tensor_kernels::grouped::{
     Groups, LARGE, SMALL, STAGES, matmul_grouped as kernel, matmul_grouped_small as skinny,
 };
 use warpsmith_tensor_kernels::matmul::BOX;
+use warpsmith_tensor_kernels::mma::{self, matmul_mma_grouped};
 use warpsmith_tensor_kernels::non_persistent::{shared_bytes, threads};
+use warpsmith_tensor_kernels::simt::Strides;
 
 use crate::IMAGE;
 use crate::epilogue::Epilogue;
 use crate::error::TensorError;
-use crate::matmul::{a_map, b_map, check_device};
+use crate::matmul::{a_map, b_map, has_wgmma};
 use crate::matrix::{Matrix, MatrixMut, check_rows};
+use crate::simt::problem;
+use crate::skinny::check_device;
 
 const OPERATION: &str = "matmul_grouped";
 /// Maximum number of blocks per launch.
@@ -33,6 +37,8 @@ const MAX_SMALL_ROWS: usize = 64;
 pub trait GroupedElement: DeviceCopy {
     #[doc(hidden)]
     fn launch(product: Product<'_, '_, Self>) -> Result<()>;
+    #[doc(hidden)]
+    fn launch_mma(product: Product<'_, '_, Self>) -> Result<()>;
 }
 
 /// Grouped GEMM, as in mixture-of-experts layers: `c = activation(scale * a * b + bias)`. Group i consists of the rows
@@ -48,8 +54,9 @@ pub trait GroupedElement: DeviceCopy {
 /// # Errors
 /// Returns [`TensorError::Groups`] if the sizes do not match or k is 0; [`TensorError::Layout`] for a transposed `a`;
 /// [`TensorError::Alignment`] for an `a` or `b` whose address, row stride or plane stride is not a multiple of 16
-/// bytes; [`TensorError::Device`] if the compute capability is not 9.0;
-/// [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
+/// bytes; [`TensorError::Device`] if the compute capability is below 8.0; [enqueue
+/// errors](warpsmith_runtime::Error#enqueue-errors). If the compute capability is not 9.0, also returns
+/// [`TensorError::Groups`] if k, or for a `b` that is not transposed, n, is not a multiple of 8.
 ///
 /// ```
 /// use half::bf16;
@@ -81,7 +88,37 @@ pub fn matmul_grouped<'a, 'b, 'c, T: GroupedElement>(
     c: impl Into<MatrixMut<'c, T>>,
 ) -> Result<()> {
     let _site = site();
-    let (a, b, c) = (a.into(), b.into(), c.into());
+    let is_mma = !has_wgmma(stream.device());
+    run(stream, is_mma, epilogue, a.into(), offsets, b.into(), c.into())
+}
+
+/// Like [`matmul_grouped()`], but with `mma.sync`, for tests and benchmarks.
+///
+/// # Errors
+/// Returns the same errors as [`matmul_grouped()`].
+#[doc(hidden)]
+#[track_caller]
+pub fn matmul_grouped_mma<'a, 'b, 'c, T: GroupedElement>(
+    stream: &Stream,
+    epilogue: &Epilogue<'_, T>,
+    a: impl Into<Matrix<'a, T>>,
+    offsets: DeviceSlice<'_, u32>,
+    b: impl Into<Matrix<'b, T>>,
+    c: impl Into<MatrixMut<'c, T>>,
+) -> Result<()> {
+    let _site = site();
+    run(stream, true, epilogue, a.into(), offsets, b.into(), c.into())
+}
+
+fn run<T: GroupedElement>(
+    stream: &Stream,
+    is_mma: bool,
+    epilogue: &Epilogue<'_, T>,
+    a: Matrix<'_, T>,
+    offsets: DeviceSlice<'_, u32>,
+    b: Matrix<'_, T>,
+    c: MatrixMut<'_, T>,
+) -> Result<()> {
     let (m, n, k, count) = (c.rows(), c.columns(), a.columns(), b.planes());
     let shape = |what| Err(TensorError::Groups { operation: OPERATION, what }.into());
     if a.planes() != 1 || c.planes() != 1 {
@@ -116,6 +153,13 @@ pub fn matmul_grouped<'a, 'b, 'c, T: GroupedElement>(
         return Err(TensorError::Layout { operation: OPERATION, matrix: "a", element }.into());
     }
     check_device(OPERATION, stream.device())?;
+    for (name, columns) in [("a", a.stored.columns), ("b", b.stored.columns)] {
+        if is_mma && !columns.is_multiple_of(8) {
+            return shape(format!(
+                "the rows of {name} have {columns} elements, which must be a multiple of 8"
+            ));
+        }
+    }
     if m == 0 || n == 0 || count == 0 {
         return Ok(());
     }
@@ -140,7 +184,8 @@ pub fn matmul_grouped<'a, 'b, 'c, T: GroupedElement>(
             "{m} rows of {count} groups require up to {most} tiles, more than the maximum of {MAX_BLOCKS}"
         ));
     }
-    T::launch(Product { stream, epilogue: *epilogue, a, offsets, b, c, groups, tile })
+    let product = Product { stream, epilogue: *epilogue, a, offsets, b, c, groups, tile };
+    if is_mma { T::launch_mma(product) } else { T::launch(product) }
 }
 
 /// Validated arguments for a grouped GEMM.
@@ -168,11 +213,33 @@ macro_rules! elements {
                     (false, _) => product.run::<kernel<$ty, MnMajor>>(),
                 }
             }
+
+            fn launch_mma(product: Product<'_, '_, Self>) -> Result<()> {
+                match (product.b.is_transposed, product.tile) {
+                    (true, SMALL) => product.run_mma::<matmul_mma_grouped<$ty, KMajor, 2>>(),
+                    (true, _) => product.run_mma::<matmul_mma_grouped<$ty, KMajor, 8>>(),
+                    (false, SMALL) => product.run_mma::<matmul_mma_grouped<$ty, MnMajor, 2>>(),
+                    (false, _) => product.run_mma::<matmul_mma_grouped<$ty, MnMajor, 8>>(),
+                }
+            }
         }
     )* };
 }
 elements!(bf16, f16);
 
+/// Parameters of the `mma.sync` kernels.
+type MmaParams<T> = (
+    param::Slice<T>,
+    param::Slice<T>,
+    param::SliceMut<T>,
+    param::Slice<u32>,
+    param::Optional<param::Slice<T>>,
+    param::Value<Groups>,
+    param::Value<Strides>,
+    param::Value<EpilogueParams>,
+);
+
+/// Parameters of the `wgmma` kernels.
 type Params<T> = (
     param::TensorMap<T, 3>,
     param::TensorMap<T, 3>,
@@ -195,6 +262,21 @@ impl<T: DeviceCopy> Product<'_, '_, T> {
         // SAFETY: the kernel instance matches the layouts and the tile. The tensor maps have its boxes and describe
         // matrices of these sizes, with one plane of `b` per group; the views check that all sizes are below 2^31.
         // Offsets and bias have the lengths that the kernel requires; `c` is borrowed exclusively.
+        unsafe { kernel.launch_unsafe(stream, launch, arguments) }
+    }
+
+    fn run_mma<K: Kernel<Params = MmaParams<T>>>(self) -> Result<()> {
+        let Self { stream, epilogue, a, offsets, b, c, groups, tile } = self;
+        let [height, width] = tile.map(|side| side as usize);
+        let (_, strides) = problem(&a, &b, &c, groups.k);
+        let launch = Launch::grid_block(groups.blocks(tile) as u32, mma::threads(height, width))
+            .shared(mma::shared_bytes(height, width));
+        let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
+        let (bias, finish) = (epilogue.bias, epilogue.finish());
+        let arguments = (a.elements, b.elements, c.elements, offsets, bias, groups, strides, finish);
+        // SAFETY: the kernel instance matches the layouts and the tile. The strides describe the matrices, whose rows
+        // start and end on 16-byte boundaries; the views check that all sizes are below 2^31. Offsets and bias have the
+        // lengths that the kernel requires; `c` is borrowed exclusively.
         unsafe { kernel.launch_unsafe(stream, launch, arguments) }
     }
 }

@@ -15,9 +15,9 @@
 //! | [`attention_backward()`] | gradients of attention |
 //!
 //! [`matmul_with()`] accepts a [`Schedule`]. [`GemmElement`] lists the types. The kernels support compute capability
-//! 9.0 and the emulated device. [`matmul()`], [`matmul_fused()`], W4A16, full-precision `f32`, [`attention()`],
-//! [`attention_decode()`] and [`rotary_append()`] require only compute capability 8.0. Except for W4A16, these GEMMs
-//! support any layout and alignment.
+//! 9.0 and the emulated device. [`matmul()`], [`matmul_fused()`], [`matmul_grouped()`], W4A16, full-precision `f32`,
+//! [`attention()`], [`attention_decode()`] and [`rotary_append()`] require only compute capability 8.0. [`matmul()`],
+//! [`matmul_fused()`] and full-precision `f32` support any layout and alignment.
 //!
 //! On other devices, and for matrices whose alignment the kernels do not support (see [`TensorError`]), the functions
 //! fail before anything is enqueued. Use cuBLAS in these cases.
@@ -68,7 +68,7 @@ pub use attention_decode::{AttentionDecode, CacheElement, DecodeElement, attenti
 pub use epilogue::{Activation, Epilogue, RmsNorm};
 pub use error::TensorError;
 pub use gpu_std::tensor::{F8E4M3, F8E5M2};
-pub use grouped::{GroupedElement, matmul_grouped};
+pub use grouped::{GroupedElement, matmul_grouped, matmul_grouped_mma};
 pub use heads::{Heads, HeadsMut};
 pub use kv_cache::{KvCache, KvCacheMut};
 pub use matmul::{GemmElement, matmul, matmul_fused, matmul_mma, matmul_or_library, matmul_with};

@@ -16,7 +16,7 @@ use warpsmith_tensor_kernels::non_persistent::{self, RowStrides};
 
 use crate::epilogue::Epilogue;
 use crate::error::TensorError;
-use crate::matrix::{Matrix, MatrixMut, Stored, check_rows, check_sides};
+use crate::matrix::{Matrix, MatrixMut, Stored, check_rows, check_sides, has_layout};
 use crate::schedule::{CLUSTER, LARGE, SHARED, Schedule, Work, multiprocessors};
 use crate::{IMAGE, mma, skinny};
 
@@ -103,8 +103,9 @@ impl Path {
 ///
 /// The kernels for compute capability 8.0 and later (`mma.sync`) multiply matrices of any layout and alignment. Kernels
 /// for 9.0 (`wgmma`) are faster, and multiply matrices that TMA can copy. With `mma.sync`, FP8 is as fast as half of
-/// `f16`. If the layout is not a fast one, the rows of `a` or `b` do not start on 16-byte boundaries, or with `mma.sync`,
-/// the length of a row is not a multiple of 16 bytes, elements are loaded one by one, which is several times slower.
+/// `f16`. If the layout is not a fast one, the rows of `a` or `b` do not start on 16-byte boundaries, or with
+/// `mma.sync`, the length of a row is not a multiple of 16 bytes, elements are loaded one by one, which is several
+/// times slower.
 ///
 /// # Errors
 /// Returns [`TensorError::Shape`]; [`TensorError::Device`] if the compute capability is below 8.0; [enqueue
@@ -172,10 +173,10 @@ pub fn matmul_fused<'a, 'b, 'c, T: GemmElement<Sum = f32>>(
 /// Like [`matmul_fused()`], but with an explicit schedule. `None` selects the default schedule.
 ///
 /// # Errors
-/// Returns the same errors as [`matmul_fused()`], or [`TensorError::Schedule`] if no kernel exists for the schedule. With
-/// a schedule, also returns [`TensorError::Device`] if the compute capability is not 9.0, [`TensorError::Alignment`] for
-/// a matrix whose address or row stride is not a multiple of 16 bytes, and [`TensorError::Layout`] for a layout that is
-/// not in the table of [`GemmElement`].
+/// Returns the same errors as [`matmul_fused()`], or [`TensorError::Schedule`] if no kernel exists for the schedule.
+/// With a schedule, also returns [`TensorError::Device`] if the compute capability is not 9.0,
+/// [`TensorError::Alignment`] for a matrix whose address or row stride is not a multiple of 16 bytes, and
+/// [`TensorError::Layout`] for a layout that is not in the table of [`GemmElement`].
 ///
 /// ```
 /// use half::bf16;
@@ -208,8 +209,8 @@ pub fn matmul_with<'a, 'b, 'c, T: GemmElement<Sum = f32>>(
     run(stream, path, epilogue, a.into(), b.into(), c.into())
 }
 
-/// Like [`matmul_fused()`], but for all types. If the caller can use a library instead, matrices whose elements would be
-/// loaded one by one are an error, because the library is faster.
+/// Like [`matmul_fused()`], but for all types. If the caller can use a library instead, matrices whose elements would
+/// be loaded one by one are an error, because the library is faster.
 ///
 /// # Errors
 /// Returns the same errors as [`matmul_fused()`]. If `has_library` is true, returns [`TensorError::Alignment`],
@@ -332,12 +333,6 @@ fn run<T: GemmElement>(
         (Some(by_clusters), _) if has_clusters && !work.is_persistent(&schedule) => by_clusters(product),
         _ => T::launch(product),
     }
-}
-
-/// Returns whether tensor cores multiply the elements in the layouts of `a` and `b`. Only 16-bit elements can be
-/// transposed on their way from shared memory.
-pub(crate) fn has_layout<T: DeviceCopy>(a: &Matrix<'_, T>, b: &Matrix<'_, T>) -> bool {
-    size_of::<T>() == 2 || !a.is_transposed && b.is_transposed
 }
 
 /// Fails on a device whose compute capability the kernels do not support.

@@ -219,6 +219,12 @@ pub(crate) fn check_rows<T: DeviceCopy>(
     Ok(())
 }
 
+/// Returns whether tensor cores multiply the elements in the layouts of `a` and `b`. Only 16-bit elements can be
+/// transposed on their way from shared memory.
+pub(crate) fn has_layout<T: DeviceCopy>(a: &Matrix<'_, T>, b: &Matrix<'_, T>) -> bool {
+    size_of::<T>() == 2 || !a.is_transposed && b.is_transposed
+}
+
 /// Fails if the shapes of the matrices do not match.
 pub(crate) fn check_sides<T: DeviceCopy, C: DeviceCopy>(
     operation: &'static str,

@@ -4,7 +4,7 @@ use gpu_std::tensor::{F8E4M3, KMajor, MnMajor};
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
 use warpsmith_runtime::driver::DevicePtr;
-use warpsmith_runtime::{Launch, Result};
+use warpsmith_runtime::{DeviceCopy, Launch, Result};
 use warpsmith_tensor_kernels::epilogue::EpilogueParams;
 use warpsmith_tensor_kernels::matmul::Sizes;
 use warpsmith_tensor_kernels::mma::{
@@ -14,8 +14,7 @@ use warpsmith_tensor_kernels::simt::Strides;
 
 use crate::IMAGE;
 use crate::error::TensorError;
-use crate::matmul::{GemmElement, has_layout};
-use crate::matrix::{Matrix, check_rows};
+use crate::matrix::{Matrix, check_rows, has_layout};
 use crate::schedule::{Schedule, multiprocessors};
 use crate::simt::problem;
 use crate::skinny::Product;
@@ -37,7 +36,7 @@ const BLOCK_US: f64 = 2.0;
 const ADD: (f64, f64) = (1.5, 17e3);
 
 /// Element types with `mma.sync` kernels.
-pub(crate) trait MmaElement: GemmElement + MmaNumber {
+pub(crate) trait MmaElement: MmaNumber<Output: DeviceCopy> + DeviceCopy {
     fn launch_mma(plan: Plan<'_, '_, Self>) -> Result<()>;
 }
 
@@ -85,7 +84,7 @@ macro_rules! elements {
 elements!(bf16: by_layout, f16: by_layout, f32: k_major, F8E4M3: k_major, i8: k_major);
 
 /// GEMM of matrices that have been checked, with its schedule.
-pub(crate) struct Plan<'a, 'c, T: GemmElement> {
+pub(crate) struct Plan<'a, 'c, T: MmaElement> {
     product: Product<'a, 'c, T, T::Output>,
     /// True for kernels that copy 16 bytes at a time.
     is_aligned: bool,
@@ -185,7 +184,7 @@ type Params<T, C> = (
     param::Value<EpilogueParams>,
 );
 
-impl<T: GemmElement> Plan<'_, '_, T> {
+impl<T: MmaElement> Plan<'_, '_, T> {
     fn launch<K: Kernel<Params = Params<T, T::Output>>>(self) -> Result<()> {
         let Product { operation, stream, epilogue, a, b, c, .. } = self.product;
         let Schedule { tile, split_k, .. } = self.schedule;

@@ -215,8 +215,8 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
         unsafe { self.matrices::<true>(row, chunk, [[0, 1], [8, 0]]) }
     }
 
-    /// Loads chunks `chunk` and `chunk + 1` of columns `row..row + 16` of B, where the rows of the tile are columns of B
-    /// (`ldmatrix`). Each half of the result is operand `b` of [`mma`](super::mma::mma) for 8 of the columns.
+    /// Loads chunks `chunk` and `chunk + 1` of columns `row..row + 16` of B, where the rows of the tile are columns of
+    /// B (`ldmatrix`). Each half of the result is operand `b` of [`mma`](super::mma::mma) for 8 of the columns.
     ///
     /// See the [example](self#example).
     ///

@@ -88,11 +88,11 @@ operands! {
     i8: "m16n8k32.row.col.s32.s8.s8.s32",
 }
 
-/// Computes `sums + a * b` with one warp (`mma.m16n8k16` for 16-bit elements), where `a` is a 16 x `K` matrix and `b` is
-/// a `K` x 8 matrix, with `K` = 32 / `size_of::<T>()`.
+/// Computes `sums + a * b` with one warp (`mma.m16n8k16` for 16-bit elements), where `a` is a 16 x `K` matrix and `b`
+/// is a `K` x 8 matrix, with `K` = 32 / `size_of::<T>()`.
 ///
-/// Each register packs `P` = 4 / `size_of::<T>()` numbers, with the first in its low bits. With `row` = lane / 4, `pair`
-/// = 2 * (lane % 4) and `first` = `P` * (lane % 4), each lane holds:
+/// Each register packs `P` = 4 / `size_of::<T>()` numbers, with the first in its low bits. With `row` = lane / 4,
+/// `pair` = 2 * (lane % 4) and `first` = `P` * (lane % 4), each lane holds:
 ///
 /// | operand | register or sum | elements |
 /// | --- | --- | --- |

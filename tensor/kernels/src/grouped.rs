@@ -38,6 +38,54 @@ impl Groups {
     pub const fn blocks(&self, [rows, columns]: [u32; 2]) -> u64 {
         (self.m / rows + self.count) as u64 * self.n.div_ceil(columns) as u64
     }
+
+    /// Returns the tile of the calling block, or `None` if there are fewer tiles. All threads of the block must call
+    /// this method.
+    ///
+    /// # Safety
+    ///
+    /// The length of `offsets` must be the number of groups plus one.
+    #[inline(always)]
+    pub(crate) unsafe fn tile(&self, [rows, columns]: [u32; 2], offsets: &[u32]) -> Option<GroupTile> {
+        let Self { count, m, n, raster_group: height, .. } = *self;
+        // Tile rasterization makes concurrently running blocks share tile rows and columns, which then stay in the L2
+        // cache.
+        let across = n.div_ceil(columns);
+        let (raster_group, in_group) = divide(thread::block_idx_x(), height * across);
+        let first = raster_group * height;
+        let (most, _) = divide(m, rows);
+        let (column, row) = divide(in_group, height.min((most + count).saturating_sub(first)));
+        let sequences = Sequences { count, heads: 1, q_rows: m, k_rows: m, raster_group: 1 };
+        // SAFETY: guaranteed by the caller.
+        let group = unsafe { sequences.packed(first + row, rows, offsets, offsets) }?;
+        let (first_row, length) = group.q;
+        let (row, end) = (first_row + group.row, first_row + length);
+        Some(GroupTile { group: group.sequence, row, end, column: column * columns })
+    }
+}
+
+/// Tile of a group of rows.
+#[derive(Clone, Copy)]
+pub(crate) struct GroupTile {
+    /// Index of the group.
+    pub group: u32,
+    /// First row in A and C.
+    pub row: u32,
+    /// End of the group's rows.
+    pub end: u32,
+    /// First column in C.
+    pub column: u32,
+}
+
+/// Returns the bias of a group.
+///
+/// # Safety
+///
+/// The bias must have n elements for each group.
+#[inline(always)]
+pub(crate) unsafe fn group_bias<C>(bias: &[C], group: u32, n: u32) -> &[C] {
+    // SAFETY: guaranteed by the caller.
+    unsafe { core::slice::from_raw_parts(bias.as_ptr().add(group as usize * n as usize), n as usize) }
 }
 
 /// Number of stages of the circular buffer.
@@ -122,37 +170,19 @@ unsafe fn of_groups<T, B: Major, const ROWS: usize, const COLUMNS: usize>(
     T: GemmOperand<Sum = f32, Output = T> + Output<f32> + Into<f32>,
     Columns<COLUMNS>: Width,
 {
-    let Groups { count, m, n, k, raster_group: height, pitch } = groups;
-    // Tile rasterization makes concurrently running blocks share tile rows and columns, which then stay in the L2
-    // cache.
-    let columns = n.div_ceil(COLUMNS as u32);
-    let (raster_group, in_group) = divide(thread::block_idx_x(), height * columns);
-    let first = raster_group * height;
-    let (column, row) = divide(in_group, height.min((m / ROWS as u32 + count).saturating_sub(first)));
-    let number = first + row;
-    let sequences = Sequences { count, heads: 1, q_rows: m, k_rows: m, raster_group: 1 };
+    let Groups { n, k, pitch, .. } = groups;
     // SAFETY: guaranteed by the caller.
-    let Some(group) = (unsafe { sequences.packed(number, ROWS as u32, offsets, offsets) }) else {
-        return;
-    };
-    let (first_row, rows) = group.q;
+    let Some(tile) = (unsafe { groups.tile([ROWS as u32, COLUMNS as u32], offsets) }) else { return };
+    let GroupTile { group, row, end, column } = tile;
     // SAFETY: the bias has n elements per group.
-    let bias = bias.map(|bias| unsafe {
-        core::slice::from_raw_parts(bias.as_ptr().add(group.sequence as usize * n as usize), n as usize)
-    });
-    let place = TileCoord {
-        row: first_row + group.row,
-        column: column * COLUMNS as u32,
-        a_plane: 0,
-        b_plane: group.sequence,
-        stages: (0, k.div_ceil(SharedTile::<T, 64>::COLUMNS)),
-        shared_by: 1,
-    };
+    let bias = bias.map(|bias| unsafe { group_bias(bias, group, n) });
+    let stages = (0, k.div_ceil(SharedTile::<T, 64>::COLUMNS));
+    let place = TileCoord { row, column, a_plane: 0, b_plane: group, stages, shared_by: 1 };
     let target = OutputTile {
-        to: c.as_mut_ptr().wrapping_add((u64::from(place.row) * pitch) as usize),
+        to: c.as_mut_ptr().wrapping_add((u64::from(row) * pitch) as usize),
         pitch,
-        rows: rows - group.row,
-        column: place.column,
+        rows: end - row,
+        column,
         n,
         bias,
         finish,

@@ -4,10 +4,12 @@
 //! circular buffer with `cp.async`, two or three stages ahead (multistage). Warps load 32 bytes along K of A and B at a
 //! time to registers (`ldmatrix`), one group ahead of the products.
 //!
-//! A stage has the same number of bytes for all element types. Its tiles in shared memory consist of 16-bit words, which
-//! `ldmatrix` moves to registers: operands of `mma.sync` that are contiguous along K have the same bytes for all types.
+//! A stage has the same number of bytes for all element types. Its tiles in shared memory consist of 16-bit words,
+//! which `ldmatrix` moves to registers: operands of `mma.sync` that are contiguous along K have the same bytes for all
+//! types.
 //!
-//! Elements of FP8 are converted to `f16` in registers, because `mma.sync` multiplies FP8 from compute capability 8.9 on.
+//! Elements of FP8 are converted to `f16` in registers. `mma.sync` multiplies FP8 only from compute capability 8.9
+//! on.
 //!
 //! Where the rows of an operand do not start on 16-byte boundaries, threads copy its elements one by one.
 //!
@@ -29,6 +31,7 @@ use gpu_std::tensor::{
 use gpu_std::vectorized::{load, load_or, opaque, store};
 
 use crate::epilogue::EpilogueParams;
+use crate::grouped::{GroupTile, Groups, group_bias};
 use crate::matmul::{GemmOperand, Sizes};
 use crate::number4::e4m3;
 use crate::simt::Strides;
@@ -141,9 +144,9 @@ const fn of_warps(warps: usize) -> u32 {
 /// and B must start on 16-byte boundaries, and their lengths must be multiples of 16 bytes.
 ///
 /// The grid must be one-dimensional, with one block per tile of each matrix of the batch and per part of
-/// `sizes.split_stages` * [`step()`] columns of A. If there are several parts, there must be at most [`COUNTERS`] tiles,
-/// and `workspace` must have [`workspace_bytes`] and be aligned to 16 bytes. Its first [`COUNTERS`] words must be zero,
-/// and they are zero again after the launch. Nothing else may use the workspace during the launch.
+/// `sizes.split_stages` * [`step()`] columns of A. If there are several parts, there must be at most [`COUNTERS`]
+/// tiles, and `workspace` must have [`workspace_bytes`] and be aligned to 16 bytes. Its first [`COUNTERS`] words must
+/// be zero, and they are zero again after the launch. Nothing else may use the workspace during the launch.
 #[kernel(
     types(T = bf16, f16; A = KMajor, MnMajor; B = KMajor, MnMajor),
     consts(WARPS = 2, 4, 8),
@@ -164,8 +167,10 @@ pub unsafe fn matmul_mma<T, A: Major, B: Major, const WARPS: usize>(
 ) where
     T: MmaNumber<Sum = f32> + Output<f32> + Into<f32>,
 {
+    let are_transposed = [A::IS_TRANSPOSED, B::IS_TRANSPOSED];
+    let gemm = Gemm { a, b, are_transposed, c, bias, workspace, sizes, strides, finish };
     // SAFETY: guaranteed by the caller.
-    unsafe { by_warps::<T, T, A, B, WARPS>(a, b, c, bias, workspace, sizes, strides, finish) }
+    unsafe { gemm.by_warps::<A, B, _, WARPS>(Batch) }
 }
 
 /// Like [`matmul_mma()`], but for TF32 (the upper 19 bits of `f32`), FP8 and integers; both operands are K-major. Sums
@@ -194,70 +199,9 @@ pub unsafe fn matmul_mma_tn<T: MmaNumber, const WARPS: usize>(
 ) where
     T::Output: Finish<T::Sum>,
 {
+    let gemm = Gemm { a, b, are_transposed: [false; 2], c, bias, workspace, sizes, strides, finish };
     // SAFETY: guaranteed by the caller.
-    unsafe {
-        by_warps::<T, T::Output, KMajor, KMajor, WARPS>(a, b, c, bias, workspace, sizes, strides, finish)
-    }
-}
-
-/// Computes the tile of C of the calling block of `WARPS` warps, or a part of its sums.
-///
-/// # Safety
-///
-/// The caller must uphold the safety contract of [`matmul_mma()`].
-#[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "they are the parameters of the kernels")]
-unsafe fn by_warps<T: MmaNumber, C: Finish<T::Sum>, A: Major, B: Major, const WARPS: usize>(
-    a: &[T],
-    b: &[T],
-    c: DisjointMut<C>,
-    bias: Option<&[C]>,
-    workspace: *mut u32,
-    sizes: Sizes,
-    strides: Strides,
-    finish: EpilogueParams,
-) {
-    let are_transposed = [A::IS_TRANSPOSED, B::IS_TRANSPOSED];
-    // SAFETY: guaranteed by the caller.
-    unsafe {
-        if const { WARPS == 2 } {
-            product::<T, C, A, B, 64, 128, 32, 4, true>(
-                a,
-                b,
-                are_transposed,
-                c,
-                bias,
-                workspace,
-                sizes,
-                strides,
-                finish,
-            )
-        } else if const { WARPS == 4 } {
-            product::<T, C, A, B, 128, 128, 64, 3, true>(
-                a,
-                b,
-                are_transposed,
-                c,
-                bias,
-                workspace,
-                sizes,
-                strides,
-                finish,
-            )
-        } else {
-            product::<T, C, A, B, 128, 256, 32, 4, true>(
-                a,
-                b,
-                are_transposed,
-                c,
-                bias,
-                workspace,
-                sizes,
-                strides,
-                finish,
-            )
-        }
-    }
+    unsafe { gemm.by_warps::<KMajor, KMajor, _, WARPS>(Batch) }
 }
 
 /// Like [`matmul_mma()`], but for all types, with operands of any alignment and layout, and tiles of 128 x 128. Threads
@@ -286,168 +230,226 @@ pub unsafe fn matmul_mma_unaligned<T: MmaNumber>(
     T::Output: Finish<T::Sum>,
 {
     let are_transposed = strides.are_transposed.map(|is_transposed| is_transposed != 0);
+    let gemm = Gemm { a, b, are_transposed, c, bias, workspace, sizes, strides, finish };
     // SAFETY: guaranteed by the caller.
-    unsafe {
-        product::<T, T::Output, KMajor, KMajor, 128, 128, 64, 3, false>(
-            a,
-            b,
-            are_transposed,
-            c,
-            bias,
-            workspace,
-            sizes,
-            strides,
-            finish,
-        )
-    }
+    unsafe { gemm.product::<KMajor, KMajor, _, 128, 128, 64, 3, false>(Batch) }
 }
 
-/// Computes the tile of C of the calling block, or a part of its sums. `STEP` is the number of 16-bit words along K per
-/// stage. `A` and `B` are the layouts in shared memory, and `are_transposed` tells those in global memory.
+/// Grouped GEMM of 16-bit elements, as [`matmul_grouped()`](crate::grouped::matmul_grouped), with tiles of 64 x 128 for
+/// 2 `WARPS`, and 128 x 256 for 8.
 ///
 /// # Safety
 ///
-/// The caller must uphold the safety contract of [`matmul_mma()`], except that A and B need no alignment unless
-/// `ALIGNED` is true. If it is true, the layouts must be the same in shared memory and in global memory.
-#[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "they are the parameters of the kernels")]
-unsafe fn product<
-    T,
-    C,
-    A: Major,
-    B: Major,
-    const ROWS: usize,
-    const WIDTH: usize,
-    const STEP: usize,
-    const STAGES: usize,
-    const ALIGNED: bool,
->(
+/// The caller must uphold the safety contract of [`matmul_mma()`] for A, which has `groups.m` rows, for B, which has
+/// one matrix per group, and for C, with these strides. The grid must be one-dimensional, with `groups.blocks()` blocks
+/// for the tile. The length of `offsets` is the number of groups plus one, and `bias` has n elements per group.
+#[kernel(
+    types(T = bf16, f16; B = KMajor, MnMajor),
+    consts(WARPS = 2, 8),
+    arch = 80,
+    block(of_warps(WARPS)),
+    launch_bounds(of_warps(WARPS), resident(of_warps(WARPS))),
+    no_panic
+)]
+pub unsafe fn matmul_mma_grouped<T, B: Major, const WARPS: usize>(
     a: &[T],
     b: &[T],
-    [a_transposed, b_transposed]: [bool; 2],
-    mut c: DisjointMut<C>,
-    bias: Option<&[C]>,
+    c: DisjointMut<T>,
+    offsets: &[u32],
+    bias: Option<&[T]>,
+    groups: Groups,
+    strides: Strides,
+    finish: EpilogueParams,
+) where
+    T: MmaNumber<Sum = f32> + Output<f32> + Into<f32>,
+{
+    let Groups { count, m, n, k, .. } = groups;
+    // There is no split-K.
+    let sizes = Sizes { m, n, k, batches: 1, a_planes: 1, b_planes: count, split_stages: 0 };
+    let (are_transposed, workspace) = ([false, B::IS_TRANSPOSED], core::ptr::null_mut());
+    let gemm = Gemm { a, b, are_transposed, c, bias, workspace, sizes, strides, finish };
+    // SAFETY: guaranteed by the caller.
+    unsafe { gemm.by_warps::<KMajor, B, _, WARPS>(OfGroups { groups, offsets }) }
+}
+
+/// Arguments of the kernels.
+struct Gemm<'a, T, C> {
+    a: &'a [T],
+    b: &'a [T],
+    /// True for operands that are not contiguous along K in global memory.
+    are_transposed: [bool; 2],
+    c: DisjointMut<'a, C>,
+    bias: Option<&'a [C]>,
     workspace: *mut u32,
     sizes: Sizes,
     strides: Strides,
     finish: EpilogueParams,
-) where
-    T: MmaNumber,
-    C: Finish<T::Sum>,
-{
-    const { assert!(STEP == words(ROWS, WIDTH) && STAGES == stages(ROWS, WIDTH)) };
-    let groups = const { STEP as u32 / 16 };
-    let step_k = const { step::<T>(ROWS, WIDTH) as u32 };
-    let tiles = Tiles::new(&sizes, ROWS as u32, WIDTH as u32);
-    let place = Place::of::<ROWS, WIDTH>(tiles, thread::block_idx_x());
-    let part_k = sizes.split_stages * step_k;
-    let first_k = place.part * part_k;
-    let k = (sizes.k - first_k).min(part_k);
-    let a = Operand::new(a, a_transposed, strides.a, place.batch, [place.row, first_k], [sizes.m, k]);
-    let b = Operand::new(b, b_transposed, strides.b, place.batch, [place.column, first_k], [sizes.n, k]);
-    let (thread, warp) = (thread::thread_idx_x(), warpgroup::warp_index());
-    let (warp_m, warp_n) = (warp % (ROWS as u32 / WARP_TILE), warp / (ROWS as u32 / WARP_TILE));
-    // SAFETY: the caller guarantees that the launch has this dynamic shared memory.
-    let mut memory = unsafe { SharedMemory::new() };
-    // SAFETY: the memory is reused after the last product.
-    let staged = unsafe { memory.again() };
-    let a_tiles = SharedOperand::<A, ROWS, STEP, STAGES>::new(&mut memory);
-    let b_tiles = SharedOperand::<B, WIDTH, STEP, STAGES>::new(&mut memory);
-    let threads = threads(ROWS, WIDTH);
-    let mut a = a.of_thread::<ROWS, STEP, ALIGNED>(thread, threads);
-    let mut b = b.of_thread::<WIDTH, STEP, ALIGNED>(thread, threads);
-    let (mut write, mut read) = (PipelineState::<STAGES>::new(), PipelineState::<STAGES>::new());
+}
 
-    macro_rules! copy_b {
-        () => {{
-            b_tiles.copy::<T, ALIGNED>(&mut b, write);
-            commit_copies();
-            write.advance();
-        }};
-    }
-    macro_rules! copy_stage {
-        () => {{
-            a_tiles.copy::<T, ALIGNED>(&mut a, write);
-            copy_b!();
-        }};
-    }
-    macro_rules! wait_stage {
-        () => {{
-            if const { STAGES == 3 } {
-                wait_copies_leaving::<1>();
+impl<T: MmaNumber, C: Finish<T::Sum>> Gemm<'_, T, C> {
+    /// Computes the tile of C of the calling block of `WARPS` warps, or a part of its sums.
+    ///
+    /// # Safety
+    ///
+    /// The caller must uphold the safety contract of [`matmul_mma()`].
+    #[inline(always)]
+    unsafe fn by_warps<A: Major, B: Major, P: Places, const WARPS: usize>(self, places: P) {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            if const { WARPS == 2 } {
+                self.product::<A, B, P, 64, 128, 32, 4, true>(places);
+            } else if const { WARPS == 4 } {
+                self.product::<A, B, P, 128, 128, 64, 3, true>(places);
             } else {
-                wait_copies_leaving::<2>();
+                self.product::<A, B, P, 128, 256, 32, 4, true>(places);
             }
-            thread::sync_threads();
-        }};
+        }
     }
-    let mut sums: Sums<T::Sum> = [[[T::Sum::ZERO; 4]; COLUMNS]; MATRICES];
-    let mut current = Fragments { a: [[0; 4]; MATRICES], b: [[0; 2]; COLUMNS] };
-    // SAFETY: a slot is written only after all threads have read its previous contents, and read only after all threads
-    // have waited for its copies.
-    unsafe {
-        let mut i = 0;
-        while i < STAGES - 1 {
-            copy_stage!();
-            i += 1;
+
+    /// Computes the tile of C of the calling block, or a part of its sums. `STEP` is the number of 16-bit words along K
+    /// per stage. `A` and `B` are the layouts in shared memory.
+    ///
+    /// # Safety
+    ///
+    /// The caller must uphold the safety contract of [`matmul_mma()`], except that A and B need no alignment unless
+    /// `ALIGNED` is true. If it is true, the layouts must be the same in shared memory and in global memory.
+    #[inline(always)]
+    unsafe fn product<
+        A: Major,
+        B: Major,
+        P: Places,
+        const ROWS: usize,
+        const WIDTH: usize,
+        const STEP: usize,
+        const STAGES: usize,
+        const ALIGNED: bool,
+    >(
+        self,
+        places: P,
+    ) {
+        let Self { a, b, are_transposed: [a_transposed, b_transposed], mut c, bias, .. } = self;
+        let Self { workspace, sizes, strides, finish, .. } = self;
+        const { assert!(STEP == words(ROWS, WIDTH) && STAGES == stages(ROWS, WIDTH)) };
+        let groups = const { STEP as u32 / 16 };
+        let step_k = const { step::<T>(ROWS, WIDTH) as u32 };
+        let Some(place) = places.place::<ROWS, WIDTH>(&sizes) else { return };
+        let part_k = if P::IS_BATCH { sizes.split_stages * step_k } else { sizes.k };
+        let first_k = place.part * part_k;
+        let k = (sizes.k - first_k).min(part_k);
+        let a = Operand::new(a, a_transposed, strides.a, place.a_plane, [place.row, first_k], [place.end, k]);
+        let b =
+            Operand::new(b, b_transposed, strides.b, place.b_plane, [place.column, first_k], [sizes.n, k]);
+        let (thread, warp) = (thread::thread_idx_x(), warpgroup::warp_index());
+        let (warp_m, warp_n) = (warp % (ROWS as u32 / WARP_TILE), warp / (ROWS as u32 / WARP_TILE));
+        // SAFETY: the caller guarantees that the launch has this dynamic shared memory.
+        let mut memory = unsafe { SharedMemory::new() };
+        // SAFETY: the memory is reused after the last product.
+        let staged = unsafe { memory.again() };
+        let a_tiles = SharedOperand::<A, ROWS, STEP, STAGES>::new(&mut memory);
+        let b_tiles = SharedOperand::<B, WIDTH, STEP, STAGES>::new(&mut memory);
+        let threads = threads(ROWS, WIDTH);
+        let mut a = a.of_thread::<ROWS, STEP, ALIGNED>(thread, threads);
+        let mut b = b.of_thread::<WIDTH, STEP, ALIGNED>(thread, threads);
+        let (mut write, mut read) = (PipelineState::<STAGES>::new(), PipelineState::<STAGES>::new());
+
+        macro_rules! copy_b {
+            () => {{
+                b_tiles.copy::<T, ALIGNED>(&mut b, write);
+                commit_copies();
+                write.advance();
+            }};
         }
-        wait_stage!();
-        current.load(&a_tiles, &b_tiles, read, [warp_m, warp_n], 0);
-        let mut step = 0;
-        while step < k {
-            unroll!(STEP / 16, |group: 0 1 2 3| {
-                // The groups of copies that are waited for are counted after this one.
-                if ALIGNED && group == 1 {
-                    copy_b!();
-                }
-                if group + 1 == groups {
-                    wait_stage!();
-                    read.advance();
-                }
-                // Elements on their way through registers and the next operands would need too many registers.
-                if group == 0 && !ALIGNED {
-                    copy_stage!();
-                }
-                let mut next = current;
-                next.load(&a_tiles, &b_tiles, read, [warp_m, warp_n], (group + 1) % groups);
-                if ALIGNED && group == 0 {
-                    a_tiles.copy::<T, ALIGNED>(&mut a, write);
-                }
-                current.multiply::<T>(&mut sums);
-                current = next;
-            });
-            step += step_k;
+        macro_rules! copy_stage {
+            () => {{
+                a_tiles.copy::<T, ALIGNED>(&mut a, write);
+                copy_b!();
+            }};
         }
-        wait_copies();
-        thread::sync_threads();
-        // The place is computed again, because it would occupy registers during the products.
-        let sizes = Sizes { m: opaque(sizes.m), n: opaque(sizes.n), ..sizes };
-        let tiles = Tiles::new(&sizes, ROWS as u32, WIDTH as u32);
-        let place = Place::of::<ROWS, WIDTH>(tiles, thread::block_idx_x());
-        if part_k < sizes.k {
-            let (tile, part, tiles) = (place.tile, place.part, tiles.count());
-            let (parts, _) = divide(thread::grid_dim_x(), tiles);
-            if !(Partial { workspace, tile, tiles, part, parts, threads }).add(&mut sums) {
-                return;
+        // Waits for the stage after `read`. The copies of the stage after that have been committed, and later copies
+        // have not.
+        macro_rules! wait_stage {
+            () => {{
+                wait_copies_leaving::<1>();
+                thread::sync_threads();
+            }};
+        }
+        let mut sums: Sums<T::Sum> = [[[T::Sum::ZERO; 4]; COLUMNS]; MATRICES];
+        let mut current = Fragments { a: [[0; 4]; MATRICES], b: [[0; 2]; COLUMNS] };
+        // SAFETY: a slot is written only after all threads have read its previous contents, and read only after all
+        // threads have waited for its copies.
+        unsafe {
+            let mut i = 0;
+            while i < STAGES - 1 {
+                copy_stage!();
+                i += 1;
             }
-        }
-        let (row, column) = (place.row + warp_m * WARP_TILE, place.column + warp_n * WARP_TILE);
-        let [pitch, plane] = strides.c;
-        let first = u64::from(place.batch) * plane + u64::from(row) * pitch;
-        let target = OutputTile {
-            to: c.as_mut_ptr().wrapping_add(first as usize),
-            pitch,
-            rows: sizes.m.saturating_sub(row),
-            column,
-            n: sizes.n,
-            bias,
-            finish,
-        };
-        // The staged rows of eight warps have 64 KiB.
-        if const { size_of::<C>() == 2 } {
-            store_sums::<C, T::Sum, { 8 * 64 }, 4>(staged, warp, &sums, target);
-        } else {
-            store_sums::<C, T::Sum, { 8 * 32 }, 2>(staged, warp, &sums, target);
+            wait_stage!();
+            current.load(&a_tiles, &b_tiles, read, [warp_m, warp_n], 0);
+            let mut step = 0;
+            while step < k {
+                unroll!(STEP / 16, |group: 0 1 2 3| {
+                    if group + 1 == groups {
+                        wait_stage!();
+                        read.advance();
+                    }
+                    // Elements on their way through registers and the next operands would need too many registers.
+                    if group == 0 && !ALIGNED {
+                        copy_stage!();
+                    }
+                    // The conversion needs the registers of the next operands.
+                    if const { T::PARTS > 1 } {
+                        current.multiply::<T>(&mut sums);
+                    }
+                    let mut next = current;
+                    next.load(&a_tiles, &b_tiles, read, [warp_m, warp_n], (group + 1) % groups);
+                    if ALIGNED && group == 0 {
+                        a_tiles.copy::<T, ALIGNED>(&mut a, write);
+                    }
+                    if ALIGNED && group == 1 {
+                        copy_b!();
+                    }
+                    if const { T::PARTS == 1 } {
+                        current.multiply::<T>(&mut sums);
+                    }
+                    current = next;
+                });
+                step += step_k;
+            }
+            wait_copies();
+            thread::sync_threads();
+            let sizes = Sizes { m: opaque(sizes.m), n: opaque(sizes.n), ..sizes };
+            // The place in a batch is computed again, because it would occupy registers during the products.
+            let place = if P::IS_BATCH { Batch.of::<ROWS, WIDTH>(&sizes) } else { place };
+            if part_k < sizes.k {
+                let (tile, part) = (place.tile, place.part);
+                let tiles = Tiles::new(&sizes, ROWS as u32, WIDTH as u32).count();
+                let (parts, _) = divide(thread::grid_dim_x(), tiles);
+                if !(Partial { workspace, tile, tiles, part, parts, threads }).add(&mut sums) {
+                    return;
+                }
+            }
+            let (row, column) = (place.row + warp_m * WARP_TILE, place.column + warp_n * WARP_TILE);
+            let [pitch, plane] = strides.c;
+            let first = u64::from(place.c_plane) * plane + u64::from(row) * pitch;
+            let bias = match bias {
+                Some(bias) if !P::IS_BATCH => Some(group_bias(bias, place.b_plane, sizes.n)),
+                bias => bias,
+            };
+            let target = OutputTile {
+                to: c.as_mut_ptr().wrapping_add(first as usize),
+                pitch,
+                rows: place.end.saturating_sub(row),
+                column,
+                n: sizes.n,
+                bias,
+                finish,
+            };
+            // The staged rows of eight warps have 64 KiB.
+            if const { size_of::<C>() == 2 } {
+                store_sums::<C, T::Sum, { 8 * 64 }, 4>(staged, warp, &sums, target);
+            } else {
+                store_sums::<C, T::Sum, { 8 * 32 }, 2>(staged, warp, &sums, target);
+            }
         }
     }
 }
@@ -493,28 +495,75 @@ unsafe fn store_sums<C: Finish<S>, S: Sum, const ROWS: usize, const COUNT: usize
     });
 }
 
-/// Place of a block's tile in the batch.
+/// Place of a block's tile in the matrices.
+#[derive(Clone, Copy)]
 struct Place {
     /// Index of the tile.
     tile: u32,
     /// Index of the part of K.
     part: u32,
-    /// Index in the batch.
-    batch: u32,
-    /// First row in C.
+    /// Index of the matrix of A.
+    a_plane: u32,
+    /// Index of the matrix of B.
+    b_plane: u32,
+    /// Index of the matrix of C.
+    c_plane: u32,
+    /// First row in A and C.
     row: u32,
+    /// End of the rows in A and C.
+    end: u32,
     /// First column in C.
     column: u32,
 }
 
-impl Place {
-    /// Returns the place of a block.
+/// Assignment of tiles to blocks.
+trait Places: Copy {
+    /// True for [`Batch`].
+    const IS_BATCH: bool;
+    /// Returns the place of the calling block, or `None` if there are fewer tiles.
+    fn place<const ROWS: usize, const WIDTH: usize>(self, sizes: &Sizes) -> Option<Place>;
+}
+
+/// Matrices of a batch, whose tiles can be split along K.
+#[derive(Clone, Copy)]
+struct Batch;
+
+impl Batch {
     #[inline(always)]
-    fn of<const ROWS: usize, const WIDTH: usize>(tiles: Tiles, block: u32) -> Self {
-        let (part, index) = divide(block, tiles.count());
+    fn of<const ROWS: usize, const WIDTH: usize>(self, sizes: &Sizes) -> Place {
+        let tiles = Tiles::new(sizes, ROWS as u32, WIDTH as u32);
+        let (part, index) = divide(thread::block_idx_x(), tiles.count());
         let tile = tiles.at(index);
         let (row, column) = (tile.row * ROWS as u32, tile.column * WIDTH as u32);
-        Self { tile: index, part, batch: tile.batch, row, column }
+        let plane = tile.batch;
+        Place { tile: index, part, a_plane: plane, b_plane: plane, c_plane: plane, row, end: sizes.m, column }
+    }
+}
+
+impl Places for Batch {
+    const IS_BATCH: bool = true;
+    #[inline(always)]
+    fn place<const ROWS: usize, const WIDTH: usize>(self, sizes: &Sizes) -> Option<Place> {
+        Some(self.of::<ROWS, WIDTH>(sizes))
+    }
+}
+
+/// Groups of rows of one matrix, each with its own B.
+#[derive(Clone, Copy)]
+struct OfGroups<'a> {
+    groups: Groups,
+    /// One more than there are groups.
+    offsets: &'a [u32],
+}
+
+impl Places for OfGroups<'_> {
+    const IS_BATCH: bool = false;
+    #[inline(always)]
+    fn place<const ROWS: usize, const WIDTH: usize>(self, _: &Sizes) -> Option<Place> {
+        // SAFETY: the caller of the kernel guarantees the length of the offsets.
+        let tile = unsafe { self.groups.tile([ROWS as u32, WIDTH as u32], self.offsets) }?;
+        let GroupTile { group, row, end, column } = tile;
+        Some(Place { tile: 0, part: 0, a_plane: 0, b_plane: group, c_plane: 0, row, end, column })
     }
 }
 
@@ -647,23 +696,19 @@ impl Fragments {
     /// All lanes of the warp must call it together.
     #[inline(always)]
     unsafe fn multiply<T: MmaNumber>(&self, sums: &mut Sums<T::Sum>) {
-        let a = self.a.map(|a| parts::<T, 4>(a));
-        unroll!(COLUMNS, |j: 0 1 2 3 4 5 6 7| {
-            let b = parts::<T, 2>(self.b[j as usize]);
-            unroll!(MATRICES, |i: 0 1 2 3| unroll!(T::PARTS as u32, |part: 0 1| {
-                let (i, j, part) = (i as usize, j as usize, part as usize);
-                // SAFETY: guaranteed by the caller.
-                sums[i][j] = unsafe { mma::<T::Operand>(sums[i][j], a[i][part], b[part]) };
-            }));
+        unroll!(T::PARTS as u32, |part: 0 1| {
+            let of_part = |register: u32| T::parts(register)[part as usize];
+            let a = self.a.map(|registers| registers.map(of_part));
+            unroll!(COLUMNS, |j: 0 1 2 3 4 5 6 7| {
+                let b = self.b[j as usize].map(of_part);
+                unroll!(MATRICES, |i: 0 1 2 3| {
+                    let (i, j) = (i as usize, j as usize);
+                    // SAFETY: guaranteed by the caller.
+                    sums[i][j] = unsafe { mma::<T::Operand>(sums[i][j], a[i], b) };
+                });
+            });
         });
     }
-}
-
-/// Returns the operands of `mma.sync` that the registers of an operand become.
-#[inline(always)]
-fn parts<T: MmaNumber, const COUNT: usize>(registers: [u32; COUNT]) -> [[u32; COUNT]; 2] {
-    let all = registers.map(T::parts);
-    [all.map(|[first, _]| first), all.map(|[_, second]| second)]
 }
 
 /// Rows of A, or columns of B, that belong to one tile.

@@ -20,7 +20,7 @@ pub trait Number4: WarpOperand<Sum = f32> + Float {
     /// pattern of the power of two by which that number is then multiplied.
     #[doc(hidden)]
     const E4M3: [u32; 2];
-    /// Computes `x * y + z` in both halves. The results must be exact, unless z is -0.
+    /// Computes `x * y + z` in both halves. The results must be exact, unless z is -0 or NaN.
     #[doc(hidden)]
     fn multiply_add(x: u32, y: u32, z: u32) -> u32;
 }
@@ -44,13 +44,34 @@ pub(crate) fn signed<T: Number4>(word: u32) -> [u32; 2] {
 #[inline(always)]
 pub(crate) fn e4m3<T: Number4>(word: u32) -> [u32; 2] {
     let [shift, factor] = T::E4M3;
-    [word, word >> 8].map(|x| {
-        let magnitude = x & both(0x7f);
-        let number = T::multiply_add((x & both(0x80)) << 8 | magnitude << shift, both(factor), both(0x8000));
-        // The largest magnitude is NaN.
-        let nan = (magnitude + both(1)) & both(0x80);
-        number | ((nan << 8) - (nan >> 7))
-    })
+    // The largest magnitude is NaN: adding 1 sets the high bit of its byte. The bits of NaN are all ones.
+    let nan = (word & 0x7f7f_7f7f) + 0x0101_0101;
+    [(word, signs::<0xaa88>(nan)), (word >> 8, signs::<0xbb99>(nan))]
+        .map(|(x, nan)| T::multiply_add((x & both(0x80)) << 8 | (x & both(0x7f)) << shift, both(factor), nan))
+}
+
+/// Replicates the high bits of two bytes to both bytes of each half. The digits of `BYTES` are 8 plus the indices of
+/// the bytes.
+#[inline(always)]
+fn signs<const BYTES: u32>(x: u32) -> u32 {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        let halves: u32;
+        // SAFETY: the instruction only computes a number.
+        unsafe {
+            core::arch::asm!(
+                "prmt.b32 {halves}, {x}, 0, {bytes};",
+                halves = out(reg32) halves, x = in(reg32) x, bytes = const BYTES,
+                options(pure, nomem, nostack)
+            );
+        }
+        halves
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        let byte = |digit: u32| 0xff * (x >> (8 * (BYTES >> (4 * digit) & 3)) >> 7 & 1);
+        byte(0) | byte(1) << 8 | byte(2) << 16 | byte(3) << 24
+    }
 }
 
 /// Rounds a number to E4M3, to nearest even. Numbers beyond the largest finite number become that number.

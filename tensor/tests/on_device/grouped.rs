@@ -2,7 +2,9 @@
 
 use half::{bf16, f16};
 use warpsmith_runtime::{DeviceBuffer, Stream};
-use warpsmith_tensor::{Activation, Epilogue, GroupedElement, Matrix, TensorError, matmul_grouped};
+use warpsmith_tensor::{
+    Activation, Epilogue, GroupedElement, Matrix, TensorError, matmul_grouped, matmul_grouped_mma,
+};
 
 use crate::number::{Stored, TestNumber, random_integers};
 use crate::under_test;
@@ -34,7 +36,6 @@ where
     let on_bias = DeviceBuffer::from_host(&stream, &bias).unwrap();
     let on_offsets = DeviceBuffer::from_host(&stream, offsets).unwrap();
     let pitch = n + 3;
-    let mut c = DeviceBuffer::from_host(&stream, &vec![T::POISON; m * pitch]).unwrap();
     let b_view = if b_transposed {
         Matrix::from(on_b.as_3d(count, n, k).unwrap()).transposed()
     } else {
@@ -46,15 +47,24 @@ where
         activation: Activation::Relu,
         ..Epilogue::default()
     };
-    let c_view = c.as_2d_strided_mut(m, n, pitch).unwrap();
-    matmul_grouped(&stream, &epilogue, a.view(&on_a), on_offsets.as_slice(), b_view, c_view).unwrap();
     let groups = groups(offsets, m);
     let sums: Vec<_> = b.iter().map(|b| a.times(b)).collect();
-    for (i, value) in c.to_host().unwrap().into_iter().enumerate() {
-        let (row, column) = (i / pitch, i % pitch);
+    let outputs = [false, true].map(|is_mma| {
+        let mut c = DeviceBuffer::from_host(&stream, &vec![T::POISON; m * pitch]).unwrap();
+        let (a, offsets) = (a.view(&on_a), on_offsets.as_slice());
+        let c_view = c.as_2d_strided_mut(m, n, pitch).unwrap();
+        if is_mma {
+            matmul_grouped_mma(&stream, &epilogue, a, offsets, b_view, c_view).unwrap();
+        } else {
+            matmul_grouped(&stream, &epilogue, a, offsets, b_view, c_view).unwrap();
+        }
+        c.to_host().unwrap()
+    });
+    for (i, value) in outputs.into_iter().flatten().enumerate() {
+        let (is_mma, row, column) = (i >= m * pitch, i / pitch % m, i % pitch);
         let found = T::number_of(value);
         let group = groups.iter().position(|group| group.contains(&row)).filter(|_| column < n);
-        let case = format!("{offsets:?}, {m} x {n} x {k}, row {row}, column {column}");
+        let case = format!("{offsets:?}, {m} x {n} x {k}, row {row}, column {column}, mma {is_mma}");
         match group {
             Some(group) => {
                 let bias = T::number_of(bias[group * n + column]);
@@ -121,4 +131,20 @@ fn wrong_groups_are_named() {
     assert!(matches!(error, TensorError::Layout { matrix: "a", .. }), "{text}");
     let (error, text) = refused(false, 1, 3, None);
     assert!(matches!(error, TensorError::Alignment { matrix: "a", .. }), "{text}");
+}
+
+/// `mma.sync` copies whole pieces of 16 bytes.
+#[test]
+fn rows_without_tma_end_on_16_byte_boundaries() {
+    let stream = Stream::new(&under_test::device()).unwrap();
+    let x = DeviceBuffer::<bf16>::zeros(&stream, 64).unwrap();
+    let offsets = DeviceBuffer::<u32>::zeros(&stream, 2).unwrap();
+    let mut c = DeviceBuffer::<bf16>::zeros(&stream, 64).unwrap();
+    let a = x.as_slice();
+    let (a, b) = (a.as_2d_strided(8, 7, 8).unwrap(), x.slice(..56));
+    let (b, c) = (b.as_3d(1, 7, 8).unwrap(), c.as_2d_mut(8, 8).unwrap());
+    let error = matmul_grouped_mma(&stream, &Epilogue::default(), a, offsets.as_slice(), b, c).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error.downcast_ref(), Some(TensorError::Groups { .. })), "{text}");
+    assert!(text.contains("the rows of a have 7 elements"), "{text}");
 }

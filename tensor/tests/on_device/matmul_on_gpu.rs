@@ -4,11 +4,11 @@ mod on_gpu {
     use half::{bf16, f16};
     use warpsmith_runtime::{DeviceBuffer, Stream};
     use warpsmith_tensor::{
-        BlockScales, Epilogue, F8E4M3, Matrix, Schedule, matmul, matmul_f32, matmul_grouped, matmul_scaled,
-        matmul_tf32x3, matmul_with,
+        BlockScales, Epilogue, F8E4M3, Matrix, Schedule, matmul, matmul_f32, matmul_grouped, matmul_mma,
+        matmul_scaled, matmul_tf32x3, matmul_with,
     };
 
-    use crate::number::{Stored, TestNumber, random};
+    use crate::number::{Stored, TestNumber, random, random_integers};
     use crate::under_test;
 
     /// Checks that samples of a GEMM of random numbers are within the rounding error, and that each repetition is
@@ -84,6 +84,40 @@ mod on_gpu {
             is_correct::<F8E4M3>(shape, [false, true], 1.0 / 256.0, 3);
             is_correct::<i8>(shape, [false, true], 0.0, 3);
         }
+    }
+
+    /// Integers have the same products with `mma.sync` and with `wgmma`, in all elements.
+    #[test]
+    #[ignore = "needs a GPU"]
+    fn large_products_by_both_instructions_are_the_same() {
+        fn check<T: TestNumber>([a_transposed, b_transposed]: [bool; 2]) {
+            let stream = Stream::new(&under_test::gpu()).unwrap();
+            let [m, n, k] = [2048, 2048, 4096];
+            let a = Stored::<T>::new([m, k], a_transposed, random_integers(1, m * k));
+            let b = Stored::<T>::new([k, n], b_transposed, random_integers(2, n * k));
+            let (on_a, on_b) = (a.on(&stream), b.on(&stream));
+            let mut c = DeviceBuffer::from_host(&stream, &vec![T::POISON; m * n]).unwrap();
+            matmul(&stream, a.view(&on_a), b.view(&on_b), c.as_2d_mut(m, n).unwrap()).unwrap();
+            let expected = c.to_host().unwrap();
+            for tile in [[128, 256], [128, 128], [64, 128]] {
+                for split_k in [1, 2] {
+                    let schedule = Schedule { tile, cluster: 1, split_k };
+                    c.copy_from_host(&vec![T::POISON; m * n]).unwrap();
+                    let (a, b, to) = (a.view(&on_a), b.view(&on_b), c.as_2d_mut(m, n).unwrap());
+                    matmul_mma(&stream, Some(schedule), &Epilogue::default(), a, b, to).unwrap();
+                    let different =
+                        c.to_host().unwrap().iter().zip(&expected).filter(|(x, y)| x != y).count();
+                    let name = std::any::type_name::<T>();
+                    assert_eq!(different, 0, "{name} {a_transposed} {b_transposed} {schedule:?}");
+                }
+            }
+        }
+        for layout in [[false, true], [false, false], [true, true], [true, false]] {
+            check::<bf16>(layout);
+        }
+        check::<f32>([false, true]);
+        check::<F8E4M3>([false, true]);
+        check::<i8>([false, true]);
     }
 
     /// Sampled positions of the output.
