@@ -8,7 +8,7 @@ use gpu_std::prelude::*;
 use gpu_std::tensor::copy::fence_tiles;
 use gpu_std::tensor::{
     Accumulator, Columns, F8E4M3, F8E5M2, KMajor, Major, MnMajor, Multiply, Operand, Output, PipelineState,
-    SharedMemory, SharedTile, Sum, barrier, wgmma,
+    SharedMemory, SharedTile, barrier, wgmma,
 };
 use warpsmith_emulator::Fault;
 
@@ -207,7 +207,7 @@ fn product<K: gpu_std::Kernel, A: TestNumber, B: TestNumber, const N: usize>(
     let b_at = |row: usize, k: usize| ((row * 57 + k * 11) % 3) as i32;
     let (a, b) = (stored::<A>(64, a_transposed, a_at), stored::<B>(N, b_transposed, b_at));
     let depth = 256 / size_of::<A>();
-    let mut out = vec![<A::Sum as Sum>::ZERO; 128 * N / 2];
+    let mut out = vec![A::Sum::ZERO; 128 * N / 2];
     let (a_from, b_from) = (a.as_ptr().cast::<A>(), b.as_ptr().cast::<B>());
     let a_map =
         if a_transposed { map(a_from, [depth, 64], 64, 64) } else { map(a_from, [64, depth], depth, 64) };
@@ -216,7 +216,7 @@ fn product<K: gpu_std::Kernel, A: TestNumber, B: TestNumber, const N: usize>(
     let args = Args::new().value(a_map).value(b_map).value(out.as_mut_ptr());
     let bytes = SharedMemory::bytes(2 * 128 * (64 + N as u32), 2);
     launch_shared::<K>([1; 3], [128, 1, 1], bytes, &args)?;
-    let mut found = vec![<A::Sum as Sum>::ZERO; 64 * N];
+    let mut found = vec![A::Sum::ZERO; 64 * N];
     for (i, value) in out.into_iter().enumerate() {
         let (thread, register) = (i / (N / 2), i % (N / 2));
         let row = 16 * (thread / 32) + thread % 32 / 4 + 8 * (register / 2 % 2);
