@@ -7,7 +7,8 @@ fn main() -> Result<(), Error> {
     PtxBuilder::new("kernels")
         .library()
         .archs([Arch::SM_80, Arch::SM_90A])
-        // These kernels spill a few sizes that only the code before and after the main loop needs.
+        // These kernels spill a few sizes that only the code before and after the main loop needs. Those of FP8 also
+        // spill a few registers for its conversion.
         .allow_spills("matmul_mma")
         // Heads of 128 elements spill a few addresses, which each iteration reloads once.
         .allow_spills("attention_mma")

@@ -102,10 +102,10 @@ impl Path {
 /// whether `c` starts on a 16-byte boundary. With k = 0, `c` is set to zero.
 ///
 /// The kernels for compute capability 8.0 and later (`mma.sync`) multiply matrices of any layout and alignment. Kernels
-/// for 9.0 (`wgmma`) are faster, and multiply matrices that TMA can copy. With `mma.sync`, FP8 is as fast as half of
-/// `f16`. If the layout is not a fast one, the rows of `a` or `b` do not start on 16-byte boundaries, or with
-/// `mma.sync`, the length of a row is not a multiple of 16 bytes, elements are loaded one by one, which is several
-/// times slower.
+/// for 9.0 (`wgmma`) are faster, and multiply matrices that TMA can copy. `mma.sync` kernels convert FP8 to `f16`,
+/// which is slower than a GEMM of `f16`. Elements are loaded one by one, which is several times slower, if the layout
+/// is not a fast one, if the rows of `a` or `b` do not start on 16-byte boundaries, or with `mma.sync`, if the length
+/// of a row is not a multiple of 16 bytes.
 ///
 /// # Errors
 /// Returns [`TensorError::Shape`]; [`TensorError::Device`] if the compute capability is below 8.0; [enqueue
