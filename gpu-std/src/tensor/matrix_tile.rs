@@ -268,6 +268,21 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
         MatrixLoads::new(self, first)
     }
 
+    /// Returns the loads of operand A from row `first` on, a multiple of 8, as with [`Self::load_a_transposed`].
+    #[inline(always)]
+    #[must_use]
+    pub fn loads_a_transposed(self, first: u32) -> MatrixLoads<T, ROWS, COLUMNS, true, false> {
+        MatrixLoads::new(self, first)
+    }
+
+    /// Returns the stores of sums of [`mma`](super::mma::mma) from row `first` and chunk `chunk` on. The row must be a
+    /// multiple of 8, and the chunk even and less than 8.
+    #[inline(always)]
+    #[must_use]
+    pub fn stores(self, first: u32, chunk: u32) -> MatrixStores<T, ROWS, COLUMNS> {
+        MatrixStores::new(self, first, chunk)
+    }
+
     /// Loads four matrices of 8 rows x 16 bytes (`ldmatrix`), one per register. Each offset is a number of rows and a
     /// number of chunks. Matrix `i` starts at `row` and `chunk`, plus `i % 2` times the first offset and `i / 2` times
     /// the second. A lane receives pairs of bytes `2 * (lane % 4)` and `2 * (lane % 4) + 1` of row `lane / 4`, or of
@@ -361,6 +376,8 @@ pub struct MatrixLoads<T, const ROWS: usize, const COLUMNS: usize, const TRANSPO
     tile: MatrixTile<T, ROWS, COLUMNS>,
     #[cfg(not(target_arch = "nvptx64"))]
     first: u32,
+    #[cfg(not(target_arch = "nvptx64"))]
+    chunk: u32,
 }
 
 impl<T: KernelType, const ROWS: usize, const COLUMNS: usize, const TRANSPOSED: bool, const DOWN: bool>
@@ -380,7 +397,26 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize, const TRANSPOSED: b
             Self { address: SharedAddress(crate::vectorized::opaque(address.0)), element: PhantomData }
         }
         #[cfg(not(target_arch = "nvptx64"))]
-        Self { tile, first }
+        Self { tile, first, chunk: 0 }
+    }
+
+    /// Returns the loads from column `8 * chunk` on, where `chunk` is even and less than 8. The chunks of these loads
+    /// must have none of the bits of `chunk`.
+    ///
+    /// See the [example](self#example), in which `a_tile.loads_a(0).from_chunk(2).load(0, 4)` has the same result as
+    /// `a_tile.load_a(0, 6)`.
+    #[inline(always)]
+    #[must_use]
+    pub fn from_chunk(self, chunk: u32) -> Self {
+        #[cfg(target_arch = "nvptx64")]
+        {
+            Self { address: SharedAddress(crate::vectorized::opaque(self.address.0 ^ (chunk * 16))), ..self }
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        {
+            assert!(chunk.is_multiple_of(2) && chunk < 8, "the first chunk must be even and less than 8");
+            Self { chunk, ..self }
+        }
     }
 
     /// Loads the operand that starts at row `first + row` and chunk `chunk` of the tile. The two halves of operand
@@ -405,11 +441,81 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize, const TRANSPOSED: b
         #[cfg(not(target_arch = "nvptx64"))]
         // SAFETY: guaranteed by the caller.
         unsafe {
+            assert!(chunk & self.chunk == 0, "the chunk must have no bits of the first chunk");
             self.tile.matrices::<TRANSPOSED>(
                 self.first + row,
-                chunk,
+                self.chunk + chunk,
                 if DOWN { [[8, 0], [0, 1]] } else { [[0, 1], [8, 0]] },
             )
+        }
+    }
+}
+
+/// Stores of sums of [`mma`](super::mma::mma) to one [`MatrixTile`], whose rows have a multiple of 64 columns, as
+/// 16-bit elements. The calling lane's address is computed once, and the address of each store differs from it by
+/// constants.
+///
+/// See the [example](self#example). A warp can store its `sums` with
+/// `tile.stores(0, 0).store(8 * row_half, half, bf16::pack(low, high))` for another product.
+#[derive(Debug, Clone, Copy)]
+pub struct MatrixStores<T, const ROWS: usize, const COLUMNS: usize> {
+    /// Address of the lane's first pair.
+    #[cfg(target_arch = "nvptx64")]
+    address: SharedAddress,
+    #[cfg(target_arch = "nvptx64")]
+    element: PhantomData<T>,
+    #[cfg(not(target_arch = "nvptx64"))]
+    tile: MatrixTile<T, ROWS, COLUMNS>,
+    #[cfg(not(target_arch = "nvptx64"))]
+    first: [u32; 2],
+}
+
+impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixStores<T, ROWS, COLUMNS> {
+    #[inline(always)]
+    fn new(tile: MatrixTile<T, ROWS, COLUMNS>, first: u32, chunk: u32) -> Self {
+        const { assert!(COLUMNS.is_multiple_of(64), "rows must have a multiple of 64 columns") };
+        #[cfg(target_arch = "nvptx64")]
+        {
+            let lane = crate::warp::lane_id();
+            let address = tile.chunk(first + lane / 4, chunk).add(lane % 4 * 4);
+            Self { address: SharedAddress(crate::vectorized::opaque(address.0)), element: PhantomData }
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        {
+            assert!(chunk.is_multiple_of(2) && chunk < 8, "the first chunk must be even and less than 8");
+            Self { tile, first: [first, chunk] }
+        }
+    }
+
+    /// Stores the lane's two elements of an 8 x 8 matrix: columns `2 * (lane % 4)` and `2 * (lane % 4) + 1` of its row
+    /// `lane / 4`. The matrix starts at row `row`, a multiple of 8, and chunk `chunk` after the first. `chunk` must
+    /// have none of the bits of the first chunk. `pair` has the first element in its low half.
+    ///
+    /// See the [example](self#example).
+    ///
+    /// # Safety
+    ///
+    /// The tile must contain the elements, and no other thread may access them concurrently.
+    #[inline(always)]
+    pub unsafe fn store(self, row: u32, chunk: u32, pair: u32) {
+        #[cfg(target_arch = "nvptx64")]
+        {
+            // Tiles are aligned to 1024 bytes, so that the permuted bits of the address are those of the lane.
+            let at = SharedAddress(self.address.0 ^ (chunk % 8 * 16));
+            let row_bytes = MatrixTile::<T, ROWS, COLUMNS>::CHUNKS * 16;
+            let at = at.add(row * row_bytes + chunk / 8 * 128);
+            // SAFETY: guaranteed by the caller.
+            unsafe {
+                core::arch::asm!("st.shared.b32 [{p}], {x};", p = in(reg32) at.0, x = in(reg32) pair, options(nostack));
+            }
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        {
+            let ([first, first_chunk], lane) = (self.first, crate::warp::lane_id());
+            assert!(chunk & first_chunk == 0, "the chunk must have no bits of the first chunk");
+            let at = self.tile.chunk(first + row + lane / 4, first_chunk + chunk).add(lane % 4 * 4);
+            // SAFETY: guaranteed by the caller; the address is a multiple of 4.
+            unsafe { at.0.cast::<u32>().write(pair) };
         }
     }
 }

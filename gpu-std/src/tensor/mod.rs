@@ -98,7 +98,7 @@ pub use barrier::{Barrier, Barriers, PipelineState};
 pub use copy::TensorMap;
 pub use float8::{F8E4M3, F8E5M2};
 pub use gpu_spec::Swizzle;
-pub use matrix_tile::{MatrixLoads, MatrixTile, MatrixTiles};
+pub use matrix_tile::{MatrixLoads, MatrixStores, MatrixTile, MatrixTiles};
 pub use shared::{SharedMemory, SharedTile, SharedTiles};
 pub use wgmma::{
     Accumulator, Batch, Columns, Fragments, Half, KMajor, Major, MnMajor, Multiply, Operand, Output, Pending,
