@@ -5,7 +5,8 @@
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device; the emulated device runs only short sequences. Arguments are cases of the
 //! form `TYPE:DIM:LENGTH:MASK`, such as `bf16:128:4096:causal` or `f16:64:1000:full`. `:backward` at the end selects
-//! the backward pass, and `:mma` the forward kernels with `mma.sync`, or `:mma1` and `:mma2` with this number of stages.
+//! the backward pass, and `:mma` the kernels with `mma.sync`. `:mma1` and `:mma2` select one and two stages of the
+//! forward kernels, and the small and large tiling of the backward kernels.
 //!
 //! In the FLOP counts, a causal mask halves the number of operations, and the backward pass counts as five GEMMs,
 //! regardless of recomputation. Inputs are normally distributed, because the power draw depends on them. Each figure is
@@ -16,7 +17,7 @@ use half::{bf16, f16};
 use warpsmith_runtime::{Device, DeviceBuffer, Result, Stream};
 use warpsmith_tensor::{
     Attended, Attention, Gradients, HeadElement, Heads, HeadsMut, attention, attention_backward,
-    attention_mma, attention_with_lse,
+    attention_backward_mma, attention_mma, attention_with_lse,
 };
 
 const ROUNDS: usize = 15;
@@ -38,12 +39,22 @@ fn main() -> Result<()> {
             "f16:128:130:causal",
             "bf16:64:130:causal:mma",
             "bf16:64:130:causal:backward",
+            "bf16:64:130:causal:mma:backward",
         ];
         cases = of.map(str::to_owned).to_vec();
     } else if cases.is_empty() {
         let lengths = [1024, 2048, 4096, 8192, 16384];
         let of = |mask: &'static str| lengths.map(|length| format!("bf16:128:{length}:{mask}"));
-        let masks = ["full", "causal", "full:mma", "causal:mma", "full:backward", "causal:backward"];
+        let masks = [
+            "full",
+            "causal",
+            "full:mma",
+            "causal:mma",
+            "full:backward",
+            "causal:backward",
+            "full:mma:backward",
+            "causal:mma:backward",
+        ];
         cases = masks.map(of).concat();
     }
     for text in &cases {
@@ -144,7 +155,17 @@ fn measure<T: HeadElement>(stream: &Stream, case: &Case, of: fn(f32) -> T) -> Re
     }
     let mut lse = DeviceBuffer::<f32>::uninit(stream, tokens * heads)?;
     let to_out = to(&mut out, sides, sequences)?;
-    attention_with_lse(stream, &options, view(&q)?, view(&k)?, view(&v)?, to_out, lse.as_mut_slice())?;
+    let inputs = (view(&q)?, view(&k)?, view(&v)?);
+    match case.mma {
+        Some(_) => {
+            let lse = Some(lse.as_mut_slice());
+            attention_mma(stream, None, &options, inputs.0, inputs.1, inputs.2, to_out, lse)?;
+        }
+        None => {
+            let lse = lse.as_mut_slice();
+            attention_with_lse(stream, &options, inputs.0, inputs.1, inputs.2, to_out, lse)?;
+        }
+    }
     let dout = input(4)?;
     let [mut dq, mut dk, mut dv] = [q.clone_on(stream)?, q.clone_on(stream)?, q.clone_on(stream)?];
     report(stream, case, || {
@@ -155,7 +176,14 @@ fn measure<T: HeadElement>(stream: &Stream, case: &Case, of: fn(f32) -> T) -> Re
             k: to(&mut dk, sides, sequences)?,
             v: to(&mut dv, sides, sequences)?,
         };
-        attention_backward(stream, &options, attended, view(&dout)?, gradients)
+        let dout = view(&dout)?;
+        match case.mma {
+            Some(stages) => {
+                let is_small = stages.map(|stages| stages == 1);
+                attention_backward_mma(stream, is_small, &options, attended, dout, gradients)
+            }
+            None => attention_backward(stream, &options, attended, dout, gradients),
+        }
     })
 }
 

@@ -16,8 +16,8 @@
 //!
 //! [`matmul_with()`] accepts a [`Schedule`]. [`GemmElement`] lists the types. The kernels support compute capability
 //! 9.0 and the emulated device. [`matmul()`], [`matmul_fused()`], [`matmul_grouped()`], W4A16, full-precision `f32`,
-//! [`attention()`], [`attention_decode()`] and [`rotary_append()`] require only compute capability 8.0. [`matmul()`],
-//! [`matmul_fused()`] and full-precision `f32` support any layout and alignment.
+//! [`attention()`], [`attention_backward()`], [`attention_decode()`] and [`rotary_append()`] require only compute
+//! capability 8.0. [`matmul()`], [`matmul_fused()`] and full-precision `f32` support any layout and alignment.
 //!
 //! On other devices, and for matrices whose alignment the kernels do not support (see [`TensorError`]), the functions
 //! fail before anything is enqueued. Use cuBLAS in these cases.
@@ -61,8 +61,8 @@ mod skinny;
 mod tf32x3;
 
 pub use attention::{
-    Attended, Attention, Gradients, HeadElement, Offsets, attention, attention_backward, attention_mma,
-    attention_with_lse,
+    Attended, Attention, Gradients, HeadElement, Offsets, attention, attention_backward,
+    attention_backward_mma, attention_mma, attention_with_lse,
 };
 pub use attention_decode::{AttentionDecode, CacheElement, DecodeElement, attention_decode};
 pub use epilogue::{Activation, Epilogue, RmsNorm};

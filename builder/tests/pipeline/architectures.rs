@@ -22,6 +22,9 @@ const MAX_FP8_STACK: u32 = 80;
 /// Bytes of stack for addresses of heads of 128 elements. Without these spills, attention would be slower.
 const MAX_ATTENTION_STACK: u32 = 40;
 
+/// Bytes of stack for addresses and sizes in attention gradients, whose accumulators take half of the registers.
+const MAX_BACKWARD_STACK: u32 = 56;
+
 /// Bytes of stack for skinny GEMM with quantized weights on `sm_120`, where two blocks per SM limit a thread to 128
 /// registers. The code for earlier architectures does not spill.
 const MAX_SKINNY_STACK: u32 = 40;
@@ -63,6 +66,11 @@ fn rotary_append_compiles_for_all_architectures_without_spills() {
 #[test]
 fn attention_with_mma_compiles_for_all_architectures_with_few_spills() {
     compiles(".attention_mma.", |_| true, 8, MAX_ATTENTION_STACK);
+}
+
+#[test]
+fn attention_backward_with_mma_compiles_for_all_architectures_with_few_spills() {
+    compiles(".attention_backward_mma.", |_| true, 10, MAX_BACKWARD_STACK);
 }
 
 /// Fails if one of the `count` kernels that `has` selects in a module does not compile for an architecture, or uses

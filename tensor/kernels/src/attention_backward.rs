@@ -179,7 +179,7 @@ heads! {
 ///
 /// The grid must be one-dimensional. Both matrices must start on 16-byte boundaries and have the strides `of_out` and
 /// `of_dout`, respectively. They must have `planes` planes with the heads and rows of q that `sequences` describes. A
-/// row has `dim` elements, a multiple of 8 up to 128. `delta` has one element per row.
+/// row has `dim` elements, a multiple of 8. `delta` has one element per row.
 #[kernel(types(T = bf16, f16), arch = 80, block(DELTA_THREADS), no_panic)]
 #[allow(clippy::too_many_arguments, reason = "they are a kernel's")]
 pub unsafe fn attention_delta<T: Half + Float>(
@@ -201,18 +201,22 @@ pub unsafe fn attention_delta<T: Half + Float>(
     while first < rows {
         let index = first | u64::from(own & 1);
         let mut sum = 0.0f32;
-        if index < rows && 8 * lane < dim {
+        if index < rows {
             let (head, row) = divide_64(index, sequences.q_rows);
             let (plane, head) = divide(head, sequences.heads);
-            let at = |of: HeadStrides| (of.at(plane, head, row) + u64::from(8 * lane)) as usize;
-            // SAFETY: these elements are within the row, and start on a 16-byte boundary.
-            let (x, y) = unsafe {
-                (load::<T, 8>(out.as_ptr().add(at(of_out))), load::<T, 8>(dout.as_ptr().add(at(of_dout))))
-            };
-            let mut i = 0;
-            while i < 8 {
-                sum = Math::mul_add(x[i].cast::<f32>(), y[i].cast::<f32>(), sum);
-                i += 1;
+            let mut column = 8 * lane;
+            while column < dim {
+                let at = |of: HeadStrides| (of.at(plane, head, row) + u64::from(column)) as usize;
+                // SAFETY: these elements are within the row, and start on a 16-byte boundary.
+                let (x, y) = unsafe {
+                    (load::<T, 8>(out.as_ptr().add(at(of_out))), load::<T, 8>(dout.as_ptr().add(at(of_dout))))
+                };
+                let mut i = 0;
+                while i < 8 {
+                    sum = Math::mul_add(x[i].cast::<f32>(), y[i].cast::<f32>(), sum);
+                    i += 1;
+                }
+                column += 8 * DELTA_LANES;
             }
         }
         let mut distance = DELTA_LANES / 2;
@@ -306,7 +310,7 @@ pub unsafe fn attention_backward_keys<T: Half, H: BackwardHead>(
 /// Returns the base that is subtracted from the exponents of a row: its log-sum-exp in base 2. The probabilities of a
 /// row that attends to no rows are 0 for any base.
 #[inline(always)]
-fn base_of(sum: f32) -> f32 {
+pub(crate) fn base_of(sum: f32) -> f32 {
     if sum == f32::NEG_INFINITY { 0.0 } else { sum * LOG2_E }
 }
 

@@ -201,12 +201,12 @@ unsafe fn forward<
     let k_tiles: MatrixTiles<T, KEYS, WIDTH, STAGES> = memory.matrix_tiles();
     let v_tiles: MatrixTiles<T, KEYS, WIDTH, STAGES> = memory.matrix_tiles();
     let kv_head = divide(place.head, shape.group).0;
-    let k = Source::new(operands.k, shape.k, place.plane, kv_head, place.k);
-    let v = Source::new(operands.v, shape.v, place.plane, kv_head, place.k);
+    let k = Source::<T, THREADS>::new(operands.k, shape.k, place.plane, kv_head, place.k);
+    let v = Source::<T, THREADS>::new(operands.v, shape.v, place.plane, kv_head, place.k);
     let (mut write, mut read) = (PipelineState::<STAGES>::new(), PipelineState::<STAGES>::new());
     // SAFETY: no thread reads the tiles before it has waited for the copies of all threads.
     unsafe {
-        let q = Source::new(operands.q, shape.q, place.plane, place.head, place.q);
+        let q = Source::<T, THREADS>::new(operands.q, shape.q, place.plane, place.head, place.q);
         q.copy::<TILE, WIDTH, DIM>(q_tile, place.row);
         if block > 0 {
             k.copy::<KEYS, WIDTH, DIM>(k_tiles.at(write), (block - 1) * KEYS as u32);
@@ -431,9 +431,9 @@ impl<const STEPS: usize, const MATRICES: usize> Warp<STEPS, MATRICES> {
     }
 }
 
-/// Rows of a head that the calling thread copies: every 16th.
+/// Rows of a head that the calling thread copies, as one of `THREADS` threads: every `THREADS / 8`th.
 #[derive(Clone, Copy)]
-struct Source<T> {
+pub(crate) struct Source<T, const THREADS: u32> {
     /// The thread's first chunk.
     from: *const T,
     /// Row stride.
@@ -442,10 +442,10 @@ struct Source<T> {
     rows: u32,
 }
 
-impl<T: WarpOperand> Source<T> {
+impl<T: WarpOperand, const THREADS: u32> Source<T, THREADS> {
     /// Returns the rows of a sequence, which starts at row `rows.0` of a head and has `rows.1` rows.
     #[inline(always)]
-    fn new(elements: &[T], strides: HeadStrides, plane: u32, head: u32, rows: (u32, u32)) -> Self {
+    pub fn new(elements: &[T], strides: HeadStrides, plane: u32, head: u32, rows: (u32, u32)) -> Self {
         let (row, chunk) = Self::of_thread();
         let at = strides.at(plane, head, rows.0 + row) + u64::from(8 * chunk);
         Self { from: elements.as_ptr().wrapping_add(at as usize), pitch: strides.row, rows: rows.1 }
@@ -464,7 +464,7 @@ impl<T: WarpOperand> Source<T> {
     ///
     /// Nothing else may use the tile.
     #[inline(always)]
-    unsafe fn copy<const ROWS: usize, const WIDTH: usize, const DIM: usize>(
+    pub unsafe fn copy<const ROWS: usize, const WIDTH: usize, const DIM: usize>(
         self,
         tile: MatrixTile<T, ROWS, WIDTH>,
         first: u32,

@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | [`mod@attention`] | attention, forward pass |
 //! | [`attention_backward`] | attention, backward pass |
+//! | [`mod@attention_backward_mma`] | attention, backward pass with `mma.sync`; requires compute capability 8.0 |
 //! | [`mod@attention_decode`] | attention for decoding; requires compute capability 8.0 |
 //! | [`mod@attention_mma`] | attention, forward pass with `mma.sync`; requires compute capability 8.0 |
 //! | [`mod@rotary_append`] | rotary position embedding and append to a KV cache; requires compute capability 8.0 |
@@ -28,6 +29,7 @@
 
 pub mod attention;
 pub mod attention_backward;
+pub mod attention_backward_mma;
 pub mod attention_decode;
 pub mod attention_mma;
 pub mod cache_element;

@@ -29,6 +29,13 @@ impl Keys {
         let before = row as i32 + 1 + self.ahead;
         if before < 0 { 0 } else { self.count.min(before as u32) }
     }
+
+    /// Returns the first row of q that attends to row `key` of k, which must exist.
+    #[inline(always)]
+    pub fn first_row(self, key: u32) -> u32 {
+        let row = key as i32 - self.ahead;
+        if self.is_causal && row > 0 { row as u32 } else { 0 }
+    }
 }
 
 /// Online softmax state of two rows of scores; each thread holds a quarter of each row.

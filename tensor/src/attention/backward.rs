@@ -1,5 +1,7 @@
 //! [`attention_backward()`]: checks the heads, and launches the kernels.
 
+mod mma;
+
 use gpu_std::{Kernel, param};
 use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Result, Stream};
@@ -15,9 +17,12 @@ use super::{
 use crate::IMAGE;
 use crate::error::TensorError;
 use crate::heads::{Extents, Heads, HeadsMut};
-use crate::matmul::check_device;
+use crate::matmul::has_wgmma;
+use crate::skinny::check_device;
 
 const OPERATION: &str = "attention_backward";
+/// Numbers of elements per row with `wgmma` kernels.
+const WGMMA_DIMS: [usize; 2] = [64, 128];
 
 /// Inputs and outputs of the forward pass, which [`attention_with_lse()`](crate::attention_with_lse()) computed.
 ///
@@ -50,14 +55,15 @@ pub struct Gradients<'a, T: DeviceCopy> {
 }
 
 /// Computes the backward pass of [`attention()`](crate::attention()). The outputs are the gradients of `q`, `k` and
-/// `v`, computed from the gradient `dout` of `out`. The options must be the same as in the forward pass. A row has 64
-/// or 128 elements. The gradients of a head of k and v are summed over all heads of q that attend to it. The gradient
-/// is zero for rows of q that attend to no rows, and for rows of k to which no row attends. Gradient rows that belong
-/// to no sequence are left unchanged. Because 0 * NaN is NaN, a NaN in a row can also reach the gradients of rows of
-/// the same sequence that are masked from it.
+/// `v`, computed from the gradient `dout` of `out`. The options must be the same as in the forward pass. A row has 64,
+/// 96, 128, 192 or 256 elements. On compute capability 9.0, rows of 64 and 128 elements have faster kernels (`wgmma`)
+/// than on other devices (`mma.sync`). The gradients of a head of k and v are summed over all heads of q that attend to
+/// it. The gradient is zero for rows of q that attend to no rows, and for rows of k to which no row attends. Gradient
+/// rows that belong to no sequence are left unchanged. Because 0 * NaN is NaN, a NaN in a row can also reach the
+/// gradients of rows of the same sequence that are masked from it.
 ///
 /// The attention probabilities are recomputed. The probabilities and their gradients are rounded to the element type
-/// before they are multiplied. Sums are `f32`, and the order of the additions depends only on the sizes.
+/// before they are multiplied. Sums are `f32`, and the order of the additions depends only on the sizes and the device.
 ///
 /// ```
 /// use half::bf16;
@@ -96,9 +102,9 @@ pub struct Gradients<'a, T: DeviceCopy> {
 /// ```
 ///
 /// # Errors
-/// Returns [`TensorError::Heads`] if the sizes do not match or a row has 256 elements; [`TensorError::Scale`];
+/// Returns [`TensorError::Heads`] if the sizes do not match; [`TensorError::Scale`];
 /// [`TensorError::Alignment`] for a view whose address, row stride or head stride is not a multiple of 16 bytes;
-/// [`TensorError::Device`] if the compute capability is not 9.0;
+/// [`TensorError::Device`] if the compute capability is below 8.0;
 /// [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
 pub fn attention_backward<T: HeadElement>(
@@ -109,11 +115,56 @@ pub fn attention_backward<T: HeadElement>(
     gradients: Gradients<'_, T>,
 ) -> Result<()> {
     let _site = site();
+    run(stream, Path::Default, options, attended, dout, gradients)
+}
+
+/// Like [`attention_backward()`], but with `mma.sync`, for tests and benchmarks. `is_small` selects the small tiling,
+/// which is used if the large one does not fit in the shared memory of the device.
+///
+/// # Errors
+/// Returns the same errors as [`attention_backward()`].
+#[doc(hidden)]
+#[track_caller]
+pub fn attention_backward_mma<T: HeadElement>(
+    stream: &Stream,
+    is_small: Option<bool>,
+    options: &Attention<'_>,
+    attended: Attended<'_, T>,
+    dout: Heads<'_, T>,
+    gradients: Gradients<'_, T>,
+) -> Result<()> {
+    let _site = site();
+    run(stream, Path::Mma(is_small), options, attended, dout, gradients)
+}
+
+/// Selection of the kernels.
+#[derive(Clone, Copy)]
+pub(super) enum Path {
+    /// The fastest kernels that support the device and the heads.
+    Default,
+    /// `mma.sync`, with the small or large tiling or the default.
+    Mma(Option<bool>),
+}
+
+fn run<T: HeadElement>(
+    stream: &Stream,
+    path: Path,
+    options: &Attention<'_>,
+    attended: Attended<'_, T>,
+    dout: Heads<'_, T>,
+    gradients: Gradients<'_, T>,
+) -> Result<()> {
     let Attended { q, k, v, out, lse } = attended;
     check_sizes(OPERATION, options, [&q.extents, &k.extents, &v.extents, &out.extents], Some(lse.len()))?;
     check_gradients(&attended, &dout, &gradients)?;
     let scale = check_scale(OPERATION, options, q.extents.dim)?;
     check_device(OPERATION, stream.device())?;
+    let path = match path {
+        Path::Default if !WGMMA_DIMS.contains(&q.extents.dim) || !has_wgmma(stream.device()) => {
+            Path::Mma(None)
+        }
+        path => path,
+    };
     if q.extents.heads == 0 || q.extents.planes == 0 {
         return Ok(());
     }
@@ -133,7 +184,7 @@ pub fn attention_backward<T: HeadElement>(
             check_alignment::<T>(OPERATION, name, &extents, address)?;
         }
     }
-    T::launch_backward(Call { stream, options, scale, attended, dout, gradients })
+    T::launch_backward(Call { stream, path, options, scale, attended, dout, gradients })
 }
 
 fn check_gradients<T: DeviceCopy>(
@@ -142,7 +193,6 @@ fn check_gradients<T: DeviceCopy>(
     gradients: &Gradients<'_, T>,
 ) -> Result<()> {
     let sizes = |of: &Extents| [of.planes, of.heads, of.rows, of.dim];
-    let dim = attended.q.extents.dim;
     let pairs = [
         ("dout", "out", &dout.extents, &attended.out.extents),
         ("the gradient of q", "q", &gradients.q.extents, &attended.q.extents),
@@ -159,8 +209,6 @@ fn check_gradients<T: DeviceCopy>(
         )
     } else if attended.q.extents.heads == 0 && attended.k.extents.heads > 0 {
         "q has no heads, so the gradients of k and v are undefined".to_owned()
-    } else if dim != 64 && dim != 128 {
-        format!("a row has {dim} elements: the backward pass supports 64 and 128")
     } else {
         return Ok(());
     };
@@ -171,6 +219,7 @@ fn check_gradients<T: DeviceCopy>(
 #[doc(hidden)]
 pub struct Call<'a, 'c, T: DeviceCopy> {
     stream: &'a Stream,
+    pub(super) path: Path,
     options: &'a Attention<'a>,
     scale: f32,
     attended: Attended<'a, T>,
@@ -277,7 +326,7 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
     {
         let sequences = self.sequences(1);
         let count = self.count();
-        let Self { stream, options, scale, attended, dout, gradients } = self;
+        let Self { stream, options, scale, attended, dout, gradients, .. } = self;
         let Attended { q, k, v, lse, .. } = attended;
         let (of_q, of_k) = (q.extents, k.extents);
         let group = of_q.heads / of_k.heads;

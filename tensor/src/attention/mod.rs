@@ -16,7 +16,7 @@ use warpsmith_tensor_kernels::attention::{
 use warpsmith_tensor_kernels::attention_mma::{MmaShape, tile_q};
 use warpsmith_tensor_kernels::sequences::{HeadStrides, Sequences};
 
-pub use self::backward::{Attended, Gradients, attention_backward};
+pub use self::backward::{Attended, Gradients, attention_backward, attention_backward_mma};
 use self::mma::Plan;
 use crate::IMAGE;
 use crate::error::TensorError;
@@ -126,8 +126,9 @@ macro_rules! elements {
                     attention_backward_keys as keys, attention_backward_queries as queries, attention_delta,
                 };
                 let delta = call.delta::<attention_delta<$ty>>()?;
-                match call.dim() {
-                    64 => call.run::<Head64, queries<$ty, Head64>, keys<$ty, Head64>>(&delta),
+                match (call.path, call.dim()) {
+                    (backward::Path::Mma(is_small), _) => call.launch_mma(is_small, &delta),
+                    (_, 64) => call.run::<Head64, queries<$ty, Head64>, keys<$ty, Head64>>(&delta),
                     _ => call.run::<Head128, queries<$ty, Head128>, keys<$ty, Head128>>(&delta),
                 }
             }

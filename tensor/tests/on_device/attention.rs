@@ -26,6 +26,9 @@ pub struct Case {
     pub scale: Option<f32>,
     /// Number of stages of the kernels with `mma.sync`. `None` for the kernels that the library selects.
     pub stages: Option<usize>,
+    /// True for the small tiling of the backward kernels with `mma.sync`, or the default tiling. `None` for the kernels
+    /// that the library selects.
+    pub mma: Option<Option<bool>>,
 }
 
 /// Computes attention with `mma.sync` and this number of stages, or with the kernels that the library selects.
@@ -56,6 +59,7 @@ impl Case {
             is_causal: false,
             scale: None,
             stages: None,
+            mma: None,
         }
     }
 
@@ -188,7 +192,9 @@ impl<T: Precise> Data<T> {
         };
         let (q, k, v) = (case.view(0, &q), case.view(1, &k), case.view(1, &v));
         let to = case.view_mut(0, &mut out);
-        forward(case.stages, stream, &options, [q, k, v], to, lse.as_mut_slice());
+        // As on devices without `wgmma`, `mma.sync` computes both passes.
+        let stages = case.stages.or(case.mma.and(Some(1)));
+        forward(stages, stream, &options, [q, k, v], to, lse.as_mut_slice());
         (out.to_host().unwrap(), lse.to_host().unwrap())
     }
 

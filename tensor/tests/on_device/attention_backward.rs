@@ -5,6 +5,7 @@ use half::{bf16, f16};
 use warpsmith_runtime::{DeviceBuffer, Stream};
 use warpsmith_tensor::{
     Attended, Attention, Gradients, Heads, HeadsMut, Offsets, TensorError, attention_backward,
+    attention_backward_mma,
 };
 
 use crate::attention::{Case, Data, Precise};
@@ -48,12 +49,26 @@ impl<T: Precise> Backward<T> {
             k: case.view_mut(1, &mut dk),
             v: case.view_mut(1, &mut dv),
         };
-        attention_backward(stream, &options, attended, case.view(0, &on_dout), gradients).unwrap();
+        let dout_view = case.view(0, &on_dout);
+        match case.mma {
+            Some(tiling) => attention_backward_mma(stream, tiling, &options, attended, dout_view, gradients),
+            None => attention_backward(stream, &options, attended, dout_view, gradients),
+        }
+        .unwrap();
         Self { dout, gradients: [dq, dk, dv].map(|gradient| gradient.to_host().unwrap()) }
     }
 
     /// Fails if a gradient of a sequence is incorrect.
     pub fn check(&self, case: &Case, data: &Data<T>, sequences: impl IntoIterator<Item = usize>) {
+        Self::check_all(&[(case.clone(), self)], data, sequences);
+    }
+
+    /// Like [`Self::check`], for the results of several kernels for the same `dout`.
+    fn check_all(found: &[(Case, &Self)], data: &Data<T>, sequences: impl IntoIterator<Item = usize>) {
+        let (case, Self { dout: all_dout, .. }) = &found[0];
+        let are_near = |which: usize, at: usize, expected: &[[f64; 2]], place: &str| {
+            found.iter().for_each(|(case, found)| found.is_near(case, which, at, expected, place));
+        };
         let (dim, group) = (case.dim, case.heads[0] / case.heads[1]);
         let scale = case.scale.map_or(1.0 / (dim as f64).sqrt(), f64::from);
         for sequence in sequences {
@@ -71,7 +86,7 @@ impl<T: Precise> Backward<T> {
                 for head in kv_head * group..(kv_head + 1) * group {
                     for row in 0..rows {
                         let at = case.at(0, sequence, head, row);
-                        let (q, dout) = (row_of(&data.q, at), row_of(&self.dout, at));
+                        let (q, dout) = (row_of(&data.q, at), row_of(all_dout, at));
                         let dot = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>();
                         let count = case.attended(sequence, row);
                         let scores: Vec<f64> = k[..count].iter().map(|k| dot(&q, k) * scale).collect();
@@ -102,19 +117,13 @@ impl<T: Precise> Backward<T> {
                                 dv[key][i] = [sum + weight * dout[i], all + weight * dout[i].abs()];
                             }
                         }
-                        self.is_near(
-                            case,
-                            0,
-                            at,
-                            &dq,
-                            &format!("q, sequence {sequence}, head {head}, row {row}"),
-                        );
+                        are_near(0, at, &dq, &format!("q, sequence {sequence}, head {head}, row {row}"));
                     }
                 }
                 for key in 0..keys {
                     let place = |of: &str| format!("{of}, sequence {sequence}, head {kv_head}, row {key}");
-                    self.is_near(case, 1, k_at(key), &dk[key], &place("k"));
-                    self.is_near(case, 2, k_at(key), &dv[key], &place("v"));
+                    are_near(1, k_at(key), &dk[key], &place("k"));
+                    are_near(2, k_at(key), &dv[key], &place("v"));
                 }
             }
         }
@@ -132,16 +141,38 @@ impl<T: Precise> Backward<T> {
     }
 }
 
+/// Returns the case for all kernels that support it.
+pub fn on_all_paths(case: &Case) -> impl Iterator<Item = Case> + use<> {
+    let paths: &[Option<Option<bool>>] = match case.dim {
+        64 => &[None, Some(None)],
+        128 => &[None, Some(Some(false)), Some(Some(true))],
+        _ => &[Some(Some(false)), Some(Some(true))],
+    };
+    let case = case.clone();
+    paths.iter().map(move |&mma| Case { mma, ..case.clone() })
+}
+
 fn is_correct<T: Precise>(case: &Case) {
-    let stream = Stream::new(&under_test::device()).unwrap();
+    is_correct_on::<T>(&Stream::new(&under_test::device()).unwrap(), case);
+}
+
+/// Fails if a gradient of one of the kernels that support the case is incorrect.
+pub fn is_correct_on<T: Precise>(stream: &Stream, case: &Case) {
     let data = Data::<T>::random(case, case.lengths[0].iter().sum::<usize>() as u64);
-    Backward::run(&stream, case, &data).check(case, &data, 0..case.lengths.len());
+    let found: Vec<_> =
+        on_all_paths(case).map(|case| (case.clone(), Backward::run(stream, &case, &data))).collect();
+    let found: Vec<_> = found.iter().map(|(case, found)| (case.clone(), found)).collect();
+    Backward::check_all(&found, &data, 0..case.lengths.len());
 }
 
 #[test]
 fn gradients_of_all_sizes_and_types_are_correct() {
     for dim in [64, 128] {
         is_correct::<bf16>(&Case::new(dim, [70, 150]));
+        is_correct::<f16>(&Case::new(dim, [65, 130]).causal());
+    }
+    for dim in [96, 192, 256] {
+        is_correct::<bf16>(&Case::new(dim, [33, 70]));
         is_correct::<f16>(&Case::new(dim, [65, 130]).causal());
     }
 }
@@ -200,9 +231,9 @@ fn gradients_have_the_scale() {
 #[test]
 fn gradients_of_nothing_are_zero() {
     let stream = Stream::new(&under_test::device()).unwrap();
-    for case in
-        [Case::new(64, [3, 0]), Case::new(64, [0, 3]), Case::new(64, [0, 0]), Case::new(64, [3, 0]).causal()]
-    {
+    let cases =
+        [Case::new(64, [3, 0]), Case::new(64, [0, 3]), Case::new(64, [0, 0]), Case::new(64, [3, 0]).causal()];
+    for case in cases.iter().flat_map(on_all_paths) {
         let data = Data::<bf16>::random(&case, 1);
         let found = Backward::run(&stream, &case, &data);
         let is_zero = |gradient: &Vec<bf16>| gradient.iter().all(|x| *x == bf16::ZERO);
@@ -222,10 +253,13 @@ fn nan_of_a_sequence_reaches_no_gradient_of_another() {
         for (which, numbers) in [(0, &mut data.q), (1, &mut data.k), (1, &mut data.v), (0, &mut dout)] {
             numbers[case.at(which, 1, 0, 0)..case.at(which, 2, 0, 0)].fill(bf16::NAN);
         }
-        let found = Backward::of(&stream, &case, &data, dout);
-        found.check(&case, &data, [0, 2]);
-        for (which, gradient) in [0, 1, 1].into_iter().zip(&found.gradients) {
-            assert!(gradient[case.at(which, 1, 0, 0)..case.at(which, 2, 0, 0)].iter().all(|x| x.is_nan()));
+        for case in on_all_paths(&case) {
+            let found = Backward::of(&stream, &case, &data, dout.clone());
+            found.check(&case, &data, [0, 2]);
+            for (which, gradient) in [0, 1, 1].into_iter().zip(&found.gradients) {
+                let of_nan = &gradient[case.at(which, 1, 0, 0)..case.at(which, 2, 0, 0)];
+                assert!(of_nan.iter().all(|x| x.is_nan()), "{case:?}");
+            }
         }
     }
 }
@@ -238,12 +272,15 @@ fn wrong_offsets_reach_no_other_memory() {
     let rows = 150;
     let ones = DeviceBuffer::from_host(&stream, &vec![bf16::ONE; rows * 64]).unwrap();
     let lse = DeviceBuffer::from_host(&stream, &vec![0.0f32; rows]).unwrap();
-    for (q, k, of_q, of_k) in [
+    let offsets = [
         ([0, 4000, u32::MAX], [0, 4000, u32::MAX], 0..150, 0..150),
         ([100, 140, 20], [0, 30, 3], 100..140, 0..30),
         ([u32::MAX, 0, 7], [5, 6, 7], 0..0, 5..7),
         ([10, 20, 70], [90, 140, 140], 10..70, 90..140),
-    ] {
+    ];
+    for ((q, k, of_q, of_k), is_mma) in
+        offsets.into_iter().flat_map(|case| [(case.clone(), false), (case, true)])
+    {
         let (q, k) =
             (DeviceBuffer::from_host(&stream, &q).unwrap(), DeviceBuffer::from_host(&stream, &k).unwrap());
         let offsets = Some(Offsets { q: q.as_slice(), k: k.as_slice() });
@@ -255,7 +292,11 @@ fn wrong_offsets_reach_no_other_memory() {
         let gradients = Gradients { q: to(&mut dq), k: to(&mut dk), v: to(&mut dv) };
         let attended = Attended { q: all, k: all, v: all, out: all, lse: lse.as_slice() };
         let options = Attention { offsets, ..Attention::default() };
-        attention_backward(&stream, &options, attended, all, gradients).unwrap();
+        match is_mma {
+            true => attention_backward_mma(&stream, None, &options, attended, all, gradients),
+            false => attention_backward(&stream, &options, attended, all, gradients),
+        }
+        .unwrap();
         for (gradient, written) in [(dq, of_q), (dk, of_k.clone()), (dv, of_k)] {
             for (row, values) in gradient.to_host().unwrap().chunks(64).enumerate() {
                 let is_kept = values.iter().all(|x| *x == bf16::from_f32(7.5));
@@ -293,7 +334,7 @@ fn wrong_gradients_are_named() {
         ((64, 5, 6, 24), "dout is 1 sequences of 4 heads of 5 rows of 64, and out 1 of 4 of 6 of 64"),
         ((64, 6, 7, 24), "the gradient of k is 1 sequences of 4 heads of 7 rows"),
         ((64, 6, 6, 23), "23 LSE values: there must be one per row, 24 in total"),
-        ((256, 6, 6, 24), "a row has 256 elements: the backward pass supports 64 and 128"),
+        ((32, 6, 6, 24), "a row has 32 elements: it must have 64, 96, 128, 192 or 256"),
     ] {
         let (error, text) = refused(dim, of_dout, of_dk, count);
         let is_named = matches!(&error, TensorError::Heads { operation: "attention_backward", .. });

@@ -5,7 +5,7 @@ mod on_gpu {
     use warpsmith_runtime::Stream;
 
     use crate::attention::{Case, Data, Precise};
-    use crate::attention_backward::Backward;
+    use crate::attention_backward::{Backward, is_correct_on, on_all_paths};
     use crate::under_test;
 
     fn is_correct<T: Precise>(case: &Case, repetitions: usize) {
@@ -71,32 +71,34 @@ mod on_gpu {
 
     #[test]
     #[ignore = "needs a GPU"]
-    fn gradients_are_correct_and_repeatable() {
+    fn gradients_of_long_sequences_are_correct() {
         let stream = Stream::new(&under_test::gpu()).unwrap();
-        for dim in [64, 128] {
-            for lengths in [[513, 700], [700, 513]] {
-                for case in [Case::new(dim, lengths), Case::new(dim, lengths).causal()] {
-                    let case = case.heads([4, 2]);
-                    let data = Data::<bf16>::random(&case, 1);
-                    Backward::run(&stream, &case, &data).check(&case, &data, [0]);
-                }
+        for dim in [64, 96, 128, 192, 256] {
+            if dim <= 128 {
+                is_correct_on::<bf16>(&stream, &Case::new(dim, [513, 700]).heads([2, 1]));
+                is_correct_on::<bf16>(&stream, &Case::new(dim, [700, 513]).heads([2, 1]).causal());
             }
             let lengths = vec![[300, 200], [1, 77], [0, 5], [129, 400]];
-            let case = Case { lengths, is_packed: true, ..Case::new(dim, [1, 1]) }.heads([4, 2]).causal();
-            let data = Data::<f16>::random(&case, 2);
-            Backward::run(&stream, &case, &data).check(&case, &data, 0..4);
+            let case = Case { lengths, is_packed: true, ..Case::new(dim, [1, 1]) };
+            is_correct_on::<f16>(&stream, &case.heads([4, 2]).causal());
+        }
+    }
+
+    #[test]
+    #[ignore = "needs a GPU"]
+    fn gradients_are_repeatable() {
+        let stream = Stream::new(&under_test::gpu()).unwrap();
+        for dim in [64, 96, 128, 192, 256] {
             // This shape has many concurrent blocks.
             let case =
-                Case { lengths: vec![[2049, 2049]; 4], ..Case::new(dim, [1, 1]) }.heads([8, 4]).causal();
+                Case { lengths: vec![[1025, 2049]; 2], ..Case::new(dim, [1, 1]) }.heads([8, 4]).causal();
             let data = Data::<bf16>::random(&case, 3);
-            let bits = |found: Backward<bf16>| {
-                let gradients = found.gradients.into_iter().flatten();
-                gradients.map(|x| x.to_bits()).collect::<Vec<_>>()
-            };
-            let first = bits(Backward::run(&stream, &case, &data));
-            for repetition in 1..10 {
-                let again = bits(Backward::run(&stream, &case, &data));
-                assert!(first == again, "{dim}: repetition {repetition} differs");
+            for case in on_all_paths(&case) {
+                let first = Backward::run(&stream, &case, &data).gradients;
+                for repetition in 1..5 {
+                    let again = Backward::run(&stream, &case, &data).gradients;
+                    assert!(first == again, "{case:?}: repetition {repetition} differs");
+                }
             }
         }
     }
