@@ -172,7 +172,8 @@ async fn respond(
     let parameters = serde_json::from_slice::<Parameters>(&body.to_bytes());
     let parameters = parameters.map_err(|error| refusal(StatusCode::BAD_REQUEST, error))?;
     let is_stream = parameters.stream;
-    let request = parameters.check(&shared).map_err(|message| refusal(StatusCode::BAD_REQUEST, message))?;
+    let (request, stops) =
+        parameters.check(&shared).map_err(|message| refusal(StatusCode::BAD_REQUEST, message))?;
     let busy = |_| refusal(StatusCode::TOO_MANY_REQUESTS, "too many requests are waiting; retry later");
     let permit = shared.requests.clone().try_acquire_owned().map_err(busy)?;
     let prompt = request.prompt.len();
@@ -187,8 +188,8 @@ async fn respond(
         chunk["choices"] = json!([{ "index": 0, "text": text, "logprobs": null, "finish_reason": finish }]);
         chunk
     };
-    let mut decoding = Decoding::default();
-    let mut next = part(&shared.text, &mut outputs, &mut decoding).await;
+    let mut progress = Progress { decoding: Decoding::default(), stops, held: String::new() };
+    let mut next = progress.next(&shared.text, &mut outputs).await;
     if !is_stream {
         let (mut text, mut new) = (String::new(), 0);
         loop {
@@ -199,7 +200,7 @@ async fn respond(
                 body["usage"] = json!({ "prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new });
                 return Ok(reply(StatusCode::OK, &body));
             }
-            next = part(&shared.text, &mut outputs, &mut decoding).await;
+            next = progress.next(&shared.text, &mut outputs).await;
         }
     }
     // An error before the first token has a status of its own.
@@ -217,7 +218,7 @@ async fn respond(
             if events.send_data(format!("data: {event}\n\n{end}").into()).await.is_err() || has_ended {
                 return;
             }
-            next = part(&shared.text, &mut outputs, &mut decoding).await;
+            next = progress.next(&shared.text, &mut outputs).await;
         }
     });
     let mut response = hyper::Response::new(Either::Right(body));
@@ -225,25 +226,52 @@ async fn respond(
     Ok(response)
 }
 
-/// Waits for the next token. Returns the text that it completes, and the reason if the sequence ends.
-async fn part(
-    text: &Text,
-    outputs: &mut UnboundedReceiver<Result<Output>>,
-    decoding: &mut Decoding,
-) -> std::result::Result<(String, Option<&'static str>), Refusal> {
-    let failed = |error: Error| refusal(StatusCode::SERVICE_UNAVAILABLE, error);
-    let Some(output) = outputs.recv().await else {
-        return Err(refusal(StatusCode::SERVICE_UNAVAILABLE, "the engine has failed"));
-    };
-    let output = output.map_err(|error| refusal(StatusCode::BAD_REQUEST, error))?;
-    let finish = match output.finish {
-        None => None,
-        Some(Finish::End) => Some("stop"),
-        Some(Finish::Length) => Some("length"),
-        Some(Finish::Failed(error)) => return Err(failed(error)),
-    };
-    let completed = output.token.map(|token| text.decode(decoding, token)).transpose().map_err(failed)?;
-    Ok((completed.flatten().unwrap_or_default(), finish))
+/// Progress of a completion.
+struct Progress {
+    decoding: Decoding,
+    /// Texts that end the completion. The last of them is not part of the completion.
+    stops: Vec<String>,
+    /// Text that has not been sent, because it can be the beginning of a stop text.
+    held: String,
+}
+
+impl Progress {
+    /// Waits for the next token. Returns the text that can be sent, and the reason if the completion ends.
+    async fn next(
+        &mut self,
+        text: &Text,
+        outputs: &mut UnboundedReceiver<Result<Output>>,
+    ) -> std::result::Result<(String, Option<&'static str>), Refusal> {
+        let failed = |error: Error| refusal(StatusCode::SERVICE_UNAVAILABLE, error);
+        let Some(output) = outputs.recv().await else {
+            return Err(refusal(StatusCode::SERVICE_UNAVAILABLE, "the engine has failed"));
+        };
+        let output = output.map_err(|error| refusal(StatusCode::BAD_REQUEST, error))?;
+        let finish = match output.finish {
+            None => None,
+            Some(Finish::End) => Some("stop"),
+            Some(Finish::Length) => Some("length"),
+            Some(Finish::Failed(error)) => return Err(failed(error)),
+        };
+        let decoding = &mut self.decoding;
+        let completed = output.token.map(|token| text.decode(decoding, token)).transpose().map_err(failed)?;
+        let (part, is_stopped) = self.until_stop(&completed.flatten().unwrap_or_default());
+        match (is_stopped, finish) {
+            (true, _) => Ok((part, Some("stop"))),
+            (false, Some(_)) => Ok((part + &std::mem::take(&mut self.held), finish)),
+            (false, None) => Ok((part, None)),
+        }
+    }
+
+    /// Adds new text. Returns the text that can be sent, and true if a stop text follows.
+    fn until_stop(&mut self, text: &str) -> (String, bool) {
+        self.held += text;
+        let at = self.stops.iter().filter_map(|stop| self.held.find(stop.as_str())).min();
+        let beginnings = self.stops.iter().flat_map(|stop| stop.char_indices().map(|(end, _)| &stop[..end]));
+        let longest = beginnings.filter(|part| self.held.ends_with(part)).map(str::len).max().unwrap_or(0);
+        let rest = self.held.split_off(at.unwrap_or(self.held.len() - longest));
+        (std::mem::replace(&mut self.held, rest), at.is_some())
+    }
 }
 
 /// Body of a request.
@@ -257,7 +285,7 @@ struct Parameters {
     #[serde(default)]
     stream: bool,
     n: Option<u32>,
-    stop: Option<Value>,
+    stop: Option<Stop>,
     logprobs: Option<Value>,
 }
 
@@ -268,9 +296,16 @@ enum Prompt {
     Tokens(Vec<u32>),
 }
 
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Stop {
+    One(String),
+    Several(Vec<String>),
+}
+
 impl Parameters {
-    /// Checks the parameters. The error says what is wrong.
-    fn check(self, shared: &Shared) -> std::result::Result<Request, String> {
+    /// Checks the parameters, and returns the request and its stop texts. The error says what is wrong.
+    fn check(self, shared: &Shared) -> std::result::Result<(Request, Vec<String>), String> {
         let (max_tokens, most) = (self.max_tokens.unwrap_or(16), shared.options.max_tokens);
         let temperature = self.temperature.unwrap_or(1.0);
         if max_tokens == 0 || max_tokens > most {
@@ -282,14 +317,22 @@ impl Parameters {
         if self.top_p.is_some_and(|p| !(p > 0.0 && p <= 1.0)) || self.top_k == Some(0) {
             return Err("top_p must be above 0 and at most 1, and top_k must be at least 1".into());
         }
-        if self.n.unwrap_or(1) != 1 || self.stop.is_some() || self.logprobs.is_some() {
-            return Err("this server does not support n other than 1, stop, and logprobs".into());
+        if self.n.unwrap_or(1) != 1 || self.logprobs.is_some() {
+            return Err("this server does not support logprobs, and n other than 1".into());
+        }
+        let stops = match self.stop {
+            None => Vec::new(),
+            Some(Stop::One(stop)) => vec![stop],
+            Some(Stop::Several(stops)) => stops,
+        };
+        if stops.len() > 4 || stops.iter().any(String::is_empty) {
+            return Err("stop must be a text or up to 4 texts, and no text may be empty".into());
         }
         let prompt = match self.prompt {
             Prompt::Text(text) => shared.text.encode(&text).map_err(|error| error.to_string())?,
             Prompt::Tokens(tokens) => tokens,
         };
         let sampling = Sampling { temperature, top_k: self.top_k, top_p: self.top_p };
-        Ok(Request { prompt, max_tokens, sampling, ignores_end: false })
+        Ok((Request { prompt, max_tokens, sampling, ignores_end: false }, stops))
     }
 }

@@ -72,13 +72,43 @@ fn completions_and_streams_contain_the_text() -> Result<()> {
 
     let mut streamed = request;
     streamed["stream"] = true.into();
-    let (status, body) = read(post(address, &streamed.to_string()));
+    let parts = self::streamed(address, &streamed);
+    assert_eq!((parts.len(), parts.concat()), (12, continuation(12)));
+    Ok(())
+}
+
+/// Texts of the events of a streamed completion.
+fn streamed(address: SocketAddr, request: &Value) -> Vec<String> {
+    let (status, body) = read(post(address, &request.to_string()));
     let events: Vec<&str> = body.split('\n').filter_map(|line| line.trim().strip_prefix("data: ")).collect();
     let (last, events) = events.split_last().unwrap();
-    assert_eq!((status, *last, events.len()), (200, "[DONE]", 12));
+    assert_eq!((status, *last), (200, "[DONE]"));
     let text = |event: &&str| serde_json::from_str::<Value>(event).unwrap()["choices"][0]["text"].clone();
-    let text: String = events.iter().map(|event| text(event).as_str().unwrap().to_owned()).collect();
-    assert_eq!(text, continuation(12));
+    events.iter().map(|event| text(event).as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn stop_texts_end_completions() -> Result<()> {
+    let address = start(8)?;
+    let (prompt, whole) = (expected("llama").prompt, continuation(20));
+    let characters: Vec<char> = whole.chars().collect();
+    let stop: String = characters[7..10].iter().collect();
+    let before = &whole[..whole.find(&stop).unwrap()];
+    let mut request =
+        json!({ "prompt": prompt, "max_tokens": 20, "temperature": 0, "stop": ["no such text", stop] });
+    let (status, body) = ask(address, &request);
+    assert_eq!(status, 200, "{body}");
+    assert_eq!(
+        (&body["choices"][0]["text"], &body["choices"][0]["finish_reason"]),
+        (&before.into(), &"stop".into())
+    );
+    request["stream"] = true.into();
+    assert_eq!(streamed(address, &request).concat(), before);
+    // A text that begins like a stop text is sent in the end.
+    let last = characters[characters.len() - 1];
+    let unfinished =
+        json!({ "prompt": prompt, "max_tokens": 20, "temperature": 0, "stop": format!("{last}\u{0}") });
+    assert_eq!(ask(address, &unfinished).1["choices"][0]["text"], whole);
     Ok(())
 }
 
@@ -97,7 +127,9 @@ fn wrong_requests_get_an_error_and_lose_no_other() -> Result<()> {
         ("{\"prompt\":\"x\",\"max_tokens\":-1}", 400, "invalid value"),
         ("{\"prompt\":\"x\",\"temperature\":3}", 400, "temperature is 3, but must be 0, or 0.001 to 2"),
         ("{\"prompt\":\"x\",\"top_p\":0}", 400, "top_p must be"),
-        ("{\"prompt\":\"x\",\"n\":2}", 400, "this server does not support n"),
+        ("{\"prompt\":\"x\",\"n\":2}", 400, "this server does not support logprobs, and n"),
+        ("{\"prompt\":\"x\",\"stop\":[\"a\",\"\"]}", 400, "stop must be a text or up to 4 texts"),
+        ("{\"prompt\":\"x\",\"stop\":5}", 400, "data did not match any variant"),
     ];
     for (body, status, message) in refused {
         let (found, body) = read(post(address, body));
