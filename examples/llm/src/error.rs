@@ -24,7 +24,7 @@ pub enum Error {
     #[error("the tensor `{name}` has elements of type {found:?}, but must have {expected}")]
     Dtype { name: String, found: safetensors::Dtype, expected: &'static str },
     #[error("the tensors `{name}` do not match config.json: {error}")]
-    Packed { name: String, error: warpsmith::Error },
+    Packed { name: String, error: Box<warpsmith::Error> },
     #[error(
         "the model needs {needed} MiB of device memory, but {available} MiB are free; use a larger device, or \
              quantize the weights with --weights int4"

@@ -113,7 +113,7 @@ impl Tensors<'_> {
             Packing::Gptq => Int4Host::from_gptq(shape, &words),
             Packing::Awq => Int4Host::from_awq(shape, &words),
         };
-        host.map_err(|error| Error::Packed { name: name.to_owned(), error })
+        host.map_err(|error| Error::Packed { name: name.to_owned(), error: error.into() })
     }
 
     /// Returns the elements of a tensor of type F32.
