@@ -1,7 +1,7 @@
-//! Transaction barriers (`mbarrier`), and the TMA copies that they track.
+//! Transaction barriers (`mbarrier`), the TMA copies that they track, and `cp.async`.
 //!
-//! A copy completes as late as possible. A load completes when no thread can continue without it, and a store completes
-//! when its thread waits for it. Until then, the destination of a load is poisoned. A kernel that does not wait, or
+//! A copy completes as late as possible. A load completes when no thread can continue without it. A store and `cp.async`
+//! complete when their thread waits for them. Until then, the destination of a load is poisoned. A kernel that does not wait, or
 //! that reuses memory too early, therefore produces incorrect results on the emulated device, whereas its results on a
 //! GPU may be correct by chance.
 
@@ -9,7 +9,7 @@ use std::panic::Location;
 
 use gpu_spec::{TensorMapData, TensorMapSpec};
 
-use crate::in_flight::{Copy, MAX_ARRIVALS, MAX_BYTES, State, Store};
+use crate::in_flight::{Copy, MAX_ARRIVALS, MAX_BYTES, State, Store, ThreadCopies, ThreadCopy};
 use crate::registers::{Registers, running};
 use crate::set::{BlockSet, note_copy};
 use crate::shared::POISON;
@@ -224,4 +224,45 @@ pub fn wait_stores() {
     let (ready, rest): (Vec<_>, Vec<_>) = stores.drain(..).partition(is_ready);
     *stores = rest;
     ready.into_iter().for_each(|store| store.copy.transfer(false, note_copy));
+}
+
+/// Delays a copy (`cp.async`) of up to 16 bytes, which the calling thread has just written to `shared`, until the thread
+/// waits for it.
+///
+/// # Panics
+/// Panics outside of a kernel.
+///
+/// # Safety
+/// There must be `bytes` bytes at `shared`, which nothing else uses until the copy is complete.
+pub unsafe fn delay(shared: *mut u8, bytes: u32) {
+    assert!(bytes as usize <= ThreadCopy::MAX, "a copy has up to {} bytes", ThreadCopy::MAX);
+    // SAFETY: guaranteed by the caller.
+    let copy = unsafe { ThreadCopy::take(shared, bytes as usize) };
+    of_thread("copy_async", |copies| copies.copies.push(copy));
+}
+
+/// Commits the delayed copies that the calling thread has started since its last commit, as a group.
+///
+/// # Panics
+/// Panics outside of a kernel.
+pub fn commit_copies() {
+    of_thread("commit_copies", ThreadCopies::commit);
+}
+
+/// Completes the delayed copies of the calling thread: those of all groups except for the latest `leaving` groups, or
+/// all copies.
+///
+/// # Panics
+/// Panics outside of a kernel.
+pub fn wait_copies(leaving: Option<usize>) {
+    of_thread("wait_copies", |copies| copies.complete(leaving));
+}
+
+/// Calls a function with the copies of the calling thread.
+fn of_thread(operation: &'static str, f: impl FnOnce(&mut ThreadCopies)) {
+    let registers = running(operation);
+    let copies = &registers.set().copies;
+    copies.is_used.set(true);
+    let key = (registers.block().number, registers.linear.get());
+    f(copies.by_thread.borrow_mut().entry(key).or_default());
 }

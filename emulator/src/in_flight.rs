@@ -9,9 +9,12 @@
 //! - bits 62 and 63: mark of an initialized barrier
 
 use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::mem::MaybeUninit;
 
 use gpu_spec::TensorMapSpec;
 
+use crate::shared::POISON;
 use crate::wait::{Queue, Waiter};
 
 /// Maximum number of arrivals per phase.
@@ -65,8 +68,71 @@ pub(crate) struct Copies {
     pub loads: RefCell<Vec<Copy>>,
     pub stores: RefCell<Vec<Store>>,
     pub waiters: RefCell<Vec<(Waiter, *mut u64)>>,
+    /// Copies without barriers (`cp.async`) of each thread, by block number and linear thread index.
+    pub by_thread: RefCell<HashMap<(u32, u32), ThreadCopies>>,
     /// True if a copy or a barrier has been used since `begin` was called.
     pub is_used: Cell<bool>,
+}
+
+/// In-flight copies of a thread, in the order in which they were started.
+#[derive(Default)]
+pub(crate) struct ThreadCopies {
+    pub copies: Vec<ThreadCopy>,
+    /// Number of copies in each committed group that has copies in flight or is followed by such a group.
+    groups: VecDeque<usize>,
+}
+
+/// An in-flight copy of up to 16 bytes.
+pub(crate) struct ThreadCopy {
+    shared: *mut u8,
+    len: usize,
+    bytes: [MaybeUninit<u8>; ThreadCopy::MAX],
+}
+
+impl ThreadCopy {
+    /// Maximum number of bytes.
+    pub const MAX: usize = 16;
+
+    /// Takes the bytes at `shared`, and leaves poison.
+    ///
+    /// # Safety
+    /// There must be `len` bytes, at most [`Self::MAX`].
+    pub unsafe fn take(shared: *mut u8, len: usize) -> Self {
+        let mut bytes = [MaybeUninit::uninit(); Self::MAX];
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            shared.cast::<MaybeUninit<u8>>().copy_to_nonoverlapping(bytes.as_mut_ptr(), len);
+            shared.write_bytes(POISON, len);
+        }
+        Self { shared, len, bytes }
+    }
+}
+
+impl ThreadCopies {
+    /// Commits the copies since the last commit as a group.
+    pub fn commit(&mut self) {
+        let committed: usize = self.groups.iter().sum();
+        self.groups.push_back(self.copies.len() - committed);
+    }
+
+    /// Completes the copies of all groups except for the latest `leaving` groups, or all copies.
+    pub fn complete(&mut self, leaving: Option<usize>) {
+        let count = match leaving {
+            None => {
+                self.groups.clear();
+                self.copies.len()
+            }
+            Some(leaving) => {
+                let ready = self.groups.len().saturating_sub(leaving);
+                self.groups.drain(..ready).sum()
+            }
+        };
+        for copy in self.copies.drain(..count) {
+            let shared = copy.shared.cast::<MaybeUninit<u8>>();
+            // SAFETY: the kernel guarantees that nothing else uses the shared memory until the copy is complete.
+            unsafe { shared.copy_from_nonoverlapping(copy.bytes.as_ptr(), copy.len) };
+        }
+    }
 }
 
 /// An in-flight copy of a box.
@@ -92,6 +158,7 @@ impl Copies {
             self.loads.borrow_mut().clear();
             self.stores.borrow_mut().clear();
             self.waiters.borrow_mut().clear();
+            self.by_thread.borrow_mut().clear();
         }
     }
 
@@ -188,7 +255,37 @@ impl Copy {
 
 #[cfg(test)]
 mod tests {
-    use super::State;
+    use super::{State, ThreadCopies, ThreadCopy};
+
+    #[test]
+    fn groups_of_a_thread_complete_in_order() {
+        let mut memory = [1u8, 2, 3, 4];
+        let base = memory.as_mut_ptr();
+        let mut copies = ThreadCopies::default();
+        // SAFETY: the elements exist, and are read below through the same pointer.
+        let (start, read) = (
+            |copies: &mut ThreadCopies, i| copies.copies.push(unsafe { ThreadCopy::take(base.add(i), 1) }),
+            |i| unsafe { base.add(i).read() },
+        );
+        start(&mut copies, 0);
+        start(&mut copies, 1);
+        copies.commit();
+        copies.commit();
+        start(&mut copies, 2);
+        copies.commit();
+        start(&mut copies, 3);
+        let seen = || [0, 1, 2, 3].map(read);
+        const X: u8 = super::POISON;
+        assert_eq!(seen(), [X; 4]);
+        copies.complete(Some(3));
+        assert_eq!(seen(), [X; 4]);
+        copies.complete(Some(2));
+        assert_eq!(seen(), [1, 2, X, X]);
+        copies.complete(Some(0));
+        assert_eq!(seen(), [1, 2, 3, X]);
+        copies.complete(None);
+        assert_eq!(seen(), [1, 2, 3, 4]);
+    }
 
     #[test]
     fn states_survive_their_word() {

@@ -120,8 +120,11 @@ mod absent {
             wait(barrier: *mut u64, parity: u32);
             load(map: &TensorMapData, at: &[u32], shared: *mut u8, bytes: u32, barrier: *mut u64);
             store(map: &TensorMapData, at: &[u32], shared: *mut u8, bytes: u32);
+            delay(shared: *mut u8, bytes: u32);
         }
         kernels_only! {
+            fn commit_copies();
+            fn wait_copies(leaving: Option<usize>);
             fn commit_stores();
             fn wait_stores();
         }

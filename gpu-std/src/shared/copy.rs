@@ -5,9 +5,12 @@
 /// data after a subsequent barrier.
 ///
 /// For types of 4, 8 and 16 bytes, the copy is asynchronous: the thread continues, and can have any number of copies in
-/// flight. Other types, and all types on the emulated device, are copied before the function returns. A copy also
-/// prefetches the 128 bytes around the source into the L2 cache. Reads of whole lines are fastest, and other threads or
-/// later copies usually need the rest of the line.
+/// flight. Other types are copied before the function returns. A copy also prefetches the 128 bytes around the source
+/// into the L2 cache. Reads of whole lines are fastest, and other threads or later copies usually need the rest of the
+/// line.
+///
+/// On the emulated device, asynchronous copies complete as late as possible: when the thread waits for them. Until then,
+/// the destination contains poison.
 ///
 /// # Safety
 ///
@@ -68,6 +71,11 @@ pub unsafe fn copy_async<T: Copy>(from: *const T, to: *mut T) {
     }
     // SAFETY: guaranteed by the caller.
     unsafe { to.write(from.read()) }
+    #[cfg(not(target_arch = "nvptx64"))]
+    if matches!(size_of::<T>(), 4 | 8 | 16) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { crate::host::copies::delay(to.cast(), size_of::<T>() as u32) }
+    }
 }
 
 /// Waits until all copies that the calling thread started with [`copy_async`] are complete.
@@ -78,6 +86,8 @@ pub fn wait_copies() {
     unsafe {
         core::arch::asm!("cp.async.wait_all;", options(nostack))
     }
+    #[cfg(not(target_arch = "nvptx64"))]
+    crate::host::copies::wait_copies(None);
 }
 
 /// Commits all copies that the calling thread started with [`copy_async`] since its last commit as one group.
@@ -89,6 +99,8 @@ pub fn commit_copies() {
     unsafe {
         core::arch::asm!("cp.async.commit_group;", options(nostack))
     }
+    #[cfg(not(target_arch = "nvptx64"))]
+    crate::host::copies::commit_copies();
 }
 
 /// Waits until all but the latest `LATEST` groups that the calling thread committed with [`commit_copies`] are
@@ -133,4 +145,6 @@ pub fn wait_copies_leaving<const LATEST: usize>() {
     unsafe {
         core::arch::asm!("cp.async.wait_group {};", const LATEST, options(nostack))
     }
+    #[cfg(not(target_arch = "nvptx64"))]
+    crate::host::copies::wait_copies(Some(LATEST));
 }

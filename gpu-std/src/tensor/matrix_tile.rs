@@ -154,6 +154,7 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
         // SAFETY: guaranteed by the caller; the address of the chunk is a multiple of 16.
         unsafe {
             to.0.cast::<[u32; 4]>().write(if is_there { from.cast::<[u32; 4]>().read() } else { [0; 4] });
+            crate::host::copies::delay(to.0.cast(), 16);
         }
     }
 

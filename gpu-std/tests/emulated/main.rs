@@ -1,5 +1,6 @@
 //! The device library, on the emulator.
 
+mod async_copies;
 mod atomic;
 mod block;
 mod blocks;
