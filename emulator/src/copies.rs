@@ -237,7 +237,9 @@ pub fn wait_stores() {
 pub unsafe fn delay(shared: *mut u8, bytes: u32) {
     assert!(bytes as usize <= ThreadCopy::MAX, "a copy has up to {} bytes", ThreadCopy::MAX);
     // SAFETY: guaranteed by the caller.
-    let copy = unsafe { ThreadCopy::take(shared, bytes as usize) };
+    let copy = unsafe { ThreadCopy::of(shared, bytes as usize) };
+    // SAFETY: as above.
+    unsafe { shared.write_bytes(POISON, bytes as usize) };
     of_thread("copy_async", |copies| copies.copies.push(copy));
 }
 

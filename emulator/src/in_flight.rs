@@ -14,7 +14,6 @@ use std::mem::MaybeUninit;
 
 use gpu_spec::TensorMapSpec;
 
-use crate::shared::POISON;
 use crate::wait::{Queue, Waiter};
 
 /// Maximum number of arrivals per phase.
@@ -93,17 +92,14 @@ impl ThreadCopy {
     /// Maximum number of bytes.
     pub const MAX: usize = 16;
 
-    /// Takes the bytes at `shared`, and leaves poison.
+    /// Takes the bytes at `shared`.
     ///
     /// # Safety
     /// There must be `len` bytes, at most [`Self::MAX`].
-    pub unsafe fn take(shared: *mut u8, len: usize) -> Self {
+    pub unsafe fn of(shared: *mut u8, len: usize) -> Self {
         let mut bytes = [MaybeUninit::uninit(); Self::MAX];
         // SAFETY: guaranteed by the caller.
-        unsafe {
-            shared.cast::<MaybeUninit<u8>>().copy_to_nonoverlapping(bytes.as_mut_ptr(), len);
-            shared.write_bytes(POISON, len);
-        }
+        unsafe { shared.cast::<MaybeUninit<u8>>().copy_to_nonoverlapping(bytes.as_mut_ptr(), len) };
         Self { shared, len, bytes }
     }
 }
@@ -259,14 +255,17 @@ mod tests {
 
     #[test]
     fn groups_of_a_thread_complete_in_order() {
+        const X: u8 = 9;
         let mut memory = [1u8, 2, 3, 4];
         let base = memory.as_mut_ptr();
         let mut copies = ThreadCopies::default();
-        // SAFETY: the elements exist, and are read below through the same pointer.
-        let (start, read) = (
-            |copies: &mut ThreadCopies, i| copies.copies.push(unsafe { ThreadCopy::take(base.add(i), 1) }),
-            |i| unsafe { base.add(i).read() },
-        );
+        let start = |copies: &mut ThreadCopies, i| {
+            // SAFETY: the element exists, and is accessed only through this pointer.
+            unsafe {
+                copies.copies.push(ThreadCopy::of(base.add(i), 1));
+                base.add(i).write(X);
+            }
+        };
         start(&mut copies, 0);
         start(&mut copies, 1);
         copies.commit();
@@ -274,8 +273,8 @@ mod tests {
         start(&mut copies, 2);
         copies.commit();
         start(&mut copies, 3);
-        let seen = || [0, 1, 2, 3].map(read);
-        const X: u8 = super::POISON;
+        // SAFETY: as above.
+        let seen = || [0, 1, 2, 3].map(|i| unsafe { base.add(i).read() });
         assert_eq!(seen(), [X; 4]);
         copies.complete(Some(3));
         assert_eq!(seen(), [X; 4]);
