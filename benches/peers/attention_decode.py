@@ -1,7 +1,7 @@
-"""How fast PyTorch attends for decoding: the cases and the method of tensor/benches/attention_decode.rs.
+"""Measures attention for decoding in PyTorch, with the cases and the method of tensor/benches/attention_decode.rs.
 
-Each figure is the time per call in a CUDA graph of several calls, whose caches differ. The fastest backend of
-scaled_dot_product_attention counts. Arguments are cases of the form SEQUENCES:KEYS.
+Prints the time per call for each backend of scaled_dot_product_attention, in a CUDA graph of several calls, whose caches
+differ. Arguments are cases of the form SEQUENCES:KEYS.
 """
 
 import statistics

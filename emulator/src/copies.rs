@@ -1,9 +1,9 @@
 //! Transaction barriers (`mbarrier`), the TMA copies that they track, and `cp.async`.
 //!
-//! A copy completes as late as possible. A load completes when no thread can continue without it. A store and `cp.async`
-//! complete when their thread waits for them. Until then, the destination of a load is poisoned. A kernel that does not wait, or
-//! that reuses memory too early, therefore produces incorrect results on the emulated device, whereas its results on a
-//! GPU may be correct by chance.
+//! A copy completes as late as possible. A load completes when no thread can continue without it. A store and
+//! `cp.async` complete when their thread waits for them. Until then, the destination of a load or of `cp.async` is
+//! poisoned. A kernel that does not wait, or that reuses memory too early, therefore produces incorrect results on the
+//! emulated device, whereas its results on a GPU may be correct by chance.
 
 use std::panic::Location;
 

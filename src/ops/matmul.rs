@@ -84,7 +84,8 @@ by_library!(bf16, f16, i8);
 /// Rust kernels run on GPUs with compute capability 8.0 or later and on the emulated device, for all layouts and
 /// alignments. They are slow if the address, row stride or plane stride of `a` or `b` is not a multiple of 16 bytes, or
 /// for 8-bit types, if `a` is transposed or `b` is not. With the feature `blas`, cuBLAS multiplies such matrices,
-/// except for [`F8E4M3`].
+/// except for [`F8E4M3`]. On GPUs other than Hopper, they are also slow if the length of a row of `a` or `b` is not a
+/// multiple of 16 bytes; cuBLAS is not used in this case.
 ///
 /// # Errors
 /// Returns [`TensorError::Shape`], the [enqueue errors](crate::Error#enqueue-errors) and cuBLAS errors. Without cuBLAS,
@@ -153,7 +154,8 @@ pub fn matmul_fused<'a, 'b, 'c, T: MatrixNumber<Sum = f32>>(
 
 /// Like [`matmul_fused()`], but for `f32` operands in TF32. Only their upper 19 bits (sign, 8 exponent bits, 10
 /// mantissa bits) are multiplied. The other bits are truncated, so the product of two elements has a relative error of
-/// up to 2^-9. The GEMM is slow if `a` is transposed or `b` is not; with the feature `blas`, cuBLAS computes it.
+/// up to 2^-9. The GEMM is slow if `a` is transposed, `b` is not, or `a` or `b` is not aligned to 16
+/// bytes; with the feature `blas`, cuBLAS computes it.
 ///
 /// # Errors
 /// Returns the same errors as [`matmul_fused()`].

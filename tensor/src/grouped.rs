@@ -55,8 +55,8 @@ pub trait GroupedElement: DeviceCopy {
 /// Returns [`TensorError::Groups`] if the sizes do not match or k is 0; [`TensorError::Layout`] for a transposed `a`;
 /// [`TensorError::Alignment`] for an `a` or `b` whose address, row stride or plane stride is not a multiple of 16
 /// bytes; [`TensorError::Device`] if the compute capability is below 8.0; [enqueue
-/// errors](warpsmith_runtime::Error#enqueue-errors). If the compute capability is not 9.0, also returns
-/// [`TensorError::Groups`] if k, or for a `b` that is not transposed, n, is not a multiple of 8.
+/// errors](warpsmith_runtime::Error#enqueue-errors). Unless the compute capability is 9.0, k must be a multiple of 8, and
+/// so must n if `b` is not transposed; otherwise the function returns [`TensorError::Groups`].
 ///
 /// ```
 /// use half::bf16;

@@ -15,8 +15,8 @@
 //! | [`attention_backward()`] | gradients of attention |
 //!
 //! [`matmul_with()`] accepts a [`Schedule`]. [`GemmElement`] lists the types. The kernels support compute capability
-//! 9.0 and the emulated device. [`matmul()`], [`matmul_fused()`], [`matmul_grouped()`], W4A16, full-precision `f32`,
-//! [`attention()`], [`attention_backward()`], [`attention_decode()`] and [`rotary_append()`] require only compute
+//! 9.0 and the emulated device. [`matmul()`], [`matmul_fused()`], [`matmul_grouped()`], W4A16, W8A16, full-precision
+//! `f32`, [`attention()`], [`attention_backward()`], [`attention_decode()`] and [`rotary_append()`] require only compute
 //! capability 8.0. [`matmul()`], [`matmul_fused()`] and full-precision `f32` support any layout and alignment.
 //!
 //! On other devices, and for matrices whose alignment the kernels do not support (see [`TensorError`]), the functions

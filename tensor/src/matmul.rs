@@ -98,8 +98,8 @@ impl Path {
 }
 
 /// GEMM: `c = a * b`, with `a` m×k, `b` k×n and `c` m×n, for each matrix of a batch. Each sum is rounded once. An
-/// unbatched `a` or `b` is broadcast over the batch. The order of the additions depends on the sizes, the device, and
-/// whether `c` starts on a 16-byte boundary. With k = 0, `c` is set to zero.
+/// unbatched `a` or `b` is broadcast over the batch. The order of the additions depends on the sizes, the layouts, the
+/// device, and whether the matrices are aligned to 16 bytes. With k = 0, `c` is set to zero.
 ///
 /// The kernels for compute capability 8.0 and later (`mma.sync`) multiply matrices of any layout and alignment. Kernels
 /// for 9.0 (`wgmma`) are faster, and multiply matrices that TMA can copy. `mma.sync` kernels convert FP8 to `f16`,
@@ -176,7 +176,7 @@ pub fn matmul_fused<'a, 'b, 'c, T: GemmElement<Sum = f32>>(
 /// Returns the same errors as [`matmul_fused()`], or [`TensorError::Schedule`] if no kernel exists for the schedule.
 /// With a schedule, also returns [`TensorError::Device`] if the compute capability is not 9.0,
 /// [`TensorError::Alignment`] for a matrix whose address or row stride is not a multiple of 16 bytes, and
-/// [`TensorError::Layout`] for a layout that is not in the table of [`GemmElement`].
+/// [`TensorError::Layout`] for a layout that is not a fast one in the table of [`GemmElement`].
 ///
 /// ```
 /// use half::bf16;

@@ -15,7 +15,8 @@ const MIDDLE: u8 = 8;
 
 /// Int4 weights in host memory, in the layout of [`Int4Weights`](crate::Int4Weights).
 ///
-/// The scales of these formats are `f16`. If `T` is `bf16`, they are rounded (relative error up to 2^-9).
+/// [`matmul_4bit()`](crate::matmul_4bit()) requires a k that is a multiple of 128, and groups of 32, 64, 128 or k
+/// weights; the conversion does not check this. The scales of these formats are `f16`. If `T` is `bf16`, they are rounded (relative error up to 2^-9).
 ///
 /// ```
 /// use half::{bf16, f16};

@@ -29,6 +29,29 @@ struct Config {
     max_positions: usize,
     #[serde(rename = "layer_norm_eps")]
     epsilon: f64,
+    hidden_act: Option<String>,
+    position_embedding_type: Option<String>,
+}
+
+impl Config {
+    /// Returns what this program does not support.
+    fn problem(&self) -> Option<String> {
+        let Self { model_type, hidden, heads, hidden_act, position_embedding_type, .. } = self;
+        if model_type != "bert" {
+            return Some(format!("the model type is `{model_type}`, but must be `bert`"));
+        }
+        if *hidden == 0 || *heads == 0 || !hidden.is_multiple_of(*heads) {
+            return Some(format!("{heads} heads cannot share {hidden} elements"));
+        }
+        let kinds = [
+            ("hidden_act", hidden_act, ["gelu", "gelu_new"]),
+            ("position_embedding_type", position_embedding_type, ["absolute"; 2]),
+        ];
+        let mut found =
+            kinds.into_iter().filter_map(|(name, found, kinds)| Some((name, found.as_ref()?, kinds)));
+        let (name, found, kinds) = found.find(|(_, found, kinds)| !kinds.contains(&found.as_str()))?;
+        Some(format!("`{name}` is `{found}`, but must be `{}`", kinds[0]))
+    }
 }
 
 /// A BERT model on a device.
@@ -42,7 +65,7 @@ pub struct Encoder {
 }
 
 struct Layer {
-    /// The products for q, k and v.
+    /// Projections of q, k and v.
     qkv: [Dense; 3],
     output: Dense,
     attention_norm: Norm,
@@ -70,10 +93,9 @@ impl Encoder {
         let text = std::fs::read(&path).map_err(Error::file(&path))?;
         let config: std::result::Result<Config, String> =
             serde_json::from_slice(&text).map_err(|error| error.to_string());
-        let config = config.and_then(|config| match (config.model_type.as_str(), config.heads) {
-            ("bert", 1..) if config.hidden.is_multiple_of(config.heads) => Ok(config),
-            ("bert", heads) => Err(format!("{heads} heads cannot share {} elements", config.hidden)),
-            (other, _) => Err(format!("the model type is `{other}`, but must be `bert`")),
+        let config = config.and_then(|config| match config.problem() {
+            Some(problem) => Err(problem),
+            None => Ok(config),
         });
         let config = config.map_err(|problem| Error::Config { path, problem })?;
         let folder = Folder::open(folder)?;
@@ -94,7 +116,7 @@ impl Encoder {
         })
     }
 
-    /// Returns the embedding of a text: the mean of the outputs for its tokens, divided by its length.
+    /// Returns the embedding of a text: mean pooling over its tokens, then L2 normalization.
     pub fn embed(&self, stream: &Stream, tokens: &[u32]) -> Result<Vec<f32>> {
         let c = &self.config;
         let (rows, hidden) = (tokens.len(), c.hidden);
@@ -162,6 +184,7 @@ impl Encoder {
             )?;
 
             let to = wide.as_2d_mut(rows, c.intermediate)?;
+            // BERT uses erf; the tanh approximation of GELU differs by less than 1e-3.
             layer.up.apply(stream, Activation::Gelu, first(&x, rows, hidden)?, to)?;
             let wide = wide.as_2d(rows, c.intermediate)?;
             layer.down.apply(stream, Activation::None, wide, first_mut(&mut part, rows, hidden)?)?;

@@ -152,7 +152,8 @@ impl Model {
         let c = &config;
         let problem = |problem| Error::Text { text: "config.json", problem };
         let packing = c.packing().map_err(problem)?;
-        let bytes = parameter_bytes(c, if packing.is_some() { WeightFormat::Int4 } else { format });
+        let is_packed = packing.is_some() && matches!(source, Source::Folder(_));
+        let bytes = parameter_bytes(c, if is_packed { WeightFormat::Int4 } else { format });
         let available = stream.device().memory_info()?.free;
         if bytes > available {
             return Err(Error::TooLarge { needed: bytes >> 20, available: available >> 20 });

@@ -229,9 +229,9 @@ async fn respond(
 /// Progress of a completion.
 struct Progress {
     decoding: Decoding,
-    /// Texts that end the completion. The last of them is not part of the completion.
+    /// Stop sequences. The completion ends before the first one that occurs.
     stops: Vec<String>,
-    /// Text that has not been sent, because it can be the beginning of a stop text.
+    /// Text that has not been sent, because it can be the beginning of a stop sequence.
     held: String,
 }
 
@@ -263,7 +263,7 @@ impl Progress {
         }
     }
 
-    /// Adds new text. Returns the text that can be sent, and true if a stop text follows.
+    /// Adds new text. Returns the text that can be sent, and true if a stop sequence follows.
     fn until_stop(&mut self, text: &str) -> (String, bool) {
         self.held += text;
         let at = self.stops.iter().filter_map(|stop| self.held.find(stop.as_str())).min();
@@ -304,7 +304,7 @@ enum Stop {
 }
 
 impl Parameters {
-    /// Checks the parameters, and returns the request and its stop texts. The error says what is wrong.
+    /// Checks the parameters, and returns the request and its stop sequences. The error says what is wrong.
     fn check(self, shared: &Shared) -> std::result::Result<(Request, Vec<String>), String> {
         let (max_tokens, most) = (self.max_tokens.unwrap_or(16), shared.options.max_tokens);
         let temperature = self.temperature.unwrap_or(1.0);
@@ -318,7 +318,7 @@ impl Parameters {
             return Err("top_p must be above 0 and at most 1, and top_k must be at least 1".into());
         }
         if self.n.unwrap_or(1) != 1 || self.logprobs.is_some() {
-            return Err("this server does not support logprobs, and n other than 1".into());
+            return Err("this server supports neither logprobs nor n other than 1".into());
         }
         let stops = match self.stop {
             None => Vec::new(),

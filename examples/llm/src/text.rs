@@ -27,8 +27,11 @@ impl Text {
         let tokenizer = Tokenizer::from_bytes(text);
         let mut tokenizer =
             tokenizer.map_err(|error| Error::Tokenizer { path, problem: error.to_string() })?;
-        // Without a mask, the models would attend to padding.
+        // Without a mask, the models would attend to padding. Texts that are too long are an error, and are not cut.
         tokenizer.with_padding(None);
+        let problem =
+            |error: tokenizers::Error| Error::Text { text: "tokenizer.json", problem: error.to_string() };
+        tokenizer.with_truncation(None).map_err(problem)?;
         Ok(Self { tokenizer })
     }
 

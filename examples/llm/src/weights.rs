@@ -105,9 +105,22 @@ impl Tensors<'_> {
 
     /// Converts the 4-bit weights of a k x n matrix.
     pub fn int4(&self, name: &str, packing: Packing, shape: [usize; 2]) -> Result<Int4Host<bf16>> {
-        let words = |part| self.elements(&format!("{name}.{part}"), (Dtype::I32, "I32"), u32::from_le_bytes);
+        let [k, n] = shape;
         let scales = self.elements(&format!("{name}.scales"), (Dtype::F16, "F16"), f16::from_le_bytes)?;
-        let (qweight, qzeros) = (words("qweight")?, words("qzeros")?);
+        let group = k * n / scales.len().max(1);
+        if !k.is_multiple_of(128) || !n.is_multiple_of(8) || ![32, 64, 128, k].contains(&group) {
+            return Err(Error::PackedSizes { name: name.to_owned(), k, n, group });
+        }
+        let words = |part, shape: [usize; 2]| {
+            let name = format!("{name}.{part}");
+            self.of_shape(&name, &shape)?;
+            self.elements(&name, (Dtype::I32, "I32"), u32::from_le_bytes)
+        };
+        let qweight = match packing {
+            Packing::Gptq => words("qweight", [k / 8, n])?,
+            Packing::Awq => words("qweight", [k, n / 8])?,
+        };
+        let qzeros = words("qzeros", [scales.len() / n, n / 8])?;
         let words = PackedWords { qweight: &qweight, qzeros: &qzeros, scales: &scales };
         let host = match packing {
             Packing::Gptq => Int4Host::from_gptq(shape, &words),

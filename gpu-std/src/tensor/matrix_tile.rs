@@ -128,8 +128,8 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
 
     /// Starts a copy of 16 bytes from `from` in global memory to chunk `chunk` of row `row` (`cp.async`), or fills the
     /// chunk with zeros if `is_there` is false. [`commit_copies`](crate::shared::commit_copies) and
-    /// [`wait_copies_leaving`](crate::shared::wait_copies_leaving) complete the copy. On the emulated device, the copy
-    /// is complete when the function returns.
+    /// [`wait_copies_leaving`](crate::shared::wait_copies_leaving) complete the copy. On the emulated device, the
+    /// chunk contains poison until the thread waits for the copy.
     ///
     /// See the [example](self#example).
     ///
@@ -401,8 +401,8 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize, const TRANSPOSED: b
         Self { tile, first, chunk: 0 }
     }
 
-    /// Returns the loads from column `8 * chunk` on, where `chunk` is even and less than 8. The chunks of these loads
-    /// must have none of the bits of `chunk`.
+    /// Returns the loads from chunk `chunk` on, which must be even and less than 8. The chunks of these loads must have
+    /// none of the bits of `chunk`.
     ///
     /// See the [example](self#example), in which `a_tile.loads_a(0).from_chunk(2).load(0, 4)` has the same result as
     /// `a_tile.load_a(0, 6)`.
@@ -474,7 +474,10 @@ pub struct MatrixStores<T, const ROWS: usize, const COLUMNS: usize> {
 impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixStores<T, ROWS, COLUMNS> {
     #[inline(always)]
     fn new(tile: MatrixTile<T, ROWS, COLUMNS>, first: u32, chunk: u32) -> Self {
-        const { assert!(COLUMNS.is_multiple_of(64), "rows must have a multiple of 64 columns") };
+        const {
+            assert!(size_of::<T>() == 2, "the elements must have 16 bits");
+            assert!(COLUMNS.is_multiple_of(64), "rows must have a multiple of 64 columns");
+        };
         #[cfg(target_arch = "nvptx64")]
         {
             let lane = crate::warp::lane_id();

@@ -16,7 +16,7 @@
 //! as the initial values of its product, and stores the new sums. The block with the last tile of k stores the
 //! gradient. The order of the additions is therefore fixed, and the partial sums need not be cleared or converted.
 //! Blocks take their tiles from a counter, so that the blocks that a block waits for have always started. They process
-//! the tiles of q from the last to the first, because all tiles of k have the last one, even with a causal mask.
+//! the tiles of q from the last to the first: the last row of q attends to every row of k, even with a causal mask.
 //!
 //! One warp waits for the counters and another one advances them, before their parts of the first two products, which
 //! the other warps compute in the meantime. The warps divide each matrix into matrices of 16 rows and 16 columns, in an
@@ -365,7 +365,7 @@ unsafe fn backward<
     let place = Place { q: turned.k, k: turned.q, row, ..turned };
     let index = divide(row, KEYS as u32).0;
     let keys = Keys::new(&place, shape.is_causal != 0);
-    // The first tile of k also has the rows of q that attend to no rows.
+    // The block of the first tile of k also stores the zero gradients of rows of q that attend to no rows.
     let first_step = if index == 0 { 0 } else { keys.first_row(row) / ROWS as u32 };
     let end_step = place.q.1.div_ceil(ROWS as u32);
     let (per_head, before) = match operands.q_offsets {

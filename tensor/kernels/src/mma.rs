@@ -4,9 +4,8 @@
 //! circular buffer with `cp.async`, two or three stages ahead (multistage). Warps load 32 bytes along K of A and B at a
 //! time to registers (`ldmatrix`), one group ahead of the products.
 //!
-//! A stage has the same number of bytes for all element types. Its tiles in shared memory consist of 16-bit words,
-//! which `ldmatrix` moves to registers: operands of `mma.sync` that are contiguous along K have the same bytes for all
-//! types.
+//! A stage has the same number of bytes for all element types. If an operand is contiguous along K, the fragments of
+//! all types have the same byte layout, so `ldmatrix` loads every type as 16-bit words.
 //!
 //! Elements of FP8 are converted to `f16` in registers. `mma.sync` multiplies FP8 only from compute capability 8.9
 //! on.

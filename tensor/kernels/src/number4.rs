@@ -50,8 +50,8 @@ pub(crate) fn e4m3<T: Number4>(word: u32) -> [u32; 2] {
         .map(|(x, nan)| T::multiply_add((x & both(0x80)) << 8 | (x & both(0x7f)) << shift, both(factor), nan))
 }
 
-/// Replicates the high bits of two bytes to both bytes of each half. The digits of `BYTES` are 8 plus the indices of
-/// the bytes.
+/// Replicates the high bits of two bytes to both bytes of each half. `BYTES` is the selector of `prmt`: each hexadecimal
+/// digit is a byte index plus 8, which replicates the sign bit of that byte.
 #[inline(always)]
 fn signs<const BYTES: u32>(x: u32) -> u32 {
     #[cfg(target_arch = "nvptx64")]

@@ -146,7 +146,7 @@ pub fn on_all_paths(case: &Case) -> impl Iterator<Item = Case> + use<> {
     let paths: &[Option<Option<bool>>] = match case.dim {
         64 => &[None, Some(None)],
         128 => &[None, Some(Some(false)), Some(Some(true))],
-        _ => &[Some(Some(false)), Some(Some(true))],
+        _ => &[None, Some(Some(true))],
     };
     let case = case.clone();
     paths.iter().map(move |&mma| Case { mma, ..case.clone() })

@@ -60,6 +60,13 @@ fn wrong_encoders_are_refused() -> Result<()> {
         ("\"bert\"", "\"gpt2\"", "the model type is `gpt2`, but must be `bert`"),
         ("\"num_attention_heads\": 2", "\"num_attention_heads\": 3", "3 heads cannot share 8 elements"),
         ("\"num_attention_heads\": 2", "\"num_attention_heads\": 0", "0 heads cannot share 8 elements"),
+        ("\"hidden_size\": 8", "\"hidden_size\": 0", "2 heads cannot share 0 elements"),
+        ("{", "{\"hidden_act\": \"relu\",", "`hidden_act` is `relu`, but must be `gelu`"),
+        (
+            "{",
+            "{\"position_embedding_type\": \"x\",",
+            "`position_embedding_type` is `x`, but must be `absolute`",
+        ),
         (
             "\"num_hidden_layers\": 0",
             "\"num_hidden_layers\": 1",

@@ -147,7 +147,13 @@ fn wrong_quantized_files_are_refused() {
     gptq.replace("config.json", "\"intermediate_size\": 256", "\"intermediate_size\": 384");
     fails(
         &gptq,
-        "the tensors `model.layers.0.mlp.gate_proj` do not match config.json: weights in the format GPTQ: ",
+        "the matrix `model.layers.0.mlp.gate_proj` has 128 inputs, 384 outputs and groups of 48 weights, but",
+    );
+    awq.replace("config.json", "\"awq\"", "\"gptq\"");
+    awq.replace("config.json", "\"GEMM\"", "\"gptq\"");
+    fails(
+        &awq,
+        "the tensor `model.layers.0.self_attn.q_proj.qweight` has shape [128, 16], but config.json requires",
     );
     awq.replace("model.safetensors", "\"dtype\":\"F16\"", "\"dtype\":\"I16\"");
     let error = awq.load().unwrap_err();

@@ -127,7 +127,7 @@ fn wrong_requests_get_an_error_and_lose_no_other() -> Result<()> {
         ("{\"prompt\":\"x\",\"max_tokens\":-1}", 400, "invalid value"),
         ("{\"prompt\":\"x\",\"temperature\":3}", 400, "temperature is 3, but must be 0, or 0.001 to 2"),
         ("{\"prompt\":\"x\",\"top_p\":0}", 400, "top_p must be"),
-        ("{\"prompt\":\"x\",\"n\":2}", 400, "this server does not support logprobs, and n"),
+        ("{\"prompt\":\"x\",\"n\":2}", 400, "this server supports neither logprobs nor n"),
         ("{\"prompt\":\"x\",\"stop\":[\"a\",\"\"]}", 400, "stop must be a text or up to 4 texts"),
         ("{\"prompt\":\"x\",\"stop\":5}", 400, "data did not match any variant"),
     ];
