@@ -155,6 +155,8 @@ fn wrong_quantized_files_are_refused() {
         &awq,
         "the tensor `model.layers.0.self_attn.q_proj.qweight` has shape [128, 16], but config.json requires",
     );
+    awq.replace("config.json", "\"version\": \"gptq\"", "\"version\": \"GEMM\"");
+    awq.replace("config.json", "\"gptq\"", "\"awq\"");
     awq.replace("model.safetensors", "\"dtype\":\"F16\"", "\"dtype\":\"I16\"");
     let error = awq.load().unwrap_err();
     assert!(matches!(error, Error::Dtype { expected: "F16", .. }), "{error}");
