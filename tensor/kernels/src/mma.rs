@@ -234,7 +234,7 @@ pub unsafe fn matmul_mma_unaligned<T: MmaNumber>(
     unsafe { gemm.product::<KMajor, KMajor, _, 128, 128, 64, 3, false>(Batch) }
 }
 
-/// Grouped GEMM of 16-bit elements, as [`matmul_grouped()`](crate::grouped::matmul_grouped), with tiles of 64 x 128 for
+/// Grouped GEMM of 16-bit elements, as [`matmul_grouped()`](crate::grouped::matmul_grouped()), with tiles of 64 x 128 for
 /// 2 `WARPS`, and 128 x 256 for 8.
 ///
 /// # Safety
