@@ -226,8 +226,8 @@ pub fn wait_stores() {
     ready.into_iter().for_each(|store| store.copy.transfer(false, note_copy));
 }
 
-/// Delays a copy (`cp.async`) of up to 16 bytes, which the calling thread has just written to `shared`, until the thread
-/// waits for it.
+/// Delays a copy (`cp.async`) of up to 16 bytes, which the calling thread has just written to `shared`, until the
+/// thread waits for it.
 ///
 /// # Panics
 /// Panics outside of a kernel.

@@ -24,8 +24,8 @@ pub enum Error {
     #[error("the tensor `{name}` has elements of type {found:?}, but must have {expected}")]
     Dtype { name: String, found: safetensors::Dtype, expected: &'static str },
     #[error(
-        "the matrix `{name}` has {k} inputs, {n} outputs and groups of {group} weights, but the inputs must be a multiple \
-         of 128, the outputs a multiple of 8, and groups must have 32, 64, 128 or all weights of an output"
+        "the matrix `{name}` has {k} inputs, {n} outputs and groups of {group} weights, but the inputs must be a \
+         multiple of 128, the outputs a multiple of 8, and groups must have 32, 64, 128 or all weights of an output"
     )]
     PackedSizes { name: String, k: usize, n: usize, group: usize },
     #[error("the tensors `{name}` do not match config.json: {error}")]

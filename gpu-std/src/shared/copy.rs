@@ -9,8 +9,8 @@
 /// into the L2 cache. Reads of whole lines are fastest, and other threads or later copies usually need the rest of the
 /// line.
 ///
-/// On the emulated device, asynchronous copies complete as late as possible: when the thread waits for them. Until then,
-/// the destination contains poison.
+/// On the emulated device, asynchronous copies complete as late as possible: when the thread waits for them. Until
+/// then, the destination contains poison.
 ///
 /// # Safety
 ///

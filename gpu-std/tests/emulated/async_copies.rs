@@ -7,8 +7,8 @@ use gpu_std::shared::{commit_copies, copy_async, wait_copies, wait_copies_leavin
 /// Bytes of shared memory that a copy has not reached.
 const POISON: u32 = 0xa5a5_a5a5;
 
-/// Copies three elements per thread, the first two in a group each. `out` receives the thread's elements in shared memory
-/// after waiting for all groups but the latest `LATEST` (3 for no wait, and 4 for all copies).
+/// Copies three elements per thread, the first two in a group each. `out` receives the thread's elements in shared
+/// memory after waiting for all groups but the latest `LATEST` (3 for no wait, and 4 for all copies).
 #[kernel(consts(LATEST = 0, 1, 2, 3, 4), block(64))]
 unsafe fn three<const LATEST: usize>(x: &[u32], mut out: DisjointMut<u32, Chunks<3>>) {
     let memory: *mut u32 = shared_array![u32; 192];
