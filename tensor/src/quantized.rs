@@ -39,9 +39,11 @@ pub struct Int8Weights<'a, T: DeviceCopy> {
 }
 
 /// Weight-only int4 GEMM (W4A16): `c = activation(scale * a * weights + bias)`, with `a` m×k, the weights k×n and `c`
-/// m×n. The weights are converted to the type of `a` without applying their scales; the `f32` sum of each group is then
-/// multiplied by the group's scale. The result is rounded once. For up to 16 rows, the kernel is memory-bound and reads
-/// the weights only once. The order of the additions depends only on the sizes.
+/// m×n. The codes are converted to the type of `a` without applying zero points and scales. Zero points are then
+/// applied to the `f32` sum of each group, by the sum of the elements of `a`, and the result is multiplied by the
+/// group's scale. An infinite element of `a` therefore makes its row of `c` NaN. The result is rounded once. For up
+/// to 16 rows, the kernel is memory-bound and reads the weights only once. The order of the additions depends only on
+/// the sizes.
 ///
 /// # Errors
 /// Returns [`TensorError::Shape`] if the sizes do not match, k is not a multiple of 128 or the number of scales belongs
@@ -82,7 +84,8 @@ pub fn matmul_4bit<'a, 'c, T: Element4>(
     run(Quantized { operation, stream, epilogue, a, bits: 4, group: 0, codes, scales, zeros, c })
 }
 
-/// Weight-only int8 GEMM (W8A16): like [`matmul_4bit()`], but with 8-bit weights.
+/// Weight-only int8 GEMM (W8A16): like [`matmul_4bit()`], but with 8-bit weights, whose low bits and sign bits are
+/// multiplied separately.
 ///
 /// # Errors
 /// Returns the same errors as [`matmul_4bit()`].

@@ -47,13 +47,19 @@ pub trait Element4: Number4 + DeviceCopy {
 
 /// Selects the kernel instance for the number of row groups and column tiles.
 macro_rules! instance {
-    ($blocks:expr, $launch:ident::<$kernel:ident<$ty:ty $(, $bits:literal)?>>($($argument:expr),*)) => {
+    ($blocks:expr, $launch:ident::<$kernel:ident<$ty:ty $(, $const:literal)*>>($($argument:expr),*)) => {
         match ($blocks.groups, $blocks.tiles) {
-            (1, 1) => $launch::<kernels::$kernel<$ty, 1, 1 $(, $bits)?>, $ty>($($argument,)* $blocks),
-            (1, _) => $launch::<kernels::$kernel<$ty, 1, 2 $(, $bits)?>, $ty>($($argument,)* $blocks),
-            (_, 1) => $launch::<kernels::$kernel<$ty, 2, 1 $(, $bits)?>, $ty>($($argument,)* $blocks),
-            (_, _) => $launch::<kernels::$kernel<$ty, 2, 2 $(, $bits)?>, $ty>($($argument,)* $blocks),
+            (1, 1) => $launch::<kernels::$kernel<$ty, 1, 1 $(, $const)*>, $ty>($($argument,)* $blocks),
+            (1, _) => $launch::<kernels::$kernel<$ty, 1, 2 $(, $const)*>, $ty>($($argument,)* $blocks),
+            (_, 1) => $launch::<kernels::$kernel<$ty, 2, 1 $(, $const)*>, $ty>($($argument,)* $blocks),
+            (_, _) => $launch::<kernels::$kernel<$ty, 2, 2 $(, $const)*>, $ty>($($argument,)* $blocks),
         }
+    };
+}
+
+macro_rules! quantized {
+    ($ty:ty, $codes:literal, $fine:literal, $product:ident, $sizes:ident, $blocks:ident) => {
+        instance!($blocks, launch_quantized::<matmul_skinny_quantized<$ty, $codes, $fine>>($product, $sizes))
     };
 }
 
@@ -69,10 +75,13 @@ macro_rules! elements {
             fn launch_quantized(product: Quantized<'_, '_, Self>) -> Result<()> {
                 let sizes = sizes(&product.a, None, &product.c, &product.epilogue);
                 let blocks = Blocks::new(&sizes, product.stream.device(), product.bits);
-                match (product.bits, product.group < GROUP_K) {
-                    (4, false) => instance!(blocks, launch_quantized::<matmul_skinny_w4a16<$ty>>(product, sizes)),
-                    (4, true) => instance!(blocks, launch_quantized::<matmul_skinny_grouped<$ty, 4>>(product, sizes)),
-                    _ => instance!(blocks, launch_quantized::<matmul_skinny_grouped<$ty, 8>>(product, sizes)),
+                match (product.bits, product.zeros.is_some(), product.group < GROUP_K) {
+                    (4, false, false) => quantized!($ty, 0, 0, product, sizes, blocks),
+                    (4, false, true) => quantized!($ty, 0, 1, product, sizes, blocks),
+                    (4, true, false) => quantized!($ty, 1, 0, product, sizes, blocks),
+                    (4, true, true) => quantized!($ty, 1, 1, product, sizes, blocks),
+                    (_, _, false) => quantized!($ty, 2, 0, product, sizes, blocks),
+                    (_, _, true) => quantized!($ty, 2, 1, product, sizes, blocks),
                 }
             }
         }
@@ -152,12 +161,14 @@ struct Blocks {
 
 impl Blocks {
     /// Selects two column tiles per block for SwiGLU, and if the grid still has enough blocks: then A is read half as
-    /// often. Selects as few warps per block as keep the memory busy, because their sums are added at the end.
+    /// often. With 8-bit weights and few rows, more warps per SM are faster. Selects as few warps per block as keep the memory busy, because their sums are added at the end.
     fn new(sizes: &SkinnySizes, device: &Device, bits: u32) -> Self {
         let multiprocessors = device.properties().multiprocessors;
         let groups = if sizes.m > GROUP_M { 2 } else { 1 };
         let enough = if groups == 2 { 1 } else { 5 };
-        let has_two = sizes.gate > 0 || sizes.n.div_ceil(2 * TILE_N) >= enough * multiprocessors;
+        let can_have_two = groups == 2 || bits != 8;
+        let has_two =
+            sizes.gate > 0 || can_have_two && sizes.n.div_ceil(2 * TILE_N) >= enough * multiprocessors;
         let (tiles, width) = match (has_two, sizes.gate) {
             (false, _) => (1, TILE_N),
             (true, 0) => (2, 2 * TILE_N),

@@ -10,6 +10,19 @@ pub trait Number4: WarpOperand<Sum = f32> + Float {
     /// Bit pattern of the power of two whose unit in the last place (ulp) is 1.
     #[doc(hidden)]
     const UNIT: u32;
+    /// Bit pattern that codes of weights are inserted into: [`Self::UNIT`] for `bf16`, and 0 for `f16`, whose codes
+    /// become subnormal numbers.
+    #[doc(hidden)]
+    const CODE: u32;
+    /// Number with the bit pattern [`Self::CODE`], in codes.
+    #[doc(hidden)]
+    const CODE_ZERO: f32;
+    /// Bit pattern of a code of -1, without [`Self::CODE_ZERO`].
+    #[doc(hidden)]
+    const MINUS_CODE: u32;
+    /// Reciprocal of the difference between two adjacent codes.
+    #[doc(hidden)]
+    const CODE_SCALE: f32;
     /// Converts the number with this bit pattern to `f32`.
     #[doc(hidden)]
     fn widened(bits: u32) -> f32;
@@ -25,19 +38,14 @@ pub trait Number4: WarpOperand<Sum = f32> + Float {
     fn multiply_add(x: u32, y: u32, z: u32) -> u32;
 }
 
-/// Computes `x - y` in both halves; the differences must be exact.
-#[inline(always)]
-pub(crate) fn subtract<T: Number4>(x: u32, y: u32) -> u32 {
-    T::multiply_add(x, both(<T as Number4>::ONE), y ^ 0x8000_8000)
-}
-
 /// Converts four signed integers of 8 bits: elements 0 and 2, and elements 1 and 3.
 #[inline(always)]
 pub(crate) fn signed<T: Number4>(word: u32) -> [u32; 2] {
     // The sign bit becomes the same power of two as the unit, or for `f16`, is added to it, so that the difference is
     // exact.
     let one = both(<T as Number4>::ONE);
-    [word, word >> 8].map(|x| T::multiply_add(of_unit::<T, 0x7f, 0>(x), one, of_unit::<T, 0x80, 0x8000>(x)))
+    let [plus, minus] = [both(T::UNIT), both(T::UNIT | 0x8000)];
+    [word, word >> 8].map(|x| T::multiply_add(insert::<0x7f>(x, plus), one, insert::<0x80>(x, minus)))
 }
 
 /// Converts four E4M3 numbers: elements 0 and 2, and elements 1 and 3.
@@ -105,14 +113,18 @@ pub(crate) fn to_signed(x: f32) -> i8 {
 }
 
 /// Returns a word with `half` in both halves.
-const fn both(half: u32) -> u32 {
+pub(crate) const fn both(half: u32) -> u32 {
     half * 0x1_0001
 }
 
 macro_rules! numbers {
-    ($($ty:ident: $unit:literal, $e4m3:expr;)*) => { $(
+    ($($ty:ident: $unit:literal, $code:expr, $e4m3:expr;)*) => { $(
         impl Number4 for $ty {
             const UNIT: u32 = $unit;
+            const CODE: u32 = $code.0;
+            const CODE_ZERO: f32 = $code.1;
+            const MINUS_CODE: u32 = $code.2;
+            const CODE_SCALE: f32 = $code.3;
             const ONE: u32 = $ty::ONE.to_bits() as u32;
             const E4M3: [u32; 2] = $e4m3;
 
@@ -149,13 +161,15 @@ macro_rules! numbers {
     )* };
 }
 // The units belong to 128 for `bf16` and 1024 for `f16`. The exponents of E4M3 have the bias 7.
-numbers! { bf16: 0x4300, [4, 0x7b80]; f16: 0x6400, [7, 0x5c00]; }
+numbers! {
+    bf16: 0x4300, (0x4300, 128.0, 0xbf80, 1.0), [4, 0x7b80];
+    f16: 0x6400, (0, 0.0, 0x8001, 16_777_216.0), [7, 0x5c00];
+}
 
-/// Inserts the bits `MASK` of both halves into the low bits of [`Number4::UNIT`], with the sign bit `SIGN`.
+/// Inserts the bits `MASK` of both halves of `codes` into `into`, in which these bits are 0.
 #[inline(always)]
-pub(crate) fn of_unit<T: Number4, const MASK: u32, const SIGN: u32>(codes: u32) -> u32 {
-    let mask = MASK * 0x1_0001;
-    let unit = (T::UNIT | SIGN) * 0x1_0001;
+pub(crate) fn insert<const MASK: u32>(codes: u32, into: u32) -> u32 {
+    let mask = both(MASK);
     #[cfg(target_arch = "nvptx64")]
     {
         let both: u32;
@@ -163,8 +177,8 @@ pub(crate) fn of_unit<T: Number4, const MASK: u32, const SIGN: u32>(codes: u32) 
         // instead of one.
         unsafe {
             core::arch::asm!(
-                "lop3.b32 {both}, {codes}, {mask}, {unit}, 0xea;",
-                both = out(reg32) both, codes = in(reg32) codes, mask = in(reg32) mask, unit = in(reg32) unit,
+                "lop3.b32 {both}, {codes}, {mask}, {into}, 0xea;",
+                both = out(reg32) both, codes = in(reg32) codes, mask = in(reg32) mask, into = in(reg32) into,
                 options(pure, nomem, nostack)
             );
         }
@@ -172,7 +186,7 @@ pub(crate) fn of_unit<T: Number4, const MASK: u32, const SIGN: u32>(codes: u32) 
     }
     #[cfg(not(target_arch = "nvptx64"))]
     {
-        codes & mask | unit
+        codes & mask | into
     }
 }
 

@@ -6,6 +6,10 @@
 //! and A the operand with 8 columns. Each warp of a block accumulates an interleaved part of K, and the warps' partial
 //! sums are added in warp order. Elements of A are loaded to registers one step ahead.
 //!
+//! Codes of 4 bits become numbers by inserting them into the bits of a power of two. This offset and the zero points
+//! are not subtracted from each number: the sums of A, which are products with a matrix of -1, are multiplied by them,
+//! per group. Codes of 8 bits are two numbers, whose offsets cancel.
+//!
 //! The order of elements along K in an instruction does not matter as long as both operands agree. Each lane therefore
 //! uses only data that it copied itself, and no barrier is needed between copies and `mma`. The exception is quantized
 //! weights whose groups are shorter than a step: all elements of an instruction must have the same scale, so the lanes
@@ -19,11 +23,11 @@ use gpu_std::math::Math;
 use gpu_std::prelude::*;
 use gpu_std::shared::{self, commit_copies, wait_copies_leaving};
 use gpu_std::tensor::mma::mma;
-use gpu_std::vectorized::{each, load};
+use gpu_std::vectorized::{each, load_or};
 
-use self::columns::{Codes, Columns, Plain, eight};
+use self::columns::{Codes, Columns, Plain, Slot, eight};
 use crate::epilogue::{EpilogueParams, silu};
-use crate::number4::Number4;
+use crate::number4::{Number4, both};
 use crate::tiles::divide;
 
 /// Number of rows of A per instruction.
@@ -57,9 +61,13 @@ pub const fn shared_bytes(warps: u32, tiles: u32, is_4bit: bool) -> u32 {
 }
 
 /// Returns the minimum number of resident blocks per SM, which limits the registers per thread. The minimum exceeds 1
-/// only for instances that do not spill with this limit, except for a few bytes on compute capability 12.x.
-const fn resident_quantized(groups: usize, tiles: usize) -> u32 {
-    if groups * tiles < 4 { 2 } else { 1 }
+/// only for instances that do not spill with this limit, except for a few bytes on compute capability 10.0
+/// and 12.x.
+const fn resident_quantized(groups: usize, tiles: usize, codes: usize, fine: usize) -> u32 {
+    match (groups, tiles, codes, fine) {
+        (2, 2, _, _) | (1, 2, 1, _) | (2, 1, _, 1) => 1,
+        _ => 2,
+    }
 }
 
 /// Problem size; strides in elements.
@@ -134,66 +142,33 @@ pub unsafe fn matmul_skinny<T: Number4, const GROUPS: usize, const TILES: usize>
     unsafe { product::<T, _, GROUPS, TILES>(a, b, &mut c, bias, norm, sizes, place, finish) }
 }
 
-/// Like [`matmul_skinny()`], but with packed int4 weights (W4A16): B is `scales * (codes - zeros)`. Each byte contains
-/// two 4-bit codes, the first in the lower four bits. There is one scale and one zero point per `group` codes of a
-/// column, where `group` is [`GROUP_K`] or k; without `zeros`, every zero point is 8.
+/// Like [`matmul_skinny()`], but with packed quantized weights (W4A16 and W8A16): B is `scales * (codes - zeros)`.
+/// There is one scale and one zero point per `group` codes of a column. `CODES` is 0 for codes of 4 bits, whose zero
+/// points are 8; 1 for codes of 4 bits with `zeros`; and 2 for signed codes of 8 bits, which have no zero points.
+/// Codes of 4 bits have no sign, and each byte contains two of them, the first in the lower four bits. `FINE` is 1 if
+/// the groups are shorter than [`GROUP_K`].
 ///
 /// # Safety
 ///
-/// The caller must uphold the safety contract of [`matmul_skinny()`]; k must be a multiple of [`GROUP_K`]. `codes` must
-/// have n * k / 2 bytes and start on a 16-byte boundary. `scales` and `zeros` must have n * k / `group` elements, in
-/// column-major order.
+/// The caller must uphold the safety contract of [`matmul_skinny()`]; k must be a multiple of [`GROUP_K`]. `group` must
+/// be [`GROUP_K`] or k or, if `FINE` is 1, 32 or 64. `codes` must have n * k codes and start on a 16-byte boundary.
+/// `scales` and, if `CODES` is 1, `zeros` must have n * k / `group` elements, in column-major order. `scales` must
+/// start on an 8-byte boundary, and `zeros` on a 4-byte boundary.
 #[kernel(
     types(T = bf16, f16),
-    consts(GROUPS = 1, 2; TILES = 1, 2),
+    consts(GROUPS = 1, 2; TILES = 1, 2; CODES = 0, 1, 2; FINE = 0, 1),
     arch = 80,
-    launch_bounds(THREADS, resident_quantized(GROUPS, TILES)),
+    launch_bounds(THREADS, resident_quantized(GROUPS, TILES, CODES, FINE)),
     dependent,
     no_panic
 )]
 #[allow(clippy::too_many_arguments, reason = "they are a kernel's")]
-pub unsafe fn matmul_skinny_w4a16<T: Number4, const GROUPS: usize, const TILES: usize>(
-    a: &[T],
-    codes: &[u8],
-    scales: &[T],
-    zeros: Option<&[u8]>,
-    mut c: DisjointMut<T>,
-    bias: Option<&[T]>,
-    norm: Option<&[T]>,
-    epsilon: f32,
-    group: u32,
-    sizes: SkinnySizes,
-    finish: EpilogueParams,
-) {
-    let b = Codes::<T, 4, false> { codes, scales, zeros, k: sizes.k, group };
-    let place = Place::new::<GROUPS, TILES>(&sizes);
-    let norm = Norm { weight: norm, epsilon };
-    // SAFETY: guaranteed by the caller.
-    unsafe { product::<T, _, GROUPS, TILES>(a, b, &mut c, bias, norm, sizes, place, finish) }
-}
-
-/// Like [`matmul_skinny_w4a16()`], but with codes of `BITS` bits, and with groups of any power of two from 32 on. Codes
-/// of 8 bits are signed, and have no zero points.
-///
-/// # Safety
-///
-/// The caller must uphold the safety contract of [`matmul_skinny_w4a16()`], where `codes` has n * k * `BITS` / 8 bytes,
-/// and `group` is 32, 64, [`GROUP_K`] or k. `scales` must start on an 8-byte boundary, and `zeros` on a 4-byte
-/// boundary.
-#[kernel(
-    types(T = bf16, f16),
-    consts(GROUPS = 1, 2; TILES = 1, 2; BITS = 4, 8),
-    arch = 80,
-    launch_bounds(THREADS, resident_quantized(GROUPS, TILES)),
-    dependent,
-    no_panic
-)]
-#[allow(clippy::too_many_arguments, reason = "they are a kernel's")]
-pub unsafe fn matmul_skinny_grouped<
+pub unsafe fn matmul_skinny_quantized<
     T: Number4,
     const GROUPS: usize,
     const TILES: usize,
-    const BITS: usize,
+    const CODES: usize,
+    const FINE: usize,
 >(
     a: &[T],
     codes: &[u8],
@@ -207,11 +182,28 @@ pub unsafe fn matmul_skinny_grouped<
     sizes: SkinnySizes,
     finish: EpilogueParams,
 ) {
-    let b = Codes::<T, BITS, true> { codes, scales, zeros, k: sizes.k, group };
     let place = Place::new::<GROUPS, TILES>(&sizes);
     let norm = Norm { weight: norm, epsilon };
-    // SAFETY: guaranteed by the caller.
-    unsafe { product::<T, _, GROUPS, TILES>(a, b, &mut c, bias, norm, sizes, place, finish) }
+    macro_rules! multiply {
+        ($($codes:literal, $fine:literal: $($const:literal),*;)*) => {
+            match (CODES, FINE) {
+                $(($codes, $fine) => {
+                    let b = Codes::<T, $($const),*>::new(codes, scales, zeros, sizes.k, group);
+                    // SAFETY: guaranteed by the caller.
+                    unsafe { product::<T, _, GROUPS, TILES>(a, b, &mut c, bias, norm, sizes, place, finish) }
+                })*
+                _ => {}
+            }
+        };
+    }
+    multiply! {
+        0, 0: 4, false, false;
+        0, 1: 4, true, false;
+        1, 0: 4, false, true;
+        1, 1: 4, true, true;
+        2, 0: 8, false, false;
+        2, 1: 8, true, false;
+    }
 }
 
 /// Tile of a block.
@@ -264,8 +256,6 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
 ) {
     /// Length of a row of sums in shared memory, twice [`TILE_N`]. Each warp has one row of sums for each row of A.
     const ROW: usize = 2 * TILE_N as usize;
-    // Without an earlier signal to the next launch, its blocks start when the last blocks of this one end. With such a
-    // signal, or if the first elements of B are prefetched, measurements showed lower bandwidths.
     grid::dependency_wait();
     let SkinnySizes { m, n, k, gate, .. } = sizes;
     let Place { plane, first_row, first_column } = place;
@@ -275,10 +265,10 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
 
     // Out-of-bounds columns repeat the last column and are not stored.
     let width = width::<TILES>(&sizes);
-    let columns: [[u32; 2]; TILES] = from_fn(|tile| {
+    let columns: [[B::Column; 2]; TILES] = from_fn(|tile| {
         let tile = tile as u32;
         let first = first_column + ((TILE_N * tile) & (width - 1));
-        from_fn(|half| (first + 8 * half as u32 + row).min(n - 1) + tile * gate)
+        from_fn(|half| b.column((first + 8 * half as u32 + row).min(n - 1) + tile * gate))
     });
     let rows: [*const T; GROUPS] = from_fn(|group| {
         let row = (first_row + GROUP_M * group as u32 + row).min(m - 1);
@@ -289,15 +279,18 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
     // Each warp has its own stages.
     let places = shared::dynamic_aligned::<[u32; 4]>()
         .wrapping_add(warp as usize * STAGES * TILES * 2 * B::LOADS * LANES);
-    let place = |stage: usize, tile: usize, half: usize| {
-        places.wrapping_add(((stage * TILES + tile) * 2 + half) * B::LOADS * LANES)
+    let place = |stage: u32, tile: usize, half: usize| {
+        let of_stage = places.wrapping_add((stage * (TILES * 2 * B::LOADS * LANES) as u32) as usize);
+        of_stage.wrapping_add((tile * 2 + half) * B::LOADS * LANES)
     };
+    let own = Slot::new(places.wrapping_add(lane as usize));
     // A single branch covers all copies of a step.
-    let copy = |at: u32, stage: usize| {
+    let copy = |at: u32, stage: u32| {
+        let to = own.add(stage * (TILES * 2 * B::LOADS * LANES) as u32);
         let copy = |is_inside: bool| {
             let mut i = 0;
             while i < 2 * TILES {
-                let to = place(stage, i / 2, i % 2).wrapping_add(lane as usize);
+                let to = to.add((i * B::LOADS * LANES) as u32);
                 // SAFETY: the columns are inside B. The slots belong to this thread, and the lanes that read them no
                 // longer need their previous contents.
                 unsafe { b.copy(columns[i / 2][i % 2], at, [row, quarter], is_inside, to) };
@@ -311,98 +304,140 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
         }
         commit_copies();
     };
+    // If all steps are whole, the loads of a step that does not exist are those of the last step.
+    let existing = |at: u32| if B::IS_WHOLE { at.min(k - step) } else { at };
     // SAFETY: these are rows of A.
-    let of_a = |at: u32| unsafe { chunks::<T, B, GROUPS>(rows, at, quarter, k) };
-    // SAFETY: the columns are inside B.
-    let beside = |at: u32| columns.map(|halves| halves.map(|column| unsafe { b.beside(column, at) }));
+    let of_a = |at: u32| unsafe { chunks::<T, B, GROUPS>(rows, existing(at), quarter, k) };
+    let beside = |at: u32| {
+        // SAFETY: the columns are inside B.
+        columns.map(|halves| halves.map(|column| unsafe { b.beside(column, existing(at)) }))
+    };
 
+    let prefetch = |at: u32| columns.map(|halves| halves.map(|column| b.prefetch(column, existing(at))));
+    // Four values, so that each has its own register and the loop does not copy them. If sums of A are used, k is a
+    // multiple of the step.
+    let minus_ones: [u32; 4] = from_fn(|i| both(T::MINUS_CODE) | (k % step) << i);
     let mut sums = [[[0.0f32; 4]; TILES]; GROUPS];
-    let mut at = warp * step;
-    let mut stage = 0;
-    while stage < STAGES - 1 {
-        copy(at + stage as u32 * hop, stage);
-        stage += 1;
-    }
-    let (mut groups, mut numbers) = (beside(at), of_a(at));
     let mut squares = [0.0f32; GROUPS];
-    stage = 0;
-    while at < k {
-        // SAFETY: the weight has k elements.
-        let weights =
-            norm.weight.map(|weight| unsafe { chunks::<T, B, 1>([weight.as_ptr()], at, quarter, k) });
-        // This copy reuses the stage of the preceding step, whose products have been computed.
-        if B::SHARES {
-            warp::sync_warp(!0);
+    let mut at = warp * step;
+    if at < k {
+        // Scales come from memory. Those of steps with one scale per column are loaded two steps before they are used.
+        // Steps with several scales would need too many registers; their scales are prefetched to the L2 cache.
+        let mut scales = [beside(at), beside(at + hop)];
+        let mut stage = 0;
+        while stage < STAGES as u32 - 1 {
+            if B::IS_FINE {
+                prefetch(at + stage * hop);
+            }
+            copy(at + stage * hop, stage);
+            stage += 1;
         }
-        copy(at + (STAGES as u32 - 1) * hop, if stage == 0 { STAGES - 1 } else { stage - 1 });
-        wait_copies_leaving::<{ STAGES - 1 }>();
-        if B::SHARES {
-            warp::sync_warp(!0);
-        }
-        if let Some(weights) = weights {
-            each::<MAX_CHUNKS>(|chunk| {
-                each::<GROUPS>(|group| {
-                    each::<4>(|i| {
-                        if chunk < B::CHUNKS {
-                            let both = &mut numbers[chunk][group][i];
-                            let [low, high] = [T::widened(*both & 0xffff), T::widened(*both >> 16)];
-                            squares[group] =
-                                Math::mul_add(low, low, Math::mul_add(high, high, squares[group]));
-                            *both = T::multiply_add(*both, weights[chunk][0][i], 0x8000_8000);
-                        }
+        let mut numbers = of_a(at);
+        stage = 0;
+        while at < k {
+            // SAFETY: the weight has k elements.
+            let weights =
+                norm.weight.map(|weight| unsafe { chunks::<T, B, 1>([weight.as_ptr()], at, quarter, k) });
+            // This copy reuses the stage of the preceding step, whose products have been computed.
+            if B::SHARES {
+                warp::sync_warp(!0);
+            }
+            let groups = if B::IS_FINE { beside(at) } else { scales[0] };
+            let next = at + (STAGES as u32 - 1) * hop;
+            if B::IS_FINE {
+                prefetch(next);
+            }
+            copy(next, if stage == 0 { STAGES as u32 - 1 } else { stage - 1 });
+            wait_copies_leaving::<{ STAGES - 1 }>();
+            if B::SHARES {
+                warp::sync_warp(!0);
+            }
+            if let Some(weights) = weights {
+                each::<MAX_CHUNKS>(|chunk| {
+                    each::<GROUPS>(|group| {
+                        each::<4>(|i| {
+                            if chunk < B::CHUNKS {
+                                let both = &mut numbers[chunk][group][i];
+                                let [low, high] = [T::widened(*both & 0xffff), T::widened(*both >> 16)];
+                                squares[group] =
+                                    Math::mul_add(low, low, Math::mul_add(high, high, squares[group]));
+                                *both = T::multiply_add(*both, weights[chunk][0][i], 0x8000_8000);
+                            }
+                        });
                     });
                 });
-            });
-        }
-        let loaded: [[B::Loaded; 2]; TILES] =
+            }
+            let loaded: [[B::Loaded; 2]; TILES] =
             // SAFETY: the copies of the stage are complete.
             from_fn(|tile| from_fn(|half| unsafe { B::loaded(place(stage, tile, half), row, quarter) }));
-        let mut products = [[[0.0f32; 4]; TILES]; GROUPS];
-        let mut chunk = 0;
-        while chunk < B::CHUNKS {
-            let of_a = numbers[chunk].map(B::ordered);
-            let mut tile = 0;
-            while tile < TILES {
-                // SAFETY: the elements belong to the current step.
-                let [low, high] =
-                    [0, 1].map(|half| unsafe { B::numbers(&loaded[tile][half], &groups[tile][half], chunk) });
-                let mut group = 0;
-                while group < GROUPS {
-                    let mut pair = 0;
-                    while pair < 4 {
-                        let of_b = [low[pair], high[pair], low[pair + 1], high[pair + 1]];
+            let mut products = [[[0.0f32; 4]; TILES]; GROUPS];
+            let mut minus_a = [[0.0f32; 4]; GROUPS];
+            let mut chunk = 0;
+            while chunk < B::CHUNKS {
+                let of_a = numbers[chunk].map(B::ordered);
+                if B::USES_SUMS {
+                    each::<GROUPS>(|group| {
+                        let [x, y, z, w] = of_a[group];
                         // SAFETY: the whole warp executes this call, because `at` is the same in all lanes.
-                        products[group][tile] = unsafe {
-                            mma::<T>(products[group][tile], of_b, [of_a[group][pair], of_a[group][pair + 1]])
+                        minus_a[group] = unsafe {
+                            mma::<T>(mma::<T>(minus_a[group], minus_ones, [x, y]), minus_ones, [z, w])
                         };
-                        pair += 2;
-                    }
-                    group += 1;
-                }
-                tile += 1;
-            }
-            if B::SHARES || chunk + 1 == B::CHUNKS {
-                let mut i = 0;
-                while i < GROUPS * TILES {
-                    let (group, tile) = (i / TILES, i % TILES);
-                    sums[group][tile] = from_fn(|i| {
-                        let scale = &groups[tile][i / 2];
-                        B::add(scale, chunk, sums[group][tile][i], products[group][tile][i])
                     });
-                    products[group][tile] = [0.0; 4];
-                    i += 1;
                 }
+                let mut tile = 0;
+                while tile < TILES {
+                    let mut part = 0;
+                    while part < B::PARTS {
+                        let [low, high] = loaded[tile].each_ref().map(|loaded| {
+                            // SAFETY: the elements belong to the current step.
+                            unsafe { B::numbers(loaded, chunk, part) }
+                        });
+                        let mut i = 0;
+                        while i < 2 * GROUPS {
+                            let (group, pair) = (i / 2, i % 2 * 2);
+                            let of_b = [low[pair], high[pair], low[pair + 1], high[pair + 1]];
+                            // SAFETY: as above.
+                            products[group][tile] = unsafe {
+                                mma::<T>(
+                                    products[group][tile],
+                                    of_b,
+                                    [of_a[group][pair], of_a[group][pair + 1]],
+                                )
+                            };
+                            i += 1;
+                        }
+                        part += 1;
+                    }
+                    tile += 1;
+                }
+                if B::IS_FINE || chunk + 1 == B::CHUNKS {
+                    let mut i = 0;
+                    while i < GROUPS * TILES {
+                        let (group, tile) = (i / TILES, i % TILES);
+                        sums[group][tile] = from_fn(|i| {
+                            let (sum, product) = (sums[group][tile][i], products[group][tile][i]);
+                            b.add(&groups[tile][i / 2], chunk, sum, product, minus_a[group][i])
+                        });
+                        products[group][tile] = [0.0; 4];
+                        i += 1;
+                    }
+                    minus_a = [[0.0; 4]; GROUPS];
+                }
+                chunk += 1;
             }
-            chunk += 1;
+            at += hop;
+            // These loads complete while the warp waits for the next copies.
+            numbers = of_a(at);
+            scales = [scales[1], beside(at + hop)];
+            stage = if stage + 1 == STAGES as u32 { 0 } else { stage + 1 };
         }
-        at += hop;
-        // These loads complete while the warp waits for the next copies.
-        (groups, numbers) = (beside(at), of_a(at));
-        stage = if stage + 1 == STAGES { 0 } else { stage + 1 };
     }
 
     // The sums reuse the memory of the copied elements.
     thread::sync_threads();
+    // The next launch starts while this one adds its sums. With an earlier signal, or if the first elements of B are
+    // prefetched before the wait for the preceding launch, measurements showed lower bandwidths.
+    grid::launch_dependents();
     let stage = shared::dynamic_aligned::<f32>();
     let squares_at = warps as usize * MAX_M as usize * ROW;
     let mut group = 0;
@@ -484,7 +519,7 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
 ///
 /// # Safety
 ///
-/// The rows must have k elements and start on 16-byte boundaries.
+/// The rows must have k elements and start on 16-byte boundaries. If [`Columns::IS_WHOLE`], the step must be inside K.
 #[inline(always)]
 unsafe fn chunks<T: Number4, B: Columns<T>, const N: usize>(
     rows: [*const T; N],
@@ -502,9 +537,13 @@ unsafe fn chunks<T: Number4, B: Columns<T>, const N: usize>(
                 // SAFETY: the rows contain all elements of a step that is entirely inside K.
                 unsafe {
                     if is_inside {
-                        load::<u32, 4>(row.wrapping_add(first as usize).cast())
-                    } else if B::IS_WHOLE {
-                        [0; 4]
+                        let of_lane = row.wrapping_add((at + B::at(0, quarter)) as usize);
+                        // Otherwise, LLVM would move the loads of the next step to where the elements are used.
+                        load_or::<u32, 4, true>(
+                            of_lane.wrapping_add(B::at(chunk, 0) as usize).cast(),
+                            true,
+                            [0; 4],
+                        )
                     } else {
                         eight::<T, true>(row, first, k)
                     }
@@ -512,5 +551,5 @@ unsafe fn chunks<T: Number4, B: Columns<T>, const N: usize>(
             })
         })
     };
-    if at + CHUNK_K * B::CHUNKS as u32 <= k { all(true) } else { all(false) }
+    if B::IS_WHOLE || at + CHUNK_K * B::CHUNKS as u32 <= k { all(true) } else { all(false) }
 }

@@ -136,6 +136,37 @@ fn rows_are_normalized_before_quantized_products() {
     }
 }
 
+/// The sums of A are large, compared with the products, from which multiples of them are subtracted.
+#[test]
+fn zero_points_of_positive_rows_are_accurate() {
+    fn check<T: TestNumber<Output = T> + Element4>(precision: f64) {
+        let stream = Stream::new(&under_test::device()).unwrap();
+        let [m, n, k] = [3, 50, 1152];
+        let a: Vec<T> =
+            random::<T>(1, m * k).into_iter().map(|x| T::of(x.value().abs() as f32 + 1.0)).collect();
+        for (bits, group, has_zeros) in
+            [(4, 128, false), (4, 64, true), (4, 32, true), (8, 128, false), (8, 32, false)]
+        {
+            let coded = Coded::<T>::new(&stream, bits, [n, k], group, has_zeros);
+            let mut c = vec![T::POISON; m * n];
+            let epilogue = Epilogue { scale: 1.0 / 64.0, ..Epilogue::default() };
+            coded.multiply(&stream, &epilogue, &a, &mut c, m);
+            for (i, value) in c.into_iter().enumerate() {
+                let products = a[i / n * k..][..k].iter().zip(&coded.numbers[i % n * k..]);
+                let products = products.map(|(a, b)| a.value() * b / 64.0);
+                let (expected, all) = (products.clone().sum::<f64>(), products.map(f64::abs).sum::<f64>());
+                let error = (value.value() - expected).abs();
+                assert!(
+                    error <= expected.abs() * precision + all * 1e-5,
+                    "{bits} bits, {group}, {i}: {error}"
+                );
+            }
+        }
+    }
+    check::<bf16>(1.0 / 256.0);
+    check::<f16>(1.0 / 2048.0);
+}
+
 #[test]
 fn quantized_products_are_gated_and_accumulated() {
     let stream = Stream::new(&under_test::device()).unwrap();

@@ -3,12 +3,73 @@
 
 use core::array::from_fn;
 
-use gpu_std::shared::copy_async;
+use gpu_std::math::Math;
 use gpu_std::tensor::mma::WarpOperand;
 use gpu_std::vectorized::{load, load_or};
 
 use super::{CHUNK_K, LANES};
-use crate::number4::{Number4, halves, of_unit, signed, subtract};
+use crate::number4::{Number4, both, halves, insert};
+
+/// 16 bytes of shared memory.
+#[derive(Clone, Copy)]
+pub(super) struct Slot {
+    pointer: *mut [u32; 4],
+    /// Address as the instruction requires it, so that the main loop does not convert pointers.
+    #[cfg(target_arch = "nvptx64")]
+    address: u32,
+}
+
+impl Slot {
+    #[inline(always)]
+    pub fn new(pointer: *mut [u32; 4]) -> Self {
+        #[cfg(target_arch = "nvptx64")]
+        {
+            let address: u32;
+            // SAFETY: the instruction only computes a number.
+            unsafe {
+                core::arch::asm!(
+                    "{{ .reg .u64 t; cvta.to.shared.u64 t, {pointer}; cvt.u32.u64 {address}, t; }}",
+                    pointer = in(reg64) pointer, address = out(reg32) address,
+                    options(pure, nomem, nostack)
+                );
+            }
+            Self { pointer, address }
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        Self { pointer }
+    }
+
+    #[inline(always)]
+    pub fn add(mut self, slots: u32) -> Self {
+        self.pointer = self.pointer.wrapping_add(slots as usize);
+        #[cfg(target_arch = "nvptx64")]
+        {
+            self.address = self.address.wrapping_add(16 * slots);
+        }
+        self
+    }
+
+    /// Starts a copy to the slot, like [`gpu_std::shared::copy_async`].
+    ///
+    /// # Safety
+    ///
+    /// `from` must be in global memory, and nothing may access the slot until the copy is complete.
+    #[inline(always)]
+    unsafe fn copy(self, from: *const [u32; 4]) {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            #[cfg(target_arch = "nvptx64")]
+            core::arch::asm!(
+                "{{ .reg .u64 f; cvta.to.global.u64 f, {from}; ",
+                "cp.async.cg.shared.global.L2::128B [{to}], [f], 16; }}",
+                from = in(reg64) from, to = in(reg32) self.address,
+                options(nostack)
+            );
+            #[cfg(not(target_arch = "nvptx64"))]
+            gpu_std::shared::copy_async(from, self.pointer);
+        }
+    }
+}
 
 /// Columns of B, as warps load them.
 pub(super) trait Columns<T>: Copy {
@@ -18,16 +79,27 @@ pub(super) trait Columns<T>: Copy {
     const LOADS: usize;
     /// True if k must be a multiple of the step size.
     const IS_WHOLE: bool;
-    /// True if the lanes of a quad use each other's copies, so that each chunk belongs to one group of a column, and
-    /// has its own scale.
+    /// True if the lanes of a quad use each other's copies.
     const SHARES: bool;
+    /// True if each chunk of a column has its own scale. Otherwise a step has one.
+    const IS_FINE: bool;
+    /// True if [`Self::add`] uses the sums of A.
+    const USES_SUMS: bool;
+    /// Number of parts whose sum is an element.
+    const PARTS: usize;
+    /// Addresses of a column's data.
+    type Column: Copy;
     /// A column's additional data for a step, such as its scale and zero point.
     type Beside: Copy;
     /// A column's data that has been loaded for a step, or the data's address.
     type Loaded: Copy;
 
-    /// Returns which column of `A`, relative to the step, contains the first of the lane's 8 elements in `chunk`.
+    /// Returns which column of `A`, relative to the step, contains the first of the lane's 8 elements in `chunk`. The
+    /// result is the sum of a function of `chunk` and a function of `quarter`.
     fn at(chunk: usize, quarter: u32) -> u32;
+
+    /// Returns the addresses of a column's data.
+    fn column(self, column: u32) -> Self::Column;
 
     /// Starts copying the elements from `at` on that belong to a lane to the slot `to` and to every [`LANES`]-th slot
     /// after it. `is_inside` is true if the step does not extend beyond k. Elements beyond k become zero or, if
@@ -37,14 +109,17 @@ pub(super) trait Columns<T>: Copy {
     ///
     /// The column must be inside B, and `is_inside` may be true only for a step that does not extend beyond k. The
     /// slots must be in shared memory, and nothing else may use them until the copy is complete.
-    unsafe fn copy(self, column: u32, at: u32, place: [u32; 2], is_inside: bool, to: *mut [u32; 4]);
+    unsafe fn copy(self, column: Self::Column, at: u32, place: [u32; 2], is_inside: bool, to: Slot);
 
     /// Loads the additional data of a column for the step that starts at `at`.
     ///
     /// # Safety
     ///
     /// The column must be inside B.
-    unsafe fn beside(self, column: u32, at: u32) -> Self::Beside;
+    unsafe fn beside(self, column: Self::Column, at: u32) -> Self::Beside;
+
+    /// Prefetches the additional data of a column for the step that starts at `at`.
+    fn prefetch(self, column: Self::Column, at: u32);
 
     /// Loads the data that [`Self::copy`] copied. `from` is the first slot of the warp.
     ///
@@ -53,18 +128,19 @@ pub(super) trait Columns<T>: Copy {
     /// The lane's copies must be complete or, if [`Self::SHARES`], those of all lanes.
     unsafe fn loaded(from: *const [u32; 4], row: u32, quarter: u32) -> Self::Loaded;
 
-    /// Returns 8 elements as the operands of two instructions.
+    /// Returns a part of 8 elements as the operands of two instructions.
     ///
     /// # Safety
     ///
     /// The elements must belong to the current step.
-    unsafe fn numbers(loaded: &Self::Loaded, beside: &Self::Beside, chunk: usize) -> [u32; 4];
+    unsafe fn numbers(loaded: &Self::Loaded, chunk: usize, part: usize) -> [u32; 4];
 
     /// Reorders elements of A to match the order of [`Self::numbers`].
     fn ordered(of_a: [u32; 4]) -> [u32; 4];
 
-    /// Returns `sum + product`, where the scale of the column and the chunk is applied to the product.
-    fn add(beside: &Self::Beside, chunk: usize, sum: f32, product: f32) -> f32;
+    /// Returns `sum + product`, where the zero point and scale of the column and the chunk are applied to the product.
+    /// `minus_a` is the sum of A's elements times [`Number4::MINUS_CODE`].
+    fn add(self, beside: &Self::Beside, chunk: usize, sum: f32, product: f32, minus_a: f32) -> f32;
 }
 
 /// 16-bit elements.
@@ -80,6 +156,10 @@ impl<T: WarpOperand> Columns<T> for Plain<T> {
     const LOADS: usize = 2;
     const IS_WHOLE: bool = false;
     const SHARES: bool = false;
+    const IS_FINE: bool = false;
+    const USES_SUMS: bool = false;
+    const PARTS: usize = 1;
+    type Column = *const T;
     type Beside = ();
     type Loaded = *const [u32; 4];
 
@@ -89,19 +169,23 @@ impl<T: WarpOperand> Columns<T> for Plain<T> {
     }
 
     #[inline(always)]
-    unsafe fn copy(self, column: u32, at: u32, [_, quarter]: [u32; 2], is_inside: bool, to: *mut [u32; 4]) {
-        let column = self.from.wrapping_add((u64::from(column) * self.pitch) as usize);
+    fn column(self, column: u32) -> *const T {
+        self.from.wrapping_add((u64::from(column) * self.pitch) as usize)
+    }
+
+    #[inline(always)]
+    unsafe fn copy(self, column: *const T, at: u32, [_, quarter]: [u32; 2], is_inside: bool, to: Slot) {
         let mut chunk = 0;
         while chunk < 2 {
             let at = at + <Self as Columns<T>>::at(chunk, quarter);
-            let to = to.wrapping_add(chunk * LANES);
+            let to = to.add((chunk * LANES) as u32);
             // SAFETY: the column is stored at this address, which is a multiple of 16 bytes; the caller guarantees the
             // rest.
             unsafe {
                 if is_inside || at + 8 <= self.k {
-                    copy_async(column.wrapping_add(at as usize).cast(), to);
+                    to.copy(column.wrapping_add(at as usize).cast());
                 } else {
-                    to.write(eight::<T, false>(column, at, self.k));
+                    to.pointer.write(eight::<T, false>(column, at, self.k));
                 }
             }
             chunk += 1;
@@ -109,7 +193,10 @@ impl<T: WarpOperand> Columns<T> for Plain<T> {
     }
 
     #[inline(always)]
-    unsafe fn beside(self, _: u32, _: u32) {}
+    unsafe fn beside(self, _: *const T, _: u32) {}
+
+    #[inline(always)]
+    fn prefetch(self, _: *const T, _: u32) {}
 
     #[inline(always)]
     unsafe fn loaded(from: *const [u32; 4], row: u32, quarter: u32) -> *const [u32; 4] {
@@ -117,7 +204,7 @@ impl<T: WarpOperand> Columns<T> for Plain<T> {
     }
 
     #[inline(always)]
-    unsafe fn numbers(from: &*const [u32; 4], (): &(), chunk: usize) -> [u32; 4] {
+    unsafe fn numbers(from: &*const [u32; 4], chunk: usize, _: usize) -> [u32; 4] {
         // SAFETY: guaranteed by the caller.
         unsafe { load(from.add(chunk * LANES).cast()) }
     }
@@ -128,39 +215,59 @@ impl<T: WarpOperand> Columns<T> for Plain<T> {
     }
 
     #[inline(always)]
-    fn add((): &(), _: usize, sum: f32, product: f32) -> f32 {
+    fn add(self, (): &(), _: usize, sum: f32, product: f32, _: f32) -> f32 {
         sum + product
     }
 }
 
-/// Quantized weights, with codes of 4 or 8 bits. If `SHARES` is true, groups can be shorter than a step.
+/// Quantized weights, with codes of 4 or 8 bits. If `IS_FINE` is true, the groups are shorter than a step.
 #[derive(Clone, Copy)]
-pub(super) struct Codes<'a, T, const BITS: usize, const SHARES: bool> {
-    pub codes: &'a [u8],
-    pub scales: &'a [T],
-    pub zeros: Option<&'a [u8]>,
-    pub k: u32,
-    /// Number of codes of a column that share a scale.
-    pub group: u32,
+pub(super) struct Codes<'a, T, const BITS: usize, const IS_FINE: bool, const HAS_ZEROS: bool> {
+    codes: &'a [u8],
+    scales: &'a [T],
+    zeros: Option<&'a [u8]>,
+    k: u32,
+    /// Number of groups per column.
+    groups: u32,
+    /// Number of codes of a column that share a scale is 32 times 2 to the power of this number.
+    shift: u32,
 }
 
-/// Scales (as bits) and zero points of a column's codes in a step: one of both, or if the groups can be shorter than a
-/// step, one per chunk.
+/// Addresses of the codes, scales and zero points of a column.
+#[derive(Clone, Copy)]
+pub(super) struct CodedColumn {
+    codes: *const u8,
+    scales: *const u16,
+    zeros: *const u8,
+}
+
+/// Scales (as bits) and zero points of a column's codes in a step: one of both or, if `IS_FINE` is true, two words of
+/// two: those of the first and the last two groups of 32, or twice those of both groups of 64.
 #[derive(Clone, Copy)]
 pub(super) struct Groups {
     scales: [u32; 2],
-    zeros: u32,
+    zeros: [u32; 2],
 }
 
-/// Zero points of a step without zero points in memory.
-const DEFAULT_ZEROS: u32 = 0x0808_0808;
-
-impl<T: Number4, const BITS: usize, const SHARES: bool> Codes<'_, T, BITS, SHARES> {
-    /// Returns the offset of a code in bytes.
+impl<'a, T: Number4, const BITS: usize, const IS_FINE: bool, const HAS_ZEROS: bool>
+    Codes<'a, T, BITS, IS_FINE, HAS_ZEROS>
+{
     #[inline(always)]
-    fn offset(&self, column: u32, at: u32) -> usize {
-        let bytes = |codes: u32| u64::from(codes / 8) * BITS as u64 + u64::from(codes % 8 * BITS as u32 / 8);
-        (u64::from(column) * bytes(self.k) + bytes(at)) as usize
+    pub fn new(codes: &'a [u8], scales: &'a [T], zeros: Option<&'a [u8]>, k: u32, group: u32) -> Self {
+        let shift = if group == k { 31 } else { group.trailing_zeros() - 5 };
+        Self { codes, scales, zeros, k, groups: if group == k { 1 } else { (k / 32) >> shift }, shift }
+    }
+
+    /// Returns the number of groups that both words of scales contain: 0 for groups of 32, and 2 for groups of 64.
+    #[inline(always)]
+    fn shared_groups(&self) -> u32 {
+        if self.shift == 0 { 0 } else { 2 }
+    }
+
+    /// Returns the offset of a code in bytes; the number of codes before it is a multiple of 32.
+    #[inline(always)]
+    fn offset(at: u32) -> u32 {
+        at / 32 * 4 * BITS as u32
     }
 
     /// Returns the key by which the units of 16 bytes of a row are permuted, so that lanes of different rows access
@@ -169,45 +276,57 @@ impl<T: Number4, const BITS: usize, const SHARES: bool> Codes<'_, T, BITS, SHARE
     fn key(row: u32) -> u32 {
         if BITS == 4 { row / 2 % 4 } else { row & 2 }
     }
-
-    /// Returns the index of the first group of a step.
-    #[inline(always)]
-    fn first(&self, column: u32, at: u32) -> usize {
-        if self.group == self.k {
-            return column as usize;
-        }
-        let shift = self.group.trailing_zeros();
-        (u64::from(column) * u64::from(self.k >> shift) + u64::from(at >> shift)) as usize
-    }
 }
 
-impl<T: Number4, const BITS: usize, const SHARES: bool> Columns<T> for Codes<'_, T, BITS, SHARES> {
+impl<T: Number4, const BITS: usize, const IS_FINE: bool, const HAS_ZEROS: bool> Columns<T>
+    for Codes<'_, T, BITS, IS_FINE, HAS_ZEROS>
+{
     const CHUNKS: usize = 4;
     const LOADS: usize = BITS / 4;
     const IS_WHOLE: bool = true;
-    const SHARES: bool = SHARES;
+    const SHARES: bool = IS_FINE;
+    const IS_FINE: bool = IS_FINE;
+    const USES_SUMS: bool = BITS == 4;
+    /// Codes of 8 bits are the sum of the low bits and the sign bit.
+    const PARTS: usize = BITS / 4;
+    type Column = CodedColumn;
     type Beside = Groups;
     /// The codes of each chunk; with 4 bits, they have only one word.
     type Loaded = [[u32; 2]; 4];
 
     #[inline(always)]
     fn at(chunk: usize, quarter: u32) -> u32 {
-        const { assert!(BITS == 4 || SHARES, "codes of 8 bits are shared") };
-        if SHARES { CHUNK_K * chunk as u32 + 8 * quarter } else { 8 * chunk as u32 + CHUNK_K * quarter }
+        let chunk = chunk as u32;
+        match (IS_FINE, BITS) {
+            (true, _) => CHUNK_K * chunk + 8 * quarter,
+            // The elements that a lane has copied.
+            (false, 4) => 8 * chunk + CHUNK_K * quarter,
+            (false, _) => 8 * (chunk % 2) + 64 * (chunk / 2) + 16 * quarter,
+        }
     }
 
     #[inline(always)]
-    unsafe fn copy(self, column: u32, at: u32, [row, quarter]: [u32; 2], is_inside: bool, to: *mut [u32; 4]) {
-        let unit = if SHARES { quarter ^ Self::key(row) } else { quarter };
-        let from = self.codes.as_ptr().wrapping_add(self.offset(column, at) + 16 * unit as usize);
+    fn column(self, column: u32) -> CodedColumn {
+        let first = (u64::from(column) * u64::from(self.groups)) as usize;
+        let codes = u64::from(column) * u64::from(Self::offset(self.k));
+        CodedColumn {
+            codes: self.codes.as_ptr().wrapping_add(codes as usize),
+            scales: self.scales.as_ptr().wrapping_add(first).cast(),
+            zeros: self.zeros.map_or(core::ptr::null(), |zeros| zeros.as_ptr().wrapping_add(first)),
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn copy(self, column: CodedColumn, at: u32, [row, quarter]: [u32; 2], is_inside: bool, to: Slot) {
+        let unit = if IS_FINE { quarter ^ Self::key(row) } else { quarter };
+        let from = column.codes.wrapping_add(16 * unit as usize).wrapping_add(Self::offset(at) as usize);
         let mut load = 0;
         while load < BITS / 4 {
             // SAFETY: k is a multiple of the step, so either all of its elements exist or none. Codes start on 16-byte
             // boundaries.
             unsafe {
                 if is_inside {
-                    let to = to.wrapping_add(load * LANES);
-                    copy_async(from.wrapping_add(64 * load).cast(), to);
+                    to.add((load * LANES) as u32).copy(from.wrapping_add(64 * load).cast());
                 }
             }
             load += 1;
@@ -215,71 +334,76 @@ impl<T: Number4, const BITS: usize, const SHARES: bool> Columns<T> for Codes<'_,
     }
 
     #[inline(always)]
-    unsafe fn beside(self, column: u32, at: u32) -> Groups {
-        let (is_there, first) = (at < self.k, self.first(column, at));
-        let scales = self.scales.as_ptr().wrapping_add(first).cast::<u16>();
-        let zeros = self.zeros.map(|zeros| zeros.as_ptr().wrapping_add(first));
-        // SAFETY: the groups of the step exist if the step does. Its number of groups divides the index of the first
-        // one, so the vectors are aligned.
+    unsafe fn beside(self, column: CodedColumn, at: u32) -> Groups {
+        let first = ((at / 32) >> self.shift) as usize;
+        let scales = column.scales.wrapping_add(first);
+        let zeros = column.zeros.wrapping_add(first);
+        let second = 2 - self.shared_groups() as usize;
+        // SAFETY: the groups of the step exist. Its number of groups divides the index of the first one, so the words
+        // are aligned.
         unsafe {
-            if SHARES && self.group == 32 {
-                let scales = load_or::<u32, 2, true>(scales.cast(), is_there, [0; 2]);
-                let [zeros] = zeros
-                    .map_or([DEFAULT_ZEROS], |zeros| load_or::<u32, 1, true>(zeros.cast(), is_there, [0]));
+            if IS_FINE {
+                let scales = [0, second].map(|i| scales.wrapping_add(i).cast::<u32>().read());
+                let zeros = [0, second]
+                    .map(|i| if HAS_ZEROS { load_bits::<u16>(zeros.wrapping_add(i).cast()) } else { 0 });
                 return Groups { scales, zeros };
             }
-            if SHARES && self.group == 64 {
-                let [both] = load_or::<u32, 1, true>(scales.cast(), is_there, [0]);
-                let [zeros] = zeros.map_or([DEFAULT_ZEROS as u16], |zeros| {
-                    load_or::<u16, 1, true>(zeros.cast(), is_there, [0])
-                });
-                let zeros = (u32::from(zeros & 0xff) * 0x101) | (u32::from(zeros >> 8) * 0x101_0000);
-                return Groups { scales: [halves::<0>(both, both), halves::<1>(both, both)], zeros };
-            }
-            let [scale] = load_or::<u16, 1, true>(scales, is_there, [0]);
-            let zero = match zeros {
-                Some(zeros) if is_there => *zeros,
-                _ => DEFAULT_ZEROS as u8,
-            };
-            let of_chunks = if SHARES { [0x1_0001, 0x101_0101] } else { [1; 2] };
-            Groups { scales: [u32::from(scale) * of_chunks[0]; 2], zeros: u32::from(zero) * of_chunks[1] }
+            let zero = if HAS_ZEROS { load_bits::<u8>(zeros) } else { 0 };
+            Groups { scales: [load_bits::<u16>(scales), 0], zeros: [zero, 0] }
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, column: CodedColumn, at: u32) {
+        let first = ((at / 32) >> self.shift) as usize;
+        prefetch(column.scales.wrapping_add(first).cast());
+        if HAS_ZEROS {
+            prefetch(column.zeros.wrapping_add(first));
         }
     }
 
     #[inline(always)]
     unsafe fn loaded(from: *const [u32; 4], row: u32, quarter: u32) -> [[u32; 2]; 4] {
+        let own = from.wrapping_add((4 * row + quarter) as usize);
+        // The slot of the lane of the quad that has copied these 16 bytes of the row.
+        let slot = |unit: u32| from.wrapping_add((4 * row + (unit ^ Self::key(row))) as usize);
         // SAFETY: guaranteed by the caller.
         unsafe {
-            if !SHARES {
-                return load::<u32, 4>(from.wrapping_add((4 * row + quarter) as usize).cast())
-                    .map(|word| [word, 0]);
-            }
-            // The slot of a lane of the quad that has copied these 16 bytes of the row.
-            let slot = |unit: u32| from.wrapping_add((4 * row + (unit ^ Self::key(row))) as usize);
-            from_fn(|chunk| {
-                if BITS == 4 {
+            match (IS_FINE, BITS) {
+                (true, 4) => from_fn(|chunk| {
                     let of_lane = slot(chunk as u32).cast::<u32>();
-                    return [of_lane.wrapping_add(quarter as usize).read(), 0];
+                    [of_lane.wrapping_add(quarter as usize).read(), 0]
+                }),
+                (true, _) => from_fn(|chunk| {
+                    let of_lane = slot(2 * (chunk as u32 % 2) + quarter / 2).wrapping_add(chunk / 2 * LANES);
+                    load::<u32, 2>(of_lane.cast::<u32>().wrapping_add(2 * (quarter % 2) as usize))
+                }),
+                (false, 4) => load::<u32, 4>(own.cast()).map(|word| [word, 0]),
+                (false, _) => {
+                    let [[a, b, c, d], [e, f, g, h]] =
+                        [0, LANES].map(|slot| load::<u32, 4>(own.wrapping_add(slot).cast()));
+                    [[a, b], [c, d], [e, f], [g, h]]
                 }
-                let of_lane = slot(2 * (chunk as u32 % 2) + quarter / 2).wrapping_add(chunk / 2 * LANES);
-                load::<u32, 2>(of_lane.cast::<u32>().wrapping_add(2 * (quarter % 2) as usize))
-            })
+            }
         }
     }
 
     #[inline(always)]
-    unsafe fn numbers(codes: &[[u32; 2]; 4], groups: &Groups, chunk: usize) -> [u32; 4] {
+    unsafe fn numbers(codes: &[[u32; 2]; 4], chunk: usize, part: usize) -> [u32; 4] {
         let words = codes[chunk];
         if BITS == 4 {
-            let zero = if SHARES { groups.zeros >> (8 * chunk) } else { groups.zeros };
-            // The zero point has seven bits, like the mantissa of `bf16`.
-            let zero = (T::UNIT | (zero & 0x7f)) * 0x1_0001;
             // Each word contains codes i and i + 4.
-            from_fn(|i| subtract::<T>(of_unit::<T, 0xf, 0>(words[0] >> (4 * i)), zero))
-        } else {
-            let ([x02, x13], [x46, x57]) = (signed::<T>(words[0]), signed::<T>(words[1]));
-            [x02, x13, x46, x57]
+            return from_fn(|i| insert::<0xf>(words[0] >> (4 * i), both(T::CODE)));
         }
+        // Each word contains codes i and i + 2.
+        from_fn(|i| {
+            let word = words[i / 2] >> (8 * (i % 2));
+            if part == 0 {
+                insert::<0x7f>(word, both(T::CODE))
+            } else {
+                insert::<0x80>(word, both(T::CODE | 0x8000))
+            }
+        })
     }
 
     #[inline(always)]
@@ -292,9 +416,70 @@ impl<T: Number4, const BITS: usize, const SHARES: bool> Columns<T> for Codes<'_,
     }
 
     #[inline(always)]
-    fn add(groups: &Groups, chunk: usize, sum: f32, product: f32) -> f32 {
-        let scale = if SHARES { groups.scales[chunk / 2] >> (16 * (chunk % 2)) } else { groups.scales[0] };
-        sum + product * T::widened(scale)
+    fn add(self, groups: &Groups, chunk: usize, sum: f32, product: f32, minus_a: f32) -> f32 {
+        let (pair, of_pair) = match (IS_FINE, chunk) {
+            (false, _) => (0, 0),
+            // Scales of groups of 32, or of groups of 64.
+            (true, 1) => (0, 1 - self.shared_groups() / 2),
+            (true, 2) => (1, self.shared_groups() / 2),
+            (true, _) => (chunk / 2, chunk as u32 % 2),
+        };
+        let scale = groups.scales[pair] >> (16 * of_pair);
+        let zero = groups.zeros[pair] >> (8 * of_pair);
+        let mut product = product;
+        if BITS == 4 {
+            let zero = if HAS_ZEROS {
+                // Only the low seven bits count. They are inserted into the bit pattern of 128.
+                f32::from_bits(0x4300_0000 | (zero & 0x7f) << 16) - 128.0
+            } else {
+                8.0
+            };
+            product = Math::mul_add(zero + T::CODE_ZERO, minus_a, product);
+        }
+        Math::mul_add(T::widened(scale) * T::CODE_SCALE, product, sum)
+    }
+}
+
+/// Prefetches the line at an address in global memory to the L2 cache.
+#[inline(always)]
+fn prefetch(_from: *const u8) {
+    #[cfg(target_arch = "nvptx64")]
+    // SAFETY: a prefetch changes no data.
+    unsafe {
+        core::arch::asm!("prefetch.global.L2 [{0}];", in(reg64) _from, options(nostack, readonly));
+    }
+}
+
+/// Loads one or two bytes into a register of 32 bits, which needs no conversion.
+///
+/// # Safety
+///
+/// The bytes must exist in global memory, aligned, and nothing may write them while the kernel runs.
+#[inline(always)]
+unsafe fn load_bits<B: Copy + Into<u32>>(from: *const B) -> u32 {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        let bits: u32;
+        macro_rules! load {
+            ($ty:literal) => {
+                core::arch::asm!(
+                    concat!(
+                        "{{ .reg .u64 f; cvta.to.global.u64 f, {from}; ",
+                        "ld.global.nc.", $ty, " {bits}, [f]; }}"
+                    ),
+                    from = in(reg64) from, bits = out(reg32) bits,
+                    options(pure, readonly, nostack)
+                )
+            };
+        }
+        // SAFETY: guaranteed by the caller.
+        unsafe { if size_of::<B>() == 1 { load!("u8") } else { load!("u16") } }
+        bits
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        from.read().into()
     }
 }
 
