@@ -7,6 +7,7 @@
 //! | [`matmul_f32()`] | `matmul_fused` for `f32`, computed in full precision without tensor cores |
 //! | [`matmul_tf32x3()`] | `matmul_fused` for `f32`, computed in nearly full precision on tensor cores (3xTF32) |
 //! | [`matmul_grouped()`] | grouped GEMM: each group of rows has its own matrix |
+//! | [`Routing`] | routing of a mixture of experts: top k, dispatch and combine |
 //! | [`matmul_scaled()`] | block-scaled FP8 GEMM |
 //! | [`matmul_4bit()`], [`matmul_8bit()`] | weight-only int4 and int8 GEMM (W4A16, W8A16) |
 //! | [`attention()`], [`attention_with_lse()`] | `softmax(scale * q * k^T) * v`; the latter also stores the log-sum-exp |
@@ -44,6 +45,7 @@ mod attention;
 mod attention_decode;
 mod epilogue;
 mod error;
+mod experts;
 mod grouped;
 mod heads;
 mod kv_cache;
@@ -67,6 +69,7 @@ pub use attention::{
 pub use attention_decode::{AttentionDecode, CacheElement, DecodeElement, attention_decode};
 pub use epilogue::{Activation, Epilogue, RmsNorm};
 pub use error::TensorError;
+pub use experts::{Routing, RoutingElement};
 pub use gpu_std::tensor::{F8E4M3, F8E5M2};
 pub use grouped::{GroupedElement, matmul_grouped, matmul_grouped_mma};
 pub use heads::{Heads, HeadsMut};

@@ -55,7 +55,7 @@ pub trait GemmElement: kernels::GemmOperand<Output: DeviceCopy> + DeviceCopy {
 
 /// Selection of the kernels that compute a GEMM.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Path {
+pub(crate) enum Path {
     /// The fastest kernels that support the device and the matrices.
     Default,
     /// Like [`Self::Default`], but without kernels for unaligned matrices.
@@ -246,7 +246,7 @@ pub fn matmul_mma<'a, 'b, 'c, T: GemmElement>(
     run(stream, Path::Mma(schedule), epilogue, a.into(), b.into(), c.into())
 }
 
-fn run<T: GemmElement>(
+pub(crate) fn run<T: GemmElement>(
     stream: &Stream,
     path: Path,
     epilogue: &Epilogue<'_, T::Output>,

@@ -1,13 +1,24 @@
 //! GEMM with quantized weights (weight-only): int4 (W4A16) and int8 (W8A16).
 
+use gpu_std::Kernel;
 use warpsmith_runtime::extension::site;
-use warpsmith_runtime::{DeviceCopy, DeviceSlice, Result, Stream};
+use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DeviceSlice, Launch, Result, Stream};
+use warpsmith_tensor_kernels::dequantize::THREADS;
 use warpsmith_tensor_kernels::skinny::GROUP_K;
 
+use crate::IMAGE;
 use crate::epilogue::Epilogue;
 use crate::error::TensorError;
-use crate::matrix::{Matrix, MatrixMut, check_rows};
-use crate::skinny::{Element4, Quantized, check_device};
+use crate::matmul::{GemmElement, Path, run as run_dequantized};
+use crate::matrix::{Matrix, MatrixMut, Stored, check_rows};
+use crate::skinny::{Dequantize, Element4, Quantized, check_device};
+
+/// Maximum number of rows of `a` for which the skinny kernel is faster than dequantization.
+const SKINNY_ROWS: usize = 32;
+/// Maximum number of bytes of dequantized weights at a time.
+const DEQUANTIZED_BYTES: usize = 256 << 20;
+/// Columns are dequantized in multiples of the widest tiles of C.
+const DEQUANTIZED_COLUMNS: usize = 256;
 
 /// Packed int4 weights, `k` x `n`. Each column is divided into groups of 32, 64 or 128 consecutive codes, or is one
 /// group. Code `c` represents `scale * (c - zero)`, where `scale` and `zero` are the scale and zero point of its group.
@@ -45,6 +56,10 @@ pub struct Int8Weights<'a, T: DeviceCopy> {
 /// to 16 rows, the kernel is memory-bound and reads the weights only once. The order of the additions depends only on
 /// the sizes.
 ///
+/// For more than 32 rows, and unless the epilogue has SwiGLU, `accumulate` or `norm`, the weights are first dequantized
+/// to temporary memory of up to 256 MiB, where `scale * (code - zero)` is rounded to the type of `a`. Then
+/// [`matmul_fused()`](crate::matmul_fused()) computes the product.
+///
 /// # Errors
 /// Returns [`TensorError::Shape`] if the sizes do not match, k is not a multiple of 128 or the number of scales belongs
 /// to no group size; [`TensorError::Layout`] for a transposed `a`; [`TensorError::Alignment`] if the address of the
@@ -71,7 +86,7 @@ pub struct Int8Weights<'a, T: DeviceCopy> {
 /// # }
 /// ```
 #[track_caller]
-pub fn matmul_4bit<'a, 'c, T: Element4>(
+pub fn matmul_4bit<'a, 'c, T: Element4 + GemmElement<Output = T>>(
     stream: &Stream,
     epilogue: &Epilogue<'_, T>,
     a: impl Into<Matrix<'a, T>>,
@@ -109,7 +124,7 @@ pub fn matmul_4bit<'a, 'c, T: Element4>(
 /// # }
 /// ```
 #[track_caller]
-pub fn matmul_8bit<'a, 'c, T: Element4>(
+pub fn matmul_8bit<'a, 'c, T: Element4 + GemmElement<Output = T>>(
     stream: &Stream,
     epilogue: &Epilogue<'_, T>,
     a: impl Into<Matrix<'a, T>>,
@@ -123,7 +138,7 @@ pub fn matmul_8bit<'a, 'c, T: Element4>(
 }
 
 /// Checks the sizes and addresses, and launches the kernel.
-fn run<T: Element4>(mut product: Quantized<'_, '_, T>) -> Result<()> {
+fn run<T: Element4 + GemmElement<Output = T>>(mut product: Quantized<'_, '_, T>) -> Result<()> {
     let Quantized { operation, stream, epilogue, a, bits, codes, scales, zeros, ref c, .. } = product;
     let (m, k) = (c.rows(), a.columns());
     let n = epilogue.columns_of_b(c.columns());
@@ -190,5 +205,51 @@ fn run<T: Element4>(mut product: Quantized<'_, '_, T>) -> Result<()> {
         }
     }
     product.group = group as u32;
-    T::launch_quantized(product)
+    if m <= SKINNY_ROWS || k == 0 || epilogue.needs_skinny() {
+        return T::launch_quantized(product);
+    }
+    if bits == 4 {
+        dequantized::<T, T::Dequantize4>(product)
+    } else {
+        dequantized::<T, T::Dequantize8>(product)
+    }
+}
+
+/// Dequantizes some columns at a time to temporary memory, and multiplies by them.
+fn dequantized<T: Element4 + GemmElement<Output = T>, K: Kernel<Params = Dequantize<T>>>(
+    product: Quantized<'_, '_, T>,
+) -> Result<()> {
+    let Quantized { stream, epilogue, a, bits, group, codes, scales, zeros, mut c, .. } = product;
+    let (n, k, group) = (c.columns(), a.columns(), group as usize);
+    let bytes_of_codes = k * bits as usize / 8;
+    let Stored { rows, row_stride, .. } = c.stored;
+    let most = DEQUANTIZED_BYTES / (k * size_of::<T>()) / DEQUANTIZED_COLUMNS * DEQUANTIZED_COLUMNS;
+    let most = most.max(DEQUANTIZED_COLUMNS).min(n);
+    let mut weights = DeviceBuffer::<T>::uninit(stream, most * k)?;
+    let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
+    let shift = if group == k { 31 } else { group.trailing_zeros() };
+    for first in (0..n).step_by(most) {
+        let columns = most.min(n - first);
+        let of_groups = first * (k / group)..(first + columns) * (k / group);
+        let arguments = (
+            codes.slice(first * bytes_of_codes..(first + columns) * bytes_of_codes),
+            scales.slice(of_groups.clone()),
+            zeros.map(|zeros| zeros.slice(of_groups)),
+            weights.slice_mut(..columns * k),
+            k as u32,
+            shift,
+        );
+        // SAFETY: k is a multiple of 128, and the lengths and the address of the codes have been checked. Each block
+        // converts one column, and `weights` is borrowed exclusively.
+        unsafe { kernel.launch_unsafe(stream, Launch::grid_block(columns as u32, THREADS), arguments)? };
+        let stored =
+            Stored { planes: 1, rows: columns, columns: k, plane_stride: columns * k, row_stride: k };
+        let b = Matrix { elements: weights.slice(..columns * k), stored, is_transposed: true };
+        let epilogue =
+            Epilogue { bias: epilogue.bias.map(|bias| bias.slice(first..first + columns)), ..epilogue };
+        let elements = c.elements.slice_mut(first..first + (rows - 1) * row_stride + columns);
+        let c = MatrixMut { elements, stored: Stored { columns, ..c.stored } };
+        run_dequantized(stream, Path::Default, &epilogue, a, b, c)?;
+    }
+    Ok(())
 }

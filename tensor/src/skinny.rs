@@ -3,6 +3,7 @@
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
 use warpsmith_runtime::{Device, DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Result, Stream};
+use warpsmith_tensor_kernels::dequantize::dequantize;
 use warpsmith_tensor_kernels::epilogue::EpilogueParams;
 use warpsmith_tensor_kernels::number4::Number4;
 use warpsmith_tensor_kernels::skinny::{
@@ -43,7 +44,23 @@ pub trait Element4: Number4 + DeviceCopy {
     fn launch_skinny(product: Product<'_, '_, Self, Self>) -> Result<()>;
     #[doc(hidden)]
     fn launch_quantized(product: Quantized<'_, '_, Self>) -> Result<()>;
+    /// Kernels that dequantize weights of 4 and 8 bits.
+    #[doc(hidden)]
+    type Dequantize4: Kernel<Params = Dequantize<Self>>;
+    #[doc(hidden)]
+    type Dequantize8: Kernel<Params = Dequantize<Self>>;
 }
+
+/// Kernel parameters for dequantization.
+#[doc(hidden)]
+pub type Dequantize<T> = (
+    param::Slice<u8>,
+    param::Slice<T>,
+    param::Optional<param::Slice<u8>>,
+    param::SliceMut<T>,
+    param::Value<u32>,
+    param::Value<u32>,
+);
 
 /// Selects the kernel instance for the number of row groups and column tiles.
 macro_rules! instance {
@@ -66,6 +83,9 @@ macro_rules! quantized {
 macro_rules! elements {
     ($($ty:ident),*) => { $(
         impl Element4 for $ty {
+            type Dequantize4 = dequantize<Self, 4>;
+            type Dequantize8 = dequantize<Self, 8>;
+
             fn launch_skinny(product: Product<'_, '_, Self, Self>) -> Result<()> {
                 let sizes = sizes(&product.a, Some(&product.b), &product.c, &product.epilogue);
                 let blocks = Blocks::new(&sizes, product.stream.device(), 16);

@@ -59,6 +59,12 @@ fn skinny_products_compile_for_all_architectures_with_few_spills() {
 }
 
 #[test]
+fn dequantization_and_routing_compile_for_all_architectures_without_spills() {
+    compiles(".dequantize.", |_| true, 2, 0);
+    compiles(".experts.", |_| true, 4, 0);
+}
+
+#[test]
 fn rotary_append_compiles_for_all_architectures_without_spills() {
     compiles(".rotary_append.", |_| true, 4, 0);
 }

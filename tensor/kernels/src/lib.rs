@@ -10,7 +10,9 @@
 //! | [`mod@attention_decode`] | attention for decoding; requires compute capability 8.0 |
 //! | [`mod@attention_mma`] | attention, forward pass with `mma.sync`; requires compute capability 8.0 |
 //! | [`mod@rotary_append`] | rotary position embedding and append to a KV cache; requires compute capability 8.0 |
+//! | [`mod@dequantize`] | dequantization of int4 and int8 weights; requires compute capability 8.0 |
 //! | [`epilogue`] | GEMM epilogues; GEMM with k = 0 |
+//! | [`mod@experts`] | routing of mixture-of-experts layers; requires compute capability 8.0 |
 //! | [`mod@skinny`] | skinny GEMM with 16-bit or packed int4 weights; requires compute capability 8.0 |
 //! | [`grouped`] | grouped GEMM |
 //! | [`mod@matmul`] | persistent GEMM; `product` is the body for kernels with other epilogues |
@@ -33,7 +35,9 @@ pub mod attention_backward_mma;
 pub mod attention_decode;
 pub mod attention_mma;
 pub mod cache_element;
+pub mod dequantize;
 pub mod epilogue;
+pub mod experts;
 pub mod grouped;
 pub mod matmul;
 pub mod mma;

@@ -65,7 +65,7 @@ mod on_gpu {
         for dim in [64, 96, 128, 192, 256] {
             let case = Case { lengths: lengths.clone(), is_packed: true, ..Case::new(dim, [1, 1]) };
             is_correct::<bf16>(&case.clone().heads([4, 2]), 10);
-            is_correct::<f16>(&case.heads([4, 2]).causal(), 10);
+            is_correct::<f16>(&case.heads([2, 1]).causal(), 10);
         }
     }
 
@@ -74,13 +74,13 @@ mod on_gpu {
     fn gradients_of_long_sequences_are_correct() {
         let stream = Stream::new(&under_test::gpu()).unwrap();
         for dim in [64, 96, 128, 192, 256] {
-            if dim <= 128 {
-                is_correct_on::<bf16>(&stream, &Case::new(dim, [513, 700]).heads([2, 1]));
-                is_correct_on::<bf16>(&stream, &Case::new(dim, [700, 513]).heads([2, 1]).causal());
+            if dim == 64 {
+                is_correct_on::<bf16>(&stream, &Case::new(dim, [513, 700]));
+                is_correct_on::<bf16>(&stream, &Case::new(dim, [700, 513]).causal());
             }
-            let lengths = vec![[300, 200], [1, 77], [0, 5], [129, 400]];
+            let lengths = vec![[200, 150], [1, 77], [0, 5], [129, 300]];
             let case = Case { lengths, is_packed: true, ..Case::new(dim, [1, 1]) };
-            is_correct_on::<f16>(&stream, &case.heads([4, 2]).causal());
+            is_correct_on::<f16>(&stream, &case.heads([2, 1]).causal());
         }
     }
 

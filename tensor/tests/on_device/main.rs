@@ -6,6 +6,7 @@ mod attention_backward;
 mod attention_decode;
 mod attention_on_gpu;
 mod epilogues;
+mod experts;
 mod full_precision;
 mod grouped;
 mod matmul;

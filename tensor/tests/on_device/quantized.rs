@@ -112,6 +112,13 @@ fn products_by_groups_of_all_sizes_are_exact() {
         }
     }
     exact::<bf16>(8, [35, 20, 256], 32, false);
+    // The weights are dequantized.
+    for (bits, group, has_zeros) in
+        [(4, 32, true), (4, 64, false), (4, 384, true), (8, 128, false), (8, 384, false)]
+    {
+        exact::<bf16>(bits, [130, 200, 384], group, has_zeros);
+        exact::<f16>(bits, [65, 17, 384], group, has_zeros);
+    }
     exact::<bf16>(8, [2, 6001, 256], 128, false);
     exact::<bf16>(8, [1, 21_200, 128], 32, false);
 }
