@@ -51,7 +51,7 @@
 //! | [`sort()`], [`sort_pairs()`], [`sort_segments()`], [`merge_sorted()`] | every [`SortKey`] |
 //! | [`lower_bound()`], [`upper_bound()`] | every [`Number`] |
 //! | [`histogram_even()`], [`multi_histogram_even()`] | f32, f64, f16, bf16, u8, i32, u32 |
-//! | `matmul`, `matmul_fused`, with the feature `tensor` | `bf16`, `f16`, `i8`, FP8. Also: `matmul_f32`, `matmul_tf32x3` and `matmul_tf32` for `f32`; `matmul_grouped` for `bf16` and `f16`, with `Routing` for a mixture of experts; `matmul_4bit` and `matmul_8bit` for weight-only int4 and int8 (W4A16, W8A16) with `bf16` or `f16` activations; `matmul_scaled` for block-scaled FP8 |
+//! | `matmul`, `matmul_fused`, with the feature `tensor` | `bf16`, `f16`, `i8`, FP8. Also: `matmul_f32`, `matmul_tf32x3` and `matmul_tf32` for `f32`; `matmul_grouped` for `bf16` and `f16`, with `Routing` for a mixture of experts; `matmul_4bit` and `matmul_8bit` for weight-only int4, int8 and FP8 (W4A16, W8A16) with `bf16` or `f16` activations; `matmul_scaled` for block-scaled FP8 |
 //! | `attention`, `attention_with_lse`, `attention_backward`, `attention_decode`, `rotary_append`, with the feature `tensor` | `bf16`, `f16` |
 //!
 //! ```
@@ -160,9 +160,10 @@ pub use indices::{Index, Indices, gather, gather_rows, scatter, scatter_rows};
 pub use layout::{concat_columns, concat_rows, split_columns, split_rows, transpose, transpose_batched};
 #[cfg(feature = "tensor")]
 pub use matmul::{
-    Activation, BlockScales, Epilogue, F8E4M3, GroupedElement, Int4Host, Int4Weights, Int8Host, Int8Weights,
-    Matrix, MatrixMut, MatrixNumber, PackedWords, RmsNorm, Routing, RoutingElement, matmul, matmul_4bit,
-    matmul_8bit, matmul_f32, matmul_fused, matmul_grouped, matmul_scaled, matmul_tf32, matmul_tf32x3,
+    Activation, BlockScales, Epilogue, F8E4M3, Fp8Weights, GroupedElement, Int4Host, Int4Weights, Int8Host,
+    Int8Weights, Matrix, MatrixMut, MatrixNumber, PackedWords, RmsNorm, Routing, RoutingElement, Weights8,
+    matmul, matmul_4bit, matmul_8bit, matmul_f32, matmul_fused, matmul_grouped, matmul_scaled, matmul_tf32,
+    matmul_tf32x3,
 };
 pub use methods::ReduceExt;
 pub use operand::{Operand, column, row};

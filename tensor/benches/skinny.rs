@@ -5,8 +5,8 @@
 //! median of the rounds.
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device; the emulated device runs only small shapes. Arguments are cases of the
-//! form `TYPE:ROWSxKxN`, such as `w4g32:8x4096x28672`. The types are `bf16`, and `w4` or `w8` with the group size, such
-//! as `w4g128` and `w8g32`. `:swiglu` and `:add` at the end apply SwiGLU or add to `c`. `WARPSMITH_BENCH_SECONDS` is
+//! form `TYPE:ROWSxKxN`, such as `w4g32:8x4096x28672`. The types are `bf16`, and `w4` (int4), `w8` (int8) or `f8` (FP8)
+//! with the group size, such as `w4g128` and `f8g32`. `:swiglu` and `:add` at the end apply SwiGLU or add to `c`. `WARPSMITH_BENCH_SECONDS` is
 //! the time per case, 1 by default.
 
 mod graphs;
@@ -14,7 +14,8 @@ mod graphs;
 use half::bf16;
 use warpsmith_runtime::{Device, DeviceBuffer, Graph, Result, Stream};
 use warpsmith_tensor::{
-    Activation, Epilogue, Int4Weights, Int8Weights, Matrix, matmul_4bit, matmul_8bit, matmul_fused,
+    Activation, Epilogue, Fp8Weights, Int4Weights, Int8Weights, Matrix, matmul_4bit, matmul_8bit,
+    matmul_fused,
 };
 
 use self::graphs::{calls, medians, normals, probe};
@@ -31,11 +32,17 @@ fn main() -> Result<()> {
     let mut cases: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     if device.is_emulated() {
-        cases = ["bf16:1x128x96:swiglu", "w4g128:2x128x96", "w4g32:1x128x96", "w8g32:9x128x96:add"]
-            .map(String::from)
-            .to_vec();
+        cases = [
+            "bf16:1x128x96:swiglu",
+            "w4g128:2x128x96",
+            "w4g32:1x128x96",
+            "w8g32:9x128x96:add",
+            "f8g128:33x128x96",
+        ]
+        .map(String::from)
+        .to_vec();
     } else if cases.is_empty() {
-        for element in ["bf16", "w8g32", "w8g128", "w4g128", "w4g32"] {
+        for element in ["bf16", "w8g32", "w8g128", "f8g128", "w4g128", "w4g32"] {
             for m in [1, 8] {
                 cases.extend(SHAPES.map(|[k, n]| format!("{element}:{m}x{k}x{n}")));
             }
@@ -55,6 +62,7 @@ struct Case<'a> {
     name: &'a str,
     /// Number of bits of the weights, and number of weights per scale.
     bits: usize,
+    is_fp8: bool,
     group: usize,
     /// m, k and n.
     shape: [usize; 3],
@@ -67,7 +75,8 @@ impl<'a> Case<'a> {
     fn of(name: &'a str) -> Option<Self> {
         let mut parts = name.split(':');
         let element = parts.next()?;
-        let (bits, group) = match element.strip_prefix('w') {
+        let is_fp8 = element.starts_with("f8g");
+        let (bits, group) = match element.strip_prefix(['w', 'f']) {
             Some(text) => text.split_once('g')?,
             None => ("16", "1"),
         };
@@ -76,6 +85,7 @@ impl<'a> Case<'a> {
         let end = parts.next();
         Some(Self {
             name,
+            is_fp8,
             bits: bits.parse().ok().filter(|bits| [4, 8, 16].contains(bits))?,
             group: group.parse().ok()?,
             shape: shape.try_into().ok()?,
@@ -86,7 +96,7 @@ impl<'a> Case<'a> {
 }
 
 fn measure(stream: &Stream, case: &Case<'_>) -> Result<()> {
-    let Case { bits, group, shape: [m, k, n], activation, accumulate, .. } = *case;
+    let Case { bits, is_fp8, group, shape: [m, k, n], activation, accumulate, .. } = *case;
     let of_call = n * k * bits / 8;
     let scales_of_call = if bits == 16 { 0 } else { n * k / group };
     let calls = calls(stream, of_call + 2 * scales_of_call);
@@ -104,6 +114,9 @@ fn measure(stream: &Stream, case: &Case<'_>) -> Result<()> {
             4 => {
                 let weights = Int4Weights { codes: part.cast()?, scales, zeros: None };
                 matmul_4bit(stream, &epilogue, a, &weights, c)
+            }
+            8 if is_fp8 => {
+                matmul_8bit(stream, &epilogue, a, &Fp8Weights { numbers: part.cast()?, scales }, c)
             }
             8 => matmul_8bit(stream, &epilogue, a, &Int8Weights { codes: part.cast()?, scales }, c),
             _ => matmul_fused(stream, &epilogue, a, Matrix::from(part.as_2d(n, k)?).transposed(), c),

@@ -1,10 +1,11 @@
-//! GEMM with quantized weights (weight-only): int4 (W4A16) and int8 (W8A16).
+//! GEMM with quantized weights (weight-only): int4 (W4A16), int8 and FP8 (W8A16).
 
 use gpu_std::Kernel;
+use gpu_std::tensor::F8E4M3;
 use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DeviceSlice, Launch, Result, Stream};
 use warpsmith_tensor_kernels::dequantize::THREADS;
-use warpsmith_tensor_kernels::skinny::GROUP_K;
+use warpsmith_tensor_kernels::skinny::{FP8, GROUP_K, INT4, INT4_ZEROS, INT8};
 
 use crate::IMAGE;
 use crate::epilogue::Epilogue;
@@ -47,6 +48,40 @@ pub struct Int8Weights<'a, T: DeviceCopy> {
     pub codes: DeviceSlice<'a, i8>,
     /// Scales of the groups: n columns, each with one scale per group. Their address must be a multiple of 8 bytes.
     pub scales: DeviceSlice<'a, T>,
+}
+
+/// FP8 weights, `k` x `n`, as in `quant_method` `fp8` checkpoints. Each column is divided into groups of 32, 64 or 128
+/// consecutive numbers, or is one group (a scale per channel). Number `x` represents `scale * x`. The number of scales
+/// determines the group size. Scales of blocks of 128 x 128 are repeated for each column of the block.
+///
+/// See the example of [`matmul_8bit()`].
+#[derive(Debug, Clone, Copy)]
+pub struct Fp8Weights<'a, T: DeviceCopy> {
+    /// Numbers: n columns of k numbers. Their address must be a multiple of 16 bytes.
+    pub numbers: DeviceSlice<'a, F8E4M3>,
+    /// Scales of the groups: n columns, each with one scale per group. Their address must be a multiple of 8 bytes.
+    pub scales: DeviceSlice<'a, T>,
+}
+
+/// Weights of [`matmul_8bit()`].
+#[derive(Debug, Clone, Copy)]
+pub enum Weights8<'a, T: DeviceCopy> {
+    /// Integers.
+    Int8(Int8Weights<'a, T>),
+    /// E4M3 numbers.
+    Fp8(Fp8Weights<'a, T>),
+}
+
+impl<'a, T: DeviceCopy> From<&Int8Weights<'a, T>> for Weights8<'a, T> {
+    fn from(weights: &Int8Weights<'a, T>) -> Self {
+        Self::Int8(*weights)
+    }
+}
+
+impl<'a, T: DeviceCopy> From<&Fp8Weights<'a, T>> for Weights8<'a, T> {
+    fn from(weights: &Fp8Weights<'a, T>) -> Self {
+        Self::Fp8(*weights)
+    }
 }
 
 /// Weight-only int4 GEMM (W4A16): `c = activation(scale * a * weights + bias)`, with `a` m×k, the weights k×n and `c`
@@ -95,12 +130,13 @@ pub fn matmul_4bit<'a, 'c, T: Element4 + GemmElement<Output = T>>(
 ) -> Result<()> {
     let _site = site();
     let Int4Weights { codes, scales, zeros } = *weights;
+    let codes_kind = if zeros.is_some() { INT4_ZEROS } else { INT4 };
     let (operation, epilogue, a, c) = ("matmul_4bit", *epilogue, a.into(), c.into());
-    run(Quantized { operation, stream, epilogue, a, bits: 4, group: 0, codes, scales, zeros, c })
+    run(Quantized { operation, stream, epilogue, a, codes_kind, group: 0, codes, scales, zeros, c })
 }
 
-/// Weight-only int8 GEMM (W8A16): like [`matmul_4bit()`], but with 8-bit weights, whose low bits and sign bits are
-/// multiplied separately.
+/// Weight-only int8 and FP8 GEMM (W8A16): like [`matmul_4bit()`], but with [`Int8Weights`], whose low bits and sign bits
+/// are multiplied separately, or [`Fp8Weights`], which are converted to the type of `a`.
 ///
 /// # Errors
 /// Returns the same errors as [`matmul_4bit()`].
@@ -108,7 +144,7 @@ pub fn matmul_4bit<'a, 'c, T: Element4 + GemmElement<Output = T>>(
 /// ```
 /// use half::bf16;
 /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
-/// use warpsmith_tensor::{Epilogue, Int8Weights, matmul_8bit};
+/// use warpsmith_tensor::{Epilogue, F8E4M3, Fp8Weights, Int8Weights, matmul_8bit};
 ///
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
@@ -120,26 +156,36 @@ pub fn matmul_4bit<'a, 'c, T: Element4 + GemmElement<Output = T>>(
 /// let mut c = DeviceBuffer::<bf16>::zeros(&stream, 2 * 3)?;
 /// matmul_8bit(&stream, &Epilogue::default(), a.as_2d(2, 128)?, &weights, c.as_2d_mut(2, 3)?)?;
 /// assert_eq!(c.to_host()?, [bf16::from_f32(-192.0); 6]);
+///
+/// // The numbers are 1.5, with a scale per column.
+/// let numbers = DeviceBuffer::filled(&stream, 3 * 128, F8E4M3::from_f32(1.5))?;
+/// let weights = Fp8Weights { numbers: numbers.as_slice(), scales: scales.slice(..3) };
+/// matmul_8bit(&stream, &Epilogue::default(), a.as_2d(2, 128)?, &weights, c.as_2d_mut(2, 3)?)?;
+/// assert_eq!(c.to_host()?, [bf16::from_f32(96.0); 6]);
 /// # Ok(())
 /// # }
 /// ```
 #[track_caller]
-pub fn matmul_8bit<'a, 'c, T: Element4 + GemmElement<Output = T>>(
+pub fn matmul_8bit<'a, 'b, 'c, T: Element4 + GemmElement<Output = T>>(
     stream: &Stream,
     epilogue: &Epilogue<'_, T>,
     a: impl Into<Matrix<'a, T>>,
-    weights: &Int8Weights<'_, T>,
+    weights: impl Into<Weights8<'b, T>>,
     c: impl Into<MatrixMut<'c, T>>,
 ) -> Result<()> {
     let _site = site();
-    let (codes, scales) = (weights.codes.cast()?, weights.scales);
+    let (codes_kind, codes, scales) = match weights.into() {
+        Weights8::Int8(Int8Weights { codes, scales }) => (INT8, codes.cast()?, scales),
+        Weights8::Fp8(Fp8Weights { numbers, scales }) => (FP8, numbers.cast()?, scales),
+    };
     let (operation, epilogue, a, c) = ("matmul_8bit", *epilogue, a.into(), c.into());
-    run(Quantized { operation, stream, epilogue, a, bits: 8, group: 0, codes, scales, zeros: None, c })
+    run(Quantized { operation, stream, epilogue, a, codes_kind, group: 0, codes, scales, zeros: None, c })
 }
 
 /// Checks the sizes and addresses, and launches the kernel.
 fn run<T: Element4 + GemmElement<Output = T>>(mut product: Quantized<'_, '_, T>) -> Result<()> {
-    let Quantized { operation, stream, epilogue, a, bits, codes, scales, zeros, ref c, .. } = product;
+    let Quantized { operation, stream, epilogue, a, codes, scales, zeros, ref c, .. } = product;
+    let bits = product.bits();
     let (m, k) = (c.rows(), a.columns());
     let n = epilogue.columns_of_b(c.columns());
     let shape = |what| Err(TensorError::Shape { operation, what }.into());
@@ -208,10 +254,10 @@ fn run<T: Element4 + GemmElement<Output = T>>(mut product: Quantized<'_, '_, T>)
     if m <= SKINNY_ROWS || k == 0 || epilogue.needs_skinny() {
         return T::launch_quantized(product);
     }
-    if bits == 4 {
-        dequantized::<T, T::Dequantize4>(product)
-    } else {
-        dequantized::<T, T::Dequantize8>(product)
+    match product.codes_kind {
+        INT8 => dequantized::<T, T::DequantizeInt8>(product),
+        FP8 => dequantized::<T, T::DequantizeFp8>(product),
+        _ => dequantized::<T, T::DequantizeInt4>(product),
     }
 }
 
@@ -219,7 +265,8 @@ fn run<T: Element4 + GemmElement<Output = T>>(mut product: Quantized<'_, '_, T>)
 fn dequantized<T: Element4 + GemmElement<Output = T>, K: Kernel<Params = Dequantize<T>>>(
     product: Quantized<'_, '_, T>,
 ) -> Result<()> {
-    let Quantized { stream, epilogue, a, bits, group, codes, scales, zeros, mut c, .. } = product;
+    let bits = product.bits();
+    let Quantized { stream, epilogue, a, group, codes, scales, zeros, mut c, .. } = product;
     let (n, k, group) = (c.columns(), a.columns(), group as usize);
     let bytes_of_codes = k * bits as usize / 8;
     let Stored { rows, row_stride, .. } = c.stored;

@@ -44,11 +44,13 @@ pub trait Element4: Number4 + DeviceCopy {
     fn launch_skinny(product: Product<'_, '_, Self, Self>) -> Result<()>;
     #[doc(hidden)]
     fn launch_quantized(product: Quantized<'_, '_, Self>) -> Result<()>;
-    /// Kernels that dequantize weights of 4 and 8 bits.
+    /// Kernels that dequantize weights.
     #[doc(hidden)]
-    type Dequantize4: Kernel<Params = Dequantize<Self>>;
+    type DequantizeInt4: Kernel<Params = Dequantize<Self>>;
     #[doc(hidden)]
-    type Dequantize8: Kernel<Params = Dequantize<Self>>;
+    type DequantizeInt8: Kernel<Params = Dequantize<Self>>;
+    #[doc(hidden)]
+    type DequantizeFp8: Kernel<Params = Dequantize<Self>>;
 }
 
 /// Kernel parameters for dequantization.
@@ -75,16 +77,21 @@ macro_rules! instance {
 }
 
 macro_rules! quantized {
-    ($ty:ty, $codes:literal, $fine:literal, $product:ident, $sizes:ident, $blocks:ident) => {
-        instance!($blocks, launch_quantized::<matmul_skinny_quantized<$ty, $codes, $fine>>($product, $sizes))
+    ($ty:ty, $product:ident, $sizes:ident, $blocks:ident, $codes:literal) => {
+        if $product.group < GROUP_K {
+            instance!($blocks, launch_quantized::<matmul_skinny_quantized<$ty, $codes, 1>>($product, $sizes))
+        } else {
+            instance!($blocks, launch_quantized::<matmul_skinny_quantized<$ty, $codes, 0>>($product, $sizes))
+        }
     };
 }
 
 macro_rules! elements {
     ($($ty:ident),*) => { $(
         impl Element4 for $ty {
-            type Dequantize4 = dequantize<Self, 4>;
-            type Dequantize8 = dequantize<Self, 8>;
+            type DequantizeInt4 = dequantize<Self, { kernels::INT4 }>;
+            type DequantizeInt8 = dequantize<Self, { kernels::INT8 }>;
+            type DequantizeFp8 = dequantize<Self, { kernels::FP8 }>;
 
             fn launch_skinny(product: Product<'_, '_, Self, Self>) -> Result<()> {
                 let sizes = sizes(&product.a, Some(&product.b), &product.c, &product.epilogue);
@@ -94,14 +101,12 @@ macro_rules! elements {
 
             fn launch_quantized(product: Quantized<'_, '_, Self>) -> Result<()> {
                 let sizes = sizes(&product.a, None, &product.c, &product.epilogue);
-                let blocks = Blocks::new(&sizes, product.stream.device(), product.bits);
-                match (product.bits, product.zeros.is_some(), product.group < GROUP_K) {
-                    (4, false, false) => quantized!($ty, 0, 0, product, sizes, blocks),
-                    (4, false, true) => quantized!($ty, 0, 1, product, sizes, blocks),
-                    (4, true, false) => quantized!($ty, 1, 0, product, sizes, blocks),
-                    (4, true, true) => quantized!($ty, 1, 1, product, sizes, blocks),
-                    (_, _, false) => quantized!($ty, 2, 0, product, sizes, blocks),
-                    (_, _, true) => quantized!($ty, 2, 1, product, sizes, blocks),
+                let blocks = Blocks::new(&sizes, product.stream.device(), product.bits());
+                match product.codes_kind {
+                    kernels::INT4 => quantized!($ty, product, sizes, blocks, 0),
+                    kernels::INT4_ZEROS => quantized!($ty, product, sizes, blocks, 1),
+                    kernels::INT8 => quantized!($ty, product, sizes, blocks, 2),
+                    _ => quantized!($ty, product, sizes, blocks, 3),
                 }
             }
         }
@@ -116,12 +121,20 @@ pub struct Quantized<'a, 'c, T: Element4> {
     pub(crate) stream: &'a Stream,
     pub(crate) epilogue: Epilogue<'a, T>,
     pub(crate) a: Matrix<'a, T>,
-    pub(crate) bits: u32,
+    /// [`kernels::INT4`], for example.
+    pub(crate) codes_kind: usize,
     pub(crate) group: u32,
     pub(crate) codes: DeviceSlice<'a, u8>,
     pub(crate) scales: DeviceSlice<'a, T>,
     pub(crate) zeros: Option<DeviceSlice<'a, u8>>,
     pub(crate) c: MatrixMut<'c, T>,
+}
+
+impl<T: Element4> Quantized<'_, '_, T> {
+    /// Returns the number of bits per code.
+    pub(crate) fn bits(&self) -> u32 {
+        kernels::bits_of(self.codes_kind) as u32
+    }
 }
 
 /// Validated arguments for a skinny GEMM with 16-bit operands.
@@ -280,7 +293,8 @@ fn launch_quantized<K: Kernel<Params = Coded<T>>, T: Element4>(
     sizes: SkinnySizes,
     blocks: Blocks,
 ) -> Result<()> {
-    let Quantized { operation, stream, epilogue, a, bits, group, codes, scales, zeros, c } = product;
+    let bits = product.bits();
+    let Quantized { operation, stream, epilogue, a, group, codes, scales, zeros, c, .. } = product;
     let launch = blocks.launch(operation, stream.device(), &sizes, 1, bits)?;
     let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
     let c: DeviceSliceMut<'_, T> = c.elements;

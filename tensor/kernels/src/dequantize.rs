@@ -1,31 +1,32 @@
-//! Dequantization of int4 and int8 weights to 16-bit elements, for GEMMs that are bound by the tensor cores.
+//! Dequantization of int4, int8 and FP8 weights to 16-bit elements, for GEMMs that are bound by the tensor cores.
 
 use core::array::from_fn;
 
 use gpu_std::prelude::*;
-use gpu_std::scalar::Float;
 use gpu_std::vectorized::{load, store};
+
+use crate::number4::{Number4, e4m3};
+use crate::skinny::{FP8, INT8, bits_of};
 
 /// Number of threads per block.
 pub const THREADS: u32 = 128;
 /// Number of codes that a thread converts at once.
-const CODES: u32 = 8;
+const COUNT: u32 = 8;
 /// Number of loads of a thread in flight.
 const LOADS: usize = 4;
 /// Bits of the `f32` 2^23, whose unit in the last place (ulp) is 1.
 const UNIT: f32 = 8_388_608.0;
 
-/// Computes `to = scales * (codes - zeros)`, rounded once. Block i converts column i of k codes. `BITS` is 4 for codes
-/// without a sign, of which each byte contains two, the first in the lower four bits; their zero point is 8 without
-/// `zeros`. `BITS` is 8 for signed codes, which have no zero points.
+/// Computes `to = scales * (codes - zeros)`, rounded once. Block i converts column i of k codes. `CODES` is
+/// [`INT4`](crate::skinny::INT4) with or without `zeros`, [`INT8`] or [`FP8`].
 ///
 /// # Safety
 ///
 /// k must be a multiple of 8, and the group size 2 to the power of `shift`, or k with a shift of 31. `codes` must have a
 /// column of k codes per block and start on a 16-byte boundary, as must `to`, which has as many elements. `scales` and
 /// `zeros` must have an element per group, in column-major order. The grid must be one-dimensional.
-#[kernel(types(T = bf16, f16), consts(BITS = 4, 8), arch = 80, block(THREADS), no_panic)]
-pub unsafe fn dequantize<T: Float, const BITS: usize>(
+#[kernel(types(T = bf16, f16), consts(CODES = 0, 2, 3), arch = 80, block(THREADS), no_panic)]
+pub unsafe fn dequantize<T: Number4, const CODES: usize>(
     codes: &[u8],
     scales: &[T],
     zeros: Option<&[u8]>,
@@ -33,23 +34,24 @@ pub unsafe fn dequantize<T: Float, const BITS: usize>(
     k: u32,
     shift: u32,
 ) {
+    let bits = const { bits_of(CODES) };
     let column = u64::from(thread::block_idx_x());
     let groups = if shift == 31 { 1 } else { k >> shift };
     let first_group = (column * u64::from(groups)) as usize;
     let first = column * u64::from(k);
-    let codes = codes.as_ptr().wrapping_add((first * BITS as u64 / 8) as usize);
+    let codes = codes.as_ptr().wrapping_add((first * bits as u64 / 8) as usize);
     let to = to.as_mut_ptr().wrapping_add(first as usize);
-    let mut at = CODES * thread::thread_idx_x();
+    let mut at = COUNT * thread::thread_idx_x();
     while at < k {
-        let place = |load: usize| at + load as u32 * CODES * THREADS;
+        let place = |load: usize| at + load as u32 * COUNT * THREADS;
         let words: [[u32; 2]; LOADS] = from_fn(|i| {
-            let from = codes.wrapping_add(place(i) as usize * BITS / 8).cast::<u32>();
+            let from = codes.wrapping_add(place(i) as usize * bits / 8).cast::<u32>();
             // SAFETY: these codes are in the column.
             unsafe {
-                match (place(i) < k, BITS) {
+                match (place(i) < k, bits) {
                     (false, _) => [0; 2],
                     (true, 4) => [from.read(), 0],
-                    (true, _) => load::<u32, 2>(from).map(|word| word ^ 0x8080_8080),
+                    (true, _) => load::<u32, 2>(from),
                 }
             }
         });
@@ -60,20 +62,36 @@ pub unsafe fn dequantize<T: Float, const BITS: usize>(
                 // SAFETY: the group of these codes has a scale and a zero point.
                 let (scale, zero) = unsafe {
                     let zero = zeros.map_or(8, |zeros| *zeros.get_unchecked(group) & 0x7f);
-                    (scales.get_unchecked(group).cast::<f32>(), if BITS == 4 { zero } else { 128 })
+                    (scales.get_unchecked(group).cast::<f32>(), if CODES == INT8 { 128 } else { zero })
                 };
-                let offset = UNIT + f32::from(zero);
-                let elements: [T; CODES as usize] = from_fn(|code| {
-                    let (word, mask) =
-                        if BITS == 4 { (words[i][0], 0xf) } else { (words[i][code / 4], 0xff) };
-                    let code = word >> (BITS * code % 32) & mask;
-                    ((f32::from_bits(UNIT.to_bits() | code) - offset) * scale).cast()
-                });
+                let numbers =
+                    if CODES == FP8 { of_fp8::<T>(words[i]) } else { of_integers(words[i], bits, zero) };
                 // SAFETY: only this thread writes these elements, which are in the column.
-                unsafe { store(to.wrapping_add(place(i) as usize), elements) };
+                unsafe {
+                    store(to.wrapping_add(place(i) as usize), numbers.map(|x| (x * scale).cast::<T>()))
+                };
             }
             i += 1;
         }
-        at += CODES * THREADS * LOADS as u32;
+        at += COUNT * THREADS * LOADS as u32;
     }
+}
+
+/// Converts integers of `bits` bits, and subtracts their zero point. Those of 8 bits are signed, with a zero point of
+/// 128 after their sign bits have been inverted.
+#[inline(always)]
+fn of_integers(words: [u32; 2], bits: usize, zero: u8) -> [f32; COUNT as usize] {
+    let offset = UNIT + f32::from(zero);
+    from_fn(|i| {
+        let (word, mask) = if bits == 4 { (words[0], 0xf) } else { (words[i / 4] ^ 0x8080_8080, 0xff) };
+        f32::from_bits(UNIT.to_bits() | (word >> (bits * i % 32) & mask)) - offset
+    })
+}
+
+/// Converts E4M3 numbers.
+#[inline(always)]
+fn of_fp8<T: Number4>(words: [u32; 2]) -> [f32; COUNT as usize] {
+    let pairs = words.map(e4m3::<T>);
+    // Each register contains numbers i and i + 2.
+    from_fn(|i| T::widened(pairs[i / 4][i % 2] >> (16 * (i % 4 / 2)) & 0xffff))
 }

@@ -8,6 +8,8 @@ use gpu_std::prelude::*;
 use gpu_std::scalar::Scalar;
 use gpu_std::vectorized::{load, store};
 
+use crate::tiles::divide;
+
 /// Number of threads per block.
 pub const THREADS: u32 = 256;
 /// Number of lanes per warp.
@@ -201,7 +203,7 @@ pub unsafe fn dispatch_rows<T: Scalar>(
 ) {
     let row = thread::block_idx_x();
     // SAFETY: there is an entry per block.
-    let token = unsafe { *entries.get_unchecked(row as usize) } / k;
+    let (token, _) = divide(unsafe { *entries.get_unchecked(row as usize) }, k);
     let from = from.as_ptr().wrapping_add((u64::from(token) * from_pitch) as usize);
     let to = to.as_mut_ptr().wrapping_add((u64::from(row) * to_pitch) as usize);
     let mut column = thread::thread_idx_x() * VECTOR as u32;

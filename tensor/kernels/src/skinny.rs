@@ -51,6 +51,20 @@ const MAX_CHUNKS: usize = 4;
 /// Number of columns of `A` per chunk. Each of the four lanes of a quad loads 16 bytes of A.
 const CHUNK_K: u32 = 32;
 
+/// Codes of 4 bits without a sign, two per byte, the first in the lower four bits. Their zero point is 8.
+pub const INT4: usize = 0;
+/// Like [`INT4`], with a zero point per group.
+pub const INT4_ZEROS: usize = 1;
+/// Signed codes of 8 bits.
+pub const INT8: usize = 2;
+/// E4M3 numbers.
+pub const FP8: usize = 3;
+
+/// Returns the number of bits per code.
+pub const fn bits_of(codes: usize) -> usize {
+    if codes == INT8 || codes == FP8 { 8 } else { 4 }
+}
+
 /// Returns the dynamic shared memory per block, in bytes, with `warps` warps and `tiles` column tiles, for 16-bit
 /// elements or packed int4 weights.
 ///
@@ -143,20 +157,18 @@ pub unsafe fn matmul_skinny<T: Number4, const GROUPS: usize, const TILES: usize>
 }
 
 /// Like [`matmul_skinny()`], but with packed quantized weights (W4A16 and W8A16): B is `scales * (codes - zeros)`.
-/// There is one scale and one zero point per `group` codes of a column. `CODES` is 0 for codes of 4 bits, whose zero
-/// points are 8; 1 for codes of 4 bits with `zeros`; and 2 for signed codes of 8 bits, which have no zero points.
-/// Codes of 4 bits have no sign, and each byte contains two of them, the first in the lower four bits. `FINE` is 1 if
-/// the groups are shorter than [`GROUP_K`].
+/// There is one scale and one zero point per `group` codes of a column. `CODES` is [`INT4`], [`INT4_ZEROS`], [`INT8`] or
+/// [`FP8`]; only [`INT4_ZEROS`] has `zeros`. `FINE` is 1 if the groups are shorter than [`GROUP_K`].
 ///
 /// # Safety
 ///
 /// The caller must uphold the safety contract of [`matmul_skinny()`]; k must be a multiple of [`GROUP_K`]. `group` must
 /// be [`GROUP_K`] or k or, if `FINE` is 1, 32 or 64. `codes` must have n * k codes and start on a 16-byte boundary.
-/// `scales` and, if `CODES` is 1, `zeros` must have n * k / `group` elements, in column-major order. `scales` must
+/// `scales` and `zeros` must have n * k / `group` elements, in column-major order. `scales` must
 /// start on an 8-byte boundary, and `zeros` on a 4-byte boundary.
 #[kernel(
     types(T = bf16, f16),
-    consts(GROUPS = 1, 2; TILES = 1, 2; CODES = 0, 1, 2; FINE = 0, 1),
+    consts(GROUPS = 1, 2; TILES = 1, 2; CODES = 0, 1, 2, 3; FINE = 0, 1),
     arch = 80,
     launch_bounds(THREADS, resident_quantized(GROUPS, TILES, CODES, FINE)),
     dependent,
@@ -184,26 +196,9 @@ pub unsafe fn matmul_skinny_quantized<
 ) {
     let place = Place::new::<GROUPS, TILES>(&sizes);
     let norm = Norm { weight: norm, epsilon };
-    macro_rules! multiply {
-        ($($codes:literal, $fine:literal: $($const:literal),*;)*) => {
-            match (CODES, FINE) {
-                $(($codes, $fine) => {
-                    let b = Codes::<T, $($const),*>::new(codes, scales, zeros, sizes.k, group);
-                    // SAFETY: guaranteed by the caller.
-                    unsafe { product::<T, _, GROUPS, TILES>(a, b, &mut c, bias, norm, sizes, place, finish) }
-                })*
-                _ => {}
-            }
-        };
-    }
-    multiply! {
-        0, 0: 4, false, false;
-        0, 1: 4, true, false;
-        1, 0: 4, false, true;
-        1, 1: 4, true, true;
-        2, 0: 8, false, false;
-        2, 1: 8, true, false;
-    }
+    let b = Codes::<T, CODES, FINE>::new(codes, scales, zeros, sizes.k, group);
+    // SAFETY: guaranteed by the caller.
+    unsafe { product::<T, _, GROUPS, TILES>(a, b, &mut c, bias, norm, sizes, place, finish) }
 }
 
 /// Tile of a block.

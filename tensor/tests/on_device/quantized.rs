@@ -3,16 +3,26 @@
 use half::{bf16, f16};
 use warpsmith_runtime::{DeviceBuffer, Stream};
 use warpsmith_tensor::{
-    Activation, Element4, Epilogue, Int4Weights, Int8Weights, RmsNorm, TensorError, matmul_4bit, matmul_8bit,
+    Activation, Element4, Epilogue, F8E4M3, Fp8Weights, Int4Weights, Int8Weights, RmsNorm, TensorError,
+    matmul_4bit, matmul_8bit,
 };
 
 use crate::number::{TestNumber, random, random_integers};
 use crate::skinny::{normalized, swiglu};
 use crate::under_test;
 
+/// Kind of quantized weights.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    Int4,
+    Int8,
+    Fp8,
+}
+use Kind::{Fp8, Int4, Int8};
+
 /// Quantized weights on the device, and their values, column after column.
 struct Coded<T: TestNumber> {
-    bits: u32,
+    kind: Kind,
     codes: DeviceBuffer<u8>,
     scales: DeviceBuffer<T>,
     zeros: Option<DeviceBuffer<u8>>,
@@ -20,23 +30,29 @@ struct Coded<T: TestNumber> {
 }
 
 impl<T: TestNumber<Output = T> + Element4> Coded<T> {
-    fn new(stream: &Stream, bits: u32, [n, k]: [usize; 2], group: usize, has_zeros: bool) -> Self {
+    fn new(stream: &Stream, kind: Kind, [n, k]: [usize; 2], group: usize, has_zeros: bool) -> Self {
         let mut random = fastrand::Rng::with_seed(7);
         let on = |bytes: &[u8]| DeviceBuffer::from_host(stream, bytes).unwrap();
         let scales: Vec<T> = (0..n * k / group).map(|_| T::of(2f32.powi(random.i32(-2..=1)))).collect();
         let zeros: Vec<u8> =
             (0..n * k / group).map(|_| if has_zeros { random.u8(..20) } else { 8 }).collect();
-        let codes: Vec<u8> =
-            (0..n * k).map(|_| if bits == 4 { random.u8(..16) } else { random.u8(..) }).collect();
-        let code = |i: usize| match bits {
-            4 => f64::from(codes[i]) - f64::from(zeros[i / group]),
-            _ => f64::from(codes[i] as i8),
+        let codes: Vec<u8> = (0..n * k)
+            .map(|_| match kind {
+                Int4 => random.u8(..16),
+                Int8 => random.u8(..),
+                Fp8 => F8E4M3::from_f32(random.i32(-8..=8) as f32 / 2.0).to_bits(),
+            })
+            .collect();
+        let code = |i: usize| match kind {
+            Int4 => f64::from(codes[i]) - f64::from(zeros[i / group]),
+            Int8 => f64::from(codes[i] as i8),
+            Fp8 => f64::from(F8E4M3::from_bits(codes[i]).to_f32()),
         };
         let numbers = (0..n * k).map(|i| scales[i / group].value() * code(i)).collect();
         let packed: Vec<u8> = codes.chunks(2).map(|pair| pair[0] | pair[1] << 4).collect();
         Self {
-            bits,
-            codes: on(if bits == 4 { &packed } else { &codes }),
+            kind,
+            codes: on(if kind == Int4 { &packed } else { &codes }),
             scales: DeviceBuffer::from_host(stream, &scales).unwrap(),
             zeros: has_zeros.then(|| on(&zeros)),
             numbers,
@@ -49,37 +65,41 @@ impl<T: TestNumber<Output = T> + Element4> Coded<T> {
         let (k, n) = (a.len() / m, c.len() / m);
         let (a, to) = (on_a.as_2d(m, k).unwrap(), on_c.as_2d_mut(m, n).unwrap());
         let (codes, scales) = (self.codes.as_slice(), self.scales.as_slice());
-        if self.bits == 4 {
-            let zeros = self.zeros.as_ref().map(|zeros| zeros.as_slice());
-            matmul_4bit(stream, epilogue, a, &Int4Weights { codes, scales, zeros }, to).unwrap();
-        } else {
-            let weights = Int8Weights { codes: codes.cast().unwrap(), scales };
-            matmul_8bit(stream, epilogue, a, &weights, to).unwrap();
+        match self.kind {
+            Int4 => {
+                let zeros = self.zeros.as_ref().map(|zeros| zeros.as_slice());
+                matmul_4bit(stream, epilogue, a, &Int4Weights { codes, scales, zeros }, to)
+            }
+            Int8 => {
+                matmul_8bit(stream, epilogue, a, &Int8Weights { codes: codes.cast().unwrap(), scales }, to)
+            }
+            Fp8 => {
+                let weights = Fp8Weights { numbers: codes.cast().unwrap(), scales };
+                matmul_8bit(stream, epilogue, a, &weights, to)
+            }
         }
+        .unwrap();
         c.copy_from_slice(&on_c.to_host().unwrap());
     }
 }
 
 /// Products of integers by weights whose scales are powers of two.
 fn exact<T: TestNumber<Output = T> + Element4>(
-    bits: u32,
+    kind: Kind,
     [m, n, k]: [usize; 3],
     group: usize,
     has_zeros: bool,
 ) {
     let stream = Stream::new(&under_test::device()).unwrap();
     let a = random_integers::<T>(1, m * k);
-    let coded = Coded::<T>::new(&stream, bits, [n, k], group, has_zeros);
+    let coded = Coded::<T>::new(&stream, kind, [n, k], group, has_zeros);
     let mut c = vec![T::POISON; m * n];
     coded.multiply(&stream, &Epilogue::default(), &a, &mut c, m);
     for (i, value) in c.into_iter().enumerate() {
         let (a, b) = (&a[i / n * k..][..k], &coded.numbers[i % n * k..][..k]);
         let expected: f64 = a.iter().zip(b).map(|(a, b)| a.value() * b).sum();
-        let case = format!(
-            "{bits} bits, {m} x {n} x {k}, groups of {group}, zeros: {has_zeros}, {}, {}",
-            i / n,
-            i % n
-        );
+        let case =
+            format!("{kind:?}, {m} x {n} x {k}, groups of {group}, zeros: {has_zeros}, {}, {}", i / n, i % n);
         assert_eq!(T::number_of(value), T::rounded(expected), "{case}");
     }
 }
@@ -88,39 +108,76 @@ fn exact<T: TestNumber<Output = T> + Element4>(
 fn products_by_4_bit_weights_are_exact() {
     for shape in [[1, 1, 128], [2, 17, 256], [8, 48, 128], [9, 16, 1152], [16, 33, 2048], [3, 1000, 128]] {
         for has_zeros in [false, true] {
-            exact::<bf16>(4, shape, 128, has_zeros);
-            exact::<f16>(4, shape, 128, has_zeros);
+            exact::<bf16>(Int4, shape, 128, has_zeros);
+            exact::<f16>(Int4, shape, 128, has_zeros);
         }
     }
     // There are more rows than a block multiplies at once.
-    exact::<bf16>(4, [35, 20, 256], 128, true);
+    exact::<bf16>(Int4, [35, 20, 256], 128, true);
     // Blocks of four warps on a device with 132 SMs, without and with tiles of 32.
-    exact::<bf16>(4, [2, 6001, 256], 128, true);
-    exact::<bf16>(4, [1, 21_200, 128], 128, false);
+    exact::<bf16>(Int4, [2, 6001, 256], 128, true);
+    exact::<bf16>(Int4, [1, 21_200, 128], 128, false);
 }
 
 #[test]
 fn products_by_groups_of_all_sizes_are_exact() {
     for [m, n, k] in [[1, 1, 128], [2, 17, 384], [9, 40, 1152], [16, 33, 2048], [3, 1000, 128]] {
         for group in [32, 64, k] {
-            exact::<bf16>(4, [m, n, k], group, group == 64);
-            exact::<f16>(4, [m, n, k], group, group != 64);
+            exact::<bf16>(Int4, [m, n, k], group, group == 64);
+            exact::<f16>(Int4, [m, n, k], group, group != 64);
         }
-        for group in [32, 64, 128, k] {
-            exact::<bf16>(8, [m, n, k], group, false);
-            exact::<f16>(8, [m, n, k], group, false);
+        for (kind, group) in
+            [Int8, Fp8].into_iter().flat_map(|kind| [32, 64, 128, k].map(|group| (kind, group)))
+        {
+            exact::<bf16>(kind, [m, n, k], group, false);
+            exact::<f16>(kind, [m, n, k], group, false);
         }
     }
-    exact::<bf16>(8, [35, 20, 256], 32, false);
+    exact::<bf16>(Int8, [35, 20, 256], 32, false);
     // The weights are dequantized.
-    for (bits, group, has_zeros) in
-        [(4, 32, true), (4, 64, false), (4, 384, true), (8, 128, false), (8, 384, false)]
-    {
-        exact::<bf16>(bits, [130, 200, 384], group, has_zeros);
-        exact::<f16>(bits, [65, 17, 384], group, has_zeros);
+    for (kind, group, has_zeros) in [
+        (Int4, 32, true),
+        (Int4, 64, false),
+        (Int4, 384, true),
+        (Int8, 128, false),
+        (Int8, 384, false),
+        (Fp8, 32, false),
+        (Fp8, 384, false),
+    ] {
+        exact::<bf16>(kind, [130, 200, 384], group, has_zeros);
+        exact::<f16>(kind, [65, 17, 384], group, has_zeros);
     }
-    exact::<bf16>(8, [2, 6001, 256], 128, false);
-    exact::<bf16>(8, [1, 21_200, 128], 32, false);
+    exact::<bf16>(Int8, [2, 6001, 256], 128, false);
+    exact::<bf16>(Int8, [1, 21_200, 128], 32, false);
+}
+
+/// All numbers of E4M3, by each of a row of ones at a time.
+#[test]
+fn all_fp8_numbers_are_multiplied() {
+    fn check<T: TestNumber<Output = T> + Element4>(m: usize) {
+        let stream = Stream::new(&under_test::device()).unwrap();
+        let bits: Vec<u8> = (0..=255).collect();
+        let numbers: Vec<F8E4M3> = bits
+            .iter()
+            .flat_map(|&bits| (0..128).map(move |i| F8E4M3::from_bits(if i == 77 { bits } else { 0 })))
+            .collect();
+        let numbers = DeviceBuffer::from_host(&stream, &numbers).unwrap();
+        let scales = DeviceBuffer::from_host(&stream, &[T::of(2.0); 256]).unwrap();
+        let a = DeviceBuffer::from_host(&stream, &vec![T::of(1.0); m * 128]).unwrap();
+        let mut c = DeviceBuffer::from_host(&stream, &vec![T::POISON; m * 256]).unwrap();
+        let weights = Fp8Weights { numbers: numbers.as_slice(), scales: scales.as_slice() };
+        let (from, to) = (a.as_2d(m, 128).unwrap(), c.as_2d_mut(m, 256).unwrap());
+        matmul_8bit(&stream, &Epilogue::default(), from, &weights, to).unwrap();
+        for (i, value) in c.to_host().unwrap().into_iter().enumerate() {
+            let expected = 2.0 * f64::from(F8E4M3::from_bits((i % 256) as u8).to_f32());
+            let is_same = value.value() == expected || value.value().is_nan() && expected.is_nan();
+            assert!(is_same, "{i}: {value:?} instead of {expected}");
+        }
+    }
+    check::<bf16>(1);
+    check::<f16>(3);
+    check::<bf16>(33);
+    check::<f16>(40);
 }
 
 #[test]
@@ -130,15 +187,15 @@ fn rows_are_normalized_before_quantized_products() {
     let (a, weight) = (random::<f16>(1, m * k), random::<f16>(2, k));
     let on_weight = DeviceBuffer::from_host(&stream, &weight).unwrap();
     let norm = Some(RmsNorm { weight: on_weight.as_slice(), epsilon: 0.25 });
-    for (bits, group) in [(4, 128), (4, 32), (8, 32)] {
-        let coded = Coded::<f16>::new(&stream, bits, [n, k], group, bits == 4);
+    for (kind, group) in [(Int4, 128), (Int4, 32), (Int8, 32), (Fp8, 128)] {
+        let coded = Coded::<f16>::new(&stream, kind, [n, k], group, kind == Int4);
         let mut c = vec![f16::NAN; m * n];
         coded.multiply(&stream, &Epilogue { norm, ..Epilogue::default() }, &a, &mut c, m);
         for (i, value) in c.into_iter().enumerate() {
             let (expected, all) =
                 normalized(&a[i / n * k..][..k], &weight, 0.25, |j| coded.numbers[i % n * k + j]);
             let error = (f64::from(value) - expected).abs();
-            assert!(error <= all / 1000.0, "{bits} bits, {i}: {value} instead of {expected}");
+            assert!(error <= all / 1000.0, "{kind:?}, {i}: {value} instead of {expected}");
         }
     }
 }
@@ -151,10 +208,15 @@ fn zero_points_of_positive_rows_are_accurate() {
         let [m, n, k] = [3, 50, 1152];
         let a: Vec<T> =
             random::<T>(1, m * k).into_iter().map(|x| T::of(x.value().abs() as f32 + 1.0)).collect();
-        for (bits, group, has_zeros) in
-            [(4, 128, false), (4, 64, true), (4, 32, true), (8, 128, false), (8, 32, false)]
-        {
-            let coded = Coded::<T>::new(&stream, bits, [n, k], group, has_zeros);
+        for (kind, group, has_zeros) in [
+            (Int4, 128, false),
+            (Int4, 64, true),
+            (Int4, 32, true),
+            (Int8, 128, false),
+            (Int8, 32, false),
+            (Fp8, 128, false),
+        ] {
+            let coded = Coded::<T>::new(&stream, kind, [n, k], group, has_zeros);
             let mut c = vec![T::POISON; m * n];
             let epilogue = Epilogue { scale: 1.0 / 64.0, ..Epilogue::default() };
             coded.multiply(&stream, &epilogue, &a, &mut c, m);
@@ -163,10 +225,7 @@ fn zero_points_of_positive_rows_are_accurate() {
                 let products = products.map(|(a, b)| a.value() * b / 64.0);
                 let (expected, all) = (products.clone().sum::<f64>(), products.map(f64::abs).sum::<f64>());
                 let error = (value.value() - expected).abs();
-                assert!(
-                    error <= expected.abs() * precision + all * 1e-5,
-                    "{bits} bits, {group}, {i}: {error}"
-                );
+                assert!(error <= expected.abs() * precision + all * 1e-5, "{kind:?}, {group}, {i}: {error}");
             }
         }
     }
@@ -179,8 +238,8 @@ fn quantized_products_are_gated_and_accumulated() {
     let stream = Stream::new(&under_test::device()).unwrap();
     let [m, n, k] = [3, 50, 256];
     let a: Vec<bf16> = random_integers::<bf16>(1, m * k);
-    for (bits, group) in [(4, 128), (4, 32), (8, 32)] {
-        let coded = Coded::<bf16>::new(&stream, bits, [2 * n, k], group, false);
+    for (kind, group) in [(Int4, 128), (Int4, 32), (Int8, 32), (Fp8, 128)] {
+        let coded = Coded::<bf16>::new(&stream, kind, [2 * n, k], group, false);
         let before = random_integers::<bf16>(2, m * n);
         let mut c = before.clone();
         let scale = 1.0 / 256.0;
@@ -195,10 +254,7 @@ fn quantized_products_are_gated_and_accumulated() {
             };
             let expected = swiglu(sum(i % n), sum(n + i % n)) + f64::from(before[i]);
             let error = (f64::from(value) - expected).abs();
-            assert!(
-                error <= expected.abs() / 256.0 + 1e-5,
-                "{bits} bits, {i}: {value} instead of {expected}"
-            );
+            assert!(error <= expected.abs() / 256.0 + 1e-5, "{kind:?}, {i}: {value} instead of {expected}");
         }
     }
 }

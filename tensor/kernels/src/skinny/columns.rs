@@ -7,8 +7,8 @@ use gpu_std::math::Math;
 use gpu_std::tensor::mma::WarpOperand;
 use gpu_std::vectorized::{load, load_or};
 
-use super::{CHUNK_K, LANES};
-use crate::number4::{Number4, both, halves, insert};
+use super::{CHUNK_K, FP8, INT4_ZEROS, INT8, LANES, bits_of};
+use crate::number4::{Number4, both, e4m3, halves, insert};
 
 /// 16 bytes of shared memory.
 #[derive(Clone, Copy)]
@@ -220,9 +220,9 @@ impl<T: WarpOperand> Columns<T> for Plain<T> {
     }
 }
 
-/// Quantized weights, with codes of 4 or 8 bits. If `IS_FINE` is true, the groups are shorter than a step.
+/// Quantized weights of the kind `CODES`. If `FINE` is 1, the groups are shorter than a step.
 #[derive(Clone, Copy)]
-pub(super) struct Codes<'a, T, const BITS: usize, const IS_FINE: bool, const HAS_ZEROS: bool> {
+pub(super) struct Codes<'a, T, const CODES: usize, const FINE: usize> {
     codes: &'a [u8],
     scales: &'a [T],
     zeros: Option<&'a [u8]>,
@@ -241,7 +241,7 @@ pub(super) struct CodedColumn {
     zeros: *const u8,
 }
 
-/// Scales (as bits) and zero points of a column's codes in a step: one of both or, if `IS_FINE` is true, two words of
+/// Scales (as bits) and zero points of a column's codes in a step: one of both or, if `FINE` is 1, two words of
 /// two: those of the first and the last two groups of 32, or twice those of both groups of 64.
 #[derive(Clone, Copy)]
 pub(super) struct Groups {
@@ -249,9 +249,11 @@ pub(super) struct Groups {
     zeros: [u32; 2],
 }
 
-impl<'a, T: Number4, const BITS: usize, const IS_FINE: bool, const HAS_ZEROS: bool>
-    Codes<'a, T, BITS, IS_FINE, HAS_ZEROS>
-{
+impl<'a, T: Number4, const CODES: usize, const FINE: usize> Codes<'a, T, CODES, FINE> {
+    /// Number of bits per code.
+    const BITS: usize = bits_of(CODES);
+    const HAS_ZEROS: bool = CODES == INT4_ZEROS;
+
     #[inline(always)]
     pub fn new(codes: &'a [u8], scales: &'a [T], zeros: Option<&'a [u8]>, k: u32, group: u32) -> Self {
         let shift = if group == k { 31 } else { group.trailing_zeros() - 5 };
@@ -267,28 +269,26 @@ impl<'a, T: Number4, const BITS: usize, const IS_FINE: bool, const HAS_ZEROS: bo
     /// Returns the offset of a code in bytes; the number of codes before it is a multiple of 32.
     #[inline(always)]
     fn offset(at: u32) -> u32 {
-        at / 32 * 4 * BITS as u32
+        at / 32 * 4 * Self::BITS as u32
     }
 
     /// Returns the key by which the units of 16 bytes of a row are permuted, so that lanes of different rows access
     /// different banks.
     #[inline(always)]
     fn key(row: u32) -> u32 {
-        if BITS == 4 { row / 2 % 4 } else { row & 2 }
+        if Self::BITS == 4 { row / 2 % 4 } else { row & 2 }
     }
 }
 
-impl<T: Number4, const BITS: usize, const IS_FINE: bool, const HAS_ZEROS: bool> Columns<T>
-    for Codes<'_, T, BITS, IS_FINE, HAS_ZEROS>
-{
+impl<T: Number4, const CODES: usize, const FINE: usize> Columns<T> for Codes<'_, T, CODES, FINE> {
     const CHUNKS: usize = 4;
-    const LOADS: usize = BITS / 4;
+    const LOADS: usize = Self::BITS / 4;
     const IS_WHOLE: bool = true;
-    const SHARES: bool = IS_FINE;
-    const IS_FINE: bool = IS_FINE;
-    const USES_SUMS: bool = BITS == 4;
-    /// Codes of 8 bits are the sum of the low bits and the sign bit.
-    const PARTS: usize = BITS / 4;
+    const SHARES: bool = FINE == 1;
+    const IS_FINE: bool = FINE == 1;
+    const USES_SUMS: bool = Self::BITS == 4;
+    /// Signed codes are the sum of the low bits and the sign bit.
+    const PARTS: usize = if CODES == INT8 { 2 } else { 1 };
     type Column = CodedColumn;
     type Beside = Groups;
     /// The codes of each chunk; with 4 bits, they have only one word.
@@ -297,7 +297,7 @@ impl<T: Number4, const BITS: usize, const IS_FINE: bool, const HAS_ZEROS: bool> 
     #[inline(always)]
     fn at(chunk: usize, quarter: u32) -> u32 {
         let chunk = chunk as u32;
-        match (IS_FINE, BITS) {
+        match (FINE == 1, Self::BITS) {
             (true, _) => CHUNK_K * chunk + 8 * quarter,
             // The elements that a lane has copied.
             (false, 4) => 8 * chunk + CHUNK_K * quarter,
@@ -318,10 +318,10 @@ impl<T: Number4, const BITS: usize, const IS_FINE: bool, const HAS_ZEROS: bool> 
 
     #[inline(always)]
     unsafe fn copy(self, column: CodedColumn, at: u32, [row, quarter]: [u32; 2], is_inside: bool, to: Slot) {
-        let unit = if IS_FINE { quarter ^ Self::key(row) } else { quarter };
+        let unit = if FINE == 1 { quarter ^ Self::key(row) } else { quarter };
         let from = column.codes.wrapping_add(16 * unit as usize).wrapping_add(Self::offset(at) as usize);
         let mut load = 0;
-        while load < BITS / 4 {
+        while load < Self::BITS / 4 {
             // SAFETY: k is a multiple of the step, so either all of its elements exist or none. Codes start on 16-byte
             // boundaries.
             unsafe {
@@ -342,13 +342,14 @@ impl<T: Number4, const BITS: usize, const IS_FINE: bool, const HAS_ZEROS: bool> 
         // SAFETY: the groups of the step exist. Its number of groups divides the index of the first one, so the words
         // are aligned.
         unsafe {
-            if IS_FINE {
+            if FINE == 1 {
                 let scales = [0, second].map(|i| scales.wrapping_add(i).cast::<u32>().read());
-                let zeros = [0, second]
-                    .map(|i| if HAS_ZEROS { load_bits::<u16>(zeros.wrapping_add(i).cast()) } else { 0 });
+                let zeros = [0, second].map(|i| {
+                    if Self::HAS_ZEROS { load_bits::<u16>(zeros.wrapping_add(i).cast()) } else { 0 }
+                });
                 return Groups { scales, zeros };
             }
-            let zero = if HAS_ZEROS { load_bits::<u8>(zeros) } else { 0 };
+            let zero = if Self::HAS_ZEROS { load_bits::<u8>(zeros) } else { 0 };
             Groups { scales: [load_bits::<u16>(scales), 0], zeros: [zero, 0] }
         }
     }
@@ -357,7 +358,7 @@ impl<T: Number4, const BITS: usize, const IS_FINE: bool, const HAS_ZEROS: bool> 
     fn prefetch(self, column: CodedColumn, at: u32) {
         let first = ((at / 32) >> self.shift) as usize;
         prefetch(column.scales.wrapping_add(first).cast());
-        if HAS_ZEROS {
+        if Self::HAS_ZEROS {
             prefetch(column.zeros.wrapping_add(first));
         }
     }
@@ -369,7 +370,7 @@ impl<T: Number4, const BITS: usize, const IS_FINE: bool, const HAS_ZEROS: bool> 
         let slot = |unit: u32| from.wrapping_add((4 * row + (unit ^ Self::key(row))) as usize);
         // SAFETY: guaranteed by the caller.
         unsafe {
-            match (IS_FINE, BITS) {
+            match (FINE == 1, Self::BITS) {
                 (true, 4) => from_fn(|chunk| {
                     let of_lane = slot(chunk as u32).cast::<u32>();
                     [of_lane.wrapping_add(quarter as usize).read(), 0]
@@ -391,11 +392,15 @@ impl<T: Number4, const BITS: usize, const IS_FINE: bool, const HAS_ZEROS: bool> 
     #[inline(always)]
     unsafe fn numbers(codes: &[[u32; 2]; 4], chunk: usize, part: usize) -> [u32; 4] {
         let words = codes[chunk];
-        if BITS == 4 {
+        if Self::BITS == 4 {
             // Each word contains codes i and i + 4.
             return from_fn(|i| insert::<0xf>(words[0] >> (4 * i), both(T::CODE)));
         }
         // Each word contains codes i and i + 2.
+        if CODES == FP8 {
+            let [[a, b], [c, d]] = words.map(e4m3::<T>);
+            return [a, b, c, d];
+        }
         from_fn(|i| {
             let word = words[i / 2] >> (8 * (i % 2));
             if part == 0 {
@@ -408,7 +413,7 @@ impl<T: Number4, const BITS: usize, const IS_FINE: bool, const HAS_ZEROS: bool> 
 
     #[inline(always)]
     fn ordered([x01, x23, x45, x67]: [u32; 4]) -> [u32; 4] {
-        if BITS == 4 {
+        if Self::BITS == 4 {
             [halves::<0>(x01, x45), halves::<1>(x01, x45), halves::<0>(x23, x67), halves::<1>(x23, x67)]
         } else {
             [halves::<0>(x01, x23), halves::<1>(x01, x23), halves::<0>(x45, x67), halves::<1>(x45, x67)]
@@ -417,7 +422,7 @@ impl<T: Number4, const BITS: usize, const IS_FINE: bool, const HAS_ZEROS: bool> 
 
     #[inline(always)]
     fn add(self, groups: &Groups, chunk: usize, sum: f32, product: f32, minus_a: f32) -> f32 {
-        let (pair, of_pair) = match (IS_FINE, chunk) {
+        let (pair, of_pair) = match (FINE == 1, chunk) {
             (false, _) => (0, 0),
             // Scales of groups of 32, or of groups of 64.
             (true, 1) => (0, 1 - self.shared_groups() / 2),
@@ -427,8 +432,8 @@ impl<T: Number4, const BITS: usize, const IS_FINE: bool, const HAS_ZEROS: bool> 
         let scale = groups.scales[pair] >> (16 * of_pair);
         let zero = groups.zeros[pair] >> (8 * of_pair);
         let mut product = product;
-        if BITS == 4 {
-            let zero = if HAS_ZEROS {
+        if Self::BITS == 4 {
+            let zero = if Self::HAS_ZEROS {
                 // Only the low seven bits count. They are inserted into the bit pattern of 128.
                 f32::from_bits(0x4300_0000 | (zero & 0x7f) << 16) - 128.0
             } else {
@@ -436,7 +441,8 @@ impl<T: Number4, const BITS: usize, const IS_FINE: bool, const HAS_ZEROS: bool> 
             };
             product = Math::mul_add(zero + T::CODE_ZERO, minus_a, product);
         }
-        Math::mul_add(T::widened(scale) * T::CODE_SCALE, product, sum)
+        let scale = T::widened(scale) * if CODES == FP8 { 1.0 } else { T::CODE_SCALE };
+        Math::mul_add(scale, product, sum)
     }
 }
 
