@@ -17,7 +17,7 @@ use crate::error::TensorError;
 use crate::heads::{Extents, Heads, HeadsMut};
 use crate::kv_cache::{KvCache, MAX_ROWS};
 use crate::schedule::multiprocessors;
-use crate::skinny::{check_device, starts_early};
+use crate::skinny::check_device;
 
 const OPERATION: &str = "attention_decode";
 /// Maximum number of blocks per launch.
@@ -307,7 +307,7 @@ impl<T: DecodeElement, C: DeviceCopy> Call<'_, '_, T, C> {
         };
         let table = pages.map(|pages| pages.elements());
         let launch = Launch::grid_block(blocks as u32, threads(dim)).shared(shared);
-        let launch = if starts_early(stream.device()) { launch.dependent() } else { launch };
+        let launch = launch.dependent();
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
         let [k_scales, v_scales] = [0, 1].map(|i| scales.map(|scales| scales[i]));
         let enqueue = |workspace: DevicePtr| {

@@ -13,7 +13,7 @@ use crate::attention::{check_alignment, strides};
 use crate::error::TensorError;
 use crate::heads::{Extents, Heads, HeadsMut};
 use crate::kv_cache::{KvCacheMut, MAX_ROWS};
-use crate::skinny::{check_device, starts_early};
+use crate::skinny::check_device;
 
 const OPERATION: &str = "rotary_append";
 
@@ -267,7 +267,7 @@ impl<T: DeviceCopy, C: DeviceCopy> AppendCall<'_, '_, T, C> {
         };
         let warps = (of_q.planes * of_q.rows * (of_q.heads + 2 * k.extents.heads)) as u32;
         let launch = Launch::grid_block(warps.div_ceil(WARPS), THREADS);
-        let launch = if starts_early(stream.device()) { launch.dependent() } else { launch };
+        let launch = launch.dependent();
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
         let (cos, sin) = (cos.elements(), sin.elements());
         let (q_norm, k_norm) = (norm.map(|norm| norm.q), norm.map(|norm| norm.k));

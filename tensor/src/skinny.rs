@@ -27,12 +27,6 @@ pub(crate) fn check_device(operation: &'static str, device: &Device) -> Result<(
     Err(TensorError::device(operation, device, "8.0 or later"))
 }
 
-/// Returns whether dependent launches of kernels for compute capability 8.0 or later can start before the preceding
-/// kernel ends. Only the code for 9.0 waits for that kernel.
-pub(crate) fn starts_early(device: &Device) -> bool {
-    device.properties().capability.0 == 9
-}
-
 /// Returns whether a GEMM is skinny and whether its operands have the layout that these kernels require.
 pub(crate) fn is_product<T: DeviceCopy>(a: &Matrix<'_, T>, b: &Matrix<'_, T>) -> bool {
     a.rows() <= MAX_M as usize && !a.is_transposed && b.is_transposed
@@ -220,7 +214,6 @@ impl Blocks {
     fn launch(
         self,
         operation: &'static str,
-        device: &Device,
         sizes: &SkinnySizes,
         planes: usize,
         bits: u32,
@@ -230,12 +223,8 @@ impl Blocks {
         let blocks = columns * u64::from(sizes.m.div_ceil(GROUP_M * self.groups)) * planes as u64;
         match u32::try_from(blocks) {
             Ok(blocks) if blocks <= MAX_BLOCKS => {
-                let launch = Launch::grid_block(blocks, 32 * self.warps).shared(kernels::shared_bytes(
-                    self.warps,
-                    self.tiles,
-                    bits == 4,
-                ));
-                Ok(if starts_early(device) { launch.dependent() } else { launch })
+                let shared = kernels::shared_bytes(self.warps, self.tiles, bits == 4);
+                Ok(Launch::grid_block(blocks, 32 * self.warps).shared(shared).dependent())
             }
             _ => {
                 let what = format!("c requires {blocks} blocks, more than the maximum of {MAX_BLOCKS}");
@@ -278,7 +267,7 @@ fn launch<K: Kernel<Params = Plain<T>>, T: Element4>(
     blocks: Blocks,
 ) -> Result<()> {
     let Product { operation, stream, epilogue, a, b, c, .. } = product;
-    let launch = blocks.launch(operation, stream.device(), &sizes, c.planes(), 16)?;
+    let launch = blocks.launch(operation, &sizes, c.planes(), 16)?;
     let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
     let c: DeviceSliceMut<'_, T> = c.elements;
     let (norm, epsilon) = epilogue.norm();
@@ -295,7 +284,7 @@ fn launch_quantized<K: Kernel<Params = Coded<T>>, T: Element4>(
 ) -> Result<()> {
     let bits = product.bits();
     let Quantized { operation, stream, epilogue, a, group, codes, scales, zeros, c, .. } = product;
-    let launch = blocks.launch(operation, stream.device(), &sizes, 1, bits)?;
+    let launch = blocks.launch(operation, &sizes, 1, bits)?;
     let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
     let c: DeviceSliceMut<'_, T> = c.elements;
     let ((norm, epsilon), finish) = (epilogue.norm(), epilogue.finish());
