@@ -12,7 +12,8 @@ use crate::matrix::{Stored, check_rows};
 ///
 /// [`Activation::SwiGlu`], `accumulate` and `norm` are for decoding, where memory traffic limits the speed. They require
 /// `bf16` or `f16`, a row-major `a`, and a transposed `b` whose rows start on 16-byte boundaries, or quantized weights.
-/// They are fast for up to 16 rows of `a`.
+/// `accumulate` and `norm` are fast for up to 16 rows of `a`. With more rows, SwiGLU alone uses other kernels: on compute
+/// capability 9.0, one kernel; otherwise two, with the GEMM in temporary memory, rounded to the type of `c`.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -116,6 +117,11 @@ impl<C: DeviceCopy> Epilogue<'_, C> {
             return Ok(());
         }
         Err(TensorError::Epilogue { operation }.into())
+    }
+
+    /// Returns whether the epilogue has SwiGLU, and nothing else that only skinny GEMMs support.
+    pub(crate) fn is_only_swiglu(&self) -> bool {
+        self.activation == Activation::SwiGlu && !self.accumulate && self.norm.is_none()
     }
 
     /// Returns whether only skinny GEMMs support the epilogue.

@@ -6,21 +6,25 @@ use gpu_std::{Kernel, param};
 use half::{bf16, f16};
 use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{
-    Arguments, Device, DeviceCopy, Launch, Result, Stream, Swizzle, TensorLayout, TensorMap, TensorMapMut,
+    Arguments, Device, DeviceBuffer, DeviceCopy, Launch, Result, Stream, Swizzle, TensorLayout, TensorMap,
+    TensorMapMut,
 };
-use warpsmith_tensor_kernels::epilogue::{EpilogueParams, finish_nothing};
+use warpsmith_tensor_kernels::epilogue::{EpilogueParams, finish_nothing, swiglu};
 use warpsmith_tensor_kernels::matmul::{
     self as kernels, BOX, GROUP_ROWS, ROW_BYTES, SHARED_BYTES, Sizes, THREADS, TILE_M, TILE_N,
 };
 use warpsmith_tensor_kernels::non_persistent::{self, RowStrides};
+use warpsmith_tensor_kernels::skinny::MAX_M;
 
-use crate::epilogue::Epilogue;
+use crate::epilogue::{Activation, Epilogue};
 use crate::error::TensorError;
 use crate::matrix::{Matrix, MatrixMut, Stored, check_rows, check_sides, has_layout};
 use crate::schedule::{CLUSTER, LARGE, SHARED, Schedule, Work, multiprocessors};
 use crate::{IMAGE, mma, skinny};
 
 const OPERATION: &str = "matmul";
+/// Schedule of GEMMs with SwiGLU.
+const SWIGLU: Schedule = Schedule { tile: [TILE_M, TILE_N / 2], cluster: CLUSTER, split_k: 1 };
 /// Threads per block of the kernel that handles k = 0.
 const NOTHING_THREADS: u32 = 256;
 
@@ -48,6 +52,9 @@ pub trait GemmElement: kernels::GemmOperand<Output: DeviceCopy> + DeviceCopy {
     /// Enqueues a skinny GEMM. `None` if no such kernel exists for the type.
     #[doc(hidden)]
     const SKINNY: Option<skinny::Enqueue<Self, Self::Output>>;
+    /// Function that enqueues a GEMM with SwiGLU. `None` if the type does not support it.
+    #[doc(hidden)]
+    const SWIGLU: Option<fn(Product<'_, '_, Self>) -> Result<()>>;
     /// Enqueues the GEMM with `mma.sync`.
     #[doc(hidden)]
     const MMA: skinny::Enqueue<Self, Self::Output>;
@@ -286,6 +293,27 @@ pub(crate) fn run<T: GemmElement>(
         // The result is zero, because every activation maps zero to zero.
         return zero(stream, &mut c);
     }
+    let tile_k = ROW_BYTES as usize / size_of::<T>();
+    let work = Work {
+        m: m as u32,
+        n: n as u32,
+        stages: k.div_ceil(tile_k) as u32,
+        batches: batches as u32,
+        multiprocessors: multiprocessors(stream.device()),
+        tiles: if has_clusters { &Schedule::TILES } else { &[LARGE] },
+        has_clusters,
+        is_persistent: c_rows.is_ok(),
+        slower: 1.0,
+        shared: SHARED,
+    };
+    if let (Some(_), Some(swiglu)) = (fused, T::SWIGLU)
+        && epilogue.is_only_swiglu()
+        && m > MAX_M as usize
+        && k > 0
+        && batches == 1
+    {
+        return swiglu(Product { stream, a, b, c, epilogue: *epilogue, work, schedule: SWIGLU });
+    }
     if let Some(enqueue) = warp_kernels {
         let schedule = if let Path::Mma(schedule) = path { schedule } else { None };
         return enqueue(skinny::Product {
@@ -306,19 +334,6 @@ pub(crate) fn run<T: GemmElement>(
     if !has_clusters {
         c_rows.as_ref().map_err(Clone::clone)?;
     }
-    let tile_k = ROW_BYTES as usize / size_of::<T>();
-    let work = Work {
-        m: m as u32,
-        n: n as u32,
-        stages: k.div_ceil(tile_k) as u32,
-        batches: batches as u32,
-        multiprocessors: multiprocessors(stream.device()),
-        tiles: if has_clusters { &Schedule::TILES } else { &[LARGE] },
-        has_clusters,
-        is_persistent: c_rows.is_ok(),
-        slower: 1.0,
-        shared: SHARED,
-    };
     let schedule = match path {
         Path::Schedule(schedule) => match schedule.missing(work.tiles, has_clusters) {
             Some(what) => return Err(TensorError::Schedule { operation: OPERATION, what }.into()),
@@ -371,7 +386,7 @@ pub struct Product<'a, 'c, T: GemmElement> {
 }
 
 macro_rules! elements {
-    ($($ty:ty: $product:ident => $select:ident, $skinny:expr;)*) => { $(
+    ($($ty:ty: $product:ident => $select:ident, $skinny:expr, $swiglu:expr;)*) => { $(
         impl GemmElement for $ty {
             fn launch($product: Product<'_, '_, Self>) -> Result<()> {
                 $select!($product, $ty)
@@ -381,6 +396,7 @@ macro_rules! elements {
             const OF_NOTHING: Option<fn(Product<'_, '_, Self>) -> Result<()>> =
                 Some(|product| product.of_nothing::<finish_nothing<<Self as kernels::GemmOperand>::Output>>());
             const SKINNY: Option<skinny::Enqueue<Self, Self::Output>> = $skinny;
+            const SWIGLU: Option<fn(Product<'_, '_, Self>) -> Result<()>> = $swiglu;
             const MMA: skinny::Enqueue<Self, Self::Output> = mma::product;
         }
     )* };
@@ -435,10 +451,10 @@ macro_rules! k_major {
 }
 
 elements! {
-    bf16: product => by_layout, Some(skinny::product);
-    f16: product => by_layout, Some(skinny::product);
-    f32: product => k_major, None;
-    F8E4M3: product => k_major, None;
+    bf16: product => by_layout, Some(skinny::product), Some(|product| product.swiglu::<kernels::matmul_swiglu<bf16>, swiglu<bf16>>());
+    f16: product => by_layout, Some(skinny::product), Some(|product| product.swiglu::<kernels::matmul_swiglu<f16>, swiglu<f16>>());
+    f32: product => k_major, None, None;
+    F8E4M3: product => k_major, None, None;
 }
 
 impl GemmElement for i8 {
@@ -451,6 +467,7 @@ impl GemmElement for i8 {
     const BY_CLUSTERS: Option<fn(Product<'_, '_, Self>) -> Result<()>> = None;
     const OF_NOTHING: Option<fn(Product<'_, '_, Self>) -> Result<()>> = None;
     const SKINNY: Option<skinny::Enqueue<Self, Self::Output>> = None;
+    const SWIGLU: Option<fn(Product<'_, '_, Self>) -> Result<()>> = None;
     const MMA: skinny::Enqueue<Self, Self::Output> = mma::product;
 }
 
@@ -479,6 +496,10 @@ type NonPersistent<T, C> = (
     param::Value<u32>,
     param::Value<EpilogueParams>,
 );
+
+/// Parameters of the kernel that computes SwiGLU.
+type SwiGlu<C> =
+    (param::Slice<C>, param::SliceMut<C>, param::Value<u32>, param::Value<u32>, param::Value<u64>);
 
 /// Parameters of the kernel that handles k = 0.
 type OfNothing<C> = (
@@ -522,6 +543,37 @@ impl<'a, 'c, T: GemmElement> Product<'a, 'c, T> {
         // matrices of these sizes; the views check that the sizes are below 2^31. `c` is borrowed exclusively, and the
         // bias has n elements.
         unsafe { kernel.launch_unsafe(stream, launch, arguments) }
+    }
+
+    /// Enqueues a GEMM with SwiGLU: with one kernel, or as a GEMM and an elementwise kernel if the device has no
+    /// `wgmma` or TMA cannot write `c`.
+    fn swiglu<K, S>(self) -> Result<()>
+    where
+        K: Kernel<Params = Fused<T, T::Output>>,
+        S: Kernel<Params = SwiGlu<T::Output>>,
+    {
+        let Self { stream, a, b, c, epilogue, work, schedule } = self;
+        let (m, n, row_stride) = (c.rows(), c.columns(), b.stored.row_stride);
+        if has_wgmma(stream.device()) && work.is_persistent {
+            let stored = Stored { planes: 2, rows: n, plane_stride: n * row_stride, ..b.stored };
+            let inputs = Inputs { stream, a, b: Matrix { stored, ..b }, work, schedule };
+            let (bias, finish) = (epilogue.bias, epilogue.finish());
+            // SAFETY: the kernel is for these layouts and this cluster size, and the bias has 2 * n elements.
+            return unsafe { inputs.launch::<K, _, _>(c, |[a, b], c, sizes| (a, b, c, bias, sizes, finish)) };
+        }
+        let mut both = DeviceBuffer::uninit(stream, 2 * m * n)?;
+        let stored =
+            Stored { planes: 1, rows: m, columns: 2 * n, plane_stride: 2 * m * n, row_stride: 2 * n };
+        let to = MatrixMut { elements: both.as_mut_slice(), stored };
+        let of_both = Epilogue { activation: Activation::None, ..epilogue };
+        run(stream, Path::Default, &of_both, a, b, to)?;
+        let blocks =
+            (m * n).div_ceil(NOTHING_THREADS as usize).min((work.multiprocessors.max(1) * 16) as usize);
+        let kernel = stream.device().load(&IMAGE)?.kernel::<S>()?;
+        let launch = Launch::grid_block(blocks as u32, NOTHING_THREADS);
+        let pitch = c.stored.row_stride as u64;
+        // SAFETY: `both` has rows of 2 * n elements, and `c` has as many rows of n elements.
+        unsafe { kernel.launch_unsafe(stream, launch, (&both, c.elements, m as u32, n as u32, pitch)) }
     }
 
     fn of_nothing<K: Kernel<Params = OfNothing<T::Output>>>(self) -> Result<()> {

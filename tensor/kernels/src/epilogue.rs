@@ -35,7 +35,7 @@ pub enum Activation {
     /// GELU, tanh approximation.
     Gelu = 2,
     /// SwiGLU: `b` has twice as many columns as `c`. With the gate in the first half and `up` in the second half of the
-    /// columns of `a * b`, the result is `gate / (1 + exp(-gate)) * up`. Only skinny GEMMs support it.
+    /// columns of `a * b`, the result is `gate / (1 + exp(-gate)) * up`.
     SwiGlu = 3,
 }
 
@@ -167,6 +167,30 @@ pub unsafe fn finish_nothing<C: Float>(
         let first = row / m * rows.plane + row % m * rows.pitch;
         // SAFETY: all columns below n of this row of C are in bounds, and no other thread writes them.
         unsafe { finish.store(c.as_mut_ptr(), first, column as u32, sizes.n, bias, [0.0; 4]) };
+        i += u64::from(thread::grid_dim_x()) * u64::from(thread::block_dim_x());
+    }
+}
+
+/// Computes `to = silu(gate) * up`, where the first half of each row of `from` is `gate`, and the second half is `up`.
+///
+/// # Safety
+///
+/// `from` must have `rows` rows of `2 * n` elements, and `to` must have `rows` rows of n elements, `pitch` elements
+/// apart. The grid must be one-dimensional.
+#[kernel(types(C = bf16, f16), arch = 80, launch_bounds(256), no_panic)]
+pub unsafe fn swiglu<C: Float>(from: &[C], mut to: DisjointMut<C>, rows: u32, n: u32, pitch: u64) {
+    let (n, all) = (u64::from(n), u64::from(rows) * u64::from(n));
+    let mut i = u64::from(thread::index_1d());
+    while i < all {
+        // SAFETY: the loop body runs only if there is a column, so the divisor is not zero.
+        let width = unsafe { NonZeroU64::new_unchecked(n) };
+        let (row, column) = (i / width, i % width);
+        let first = row * 2 * n + column;
+        // SAFETY: both elements exist, and no other thread writes the result.
+        unsafe {
+            let [gate, up] = [first, first + n].map(|at| from.get_unchecked(at as usize).cast::<f32>());
+            to.as_mut_ptr().add((row * pitch + column) as usize).write((silu(gate) * up).cast());
+        }
         i += u64::from(thread::grid_dim_x()) * u64::from(thread::block_dim_x());
     }
 }

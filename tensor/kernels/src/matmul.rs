@@ -20,7 +20,7 @@ use gpu_std::tensor::{
     TensorMap, barrier, warpgroup,
 };
 
-use crate::epilogue::EpilogueParams;
+use crate::epilogue::{EpilogueParams, silu};
 use crate::tiles::Tiles;
 
 /// Number of rows of C per tile.
@@ -128,6 +128,44 @@ pub unsafe fn matmul<T, A: Major, B: Major, const CLUSTER: u32>(
     unsafe { product::<T, T, A, B, CLUSTER>(a, b, c, sizes, finish) }
 }
 
+/// Like [`matmul()`], but `c = silu(scale * a * gate + bias) * (scale * a * up + bias)`: plane 0 of `b` is `gate`, and
+/// plane 1 is `up`. All operands are K-major, and there is one matrix. Each block of a cluster copies one of the planes,
+/// so a tile of C has half as many columns as a tile of sums.
+///
+/// # Safety
+///
+/// The caller must uphold the safety contract of [`product`], except for the planes of `b`; `bias` must have 2 * n
+/// elements.
+#[kernel(types(T = bf16, f16), arch = "90a", block(THREADS), cluster(2), dependent, no_panic)]
+pub unsafe fn matmul_swiglu<T>(
+    a: &TensorMap<T, 3>,
+    b: &TensorMap<T, 3>,
+    c: &TensorMap<T, 3>,
+    bias: Option<&[T]>,
+    sizes: Sizes,
+    finish: EpilogueParams,
+) where
+    T: GemmOperand<Sum = f32, Output = T> + Output<f32> + Into<f32>,
+{
+    let bias_of = |column: u32| match bias {
+        // SAFETY: the index is below the length, 2 * n.
+        Some(bias) => unsafe { *bias.get_unchecked(column.min(2 * sizes.n - 1) as usize) }.into(),
+        None => 0.0,
+    };
+    let finish = |sums: &mut [f32; TILE_N as usize / 2], at: At| {
+        let (gates, factors) = sums.split_at_mut(const { TILE_N as usize / 4 });
+        let mut i = 0;
+        while i < const { TILE_N as usize / 4 } {
+            let column = at.column + (i as u32 / 4) * 8 + i as u32 % 2;
+            let gate = gates[i] * finish.scale + bias_of(column);
+            gates[i] = silu(gate) * (factors[i] * finish.scale + bias_of(sizes.n + column));
+            i += 1;
+        }
+    };
+    // SAFETY: guaranteed by the caller.
+    unsafe { pairs::<T, T, KMajor, KMajor, 2, true>(a, b, c, sizes, finish) }
+}
+
 /// Like [`matmul()`], but for TF32 (the upper 19 bits of `f32`) and FP8 elements; both operands are K-major.
 ///
 /// # Safety
@@ -202,6 +240,33 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
     sizes: Sizes,
     finish: impl Fn(&mut [T::Sum; TILE_N as usize / 2], At),
 ) {
+    // SAFETY: guaranteed by the caller.
+    unsafe { pairs::<T, C, A, B, CLUSTER, false>(a, b, c, sizes, finish) }
+}
+
+/// Body of all kernels. If `PAIRED` is true, the columns of a tile of B are half of plane 0 and half of plane 1, the
+/// first half of the sums becomes C, and `CLUSTER` must be 2.
+///
+/// # Safety
+///
+/// The caller must uphold the safety contract of [`product`].
+#[inline(always)]
+unsafe fn pairs<
+    T: Multiply,
+    C: Output<T::Sum>,
+    A: Major,
+    B: Major,
+    const CLUSTER: u32,
+    const PAIRED: bool,
+>(
+    a: &TensorMap<T, 3>,
+    b: &TensorMap<T, 3>,
+    c: &TensorMap<C, 3>,
+    sizes: Sizes,
+    finish: impl Fn(&mut [T::Sum; TILE_N as usize / 2], At),
+) {
+    const { assert!(!PAIRED || CLUSTER == 2 && !B::IS_TRANSPOSED) };
+    let width = const { if PAIRED { TILE_N / 2 } else { TILE_N } };
     // SAFETY: the caller guarantees that the launch has this dynamic shared memory.
     let mut memory = unsafe { SharedMemory::new() };
     let a_tiles = memory.tiles::<T, { TILE_M as usize }, STAGES>();
@@ -227,7 +292,7 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
 
     // TMA reads out-of-bounds elements as zero and does not write them.
     let tile_k = SharedTile::<T, 64>::COLUMNS;
-    let tiles = Tiles::new(&sizes, TILE_M * CLUSTER, TILE_N);
+    let tiles = Tiles::new(&sizes, TILE_M * CLUSTER, width);
     let stages = sizes.k.div_ceil(tile_k);
     let (first, step) = (thread::block_idx_x() / CLUSTER, thread::grid_dim_x() / CLUSTER);
     let warp = warpgroup::warp_index();
@@ -242,7 +307,7 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
             while number < tiles.count() {
                 let tile = tiles.at(number);
                 let row = (tile.row * CLUSTER + rank) * TILE_M;
-                let column = tile.column * TILE_N;
+                let column = tile.column * width;
                 let (a_plane, b_plane) =
                     (tile.batch.min(sizes.a_planes - 1), tile.batch.min(sizes.b_planes - 1));
                 let mut stage = 0;
@@ -278,7 +343,12 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
                             }
                         } else if CLUSTER > 1 {
                             let part = b_tile.rows::<{ TILE_N as usize / 2 }>(rank);
-                            b.load_multicast(part, [at, column + rank * (TILE_N / 2), b_plane], loaded, 0b11);
+                            let place = if PAIRED {
+                                [at, column, rank]
+                            } else {
+                                [at, column + rank * (TILE_N / 2), b_plane]
+                            };
+                            b.load_multicast(part, place, loaded, 0b11);
                         } else {
                             b.load(b_tile, [at, column, b_plane], loaded);
                         }
@@ -331,12 +401,12 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
             unsafe { release(empty.at(last), warp, CLUSTER, 0) };
 
             let row = (tile.row * CLUSTER + rank) * TILE_M + group * GROUP_ROWS;
-            let column = tile.column * TILE_N;
+            let column = tile.column * width;
             let registers = sums.registers_mut();
             finish(registers, At { batch: tile.batch, row: row + in_warp.0, column: column + in_warp.1 });
             let columns = SharedTile::<C, 64>::COLUMNS;
             let mut part = 0;
-            while part < TILE_N {
+            while part < width {
                 if leads {
                     wait_stores_read();
                 }

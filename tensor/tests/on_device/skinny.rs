@@ -133,8 +133,10 @@ fn gated<T: TestNumber<Output = T> + Element4>([m, n, k]: [usize; 3]) {
             let expected = swiglu(sum(column), sum(n + column));
             let expected = if accumulate { expected + before[i].value() } else { expected };
             let error = (T::number_of(value) - expected).abs();
+            // With more rows than a skinny GEMM has, the gate and the other factor may be rounded, too.
+            let roundings = if m > 16 { 3.0 } else { 1.0 };
             assert!(
-                error <= expected.abs() / 256.0 + 1e-2,
+                error <= expected.abs() * roundings / 256.0 + 1e-2,
                 "{m} x {n} x {k}, {i}: {value:?} instead of {expected}"
             );
         }
@@ -148,13 +150,21 @@ fn gated_products_are_within_rounding() {
         gated::<f16>(shape);
     }
     // There are more rows than a block multiplies at once.
-    gated::<bf16>([35, 20, 64]);
+    for shape in [[17, 8, 64], [35, 20, 64], [130, 136, 200], [257, 264, 72]] {
+        gated::<bf16>(shape);
+        gated::<f16>(shape);
+    }
 }
 
 #[test]
 fn gates_of_integers_are_exact() {
+    for shape in [[5, 70, 192], [33, 70, 192], [40, 72, 192], [300, 400, 128], [600, 8, 64]] {
+        are_gates_exact(shape);
+    }
+}
+
+fn are_gates_exact([m, n, k]: [usize; 3]) {
     let stream = Stream::new(&under_test::device()).unwrap();
-    let [m, n, k] = [5, 70, 192];
     // The gate of each column is 0 or so large that its sigmoid is 1.
     let a = Stored::<bf16>::new([m, k], false, vec![bf16::ONE; m * k]);
     let weight = |i: usize| {
@@ -167,8 +177,8 @@ fn gates_of_integers_are_exact() {
     matmul_fused(&stream, &epilogue, a.view(&on_a), b.view(&on_b), c.as_2d_mut(m, n).unwrap()).unwrap();
     for (i, value) in c.to_host().unwrap().into_iter().enumerate() {
         let column = i % n;
-        let expected = (column % 2 * k) as f32 * (((n + column) % 5) as f32 - 2.0) * 3.0;
-        assert_eq!(value, bf16::from_f32(expected), "{i}");
+        let (gate, up) = (column % 2 * k, (((n + column) % 5) as f32 - 2.0) * k as f32 / 64.0);
+        assert_eq!(value, bf16::from_f32(gate as f32 * up), "{m} x {n} x {k}, {i}");
     }
 }
 
