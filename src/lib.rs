@@ -23,7 +23,7 @@
 //! | [`random`] | random number generators, and operations that fill arrays with random numbers |
 //! | [`device`], [`stream`], [`memory`], [`launch`], [`graph`], … | the runtime: all of `warpsmith-runtime`, re-exported |
 //! | `collective`, with the feature `collective` | multi-GPU programs: ranks, rendezvous stores, communicators |
-//! | `profiler`, with the feature `profiler` | traces of device and host activity, in memory and in files; hardware counters of kernels; the environment variables `WARPSMITH_PROFILE=FILE` and `WARPSMITH_COUNTERS=FILE`, which profile an unmodified program |
+//! | `profiler`, with the feature `profiler` | traces of device and host activity, in memory and in files; the environment variable `WARPSMITH_PROFILE=FILE`, which profiles an unmodified program |
 //! | `tensor`, with the feature `tensor` | GEMM and attention on tensor cores |
 //! | [`range!`], [`mark!`], [`nvtx`], [`ranges`] | named ranges of a program, for profilers and tools |
 //! | `library`, with one feature per library | cuBLAS, cuDNN, cuFFT, cuRAND, cuSPARSE |

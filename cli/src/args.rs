@@ -200,29 +200,17 @@ pub struct KernelsArgs {
 #[command(
     after_help = "The command sets WARPSMITH_PROFILE for the program and its child processes; each process that \
                   opens a device writes a trace when it ends. If several processes do, each file name contains the \
-                  process ID. The program receives signals as if it were started directly.\n\nHardware counters \
-                  require a CUDA device, CUPTI and the permission to read them; if one is missing, the error states \
-                  the remedy.\n\nExamples: warpsmith profile ./train; warpsmith profile --html train.html cargo run \
-                  --release --example mlp; warpsmith profile --counters ./train\n\nExit code: that of the program; 1 \
-                  if the program succeeded but wrote no trace, a damaged trace, or no counters."
+                  process ID. The program receives signals as if it were started directly.\n\nExamples: \
+                  warpsmith profile ./train; warpsmith profile --html train.html cargo run --release --example \
+                  mlp\n\nExit code: that of the program; 1 if the program succeeded but wrote no trace or a \
+                  damaged trace."
 )]
 pub struct ProfileArgs {
-    /// Show hardware counters of the kernels instead of a trace: DRAM bytes, L2 hits, achieved occupancy, stalls; slow,
-    /// because each kernel runs several times
-    #[arg(long)]
-    pub counters: bool,
-    /// Number of launches to count per kernel, starting with the first, or `all` [default: 10]
-    #[arg(long, value_name = "N", requires = "counters", value_parser = launches)]
-    pub launches: Option<String>,
-    /// Count only kernels whose names contain NAME; can be given several times
-    #[arg(long = "kernel", value_name = "NAME", requires = "counters")]
-    pub kernels: Vec<String>,
-    /// Output file of the trace, compressed if it ends in .gz [default: profile.json.gz], or of the counters [default:
-    /// counters.json]; both are JSON
+    /// Output file of the trace, compressed if it ends in .gz [default: profile.json.gz]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// Write one HTML page with a timeline and the tables
-    #[arg(long, value_name = "FILE", conflicts_with = "counters")]
+    #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Rows per table
     #[arg(long, value_name = "N", default_value_t = 20)]
@@ -267,16 +255,6 @@ pub enum When {
     Never,
 }
 
-/// Parses a number of launches, or `all`.
-fn launches(text: &str) -> Result<String, String> {
-    let is_number = text.parse::<u64>().is_ok_and(|number| number > 0);
-    if is_number || text == "all" {
-        Ok(text.to_owned())
-    } else {
-        Err("give a number of at least 1, or `all`".to_owned())
-    }
-}
-
 /// `warpsmith trace`.
 #[derive(Debug, Args)]
 #[command(
@@ -304,9 +282,6 @@ pub struct TraceArgs {
     /// Write the trace as JSON for Perfetto, Chrome's viewer and PyTorch's tools; compressed if OUT ends in .gz
     #[arg(long, value_name = "OUT", conflicts_with_all = ["diff", "json"])]
     pub chrome: Option<PathBuf>,
-    /// With --html or --chrome: add the counters from `warpsmith profile --counters` to each kernel, as arguments
-    #[arg(long, value_name = "REPORT", conflicts_with_all = ["diff", "json"])]
-    pub counters: Option<PathBuf>,
     /// Print one JSON document instead of text
     #[arg(long)]
     pub json: bool,

@@ -7,7 +7,6 @@ use std::path::Path;
 
 use comfy_table::Cell;
 use serde::Serialize;
-use warpsmith::driver::counters::CounterPermission;
 use warpsmith::{Device, DeviceBuffer, IMAGE, Stream, ops};
 use warpsmith_builder::{Cache, toolchain};
 use warpsmith_libraries::Vendor;
@@ -53,7 +52,6 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     checks.extend(visibility::check());
     checks.extend(Device::list().into_iter().map(|info| device(&info)));
     checks.extend(libraries());
-    checks.extend(hardware_counters());
     checks.push(gpu_image());
     checks.extend(args.package.iter().flat_map(|folder| images_of(folder)));
     checks.extend(build_tools());
@@ -129,17 +127,6 @@ fn libraries() -> Vec<Check> {
         Err(error) => Check::new("NCCL", Status::Note, error.to_string(), &[]),
     }]);
     checks.collect()
-}
-
-/// Checks the permission to read hardware counters. The check is omitted on a machine without a CUDA device.
-fn hardware_counters() -> Option<Check> {
-    if Device::cuda_count().unwrap_or(0) == 0 {
-        return None;
-    }
-    let permission = CounterPermission::of_process();
-    let status = if permission.is_granted() == Some(true) { Status::Ok } else { Status::Note };
-    let fix = if status == Status::Ok { Vec::new() } else { vec![CounterPermission::REMEDY.to_owned()] };
-    Some(Check::new("hardware counters", status, permission.to_string(), &fix))
 }
 
 /// Returns whether builds generate GPU code in the user's environment.

@@ -9,8 +9,6 @@
 mod args;
 mod check;
 mod child;
-#[cfg(feature = "profiler")]
-mod counters;
 #[cfg(feature = "collective")]
 mod descendants;
 mod devices;

@@ -36,8 +36,8 @@ impl Written {
 
 impl Outputs {
     /// Creates the outputs for files with the requested name `out`.
-    pub fn new(what: &'static str, out: &Path) -> Result<Self, Failure> {
-        let unusable = |why: &str| Failure::Use(format!("cannot write the {what} {}: {why}", out.display()));
+    pub fn new(out: &Path) -> Result<Self, Failure> {
+        let unusable = |why: &str| Failure::Use(format!("cannot write the trace {}: {why}", out.display()));
         let path = std::path::absolute(out).map_err(|error| unusable(&error.to_string()))?;
         let name = path.file_name().and_then(|name| name.to_str());
         let (Some(name), Some(folder)) = (name, path.parent()) else {

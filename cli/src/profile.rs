@@ -14,9 +14,9 @@ use warpsmith_trace::check_name;
 use warpsmith_trace::summary::{Digest, Summary};
 
 use crate::args::ProfileArgs;
+use crate::child;
 use crate::outputs::{Outputs, Written};
 use crate::trace::judge;
-use crate::{child, counters};
 
 /// The JSON output document.
 #[derive(Serialize)]
@@ -37,36 +37,30 @@ struct Table {
 
 /// Runs the program, and prints the tables of its recording.
 pub fn run(args: &ProfileArgs) -> Result<(), Failure> {
-    if args.counters {
-        return counters::run(args);
-    }
     let out = args.out.as_deref().unwrap_or(Path::new("profile.json.gz"));
     check_name(out)
         .map_err(|why| Failure::Use(format!("cannot write the trace {}: {why}", out.display())))?;
-    let outputs = Outputs::new("trace", out)?;
-    let variables = [("WARPSMITH_PROFILE", Some(outputs.pattern().into())), ("WARPSMITH_COUNTERS", None)];
-    let code = run_program(args, &variables)?;
+    let outputs = Outputs::new(out)?;
+    let code = run_program(args, &outputs.pattern())?;
     let traces = outputs.collect()?;
     if traces.is_empty() {
-        return Err(wrote_nothing(args, code, NO_TRACE));
+        return Err(wrote_nothing(args, code));
     }
     let is_damaged = show(args, &traces, code)?;
-    ended(code, is_damaged)
+    match code {
+        0 if is_damaged => Err(Failure::Shown),
+        0 => Ok(()),
+        code => Err(Failure::Program(code)),
+    }
 }
 
-/// Runs the program with changed environment variables and returns its exit code.
-pub fn run_program(args: &ProfileArgs, variables: &[(&str, Option<OsString>)]) -> Result<u8, Failure> {
+/// Runs the program, whose processes write to `pattern`, and returns its exit code.
+fn run_program(args: &ProfileArgs, pattern: &Path) -> Result<u8, Failure> {
     let [program, arguments @ ..] = &args.program[..] else {
         return Err(Failure::Use("no program is given".to_owned()));
     };
     let mut command = Command::new(program);
-    command.args(arguments);
-    for (name, value) in variables {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
+    command.args(arguments).env("WARPSMITH_PROFILE", pattern);
     if args.json {
         // Standard output is reserved for the JSON document.
         command.stdout(io::stderr());
@@ -80,24 +74,15 @@ pub fn run_program(args: &ProfileArgs, variables: &[(&str, Option<OsString>)]) -
     Ok(child::code(status))
 }
 
-/// Returns the error for a program that wrote no file.
-pub fn wrote_nothing(args: &ProfileArgs, code: u8, why: &str) -> Failure {
+/// Returns the error for a program that wrote no trace.
+fn wrote_nothing(args: &ProfileArgs, code: u8) -> Failure {
     let name = args.program.first().map_or(OsStr::new(""), OsString::as_os_str).to_string_lossy();
-    complain(&format!("warpsmith: `{name}` (exit code {code}) {why}"));
+    complain(&format!(
+        "warpsmith: `{name}` (exit code {code}) wrote no trace: build the program with warpsmith's feature `profiler`; \
+         it must open a device, and must return from `main` or call `exit`"
+    ));
     if code == 0 { Failure::Shown } else { Failure::Program(code) }
 }
-
-/// Converts a program's exit code to a result; `is_wrong` is true if the program's output is faulty.
-pub fn ended(code: u8, is_wrong: bool) -> Result<(), Failure> {
-    match code {
-        0 if is_wrong => Err(Failure::Shown),
-        0 => Ok(()),
-        code => Err(Failure::Program(code)),
-    }
-}
-
-const NO_TRACE: &str = "wrote no trace: build the program with warpsmith's feature `profiler`; it must open a \
-                        device, and must return from `main` or call `exit`";
 
 /// Prints and writes the content of traces. Returns true if any trace is damaged.
 fn show(args: &ProfileArgs, traces: &[Written], code: u8) -> Result<bool, Failure> {

@@ -6,7 +6,6 @@ use std::path::Path;
 use serde::Serialize;
 use warpsmith::bench::command::failure::Failure;
 use warpsmith::bench::command::output::{complain, print, print_json};
-use warpsmith_trace::counters::CounterReport;
 use warpsmith_trace::summary::{Diff, Digest, Summary};
 use warpsmith_trace::{Converted, Damage, FileFormat, Omission, convert};
 
@@ -36,16 +35,11 @@ enum Content<'a> {
 pub fn run(args: &TraceArgs) -> Result<(), Failure> {
     let outputs = [(&args.html, FileFormat::Html), (&args.chrome, FileFormat::Chrome)];
     if outputs.iter().any(|(out, _)| out.is_some()) {
-        let counters = args.counters.as_ref().map(CounterReport::read).transpose().map_err(unusable)?;
         let mut converted = Converted::default();
         for (out, format) in outputs.iter().filter_map(|(out, format)| Some((out.as_ref()?, *format))) {
-            converted = convert(&args.file, out, format, counters.as_ref()).map_err(unusable)?;
+            converted = convert(&args.file, out, format).map_err(unusable)?;
         }
         return judge(&args.file, converted.damage.as_ref(), &converted.left_out, "written");
-    }
-    if args.counters.is_some() {
-        let text = "--counters adds to a written trace: also give --html or --chrome";
-        return Err(Failure::Use(text.to_owned()));
     }
     let digest = Digest::read(&args.file).map_err(unusable)?;
     let read = |path| Digest::read(path).map(|digest| (path, digest)).map_err(unusable);

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use warpsmith_runtime::Result;
 use warpsmith_runtime::driver::activity::ActivityError;
-use warpsmith_runtime::driver::counters::CounterError;
 
 /// A profiler error, carried in a [`warpsmith_runtime::Error`]. If one is returned, nothing is recorded, or a trace is
 /// incomplete.
@@ -25,10 +24,8 @@ use warpsmith_runtime::driver::counters::CounterError;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfilerError {
-    /// The process is already recording or reading hardware counters.
-    #[error(
-        "a profiler is already recording in this process, or hardware counters are being read; stop it first"
-    )]
+    /// The process is already recording.
+    #[error("a profiler is already recording in this process; stop it first")]
     Recording,
     /// The process was forked from one in which a profiler is recording.
     #[error(
@@ -49,14 +46,6 @@ pub enum ProfilerError {
         driver: &'static str,
         /// Cause and remedy.
         error: ActivityError,
-    },
-    /// The hardware counters of a device cannot be read.
-    #[error("{device}: {error}")]
-    Counters {
-        /// The device.
-        device: String,
-        /// Cause and remedy.
-        error: CounterError,
     },
     /// The file cannot be written. Data that had been written before the error remains readable.
     #[error("the trace {} cannot be written: {reason}", path.display())]

@@ -20,11 +20,9 @@
 //! | trace a part of a program | [`Profiler::start`] and [`Profiler::stop`], or [`Profiler::guard`] |
 //! | write a trace of unlimited size to a file | [`Profiler::to_file`] |
 //! | record selected steps of a loop | [`Schedule`] |
-//! | read hardware counters: bytes, hit rates, occupancy, stalls | [`Counters`] |
-//! | record an unchanged program | the environment variable `WARPSMITH_PROFILE=FILE` or `WARPSMITH_COUNTERS=FILE` |
+//! | record an unchanged program | the environment variable `WARPSMITH_PROFILE=FILE` |
 #![deny(missing_docs)]
 
-mod counters;
 mod environment;
 mod error;
 mod inlet;
@@ -41,10 +39,8 @@ mod samples;
 mod schedule;
 
 pub use warpsmith_runtime::driver::activity::ActivityError;
-pub use warpsmith_runtime::driver::counters::{CounterError, CounterPermission, Obstacle};
 pub use warpsmith_trace as trace;
 
-pub use self::counters::{CounterOptions, Counters};
 pub use self::error::ProfilerError;
 pub use self::options::ProfilerOptions;
 pub use self::profiler::{FileProfiler, Profiler, ProfilerGuard, Written};

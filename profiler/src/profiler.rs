@@ -24,10 +24,10 @@ use crate::samples;
 /// Interval at which records are written to the file.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// ID of the process that is recording or counting; 0 if no process is.
+/// ID of the process that is recording; 0 if no process is.
 static RECORDING_IN: AtomicU32 = AtomicU32::new(0);
 
-/// Exclusive right of one recorder to record activity or collect counters in this process.
+/// Exclusive right of one recorder to record activity in this process.
 #[derive(Debug)]
 pub(crate) struct Claim(u32);
 

@@ -218,7 +218,6 @@ fn pack(folder: &Path, programs: &[Program]) -> Result<()> {
         ("run-tests", include_str!("../bundle/run-tests")),
         ("run-sanitizers", include_str!("../bundle/run-sanitizers")),
         ("run-agreement", include_str!("../bundle/run-agreement")),
-        ("run-counters", include_str!("../bundle/run-counters")),
         ("run-benches", include_str!("../bundle/run-benches")),
         ("run-difftest", include_str!("../bundle/run-difftest")),
         ("run-kernels", include_str!("../bundle/run-kernels")),

@@ -23,7 +23,7 @@ use crate::setup::{debugger, setup};
 use crate::words;
 
 /// Examples of the root package. Each example checks its own result.
-pub const EXAMPLES: [&str; 14] = [
+pub const EXAMPLES: [&str; 13] = [
     "saxpy",
     "reduce",
     "nbody",
@@ -33,7 +33,6 @@ pub const EXAMPLES: [&str; 14] = [
     "cooperative",
     "mlp",
     "profile",
-    "counters",
     "ranks",
     "data-parallel",
     "own-operations",

@@ -117,42 +117,6 @@ fn trace_refuses_other_files_in_one_line() {
     assert!(!other.folder.join("out.pftrace").exists());
 }
 
-/// Returns a counter report of a kernel.
-fn counted(name: &str) -> String {
-    let counters = r#""symbol": null, "line": null, "launches": 3, "counted": 2, "time": 1000.0, "read": 2e6, "written": 1e6,
-        "of_peak": 0.625, "l2_hits": 0.5, "occupancy": 0.75, "tensor": null, "stalls": [], "metrics": {}"#;
-    format!(
-        r#"{{"schema": 1, "about": {{}}, "devices": [], "operations": 3, "counted": 2, "dropped": 0, "not_counted": {{}},
-            "kernels": [{{"device": 0, "name": "{name}", {counters}}}]}}"#
-    )
-}
-
-#[test]
-fn kernels_get_their_counters() {
-    let folder = folder();
-    std::fs::write(folder.join("trace.json"), KINETO).unwrap();
-    let said = |args: &[&str]| {
-        let output = command(&folder, &["trace", "trace.json"]).args(args).output().unwrap();
-        (output.status.code(), String::from_utf8(output.stderr).unwrap())
-    };
-    std::fs::write(folder.join("counters.json"), counted("triton_poi_fused_0")).unwrap();
-    let counters = ["--counters", "counters.json"];
-    let written = said(&[&counters[..], &["--html", "all.html", "--chrome", "all.json"]].concat());
-    assert_eq!(written, (Some(0), String::new()));
-    let json = std::fs::read_to_string(folder.join("all.json")).unwrap();
-    assert!(json.contains("\"DRAM bytes read\":2000000") && json.contains("\"L2 hits\":0.5"), "{json}");
-    let (code, alone) = said(&counters);
-    assert!(code == Some(2) && alone.contains("give --html or --chrome"), "{alone}");
-    std::fs::write(folder.join("counters.json"), counted("another")).unwrap();
-    let (code, of_another) = said(&[&counters[..], &["--html", "page.html"]].concat());
-    assert!(
-        code == Some(2) && of_another.contains("has none of the kernels in the counter report"),
-        "{of_another}"
-    );
-    assert!(!folder.join("page.html").exists());
-    std::fs::remove_dir_all(folder).unwrap();
-}
-
 fn kernel(name: &str, ts: &str) -> String {
     format!(
         r#"{{"ph":"X","cat":"kernel","name":"{name}","pid":0,"tid":7,"ts":{ts},"dur":10,"args":{{"device":0,"stream":7}}}}"#

@@ -35,7 +35,6 @@ mod clock;
 mod code_calls;
 mod context;
 mod control;
-mod counters;
 mod graph;
 mod heap;
 mod history;

@@ -5,7 +5,6 @@
 mod alone;
 #[path = "../../../runtime/tests/common/mod.rs"]
 mod common;
-mod counters_on_gpu;
 mod fixture;
 mod golden;
 mod graph_nodes;

@@ -146,8 +146,8 @@ fn large_file_work(arguments: &[String]) -> Result<()> {
             assert_eq!(summary.launches.before_call, 0);
             digest.damage().cloned()
         }
-        "html" => convert(from, to, FileFormat::Html, None)?.damage,
-        _ => convert(from, to, FileFormat::Chrome, None)?.damage,
+        "html" => convert(from, to, FileFormat::Html)?.damage,
+        _ => convert(from, to, FileFormat::Chrome)?.damage,
     };
     let seconds = begun.seconds();
     println!("  {work}: {seconds:.1} s, at most {} MiB of memory", peak_memory() >> 20);

@@ -7,7 +7,6 @@ use std::path::Path;
 use flate2::write::GzEncoder;
 
 use crate::chrome::ChromeWriter;
-use crate::counters::CounterReport;
 use crate::definitions::{Definitions, Omission};
 use crate::error::{Damage, Result, TraceError};
 use crate::record::Record;
@@ -37,20 +36,13 @@ pub struct Converted {
     pub left_out: Vec<Omission>,
 }
 
-/// Converts the trace file `from` to the file `to` in another format. If a report is passed as `counters`, its values
-/// are added to the kernels as arguments; see [`CounterReport::annotate`]. Memory usage is bounded: only the first two
-/// million records are sorted, and later records keep their order. An HTML page is created from a [`Digest`].
+/// Converts the trace file `from` to the file `to` in another format. Memory usage is bounded: only the first two million
+/// records are sorted, and later records keep their order. An HTML page is created from a [`Digest`].
 ///
 /// # Errors
-/// Returns [`TraceError`] if `from` does not exist or contains no readable trace, if both paths name the same file, or
-/// if the report contains none of the kernels. The same error is returned if `to` cannot be written, or if it ends in
-/// `.pftrace` and the format is JSON.
-pub fn convert(
-    from: impl AsRef<Path>,
-    to: impl AsRef<Path>,
-    format: FileFormat,
-    counters: Option<&CounterReport>,
-) -> Result<Converted> {
+/// Returns [`TraceError`] if `from` does not exist or contains no readable trace, or if both paths name the same file.
+/// The same error is returned if `to` cannot be written, or if it ends in `.pftrace` and the format is JSON.
+pub fn convert(from: impl AsRef<Path>, to: impl AsRef<Path>, format: FileFormat) -> Result<Converted> {
     let (from, to) = (from.as_ref(), to.as_ref());
     if from.canonicalize().is_ok_and(|from| to.canonicalize().is_ok_and(|to| from == to)) {
         let reason = "cannot be converted into itself; give another output path";
@@ -59,7 +51,7 @@ pub fn convert(
     if format == FileFormat::Chrome {
         check_name(to).map_err(|reason| not_written(to, reason))?;
     }
-    let read = |sink: &mut dyn Sink| read(from, counters, sink);
+    let read = |sink: &mut dyn Sink| read_into(from, sink);
     match format {
         FileFormat::Html => {
             let digest = Digest::read_by(read)?;
@@ -137,40 +129,5 @@ impl<W: Sink> Sink for Target<'_, W> {
         records.sort_by_key(Record::start);
         records.push(*record);
         records.iter().try_for_each(|record| writer.record(record))
-    }
-}
-
-/// Reads a file and adds counters to its kernels.
-fn read(from: &Path, counters: Option<&CounterReport>, sink: &mut dyn Sink) -> Result<Option<Damage>> {
-    let Some(counters) = counters else { return read_into(from, sink) };
-    counters.annotate(sink.definitions());
-    let mut annotated = Annotated { sink, has_counters: false };
-    let damage = read_into(from, &mut annotated)?;
-    if annotated.has_counters {
-        return Ok(damage);
-    }
-    let reason = "has none of the kernels in the counter report; give the report of the same program";
-    Err(TraceError::of(Some(from), reason))
-}
-
-/// Forwards records and checks whether any kernel has counters.
-struct Annotated<'a> {
-    sink: &'a mut dyn Sink,
-    has_counters: bool,
-}
-
-impl Sink for Annotated<'_> {
-    fn definitions(&mut self) -> &mut Definitions {
-        self.sink.definitions()
-    }
-
-    fn record(&mut self, record: &Record) -> io::Result<()> {
-        if let Record::Kernel(kernel) = record
-            && !self.has_counters
-        {
-            let counted = self.sink.definitions().counted_of(kernel.name, kernel.stream);
-            self.has_counters = counted.is_some();
-        }
-        self.sink.record(record)
     }
 }

@@ -7,7 +7,7 @@ use std::hash::Hash;
 
 use serde::{Deserialize, Serialize};
 
-use crate::names::{Name, Names};
+use crate::names::Names;
 
 /// Device in a trace.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -47,21 +47,6 @@ pub struct Thread {
     pub id: i64,
     /// Name of the thread; may be empty.
     pub name: String,
-}
-
-/// Hardware counters of a kernel, averaged over several launches. See [`counters`](crate::counters).
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct KernelCounted {
-    /// Bytes read from device memory.
-    pub read: u64,
-    /// Bytes written to device memory.
-    pub written: u64,
-    /// L2 hit rate, as a fraction.
-    pub l2_hits: Option<f64>,
-    /// Achieved occupancy, as a fraction.
-    pub occupancy: Option<f64>,
-    /// Most frequent warp stall reasons and their shares; may be empty.
-    pub stalls: Name,
 }
 
 /// Quantity that is sampled.
@@ -229,9 +214,6 @@ pub struct Definitions {
     pub loss: Loss,
     /// Devices, by ordinal.
     pub devices: BTreeMap<u32, Device>,
-    /// Hardware counters of kernels, by device ordinal and kernel name. In files, they are stored as arguments of the
-    /// kernels.
-    pub counted: HashMap<(u32, Name), KernelCounted>,
     streams: Table<(u32, i64), Stream>,
     threads: Table<(i64, i64), Thread>,
     counters: Table<(Option<u32>, String), Counter>,
@@ -291,24 +273,6 @@ impl Definitions {
             self.add_left_out(LeftOut::Texts, &text);
         }
         replaced
-    }
-
-    /// Returns the hardware counters of a kernel on a stream.
-    pub(crate) fn counted_of(&self, kernel: Name, stream: StreamId) -> Option<KernelCounted> {
-        if self.counted.is_empty() {
-            return None;
-        }
-        let device = self.streams.entries.get(stream.index())?.device;
-        self.counted.get(&(device, kernel)).copied()
-    }
-
-    /// Adds the hardware counters that a file stores among the arguments of a kernel.
-    pub(crate) fn read_counted(&mut self, kernel: Name, stream: StreamId, counted: KernelCounted) {
-        if counted != KernelCounted::default()
-            && let Some(stream) = self.streams.entries.get(stream.index())
-        {
-            self.counted.insert((stream.device, kernel), counted);
-        }
     }
 
     /// Returns the counter with the given name for a device or for the host, adding it if necessary.

@@ -1,6 +1,6 @@
 //! A record, decomposed into a category, a name, a track, times, and named values.
 
-use crate::definitions::{CounterId, Definitions, StreamId, ThreadId};
+use crate::definitions::{CounterId, StreamId, ThreadId};
 use crate::names::{Name, Names};
 use crate::record::*;
 
@@ -36,8 +36,7 @@ keys! {
     Line = "line", Bytes = "bytes", Peer = "peer", Detail = "detail", Event = "event", Id = "id", Parent = "parent",
     Category = "category", Color = "color", Payload = "payload", Stream = "stream", On = "waits for stream",
     Address = "address", Allocated = "allocated", Reserved = "reserved", Correlation = "correlation",
-    Captured = "captured in", DramRead = "DRAM bytes read", DramWritten = "DRAM bytes written",
-    L2Hits = "L2 hits", Occupancy = "achieved occupancy", Stalls = "stalls",
+    Captured = "captured in",
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -131,7 +130,7 @@ impl Event {
     }
 
     /// Decomposes a record. The memory of `values` is reused.
-    pub(crate) fn of(record: &Record, definitions: &Definitions, values: Values) -> Event {
+    pub(crate) fn of(record: &Record, values: Values) -> Event {
         let mut values = values;
         values.0.clear();
         let mut event = Event {
@@ -161,15 +160,6 @@ impl Event {
                 put(Key::Line, Value::Text(kernel.line));
                 put(Key::Captured, Value::Text(kernel.captured_in));
                 put(Key::Bytes, Value::Uint(kernel.bytes));
-                if let Some(counted) = definitions.counted_of(kernel.name, kernel.stream) {
-                    put(Key::DramRead, Value::Uint(counted.read));
-                    put(Key::DramWritten, Value::Uint(counted.written));
-                    let shares = [(Key::L2Hits, counted.l2_hits), (Key::Occupancy, counted.occupancy)];
-                    for (key, share) in shares.into_iter().filter_map(|(key, share)| Some((key, share?))) {
-                        put(key, Value::Float(share));
-                    }
-                    put(Key::Stalls, Value::Text(counted.stalls));
-                }
             }
             Record::Transfer(transfer) => {
                 let is_fill = transfer.kind == TransferKind::Fill;

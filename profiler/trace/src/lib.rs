@@ -29,7 +29,6 @@
 //! | `event` | a record decomposed into its parts, for JSON and pages |
 //! | `chrome` | Chrome's JSON format, as used by PyTorch |
 //! | `summary` | the tables |
-//! | `counters` | reports of hardware counters |
 //! | `page` | an HTML page that draws its own data |
 //! | `html` | an HTML page with a timeline and tables |
 //! | `convert` | conversion between files |
@@ -40,7 +39,6 @@ mod chrome;
 #[cfg(feature = "traces")]
 mod convert;
 #[cfg(feature = "traces")]
-pub mod counters;
 #[cfg(feature = "traces")]
 mod definitions;
 #[cfg(feature = "traces")]
@@ -67,8 +65,7 @@ pub use self::chrome::ChromeWriter;
 pub use self::convert::{Converted, FileFormat, convert};
 #[cfg(feature = "traces")]
 pub use self::definitions::{
-    Counter, CounterId, Definitions, Device, KernelCounted, Loss, OTHERS, Omission, Stream, StreamId, Thread,
-    ThreadId,
+    Counter, CounterId, Definitions, Device, Loss, OTHERS, Omission, Stream, StreamId, Thread, ThreadId,
 };
 #[cfg(feature = "traces")]
 pub use self::error::{Damage, TraceError};

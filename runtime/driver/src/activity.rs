@@ -243,9 +243,6 @@ pub enum ActivityError {
     /// A recording is already active in this process.
     #[error("a profiler is already recording; stop it first")]
     Recording,
-    /// This process is reading hardware counters, which would distort a recording.
-    #[error("this process reads hardware counters, which excludes a profiler; stop the counters first")]
-    Counting,
     /// The driver does not support recording.
     #[error("this driver does not support recording")]
     Unsupported,

@@ -22,7 +22,6 @@ macro_rules! handle {
 pub mod activity;
 pub mod check;
 mod code;
-pub mod counters;
 pub mod cuda;
 pub mod error;
 mod graph;
@@ -41,7 +40,6 @@ use std::sync::Arc;
 use self::activity::ActivityDriver;
 use self::check::{FindingScope, Findings};
 pub use self::code::CodeDriver;
-use self::counters::CounterDriver;
 pub use self::error::{DriverError, Result};
 pub use self::graph::{
     CaptureMode, CaptureStatus, ConditionHandle, ConditionalKind, Edge, ExecUpdate, GraphDriver,
@@ -394,7 +392,7 @@ pub struct LibraryCalls {
 ///
 /// An error from a call implies nothing about work enqueued earlier.
 pub unsafe trait Driver:
-    MemoryDriver + StreamDriver + CodeDriver + GraphDriver + ActivityDriver + CounterDriver + Send + Sync + Debug
+    MemoryDriver + StreamDriver + CodeDriver + GraphDriver + ActivityDriver + Send + Sync + Debug
 {
     /// Returns the name of the driver, `"cuda"` or `"emulated"`.
     fn name(&self) -> &'static str;

@@ -132,7 +132,6 @@ object! {
         parent = "parent": Loose, category = "category": Loose, color = "color": Loose, payload = "payload": Loose,
         on_device = "waits for device": Loose, on_stream = "waits for stream": Loose, address = "Addr": Loose,
         memory_bytes = "Bytes": Loose, allocated = "Total Allocated": Loose, reserved = "Total Reserved": Loose,
-        dram_read = "DRAM bytes read": Loose, dram_written = "DRAM bytes written": Loose, l2_hits = "L2 hits": Loose,
-        occupancy = "achieved occupancy": Loose, stalls = "stalls": Loose, device_type = "Device Type": Loose, memory_device = "Device Id": Loose,
+        device_type = "Device Type": Loose, memory_device = "Device Id": Loose,
     }
 }

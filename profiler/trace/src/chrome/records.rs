@@ -6,7 +6,7 @@ use std::io;
 use super::event::{Event, Loose};
 use super::open::Open;
 use super::{CATEGORIES, MARK, MEMORY, OF_DEVICE, OLD_CATEGORIES, RANGES, SYNCS, TRANSFERS, WAIT};
-use crate::definitions::{KernelCounted, LeftOut};
+use crate::definitions::LeftOut;
 use crate::event::category;
 use crate::record::*;
 use crate::sink::Sink;
@@ -229,14 +229,6 @@ impl<'a> Records<'a> {
         Some(match kind {
             category::KERNEL => {
                 let (name, stream) = (definitions.names.intern(text), definitions.stream(device, stream_id));
-                let counted = KernelCounted {
-                    read: arguments.dram_read.uint().unwrap_or(0),
-                    written: arguments.dram_written.uint().unwrap_or(0),
-                    l2_hits: arguments.l2_hits.float(),
-                    occupancy: arguments.occupancy.float(),
-                    stalls: definitions.names.intern(arguments.stalls.text()),
-                };
-                definitions.read_counted(name, stream, counted);
                 Record::Kernel(Kernel {
                     start,
                     end,

@@ -383,7 +383,7 @@ impl<W: Write> Sink for ChromeWriter<W> {
 
     fn record(&mut self, record: &Record) -> io::Result<()> {
         self.begin(record.start());
-        let event = Event::of(record, &self.definitions, std::mem::take(&mut self.values));
+        let event = Event::of(record, std::mem::take(&mut self.values));
         self.write(record, &event)?;
         self.values = event.values;
         if self.bytes.len() < CHUNK { Ok(()) } else { self.write_out() }

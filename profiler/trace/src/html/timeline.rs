@@ -194,7 +194,7 @@ impl<'a> Builder<'a> {
         let mut before = self.base;
         for piece in pieces {
             let Some(record) = record(self.trace, piece.record) else { continue };
-            let event = Event::of(&record, &self.trace.definitions, std::mem::take(&mut self.values));
+            let event = Event::of(&record, std::mem::take(&mut self.values));
             row.s.push(piece.start.saturating_sub(before));
             before = piece.start;
             row.d.push(piece.end - piece.start);

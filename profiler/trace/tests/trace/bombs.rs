@@ -99,11 +99,7 @@ fn compressed_bombs_are_damage() {
         assert_eq!(digest.damage(), Some(&damage), "{what}");
         for format in [FileFormat::Html, FileFormat::Chrome] {
             let written = folder.join("bomb-converted");
-            assert_eq!(
-                convert(&path, &written, format, None).unwrap().damage,
-                Some(damage.clone()),
-                "{what}"
-            );
+            assert_eq!(convert(&path, &written, format).unwrap().damage, Some(damage.clone()), "{what}");
             assert!(std::fs::metadata(&written).unwrap().len() < 16 << 20, "{what}");
         }
     }

@@ -6,7 +6,6 @@ mod bombs;
 #[path = "../../../../runtime/tests/common/browser.rs"]
 mod browser;
 mod corpus;
-mod counters;
 mod files;
 mod fixture;
 mod forms;

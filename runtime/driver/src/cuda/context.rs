@@ -142,10 +142,9 @@ impl Contexts {
         }
     }
 
-    /// Releases a context. The last release first calls `before_last` under the table's lock. Returns the host
-    /// functions that were never called. The caller must drop them without the lock, because their captured values may
-    /// use this driver.
-    pub(super) fn release(&self, ordinal: u32, before_last: impl FnOnce(Context)) -> Vec<HostCall> {
+    /// Releases a context. Returns the host functions that were never called. The caller must drop them without the
+    /// table's lock, because their captured values may use this driver.
+    pub(super) fn release(&self, ordinal: u32) -> Vec<HostCall> {
         let Ok(mut contexts) = self.lock() else { return Vec::new() };
         let Ok(device) = call::device(ordinal) else { return Vec::new() };
         let entry = contexts.iter_mut().find(|(_, state)| state.ordinal == ordinal);
@@ -154,7 +153,6 @@ impl Contexts {
         let gone = if state.retained == 0 { contexts.remove(&handle) } else { None };
         let last = gone.is_some();
         if let Some(state) = gone {
-            before_last(Context(handle));
             // A lost context cannot free memory; the release below frees its memory.
             let _ = bind(Context(handle)).and_then(|()| state.free());
         }
@@ -168,13 +166,6 @@ impl Contexts {
     /// Returns the ordinal of a context's device.
     pub(super) fn ordinal(&self, context: Context) -> Result<u32> {
         self.lock()?.get(&context.0).map(|state| state.ordinal).ok_or_else(not_retained)
-    }
-
-    /// Like [`Self::ordinal`], but may also be called in an observer's callback, because no driver call is made under
-    /// the table's lock.
-    pub(super) fn ordinal_of(&self, context: Context) -> Result<u32> {
-        let contexts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        contexts.get(&context.0).map(|state| state.ordinal).ok_or_else(not_retained)
     }
 
     /// Returns the retained contexts with their devices.

@@ -1,7 +1,7 @@
 //! The CUPTI library: search, loading, and function tables.
 //!
 //! Status codes and kinds are plain numbers, because newer libraries may return values that these bindings do not
-//! define. The library is loaded when recording or counters are first requested, and stays loaded.
+//! define. The library is loaded when recording is first requested, and stays loaded.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::path::{Path, PathBuf};
@@ -29,18 +29,9 @@ pub(super) mod status {
     pub const SUCCESS: u32 = 0;
     pub const MAX_LIMIT_REACHED: u32 = 12;
     pub const NOT_INITIALIZED: u32 = 15;
-    pub const HARDWARE_BUSY: u32 = 26;
-    pub const VIRTUALIZED_DEVICE: u32 = 33;
     pub const INSUFFICIENT_PRIVILEGES: u32 = 35;
-    pub const OLD_PROFILER_INITIALIZED: u32 = 36;
     pub const MULTIPLE_SUBSCRIBERS: u32 = 39;
     pub const VIRTUALIZED_INSUFFICIENT_PRIVILEGES: u32 = 40;
-    pub const CONFIDENTIAL_COMPUTING: u32 = 41;
-    pub const MINING_PROCESSOR: u32 = 42;
-    pub const MIG_DEVICE: u32 = 43;
-    pub const SLI_DEVICE: u32 = 44;
-    pub const WSL_DEVICE: u32 = 45;
-    pub const INVALID_CHIP_NAME: u32 = 46;
 }
 
 /// `CUpti_SubscriberParams`.
@@ -57,30 +48,29 @@ const MIN_VERSION: u32 = 18;
 /// Oldest CUDA major version whose CUPTI library is searched for.
 const MIN_MAJOR: u32 = 12;
 
-/// Defines a table of library functions, and `of`, which looks them up. The library must stay loaded, and the
-/// signatures must match CUPTI's functions with these names.
+/// Defines [`Cupti`], and `of`, which looks up its functions. The library must stay loaded, and the signatures must match
+/// CUPTI's functions with these names.
 macro_rules! table {
     (
-        $(#[$doc:meta])*
-        $table:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty = $value:expr;)* }
         required { $($name:ident = $symbol:literal($($argument:ty),*);)* }
         optional { $($other:ident = $other_symbol:literal($($other_argument:ty),*);)* }
     ) => {
-        $(#[$doc])*
+        /// CUPTI's functions. The library documents their contracts.
         #[derive(Debug, Clone)]
-        pub(super) struct $table {
-            $($(#[$field_doc])* pub $field: $type,)*
-            $(pub $name: unsafe extern "C" fn($($argument),*) -> $crate::cuda::cupti::Status,)*
-            $(pub $other: Option<unsafe extern "C" fn($($other_argument),*) -> $crate::cuda::cupti::Status>,)*
+        pub(super) struct Cupti {
+            /// `CUPTI_API_VERSION` of the library.
+            pub version: u32,
+            $(pub $name: unsafe extern "C" fn($($argument),*) -> Status,)*
+            $(pub $other: Option<unsafe extern "C" fn($($other_argument),*) -> Status>,)*
         }
 
-        impl $table {
+        impl Cupti {
             /// Looks up the functions of a library. If a function is missing, returns its name as the error.
-            pub(super) fn of(library: &libloading::Library) -> Result<Self, &'static str> {
+            fn of(library: &Library) -> Result<Self, &'static str> {
                 // SAFETY: CUPTI's functions with these names have these signatures.
                 unsafe {
                     Ok(Self {
-                        $($field: $value,)*
+                        version: 0,
                         $($name: *library.get($symbol.as_bytes()).map_err(|_| $symbol)?,)*
                         $($other: library.get($other_symbol.as_bytes()).ok().map(|function| *function),)*
                     })
@@ -89,17 +79,8 @@ macro_rules! table {
         }
     };
 }
-pub(super) use table;
 
 table! {
-    /// CUPTI functions used for recording, and those that every use of CUPTI requires. The library documents their
-    /// contracts.
-    Cupti {
-        /// `CUPTI_API_VERSION` of the library.
-        version: u32 = 0;
-        /// The library, and the name or path under which it was found; `None` in tests.
-        origin: Option<&'static (Library, PathBuf)> = None;
-    }
     required {
         get_version = "cuptiGetVersion"(*mut u32);
         get_result_string = "cuptiGetResultString"(Status, *mut *const c_char);
@@ -313,8 +294,8 @@ fn load(candidates: Vec<PathBuf>, paths: &LibraryPaths, cuda: i32) -> ActivityRe
         match usable(&library, cuda) {
             Ok(cupti) => {
                 // The library is never unloaded, because the table contains pointers to it.
-                let origin = Box::leak(Box::new((library, file)));
-                return Ok(Cupti { origin: Some(origin), ..cupti });
+                std::mem::forget(library);
+                return Ok(cupti);
             }
             Err(error) => unusable = unusable.or(Some(error)),
         }

@@ -12,7 +12,6 @@
 mod activity;
 mod call;
 mod context;
-mod counters;
 mod cupti;
 mod graph;
 mod host_functions;
@@ -47,7 +46,6 @@ use super::{
     Context, ContextLimit, DeviceProperties, DevicePtr, Driver, Fault, LibraryCalls, RowsCopy, StreamHandle,
     Telemetry,
 };
-use crate::counters::CounterDriver;
 use crate::error::{Result, code};
 
 /// Driver of CUDA devices; see the [module's documentation](self).
@@ -135,10 +133,7 @@ unsafe impl Driver for CudaDriver {
     }
 
     fn context_release(&self, ordinal: u32) {
-        let uncalled = self.contexts.release(ordinal, |context| {
-            self.counters_close(context);
-        });
-        uncalled.into_iter().for_each(HostCall::discard);
+        self.contexts.release(ordinal).into_iter().for_each(HostCall::discard);
     }
 
     fn bind(&self, context: Context) -> Result<LibraryCalls> {

@@ -78,7 +78,6 @@ fn call(name: &'static str, argument: impl std::fmt::Display) -> Status {
 pub fn table() -> Cupti {
     Cupti {
         version: 130_001,
-        origin: None,
         get_version,
         get_result_string,
         subscribe,

@@ -21,7 +21,6 @@ use cudarc::driver::sys::{CUcontext, CUgraphExec, CUgraphNode};
 use self::records::EXTERNAL_KIND;
 use self::session::Session;
 use super::context::permitted;
-use super::counters::sessions::is_open as counters_are_open;
 use super::cupti::{self, Cupti};
 use super::{CudaDriver, stream_of};
 use crate::activity::{
@@ -39,12 +38,6 @@ static CURRENT: AtomicPtr<Cupti> = AtomicPtr::new(std::ptr::null_mut());
 thread_local! {
     /// The library that received each range pushed by this thread; `None` if no recording was active.
     static PUSHED: RefCell<Vec<Option<&'static Cupti>>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Runs `work` unless a recording is active. No recording can start while `work` runs.
-pub(super) fn unless_recording<R>(work: impl FnOnce() -> R) -> Option<R> {
-    let recording = recording();
-    recording.is_none().then(work)
 }
 
 fn recording() -> MutexGuard<'static, Option<Session>> {
@@ -104,9 +97,6 @@ impl ActivityDriver for CudaDriver {
         let mut recording = recording();
         if recording.is_some() {
             return Err(ActivityError::Recording);
-        }
-        if counters_are_open() {
-            return Err(ActivityError::Counting);
         }
         stop_in_children();
         let (session, source) = self.start_cupti(options, sink)?;
