@@ -29,7 +29,7 @@
 //! | [`shared`], [`mem`] | shared memory, and memory from the device heap |
 //! | [`atomic`] | atomic floats in three scopes, and functions on pointers |
 //! | [`GpuFloat`], [`FloatExt`], [`intrinsics`] | float functions, and the raw functions of CUDA's libdevice |
-//! | [`io`], [`ptr`], [`misc`], [`mod@cfg`] | printing, address spaces of pointers, clock and debugger, target compute capability |
+//! | [`io`], [`misc`], [`mod@cfg`] | printing, clock and debugger, target compute capability |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(
     target_arch = "nvptx64",
@@ -52,7 +52,6 @@ pub mod intrinsics;
 pub mod io;
 pub mod mem;
 pub mod misc;
-pub mod ptr;
 pub mod shared;
 pub mod thread;
 pub mod warp;

@@ -80,26 +80,6 @@ impl ResourceLimit {
     }
 }
 
-/// Division of on-chip memory between L1 cache and shared memory. The driver selects this division for each kernel.
-#[allow(missing_docs, reason = "each is named by what it prefers")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum CacheConfig {
-    PreferNone,
-    PreferShared,
-    PreferL1,
-    PreferEqual,
-}
-
-/// Width of shared memory banks; programs cannot select it on current GPUs.
-#[allow(missing_docs, reason = "each is named by its width")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum SharedMemoryConfig {
-    DefaultBankSize,
-    FourByteBankSize,
-    EightByteBankSize,
-}
-
 /// Context of a device that is in use. The context must be kept alive as long as the device is used.
 #[derive(Debug)]
 pub struct Context {
@@ -133,15 +113,6 @@ impl Context {
         let context = Context { device: device.clone() };
         context.make_current();
         context
-    }
-
-    /// Creates a context like [`Context::new`]; the flags have no effect.
-    ///
-    /// # Errors
-    ///
-    /// Returns the same errors as [`Context::new`].
-    pub fn create_and_push(_: ContextFlags, device: Device) -> CudaResult<Context> {
-        Self::new(device)
     }
 
     fn make_current(&self) {
@@ -236,52 +207,6 @@ impl CurrentContext {
         Ok(StreamPriorityRange { least, greatest })
     }
 
-    /// Returns the flags of the context. These are always the flags that `quick_init` sets, because no other flag has
-    /// an effect.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`CudaError::InvalidContext`] if there is no current context.
-    pub fn get_flags() -> CudaResult<ContextFlags> {
-        current().map(|_| ContextFlags::MAP_HOST | ContextFlags::SCHED_AUTO)
-    }
-
-    /// Returns the division of memory between L1 cache and shared memory, which the driver selects.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`CudaError::InvalidContext`] if there is no current context.
-    pub fn get_cache_config() -> CudaResult<CacheConfig> {
-        current().map(|_| CacheConfig::PreferNone)
-    }
-
-    /// Sets the preferred division of memory between L1 cache and shared memory. This has no effect.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`CudaError::InvalidContext`] if there is no current context.
-    pub fn set_cache_config(_: CacheConfig) -> CudaResult<()> {
-        current().map(drop)
-    }
-
-    /// Returns the width of shared memory banks, which programs cannot select.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`CudaError::InvalidContext`] if there is no current context.
-    pub fn get_shared_memory_config() -> CudaResult<SharedMemoryConfig> {
-        current().map(|_| SharedMemoryConfig::DefaultBankSize)
-    }
-
-    /// Sets the width of shared memory banks. This has no effect.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`CudaError::InvalidContext`] if there is no current context.
-    pub fn set_shared_memory_config(_: SharedMemoryConfig) -> CudaResult<()> {
-        current().map(drop)
-    }
-
     /// Returns the value of a resource limit.
     ///
     /// # Errors
@@ -320,11 +245,4 @@ pub struct StreamPriorityRange {
     pub least: i32,
     /// Most urgent priority.
     pub greatest: i32,
-}
-
-/// Context API of Rust-CUDA before version 0.3, in which each thread has a stack of contexts. In this crate, every
-/// context is the primary context of its device, and the newest one is current for the thread.
-pub mod legacy {
-    pub use super::{CacheConfig, Context, ContextFlags, CurrentContext, ResourceLimit};
-    pub use super::{SharedMemoryConfig, StreamPriorityRange};
 }

@@ -4,8 +4,7 @@ use std::marker::PhantomData;
 
 use warpsmith_runtime as runtime;
 
-use crate::context::{CacheConfig, SharedMemoryConfig};
-use crate::error::{CudaError, CudaResult, explained};
+use crate::error::CudaResult;
 use crate::module::Module;
 
 macro_rules! sizes {
@@ -152,60 +151,6 @@ impl Function<'_> {
             FunctionAttribute::BinaryVersion => of.binary_arch,
         };
         Ok(i32::try_from(value).unwrap_or(i32::MAX))
-    }
-
-    /// Sets the preferred division of memory between L1 cache and shared memory. This has no effect, because the driver
-    /// selects the division.
-    ///
-    /// # Errors
-    ///
-    /// Never returns an error.
-    pub fn set_cache_config(&mut self, _: CacheConfig) -> CudaResult<()> {
-        Ok(())
-    }
-
-    /// Sets the width of shared memory banks. This has no effect, because programs cannot select the width on current
-    /// GPUs.
-    ///
-    /// # Errors
-    ///
-    /// Never returns an error.
-    pub fn set_shared_memory_config(&mut self, _: SharedMemoryConfig) -> CudaResult<()> {
-        Ok(())
-    }
-
-    /// Returns the maximum dynamic shared memory per block, in bytes, with which `blocks` blocks can be resident per
-    /// SM. Returns 0 if that many blocks cannot be resident.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`CudaError::InvalidValue`] if `blocks` is zero, or a driver error.
-    pub fn available_dynamic_shared_memory_per_block(
-        &self,
-        blocks: GridSize,
-        block_size: BlockSize,
-    ) -> CudaResult<usize> {
-        let wanted = blocks.x.saturating_mul(blocks.y).saturating_mul(blocks.z);
-        if wanted == 0 {
-            return Err(explained(CudaError::InvalidValue, "`blocks` must be at least 1"));
-        }
-        let threads = block_size.threads();
-        let most = self.inner.device().properties().shared_memory_per_block_optin;
-        // The more memory each block uses, the fewer blocks are resident, so this code searches for the largest size
-        // with which enough blocks fit.
-        let (mut fits, mut too_much) = (None, most.saturating_add(1));
-        let mut size = 0;
-        loop {
-            match self.inner.occupancy(threads, size)? >= wanted {
-                true => fits = Some(size),
-                false => too_much = size,
-            }
-            let low = fits.map_or(0, |fits| fits + 1);
-            if low >= too_much {
-                return Ok(fits.unwrap_or(0) as usize);
-            }
-            size = low + (too_much - low) / 2;
-        }
     }
 
     /// Returns the maximum number of resident blocks of this size per SM.

@@ -40,7 +40,7 @@
 //! | --- | --- |
 //! | [`context`], [`device`] | the current device of a thread, and properties of devices |
 //! | [`memory`] | buffers and boxes in device memory, page-locked memory, and memory that host and device share |
-//! | [`module`], [`link`], [`function`], [`launch!`] | PTX, cubins and fatbins, and linking them; kernels and launches |
+//! | [`module`], [`function`], [`launch!`] | PTX, cubins and fatbins; kernels and launches |
 //! | [`stream`], [`event`] | work queues, and markers in them |
 //! | [`error`] | CUDA's error codes |
 #![deny(missing_docs)]
@@ -53,8 +53,6 @@ pub mod error;
 pub mod event;
 pub mod function;
 mod host_kernels;
-mod instead;
-pub mod link;
 pub mod memory;
 pub mod module;
 pub mod prelude;
@@ -64,7 +62,6 @@ pub mod util;
 
 /// Types of data that host and device exchange; see [`cust_core`].
 pub use cust_core::__private::DeviceCopy;
-pub use instead::{external, graph, surface, texture};
 /// Derives [`DeviceCopy`](trait@DeviceCopy) for a type whose fields all implement it.
 pub use warpsmith_compat_macros::CustDeviceCopy as DeviceCopy;
 pub use warpsmith_runtime as runtime;

@@ -18,45 +18,8 @@ pub use crate::symbol::Symbol;
 #[non_exhaustive]
 pub enum ModuleJitOption {
     MaxRegisters(u32),
-    OptLevel(OptLevel),
-    DetermineTargetFromContext,
-    Target(JitTarget),
-    Fallback(JitFallback),
     GenenerateDebugInfo(bool),
     GenerateLineInfo(bool),
-}
-
-/// Optimization level.
-#[allow(missing_docs, reason = "each is named by its number")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum OptLevel {
-    O0,
-    O1,
-    O2,
-    O3,
-    O4,
-}
-
-/// Compute capability.
-#[allow(missing_docs, reason = "each is named by its number")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum JitTarget {
-    Compute70,
-    Compute75,
-    Compute80,
-    Compute86,
-    Compute89,
-    Compute90,
-}
-
-/// Fallback if the module contains no machine code for the device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum JitFallback {
-    /// Compile the PTX.
-    PreferPtx,
-    /// Use compatible machine code.
-    PreferCompatibleBinary,
 }
 
 /// Module loaded on the current device of the thread.
@@ -110,27 +73,6 @@ impl Module {
         Self::from_ptx(text, options)
     }
 
-    /// Loads PTX. Rust-CUDA used this name before version 0.3.
-    ///
-    /// # Errors
-    ///
-    /// Returns the same errors as [`Self::from_ptx`].
-    #[deprecated(note = "use Module::from_ptx")]
-    #[allow(clippy::should_implement_trait)]
-    pub fn from_str<T: AsRef<str>>(ptx: T) -> CudaResult<Module> {
-        Self::from_ptx(ptx, &[])
-    }
-
-    /// Loads PTX. Rust-CUDA used this name before version 0.3.
-    ///
-    /// # Errors
-    ///
-    /// Returns the same errors as [`Self::from_ptx`].
-    #[deprecated(note = "use Module::from_ptx_cstr")]
-    pub fn load_from_string(ptx: &CStr) -> CudaResult<Module> {
-        Self::from_ptx_cstr(ptx, &[])
-    }
-
     /// Loads PTX from a file.
     ///
     /// # Errors
@@ -144,28 +86,12 @@ impl Module {
         Self::from_ptx(text, options)
     }
 
-    /// Loads a cubin.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`CudaError::NoBinaryForGpu`] if the cubin was compiled for another architecture, or the same errors as
-    /// [`Self::from_ptx`].
-    ///
-    /// # Safety
-    ///
-    /// The bytes must be the unmodified output of a compiler.
-    pub unsafe fn from_cubin_unchecked<T: AsRef<[u8]>>(
-        bytes: T,
-        _: &[ModuleJitOption],
-    ) -> CudaResult<Module> {
-        Self::load(bytes.as_ref())
-    }
-
     /// Loads a cubin, after checking its length.
     ///
     /// # Errors
     ///
-    /// Returns the same errors as [`Self::from_cubin_unchecked`].
+    /// Returns [`CudaError::NoBinaryForGpu`] if the code was compiled for another architecture, or the same errors as
+    /// [`Self::from_ptx`].
     pub fn from_cubin<T: AsRef<[u8]>>(bytes: T, _: &[ModuleJitOption]) -> CudaResult<Module> {
         Self::load(bytes.as_ref())
     }
@@ -174,24 +100,9 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// Returns the same errors as [`Self::from_cubin_unchecked`].
+    /// Returns [`CudaError::NoBinaryForGpu`] if the code was compiled for another architecture, or the same errors as
+    /// [`Self::from_ptx`].
     pub fn from_fatbin<T: AsRef<[u8]>>(bytes: T, _: &[ModuleJitOption]) -> CudaResult<Module> {
-        Self::load(bytes.as_ref())
-    }
-
-    /// Loads a fatbin.
-    ///
-    /// # Errors
-    ///
-    /// Returns the same errors as [`Self::from_cubin_unchecked`].
-    ///
-    /// # Safety
-    ///
-    /// The bytes must be the unmodified output of a compiler.
-    pub unsafe fn from_fatbin_unchecked<T: AsRef<[u8]>>(
-        bytes: T,
-        _: &[ModuleJitOption],
-    ) -> CudaResult<Module> {
         Self::load(bytes.as_ref())
     }
 

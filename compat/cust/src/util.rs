@@ -1,7 +1,7 @@
 //! Methods of values and slices that copy data to the device.
 
 use crate::error::CudaResult;
-use crate::memory::{DeviceBox, DeviceBuffer, DeviceCopy, UnifiedBox, UnifiedBuffer};
+use crate::memory::{DeviceBox, DeviceBuffer, DeviceCopy, UnifiedBuffer};
 
 /// Methods for values.
 pub trait DeviceCopyExt: DeviceCopy {
@@ -12,15 +12,6 @@ pub trait DeviceCopyExt: DeviceCopy {
     /// Returns the same errors as [`DeviceBox::new`].
     fn as_dbox(&self) -> CudaResult<DeviceBox<Self>> {
         DeviceBox::new(self)
-    }
-
-    /// Copies the value to memory that host and device share.
-    ///
-    /// # Errors
-    ///
-    /// Returns the same errors as [`UnifiedBox::new`].
-    fn as_unified_box(&self) -> CudaResult<UnifiedBox<Self>> {
-        UnifiedBox::new(*self)
     }
 }
 

@@ -9,7 +9,6 @@
 //! | --- | --- |
 //! | `glam` | glam's `f32` types, and its vectors of `i32`, `u32`, `u8` and `usize` |
 //! | `half` | `f16`, `bf16` |
-//! | `mint` | mint's vectors, matrices and quaternions whose numbers are `DeviceCopy` |
 #![no_std]
 #![deny(missing_docs)]
 
@@ -106,22 +105,4 @@ device_copy! {
     glam::Vec2, glam::Vec3, glam::Vec3A, glam::Vec4, glam::Quat, glam::Mat2, glam::Mat3, glam::Mat3A, glam::Mat4,
     glam::Affine2, glam::Affine3A, glam::IVec2, glam::IVec3, glam::IVec4, glam::UVec2, glam::UVec3, glam::UVec4,
     glam::U8Vec2, glam::U8Vec3, glam::U8Vec4, glam::USizeVec2, glam::USizeVec3, glam::USizeVec4,
-}
-
-#[cfg(feature = "mint")]
-of_parts! {
-    mint::Vector2<T> [T];
-    mint::Vector3<T> [T];
-    mint::Vector4<T> [T];
-    mint::Point2<T> [T];
-    mint::Point3<T> [T];
-    mint::Quaternion<T> [T];
-    mint::ColumnMatrix2<T> [T];
-    mint::ColumnMatrix3<T> [T];
-    mint::ColumnMatrix4<T> [T];
-    mint::ColumnMatrix3x4<T> [T];
-    mint::RowMatrix2<T> [T];
-    mint::RowMatrix3<T> [T];
-    mint::RowMatrix4<T> [T];
-    mint::RowMatrix3x4<T> [T];
 }

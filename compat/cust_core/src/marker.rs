@@ -9,6 +9,6 @@
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be copied to a device",
     label = "not `DeviceCopy`",
-    note = "supported types: numbers, and arrays, tuples and `Option`s of them; a struct requires `#[derive(Clone, Copy, DeviceCopy)]` and `#[repr(C)]`; glam's and mint's types require cust_core's features of these names"
+    note = "supported types: numbers, and arrays, tuples and `Option`s of them; a struct requires `#[derive(Clone, Copy, DeviceCopy)]` and `#[repr(C)]`; glam's types require cust_core's feature `glam`"
 )]
 pub unsafe trait DeviceCopy: Copy {}

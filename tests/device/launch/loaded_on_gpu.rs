@@ -149,3 +149,23 @@ fn wrong_arguments_and_names_are_errors() {
     assert!(matches!(error, Error::Load(LoadError::Rejected { .. })), "{error}");
     assert!(error.to_string().contains("fmb"), "the compiler's log: {error}");
 }
+
+#[test]
+#[ignore = "needs a GPU"]
+fn files_of_code_are_linked() {
+    const CALLER: &str = ".version 7.0\n.target sm_80\n.address_size 64\n.extern .func (.reg .b32 r) answer();\n\
+        .visible .entry ask(.param .u64 out)\n{\n.reg .b32 %r;\n.reg .b64 %p;\ncall (%r), answer;\n\
+        ld.param.u64 %p, [out];\nst.global.u32 [%p], %r;\nret;\n}\n";
+    const CALLED: &str = ".version 7.0\n.target sm_80\n.address_size 64\n\
+        .visible .func (.reg .b32 r) answer()\n{\nmov.b32 r, 42;\nret;\n}\n";
+    // SAFETY: ptxas accepts both files, and the kernel writes one number.
+    let code = unsafe { gpu().load_code(device().link_code(&[CALLER, CALLED]).unwrap()) }.unwrap();
+    let mut out = DeviceBuffer::<u32>::zeros(&stream(), 1).unwrap();
+    let args = RawArguments::new().write(out.as_mut_slice());
+    // SAFETY: the arguments match its parameters.
+    unsafe { code.kernel("ask").unwrap().launch_unchecked(&stream(), Launch::linear(1, 1), &args) }.unwrap();
+    assert_eq!(out.to_host().unwrap(), [42]);
+    // SAFETY: the code is not linked.
+    let error = unsafe { device().link_code(&[CALLER]) }.unwrap_err().to_string();
+    assert!(error.contains("answer"), "{error}");
+}

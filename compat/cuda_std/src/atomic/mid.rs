@@ -97,25 +97,3 @@ operations! {
     or(u32 u64 i32 i64) = |atomic, value, order| atomic.fetch_or(value, order);
     xor(u32 u64 i32 i64) = |atomic, value, order| atomic.fetch_xor(value, order);
 }
-
-/// Defines bitwise operations on floats, which apply to the bits of the float.
-macro_rules! bitwise {
-    ($($op:ident)*) => { $(
-        bitwise! { @ $op f32 u32 block device system }
-        bitwise! { @ $op f64 u64 block device system }
-    )* };
-    (@ $op:ident $t:ident $bits:ident $($scope:ident)*) => { pastey::paste! { $(
-        #[doc = concat!("Atomic `", stringify!($op), "` of the bits. Returns the previous value.")]
-        ///
-        /// # Safety
-        ///
-        /// The caller must uphold the [module's safety contract](self).
-        #[inline(always)]
-        pub unsafe fn [<atomic_fetch_ $op _ $t _ $scope>](pointer: *mut $t, ordering: Ordering, value: $t) -> $t {
-            // SAFETY: guaranteed by the caller.
-            let bits = unsafe { [<atomic_fetch_ $op _ $bits _ $scope>](pointer.cast(), ordering, value.to_bits()) };
-            $t::from_bits(bits)
-        }
-    )* } };
-}
-bitwise! { and or xor }

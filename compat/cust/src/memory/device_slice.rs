@@ -7,7 +7,7 @@ use std::ops::{Index, IndexMut, Range, RangeFrom, RangeFull, RangeInclusive, Ran
 use bytemuck::Zeroable;
 
 use super::copy::{AsyncCopyDestination, CopyDestination, Transfer};
-use super::{DeviceBuffer, DevicePointer, fill};
+use super::{DeviceBuffer, DevicePointer};
 use crate::DeviceCopy;
 use crate::error::CudaResult;
 use crate::stream::Stream;
@@ -181,66 +181,6 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     {
         // SAFETY: guaranteed by the caller.
         unsafe { Transfer::Set { value, to: self.address() }.enqueue(self.bytes(), stream) }
-    }
-}
-
-macro_rules! set_words {
-    ($($word:ty: $set:ident, $set_async:ident, $bits:literal;)*) => {
-        impl<T: DeviceCopy + bytemuck::Pod> DeviceSlice<T> { $(
-            #[doc = concat!("Fills the slice with a ", $bits, "-bit value.")]
-            ///
-            /// # Errors
-            ///
-            /// Returns the same errors as [`CopyDestination::copy_from`].
-            ///
-            /// # Panics
-            ///
-            /// Panics if the size of the memory is not a multiple of the size of the value, or if the memory is not
-            /// aligned for it.
-            #[track_caller]
-            pub fn $set(&mut self, value: $word) -> CudaResult<()> {
-                self.check_words(size_of::<$word>());
-                // SAFETY: all bit patterns are valid values, and nothing else accesses the memory.
-                unsafe { fill::fill(self.address(), self.bytes(), &value.to_ne_bytes()) }
-            }
-
-            #[doc = concat!("Enqueues a fill of the slice with a ", $bits, "-bit value.")]
-            ///
-            /// # Errors
-            ///
-            /// Returns driver errors.
-            ///
-            /// # Panics
-            ///
-            /// Panics if the size of the memory is not a multiple of the size of the value, or if the memory is not
-            /// aligned for it.
-            ///
-            /// # Safety
-            ///
-            /// The caller must uphold the safety contract of [`AsyncCopyDestination::async_copy_from`].
-            #[track_caller]
-            pub unsafe fn $set_async(&mut self, value: $word, stream: &Stream) -> CudaResult<()> {
-                self.check_words(size_of::<$word>());
-                // SAFETY: guaranteed by the caller.
-                unsafe { fill::fill_async(self.address(), self.bytes(), &value.to_ne_bytes(), stream) }
-            }
-        )* }
-    };
-}
-set_words! {
-    u16: set_16, set_16_async, "16";
-    u32: set_32, set_32_async, "32";
-}
-
-impl<T: DeviceCopy> DeviceSlice<T> {
-    #[track_caller]
-    fn check_words(&self, size: usize) {
-        let (bytes, address) = (self.bytes(), self.address());
-        assert!(
-            bytes.is_multiple_of(size) && address.is_multiple_of(size as u64),
-            "{bytes} bytes at {address:#x} on the device must have a size and an address that are multiples of {size} \
-             bytes"
-        );
     }
 }
 

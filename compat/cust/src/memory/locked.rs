@@ -1,4 +1,4 @@
-//! [`LockedBuffer`] and [`LockedBox`]: page-locked host memory.
+//! [`LockedBuffer`]: page-locked host memory.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -15,11 +15,6 @@ use crate::error::{CudaResult, DropResult};
 pub struct LockedBuffer<T: DeviceCopy> {
     pointer: *mut T,
     len: usize,
-}
-
-/// Value in page-locked host memory.
-pub struct LockedBox<T: DeviceCopy> {
-    value: LockedBuffer<T>,
 }
 
 // SAFETY: the buffer owns its elements.
@@ -162,72 +157,6 @@ impl<T: DeviceCopy> Drop for LockedBuffer<T> {
 }
 
 impl<T: DeviceCopy + fmt::Debug> fmt::Debug for LockedBuffer<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl<T: DeviceCopy> LockedBox<T> {
-    /// Copies a value into page-locked memory.
-    ///
-    /// # Errors
-    ///
-    /// Returns the same errors as [`cuda_malloc_locked`].
-    pub fn new(value: &T) -> CudaResult<Self> {
-        Ok(Self { value: LockedBuffer::new(value, 1)? })
-    }
-
-    /// Allocates memory for a value.
-    ///
-    /// # Errors
-    ///
-    /// Returns the same errors as [`cuda_malloc_locked`].
-    ///
-    /// # Safety
-    ///
-    /// The memory must be written before it is read.
-    pub unsafe fn uninitialized() -> CudaResult<Self> {
-        // SAFETY: guaranteed by the caller.
-        Ok(Self { value: unsafe { LockedBuffer::uninitialized(1)? } })
-    }
-
-    /// Takes ownership of memory from [`Self::into_raw`] or [`cuda_malloc_locked`].
-    ///
-    /// # Safety
-    ///
-    /// `pointer` must come from one of these functions, the value must be initialized, and nothing else may free the
-    /// memory.
-    pub unsafe fn from_raw(pointer: *mut T) -> Self {
-        // SAFETY: guaranteed by the caller.
-        Self { value: unsafe { LockedBuffer::from_raw_parts(pointer, 1) } }
-    }
-
-    /// Releases ownership of the memory and returns its address; the memory must be freed with [`cuda_free_locked`].
-    pub fn into_raw(self) -> *mut T {
-        ManuallyDrop::new(self.value).pointer
-    }
-
-    /// Returns the host address.
-    pub fn as_raw(&self) -> *mut T {
-        self.value.pointer
-    }
-}
-
-impl<T: DeviceCopy> Deref for LockedBox<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.value[0]
-    }
-}
-
-impl<T: DeviceCopy> DerefMut for LockedBox<T> {
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.value[0]
-    }
-}
-
-impl<T: DeviceCopy + fmt::Debug> fmt::Debug for LockedBox<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }

@@ -3,8 +3,8 @@
 //! | type | location | access |
 //! | --- | --- | --- |
 //! | [`DeviceBuffer`], [`DeviceBox`], [`DeviceVariable`] | on the device | the host copies data to and from it |
-//! | [`UnifiedBuffer`], [`UnifiedBox`] | page-locked, on the host | host and device access it; data does not migrate, so keep data that kernels read often on the device |
-//! | [`LockedBuffer`], [`LockedBox`] | page-locked, on the host | copies to and from the device are faster, and do not block |
+//! | [`UnifiedBuffer`] | page-locked, on the host | host and device access it; data does not migrate, so keep data that kernels read often on the device |
+//! | [`LockedBuffer`] | page-locked, on the host | copies to and from the device are faster, and do not block |
 //!
 //! Device memory is allocated from the runtime's caching allocator. Freeing it first waits for all work on the device,
 //! because a kernel may still be using it through a pointer; `drop_async` waits in a stream instead.
@@ -20,132 +20,30 @@ mod device_box;
 mod device_buffer;
 mod device_slice;
 mod device_variable;
-mod fill;
 mod locked;
 mod malloc;
 mod pointer;
-mod rows;
 mod unified;
 
 pub use crate::DeviceCopy;
-pub use crate::instead::array;
 pub(crate) use copy::Transfer;
 pub use copy::{AsyncCopyDestination, CopyDestination};
 pub use device_box::DeviceBox;
 pub use device_buffer::DeviceBuffer;
 pub use device_slice::DeviceSlice;
 pub use device_variable::DeviceVariable;
-pub use locked::{LockedBox, LockedBuffer};
+pub use locked::LockedBuffer;
 pub use malloc::{
     cuda_free, cuda_free_async, cuda_free_locked, cuda_free_unified, cuda_malloc, cuda_malloc_async,
     cuda_malloc_locked, cuda_malloc_unified,
 };
 pub use pointer::{DevicePointer, UnifiedPointer};
-pub use rows::{cuda_malloc_pitched, memcpy_2d_dtoh, memcpy_2d_htod};
-pub use unified::{UnifiedBox, UnifiedBuffer};
+pub use unified::UnifiedBuffer;
 
 use std::ffi::c_void;
 
 use crate::context;
 use crate::error::CudaResult;
-
-/// Memory for one value, which kernels can use.
-pub trait GpuBox<T: DeviceCopy> {
-    /// Returns the device address.
-    fn as_device_ptr(&self) -> DevicePointer<T>;
-}
-
-/// Memory for several elements, which kernels can use.
-pub trait GpuBuffer<T: DeviceCopy> {
-    /// Returns the device address.
-    fn as_device_ptr(&self) -> DevicePointer<T>;
-    /// Returns the number of elements.
-    fn len(&self) -> usize;
-    /// Returns whether there are no elements.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-impl<T: DeviceCopy> GpuBox<T> for DeviceBox<T> {
-    fn as_device_ptr(&self) -> DevicePointer<T> {
-        DeviceBox::as_device_ptr(self)
-    }
-}
-
-impl<T: DeviceCopy> GpuBox<T> for UnifiedBox<T> {
-    fn as_device_ptr(&self) -> DevicePointer<T> {
-        self.as_unified_ptr().as_device_ptr()
-    }
-}
-
-impl<T: DeviceCopy> GpuBuffer<T> for DeviceBuffer<T> {
-    fn as_device_ptr(&self) -> DevicePointer<T> {
-        DeviceSlice::as_device_ptr(self)
-    }
-
-    fn len(&self) -> usize {
-        DeviceSlice::len(self)
-    }
-}
-
-impl<T: DeviceCopy> GpuBuffer<T> for UnifiedBuffer<T> {
-    fn as_device_ptr(&self) -> DevicePointer<T> {
-        self.as_unified_ptr().as_device_ptr()
-    }
-
-    fn len(&self) -> usize {
-        <[T]>::len(self)
-    }
-}
-
-/// Device memory.
-pub trait DeviceMemory {
-    /// Returns the device address as a number.
-    fn as_raw_ptr(&self) -> u64;
-    /// Returns the size in bytes.
-    fn size_in_bytes(&self) -> usize;
-}
-
-impl<T: DeviceCopy> DeviceMemory for DeviceBox<T> {
-    fn as_raw_ptr(&self) -> u64 {
-        self.as_device_ptr().as_raw()
-    }
-
-    fn size_in_bytes(&self) -> usize {
-        size_of::<T>()
-    }
-}
-
-impl<T: DeviceCopy> DeviceMemory for DeviceVariable<T> {
-    fn as_raw_ptr(&self) -> u64 {
-        self.as_device_ptr().as_raw()
-    }
-
-    fn size_in_bytes(&self) -> usize {
-        size_of::<T>()
-    }
-}
-
-impl<T: DeviceCopy> DeviceMemory for DeviceSlice<T> {
-    fn as_raw_ptr(&self) -> u64 {
-        self.as_device_ptr().as_raw()
-    }
-
-    fn size_in_bytes(&self) -> usize {
-        self.len() * size_of::<T>()
-    }
-}
-
-impl<T: DeviceCopy> DeviceMemory for DeviceBuffer<T> {
-    fn as_raw_ptr(&self) -> u64 {
-        (**self).as_raw_ptr()
-    }
-
-    fn size_in_bytes(&self) -> usize {
-        (**self).size_in_bytes()
-    }
-}
 
 /// Copies bytes from the host.
 ///

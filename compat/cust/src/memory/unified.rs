@@ -1,9 +1,6 @@
-//! [`UnifiedBox`] and [`UnifiedBuffer`]: memory that host and device share.
+//! [`UnifiedBuffer`]: memory that host and device share.
 
-use std::borrow::{Borrow, BorrowMut};
-use std::cmp::Ordering;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 
@@ -20,11 +17,6 @@ use crate::error::{CudaResult, DropResult};
 pub struct UnifiedBuffer<T: DeviceCopy> {
     pointer: UnifiedPointer<T>,
     len: usize,
-}
-
-/// Value in page-locked host memory that host and device share.
-pub struct UnifiedBox<T: DeviceCopy> {
-    value: UnifiedBuffer<T>,
 }
 
 // SAFETY: the buffer owns its elements.
@@ -180,161 +172,5 @@ impl<T: DeviceCopy> Drop for UnifiedBuffer<T> {
 impl<T: DeviceCopy + fmt::Debug> fmt::Debug for UnifiedBuffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
-    }
-}
-
-impl<T: DeviceCopy> UnifiedBox<T> {
-    /// Copies a value into unified memory.
-    ///
-    /// # Errors
-    ///
-    /// Returns the same errors as [`cuda_malloc_unified`].
-    pub fn new(value: T) -> CudaResult<Self> {
-        Ok(Self { value: UnifiedBuffer::new(&value, 1)? })
-    }
-
-    /// Allocates memory for a value.
-    ///
-    /// # Errors
-    ///
-    /// Returns the same errors as [`cuda_malloc_unified`].
-    ///
-    /// # Safety
-    ///
-    /// The memory must be written before it is read.
-    pub unsafe fn uninitialized() -> CudaResult<Self> {
-        // SAFETY: guaranteed by the caller.
-        Ok(Self { value: unsafe { UnifiedBuffer::uninitialized(1)? } })
-    }
-
-    /// Takes ownership of memory from [`Self::into_unified`] or [`cuda_malloc_unified`].
-    ///
-    /// # Safety
-    ///
-    /// `pointer` must come from one of these functions, the value must be initialized, and nothing else may free the
-    /// memory.
-    pub unsafe fn from_unified(pointer: UnifiedPointer<T>) -> Self {
-        // SAFETY: guaranteed by the caller.
-        Self { value: unsafe { UnifiedBuffer::from_raw_parts(pointer, 1) } }
-    }
-
-    /// Like [`Self::from_unified`], but takes a raw address.
-    ///
-    /// # Safety
-    ///
-    /// The caller must uphold the safety contract of [`Self::from_unified`].
-    pub unsafe fn from_raw(pointer: *mut T) -> Self {
-        // SAFETY: guaranteed by the caller.
-        unsafe { Self::from_unified(UnifiedPointer::wrap(pointer)) }
-    }
-
-    /// Releases ownership of the memory and returns its address; the memory must be freed with [`cuda_free_unified`].
-    pub fn into_unified(boxed: UnifiedBox<T>) -> UnifiedPointer<T> {
-        ManuallyDrop::new(boxed.value).pointer
-    }
-
-    /// Returns a reference to the value; the memory is never freed.
-    pub fn leak<'a>(boxed: UnifiedBox<T>) -> &'a mut T
-    where
-        T: 'a,
-    {
-        // SAFETY: the memory is never freed, and nothing else uses it.
-        unsafe { &mut *Self::into_unified(boxed).as_mut_ptr() }
-    }
-
-    /// Returns the unified address.
-    pub fn as_unified_ptr(&self) -> UnifiedPointer<T> {
-        self.value.as_unified_ptr()
-    }
-
-    /// Drops the box and reports any error.
-    ///
-    /// # Errors
-    ///
-    /// Returns the same errors as [`UnifiedBuffer::drop`].
-    pub fn drop(boxed: UnifiedBox<T>) -> CudaResult<()> {
-        UnifiedBuffer::drop(boxed.value).map_err(|(error, _)| error)
-    }
-}
-
-impl<T: DeviceCopy> Deref for UnifiedBox<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.value[0]
-    }
-}
-
-impl<T: DeviceCopy> DerefMut for UnifiedBox<T> {
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.value[0]
-    }
-}
-
-impl<T: DeviceCopy + fmt::Debug> fmt::Debug for UnifiedBox<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl<T: DeviceCopy + fmt::Display> fmt::Display for UnifiedBox<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl<T: DeviceCopy> fmt::Pointer for UnifiedBox<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Pointer::fmt(&self.as_unified_ptr(), f)
-    }
-}
-
-impl<T: DeviceCopy> AsRef<T> for UnifiedBox<T> {
-    fn as_ref(&self) -> &T {
-        self
-    }
-}
-
-impl<T: DeviceCopy> AsMut<T> for UnifiedBox<T> {
-    fn as_mut(&mut self) -> &mut T {
-        self
-    }
-}
-
-impl<T: DeviceCopy> Borrow<T> for UnifiedBox<T> {
-    fn borrow(&self) -> &T {
-        self
-    }
-}
-
-impl<T: DeviceCopy> BorrowMut<T> for UnifiedBox<T> {
-    fn borrow_mut(&mut self) -> &mut T {
-        self
-    }
-}
-
-impl<T: DeviceCopy + PartialEq> PartialEq for UnifiedBox<T> {
-    fn eq(&self, other: &Self) -> bool {
-        **self == **other
-    }
-}
-
-impl<T: DeviceCopy + Eq> Eq for UnifiedBox<T> {}
-
-impl<T: DeviceCopy + PartialOrd> PartialOrd for UnifiedBox<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        (**self).partial_cmp(&**other)
-    }
-}
-
-impl<T: DeviceCopy + Ord> Ord for UnifiedBox<T> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (**self).cmp(&**other)
-    }
-}
-
-impl<T: DeviceCopy + Hash> Hash for UnifiedBox<T> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        (**self).hash(state);
     }
 }

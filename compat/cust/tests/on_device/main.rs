@@ -9,11 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use cust::context::{CacheConfig, Context, CurrentContext, ResourceLimit, SharedMemoryConfig};
+use cust::context::{Context, CurrentContext, ResourceLimit};
 use cust::device::{Device, DeviceAttribute};
 use cust::error::{CudaError, explanation};
 use cust::event::{EventFlags, EventStatus};
-use cust::link::Linker;
 use cust::memory::*;
 use cust::module::Module;
 use cust::prelude::*;
@@ -31,7 +30,7 @@ fn stream() -> Stream {
 fn buffers_are_copied_in_whole_and_in_part() {
     let _context = context();
     let mut buffer = DeviceBuffer::from_slice(&[1u16, 2, 3, 4, 5]).unwrap();
-    assert_eq!((buffer.len(), buffer.size_in_bytes(), buffer.is_empty()), (5, 10, false));
+    assert_eq!((buffer.len(), buffer.is_empty()), (5, false));
     buffer[1..=2].copy_from(&[20, 30]).unwrap();
     let mut part = [0; 3];
     buffer[..3].copy_to(&mut part).unwrap();
@@ -113,9 +112,7 @@ fn host_memory_is_shared_and_page_locked() {
     let mut device = DeviceBuffer::<f32>::zeroed(3).unwrap();
     device.copy_from(&unified).unwrap();
     assert_eq!(device.as_host_vec().unwrap(), [1.0, 5.0, 3.0]);
-    let mut single = UnifiedBox::new(4u64).unwrap();
-    *single += 1;
-    assert_eq!((*single, single.as_unified_ptr().as_device_ptr().is_null()), (5, false));
+    assert!(!unified.as_unified_ptr().as_device_ptr().is_null());
     let (stream, mut locked) = (stream(), LockedBuffer::new(&0.5f32, 3).unwrap());
     // SAFETY: nothing else uses either memory before the wait.
     unsafe {
@@ -242,53 +239,8 @@ fn other_threads_use_the_last_context() {
 }
 
 #[test]
-fn memory_is_set_to_words() {
+fn bytes_are_copied_by_address() {
     let _context = context();
-    let stream = stream();
-    for len in [0, 1, 3, 20_000, 100_001] {
-        let mut buffer = DeviceBuffer::<u32>::zeroed(len).unwrap();
-        buffer.set_32(0xdead_beef).unwrap();
-        assert!(buffer.as_host_vec().unwrap().iter().all(|word| *word == 0xdead_beef), "{len}");
-        buffer.set_16(0x1234).unwrap();
-        assert!(buffer.as_host_vec().unwrap().iter().all(|word| *word == 0x1234_1234), "{len}");
-        // SAFETY: nothing else uses the buffer before the wait.
-        unsafe {
-            buffer.set_16_async(7, &stream).unwrap();
-            buffer[len / 2..].set_32_async(9, &stream).unwrap();
-        }
-        stream.synchronize().unwrap();
-        let (low, high) = (vec![0x0007_0007; len / 2], vec![9; len - len / 2]);
-        assert!(buffer.as_host_vec().unwrap() == [low, high].concat(), "{len}");
-    }
-}
-
-#[test]
-#[should_panic(expected = "3 bytes")]
-fn words_must_fit_the_memory() {
-    let _context = context();
-    let _ = DeviceBuffer::from_slice(&[1u8, 2, 3]).unwrap().set_16(1);
-}
-
-#[test]
-fn rows_are_copied_with_their_pitch() {
-    let _context = context();
-    let from: Vec<u16> = (0..60).collect();
-    let mut to = [0u16; 28];
-    // SAFETY: there are five rows of twelve numbers on the host, and four rows of seven in the target.
-    unsafe {
-        let (rows, pitch) = cuda_malloc_pitched::<u16>(12, 5).unwrap();
-        assert!(pitch >= 24 && pitch.is_multiple_of(256), "{pitch}");
-        memcpy_2d_htod(rows, pitch, from.as_ptr(), 24, 12, 5).unwrap();
-        let second = rows.cast::<u8>().add(pitch).cast::<u16>().add(3);
-        memcpy_2d_dtoh(to.as_mut_ptr(), 14, second, pitch, 7, 4).unwrap();
-        let error = memcpy_2d_dtoh(to.as_mut_ptr(), 13, second, pitch, 7, 4).unwrap_err();
-        assert_eq!(error, CudaError::InvalidValue);
-        memcpy_2d_htod(rows, 0, from.as_ptr(), 0, 0, 5).unwrap();
-        cuda_free(rows).unwrap();
-    }
-    for (row, found) in to.chunks(7).enumerate() {
-        assert!(found.iter().copied().eq((0..7).map(|i| (row as u16 + 1) * 12 + 3 + i)), "{row}: {found:?}");
-    }
     let (source, mut target) = ([1u8, 2, 3], [0u8; 3]);
     let memory = DeviceBuffer::<u8>::zeroed(3).unwrap();
     let address = memory.as_device_ptr().as_raw();
@@ -303,11 +255,6 @@ fn rows_are_copied_with_their_pitch() {
 #[test]
 fn host_memory_passes_through_pointers() {
     let _context = context();
-    let boxed = LockedBox::new(&5u64).unwrap();
-    let address = boxed.into_raw();
-    // SAFETY: the pointer came from the box.
-    let boxed = unsafe { LockedBox::from_raw(address) };
-    assert_eq!((*boxed, boxed.as_raw()), (5, address));
     let mut buffer = LockedBuffer::<u32>::zeroed(3).unwrap();
     buffer[1] = 7;
     let (pointer, len) = (buffer.as_mut_ptr(), buffer.len());
@@ -316,16 +263,6 @@ fn host_memory_passes_through_pointers() {
     let buffer = unsafe { LockedBuffer::from_raw_parts(pointer, len) };
     assert_eq!(buffer.as_slice(), [0, 7, 0]);
     LockedBuffer::drop(buffer).map_err(|(error, _)| error).unwrap();
-
-    let (small, large) = (UnifiedBox::new(1.5f32).unwrap(), UnifiedBox::new(2.5f32).unwrap());
-    assert!(small < large && small != large && large.to_string() == "2.5");
-    let pointer = UnifiedBox::into_unified(small);
-    // SAFETY: the pointer came from the box.
-    let small = unsafe { UnifiedBox::from_unified(pointer) };
-    let leaked: &mut f32 = UnifiedBox::leak(small);
-    *leaked += 1.0;
-    // SAFETY: the memory was leaked, and the reference is not used again.
-    assert_eq!(unsafe { *UnifiedBox::from_raw(leaked) }, 2.5);
 }
 
 #[test]
@@ -338,19 +275,4 @@ fn limits_are_kept() {
         assert!(CurrentContext::get_resource_limit(limit).unwrap() >= 2 * before, "{limit:?}");
         CurrentContext::set_resource_limit(limit, before).unwrap();
     }
-    assert_eq!(CurrentContext::get_flags().unwrap(), ContextFlags::MAP_HOST);
-    CurrentContext::set_cache_config(CacheConfig::PreferL1).unwrap();
-    CurrentContext::set_shared_memory_config(SharedMemoryConfig::EightByteBankSize).unwrap();
-}
-
-#[test]
-fn linking_names_the_part_that_is_no_code() {
-    let _context = context();
-    let mut linker = Linker::new().unwrap();
-    assert_eq!(linker.complete().unwrap_err(), CudaError::InvalidImage);
-    linker = Linker::new().unwrap();
-    linker.add_ptx(".version 7.0\n.target sm_80\n.address_size 64\n").unwrap();
-    linker.add_cubin([0x7f, b'E']).unwrap();
-    assert_eq!(linker.complete().unwrap_err(), CudaError::InvalidImage);
-    assert!(explanation().unwrap().contains("part 2"), "{:?}", explanation());
 }

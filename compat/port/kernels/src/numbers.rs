@@ -3,7 +3,7 @@
 use alloc::vec;
 use cuda_std::glam::{Mat3, Vec3};
 use cuda_std::prelude::*;
-use cuda_std::{FloatExt, GpuFloat, misc, ptr};
+use cuda_std::{FloatExt, GpuFloat};
 use cust_core::DeviceCopy;
 
 /// Motion of a point.
@@ -82,25 +82,6 @@ pub unsafe fn digits(out: *mut u32, count: u32) {
             rest /= 10;
         }
         unsafe { *out.add(i as usize) = digits.iter().sum() };
-    }
-}
-
-/// Tests the address spaces of pointers, and that clocks advance.
-#[kernel]
-pub unsafe fn places(out: *mut u32) {
-    let shared = cuda_std::shared_array![u32; 1];
-    let mut local = 0u32;
-    let begin = misc::clock();
-    thread::nanosleep(1000);
-    unsafe {
-        let is = |pointer: *const u32, space| u32::from(ptr::is_in_address_space(pointer, space));
-        *out = is(out, ptr::AddressSpace::Global);
-        *out.add(1) = is(shared, ptr::AddressSpace::Shared);
-        *out.add(2) = is(&raw mut local, ptr::AddressSpace::Local);
-        *out.add(3) = is(out, ptr::AddressSpace::Shared);
-        *out.add(4) = u32::from(misc::clock() > begin);
-        *out.add(5) =
-            ptr::convert_generic_to_specific_address_space(shared, ptr::AddressSpace::Shared) as u32;
     }
 }
 

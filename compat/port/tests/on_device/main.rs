@@ -27,8 +27,7 @@ fn fixture() -> (Context, Module, Stream) {
 #[test]
 fn ptx_has_all_kernels_and_address_spaces() {
     assert!(!PTX.starts_with("// No GPU code"), "the PTX is what this test looks at: {PTX}");
-    let kernels =
-        ["smooth", "sum", "lanes", "advance", "functions", "digits", "places", "checks", "statics", "scale"];
+    let kernels = ["smooth", "sum", "lanes", "advance", "functions", "digits", "checks", "statics", "scale"];
     for kernel in kernels {
         assert!(PTX.contains(&format!(".entry {kernel}(")), "{kernel}");
     }

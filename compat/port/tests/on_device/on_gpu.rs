@@ -1,8 +1,7 @@
-//! GPU-only features: the PTX compiler and address spaces.
+//! GPU-only features: the PTX compiler and global variables.
 
 use cust::context::Context;
-use cust::error::{CudaError, explanation};
-use cust::link::Linker;
+use cust::error::CudaError;
 use cust::memory::DeviceBuffer;
 use cust::prelude::*;
 use rust_cuda_port::PTX;
@@ -14,19 +13,6 @@ fn fixture() -> (Context, Module, Stream) {
     let module = Module::from_ptx(PTX, &[]).unwrap();
     let stream = Stream::new(StreamFlags::NON_BLOCKING, None).unwrap();
     (context, module, stream)
-}
-
-#[test]
-#[ignore = "needs a GPU"]
-fn pointers_have_address_spaces() {
-    let (_context, module, stream) = fixture();
-    let places = DeviceBuffer::<u32>::zeroed(6).unwrap();
-    // SAFETY: the kernel expects a pointer to 6 numbers.
-    unsafe { launch!(module.places<<<1, 1, 0, stream>>>(places.as_device_ptr())).unwrap() };
-    stream.synchronize().unwrap();
-    let places = places.as_host_vec().unwrap();
-    assert_eq!(places[..5], [1, 1, 1, 0, 1]);
-    assert!(places[5] < 200 << 10, "a shared address is an offset: {}", places[5]);
 }
 
 #[test]
@@ -69,28 +55,4 @@ fn globals_are_read_and_written() {
     assert_eq!(module.get_global::<u32>(c"NONE").unwrap_err(), CudaError::NotFound);
     let error = module.get_global::<u64>(c"CALLS").unwrap_err();
     assert!(error.to_string().contains("has 4 bytes, but u64 has 8"), "{error}");
-}
-
-#[test]
-#[ignore = "needs a GPU"]
-fn files_of_code_are_linked() {
-    const CALLER: &str = ".version 7.0\n.target sm_80\n.address_size 64\n.extern .func (.reg .b32 r) answer();\n\
-        .visible .entry ask(.param .u64 out)\n{\n.reg .b32 %r;\n.reg .b64 %p;\ncall (%r), answer;\n\
-        ld.param.u64 %p, [out];\nst.global.u32 [%p], %r;\nret;\n}\n";
-    const CALLED: &str = ".version 7.0\n.target sm_80\n.address_size 64\n\
-        .visible .func (.reg .b32 r) answer()\n{\nmov.b32 r, 42;\nret;\n}\n";
-    let (_context, _, stream) = fixture();
-    let mut linker = Linker::new().unwrap();
-    linker.add_ptx(CALLER).unwrap();
-    linker.add_ptx(CALLED).unwrap();
-    let module = Module::from_cubin(linker.complete().unwrap(), &[]).unwrap();
-    let out = DeviceBuffer::<u32>::zeroed(1).unwrap();
-    // SAFETY: the kernel expects a pointer to a number.
-    unsafe { launch!(module.ask<<<1, 1, 0, stream>>>(out.as_device_ptr())).unwrap() };
-    stream.synchronize().unwrap();
-    assert_eq!(out.as_host_vec().unwrap(), [42]);
-    let mut linker = Linker::new().unwrap();
-    linker.add_ptx(CALLER).unwrap();
-    linker.complete().unwrap_err();
-    assert!(explanation().unwrap().contains("answer"), "{:?}", explanation());
 }
