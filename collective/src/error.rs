@@ -1,7 +1,6 @@
 //! [`CollectiveError`]: errors of this crate, which [`warpsmith_runtime::Error`] wraps.
 
 use std::io;
-use std::path::PathBuf;
 use std::time::Duration;
 
 pub(crate) use warpsmith_runtime::{Error, Result};
@@ -159,7 +158,7 @@ pub enum CollectiveError {
     /// The server did not answer a request before the deadline.
     #[error("the store at {address} did not answer `{operation}` by the deadline: {source}")]
     StoreSilent {
-        /// Host and port, or path of the file.
+        /// Host and port.
         address: String,
         /// The requested operation.
         operation: &'static str,
@@ -193,14 +192,6 @@ pub enum CollectiveError {
     Listen {
         /// Address and port.
         address: String,
-        /// Error of the operating system.
-        source: io::Error,
-    },
-    /// A file of a store cannot be used.
-    #[error("{}: {source}", .path.display())]
-    StoreFile {
-        /// The file or folder.
-        path: PathBuf,
         /// Error of the operating system.
         source: io::Error,
     },

@@ -126,8 +126,7 @@ impl CommunicatorOptions {
     }
 
     /// Sets the address at which other ranks can reach this process. The default is 127.0.0.1 if all ranks share the
-    /// host; otherwise it is the address of the interface that routes to the store's server. If ranks on several hosts
-    /// use a [`FileStore`](crate::store::FileStore), the address must be set.
+    /// host; otherwise it is the address of the interface that routes to the store's server.
     pub fn address(mut self, address: IpAddr) -> Self {
         self.address = Some(address);
         self

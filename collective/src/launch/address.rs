@@ -1,7 +1,6 @@
 //! Address of the store through which the processes of a run rendezvous.
 
 use std::fmt;
-use std::path::PathBuf;
 
 use super::launchers::Identity;
 use super::variables::{Read, Variables};
@@ -15,18 +14,13 @@ const PORTS: (u16, u64) = (61440, 4096);
 /// Address of the store through which the processes of a run rendezvous.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum StoreAddress {
-    /// A TCP server.
-    Tcp {
-        /// Host name or IP address of the server.
-        host: String,
-        /// Port of the server.
-        port: u16,
-        /// Process that serves the store.
-        served_by: StoreHost,
-    },
-    /// A folder: [`FileStore`](crate::store::FileStore).
-    Folder(PathBuf),
+pub struct StoreAddress {
+    /// Host name or IP address of the server.
+    pub host: String,
+    /// Port of the server.
+    pub port: u16,
+    /// Process that serves the store.
+    pub served_by: StoreHost,
 }
 
 /// Process that serves the store.
@@ -42,11 +36,8 @@ pub enum StoreHost {
 
 impl fmt::Display for StoreAddress {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp { host, port, .. } if host.contains(':') => write!(out, "[{host}]:{port}"),
-            Self::Tcp { host, port, .. } => write!(out, "{host}:{port}"),
-            Self::Folder(path) => write!(out, "file:{}", path.display()),
-        }
+        let Self { host, port, .. } = self;
+        if host.contains(':') { write!(out, "[{host}]:{port}") } else { write!(out, "{host}:{port}") }
     }
 }
 
@@ -89,14 +80,7 @@ impl Variables {
 
     fn named(&self, text: &str) -> Result<StoreAddress> {
         let wrong = |problem: &str| self.wrong("WARPSMITH_STORE", problem);
-        if let Some(folder) = text.strip_prefix("file:") {
-            let folder = folder.strip_prefix("//").unwrap_or(folder);
-            return match folder.starts_with('/') || cfg!(windows) {
-                true => Ok(StoreAddress::Folder(folder.into())),
-                false => Err(wrong("the folder must be an absolute path: file:/PATH")),
-            };
-        }
-        let problem = "this must be HOST:PORT or file:/PATH";
+        let problem = "this must be HOST:PORT";
         let (host, port) = text.rsplit_once(':').ok_or_else(|| wrong(problem))?;
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let port = port.parse().ok().filter(|port| *port > 0).ok_or_else(|| wrong(problem))?;
@@ -108,7 +92,7 @@ impl Variables {
             Some("launcher") => StoreHost::Launcher,
             Some(_) => return Err(self.wrong("WARPSMITH_STORE_SERVER", "this must be rank0 or launcher")),
         };
-        Ok(StoreAddress::Tcp { host: host.to_owned(), port, served_by })
+        Ok(StoreAddress { host: host.to_owned(), port, served_by })
     }
 
     /// Returns the address specified by torchrun or by the user.
@@ -134,7 +118,7 @@ impl Variables {
             None | Some("True" | "False") => StoreHost::Rank0,
             Some(_) => return Err(self.wrong(agent, "this must be True or False")),
         };
-        Ok(StoreAddress::Tcp { host: host.to_owned(), port: port.value, served_by })
+        Ok(StoreAddress { host: host.to_owned(), port: port.value, served_by })
     }
 
     fn of_slurm_step(&self) -> Result<StoreAddress> {
@@ -157,7 +141,7 @@ const OF_MPI: &str = "mpirun does not provide the host of rank 0; set the variab
                       and a free port: mpirun -x WARPSMITH_STORE=HOST:PORT, mpiexec -genv WARPSMITH_STORE HOST:PORT";
 
 fn at(host: String, port: u16) -> StoreAddress {
-    StoreAddress::Tcp { host, port, served_by: StoreHost::Rank0 }
+    StoreAddress { host, port, served_by: StoreHost::Rank0 }
 }
 
 fn port(number: u64) -> u16 {

@@ -25,7 +25,7 @@ use super::{Mesh, Stop};
 use crate::deadline;
 use crate::error::{CollectiveError, Error, Result};
 use crate::fingerprint::Fingerprint;
-use crate::launch::{Launch, StoreAddress};
+use crate::launch::Launch;
 use crate::machine;
 use crate::recorder::Recorder;
 use crate::rendezvous;
@@ -258,10 +258,10 @@ impl Joining<'_> {
     }
 
     /// Returns the address of the interface through which this host reaches the store. Returns `None` if all ranks
-    /// share the host or the store is not a server.
+    /// share the host or there is no server.
     fn address_between_hosts(&self) -> Option<IpAddr> {
         let Bootstrap { launch, .. } = *self.bootstrap;
-        let Some(store @ StoreAddress::Tcp { .. }) = &launch.store else { return None };
+        let store = launch.store.as_ref()?;
         if (0..launch.world_size).all(|other| self.shares_host(other)) {
             return None;
         }

@@ -113,7 +113,7 @@ pub fn join(
 }
 
 fn is_served_by_rank_0(launch: &Launch) -> bool {
-    matches!(launch.store, Some(StoreAddress::Tcp { served_by: StoreHost::Rank0, .. }))
+    matches!(launch.store, Some(StoreAddress { served_by: StoreHost::Rank0, .. }))
 }
 
 /// Publishes this rank unless it conflicts with ranks that have already arrived.

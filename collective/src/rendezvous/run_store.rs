@@ -10,12 +10,10 @@ use crate::deadline;
 use crate::error::{CollectiveError, Error, Result};
 use crate::launch::{Launch, StoreAddress, StoreHost};
 use crate::machine;
-use crate::store::{
-    FileStore, MemoryStore, PrefixStore, ServerOptions, Store, StoreServer, TcpStore, Will, resolve,
-};
+use crate::store::{MemoryStore, PrefixStore, ServerOptions, Store, StoreServer, TcpStore, Will, resolve};
 
-/// Store that the processes of a run share. The end of a process is reported to the other processes, except with a
-/// [`FileStore`] and with torchrun's agent.
+/// Store that the processes of a run share. The end of a process is reported to the other processes, except with
+/// torchrun's agent.
 ///
 /// Dropping the store without calling [`finish`](Self::finish) reports to the other processes that this process has
 /// exited. On rank 0, dropping the store can also shut its server down.
@@ -53,8 +51,7 @@ impl Launch {
     ///
     /// # Errors
     /// Returns [`CollectiveError::Listen`] if the port is in use or the host is a different machine; the errors of
-    /// [`TcpStore::connect`] and [`FileStore::open`]; or [`CollectiveError::NoStore`] if the run has several ranks but
-    /// no address.
+    /// [`TcpStore::connect`]; or [`CollectiveError::NoStore`] if the run has several ranks but no address.
     pub fn store(&self, deadline: Instant) -> Result<RunStore> {
         let (mut will, mut server) = (None, None);
         let store: Arc<dyn Store> = match &self.store {
@@ -62,8 +59,7 @@ impl Launch {
             None => {
                 return Err(CollectiveError::NoStore { rank: self.rank, world_size: self.world_size }.into());
             }
-            Some(StoreAddress::Folder(folder)) => Arc::new(FileStore::open(folder)?),
-            Some(address @ StoreAddress::Tcp { host, served_by, .. }) => {
+            Some(address @ StoreAddress { host, served_by, .. }) => {
                 let mut target = address.to_string();
                 if self.rank == 0 && *served_by == StoreHost::Rank0 {
                     let options = ServerOptions { token: self.token.clone(), ..ServerOptions::default() };

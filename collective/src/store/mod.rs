@@ -8,7 +8,6 @@
 //! | --- | --- |
 //! | threads of a single process | [`MemoryStore`] |
 //! | processes on one or more hosts | [`TcpStore`], with a [`StoreServer`] in one of them (PyTorch's protocol) |
-//! | processes with a shared file system but no network | [`FileStore`] |
 //! | any of these, with a key prefix | [`PrefixStore`] |
 //!
 //! [`Launch::store`](crate::Launch::store) opens the store that the environment specifies.
@@ -29,7 +28,6 @@
 //! # }
 //! ```
 
-mod file;
 mod memory;
 mod prefix;
 mod tcp;
@@ -39,7 +37,6 @@ mod values;
 use std::fmt;
 use std::time::Instant;
 
-pub use self::file::FileStore;
 pub use self::memory::MemoryStore;
 pub use self::prefix::PrefixStore;
 #[cfg(feature = "fuzzing")]

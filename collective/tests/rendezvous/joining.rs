@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use warpsmith_collective::rendezvous::{Rendezvous, RendezvousError, join};
-use warpsmith_collective::store::{FileStore, MemoryStore, Store, TcpStore};
+use warpsmith_collective::store::{MemoryStore, Store, TcpStore};
 use warpsmith_collective::{CollectiveError, Launch};
 use warpsmith_runtime::Result;
 
-use crate::{Folder, client, server, soon, within};
+use crate::{client, server, soon, within};
 
 /// Function that opens the store of a rank.
 type OpenStore<'a> = dyn Fn() -> Arc<dyn Store> + Sync + 'a;
@@ -43,12 +43,8 @@ fn errors(outcomes: Vec<Result<Rendezvous>>) -> Vec<String> {
 #[test]
 fn all_ranks_join() {
     let server = server(None);
-    let folder = Folder::new();
-    let stores: [(&str, Box<OpenStore>); 3] = [
-        ("memory", Box::new(in_memory())),
-        ("file", Box::new(|| Arc::new(FileStore::open(&folder.0).unwrap()))),
-        ("tcp", Box::new(|| Arc::new(client(&server)))),
-    ];
+    let stores: [(&str, Box<OpenStore>); 2] =
+        [("memory", Box::new(in_memory())), ("tcp", Box::new(|| Arc::new(client(&server))))];
     for (kind, store) in stores {
         let rendezvous_of_ranks = join_all(Launch::threads(5).collect(), &store, soon());
         for rendezvous in &rendezvous_of_ranks {

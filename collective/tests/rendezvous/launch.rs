@@ -54,9 +54,9 @@ fn torchrun_is_understood() {
     assert_eq!((place(&run), run.launcher), ((5, 8, 1, Some(4)), Launcher::Torchrun));
     assert_eq!((store(&run), run.run_id.as_str(), run.restart_count), ("gpu01:29400".to_owned(), "run-9", 2));
     assert_eq!(run.key_prefix(), "warpsmith/run-9/2");
-    assert!(matches!(run.store, Some(StoreAddress::Tcp { served_by: StoreHost::Agent, .. })));
+    assert!(matches!(run.store, Some(StoreAddress { served_by: StoreHost::Agent, .. })));
     let own = launch(&[TORCHRUN, "TORCHELASTIC_USE_AGENT_STORE=False"]).unwrap();
-    assert!(matches!(own.store, Some(StoreAddress::Tcp { served_by: StoreHost::Rank0, .. })));
+    assert!(matches!(own.store, Some(StoreAddress { served_by: StoreHost::Rank0, .. })));
 }
 
 #[test]
@@ -100,15 +100,12 @@ fn variables_set_by_hand_are_understood() {
     let run = launch(&[BY_HAND]).unwrap();
     assert_eq!((place(&run), run.launcher), ((1, 2, 0, None), Launcher::Warpsmith));
     assert_eq!((store(&run), run.run_id.as_str(), run.token), ("gpu01:4711".to_owned(), "run", None));
-    let run = launch(&[BY_HAND, "WARPSMITH_STORE=file:/scratch/run WARPSMITH_TOKEN=abc WARPSMITH_RUN_ID=r1"])
-        .unwrap();
-    assert_eq!((run.store, run.run_id.as_str()), (Some(StoreAddress::Folder("/scratch/run".into())), "r1"));
+    let run = launch(&[BY_HAND, "WARPSMITH_TOKEN=abc WARPSMITH_RUN_ID=r1"]).unwrap();
+    assert_eq!(run.run_id, "r1");
     assert_eq!(
         (format!("{:?}", run.token), run.token.unwrap().secret()),
         ("Some(Token(…))".to_owned(), "abc")
     );
-    let url = launch(&[BY_HAND, "WARPSMITH_STORE=file:///scratch/run"]).unwrap();
-    assert_eq!(url.store, Some(StoreAddress::Folder("/scratch/run".into())));
 }
 
 #[test]
@@ -118,7 +115,7 @@ fn launchers_that_name_themselves_win() {
     let own = "WARPSMITH_STORE_SERVER=launcher WARPSMITH_LOCAL_WORLD_SIZE=2";
     let inside = launch(&[BY_HAND, own, TORCHRUN, SLURM, OPEN_MPI]).unwrap();
     assert_eq!((inside.rank, inside.world_size, inside.launcher), (1, 2, Launcher::Warpsmith));
-    assert!(matches!(inside.store, Some(StoreAddress::Tcp { served_by: StoreHost::Launcher, .. })));
+    assert!(matches!(inside.store, Some(StoreAddress { served_by: StoreHost::Launcher, .. })));
     // mpirun starts one process per host through srun, and this process starts the ranks. The second case has
     // torchrun's variables without its name.
     let in_slurm = "SLURM_PROCID=0 SLURM_NTASKS=1 SLURM_LOCALID=0";
@@ -166,7 +163,6 @@ fn malformed_values_are_named() {
         ("WARPSMITH_STORE=:1", "HOST:PORT"),
         ("WARPSMITH_STORE=a:0", "HOST:PORT"),
         ("WARPSMITH_STORE=a:b", "HOST:PORT"),
-        ("WARPSMITH_STORE=file:run", "absolute path"),
         ("WARPSMITH_RANK=1 WARPSMITH_WORLD_SIZE=x", "non-negative integer"),
     ] {
         let error = launch(&[TORCHRUN, variable]).unwrap_err();

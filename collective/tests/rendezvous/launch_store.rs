@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use warpsmith_collective::rendezvous::{RendezvousError, join};
 use warpsmith_collective::{CollectiveError, Launch, Store};
 
-use crate::{Folder, server, soon, within};
+use crate::{server, soon, within};
 
 /// Returns the launch of one of two ranks, with the address of the store and further variables.
 fn launch(rank: usize, address: &str, more: &[(&str, &str)]) -> Launch {
@@ -69,13 +69,6 @@ fn ranks_join_by_the_name_of_the_host() {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let port = free().rsplit_once(':').unwrap().1.to_owned();
     let address = format!("{}:{port}", name.trim());
-    two_ranks_join(&address);
-}
-
-#[test]
-fn a_folder_is_a_store() {
-    let folder = Folder::new();
-    let address = format!("file:{}", folder.0.join("run").display());
     two_ranks_join(&address);
 }
 

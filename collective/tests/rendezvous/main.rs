@@ -4,7 +4,6 @@
 #[path = "../../../runtime/tests/common/alone.rs"]
 mod alone;
 #[cfg(unix)]
-mod folders;
 mod fuzzed;
 mod joining;
 mod launch;
@@ -40,29 +39,4 @@ fn server(token: Option<&str>) -> StoreServer {
 /// Connects a client to a server without a token.
 fn client(server: &StoreServer) -> TcpStore {
     TcpStore::connect(&server.address().to_string(), None, soon()).unwrap()
-}
-
-/// New temporary folder that only this user can access. It is removed at the end of a passing test.
-struct Folder(std::path::PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        use std::sync::atomic::{AtomicU32, Ordering};
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("warpsmith-stores-{}-{number}", std::process::id()));
-        let mut builder = std::fs::DirBuilder::new();
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.create(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            std::fs::remove_dir_all(&self.0).unwrap();
-        }
-    }
 }

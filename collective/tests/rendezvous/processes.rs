@@ -235,20 +235,3 @@ fn a_killed_rank_0_is_named_though_it_serves() {
     let said = killed(this_test!(), By::Launcher, &[0, 1], 0, "connected", "20000");
     assert_eq!(said, ["error rank 0 has ended"]);
 }
-
-#[test]
-fn a_rank_killed_at_a_folder_is_missing() {
-    if is_rank() {
-        return rank();
-    }
-    let folder = crate::Folder::new();
-    let address = format!("file:{}", folder.0.display());
-    let test = this_test!();
-    let start = |rank, stay| Rank::start(test, rank, 2, &address, &[(STAY, stay), (DEADLINE, "1500")]);
-    let (mut waits, mut victim) = (start(0, ""), start(1, "connected"));
-    victim.come_to("connected");
-    victim.kill();
-    waits.come_to("connected");
-    let said = waits.line();
-    assert!(said.starts_with("error rank 1 of 2 did not arrive within"), "{said}");
-}

@@ -4,15 +4,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use warpsmith_collective::CollectiveError;
-use warpsmith_collective::store::{FileStore, LONGEST_KEY, LONGEST_VALUE, MemoryStore, PrefixStore, Store};
+use warpsmith_collective::store::{LONGEST_KEY, LONGEST_VALUE, MemoryStore, PrefixStore, Store};
 
-use crate::{Folder, client, server, soon, within};
+use crate::{client, server, soon, within};
 
 /// Runs a test with each kind of store.
 fn with_each(test: impl Fn(&str, Arc<dyn Store>)) {
     test("memory", Arc::new(MemoryStore::new()));
-    let folder = Folder::new();
-    test("file", Arc::new(FileStore::open(folder.0.join("new/store")).unwrap()));
     let server = server(None);
     test("tcp", Arc::new(client(&server)));
     let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
@@ -153,47 +151,4 @@ fn too_long_keys_and_values_are_refused() {
             assert_eq!(store.get(&key[1..], soon()).unwrap(), b"v", "{kind}");
         }
     });
-}
-
-#[test]
-fn a_foreign_file_in_the_folder_is_named() {
-    let folder = Folder::new();
-    let store = FileStore::open(&folder.0).unwrap();
-    store.set("key", b"value", soon()).unwrap();
-    let is_value = |path: &std::path::Path| path.file_name().unwrap().len() == 64;
-    let files = std::fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().path());
-    let file = files.into_iter().find(|path| is_value(path)).unwrap();
-    let whole = std::fs::read(&file).unwrap();
-    for length in 0..whole.len() {
-        std::fs::write(&file, &whole[..length]).unwrap();
-        let error = store.get("key", soon()).unwrap_err().to_string();
-        assert!(error.starts_with(&file.display().to_string()), "{length}: {error}");
-    }
-    std::fs::write(&file, [whole.as_slice(), b"more"].concat()).unwrap();
-    assert!(store.get("key", soon()).unwrap_err().to_string().contains("damaged"));
-}
-
-#[test]
-fn a_folder_that_cannot_be_made_is_named() {
-    let folder = Folder::new();
-    let file = folder.0.join("file");
-    std::fs::write(&file, "").unwrap();
-    let error = FileStore::open(file.join("store")).unwrap_err().to_string();
-    assert!(error.starts_with(&file.join("store").display().to_string()), "{error}");
-}
-
-#[test]
-fn a_held_lock_ends_the_wait_at_the_deadline() {
-    let folder = Folder::new();
-    let store = FileStore::open(&folder.0).unwrap();
-    store.add("n", 1, soon()).unwrap();
-    let lock = std::fs::File::open(folder.0.join("lock")).unwrap();
-    lock.lock().unwrap();
-    let error = store.add("n", 1, within(60)).unwrap_err();
-    assert!(
-        matches!(error.downcast_ref(), Some(CollectiveError::StoreSilent { operation: "add", .. })),
-        "{error}"
-    );
-    lock.unlock().unwrap();
-    assert_eq!(store.add("n", 1, soon()).unwrap(), 2);
 }
