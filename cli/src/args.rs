@@ -4,8 +4,6 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::sanitize::Tool;
-
 /// Tools for GPU kernels written in Rust: list devices, check the machine, list and measure kernels.
 #[derive(Debug, Parser)]
 #[command(
@@ -49,8 +47,6 @@ pub enum Command {
     Launch(LaunchArgs),
     /// Run a program with its profiler enabled, and show where the time went
     Profile(ProfileArgs),
-    /// Run a program on a GPU under NVIDIA's compute-sanitizer, and show its findings in the kernels
-    Sanitize(SanitizeArgs),
     /// Show where the time went in a trace and why devices were idle, or convert the trace to HTML or JSON
     Trace(TraceArgs),
 }
@@ -83,30 +79,6 @@ pub struct CheckArgs {
     /// The cargo command and its arguments [default: test]
     #[arg(value_name = "CARGO ARGUMENTS", trailing_var_arg = true, allow_hyphen_values = true)]
     pub cargo: Vec<String>,
-}
-
-/// `warpsmith sanitize`.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "compute-sanitizer is part of the CUDA toolkit and of `pip install nvidia-cuda-sanitizer-api`. The \
-                  program must use a GPU; `warpsmith check` needs no GPU and finds more bugs. Every buffer is a \
-                  separate allocation (WARPSMITH_NO_MEMORY_CACHING=1).\n\nExamples: warpsmith sanitize ./train; \
-                  warpsmith sanitize --tool racecheck ./train --epochs 1\n\nExit code: 1 if there are findings or \
-                  the program fails."
-)]
-pub struct SanitizeArgs {
-    /// compute-sanitizer tool to run
-    #[arg(long, value_enum, value_name = "TOOL", default_value = "memcheck")]
-    pub tool: Tool,
-    /// With memcheck: also report memory that the program never frees
-    #[arg(long)]
-    pub leaks: bool,
-    /// Print one JSON document instead of text; the program's output goes to standard error
-    #[arg(long)]
-    pub json: bool,
-    /// The program and its arguments
-    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    pub program: Vec<std::ffi::OsString>,
 }
 
 const SETUP_HELP: &str = "The Rust toolchain is installed next to yours, from Debian's packages (as root on Debian) \

@@ -8,6 +8,7 @@
 
 mod args;
 mod check;
+#[cfg(any(feature = "collective", feature = "profiler"))]
 mod child;
 #[cfg(feature = "collective")]
 mod descendants;
@@ -23,7 +24,6 @@ mod occupancy;
 mod outputs;
 #[cfg(feature = "profiler")]
 mod profile;
-mod sanitize;
 mod setup;
 #[cfg(feature = "profiler")]
 mod trace;
@@ -66,7 +66,6 @@ pub fn main() -> ExitCode {
         Command::Profile(args) => profile::run(&args),
         #[cfg(not(feature = "profiler"))]
         Command::Profile(_) => left_out("profile"),
-        Command::Sanitize(args) => sanitize::run(&args),
         Command::Setup => setup::run(),
         #[cfg(feature = "profiler")]
         Command::Trace(args) => trace::run(&args),

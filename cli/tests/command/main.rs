@@ -10,7 +10,6 @@ mod package;
 #[cfg(unix)]
 mod profile;
 #[cfg(unix)]
-mod sanitize;
 mod shared;
 mod traces;
 mod tuning;
