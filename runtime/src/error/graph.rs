@@ -123,8 +123,7 @@ pub enum GraphError {
         bytes: usize,
     },
 
-    /// The program has locked the memory of a [`HostBuffer`](crate::graph::HostBuffer) or a
-    /// [`MappedBuffer`](crate::MappedBuffer).
+    /// The program has locked the memory of a [`MappedBuffer`](crate::MappedBuffer).
     #[error("the host buffer is locked by the program; drop the guard of its `lock` first")]
     HostBufferInUse,
 

@@ -80,11 +80,6 @@ impl Content {
         other.kernels.iter().for_each(|kernel| self.add_kernel(*kernel));
     }
 
-    /// Keeps an item alive as long as the graph.
-    pub fn keep(&mut self, item: Arc<dyn Any + Send + Sync>) {
-        self.shared.push(item);
-    }
-
     pub fn add_function(&mut self, function: Arc<GraphFunction>) {
         self.functions.push(function);
     }

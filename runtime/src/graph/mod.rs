@@ -19,7 +19,7 @@
 //! cannot be captured. Nor can copies that return host memory, copies between devices, and host functions that are
 //! called once. During a capture, such a call fails with an error that names it, and the capture continues. Work
 //! outside the capture fails if it conflicts with captured work on the same memory ([`GraphError::UsedInCapture`]).
-//! Graphs can copy from and to a [`HostBuffer`], and [`Stream::graph_function`](crate::Stream::graph_function) adds a
+//! Graphs can copy from and to a [`MappedBuffer`](crate::MappedBuffer), and [`Stream::graph_function`](crate::Stream::graph_function) adds a
 //! host function that is called in each launch.
 //!
 //! ```
@@ -51,7 +51,6 @@
 //! | `conditional` | conditional nodes, controlled by kernels |
 //! | `exec` | [`GraphExec`]: launches and updates |
 //! | `cache` | [`GraphCache`]: capture on first use |
-//! | `host_buffer` | [`HostBuffer`] |
 //! | `dot` | Graphviz output |
 
 mod cache;
@@ -60,7 +59,6 @@ mod conditional;
 mod content;
 mod dot;
 mod exec;
-mod host_buffer;
 mod nodes;
 mod origins;
 
@@ -75,7 +73,6 @@ pub use self::capture::Capture;
 pub use self::conditional::Condition;
 use self::content::Content;
 pub use self::exec::GraphExec;
-pub use self::host_buffer::{HostBuffer, HostGuard};
 use self::nodes::Added;
 pub use self::nodes::{KernelNode, Node};
 use self::origins::Origins;

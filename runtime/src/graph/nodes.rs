@@ -70,7 +70,7 @@ pub(super) struct NodeUse {
 }
 
 /// Remedy in the error for memory on another device.
-pub(super) const COPY_THERE: &str = "copy it there first";
+const COPY_THERE: &str = "copy it there first";
 
 impl NodeUse {
     /// Creates the list of uses for a node that has not been added yet.
@@ -495,6 +495,6 @@ pub(super) fn uses_of<'p, 'a: 'p>(parts: impl Iterator<Item = &'p BufferUse<'a>>
 }
 
 /// Returns the node work for a copy; an empty node if there is nothing to copy.
-pub(super) fn copy_work<'a>(dst: Place, src: Place, bytes: usize) -> NodeWork<'a> {
+fn copy_work<'a>(dst: Place, src: Place, bytes: usize) -> NodeWork<'a> {
     if bytes == 0 { NodeWork::Empty } else { NodeWork::Copy { dst, src, bytes } }
 }

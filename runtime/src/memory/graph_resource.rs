@@ -152,11 +152,6 @@ impl GraphResource {
     pub fn take_back(&self) {
         *self.lock() = Liveness::Live;
     }
-
-    /// Waits for all work that uses the buffer.
-    pub fn synchronize(&self) -> Result<()> {
-        self.usage.unfinished(&self.home).iter().try_for_each(Stream::synchronize)
-    }
 }
 
 /// The liveness of memory that a graph uses.

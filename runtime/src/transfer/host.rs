@@ -25,7 +25,7 @@ const SMALL_BYTES: usize = 2 << 20;
 
 /// Alternative named in the error for capturing a copy that returns host memory.
 const NOT_IN_GRAPHS: &str =
-    "the copy returns its host memory after one run; copy before the capture, or use `graph::HostBuffer`";
+    "the copy returns its host memory after one run; copy before the capture, or use a `MappedBuffer`";
 
 /// The device side of a copy between host and device.
 pub(super) struct DeviceSide<'a> {

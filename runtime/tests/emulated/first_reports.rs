@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::awaiting::block_on;
 use crate::common::*;
 use warpsmith_runtime::driver::{Fault, FaultKind};
-use warpsmith_runtime::graph::{CaptureMode, HostBuffer};
+use warpsmith_runtime::graph::CaptureMode;
 use warpsmith_runtime::memory::MemoryPool;
 use warpsmith_runtime::transfer::collective::gather;
 use warpsmith_runtime::{
@@ -28,7 +28,6 @@ struct Program {
     kernel: TypedKernel<PanicAt>,
     buffer: DeviceBuffer<u32>,
     mapped: MappedBuffer<u32>,
-    host: HostBuffer<u32>,
     exec: GraphExec,
     event: Event,
     pending: Option<Pending<Vec<u32>>>,
@@ -42,8 +41,7 @@ impl Program {
         let kernel = module(device).kernel::<PanicAt>()?;
         let mut buffer = DeviceBuffer::from_host(&stream, &[1u32; 64])?;
         let mapped = PinnedBuffer::from_slice(device, &[1u32; 64])?.into_mapped(&stream)?;
-        let host = HostBuffer::zeroed(device, 64)?;
-        let graph = Graph::capture(&stream, || stream.copy_from_host_buffer_async(&host, &mut buffer))?;
+        let graph = Graph::capture(&stream, || stream.copy(mapped.as_slice(), &mut buffer))?;
         let exec = graph.instantiate()?;
         stream.synchronize()?;
         let event = Event::timed(device)?;
@@ -60,7 +58,6 @@ impl Program {
             kernel,
             buffer,
             mapped,
-            host,
             exec,
             event,
             pending: None,
@@ -168,8 +165,9 @@ const CALLS: &[Call] = &[
     ("GraphExec::launch", |p| until_error(|| p.exec.launch(&p.stream))),
     ("Graph::capture", |p| until_error(|| Graph::capture(&p.other, || p.other.memset(&mut p.buffer, 0)))),
     ("Capture::begin", |p| until_error(|| Capture::begin(&p.stream, CaptureMode::Relaxed))),
-    ("MappedBuffer::lock", |p| until_error(|| p.mapped.lock().map(drop))),
-    ("HostBuffer::lock", |p| until_error(|| p.host.lock().map(drop).and_then(|()| p.exec.launch(&p.stream)))),
+    ("MappedBuffer::lock", |p| {
+        until_error(|| p.mapped.lock().map(drop).and_then(|()| p.exec.launch(&p.stream)))
+    }),
     ("wait_stream", |p| until_error(|| p.other.wait_stream(&p.stream))),
     ("host_function", |p| until_error(|| p.stream.host_function(|| ()))),
     ("MemoryPool::new", |p| until_error(|| MemoryPool::new(&p.device))),

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use warpsmith_runtime::emulated::{EmulatedDriver, Schedule};
-use warpsmith_runtime::graph::HostBuffer;
-use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphError, Stream};
+use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphError, PinnedBuffer, Stream};
 
 #[test]
 fn buffers_dropped_in_a_capture_share_memory() {
@@ -220,11 +219,11 @@ fn nothing_is_captured_with_the_drivers_own_pool() {
 }
 
 #[test]
-fn a_host_buffer_waits_for_awaited_launches() {
+fn host_memory_waits_for_awaited_launches() {
     let (driver, device, stream) = fixture();
     let x = DeviceBuffer::from_host(&stream, &[5u8; 64]).unwrap();
-    let output = HostBuffer::<u8>::zeroed(&device, 64).unwrap();
-    let graph = Graph::capture(&stream, || stream.copy_to_host_buffer_async(&x, &output)).unwrap();
+    let mut output = PinnedBuffer::<u8>::zeroed(&device, 64).unwrap().into_mapped(&stream).unwrap();
+    let graph = Graph::capture(&stream, || stream.copy(&x, output.as_mut_slice())).unwrap();
     let exec = graph.instantiate().unwrap();
     driver.set_stream_delay(stream.handle(), Duration::from_millis(50));
     exec.launch(&stream).unwrap();

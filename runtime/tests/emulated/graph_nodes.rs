@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::common::*;
 use warpsmith_runtime::emulated::{Call, EmulatedDriver, Schedule};
-use warpsmith_runtime::graph::HostBuffer;
-use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphCache, GraphError, Launch, Stream};
+use warpsmith_runtime::{
+    Device, DeviceBuffer, Error, Graph, GraphCache, GraphError, Launch, PinnedBuffer, Stream,
+};
 
 #[test]
 fn nodes_are_ordered_by_use_and_by_name() {
@@ -117,10 +118,10 @@ fn child_graphs_and_clones_are_independent() {
 #[test]
 fn nodes_added_to_a_capture_come_after_it() {
     let (_, device, stream) = fixture();
-    let host = HostBuffer::zeroed(&device, 4).unwrap();
+    let mut host = PinnedBuffer::zeroed(&device, 4).unwrap().into_mapped(&stream).unwrap();
     let mut x = DeviceBuffer::<u8>::zeros(&stream, 4).unwrap();
     let mut graph = Graph::capture(&stream, || stream.memset(&mut x, 6)).unwrap();
-    graph.add_copy_to_host(&x, &host, &[]).unwrap();
+    graph.add_copy(&x, host.as_mut_slice(), &[]).unwrap();
     graph.instantiate().unwrap().launch(&stream).unwrap();
     assert_eq!(*host.lock().unwrap(), [6; 4]);
 }

@@ -501,7 +501,7 @@ fn observers_come_and_go_while_threads_launch() {
 #[test]
 fn calls_of_several_operations_have_the_callers_line() {
     use std::cell::RefCell;
-    use warpsmith_runtime::graph::{GraphCache, HostBuffer};
+    use warpsmith_runtime::graph::GraphCache;
     thread_local! {
         static SITES: RefCell<Vec<Option<&'static str>>> = const { RefCell::new(Vec::new()) };
     }
@@ -513,17 +513,15 @@ fn calls_of_several_operations_have_the_callers_line() {
     }
     let (_, device, stream) = fixture();
     let observation = observe(Sites);
-    let (host, mut y) =
-        (HostBuffer::<u8>::zeroed(&device, 4).unwrap(), DeviceBuffer::zeros(&stream, 4).unwrap());
+    let mut y = DeviceBuffer::zeros(&stream, 4).unwrap();
     let mut mapped = PinnedBuffer::from_slice(&device, &[1u8; 4]).unwrap().into_mapped(&stream).unwrap();
-    let exec = Graph::capture(&stream, || stream.copy_from_host_buffer_async(&host, &mut y)).unwrap();
+    let exec = Graph::capture(&stream, || stream.copy(mapped.as_slice(), &mut y)).unwrap();
     let exec = exec.instantiate().unwrap();
     let mut cache = GraphCache::new(&device, 2);
     let event = Event::new(&device).unwrap();
     let x = DeviceBuffer::<u8>::zeros(&stream, 4).unwrap();
     SITES.take();
     exec.launch(&stream).unwrap();
-    drop(host.lock().unwrap());
     stream.copy(&y, mapped.as_mut_slice()).unwrap();
     drop(mapped.lock().unwrap());
     event.record(&stream).unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use test_kernels::dynamic::{count_down, set_from};
-use warpsmith::graph::{CaptureMode, Graph, GraphCache, HostBuffer};
+use warpsmith::graph::{CaptureMode, Graph, GraphCache};
 use warpsmith::kernels::elementwise::axpy;
 use warpsmith::prelude::*;
 use warpsmith::{Capture, Error, GraphError};
@@ -50,19 +50,19 @@ fn captured_streams_equal_eager_ones() {
     let mut random = Random::new();
     let n = 70_001;
     let start: Vec<f32> = random.values(n, 10.0);
-    let input = HostBuffer::zeroed(main.device(), n).unwrap();
-    let output = HostBuffer::zeroed(main.device(), n).unwrap();
+    let mapped = || PinnedBuffer::<f32>::zeroed(main.device(), n).unwrap().into_mapped(&main).unwrap();
+    let (mut input, mut output) = (mapped(), mapped());
     let mut x = DeviceBuffer::<f32>::uninit(&main, n).unwrap();
     let mut y = DeviceBuffer::<f32>::uninit(&main, n).unwrap();
     let graph = Graph::capture(&main, || -> warpsmith::Result<()> {
-        main.copy_from_host_buffer_async(&input, &mut x)?;
+        main.copy(input.as_slice(), &mut x)?;
         side.wait_stream(&main)?;
         ops::add(&side, &x, &x, &mut y)?;
         let mut between = DeviceBuffer::<f32>::uninit(&main, n)?;
         ops::mul(&main, &x, &x, &mut between)?;
         main.wait_stream(&side)?;
         ops::axpy(&main, &between, 1.0, &mut y)?;
-        main.copy_to_host_buffer_async(&y, &output)
+        main.copy(&y, output.as_mut_slice())
     })
     .unwrap();
     let exec = graph.instantiate().unwrap();
