@@ -165,23 +165,18 @@ const MAX_DEVICES: usize = 1 << 12;
 pub(crate) enum LeftOut {
     All,
     Timeless,
-    Begins,
-    Ends,
     End,
     Texts,
 }
 
 impl LeftOut {
-    const ALL: [LeftOut; 6] =
-        [LeftOut::All, LeftOut::Timeless, LeftOut::Begins, LeftOut::Ends, LeftOut::End, LeftOut::Texts];
+    const ALL: [LeftOut; 4] = [LeftOut::All, LeftOut::Timeless, LeftOut::End, LeftOut::Texts];
 
     /// Returns the key of the fact that reports this kind.
     fn key(self) -> &'static str {
         match self {
             LeftOut::All => "none of the events is read",
             LeftOut::Timeless => "events without a time",
-            LeftOut::Begins => "begins without an end",
-            LeftOut::Ends => "ends without a begin",
             LeftOut::End => "end of the file",
             LeftOut::Texts => "texts",
         }

@@ -398,18 +398,4 @@ impl Record {
             _ => self.start(),
         }
     }
-
-    /// Sets the end time, but no earlier than the start time. If the record is an instant, it does not change.
-    pub(crate) fn end_at(&mut self, at: u64) {
-        let at = at.max(self.start());
-        match self {
-            Record::Kernel(record) => record.end = at,
-            Record::Transfer(record) => record.end = at,
-            Record::Call(record) => record.end = at,
-            Record::Sync(record) => record.end = at,
-            Record::Range(record) => record.end = at,
-            Record::Graph(record) => record.end = at,
-            Record::Mark(_) | Record::Wait(_) | Record::Memory(_) | Record::Sample(_) => {}
-        }
-    }
 }

@@ -113,7 +113,7 @@ object! {
     /// Event.
     Event {
         phase = "ph": Loose, category = "cat": Loose, name = "name": Loose, process = "pid": Loose,
-        thread = "tid": Loose, time = "ts": Loose, duration = "dur": Loose, id = "id": Loose,
+        thread = "tid": Loose, time = "ts": Loose, duration = "dur": Loose,
         arguments = "args": Arguments,
     }
 }

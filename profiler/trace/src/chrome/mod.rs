@@ -7,7 +7,6 @@
 mod event;
 mod json;
 mod number;
-mod open;
 mod read;
 mod records;
 mod write;

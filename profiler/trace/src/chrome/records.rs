@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 
 use super::event::{Event, Loose};
-use super::open::Open;
 use super::{CATEGORIES, MARK, MEMORY, OF_DEVICE, OLD_CATEGORIES, RANGES, SYNCS, TRANSFERS, WAIT};
 use crate::definitions::LeftOut;
 use crate::event::category;
@@ -42,7 +41,6 @@ pub(super) struct Records<'a> {
     /// IDs assigned to words that stand for processes or threads.
     words: HashMap<String, i64>,
     /// Slices that have begun but have not ended yet.
-    open: Open,
     /// Records of events at time 0, with the kinds of the events. They are kept until it is known whether their time is
     /// valid.
     at_zero: Vec<(Record, String)>,
@@ -64,7 +62,6 @@ impl<'a> Records<'a> {
             timeless: BTreeMap::new(),
             tracks: BTreeMap::new(),
             words: HashMap::new(),
-            open: Open::default(),
             at_zero: Vec::new(),
             first: None,
             allocated: HashMap::new(),
@@ -89,15 +86,7 @@ impl<'a> Records<'a> {
             _ => {}
         }
         let Some(start) = self.time(event) else {
-            if phase == "E" || phase == "e" {
-                self.open.end(event, None);
-            } else {
-                count(&mut self.timeless, &kind(event));
-                if phase == "B" || phase == "b" {
-                    // The slice's end event must still find a begin event.
-                    self.open.begin(event, None);
-                }
-            }
+            count(&mut self.timeless, &kind(event));
             return Ok(());
         };
         let record = match phase {
@@ -105,19 +94,6 @@ impl<'a> Records<'a> {
                 let duration = event.duration.nanoseconds().unwrap_or(0).max(0);
                 self.slice(event, start, start.saturating_add_signed(duration))
             }
-            "B" | "b" => {
-                let record = self.slice(event, start, start);
-                let is_read = record.is_some();
-                self.open.begin(event, record);
-                if is_read {
-                    return Ok(());
-                }
-                None
-            }
-            "E" | "e" => match self.open.end(event, Some(start)) {
-                Some(record) => Some(record),
-                None => return Ok(()),
-            },
             "i" | "I" | "n" => self.moment(event, start),
             "C" => self.sample(event, start),
             _ => None,
@@ -186,13 +162,6 @@ impl<'a> Records<'a> {
                 let id = definitions.thread(process, thread);
                 definitions.name_thread(id, &name);
             }
-        }
-        let (begins, ends) = self.open.unmatched();
-        if begins > 0 {
-            definitions.add_left_out(LeftOut::Begins, &begins.to_string());
-        }
-        if ends > 0 {
-            definitions.add_left_out(LeftOut::Ends, &ends.to_string());
         }
         if !self.timeless.is_empty() {
             let all: u64 = self.timeless.values().sum();

@@ -51,14 +51,12 @@ fn bombs() -> Vec<(&'static str, Vec<u8>)> {
     let thread = |number| {
         format!(r#",{{"ph":"M","name":"thread_name","pid":1,"tid":{number},"args":{{"name":"{number}"#)
     };
-    let range = |number| format!(r#",{{"ph":"B","cat":"cpu_op","ts":5,"tid":{number},"name":"{number}"#);
     let about = |number| format!(r#","{number}":"{number}"#);
     let blank = packed(&vec![b' '; 1 << 20]);
     vec![
         ("names", bomb(first, kernel, r#""}"#, 2000)),
         ("one name", bomb(&format!(r#"{first},{{"name":""#), |_| String::new(), "", 2000)),
         ("threads", bomb(first, thread, r#""}}"#, 2000)),
-        ("begins", bomb(first, range, r#""}"#, 2000)),
         (
             "facts",
             bomb(

@@ -245,77 +245,12 @@ fn traces_of_the_first_profiler_are_read() {
     assert_eq!(opened.trace.kernels[0].end - opened.trace.kernels[0].start, 8_000);
 }
 
-fn phase(phase: &str, name: &str, ts: u64, rest: &str) -> String {
-    format!(r#"{{"ph":"{phase}","cat":"cpu_op","name":"{name}","pid":1,"tid":2,"ts":{ts}{rest}}}"#)
-}
-
 /// Events in many forms, which the tests damage.
 pub const SEED: &str = r#"{"deviceProperties":null,"baseTimeNanoseconds":1723000000000000000,"traceEvents":[
     {"ph":"X","cat":"Kernel","name":"k","pid":0,"tid":"stream 7","ts":"1000.125","dur":2e1,"args":{"stream":7,"correlation":9007199254740993,"grid":[1,2,3]}},
-    {"ph":"B","cat":"Operator","name":"outer","pid":1,"tid":"main","ts":10.5,"args":[]},{"ph":"E","pid":1,"tid":"main","ts":99},
-    {"ph":"b","cat":"user_annotation","name":"load","id":"0x1","pid":1,"ts":0},{"ph":"e","cat":"user_annotation","name":"load","id":"0x1","pid":1,"ts":70},
     {"ph":"C","cat":"host_counter","name":"loss","pid":1,"ts":5,"args":{"value":NaN}},{"ph":"M","name":"thread_name","pid":1,"tid":"main","args":{"name":"\ud800 \x"}},
     {"ph":"i","name":"[memory]","pid":1,"tid":1,"ts":0,"args":{"Device Type":1,"Device Id":0,"Bytes":-5}},
 ]"#;
-
-#[test]
-fn begins_and_ends_become_slices() {
-    let events = [
-        phase("B", "outer", 10, ""),
-        phase("B", "inner", 12, ""),
-        // Another thread has slices of its own.
-        phase("B", "outer", 13, r#","tid":3"#),
-        phase("E", "", 15, ""),
-        phase("E", "outer", 20, ""),
-        r#"{"ph":"E","pid":1,"tid":3,"ts":33}"#.to_owned(),
-        r#"{"ph":"B","cat":"Kernel","name":"k","pid":0,"tid":"stream 7","ts":40,"args":{"correlation":5}}"#
-            .to_owned(),
-        r#"{"ph":"E","pid":0,"tid":"stream 7","ts":44}"#.to_owned(),
-    ];
-    let trace = whole(&events.join(","));
-    let mut ranges: Vec<_> = trace
-        .ranges
-        .iter()
-        .map(|range| (trace.text(range.name), range.start / 1000, range.end / 1000))
-        .collect();
-    ranges.sort_unstable();
-    assert_eq!(ranges, [("inner", 12, 15), ("outer", 10, 20), ("outer", 13, 33)]);
-    assert_eq!((trace.kernels[0].correlation, trace.kernels[0].end), (5, 44_000));
-}
-
-#[test]
-fn asynchronous_slices_are_told_apart_by_their_ids() {
-    let events = [
-        phase("b", "load", 10, r#","id":"0x1""#),
-        phase("b", "load", 12, r#","id":"0x2""#),
-        phase("n", "half", 13, r#","id":"0x1""#),
-        phase("e", "load", 14, r#","id":"0x1""#),
-        phase("e", "load", 19, r#","id":"0x2""#),
-        phase("b", "store", 30, r#","id":7"#),
-        phase("e", "store", 31, r#","id":7"#),
-    ];
-    let trace = whole(&events.join(","));
-    let ranges: Vec<_> = trace.ranges.iter().map(|range| (range.start / 1000, range.end / 1000)).collect();
-    assert_eq!((ranges, trace.marks.len()), (vec![(10, 14), (12, 19), (30, 31)], 1));
-}
-
-#[test]
-fn begins_and_ends_without_each_other_are_counted() {
-    let events = [
-        phase("E", "", 5, ""),
-        phase("B", "never ends", 10, ""),
-        phase("B", "inside", 11, ""),
-        phase("B", "around", 12, ""),
-        phase("B", "inside", 13, ""),
-        phase("E", "around", 20, ""),
-        phase("E", "of nothing", 21, ""),
-    ];
-    let trace = open(&format!("[{}]", events.join(","))).trace;
-    assert_eq!(trace.ranges.iter().map(|range| range.end - range.start).collect::<Vec<_>>(), [8_000]);
-    let expected =
-        [("begins without an end: 3".to_owned(), true), ("ends without a begin: 2".to_owned(), true)];
-    assert_eq!(left_out(&trace), expected);
-}
 
 /// Deviations of writers that Chrome's viewer, Perfetto or Python accept.
 #[test]
