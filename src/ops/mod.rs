@@ -160,10 +160,10 @@ pub use indices::{Index, Indices, gather, gather_rows, scatter, scatter_rows};
 pub use layout::{concat_columns, concat_rows, split_columns, split_rows, transpose, transpose_batched};
 #[cfg(feature = "tensor")]
 pub use matmul::{
-    Activation, BlockScales, Epilogue, F8E4M3, Fp8Weights, GroupedElement, Int4Host, Int4Weights, Int8Host,
-    Int8Weights, Matrix, MatrixMut, MatrixNumber, PackedWords, RmsNorm, Routing, RoutingElement, Weights8,
-    matmul, matmul_4bit, matmul_8bit, matmul_f32, matmul_fused, matmul_grouped, matmul_scaled, matmul_tf32,
-    matmul_tf32x3,
+    Activation, BlockScales, Epilogue, F8E4M3, Fp8Weights, GroupedElement, Int4Buffer, Int4Host, Int4Weights,
+    Int8Buffer, Int8Host, Int8Weights, Matrix, MatrixMut, MatrixNumber, PackedWords, RmsNorm, Routing,
+    RoutingElement, Weights8, matmul, matmul_4bit, matmul_8bit, matmul_f32, matmul_fused, matmul_grouped,
+    matmul_scaled, matmul_tf32, matmul_tf32x3,
 };
 pub use methods::ReduceExt;
 pub use operand::{Operand, column, row};

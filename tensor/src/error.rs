@@ -44,7 +44,7 @@ pub enum TensorError {
         what: String,
     },
 
-    /// The lengths of quantized weights in host memory do not match the sizes of their matrix.
+    /// The lengths or the groups of weights in host memory do not match the sizes of their matrix.
     #[error("weights in the format {format}: {what}")]
     Weights {
         /// The format.

@@ -1,10 +1,13 @@
-//! Conversion of published formats of quantized weights: [`Int4Host`] and [`Int8Host`].
+//! Quantized weights in host memory: [`Int4Host`] and [`Int8Host`], converted from published formats, or quantized.
+
+use std::ops::Range;
 
 use gpu_std::scalar::{Float, Scalar};
 use half::f16;
-use warpsmith_runtime::Result;
+use warpsmith_runtime::{DeviceBuffer, DeviceCopy, Result, Stream};
 
 use crate::error::TensorError;
+use crate::quantized::{Int4Weights, Int8Weights};
 
 /// Weights per block of GGUF's q4_0 and q8_0.
 const BLOCK: usize = 32;
@@ -16,28 +19,24 @@ const MIDDLE: u8 = 8;
 /// Int4 weights in host memory, in the layout of [`Int4Weights`](crate::Int4Weights).
 ///
 /// [`matmul_4bit()`](crate::matmul_4bit()) requires a k that is a multiple of 128, and groups of 32, 64, 128 or k
-/// weights; the conversion does not check this. The scales of these formats are `f16`. If `T` is `bf16`, they are rounded (relative error up to 2^-9).
+/// weights; conversions do not check this. The scales of the published formats are `f16`. If `T` is `bf16`, they are
+/// rounded (relative error up to 2^-9).
 ///
 /// ```
 /// use half::{bf16, f16};
 /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
-/// use warpsmith_tensor::{Epilogue, Int4Host, Int4Weights, PackedWords, matmul_4bit};
+/// use warpsmith_tensor::{Epilogue, Int4Host, PackedWords, matmul_4bit};
 ///
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// // 128 x 8 weights in the format of GPTQ, each 0.5 * (9 - 8).
 /// let scales = [f16::from_f32(0.5); 8];
 /// let words = PackedWords { qweight: &[0x9999_9999; 128], qzeros: &[0x7777_7777], scales: &scales };
-/// let host = Int4Host::<bf16>::from_gptq([128, 8], &words)?;
 ///
 /// let stream = Stream::new(&Device::emulated(0)?)?;
-/// let codes = DeviceBuffer::from_host(&stream, &host.codes)?;
-/// let scales = DeviceBuffer::from_host(&stream, &host.scales)?;
-/// let zeros = host.zeros.map(|zeros| DeviceBuffer::from_host(&stream, &zeros)).transpose()?;
-/// let zeros = zeros.as_ref().map(|zeros| zeros.as_slice());
-/// let weights = Int4Weights { codes: codes.as_slice(), scales: scales.as_slice(), zeros };
+/// let weights = Int4Host::<bf16>::from_gptq([128, 8], &words)?.to_device(&stream)?;
 /// let a = DeviceBuffer::from_host(&stream, &[bf16::ONE; 128])?;
 /// let mut c = DeviceBuffer::<bf16>::zeros(&stream, 8)?;
-/// matmul_4bit(&stream, &Epilogue::default(), a.as_2d(1, 128)?, &weights, c.as_2d_mut(1, 8)?)?;
+/// matmul_4bit(&stream, &Epilogue::default(), a.as_2d(1, 128)?, &weights.weights(), c.as_2d_mut(1, 8)?)?;
 /// assert_eq!(c.to_host()?, [bf16::from_f32(64.0); 8]);
 /// # Ok(())
 /// # }
@@ -63,6 +62,21 @@ pub struct Int8Host<T> {
     pub scales: Vec<T>,
 }
 
+/// Int4 weights in device memory. See the example of [`Int4Host`].
+#[derive(Debug)]
+pub struct Int4Buffer<T: DeviceCopy> {
+    codes: DeviceBuffer<u8>,
+    scales: DeviceBuffer<T>,
+    zeros: Option<DeviceBuffer<u8>>,
+}
+
+/// Int8 weights in device memory. See the example of [`Int8Host::quantize()`].
+#[derive(Debug)]
+pub struct Int8Buffer<T: DeviceCopy> {
+    codes: DeviceBuffer<i8>,
+    scales: DeviceBuffer<T>,
+}
+
 /// Tensors of a k x n matrix of 4-bit weights in a checkpoint of GPTQ or AWQ. All are row-major.
 ///
 /// See the example of [`Int4Host`].
@@ -77,6 +91,91 @@ pub struct PackedWords<'a> {
 }
 
 impl<T: Float> Int4Host<T> {
+    /// Quantizes a k x n matrix by rounding to the nearest code (RTN). `weights` contains n columns of k weights, and
+    /// `group` consecutive weights of a column share a scale. The code of the largest weight of a group is 8 ± 7. The
+    /// threads of the host divide the groups.
+    ///
+    /// ```
+    /// use half::bf16;
+    /// use warpsmith_tensor::Int4Host;
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let weights = [3.5, -1.0, 0.2, 0.0].map(bf16::from_f32);
+    /// let host = Int4Host::quantize([4, 1], 4, &weights)?;
+    /// assert_eq!((host.codes, host.scales), (vec![0x6f, 0x88], vec![bf16::from_f32(0.5)]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns [`TensorError::Weights`] if the number of weights does not match the sizes, or if k is not a multiple of
+    /// the group size, which must be even.
+    pub fn quantize([k, n]: [usize; 2], group: usize, weights: &[T]) -> Result<Self> {
+        if !group.is_multiple_of(2) {
+            let what = format!("groups have {group} weights, but the number must be even");
+            return Err(TensorError::Weights { format: "int4", what }.into());
+        }
+        let (codes, scales) = round("int4", [k, n], group, weights, 7.0)?;
+        let code = |code: i8| (code + MIDDLE as i8) as u8;
+        let codes = codes.as_chunks().0.iter().map(|[low, high]| code(*low) | code(*high) << 4).collect();
+        Ok(Self { codes, scales, zeros: None })
+    }
+
+    /// Appends the columns of a matrix with the same k and groups, such as the projection of k to the projection of q.
+    ///
+    /// ```
+    /// use warpsmith_tensor::Int4Host;
+    ///
+    /// let mut host = Int4Host { codes: vec![0x98], scales: vec![1.0f32], zeros: None };
+    /// host.append(Int4Host { codes: vec![0x21], scales: vec![2.0], zeros: Some(vec![1]) });
+    /// assert_eq!((host.codes, host.scales, host.zeros), (vec![0x98, 0x21], vec![1.0, 2.0], Some(vec![8, 1])));
+    /// ```
+    pub fn append(&mut self, other: Self) {
+        if self.zeros.is_some() || other.zeros.is_some() {
+            let of = |zeros: Option<Vec<u8>>, len| zeros.unwrap_or_else(|| vec![MIDDLE; len]);
+            let zeros = of(self.zeros.take(), self.scales.len());
+            self.zeros = Some([zeros, of(other.zeros, other.scales.len())].concat());
+        }
+        self.codes.extend(other.codes);
+        self.scales.extend(other.scales);
+    }
+
+    /// Returns a part of a matrix with columns of k weights, such as the part of one GPU in tensor parallelism: `rows`
+    /// of its k weights, and a range of `columns`.
+    ///
+    /// ```
+    /// use warpsmith_tensor::Int4Host;
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// // Two columns of two groups with two weights.
+    /// let host = Int4Host { codes: vec![1, 2, 3, 4], scales: vec![1.0f32, 2.0, 3.0, 4.0], zeros: None };
+    /// let part = host.part(4, 2..4, 0..2)?;
+    /// assert_eq!((part.codes, part.scales), (vec![2, 4], vec![2.0, 4.0]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns [`TensorError::Weights`] if a range is not within the matrix, or if `rows` does not start and end
+    /// between two groups.
+    pub fn part(&self, k: usize, rows: Range<usize>, columns: Range<usize>) -> Result<Self> {
+        let n = (2 * self.codes.len()).checked_div(k).unwrap_or(0);
+        let groups = self.scales.len().checked_div(n).unwrap_or(0);
+        let group = k.checked_div(groups).unwrap_or(0).max(1);
+        let is_within =
+            rows.start <= rows.end && rows.end <= k && columns.start <= columns.end && columns.end <= n;
+        if !is_within || !rows.start.is_multiple_of(group) || !rows.end.is_multiple_of(group) {
+            let what = format!("{k} x {n} weights in groups of {group} have no part {rows:?} x {columns:?}");
+            return Err(TensorError::Weights { format: "int4", what }.into());
+        }
+        let of_groups = rows.start / group..rows.end / group;
+        Ok(Self {
+            codes: part(&self.codes, k / 2, rows.start / 2..rows.end / 2, &columns),
+            scales: part(&self.scales, groups, of_groups.clone(), &columns),
+            zeros: self.zeros.as_ref().map(|zeros| part(zeros, groups, of_groups, &columns)),
+        })
+    }
+
     /// Converts a k x n matrix from the format of GPTQ (`checkpoint_format: "gptq"`, `bits: 4`). The weights of a group
     /// must be consecutive, which requires `desc_act: false`.
     ///
@@ -167,6 +266,31 @@ impl<T: Float> Int4Host<T> {
 }
 
 impl<T: Float> Int8Host<T> {
+    /// Quantizes a k x n matrix like [`Int4Host::quantize()`]. The code of the largest weight of a group is ±127.
+    ///
+    /// ```
+    /// use half::bf16;
+    /// use warpsmith_runtime::{Device, Stream};
+    /// use warpsmith_tensor::Int8Host;
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let weights = [0.0, -127.0, 1.0, 0.5].map(bf16::from_f32);
+    /// let host = Int8Host::quantize([2, 2], 2, &weights)?;
+    /// assert_eq!((&host.codes[..3], host.scales[0]), (&[0, -127, 127][..], bf16::ONE));
+    /// let stream = Stream::new(&Device::emulated(0)?)?;
+    /// assert_eq!(host.to_device(&stream)?.weights().codes.to_host()?, host.codes);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns [`TensorError::Weights`] if the number of weights does not match the sizes, or if k is not a multiple of
+    /// the group size.
+    pub fn quantize([k, n]: [usize; 2], group: usize, weights: &[T]) -> Result<Self> {
+        let (codes, scales) = round("int8", [k, n], group, weights, 127.0)?;
+        Ok(Self { codes, scales })
+    }
+
     /// Converts a k x n matrix from GGUF's q8_0, which has groups of 32. `blocks` contains the blocks of all rows of
     /// the file's tensor. Each row, of k weights, becomes a column.
     ///
@@ -191,6 +315,89 @@ impl<T: Float> Int8Host<T> {
         let codes = blocks.iter().flat_map(|block| block[2..].iter().map(|byte| byte.cast_signed()));
         Ok(Self { codes: codes.collect(), scales: blocks.iter().map(scale).collect() })
     }
+}
+
+impl<T: DeviceCopy> Int4Host<T> {
+    /// Copies the weights to a device.
+    ///
+    /// # Errors
+    /// Returns the [enqueue errors](warpsmith_runtime::Error#enqueue-errors), including out-of-memory errors.
+    #[track_caller]
+    pub fn to_device(&self, stream: &Stream) -> Result<Int4Buffer<T>> {
+        Ok(Int4Buffer {
+            codes: DeviceBuffer::from_host(stream, &self.codes)?,
+            scales: DeviceBuffer::from_host(stream, &self.scales)?,
+            zeros: self.zeros.as_ref().map(|zeros| DeviceBuffer::from_host(stream, zeros)).transpose()?,
+        })
+    }
+}
+
+impl<T: DeviceCopy> Int8Host<T> {
+    /// Copies the weights to a device.
+    ///
+    /// # Errors
+    /// Returns the [enqueue errors](warpsmith_runtime::Error#enqueue-errors), including out-of-memory errors.
+    #[track_caller]
+    pub fn to_device(&self, stream: &Stream) -> Result<Int8Buffer<T>> {
+        let codes = DeviceBuffer::from_host(stream, &self.codes)?;
+        Ok(Int8Buffer { codes, scales: DeviceBuffer::from_host(stream, &self.scales)? })
+    }
+}
+
+impl<T: DeviceCopy> Int4Buffer<T> {
+    /// Views the weights as an operand of [`matmul_4bit()`](crate::matmul_4bit()).
+    pub fn weights(&self) -> Int4Weights<'_, T> {
+        let zeros = self.zeros.as_ref().map(|zeros| zeros.as_slice());
+        Int4Weights { codes: self.codes.as_slice(), scales: self.scales.as_slice(), zeros }
+    }
+}
+
+impl<T: DeviceCopy> Int8Buffer<T> {
+    /// Views the weights as an operand of [`matmul_8bit()`](crate::matmul_8bit()).
+    pub fn weights(&self) -> Int8Weights<'_, T> {
+        Int8Weights { codes: self.codes.as_slice(), scales: self.scales.as_slice() }
+    }
+}
+
+/// Rounds weights to integers. A group's largest weight becomes `most` or `-most` times the group's scale.
+fn round<T: Float>(
+    format: &'static str,
+    [k, n]: [usize; 2],
+    group: usize,
+    weights: &[T],
+    most: f32,
+) -> Result<(Vec<i8>, Vec<T>)> {
+    if group == 0 || !k.is_multiple_of(group) || k.checked_mul(n) != Some(weights.len()) {
+        let len = weights.len();
+        let what = format!("{len} weights are not {k} x {n} weights in groups of {group} of a column");
+        return Err(TensorError::Weights { format, what }.into());
+    }
+    let (mut codes, mut scales) = (vec![0; weights.len()], vec![T::ZERO; weights.len() / group]);
+    let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
+    let part = scales.len().div_ceil(threads).max(1);
+    std::thread::scope(|scope| {
+        let parts = weights.chunks(part * group).zip(codes.chunks_mut(part * group));
+        for ((weights, codes), scales) in parts.zip(scales.chunks_mut(part)) {
+            scope.spawn(move || {
+                let groups = weights.chunks(group).zip(codes.chunks_mut(group));
+                for ((weights, codes), scale) in groups.zip(scales) {
+                    let number = |x: &T| -> f32 { x.cast() };
+                    let largest = weights.iter().map(number).fold(0f32, |max, x| max.max(x.abs()));
+                    *scale = (largest / most).cast();
+                    let inverse = if number(scale) > 0.0 { number(scale).recip() } else { 0.0 };
+                    for (code, x) in codes.iter_mut().zip(weights) {
+                        *code = (number(x) * inverse).round().clamp(-most, most) as i8;
+                    }
+                }
+            });
+        }
+    });
+    Ok((codes, scales))
+}
+
+/// Returns a part of each of some columns, which have `len` elements.
+fn part<T: Copy>(elements: &[T], len: usize, rows: Range<usize>, columns: &Range<usize>) -> Vec<T> {
+    columns.clone().flat_map(|column| &elements[column * len..][rows.clone()]).copied().collect()
 }
 
 /// Returns the blocks of `BYTES` bytes, each with 32 weights, of a k x n matrix.

@@ -5,8 +5,9 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::error::{Error, Result};
+use crate::files::{OneOrMany, read_json};
 
-/// Fields of `config.json` that Llama and Qwen3 models use.
+/// Fields of `config.json` that Llama, Qwen3 and BERT models use.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Config {
     model_type: String,
@@ -22,7 +23,7 @@ pub struct Config {
     head_dim: Option<usize>,
     #[serde(rename = "vocab_size")]
     pub vocabulary: usize,
-    #[serde(rename = "rms_norm_eps")]
+    #[serde(rename = "rms_norm_eps", alias = "layer_norm_eps")]
     pub epsilon: f64,
     #[serde(rename = "max_position_embeddings")]
     pub max_positions: usize,
@@ -36,11 +37,12 @@ pub struct Config {
     #[serde(default)]
     use_sliding_window: bool,
     hidden_act: Option<String>,
+    position_embedding_type: Option<String>,
     rope_theta: Option<f64>,
     /// The field has either name, depending on the version of `transformers` that wrote the file.
     #[serde(alias = "rope_parameters")]
     rope_scaling: Option<Rope>,
-    eos_token_id: Option<Tokens>,
+    eos_token_id: Option<OneOrMany<u32>>,
     quantization_config: Option<Quantization>,
 }
 
@@ -74,90 +76,114 @@ struct Rope {
     original_max_position_embeddings: Option<f64>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
-#[serde(untagged)]
-enum Tokens {
-    One(u32),
-    Several(Vec<u32>),
+/// Description of what is wrong with a configuration.
+type Problem = String;
+
+/// Fails unless a text is absent or one of the supported texts.
+fn check_text(name: &str, text: Option<&String>, supported: &[&str]) -> std::result::Result<(), Problem> {
+    match text {
+        Some(text) if !supported.contains(&text.as_str()) => {
+            Err(format!("`{name}` is `{text}`, but must be `{}`", supported.join("` or `")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn positive(name: &str, number: Option<f64>) -> std::result::Result<f64, Problem> {
+    let is_positive = |number: &f64| *number > 0.0;
+    number.filter(is_positive).ok_or_else(|| format!("`{name}` must be a positive number"))
 }
 
 impl Config {
-    /// Reads and checks `config.json`, and takes the end tokens from `generation_config.json` if this file exists.
+    /// Reads `config.json` of a Llama or Qwen3 model, and takes the end tokens from `generation_config.json` if this
+    /// file exists.
     pub fn read(folder: &Path) -> Result<Self> {
         #[derive(Deserialize)]
         struct Generation {
-            eos_token_id: Option<Tokens>,
+            eos_token_id: Option<OneOrMany<u32>>,
         }
-        let read = |name| {
-            let path = folder.join(name);
-            let text = std::fs::read(&path).map_err(Error::file(&path))?;
-            Ok::<_, Error>((path, text))
-        };
-        let (path, text) = read("config.json")?;
-        let mut config = Self::parse(&text).map_err(|problem| Error::Config { path, problem })?;
-        if folder.join("generation_config.json").exists() {
-            let (path, text) = read("generation_config.json")?;
-            let generation: Generation = serde_json::from_slice(&text)
-                .map_err(|error| Error::Config { path, problem: error.to_string() })?;
-            config.eos_token_id = generation.eos_token_id.or(config.eos_token_id);
+        let path = folder.join("config.json");
+        let mut config: Self = read_json(&path)?;
+        config.check().map_err(Error::at(path.display()))?;
+        let path = folder.join("generation_config.json");
+        if path.exists() {
+            config.eos_token_id = read_json::<Generation>(&path)?.eos_token_id.or(config.eos_token_id);
         }
         Ok(config)
     }
 
-    /// Parses and checks the text of `config.json`. The error says what is wrong.
-    pub fn parse(text: &[u8]) -> std::result::Result<Self, String> {
-        let c: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-        if !["llama", "qwen3"].contains(&c.model_type.as_str()) {
-            return Err(format!("the model type is `{}`, but must be `llama` or `qwen3`", c.model_type));
-        }
-        if c.attention_bias || c.mlp_bias || c.use_sliding_window {
+    /// Reads `config.json` of a BERT model.
+    pub fn read_encoder(folder: &Path) -> Result<Self> {
+        let path = folder.join("config.json");
+        let config: Self = read_json(&path)?;
+        let check = config.check_encoder();
+        check.map_err(Error::at(path.display())).map(|()| config)
+    }
+
+    /// Parses and checks `config.json` of a Llama or Qwen3 model.
+    pub fn parse(text: &str) -> Result<Self> {
+        let config: Self = serde_json::from_str(text).map_err(Error::at("config.json"))?;
+        config.check().map_err(Error::at("config.json"))?;
+        Ok(config)
+    }
+
+    fn check_encoder(&self) -> std::result::Result<(), Problem> {
+        check_text("model_type", Some(&self.model_type), &["bert"])?;
+        check_text("hidden_act", self.hidden_act.as_ref(), &["gelu", "gelu_new"])?;
+        check_text("position_embedding_type", self.position_embedding_type.as_ref(), &["absolute"])?;
+        self.check_sizes()
+    }
+
+    fn check(&self) -> std::result::Result<(), Problem> {
+        check_text("model_type", Some(&self.model_type), &["llama", "qwen3"])?;
+        check_text("hidden_act", self.hidden_act.as_ref(), &["silu"])?;
+        if self.attention_bias || self.mlp_bias || self.use_sliding_window {
             return Err("biases and sliding windows are not supported".into());
         }
-        if let Some(activation) = c.hidden_act.as_ref().filter(|activation| *activation != "silu") {
-            return Err(format!("`hidden_act` is `{activation}`, but must be `silu`"));
+        self.check_sizes()?;
+        if ![64, 128, 256].contains(&self.head_dim()) {
+            return Err(format!("heads have {} elements, but must have 64, 128 or 256", self.head_dim()));
         }
+        self.packing()?;
+        self.frequencies().map(drop)
+    }
+
+    fn check_sizes(&self) -> std::result::Result<(), Problem> {
         // With these limits, the number of bytes of a model or of a cache fits into 64 bits.
-        let sizes = [
-            ("hidden_size", c.hidden, 8, 20),
-            ("intermediate_size", c.intermediate, 8, 20),
-            ("num_hidden_layers", c.layers, 1, 12),
-            ("num_attention_heads", c.heads, 1, 12),
-            ("num_key_value_heads", c.kv_heads(), 1, 12),
-            ("vocab_size", c.vocabulary, 1, 24),
-            ("max_position_embeddings", c.max_positions, 1, 24),
-        ];
-        for (name, size, multiple, bits) in sizes {
+        for (name, size, multiple, bits) in [
+            ("hidden_size", self.hidden, 8, 20),
+            ("intermediate_size", self.intermediate, 8, 20),
+            ("num_hidden_layers", self.layers.max(1), 1, 12),
+            ("num_attention_heads", self.heads, 1, 12),
+            ("num_key_value_heads", self.kv_heads(), 1, 12),
+            ("vocab_size", self.vocabulary, 1, 24),
+            ("max_position_embeddings", self.max_positions, 1, 24),
+        ] {
             if size == 0 || size > 1 << bits || !size.is_multiple_of(multiple) {
                 return Err(format!(
                     "`{name}` is {size}, but must be a multiple of {multiple} up to 2^{bits}"
                 ));
             }
         }
-        if !c.heads.is_multiple_of(c.kv_heads()) {
-            let (heads, kv_heads) = (c.heads, c.kv_heads());
+        let (heads, kv_heads, hidden) = (self.heads, self.kv_heads(), self.hidden);
+        if !heads.is_multiple_of(kv_heads) {
             return Err(format!("{heads} attention heads cannot share {kv_heads} key and value heads"));
         }
-        if ![64, 128, 256].contains(&c.head_dim()) {
-            return Err(format!("heads have {} elements, but must have 64, 128 or 256", c.head_dim()));
+        if self.head_dim.is_none() && !hidden.is_multiple_of(heads) {
+            return Err(format!("{heads} heads cannot share {hidden} elements"));
         }
-        c.frequencies()?;
-        c.packing()?;
-        Ok(c)
+        Ok(())
     }
 
-    /// Returns the format of 4-bit weights in the files. The error says what is wrong.
-    pub fn packing(&self) -> std::result::Result<Option<Packing>, String> {
+    /// Returns the format of 4-bit weights in the files.
+    pub fn packing(&self) -> std::result::Result<Option<Packing>, Problem> {
         let Some(quantization) = &self.quantization_config else { return Ok(None) };
         let Quantization { quant_method, bits, desc_act, checkpoint_format, version } = quantization;
-        let (packing, found, expected) = match quant_method.as_str() {
-            "gptq" => (Packing::Gptq, checkpoint_format, "gptq"),
-            "awq" => (Packing::Awq, version, "gemm"),
-            other => return Err(format!("`quant_method` is `{other}`, but must be `gptq` or `awq`")),
-        };
-        if let Some(found) = found.as_ref().filter(|found| !found.eq_ignore_ascii_case(expected)) {
-            return Err(format!(
-                "the {quant_method} weights have the format `{found}`, but must have `{expected}`"
-            ));
+        check_text("quant_method", Some(quant_method), &["gptq", "awq"])?;
+        let packing = if quant_method == "gptq" { Packing::Gptq } else { Packing::Awq };
+        match packing {
+            Packing::Gptq => check_text("checkpoint_format", checkpoint_format.as_ref(), &["gptq"])?,
+            Packing::Awq => check_text("version", version.as_ref(), &["gemm", "GEMM"])?,
         }
         if *bits != Some(4) || *desc_act {
             return Err(format!("{quant_method} weights must have 4 bits, and `desc_act` must be false"));
@@ -172,7 +198,7 @@ impl Config {
 
     /// Elements per head.
     pub fn head_dim(&self) -> usize {
-        self.head_dim.unwrap_or(self.hidden.checked_div(self.heads).unwrap_or(0))
+        self.head_dim.unwrap_or(self.hidden / self.heads)
     }
 
     /// Elements of the queries of a token.
@@ -197,51 +223,32 @@ impl Config {
 
     /// Tokens that end a text.
     pub fn end_tokens(&self) -> &[u32] {
-        match &self.eos_token_id {
-            None => &[],
-            Some(Tokens::One(token)) => std::slice::from_ref(token),
-            Some(Tokens::Several(tokens)) => tokens,
-        }
+        self.eos_token_id.as_ref().map_or(&[], OneOrMany::as_slice)
     }
 
-    /// Returns the angle per position of each pair of a head's elements. The error says what is wrong.
-    pub fn frequencies(&self) -> std::result::Result<Vec<f64>, String> {
+    /// Returns the angle per position of each pair of a head's elements.
+    pub fn frequencies(&self) -> std::result::Result<Vec<f64>, Problem> {
         let rope = self.rope_scaling.clone().unwrap_or_default();
         let theta = self.rope_theta.or(rope.rope_theta).unwrap_or(10000.0);
-        if theta <= 0.0 {
-            return Err(format!("`rope_theta` is {theta}, but must be positive"));
-        }
-        let pairs = self.head_dim() / 2;
+        let (theta, pairs) = (positive("rope_theta", Some(theta))?, self.head_dim() / 2);
         let plain = (0..pairs).map(|pair| theta.powf(-(pair as f64) / pairs as f64));
-        match rope.rope_type.as_deref().unwrap_or("default") {
-            "default" => Ok(plain.collect()),
-            "llama3" => {
-                let number = |name: &str, number: Option<f64>| match number {
-                    Some(number) if number > 0.0 => Ok(number),
-                    Some(number) => {
-                        Err(format!("`{name}` of the rope scaling is {number}, but must be positive"))
-                    }
-                    None => Err(format!("the rope scaling `llama3` has no `{name}`")),
-                };
-                let factor = number("factor", rope.factor)?;
-                let low = number("low_freq_factor", rope.low_freq_factor)?;
-                let high = number("high_freq_factor", rope.high_freq_factor)?;
-                let length =
-                    number("original_max_position_embeddings", rope.original_max_position_embeddings)?;
-                if low >= high {
-                    return Err(format!(
-                        "`low_freq_factor` is {low}, but must be below `high_freq_factor`, {high}"
-                    ));
-                }
-                // Low frequencies are divided by the factor, and high frequencies stay unchanged.
-                let scaled = plain.map(|frequency| {
-                    let rotations = length * frequency / std::f64::consts::TAU;
-                    let share = ((rotations - low) / (high - low)).clamp(0.0, 1.0);
-                    (1.0 - share) * frequency / factor + share * frequency
-                });
-                Ok(scaled.collect())
-            }
-            other => Err(format!("the rope scaling has type `{other}`, but must be `default` or `llama3`")),
+        check_text("rope_type", rope.rope_type.as_ref(), &["default", "llama3"])?;
+        if rope.rope_type.is_none_or(|kind| kind == "default") {
+            return Ok(plain.collect());
         }
+        let factor = positive("factor", rope.factor)?;
+        let (low, high) = (positive("low_freq_factor", rope.low_freq_factor)?, rope.high_freq_factor);
+        let high = positive("high_freq_factor", high)?;
+        let length = positive("original_max_position_embeddings", rope.original_max_position_embeddings)?;
+        if low >= high {
+            return Err(format!("`low_freq_factor` is {low}, but must be below `high_freq_factor`, {high}"));
+        }
+        // Low frequencies are divided by the factor, and high frequencies stay unchanged.
+        let scaled = plain.map(|frequency| {
+            let rotations = length * frequency / std::f64::consts::TAU;
+            let share = ((rotations - low) / (high - low)).clamp(0.0, 1.0);
+            (1.0 - share) * frequency / factor + share * frequency
+        });
+        Ok(scaled.collect())
     }
 }

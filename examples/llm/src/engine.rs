@@ -6,13 +6,13 @@ use std::collections::VecDeque;
 use llm_kernels::advance;
 use warpsmith::Pending;
 use warpsmith::graph::GraphCache;
-use warpsmith::ops::{self, Indices, Sampling};
+use warpsmith::ops::{self, Sampling};
 use warpsmith::prelude::*;
 use warpsmith::random::Generator;
 
 use crate::KERNELS;
 use crate::error::{Error, Result};
-use crate::model::{Activations, Cache, Model, PAGE, Pass};
+use crate::model::{Memory, Model, PAGE, Pass};
 
 /// Number of graphs to keep.
 const GRAPHS: usize = 64;
@@ -64,40 +64,35 @@ struct Sequence {
     tokens: Vec<u32>,
     /// Number of tokens at which the sequence ends.
     limit: usize,
-    request: Request,
+    sampling: Sampling,
+    ignores_end: bool,
     pages: Vec<u32>,
     /// Number of prompt tokens whose keys and values are in the cache.
     cached: usize,
     has_ended: bool,
 }
 
-/// Inputs of a decoding step in device memory, which the previous step writes. Row i belongs to the i-th sequence.
-struct State {
-    tokens: DeviceBuffer<u32>,
-    lengths: DeviceBuffer<u32>,
-    table: DeviceBuffer<u32>,
-    sampled: DeviceBuffer<u64>,
-}
-
-/// Identifies a graph: number of sequences, of pages per sequence, and of the sequences with each choice of sampling
-/// options.
-type Key = (usize, usize, Vec<([u64; 3], usize)>);
+/// Identifies a graph: number of sequences, of pages per sequence, and text of the sampling options and the number of
+/// sequences with each.
+type Key = (usize, usize, String);
 
 /// Decodes many sequences at once.
 pub struct Engine {
     pub model: Model,
     pub stream: Stream,
     limits: Limits,
-    cache: Cache,
+    memory: Memory,
     /// Pages of the cache that no sequence uses.
     free: Vec<u32>,
-    activations: Activations,
-    state: State,
+    /// Inputs of a decoding step in device memory, which the previous step writes. Row i belongs to the i-th sequence.
+    tokens: DeviceBuffer<u32>,
+    lengths: DeviceBuffer<u32>,
+    table: DeviceBuffer<u32>,
+    sampled: DeviceBuffer<u64>,
     generator: Generator,
     graphs: GraphCache<Key>,
+    /// Sequences that wait for their prompt to be processed. Only the first one has pages, while it is processed.
     waiting: VecDeque<Sequence>,
-    /// Sequence whose prompt is being processed.
-    starting: Option<Sequence>,
     running: Vec<Sequence>,
     /// Tokens of steps that are enqueued.
     in_flight: VecDeque<Pending<PinnedBuffer<u64>>>,
@@ -110,30 +105,17 @@ impl Engine {
     /// Allocates the cache and everything else that the steps need.
     pub fn new(stream: &Stream, model: Model, limits: Limits) -> Result<Self> {
         let (device, sequences) = (stream.device(), limits.sequences);
-        let columns = model.context.div_ceil(PAGE);
-        let activations = model.activations(stream, limits.chunk.max(sequences), sequences)?;
-        let zeros = |count| DeviceBuffer::zeros(stream, count);
-        let state = State {
-            tokens: zeros(sequences)?,
-            lengths: zeros(sequences)?,
-            table: zeros(sequences * columns)?,
-            sampled: DeviceBuffer::zeros(stream, sequences)?,
-        };
-        let (free, of_page) = (device.memory_info()?.free, Cache::page_bytes(&model.config));
-        let affordable = (free / 10 * 9 / of_page) as usize;
-        let pages = limits.pages.unwrap_or((sequences * columns + 1).min(affordable));
-        if pages == 0 {
-            return Err(Error::TooLarge { needed: of_page >> 20, available: free >> 20 });
-        }
+        let memory = model.memory(stream, limits.chunk.max(sequences), sequences, limits.pages)?;
         Ok(Self {
-            cache: Cache::new(stream, &model.config, pages)?,
-            free: (0..pages as u32).rev().collect(),
-            activations,
-            state,
+            free: (0..memory.pages as u32).rev().collect(),
+            memory,
+            tokens: DeviceBuffer::zeros(stream, sequences)?,
+            lengths: DeviceBuffer::zeros(stream, sequences)?,
+            table: DeviceBuffer::zeros(stream, sequences * model.pages())?,
+            sampled: DeviceBuffer::zeros(stream, sequences)?,
             generator: Generator::new(device),
             graphs: GraphCache::new(device, GRAPHS),
             waiting: VecDeque::new(),
-            starting: None,
             running: Vec::new(),
             in_flight: VecDeque::new(),
             is_changed: false,
@@ -149,14 +131,10 @@ impl Engine {
         Ok(self.generator.manual_seed(seed)?)
     }
 
-    /// Largest number of tokens of a sequence.
-    fn capacity(&self) -> usize {
-        self.model.context.min(self.cache.pages * PAGE)
-    }
-
     /// Adds a request and returns the number that identifies its sequence.
     pub fn submit(&mut self, request: Request) -> Result<u64> {
-        let (prompt, capacity) = (request.prompt.len(), self.capacity());
+        let Request { prompt: tokens, max_tokens, sampling, ignores_end } = request;
+        let (prompt, capacity) = (tokens.len(), self.model.context.min(self.memory.pages * PAGE));
         let vocabulary = self.model.config.vocabulary;
         if prompt == 0 {
             return Err(Error::EmptyPrompt);
@@ -164,26 +142,29 @@ impl Engine {
         if prompt >= capacity {
             return Err(Error::PromptTooLong { prompt, capacity });
         }
-        if let Some(&token) = request.prompt.iter().find(|token| **token as usize >= vocabulary) {
+        if let Some(&token) = tokens.iter().find(|token| **token as usize >= vocabulary) {
             return Err(Error::UnknownToken { token, vocabulary });
         }
         let id = self.next_id;
         self.next_id += 1;
+        let limit = capacity.min(prompt.saturating_add(max_tokens.max(1)));
+        let (pages, cached, has_ended) = (Vec::new(), 0, false);
         self.waiting.push_back(Sequence {
             id,
-            tokens: request.prompt.clone(),
-            limit: capacity.min(prompt.saturating_add(request.max_tokens.max(1))),
-            request,
-            pages: Vec::new(),
-            cached: 0,
-            has_ended: false,
+            tokens,
+            limit,
+            sampling,
+            ignores_end,
+            pages,
+            cached,
+            has_ended,
         });
         Ok(id)
     }
 
     /// Number of sequences that have not ended.
     pub fn len(&self) -> usize {
-        self.waiting.len() + usize::from(self.starting.is_some()) + self.running.len()
+        self.waiting.len() + self.running.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -214,9 +195,8 @@ impl Engine {
     /// Ends a sequence and frees its pages. The tokens of the other sequences' steps are in the result.
     pub fn cancel(&mut self, id: u64) -> Result<Vec<Output>> {
         let mut outputs = Vec::new();
-        self.waiting.retain(|sequence| sequence.id != id);
-        if let Some(sequence) = self.starting.take_if(|sequence| sequence.id == id) {
-            self.free.extend(sequence.pages);
+        if let Some(place) = self.waiting.iter().position(|sequence| sequence.id == id) {
+            self.free.extend(self.waiting.remove(place).into_iter().flat_map(|sequence| sequence.pages));
         }
         if self.running.iter().any(|sequence| sequence.id == id) {
             self.drain(&mut outputs)?;
@@ -250,60 +230,40 @@ impl Engine {
 
     /// Processes a chunk of a prompt. After the last chunk, the sequence starts to run.
     fn start(&mut self, outputs: &mut Vec<Output>) -> Result<()> {
-        if self.starting.is_none()
-            && self.running.len() < self.limits.sequences
-            && let Some(sequence) = self.waiting.front()
-        {
+        let Some(mut sequence) = self.waiting.pop_front() else { return Ok(()) };
+        if sequence.pages.is_empty() {
             let needed = sequence.tokens.len() / PAGE + 1;
             // A spare page lets the running sequences continue for some time.
             let spare = usize::from(!self.running.is_empty());
-            if self.free.len() >= needed + spare
-                && let Some(pages) = self.take_pages(needed)
-                && let Some(sequence) = self.waiting.pop_front()
-            {
-                self.starting = Some(Sequence { pages, ..sequence });
+            if self.running.len() == self.limits.sequences || self.free.len() < needed + spare {
+                self.waiting.push_front(sequence);
+                return Ok(());
             }
+            sequence.pages = self.take_pages(needed).unwrap_or_default();
         }
-        let Some(mut sequence) = self.starting.take() else { return Ok(()) };
         let (start, len) = (sequence.cached, sequence.tokens.len());
         let end = len.min(start + self.limits.chunk);
-        self.prefill(&sequence, start..end)?;
+        let part = (&sequence.tokens[start..end], end, &sequence.pages[..]);
+        self.model.prefill(&self.stream, part, 1, &mut self.memory)?;
         sequence.cached = end;
         if end < len {
-            self.starting = Some(sequence);
+            self.waiting.push_front(sequence);
             return Ok(());
         }
         self.drain(outputs)?;
-        let (vocabulary, sampling) = (self.model.config.vocabulary, sequence.request.sampling);
-        let logits = self.activations.logits.slice(..vocabulary).as_2d(1, vocabulary)?;
         let mut token = DeviceBuffer::uninit(&self.stream, 1)?;
-        ops::sample(&self.stream, &self.generator, sampling, logits, &mut token)?;
+        let logits = self.memory.logits.first(1)?;
+        ops::sample(&self.stream, &self.generator, sequence.sampling, logits, &mut token)?;
         outputs.push(sequence.add(token.to_host()?[0], self.model.config.end_tokens()));
         if sequence.has_ended {
             self.free.extend(sequence.pages);
         } else {
             self.running.push(sequence);
             // Equal options become neighbors, so that one launch samples all their tokens.
-            self.running.sort_by_key(|sequence| bits(&sequence.request.sampling));
+            self.running.sort_by_cached_key(|sequence| format!("{:?}", sequence.sampling));
             self.is_changed = true;
         }
         Ok(())
-    }
-
-    /// Enqueues the pass of a part of a prompt. `logits` then contains the logits after the last token.
-    fn prefill(&mut self, sequence: &Sequence, range: std::ops::Range<usize>) -> Result<()> {
-        let stream = &self.stream;
-        let upload = |numbers: &[u32]| DeviceBuffer::from_host(stream, numbers);
-        let tokens = upload(&sequence.tokens[range.clone()])?;
-        let lengths = upload(&[range.end as u32])?;
-        let pages = upload(&sequence.pages[..range.end.div_ceil(PAGE)])?;
-        let pass = Pass {
-            tokens: tokens.as_slice(),
-            lengths: lengths.as_slice(),
-            table: pages.as_2d(1, pages.len())?,
-            prompt: Some((Indices::unchecked(&pages, self.cache.pages), range.end)),
-        };
-        self.model.forward(stream, &pass, 1, &mut self.cache, &mut self.activations)
     }
 
     /// Gives each running sequence the pages that the next step needs. If there are too few, sequences are evicted: the
@@ -319,15 +279,15 @@ impl Engine {
             if let Some(pages) = self.take_pages(missing) {
                 self.running[row].pages.extend(pages);
                 if !self.is_changed {
-                    let (start, pages) = (row * self.columns(), self.running[row].pages.clone());
-                    let target = self.state.table.slice_mut(start..start + pages.len());
+                    let (start, pages) = (row * self.model.pages(), self.running[row].pages.clone());
+                    let target = self.table.slice_mut(start..start + pages.len());
                     let copy = self.stream.copy_from_host_async(pages, target);
                     drop(copy.map_err(|failed| failed.error)?);
                 }
             } else if ahead > 0 {
                 // Sequences that end free their pages.
                 self.drain(outputs)?;
-            } else if let Some(sequence) = self.starting.take() {
+            } else if let Some(sequence) = self.waiting.pop_front_if(|sequence| !sequence.pages.is_empty()) {
                 self.evict(sequence);
             } else if self.running.len() > 1 {
                 let newest = (0..self.running.len()).max_by_key(|row| self.running[*row].id).unwrap_or(0);
@@ -355,24 +315,19 @@ impl Engine {
         sequence
     }
 
-    /// Pages per row of the table.
-    fn columns(&self) -> usize {
-        self.model.context.div_ceil(PAGE)
-    }
-
     /// Writes the state of the running sequences to the device. No step may be in flight.
     fn write_state(&mut self) -> Result<()> {
-        let (rows, columns) = (self.limits.sequences, self.columns());
-        let (mut tokens, mut lengths) = (vec![0; rows], vec![0; rows]);
-        let mut table = vec![0; rows * columns];
+        let columns = self.model.pages();
+        let [mut tokens, mut lengths] = [(); 2].map(|()| vec![0; self.limits.sequences]);
+        let mut table = vec![0; self.limits.sequences * columns];
         for (row, sequence) in self.running.iter().enumerate() {
             lengths[row] = sequence.tokens.len() as u32;
             tokens[row] = sequence.tokens[sequence.tokens.len() - 1];
             table[row * columns..][..sequence.pages.len()].copy_from_slice(&sequence.pages);
         }
-        self.state.tokens.copy_from_host(&tokens)?;
-        self.state.lengths.copy_from_host(&lengths)?;
-        self.state.table.copy_from_host(&table)?;
+        self.tokens.copy_from_host(&tokens)?;
+        self.lengths.copy_from_host(&lengths)?;
+        self.table.copy_from_host(&table)?;
         self.is_changed = false;
         Ok(())
     }
@@ -387,30 +342,32 @@ impl Engine {
         let rows = if used <= 16 { used.next_power_of_two() } else { used.next_multiple_of(16) };
         let rows = rows.min(self.limits.sequences);
         let pages = self.running.iter().map(|sequence| sequence.pages.len()).max().unwrap_or(1);
-        let (all_columns, vocabulary) = (self.columns(), self.model.config.vocabulary);
+        let all_columns = self.model.pages();
         let columns = pages.next_power_of_two().max(4).min(all_columns);
         // Sequences with equal options are neighbors.
-        let groups = self.running.chunk_by(|a, b| a.request.sampling == b.request.sampling);
-        let groups: Vec<(Sampling, usize)> =
-            groups.map(|group| (group[0].request.sampling, group.len())).collect();
-        let key = (rows, columns, groups.iter().map(|(sampling, count)| (bits(sampling), *count)).collect());
-        let Self { stream, model, cache, activations, state, generator, graphs, limits, .. } = self;
-        graphs.launch(stream, key, &[], |stream| {
-            let table = state.table.as_2d(limits.sequences, all_columns)?.part(..rows, ..columns);
-            let (tokens, lengths) = (state.tokens.slice(..rows), state.lengths.slice(..rows));
-            let pass = Pass { tokens, lengths, table, prompt: None };
-            model.forward(stream, &pass, rows, cache, activations)?;
-            let mut start = 0;
+        let groups = self.running.chunk_by(|a, b| a.sampling == b.sampling);
+        let groups: Vec<_> = groups.map(|group| (group[0].sampling, group.len())).collect();
+        let key = (rows, columns, format!("{groups:?}"));
+        let Self { stream, model, memory, generator, limits, .. } = self;
+        let (tokens, lengths, sampled) = (&mut self.tokens, &mut self.lengths, &mut self.sampled);
+        self.graphs.launch::<Error>(stream, key, &[], |stream| {
+            let table = self.table.as_2d(limits.sequences, all_columns)?.part(..rows, ..columns);
+            let pass =
+                Pass { tokens: tokens.slice(..rows), lengths: lengths.slice(..rows), table, prompt: None };
+            model.forward(stream, &pass, rows, memory)?;
+            let (logits, mut start) = (memory.logits.first(rows)?, 0);
             for (sampling, count) in groups {
-                let logits = activations.logits.slice(start * vocabulary..(start + count) * vocabulary);
-                let (logits, sampled) = (logits.as_2d(count, vocabulary)?, start..start + count);
-                ops::sample(stream, generator, sampling, logits, state.sampled.slice_mut(sampled))?;
+                let group = start..start + count;
+                let out = sampled.slice_mut(group.clone());
+                ops::sample(stream, generator, sampling, logits.part(group, ..), out)?;
                 start += count;
             }
-            state.advance(stream, rows)
+            let kernel = stream.device().load(&KERNELS)?.kernel::<advance>()?;
+            let next = (sampled.slice(..rows), tokens.slice_mut(..rows), lengths.slice_mut(..rows));
+            Ok(kernel.launch(stream, Launch::auto(rows), next)?)
         })?;
         let host = PinnedBuffer::zeroed(self.stream.device(), rows)?;
-        let copy = self.stream.copy_to_host_async(self.state.sampled.slice(..rows), host);
+        let copy = self.stream.copy_to_host_async(self.sampled.slice(..rows), host);
         self.in_flight.push_back(copy.map_err(|failed| failed.error)?);
         Ok(())
     }
@@ -439,15 +396,6 @@ impl Engine {
     }
 }
 
-impl State {
-    /// Enqueues the kernel that prepares the next step of the first `rows` sequences.
-    fn advance(&mut self, stream: &Stream, rows: usize) -> Result<()> {
-        let kernel = stream.device().load(&KERNELS)?.kernel::<advance>()?;
-        let (tokens, lengths) = (self.tokens.slice_mut(..rows), self.lengths.slice_mut(..rows));
-        Ok(kernel.launch(stream, Launch::auto(rows), (self.sampled.slice(..rows), tokens, lengths))?)
-    }
-}
-
 impl Sequence {
     /// Adds a sampled token, which may end the sequence.
     fn add(&mut self, token: u64, end_tokens: &[u32]) -> Output {
@@ -456,7 +404,7 @@ impl Sequence {
             return Output { id: self.id, token: None, finish: Some(Finish::Failed(Error::NotANumber)) };
         };
         self.tokens.push(token);
-        let finish = if end_tokens.contains(&token) && !self.request.ignores_end {
+        let finish = if end_tokens.contains(&token) && !self.ignores_end {
             Some(Finish::End)
         } else {
             (self.tokens.len() >= self.limit).then_some(Finish::Length)
@@ -464,10 +412,4 @@ impl Sequence {
         self.has_ended = finish.is_some();
         Output { id: self.id, token: Some(token), finish }
     }
-}
-
-/// Options as numbers that can be compared.
-fn bits(sampling: &Sampling) -> [u64; 3] {
-    let Sampling { temperature, top_k, top_p } = *sampling;
-    [temperature.to_bits().into(), top_k.unwrap_or(0).into(), top_p.unwrap_or(1.0).to_bits()]
 }

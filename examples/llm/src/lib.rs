@@ -17,6 +17,7 @@ pub mod config;
 pub mod encoder;
 pub mod engine;
 pub mod error;
+pub mod files;
 pub mod linear;
 pub mod model;
 pub mod serve;

@@ -25,6 +25,7 @@ use warpsmith::ops::Sampling;
 
 use crate::engine::{Engine, Finish, Output, Request};
 use crate::error::{Error, Result};
+use crate::files::OneOrMany;
 use crate::text::{Decoding, Text};
 
 /// Time in which a client must send the head of a request, and in which it must send the body.
@@ -48,8 +49,8 @@ pub struct Options {
 /// A request, and the channel for its outputs. An error refuses the request.
 type Job = (Request, UnboundedSender<Result<Output>>);
 type Response = hyper::Response<Either<Full<Bytes>, Channel<Bytes>>>;
-/// Reason why a request is refused.
-type Refusal = (StatusCode, String);
+/// Result of a request. The error is the reason why it is refused.
+type Outcome<T> = std::result::Result<T, (StatusCode, String)>;
 
 /// State that all connections share.
 struct Shared {
@@ -67,11 +68,11 @@ pub fn serve(engine: Engine, text: Text, listener: TcpListener, options: Options
     let shared = Arc::new(Shared { text, options, jobs, requests });
     let (failed, failure) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || failed.send(work(engine, &received)));
-    let network = |error| Error::Network { what: "the server", error };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(network)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(Error::at("the server"))?;
     runtime.block_on(async {
-        listener.set_nonblocking(true).map_err(network)?;
-        let listener = tokio::net::TcpListener::from_std(listener).map_err(network)?;
+        listener.set_nonblocking(true).map_err(Error::at("the server"))?;
+        let listener = tokio::net::TcpListener::from_std(listener).map_err(Error::at("the server"))?;
         let accept = async {
             while let Ok(permit) = connections.clone().acquire_owned().await {
                 match listener.accept().await {
@@ -83,7 +84,7 @@ pub fn serve(engine: Engine, text: Text, listener: TcpListener, options: Options
         };
         tokio::select! {
             () = accept => Ok(()),
-            result = failure => result.unwrap_or_else(|_| Err(Error::Usage("the engine's thread panicked".into()))),
+            result = failure => result.unwrap_or_else(|_| Err(Error::at("the server")("the engine's thread panicked"))),
         }
     })
 }
@@ -129,8 +130,8 @@ async fn connect(shared: Arc<Shared>, stream: tokio::net::TcpStream, _permit: Ow
     let service = service_fn(|request| {
         let response = respond(shared.clone(), request);
         async {
-            let refuse = |(status, message)| reply(status, &failure(message));
-            Ok::<_, Infallible>(response.await.unwrap_or_else(refuse))
+            let refused = |(status, message): (_, String)| reply(status, &failure(&message));
+            Ok::<_, Infallible>(response.await.unwrap_or_else(refused))
         }
     });
     let mut server = http1::Builder::new();
@@ -139,47 +140,46 @@ async fn connect(shared: Arc<Shared>, stream: tokio::net::TcpStream, _permit: Ow
     let _ = server.serve_connection(TokioIo::new(stream), service).await;
 }
 
-fn reply(status: StatusCode, body: &Value) -> Response {
-    let mut response = hyper::Response::new(Either::Left(Full::from(body.to_string())));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+fn response(kind: &'static str, body: Either<Full<Bytes>, Channel<Bytes>>) -> Response {
+    let mut response = hyper::Response::new(body);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }
 
-fn failure(message: String) -> Value {
+fn reply(status: StatusCode, body: &Value) -> Response {
+    let mut response = response("application/json", Either::Left(Full::from(body.to_string())));
+    *response.status_mut() = status;
+    response
+}
+
+fn failure(message: &str) -> Value {
     json!({ "error": { "message": message, "type": "invalid_request_error" } })
 }
 
-fn refusal(status: StatusCode, message: impl ToString) -> Refusal {
-    (status, message.to_string())
+/// Returns a function that adds the status to the reason why a request is refused.
+fn refuse<P: ToString>(status: StatusCode) -> impl FnOnce(P) -> (StatusCode, String) {
+    move |problem| (status, problem.to_string())
 }
 
 /// Answers a request.
-async fn respond(
-    shared: Arc<Shared>,
-    request: hyper::Request<Incoming>,
-) -> std::result::Result<Response, Refusal> {
+async fn respond(shared: Arc<Shared>, request: hyper::Request<Incoming>) -> Outcome<Response> {
     if (request.method(), request.uri().path()) != (&Method::POST, "/v1/completions") {
-        return Err(refusal(StatusCode::NOT_FOUND, "the server has only POST /v1/completions"));
+        return Err(refuse(StatusCode::NOT_FOUND)("the server has only POST /v1/completions"));
     }
-    let body = Limited::new(request.into_body(), shared.options.body).collect();
-    let late = |_| refusal(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time");
-    let body = tokio::time::timeout(TIMEOUT, body).await.map_err(late)?.map_err(|_| {
-        let most = shared.options.body;
-        let message = format!("the body could not be read, or has more than {most} bytes");
-        refusal(StatusCode::PAYLOAD_TOO_LARGE, message)
-    })?;
+    let most = shared.options.body;
+    let body = tokio::time::timeout(TIMEOUT, Limited::new(request.into_body(), most).collect()).await;
+    let late = |_| refuse(StatusCode::REQUEST_TIMEOUT)("the body did not arrive in time");
+    let large = format!("the body could not be read, or has more than {most} bytes");
+    let body = body.map_err(late)?.map_err(|_| refuse(StatusCode::PAYLOAD_TOO_LARGE)(large))?;
     let parameters = serde_json::from_slice::<Parameters>(&body.to_bytes());
-    let parameters = parameters.map_err(|error| refusal(StatusCode::BAD_REQUEST, error))?;
+    let parameters = parameters.map_err(refuse(StatusCode::BAD_REQUEST))?;
     let is_stream = parameters.stream;
-    let (request, stops) =
-        parameters.check(&shared).map_err(|message| refusal(StatusCode::BAD_REQUEST, message))?;
-    let busy = |_| refusal(StatusCode::TOO_MANY_REQUESTS, "too many requests are waiting; retry later");
+    let (request, stops) = parameters.check(&shared).map_err(refuse(StatusCode::BAD_REQUEST))?;
+    let busy = |_| refuse(StatusCode::TOO_MANY_REQUESTS)("too many requests are waiting; retry later");
     let permit = shared.requests.clone().try_acquire_owned().map_err(busy)?;
     let prompt = request.prompt.len();
-    let (sender, mut outputs) = unbounded_channel();
-    let stopped = |_| refusal(StatusCode::SERVICE_UNAVAILABLE, "the engine has failed");
-    shared.jobs.send((request, sender)).map_err(stopped)?;
+    let (sender, outputs) = unbounded_channel();
+    shared.jobs.send((request, sender)).map_err(|_| stopped())?;
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let head = json!({ "id": format!("cmpl-{created}-{prompt}"), "object": "text_completion",
                        "created": created, "model": shared.options.name });
@@ -188,46 +188,48 @@ async fn respond(
         chunk["choices"] = json!([{ "index": 0, "text": text, "logprobs": null, "finish_reason": finish }]);
         chunk
     };
-    let mut progress = Progress { decoding: Decoding::default(), stops, held: String::new() };
-    let mut next = progress.next(&shared.text, &mut outputs).await;
-    if !is_stream {
-        let (mut text, mut new) = (String::new(), 0);
-        loop {
-            let (part_of_text, finish) = next?;
-            (text, new) = (text + &part_of_text, new + 1);
-            if finish.is_some() {
-                let mut body = chunk(&text, finish);
-                body["usage"] = json!({ "prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new });
-                return Ok(reply(StatusCode::OK, &body));
-            }
-            next = progress.next(&shared.text, &mut outputs).await;
-        }
-    }
+    let mut completion =
+        Completion { shared, outputs, decoding: Decoding::default(), stops, held: String::new() };
     // An error before the first token has a status of its own.
-    let first = next?;
+    let (mut text, mut finish) = completion.next().await?;
+    if !is_stream {
+        let mut new = 1;
+        while finish.is_none() {
+            let (part, end) = completion.next().await?;
+            (text, new, finish) = (text + &part, new + 1, end);
+        }
+        let mut body = chunk(&text, finish);
+        body["usage"] =
+            json!({ "prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new });
+        return Ok(reply(StatusCode::OK, &body));
+    }
     let (mut events, body) = Channel::new(16);
     tokio::spawn(async move {
-        let (mut next, _permit) = (Ok(first), permit);
+        let (mut next, _permit): (Outcome<_>, _) = (Ok((text, finish)), permit);
         loop {
             let (event, has_ended) = match next {
                 Ok((text, finish)) => (chunk(&text, finish), finish.is_some()),
-                Err((_, message)) => (failure(message), true),
+                Err((_, message)) => (failure(&message), true),
             };
             let end = if has_ended { "data: [DONE]\n\n" } else { "" };
             // If the client has gone, the outputs are dropped, which cancels the sequence.
             if events.send_data(format!("data: {event}\n\n{end}").into()).await.is_err() || has_ended {
                 return;
             }
-            next = progress.next(&shared.text, &mut outputs).await;
+            next = completion.next().await;
         }
     });
-    let mut response = hyper::Response::new(Either::Right(body));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    Ok(response)
+    Ok(response("text/event-stream", Either::Right(body)))
+}
+
+fn stopped() -> (StatusCode, String) {
+    refuse(StatusCode::SERVICE_UNAVAILABLE)("the engine has failed")
 }
 
 /// Progress of a completion.
-struct Progress {
+struct Completion {
+    shared: Arc<Shared>,
+    outputs: UnboundedReceiver<Result<Output>>,
     decoding: Decoding,
     /// Stop sequences. The completion ends before the first one that occurs.
     stops: Vec<String>,
@@ -235,32 +237,25 @@ struct Progress {
     held: String,
 }
 
-impl Progress {
+impl Completion {
     /// Waits for the next token. Returns the text that can be sent, and the reason if the completion ends.
-    async fn next(
-        &mut self,
-        text: &Text,
-        outputs: &mut UnboundedReceiver<Result<Output>>,
-    ) -> std::result::Result<(String, Option<&'static str>), Refusal> {
-        let failed = |error: Error| refusal(StatusCode::SERVICE_UNAVAILABLE, error);
-        let Some(output) = outputs.recv().await else {
-            return Err(refusal(StatusCode::SERVICE_UNAVAILABLE, "the engine has failed"));
-        };
-        let output = output.map_err(|error| refusal(StatusCode::BAD_REQUEST, error))?;
+    async fn next(&mut self) -> Outcome<(String, Option<&'static str>)> {
+        let output = self.outputs.recv().await.ok_or_else(stopped)?;
+        let output = output.map_err(refuse(StatusCode::BAD_REQUEST))?;
         let finish = match output.finish {
             None => None,
             Some(Finish::End) => Some("stop"),
             Some(Finish::Length) => Some("length"),
-            Some(Finish::Failed(error)) => return Err(failed(error)),
+            Some(Finish::Failed(error)) => return Err(refuse(StatusCode::SERVICE_UNAVAILABLE)(error)),
         };
-        let decoding = &mut self.decoding;
-        let completed = output.token.map(|token| text.decode(decoding, token)).transpose().map_err(failed)?;
-        let (part, is_stopped) = self.until_stop(&completed.flatten().unwrap_or_default());
-        match (is_stopped, finish) {
-            (true, _) => Ok((part, Some("stop"))),
-            (false, Some(_)) => Ok((part + &std::mem::take(&mut self.held), finish)),
-            (false, None) => Ok((part, None)),
-        }
+        let decode = |token| self.shared.text.decode(&mut self.decoding, token);
+        let text = output.token.map(decode).transpose().map_err(refuse(StatusCode::SERVICE_UNAVAILABLE))?;
+        let (part, is_stopped) = self.until_stop(&text.flatten().unwrap_or_default());
+        Ok(match (is_stopped, finish) {
+            (true, _) => (part, Some("stop")),
+            (false, Some(_)) => (part + &std::mem::take(&mut self.held), finish),
+            (false, None) => (part, None),
+        })
     }
 
     /// Adds new text. Returns the text that can be sent, and true if a stop sequence follows.
@@ -285,7 +280,7 @@ struct Parameters {
     #[serde(default)]
     stream: bool,
     n: Option<u32>,
-    stop: Option<Stop>,
+    stop: Option<OneOrMany<String>>,
     logprobs: Option<Value>,
 }
 
@@ -294,13 +289,6 @@ struct Parameters {
 enum Prompt {
     Text(String),
     Tokens(Vec<u32>),
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Stop {
-    One(String),
-    Several(Vec<String>),
 }
 
 impl Parameters {
@@ -320,11 +308,7 @@ impl Parameters {
         if self.n.unwrap_or(1) != 1 || self.logprobs.is_some() {
             return Err("this server supports neither logprobs nor n other than 1".into());
         }
-        let stops = match self.stop {
-            None => Vec::new(),
-            Some(Stop::One(stop)) => vec![stop],
-            Some(Stop::Several(stops)) => stops,
-        };
+        let stops = self.stop.map_or(Vec::new(), |stop| stop.as_slice().to_vec());
         if stops.len() > 4 || stops.iter().any(String::is_empty) {
             return Err("stop must be a text or up to 4 texts, and no text may be empty".into());
         }

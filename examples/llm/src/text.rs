@@ -5,6 +5,7 @@ use std::path::Path;
 use tokenizers::Tokenizer;
 
 use crate::error::{Error, Result};
+use crate::files::read;
 
 /// Tokenizer of a model.
 pub struct Text {
@@ -23,23 +24,16 @@ impl Text {
     /// Reads `tokenizer.json` of a Hugging Face folder.
     pub fn read(folder: &Path) -> Result<Self> {
         let path = folder.join("tokenizer.json");
-        let text = std::fs::read(&path).map_err(Error::file(&path))?;
-        let tokenizer = Tokenizer::from_bytes(text);
-        let mut tokenizer =
-            tokenizer.map_err(|error| Error::Tokenizer { path, problem: error.to_string() })?;
+        let mut tokenizer = Tokenizer::from_bytes(read(&path)?).map_err(Error::at(path.display()))?;
         // Without a mask, the models would attend to padding. Texts that are too long are an error, and are not cut.
-        tokenizer.with_padding(None);
-        let problem =
-            |error: tokenizers::Error| Error::Text { text: "tokenizer.json", problem: error.to_string() };
-        tokenizer.with_truncation(None).map_err(problem)?;
+        tokenizer.with_padding(None).with_truncation(None).map_err(Error::at(path.display()))?;
         Ok(Self { tokenizer })
     }
 
     /// Returns the tokens of a text, including the special tokens that the tokenizer adds.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
-        let encoding = self.tokenizer.encode_fast(text, true);
-        let problem = |error: tokenizers::Error| Error::Text { text: "prompt", problem: error.to_string() };
-        Ok(encoding.map_err(problem)?.get_ids().to_vec())
+        let encoding = self.tokenizer.encode_fast(text, true).map_err(Error::at("prompt"))?;
+        Ok(encoding.get_ids().to_vec())
     }
 
     /// Adds a token and returns the text that it completes.
@@ -47,6 +41,6 @@ impl Text {
         let Decoding { tokens, prefix, prefix_end } = decoding;
         let added = vec![token];
         tokenizers::tokenizer::step_decode_stream(&self.tokenizer, added, true, tokens, prefix, prefix_end)
-            .map_err(|error| Error::Text { text: "new tokens", problem: error.to_string() })
+            .map_err(Error::at("new tokens"))
     }
 }

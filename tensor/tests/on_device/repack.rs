@@ -113,6 +113,64 @@ fn blocks_of_gguf_are_converted() {
 }
 
 #[test]
+fn weights_are_quantized_to_the_nearest_code() {
+    let mut random = fastrand::Rng::with_seed(6);
+    let ([k, n], group) = ([192, 5], 32);
+    let mut weights: Vec<f16> = (0..k * n).map(|_| f16::from_f32(2.0 * random.f32() - 1.0)).collect();
+    weights[group..2 * group].fill(f16::ZERO);
+    let int4 = Int4Host::quantize([k, n], group, &weights).unwrap();
+    let int8 = Int8Host::quantize([k, n], group, &weights).unwrap();
+    let nibbles = int4.codes.iter().flat_map(|byte| [byte & 15, byte >> 4]);
+    let of_4_bits: Vec<f32> = nibbles.map(|code| f32::from(code) - 8.0).collect();
+    let of_8_bits: Vec<f32> = int8.codes.iter().map(|code| f32::from(*code)).collect();
+    for (codes, scales, most) in [(of_4_bits, int4.scales, 7.0), (of_8_bits, int8.scales, 127.0)] {
+        for (i, group) in codes.chunks(group).enumerate() {
+            let weights = &weights[32 * i..][..32];
+            let largest = weights.iter().fold(0f32, |max, x| max.max(x.to_f32().abs()));
+            let scale = scales[i].to_f32();
+            assert!((scale - largest / most).abs() <= 1e-3 * scale, "{scale}");
+            assert!(group.iter().any(|code| code.abs() == most) || largest == 0.0);
+            for (code, weight) in group.iter().zip(weights) {
+                let error = (code * scale - weight.to_f32()).abs();
+                assert!(error <= 0.51 * scale + 1e-3 * largest, "{code} * {scale} differs from {weight}");
+            }
+        }
+    }
+    for (format, error) in [
+        ("int4", Int4Host::quantize([64, 2], 32, &weights[..100]).unwrap_err()),
+        ("int8", Int8Host::quantize([48, 2], 32, &weights[..96]).unwrap_err()),
+        ("int8", Int8Host::quantize([64, 2], 0, &weights[..128]).unwrap_err()),
+    ] {
+        let error = error.to_string();
+        assert!(error.contains(&format!("weights in the format {format}: ")), "{error}");
+        assert!(error.contains(" weights are not "), "{error}");
+    }
+    let error = Int4Host::quantize([3, 1], 3, &weights[..3]).unwrap_err().to_string();
+    assert!(error.contains("groups have 3 weights, but the number must be even"), "{error}");
+}
+
+#[test]
+fn parts_contain_the_weights_of_their_ranges() {
+    let mut random = fastrand::Rng::with_seed(7);
+    let ([k, n], group) = ([128, 6], 32);
+    let weights: Vec<f16> = (0..k * n).map(|_| f16::from_f32(random.f32())).collect();
+    let whole = Int4Host::quantize([k, n], group, &weights).unwrap();
+    // The groups of the parts are those of the matrix.
+    let (rows, columns) = (32..96, 2..5);
+    let of_part: Vec<f16> =
+        columns.clone().flat_map(|column| &weights[column * k..][rows.clone()]).copied().collect();
+    let part = Int4Host::quantize([64, 3], group, &of_part).unwrap();
+    assert_eq!(whole.part(k, rows, columns).unwrap(), part);
+    let mut joined = whole.part(k, 0..k, 0..2).unwrap();
+    joined.append(whole.part(k, 0..k, 2..n).unwrap());
+    assert_eq!(joined, whole);
+    for (rows, columns) in [(16..64, 0..n), (0..160, 0..n), (0..64, 0..7)] {
+        let error = whole.part(k, rows, columns).unwrap_err().to_string();
+        assert!(error.contains("128 x 6 weights in groups of 32 have no part"), "{error}");
+    }
+}
+
+#[test]
 fn wrong_lengths_are_named() {
     let (scales, words) = ([f16::ONE; 32], [0; 64]);
     let check = |shape, [weights, zeros, groups]: [usize; 3], expected: &str| {

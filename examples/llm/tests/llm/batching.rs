@@ -4,7 +4,7 @@ use llm::config::Config;
 use llm::engine::{Engine, Finish, Limits};
 use llm::error::{Error, Result};
 use llm::linear::WeightFormat;
-use llm::model::{Model, Source};
+use llm::model::Model;
 use llm::weights::Folder;
 
 use crate::models::expected;
@@ -98,9 +98,8 @@ fn end_tokens_end_a_sequence() -> Result<()> {
     let first = lesson[start..].iter().position(|token| *token == end).unwrap();
     let text = std::fs::read_to_string(folder("llama").join("config.json")).unwrap();
     let text = text.replace("\"eos_token_id\": null", &format!("\"eos_token_id\": [{end}]"));
-    let (config, weights) = (Config::parse(text.as_bytes()).unwrap(), Folder::open(&folder("llama"))?);
-    let source = Source::Folder(&weights);
-    let model = Model::load(&stream, config, 256, WeightFormat::Bf16, source)?;
+    let (config, weights) = (Config::parse(&text)?, Folder::open(&folder("llama"))?);
+    let model = Model::load(&stream, config, 256, WeightFormat::Bf16, Some(&weights))?;
     let mut engine = Engine::new(&stream, model, Limits { sequences: 1, chunk: 64, pages: None })?;
     engine.submit(greedy(&lesson[..start], 30))?;
     let (tokens, finish) = finish(&mut engine, 1)?.remove(0);

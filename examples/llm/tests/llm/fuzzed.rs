@@ -5,7 +5,7 @@ use std::fs;
 use llm::config::Config;
 use llm::error::Result;
 use llm::linear::WeightFormat;
-use llm::model::{Model, Source};
+use llm::model::Model;
 use llm::weights::Folder;
 use warpsmith::emulated::EmulatedDriver;
 use warpsmith::prelude::*;
@@ -34,7 +34,7 @@ pub fn load_folder(bytes: &[u8]) {
     let load = |stream: &Stream| -> Result<Model> {
         let config = Config::read(&folder)?;
         let context = config.max_positions.min(64);
-        Model::load(stream, config, context, WeightFormat::Int8, Source::Folder(&Folder::open(&folder)?))
+        Model::load(stream, config, context, WeightFormat::Int8, Some(&Folder::open(&folder)?))
     };
     STREAM.with(|stream| {
         if let Err(error) = load(stream) {

@@ -18,7 +18,7 @@ use llm::config::Config;
 use llm::engine::{Engine, Finish, Limits, Output, Request};
 use llm::error::Result;
 use llm::linear::WeightFormat;
-use llm::model::{Model, Source};
+use llm::model::Model;
 use llm::weights::Folder;
 use warpsmith::emulated::EmulatedDriver;
 use warpsmith::ops::Sampling;
@@ -40,7 +40,7 @@ fn folder(name: &str) -> PathBuf {
 
 fn load(stream: &Stream, name: &str, context: usize, format: WeightFormat) -> Result<Model> {
     let (config, folder) = (Config::read(&folder(name))?, Folder::open(&folder(name))?);
-    Model::load(stream, config, context, format, Source::Folder(&folder))
+    Model::load(stream, config, context, format, Some(&folder))
 }
 
 fn engine(stream: &Stream, name: &str, context: usize, limits: Limits) -> Result<Engine> {

@@ -5,10 +5,7 @@ use half::bf16;
 use llm::engine::{Finish, Limits};
 use llm::error::Result;
 use llm::linear::WeightFormat;
-use llm::model::{Cache, PAGE, Pass};
 use llm::text::{Decoding, Text};
-use warpsmith::ops::Indices;
-use warpsmith::prelude::*;
 
 use crate::{engine, finish, folder, greedy, load, stream};
 
@@ -32,18 +29,9 @@ fn logits(name: &str, format: WeightFormat) -> Result<(Expected, Vec<Vec<f32>>)>
     let (stream, expected) = (stream()?, expected(name));
     let model = load(&stream, name, 64, format)?;
     let len = expected.tokens.len();
-    let mut cache = Cache::new(&stream, &model.config, len.div_ceil(PAGE))?;
-    let mut activations = model.activations(&stream, len, len)?;
-    let upload = |numbers: &[u32]| DeviceBuffer::from_host(&stream, numbers);
-    let (tokens, lengths, pages) = (upload(&expected.tokens)?, upload(&[len as u32])?, upload(&[0])?);
-    let pass = Pass {
-        tokens: tokens.as_slice(),
-        lengths: lengths.as_slice(),
-        table: pages.as_2d(1, 1)?,
-        prompt: Some((Indices::unchecked(&pages, 1), len)),
-    };
-    model.forward(&stream, &pass, len, &mut cache, &mut activations)?;
-    let logits = activations.logits.to_host()?;
+    let mut memory = model.memory(&stream, len, len, Some(1))?;
+    model.prefill(&stream, (&expected.tokens, len, &[0]), len, &mut memory)?;
+    let logits = memory.logits.buffer.to_host()?;
     let rows = logits.chunks(model.config.vocabulary);
     let rows = rows.map(|row: &[bf16]| row.iter().map(|x| x.to_f32()).collect());
     Ok((expected, rows.collect()))
