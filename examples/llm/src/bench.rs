@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::engine::{Engine, Limits, Request};
 use crate::error::{Error, Result};
 use crate::linear::WeightFormat;
-use crate::model::{Model, PAGE};
+use crate::model::PAGE;
 
 /// Steps before a measurement.
 const WARM_UP: usize = 5;
@@ -30,21 +30,19 @@ pub fn config(shape_or_folder: &str) -> Result<Config> {
 /// Measures `steps` decoding steps of `batch` sequences with `context` tokens each, and returns the result as JSON.
 ///
 /// `prefill_ms` is the time for a prompt of `context` tokens, until the first token. `bytes_per_step` counts the
-/// weights, keys and values that a step must read. `ratio_to_read_probe` compares the resulting bandwidth with the
+/// weights, keys and values that a GPU must read per step. `ratio_to_read_probe` compares the resulting bandwidth with the
 /// bandwidth of a sum over an array, in the same run.
 pub fn run(
-    stream: &Stream,
+    streams: &[Stream],
     (name, config): (&str, Config),
     format: WeightFormat,
     (batch, context, steps): (usize, usize, usize),
 ) -> Result<Value> {
     // A sequence starts per step, while the others are decoded.
     let total = context + batch + (REPEATS + 1) * steps + WARM_UP;
-    let layers = config.layers;
-    let model = Model::load(stream, config, total, format, None)?;
-    let (weights, of_token) = (model.bytes_per_step, model.page_bytes() / PAGE as u64);
     let limits = Limits { sequences: batch, chunk: 2048.min(total), pages: None };
-    let mut engine = Engine::new(stream, model, limits)?;
+    let mut engine = Engine::load(streams, &config, total, format, None, limits)?;
+    let stream = &engine.stream.clone();
     let request = |max_tokens| {
         let sampling = Sampling { temperature: 0.0, ..Sampling::default() };
         Request { prompt: vec![1; context], max_tokens, sampling, ignores_end: true }
@@ -71,7 +69,8 @@ pub fn run(
     for _ in 0..WARM_UP {
         engine.step()?;
     }
-    let bytes = weights + of_token * engine.cached_tokens() as u64;
+    let of_token = engine.model.page_bytes() / PAGE as u64;
+    let bytes = engine.model.bytes_per_step + of_token * engine.cached_tokens() as u64;
     let mut fastest = f64::INFINITY;
     for _ in 0..REPEATS {
         stream.synchronize()?;
@@ -86,7 +85,8 @@ pub fn run(
     Ok(json!({
         "device": stream.device().name(),
         "shape": name,
-        "layers": layers,
+        "gpus": streams.len(),
+        "layers": config.layers,
         "weights": format!("{format:?}").to_lowercase(),
         "batch": batch,
         "context": context,

@@ -14,7 +14,7 @@ const TOLERANCE: f32 = 0.05;
 
 /// Continues a text with a small random model, and compares each token with the logits of a pass over all tokens.
 pub fn run(stream: &Stream) -> Result<()> {
-    let load = || Model::load(stream, config("tiny")?, 128, WeightFormat::Bf16, None);
+    let load = || Model::load(stream, config("tiny")?, 128, WeightFormat::Bf16, None, None);
     let mut engine = Engine::new(stream, load()?, Limits { sequences: 1, chunk: 16, pages: None })?;
     let mut tokens: Vec<u32> = (0..20).map(|i| i * 37 % 251).collect();
     let (prompt, start) = (tokens.clone(), tokens.len());
@@ -24,7 +24,7 @@ pub fn run(stream: &Stream) -> Result<()> {
         tokens.extend(engine.step()?.iter().filter_map(|output| output.token));
     }
 
-    let (model, len) = (load()?, tokens.len());
+    let (mut model, len) = (load()?, tokens.len());
     let mut memory = model.memory(stream, len, len, Some(2))?;
     model.prefill(stream, (&tokens, len, &[0, 1]), len, &mut memory)?;
     let logits = memory.logits.buffer.to_host()?;

@@ -191,6 +191,25 @@ impl Config {
         Ok(Some(packing))
     }
 
+    /// Returns the configuration of one part of a model that is divided among several GPUs.
+    pub fn split(mut self, gpus: usize) -> Result<Self> {
+        let sizes = [
+            ("num_attention_heads", self.heads, gpus),
+            ("num_key_value_heads", self.kv_heads(), gpus),
+            ("intermediate_size", self.intermediate, 8 * gpus),
+        ];
+        if let Some((name, size, multiple)) =
+            sizes.into_iter().find(|(_, size, multiple)| size % multiple > 0)
+        {
+            let problem = format!("`{name}` is {size}, but must be a multiple of {multiple} for {gpus} GPUs");
+            return Err(Error::at("config.json")(problem));
+        }
+        self.head_dim = Some(self.head_dim());
+        self.num_key_value_heads = Some(self.kv_heads() / gpus);
+        (self.heads, self.intermediate) = (self.heads / gpus, self.intermediate / gpus);
+        Ok(self)
+    }
+
     /// Number of heads of keys and values.
     pub fn kv_heads(&self) -> usize {
         self.num_key_value_heads.unwrap_or(self.heads)

@@ -2,17 +2,23 @@
 //! new sequence's prompt.
 
 use std::collections::VecDeque;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
 
 use llm_kernels::advance;
 use warpsmith::Pending;
+use warpsmith::collective::{BackendChoice, Communicator, CommunicatorOptions};
 use warpsmith::graph::GraphCache;
 use warpsmith::ops::{self, Sampling};
 use warpsmith::prelude::*;
 use warpsmith::random::Generator;
 
 use crate::KERNELS;
+use crate::config::Config;
 use crate::error::{Error, Result};
+use crate::linear::WeightFormat;
 use crate::model::{Memory, Model, PAGE, Pass};
+use crate::weights::Folder;
 
 /// Number of graphs to keep.
 const GRAPHS: usize = 64;
@@ -76,8 +82,19 @@ struct Sequence {
 /// sequences with each.
 type Key = (usize, usize, String);
 
+/// A call, which the engines of all ranks must receive in the same order.
+#[derive(Clone)]
+enum Call {
+    Seed(u64),
+    Submit(Request),
+    Cancel(u64),
+    Step,
+}
+
 /// Decodes many sequences at once.
 pub struct Engine {
+    /// Engines of the other ranks, which do the same as this one.
+    others: Vec<Sender<Call>>,
     pub model: Model,
     pub stream: Stream,
     limits: Limits,
@@ -103,10 +120,11 @@ pub struct Engine {
 
 impl Engine {
     /// Allocates the cache and everything else that the steps need.
-    pub fn new(stream: &Stream, model: Model, limits: Limits) -> Result<Self> {
+    pub fn new(stream: &Stream, mut model: Model, limits: Limits) -> Result<Self> {
         let (device, sequences) = (stream.device(), limits.sequences);
         let memory = model.memory(stream, limits.chunk.max(sequences), sequences, limits.pages)?;
         Ok(Self {
+            others: Vec::new(),
             free: (0..memory.pages as u32).rev().collect(),
             memory,
             tokens: DeviceBuffer::zeros(stream, sequences)?,
@@ -126,15 +144,68 @@ impl Engine {
         })
     }
 
+    /// Loads a model for each stream's device. Several devices divide its matrices and heads (tensor parallelism). Each
+    /// has an engine on a thread, which makes the same steps, because all compute the same logits.
+    pub fn load(
+        streams: &[Stream],
+        config: &Config,
+        context: usize,
+        format: WeightFormat,
+        folder: Option<&Folder>,
+        limits: Limits,
+    ) -> Result<Self> {
+        let load = |stream: &Stream, ranks| {
+            let model = Model::load(stream, config.clone(), context, format, folder, ranks)?;
+            Self::new(stream, model, limits)
+        };
+        if let [stream] = streams {
+            return load(stream, None);
+        }
+        let options = CommunicatorOptions::new().backend(BackendChoice::Peer);
+        let ranks = Communicator::init_all(streams, &options)?;
+        let engines: Result<Vec<_>> = thread::scope(|scope| {
+            let pairs = streams.iter().zip(ranks);
+            let threads: Vec<_> =
+                pairs.map(|(stream, ranks)| scope.spawn(move || load(stream, Some(ranks)))).collect();
+            let join = |thread: thread::ScopedJoinHandle<'_, _>| {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            threads.into_iter().map(join).collect()
+        });
+        let mut engines = engines?;
+        let mut first = engines.remove(0);
+        for mut engine in engines {
+            let (sender, calls) = channel();
+            first.others.push(sender);
+            // After an error, the rank leaves the communicator, and the first rank fails.
+            thread::spawn(move || calls.into_iter().try_for_each(|call| engine.call(call)));
+        }
+        Ok(first)
+    }
+
+    fn call(&mut self, call: Call) -> Result<()> {
+        match call {
+            Call::Seed(seed) => self.seed(seed),
+            Call::Submit(request) => self.submit(request).map(drop),
+            Call::Cancel(id) => self.cancel(id).map(drop),
+            Call::Step => self.step().map(drop),
+        }
+    }
+
+    /// Makes the engines of the other ranks do the same.
+    fn tell(&self, call: &Call) {
+        self.others.iter().for_each(|other| drop(other.send(call.clone())));
+    }
+
     /// Sets the seed of the sampling.
     pub fn seed(&self, seed: u64) -> Result<()> {
+        self.tell(&Call::Seed(seed));
         Ok(self.generator.manual_seed(seed)?)
     }
 
     /// Adds a request and returns the number that identifies its sequence.
     pub fn submit(&mut self, request: Request) -> Result<u64> {
-        let Request { prompt: tokens, max_tokens, sampling, ignores_end } = request;
-        let (prompt, capacity) = (tokens.len(), self.model.context.min(self.memory.pages * PAGE));
+        let (prompt, capacity) = (request.prompt.len(), self.model.context.min(self.memory.pages * PAGE));
         let vocabulary = self.model.config.vocabulary;
         if prompt == 0 {
             return Err(Error::EmptyPrompt);
@@ -142,23 +213,25 @@ impl Engine {
         if prompt >= capacity {
             return Err(Error::PromptTooLong { prompt, capacity });
         }
-        if let Some(&token) = tokens.iter().find(|token| **token as usize >= vocabulary) {
+        if let Some(&token) = request.prompt.iter().find(|token| **token as usize >= vocabulary) {
             return Err(Error::UnknownToken { token, vocabulary });
         }
+        self.tell(&Call::Submit(request.clone()));
+        let Request { prompt: tokens, max_tokens, sampling, ignores_end } = request;
         let id = self.next_id;
         self.next_id += 1;
         let limit = capacity.min(prompt.saturating_add(max_tokens.max(1)));
-        let (pages, cached, has_ended) = (Vec::new(), 0, false);
-        self.waiting.push_back(Sequence {
+        let new = Sequence {
             id,
             tokens,
             limit,
             sampling,
             ignores_end,
-            pages,
-            cached,
-            has_ended,
-        });
+            pages: Vec::new(),
+            cached: 0,
+            has_ended: false,
+        };
+        self.waiting.push_back(new);
         Ok(id)
     }
 
@@ -194,6 +267,7 @@ impl Engine {
 
     /// Ends a sequence and frees its pages. The tokens of the other sequences' steps are in the result.
     pub fn cancel(&mut self, id: u64) -> Result<Vec<Output>> {
+        self.tell(&Call::Cancel(id));
         let mut outputs = Vec::new();
         if let Some(place) = self.waiting.iter().position(|sequence| sequence.id == id) {
             self.free.extend(self.waiting.remove(place).into_iter().flat_map(|sequence| sequence.pages));
@@ -210,6 +284,7 @@ impl Engine {
 
     /// Advances the sequences: processes a chunk of one prompt, and decodes a token of each running sequence.
     pub fn step(&mut self) -> Result<Vec<Output>> {
+        self.tell(&Call::Step);
         let mut outputs = Vec::new();
         self.start(&mut outputs)?;
         self.grow(&mut outputs)?;

@@ -7,7 +7,7 @@ use warpsmith::random::{self, Generator};
 use warpsmith::{DeviceSlice2, DeviceSliceMut2};
 
 use crate::config::Packing;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::weights::Folder;
 
 /// Format of the weights on the device.
@@ -47,6 +47,17 @@ pub(crate) struct Loader<'a> {
     pub packing: Option<Packing>,
     /// Start of the names of tensors.
     pub prefix: &'a str,
+    /// Number of the part of the matrices to load, and number of parts.
+    pub part: [usize; 2],
+}
+
+/// Division of matrices among several GPUs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Split {
+    /// A part has some of the outputs.
+    Outputs,
+    /// A part has the weights of some of the inputs.
+    Inputs,
 }
 
 impl Loader<'_> {
@@ -59,53 +70,86 @@ impl Loader<'_> {
         })
     }
 
-    /// Loads matrices with these names and numbers of rows as one matrix.
-    pub fn matrix(&self, parts: &[(&str, usize)], columns: usize) -> Result<DeviceBuffer<bf16>> {
-        let rows: usize = parts.iter().map(|(_, rows)| rows).sum();
+    /// Loads this part of the rows of a matrix, or of several matrices as one. Each has a name and a number of rows.
+    pub fn matrix(
+        &self,
+        names: &[(&str, usize)],
+        columns: usize,
+        split: Split,
+    ) -> Result<DeviceBuffer<bf16>> {
+        let rows: usize = names.iter().map(|(_, rows)| rows).sum();
         let mut buffer = DeviceBuffer::uninit(self.stream, rows * columns)?;
         let Some(folder) = self.folder else {
             random::normal(self.stream, self.generator, 0.0, 0.02, &mut buffer)?;
             return Ok(buffer);
         };
-        let mut start = 0;
-        for (name, rows) in parts {
-            let elements = folder.bf16(&format!("{}{name}.weight", self.prefix), &[*rows, columns])?;
-            let end = start + elements.len();
+        let ([part, parts], mut start) = (self.part, 0);
+        for (name, rows) in names {
+            let name = format!("{}{name}.weight", self.prefix);
+            let end = start + rows * columns;
+            let mut target = buffer.slice_mut(start..end);
             // The runtime copies slices through page-locked memory, at the bandwidth of the bus.
-            buffer.slice_mut(start..end).copy_from_host(&elements)?;
+            match split {
+                Split::Outputs => {
+                    let whole = folder.bf16(&name, &[rows * parts, columns])?;
+                    target.copy_from_host(&whole[part * rows * columns..][..rows * columns])?;
+                }
+                Split::Inputs => {
+                    let whole = folder.bf16(&name, &[*rows, columns * parts])?;
+                    let of_rows =
+                        whole.chunks(columns * parts).flat_map(|row| &row[part * columns..][..columns]);
+                    target.copy_from_host(&of_rows.copied().collect::<Vec<_>>())?;
+                }
+            }
             start = end;
         }
         Ok(buffer)
     }
 
     /// Like [`Self::matrix`], but in the format of this loader.
-    pub fn linear(&self, parts: &[(&str, usize)], columns: usize) -> Result<Linear> {
-        let rows = parts.iter().map(|(_, rows)| rows).sum();
-        let is_plain = |folder: &&Folder| folder.contains(&format!("{}{}.weight", self.prefix, parts[0].0));
-        let weights = match (self.folder.filter(|folder| !is_plain(folder)), self.packing) {
-            (Some(folder), Some(packing)) => {
-                let load = |(name, rows): &(&str, usize)| {
-                    folder.int4(&format!("{}{name}", self.prefix), packing, [columns, *rows])
-                };
-                let mut joined = load(&parts[0])?;
-                for part in &parts[1..] {
-                    joined.append(load(part)?);
-                }
-                Weights::Int4(joined.to_device(self.stream)?)
+    pub fn linear(&self, names: &[(&str, usize)], columns: usize, split: Split) -> Result<Linear> {
+        let (stream, rows) = (self.stream, names.iter().map(|(_, rows)| rows).sum());
+        let [part, parts] = self.part;
+        let is_plain = |folder: &&Folder| folder.contains(&format!("{}{}.weight", self.prefix, names[0].0));
+        let packed = self.packing.zip(self.folder.filter(|folder| !is_plain(folder)));
+        let is_quantized = packed.is_some() || self.format != WeightFormat::Bf16;
+        let has_groups = columns.is_multiple_of(GROUP);
+        if is_quantized && split == Split::Inputs && !has_groups && (columns * parts).is_multiple_of(GROUP) {
+            let problem =
+                format!("{parts} GPUs cannot divide its {} inputs into groups of {GROUP}", columns * parts);
+            return Err(Error::at(format!("the matrix `{}{}`", self.prefix, names[0].0))(problem));
+        }
+        let weights = if let Some((packing, folder)) = packed {
+            let load = |(name, rows): &(&str, usize)| -> Result<_> {
+                let name = format!("{}{name}", self.prefix);
+                let whole = |shape| folder.int4(&name, packing, shape);
+                Ok(match split {
+                    Split::Outputs => {
+                        let whole = whole([columns, rows * parts])?;
+                        whole.part(columns, 0..columns, part * rows..(part + 1) * rows)?
+                    }
+                    Split::Inputs => {
+                        let (k, inputs) = (columns * parts, part * columns..(part + 1) * columns);
+                        whole([k, *rows])?.part(k, inputs, 0..*rows)?
+                    }
+                })
+            };
+            let mut joined = load(&names[0])?;
+            for name in &names[1..] {
+                joined.append(load(name)?);
             }
-            _ => {
-                let weights = self.matrix(parts, columns)?;
-                let (stream, shape) = (self.stream, [columns, rows]);
-                let host = || -> Result<_> { Ok(weights.to_host()?) };
-                match self.format {
-                    WeightFormat::Int8 if columns.is_multiple_of(GROUP) => {
-                        Weights::Int8(Int8Host::quantize(shape, GROUP, &host()?)?.to_device(stream)?)
-                    }
-                    WeightFormat::Int4 if columns.is_multiple_of(GROUP) => {
-                        Weights::Int4(Int4Host::quantize(shape, GROUP, &host()?)?.to_device(stream)?)
-                    }
-                    _ => Weights::Bf16(weights),
+            Weights::Int4(joined.to_device(stream)?)
+        } else {
+            let weights = self.matrix(names, columns, split)?;
+            let (host, shape) = (|| weights.to_host(), [columns, rows]);
+            match self.format {
+                WeightFormat::Int8 if has_groups => {
+                    Weights::Int8(Int8Host::quantize(shape, GROUP, &host()?)?.to_device(stream)?)
                 }
+                WeightFormat::Int4 if has_groups => {
+                    Weights::Int4(Int4Host::quantize(shape, GROUP, &host()?)?.to_device(stream)?)
+                }
+                _ => Weights::Bf16(weights),
             }
         };
         Ok(Linear { rows, columns, weights })

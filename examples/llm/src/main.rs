@@ -12,10 +12,10 @@ use llm::encoder::Encoder;
 use llm::engine::{Engine, Finish, Limits, Request};
 use llm::error::{Error, Result};
 use llm::linear::WeightFormat;
-use llm::model::Model;
 use llm::serve::{Options, serve};
 use llm::text::{Decoding, Text};
 use llm::weights::Folder;
+use warpsmith::DeviceId;
 use warpsmith::ops::Sampling;
 use warpsmith::prelude::*;
 
@@ -90,9 +90,7 @@ enum Command {
         #[arg(long, default_value_t = 20)]
         steps: usize,
         #[command(flatten)]
-        format: Format,
-        #[command(flatten)]
-        place: Place,
+        storage: Storage,
     },
 }
 
@@ -103,11 +101,17 @@ struct Place {
     device: Option<String>,
 }
 
+/// Storage of the weights.
 #[derive(Args)]
-struct Format {
+struct Storage {
     /// Format of the weights on the device.
     #[arg(long, value_enum, default_value = "bf16")]
     weights: WeightFormat,
+    /// Number of devices that divide the weights (tensor parallelism): the given one and those after it.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8))]
+    gpus: u32,
+    #[command(flatten)]
+    place: Place,
 }
 
 /// A model from files.
@@ -119,29 +123,31 @@ struct Files {
     #[arg(long, default_value_t = 8192)]
     context: usize,
     #[command(flatten)]
-    format: Format,
-    #[command(flatten)]
-    place: Place,
+    storage: Storage,
 }
 
 impl Place {
-    /// Creates a stream on the device.
-    fn open(&self) -> Result<Stream> {
-        let device = self.device.as_deref().map_or_else(Device::best, Device::open)?;
-        Ok(Stream::new(&device)?)
+    /// Creates a stream on the device, and on those after it.
+    fn open(&self, devices: u32) -> Result<Vec<Stream>> {
+        let first = self.device.as_deref().map_or_else(Device::best, Device::open)?;
+        let device = |i| match first.id() {
+            DeviceId::Cuda(ordinal) => Device::cuda(ordinal + i),
+            DeviceId::Emulated(ordinal) => Device::emulated(ordinal + i),
+        };
+        (0..devices).map(|i| Ok(Stream::new(&device(i)?)?)).collect()
     }
 }
 
 impl Files {
     /// Loads the model.
     fn load(&self, sequences: usize) -> Result<(Engine, Text)> {
-        let Self { model, context, format, place } = self;
+        let Self { model, context, storage } = self;
         let (config, text, folder) = (Config::read(model)?, Text::read(model)?, Folder::open(model)?);
-        let stream = place.open()?;
+        let streams = storage.place.open(storage.gpus)?;
         let context = config.max_positions.min(*context);
-        let model = Model::load(&stream, config, context, format.weights, Some(&folder))?;
         let limits = Limits { sequences, chunk: 2048.min(context), pages: None };
-        Ok((Engine::new(&stream, model, limits)?, text))
+        let engine = Engine::load(&streams, &config, context, storage.weights, Some(&folder), limits)?;
+        Ok((engine, text))
     }
 }
 
@@ -149,7 +155,7 @@ fn main() -> ExitCode {
     let Arguments { command, device } = Arguments::parse();
     let result = match command {
         Some(command) => command.run(),
-        None => Place { device }.open().and_then(|stream| llm::check::run(&stream)),
+        None => Place { device }.open(1).and_then(|streams| llm::check::run(&streams[0])),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -192,16 +198,17 @@ impl Command {
                 serve(engine, text, listener, options)?;
             }
             Self::Embed { model, texts, place } => {
-                let stream = place.open()?;
-                let (encoder, text) = (Encoder::load(&stream, &model)?, Text::read(&model)?);
-                let embeddings = texts.iter().map(|part| encoder.embed(&stream, &text.encode(part)?));
+                let stream = &place.open(1)?[0];
+                let (encoder, text) = (Encoder::load(stream, &model)?, Text::read(&model)?);
+                let embeddings = texts.iter().map(|part| encoder.embed(stream, &text.encode(part)?));
                 println!("{}", serde_json::json!(embeddings.collect::<Result<Vec<_>>>()?));
             }
-            Self::Bench { shape, batch, context, layers, steps, format, place } => {
+            Self::Bench { shape, batch, context, layers, steps, storage } => {
                 let mut config = bench::config(&shape)?;
                 config.layers = layers.unwrap_or(config.layers);
                 let sizes = (batch, context, steps);
-                println!("{}", bench::run(&place.open()?, (&shape, config), format.weights, sizes)?);
+                let streams = storage.place.open(storage.gpus)?;
+                println!("{}", bench::run(&streams, (&shape, config), storage.weights, sizes)?);
             }
         }
         Ok(())

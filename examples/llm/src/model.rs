@@ -1,6 +1,7 @@
 //! [`Model`]: the weights of a Llama or Qwen3 model on a device, and its layers.
 
 use half::bf16;
+use warpsmith::collective::{Communicator, ReduceOp};
 use warpsmith::ops::{
     self, Activation, Attention, AttentionDecode, Epilogue, HeadNorm, Heads, HeadsMut, Indices, KvCache,
     KvCacheMut, Matrix, RmsNorm, Rotary,
@@ -11,7 +12,7 @@ use warpsmith::{DeviceSlice2, DeviceSliceMut2};
 
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::linear::{Linear, Loader, WeightFormat};
+use crate::linear::{Linear, Loader, Split, WeightFormat};
 use crate::weights::Folder;
 
 /// Tokens per page of the cache.
@@ -19,9 +20,11 @@ pub const PAGE: usize = 64;
 /// Largest number of tokens for which norms, SwiGLU and the residual addition are parts of products.
 const SKINNY: usize = 16;
 
-/// A model on a device.
+/// A model on a device, or a device's part of it: some heads, and some rows of the MLP.
 pub struct Model {
     pub config: Config,
+    /// The devices that have the parts.
+    ranks: Option<Communicator>,
     embedding: DeviceBuffer<bf16>,
     layers: Vec<Layer>,
     norm: DeviceBuffer<bf16>,
@@ -108,14 +111,17 @@ pub struct Pass<'a> {
 
 impl Model {
     /// Loads a model. `context` is the largest number of tokens per sequence. Without a folder, the weights are random
-    /// numbers.
+    /// numbers. With several ranks, each loads its part of the matrices.
     pub fn load(
         stream: &Stream,
         config: Config,
         context: usize,
         format: WeightFormat,
         folder: Option<&Folder>,
+        ranks: Option<Communicator>,
     ) -> Result<Self> {
+        let part = ranks.as_ref().map_or([0, 1], |ranks| [ranks.rank(), ranks.world_size()]);
+        let config = config.split(part[1])?;
         let (c, problem) = (&config, Error::at::<String>);
         let packing = folder.and(c.packing().map_err(problem("config.json"))?);
         let bytes = parameter_bytes(c, if packing.is_some() { WeightFormat::Int4 } else { format });
@@ -134,12 +140,16 @@ impl Model {
         }
         let generator = Generator::new(stream.device());
         generator.manual_seed(1)?;
-        let loader = Loader { stream, folder, generator: &generator, format, packing, prefix: "" };
-        let embedding = loader.matrix(&[("model.embed_tokens", c.vocabulary)], c.hidden)?;
+        let loader = Loader { stream, folder, generator: &generator, format, packing, prefix: "", part };
+        let whole = Loader { format: WeightFormat::Bf16, part: [0, 1], ..loader };
+        let embedding = whole.matrix(&[("model.embed_tokens", c.vocabulary)], c.hidden, Split::Outputs)?;
         let layer = |layer| {
             let prefix = format!("model.layers.{layer}.");
             let loader = Loader { prefix: &prefix, ..loader };
             let [q, k, v] = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"];
+            let qkv = [(q, c.q_width()), (k, c.kv_width()), (v, c.kv_width())];
+            let gate_up = ["mlp.gate_proj", "mlp.up_proj"].map(|name| (name, c.intermediate));
+            let [output, down] = ["self_attn.o_proj", "mlp.down_proj"].map(|name| [(name, c.hidden)]);
             let head_norm = |name| loader.norm(name, c.head_dim());
             let head_norms = match c.has_head_norms() {
                 true => Some([head_norm("self_attn.q_norm")?, head_norm("self_attn.k_norm")?]),
@@ -147,26 +157,25 @@ impl Model {
             };
             Ok(Layer {
                 attention_norm: loader.norm("input_layernorm", c.hidden)?,
-                qkv: loader.linear(&[(q, c.q_width()), (k, c.kv_width()), (v, c.kv_width())], c.hidden)?,
+                qkv: loader.linear(&qkv, c.hidden, Split::Outputs)?,
                 head_norms,
-                output: loader.linear(&[("self_attn.o_proj", c.hidden)], c.q_width())?,
+                output: loader.linear(&output, c.q_width(), Split::Inputs)?,
                 mlp_norm: loader.norm("post_attention_layernorm", c.hidden)?,
-                gate_up: loader
-                    .linear(&["mlp.gate_proj", "mlp.up_proj"].map(|name| (name, c.intermediate)), c.hidden)?,
-                down: loader.linear(&[("mlp.down_proj", c.hidden)], c.intermediate)?,
+                gate_up: loader.linear(&gate_up, c.hidden, Split::Outputs)?,
+                down: loader.linear(&down, c.intermediate, Split::Inputs)?,
             })
         };
         let layers = (0..c.layers).map(layer).collect::<Result<_>>()?;
         let norm = loader.norm("model.norm", c.hidden)?;
-        let of_head = Loader { format: WeightFormat::Bf16, ..loader };
-        let head =
-            (!c.is_tied).then(|| of_head.linear(&[("lm_head", c.vocabulary)], c.hidden)).transpose()?;
+        let head = (!c.is_tied)
+            .then(|| whole.linear(&[("lm_head", c.vocabulary)], c.hidden, Split::Outputs))
+            .transpose()?;
         let frequencies = c.frequencies().map_err(problem("config.json"))?;
         let angles = (0..context).flat_map(|position| frequencies.iter().map(move |f| position as f64 * f));
         let (sin, cos): (Vec<_>, Vec<_>) =
             angles.map(f64::sin_cos).map(|(sin, cos)| (sin as f32, cos as f32)).unzip();
         let (sin, cos) = (DeviceBuffer::from_host(stream, &sin)?, DeviceBuffer::from_host(stream, &cos)?);
-        Ok(Self { embedding, layers, norm, head, cos, sin, context, bytes_per_step: bytes, config })
+        Ok(Self { ranks, embedding, layers, norm, head, cos, sin, context, bytes_per_step: bytes, config })
     }
 
     /// Bytes of a page of the cache, in all layers.
@@ -183,7 +192,7 @@ impl Model {
     /// Without a number of `pages`, the cache gets nine tenths of the free memory, but at most what `outputs` sequences
     /// can need.
     pub fn memory(
-        &self,
+        &mut self,
         stream: &Stream,
         rows: usize,
         outputs: usize,
@@ -205,8 +214,14 @@ impl Model {
             logits: Rows::new(stream, outputs, c.vocabulary)?,
         };
         let (free, of_page) = (device.memory_info()?.free, self.page_bytes());
-        let affordable = (free / 10 * 9 / of_page.max(1)) as usize;
-        memory.pages = pages.unwrap_or((outputs * self.pages() + 1).min(affordable));
+        let mut affordable = free / 10 * 9 / of_page.max(1);
+        if let Some(ranks) = &mut self.ranks {
+            // All ranks must have the same pages.
+            let mut least = DeviceBuffer::from_host(stream, &[affordable])?;
+            drop(ranks.all_reduce_in_place(ReduceOp::Min, &mut least)?);
+            affordable = least.to_host()?[0];
+        }
+        memory.pages = pages.unwrap_or((outputs * self.pages() + 1).min(affordable as usize));
         if memory.pages == 0 {
             return Err(Error::TooLarge { needed: of_page >> 20, available: free >> 20 });
         }
@@ -217,7 +232,7 @@ impl Model {
 
     /// Enqueues a pass of a part of a prompt: its tokens, up to the one at position `length`.
     pub fn prefill(
-        &self,
+        &mut self,
         stream: &Stream,
         (tokens, length, pages): (&[u32], usize, &[u32]),
         outputs: usize,
@@ -233,13 +248,19 @@ impl Model {
 
     /// Enqueues a pass of tokens through all layers. Their keys and values are added to the cache, and the logits of the
     /// last `outputs` tokens are stored in `m.logits`.
-    pub fn forward(&self, stream: &Stream, pass: &Pass<'_>, outputs: usize, m: &mut Memory) -> Result<()> {
+    pub fn forward(
+        &mut self,
+        stream: &Stream,
+        pass: &Pass<'_>,
+        outputs: usize,
+        m: &mut Memory,
+    ) -> Result<()> {
         let (c, rows) = (&self.config, pass.tokens.len());
         let embedding = self.embedding.as_2d(c.vocabulary, c.hidden)?;
         m.residual.start(stream, embedding, &Indices::unchecked(pass.tokens, c.vocabulary))?;
         for (i, layer) in self.layers.iter().enumerate() {
             self.attend(stream, i, pass, m)?;
-            m.residual.add(stream, &layer.output, m.attended.first(rows)?)?;
+            m.residual.add(stream, &mut self.ranks, &layer.output, m.attended.first(rows)?)?;
 
             let (x, epilogue) = m.residual.normed(stream, rows, &layer.mlp_norm, c.epsilon)?;
             if rows <= SKINNY {
@@ -251,7 +272,7 @@ impl Model {
                 let (gate, up) = (gate_up.part(.., ..c.intermediate), gate_up.part(.., c.intermediate..));
                 ops::swiglu(stream, gate, up, m.activated.first_mut(rows)?)?;
             }
-            m.residual.add(stream, &layer.down, m.activated.first(rows)?)?;
+            m.residual.add(stream, &mut self.ranks, &layer.down, m.activated.first(rows)?)?;
         }
         let (x, epilogue) = m.residual.normed(stream, rows, &self.norm, c.epsilon)?;
         let (last, logits) = (x.part(rows - outputs.., ..), m.logits.first_mut(outputs)?);
@@ -334,11 +355,25 @@ impl Residual {
     }
 
     /// Enqueues a product, which is added to `x`: at once, or with the next norm.
-    fn add(&mut self, stream: &Stream, linear: &Linear, input: DeviceSlice2<'_, bf16>) -> Result<()> {
-        let is_skinny = input.rows() <= SKINNY;
-        let epilogue = Epilogue { accumulate: is_skinny, ..Epilogue::default() };
+    fn add(
+        &mut self,
+        stream: &Stream,
+        ranks: &mut Option<Communicator>,
+        linear: &Linear,
+        input: DeviceSlice2<'_, bf16>,
+    ) -> Result<()> {
+        let (rows, is_skinny) = (input.rows(), input.rows() <= SKINNY);
+        // Only the first rank adds its part to `x`, so that the sum over the ranks contains `x` once.
+        let accumulate = is_skinny && ranks.as_ref().is_none_or(|ranks| ranks.rank() == 0);
         let out = if is_skinny { &mut self.x } else { &mut self.pending };
-        linear.apply(stream, &epilogue, input, out.first_mut(input.rows())?)
+        linear.apply(stream, &Epilogue { accumulate, ..Epilogue::default() }, input, out.first_mut(rows)?)?;
+        if let Some(ranks) = ranks {
+            // A stream that is captured is not the communicator's, which takes part in the capture.
+            ranks.stream().wait_stream(stream)?;
+            drop(ranks.all_reduce_in_place(ReduceOp::Sum, out.first_mut(rows)?.into_elements())?);
+            stream.wait_stream(ranks.stream())?;
+        }
+        Ok(())
     }
 
     /// Returns the operand and the epilogue of a product with the normalized `x`. Skinny products normalize their

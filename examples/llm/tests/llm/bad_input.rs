@@ -55,7 +55,7 @@ impl Drop for Copy {
 fn load(path: &Path) -> Result<()> {
     let (config, stream) = (Config::read(path)?, stream()?);
     let folder = Folder::open(path)?;
-    Model::load(&stream, config, 64, WeightFormat::Bf16, Some(&folder)).map(drop)
+    Model::load(&stream, config, 64, WeightFormat::Bf16, Some(&folder), None).map(drop)
 }
 
 /// Loads the folder and compares the error, in which the folder's path is left out.
@@ -192,7 +192,7 @@ fn models_larger_than_the_device_are_refused() -> Result<()> {
     let stream = stream()?;
     let mut config = bench::config("llama-3-8b")?;
     config.layers = 100_000;
-    let error = Model::load(&stream, config, 64, WeightFormat::Bf16, None).map(drop).unwrap_err();
+    let error = Model::load(&stream, config, 64, WeightFormat::Bf16, None, None).map(drop).unwrap_err();
     assert!(matches!(error, Error::TooLarge { needed, available } if needed > available), "{error}");
     Ok(())
 }

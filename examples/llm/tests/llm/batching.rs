@@ -99,7 +99,7 @@ fn end_tokens_end_a_sequence() -> Result<()> {
     let text = std::fs::read_to_string(folder("llama").join("config.json")).unwrap();
     let text = text.replace("\"eos_token_id\": null", &format!("\"eos_token_id\": [{end}]"));
     let (config, weights) = (Config::parse(&text)?, Folder::open(&folder("llama"))?);
-    let model = Model::load(&stream, config, 256, WeightFormat::Bf16, Some(&weights))?;
+    let model = Model::load(&stream, config, 256, WeightFormat::Bf16, Some(&weights), None)?;
     let mut engine = Engine::new(&stream, model, Limits { sequences: 1, chunk: 64, pages: None })?;
     engine.submit(greedy(&lesson[..start], 30))?;
     let (tokens, finish) = finish(&mut engine, 1)?.remove(0);

@@ -35,10 +35,11 @@ fn errors_are_one_line() {
     let model = folder("llama");
     let model = model.to_str().unwrap();
     let long = "A warp ".repeat(600);
-    let cases: [(&[&str], &str); 3] = [
+    let cases: [(&[&str], &str); 4] = [
         (&["serve", model, "--address", &address], "error: cannot listen at 127.0.0.1:"),
         (&["generate", "/nowhere", "--prompt", "x"], "error: /nowhere/config.json: No such file"),
         (&["generate", model, "--prompt", &long], "error: the prompt has "),
+        (&["generate", model, "--prompt", "x", "--gpus", "8"], "error: device "),
     ];
     for (arguments, expected) in cases {
         let output = run(arguments);

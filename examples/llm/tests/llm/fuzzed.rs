@@ -34,7 +34,7 @@ pub fn load_folder(bytes: &[u8]) {
     let load = |stream: &Stream| -> Result<Model> {
         let config = Config::read(&folder)?;
         let context = config.max_positions.min(64);
-        Model::load(stream, config, context, WeightFormat::Int8, Some(&Folder::open(&folder)?))
+        Model::load(stream, config, context, WeightFormat::Int8, Some(&Folder::open(&folder)?), None)
     };
     STREAM.with(|stream| {
         if let Err(error) = load(stream) {

@@ -8,6 +8,7 @@ mod encoder;
 mod fuzzed;
 mod models;
 mod packed;
+mod parallel;
 #[path = "../../../../fuzz/replay.rs"]
 mod replay;
 mod server;
@@ -40,7 +41,7 @@ fn folder(name: &str) -> PathBuf {
 
 fn load(stream: &Stream, name: &str, context: usize, format: WeightFormat) -> Result<Model> {
     let (config, folder) = (Config::read(&folder(name))?, Folder::open(&folder(name))?);
-    Model::load(stream, config, context, format, Some(&folder))
+    Model::load(stream, config, context, format, Some(&folder), None)
 }
 
 fn engine(stream: &Stream, name: &str, context: usize, limits: Limits) -> Result<Engine> {

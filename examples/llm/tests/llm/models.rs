@@ -5,7 +5,9 @@ use half::bf16;
 use llm::engine::{Finish, Limits};
 use llm::error::Result;
 use llm::linear::WeightFormat;
+use llm::model::Model;
 use llm::text::{Decoding, Text};
+use warpsmith::prelude::*;
 
 use crate::{engine, finish, folder, greedy, load, stream};
 
@@ -15,7 +17,7 @@ pub struct Expected {
     pub tokens: Vec<u32>,
     logits: Vec<Vec<f32>>,
     /// Largest difference between logits that `transformers` computes in `bf16` and in `f32`.
-    bf16_error: f32,
+    pub bf16_error: f32,
     pub greedy: Vec<u32>,
 }
 
@@ -27,18 +29,22 @@ pub fn expected(name: &str) -> Expected {
 /// Logits of all tokens of the prompt.
 fn logits(name: &str, format: WeightFormat) -> Result<(Expected, Vec<Vec<f32>>)> {
     let (stream, expected) = (stream()?, expected(name));
-    let model = load(&stream, name, 64, format)?;
-    let len = expected.tokens.len();
-    let mut memory = model.memory(&stream, len, len, Some(1))?;
-    model.prefill(&stream, (&expected.tokens, len, &[0]), len, &mut memory)?;
+    let logits = logits_of(&stream, load(&stream, name, 64, format)?, &expected.tokens)?;
+    Ok((expected, logits))
+}
+
+/// Logits of all tokens.
+pub fn logits_of(stream: &Stream, mut model: Model, tokens: &[u32]) -> Result<Vec<Vec<f32>>> {
+    let len = tokens.len();
+    let mut memory = model.memory(stream, len, len, Some(1))?;
+    model.prefill(stream, (tokens, len, &[0]), len, &mut memory)?;
     let logits = memory.logits.buffer.to_host()?;
     let rows = logits.chunks(model.config.vocabulary);
-    let rows = rows.map(|row: &[bf16]| row.iter().map(|x| x.to_f32()).collect());
-    Ok((expected, rows.collect()))
+    Ok(rows.map(|row: &[bf16]| row.iter().map(|x| x.to_f32()).collect()).collect())
 }
 
 /// Largest difference between the expected and the computed logits.
-fn error(expected: &Expected, logits: &[Vec<f32>]) -> f32 {
+pub fn error(expected: &Expected, logits: &[Vec<f32>]) -> f32 {
     assert_eq!(expected.logits.len(), logits.len());
     let pairs = expected.logits.iter().zip(logits).flat_map(|(a, b)| a.iter().zip(b));
     pairs

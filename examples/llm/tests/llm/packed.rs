@@ -4,18 +4,23 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use half::{bf16, f16};
-use llm::engine::Limits;
+use llm::config::Config;
+use llm::engine::{Engine, Limits};
 use llm::error::Result;
+use llm::linear::WeightFormat;
+use llm::weights::Folder;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
 use crate::bad_input::{Copy, fails};
+use crate::parallel::streams;
 use crate::{engine, finish, greedy, stream};
 
 const HIDDEN: usize = 128;
 const GROUP: usize = 32;
+const PROMPT: [u32; 5] = [1, 20, 12, 40, 5];
 const CONFIG: &str = r#"{"model_type": "llama", "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 1,
-    "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 288, "rms_norm_eps": 1e-5,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 288, "rms_norm_eps": 1e-5,
     "max_position_embeddings": 128 QUANTIZATION}"#;
 /// Order in which AWQ stores eight columns.
 const OF_AWQ: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
@@ -65,14 +70,14 @@ fn write(copy: &Copy, tensors: &Tensors, quantization: &str) {
 }
 
 /// Makes a folder of the same model for each format.
-fn models(test: &str) -> [Copy; 3] {
+pub fn models(test: &str) -> [Copy; 3] {
     let mut random = fastrand::Rng::with_seed(5);
     let [mut plain, mut gptq, mut awq] = [(); 3].map(|()| Tensors::new());
     for (name, shape) in [
-        ("self_attn.q_proj", [HIDDEN, 128]),
-        ("self_attn.k_proj", [HIDDEN, 64]),
-        ("self_attn.v_proj", [HIDDEN, 64]),
-        ("self_attn.o_proj", [128, HIDDEN]),
+        ("self_attn.q_proj", [HIDDEN, 256]),
+        ("self_attn.k_proj", [HIDDEN, 128]),
+        ("self_attn.v_proj", [HIDDEN, 128]),
+        ("self_attn.o_proj", [256, HIDDEN]),
         ("mlp.gate_proj", [HIDDEN, 256]),
         ("mlp.up_proj", [HIDDEN, 256]),
         ("mlp.down_proj", [256, HIDDEN]),
@@ -106,8 +111,21 @@ fn models(test: &str) -> [Copy; 3] {
 fn tokens(model: &Copy) -> Result<Vec<u32>> {
     let limits = Limits { sequences: 1, chunk: 16, pages: None };
     let mut engine = engine(&stream()?, model.0.to_str().unwrap(), 128, limits)?;
-    engine.submit(greedy(&[1, 20, 12, 40, 5], 12))?;
+    engine.submit(greedy(&PROMPT, 12))?;
     Ok(finish(&mut engine, 1)?.remove(0).0)
+}
+
+/// Two devices divide the groups of the weights.
+#[test]
+fn two_devices_give_the_tokens_of_quantized_files() -> Result<()> {
+    let [plain, gptq, _] = models("devices");
+    let config = Config::read(&gptq.0)?;
+    let limits = Limits { sequences: 1, chunk: 16, pages: None };
+    let folder = Folder::open(&gptq.0)?;
+    let mut engine = Engine::load(&streams(2)?, &config, 128, WeightFormat::Bf16, Some(&folder), limits)?;
+    engine.submit(greedy(&PROMPT, 12))?;
+    assert_eq!(finish(&mut engine, 1)?.remove(0).0, tokens(&plain)?);
+    Ok(())
 }
 
 #[test]
@@ -145,16 +163,16 @@ fn wrong_quantized_files_are_refused() {
         "the tensor `model.layers.0.mlp.gate_proj.qweight`: the shape is [16, 256], but config.json requires [16, 384]",
     );
     gptq.replace("config.json", "\"intermediate_size\": 384", "\"intermediate_size\": 256");
-    gptq.replace("model.safetensors", "\"shape\":[4,128]", "\"shape\":[8, 64]");
+    gptq.replace("model.safetensors", "\"shape\":[8,128]", "\"shape\":[16,64]");
     fails(
         &gptq,
-        "the matrix `model.layers.0.self_attn.o_proj`: 128 inputs, 128 outputs and groups of 16 weights, but",
+        "the matrix `model.layers.0.mlp.down_proj`: 256 inputs, 128 outputs and groups of 16 weights, but",
     );
     awq.replace("config.json", "\"awq\"", "\"gptq\"");
     awq.replace("config.json", "\"GEMM\"", "\"gptq\"");
     fails(
         &awq,
-        "the tensor `model.layers.0.self_attn.q_proj.qweight`: the shape is [128, 16], but config.json requires",
+        "the tensor `model.layers.0.self_attn.q_proj.qweight`: the shape is [128, 32], but config.json requires",
     );
     awq.replace("config.json", "\"version\": \"gptq\"", "\"version\": \"GEMM\"");
     awq.replace("config.json", "\"gptq\"", "\"awq\"");
