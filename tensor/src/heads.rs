@@ -1,6 +1,9 @@
 //! [`Heads`] and [`HeadsMut`]: 3-D views interpreted as attention heads.
 
-use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSlice3, DeviceSliceMut, DeviceSliceMut3, Result};
+use warpsmith_runtime::{
+    DeviceCopy, DeviceSlice, DeviceSlice2, DeviceSlice3, DeviceSliceMut, DeviceSliceMut2, DeviceSliceMut3,
+    Result,
+};
 
 use crate::error::TensorError;
 
@@ -90,6 +93,17 @@ fn by_head([all_heads, rows, dim]: [usize; 3], [head, row]: [usize; 2], sequence
     Ok(Extents { dim, rows, heads, planes: sequences, row, head, plane: heads * head })
 }
 
+/// Interprets a view with this shape and this row stride as `[token, (head, element)]`.
+fn by_row([tokens, columns]: [usize; 2], stride: usize, heads: usize, sequences: usize) -> Result<Extents> {
+    let rows = divided(tokens, sequences, "tokens")?;
+    if heads == 0 || !columns.is_multiple_of(heads) {
+        let what = format!("{columns} columns cannot be divided evenly among {heads} heads");
+        return Err(TensorError::Heads { operation: "attention", what }.into());
+    }
+    let dim = columns / heads;
+    Ok(Extents { dim, rows, heads, planes: sequences, row: stride, head: dim, plane: rows * stride })
+}
+
 fn divided(count: usize, sequences: usize, of: &str) -> Result<usize> {
     if sequences == 0 || !count.is_multiple_of(sequences) {
         let what = format!("{count} {of} cannot be divided evenly among {sequences} sequences");
@@ -126,7 +140,7 @@ macro_rules! sizes {
 sizes!(Heads, HeadsMut);
 
 macro_rules! from_views {
-    ($($name:ident, $view:ident: $elements:ident;)*) => { $(
+    ($($name:ident, $view:ident, $matrix:ident: $elements:ident;)*) => { $(
         impl<'a, T: DeviceCopy> $name<'a, T> {
             /// Creates heads in the layout `[sequence, token, head, element]`: tokens are stored consecutively, and
             /// each contains one row per head. The view must have one plane per token of all sequences, `heads` rows
@@ -137,6 +151,34 @@ macro_rules! from_views {
             pub fn by_token(view: $view<'a, T>, sequences: usize) -> Result<Self> {
                 let shape = [view.planes(), view.rows(), view.columns()];
                 let extents = by_token(shape, [view.plane_stride(), view.row_stride()], sequences)?;
+                Ok(Self { elements: view.$elements(), extents })
+            }
+
+            /// Creates heads from a matrix, such as the result of a projection, or a part of its columns. The view must
+            /// have one row per token of all sequences, and `heads * dim` columns. Otherwise like [`Self::by_token()`].
+            ///
+            /// ```
+            /// use warpsmith_runtime::{Device, DeviceBuffer};
+            /// use warpsmith_tensor::Heads;
+            ///
+            /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+            /// let stream = Device::emulated(0)?.default_stream();
+            /// // Two tokens with four heads of q, and one head each of k and v.
+            /// let qkv = DeviceBuffer::<f32>::zeros(&stream, 2 * (4 + 1 + 1) * 64)?;
+            /// let qkv = qkv.as_2d(2, 6 * 64)?;
+            /// let q = Heads::by_row(qkv.part(.., ..4 * 64), 4, 1)?;
+            /// let k = Heads::by_row(qkv.part(.., 4 * 64..5 * 64), 1, 1)?;
+            /// assert_eq!((q.heads(), k.heads(), q.dim(), k.rows()), (4, 1, 64, 2));
+            /// # Ok(())
+            /// # }
+            /// ```
+            ///
+            /// # Errors
+            /// Returns [`TensorError::Heads`] if the number of tokens is not a multiple of the number of sequences, or
+            /// the number of columns not one of the number of heads.
+            pub fn by_row(view: $matrix<'a, T>, heads: usize, sequences: usize) -> Result<Self> {
+                let (shape, stride) = ([view.rows(), view.columns()], view.row_stride());
+                let extents = by_row(shape, stride, heads, sequences)?;
                 Ok(Self { elements: view.$elements(), extents })
             }
 
@@ -155,6 +197,6 @@ macro_rules! from_views {
 }
 
 from_views! {
-    Heads, DeviceSlice3: elements;
-    HeadsMut, DeviceSliceMut3: into_elements;
+    Heads, DeviceSlice3, DeviceSlice2: elements;
+    HeadsMut, DeviceSliceMut3, DeviceSliceMut2: into_elements;
 }

@@ -198,9 +198,8 @@ impl Command {
                 serve(engine, text, listener, options)?;
             }
             Self::Embed { model, texts, place } => {
-                let stream = &place.open(1)?[0];
-                let (encoder, text) = (Encoder::load(stream, &model)?, Text::read(&model)?);
-                let embeddings = texts.iter().map(|part| encoder.embed(stream, &text.encode(part)?));
+                let (encoder, text) = (Encoder::load(&place.open(1)?[0], &model)?, Text::read(&model)?);
+                let embeddings = texts.iter().map(|part| encoder.embed(&text.encode(part)?));
                 println!("{}", serde_json::json!(embeddings.collect::<Result<Vec<_>>>()?));
             }
             Self::Bench { shape, batch, context, layers, steps, storage } => {

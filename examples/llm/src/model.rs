@@ -55,7 +55,7 @@ struct Layer {
 pub struct Memory {
     pub pages: usize,
     /// Keys and values of each layer, in pages.
-    cache: Vec<[DeviceBuffer<bf16>; 2]>,
+    cache: Vec<[Rows; 2]>,
     residual: Residual,
     qkv: Rows,
     q: Rows,
@@ -83,7 +83,7 @@ pub struct Rows {
 
 impl Rows {
     fn new(stream: &Stream, rows: usize, width: usize) -> Result<Self> {
-        Ok(Self { buffer: DeviceBuffer::uninit(stream, rows * width)?, width })
+        Ok(Self { buffer: DeviceBuffer::zeros(stream, rows * width)?, width })
     }
 
     /// Views the first rows.
@@ -200,7 +200,7 @@ impl Model {
     ) -> Result<Memory> {
         let (c, device) = (&self.config, stream.device());
         let new = |width| Rows::new(stream, rows, width);
-        let gathered = || Rows::new(stream, self.pages(), PAGE * c.kv_width());
+        let gathered = || Rows::new(stream, self.pages() * PAGE, c.kv_width());
         let mut memory = Memory {
             pages: 0,
             cache: Vec::new(),
@@ -225,8 +225,8 @@ impl Model {
         if memory.pages == 0 {
             return Err(Error::TooLarge { needed: of_page >> 20, available: free >> 20 });
         }
-        let buffer = || DeviceBuffer::zeros(stream, memory.pages * PAGE * c.kv_width());
-        memory.cache = (0..c.layers).map(|_| Ok([buffer()?, buffer()?])).collect::<Result<_>>()?;
+        let rows = || Rows::new(stream, memory.pages * PAGE, c.kv_width());
+        memory.cache = (0..c.layers).map(|_| Ok([rows()?, rows()?])).collect::<Result<_>>()?;
         Ok(memory)
     }
 
@@ -294,12 +294,10 @@ impl Model {
         let (x, epilogue) = m.residual.normed(stream, rows, &layer.attention_norm, c.epsilon)?;
         layer.qkv.apply(stream, &epilogue, x, m.qkv.first_mut(rows)?)?;
 
-        let part = |start: usize, heads: usize| -> Result<_> {
-            let view = m.qkv.buffer.slice(start..).as_3d_strided([rows, heads, dim], [c.qkv_width(), dim])?;
-            Ok(Heads::by_token(view, sequences)?)
-        };
-        let (q, k) = (part(0, c.heads)?, part(c.q_width(), kv_heads)?);
-        let v = part(c.q_width() + c.kv_width(), kv_heads)?;
+        let (qkv, of_v) = (m.qkv.first(rows)?, c.q_width() + c.kv_width());
+        let q = Heads::by_row(qkv.part(.., ..c.q_width()), c.heads, sequences)?;
+        let k = Heads::by_row(qkv.part(.., c.q_width()..of_v), kv_heads, sequences)?;
+        let v = Heads::by_row(qkv.part(.., of_v..), kv_heads, sequences)?;
         let [cos, sin] = [&self.cos, &self.sin].map(|table| table.as_2d(self.context, dim / 2));
         let norm = layer.head_norms.as_ref().map(|[q, k]| HeadNorm {
             q: q.as_slice(),
@@ -307,36 +305,33 @@ impl Model {
             epsilon: c.epsilon as f32,
         });
         let rotary = Rotary { cos: cos?, sin: sin?, is_interleaved: false, norm };
-        let pages = m.pages;
+        let (pages, slots) = (m.pages, m.pages * PAGE);
         let cache = KvCacheMut {
-            k: HeadsMut::by_token(k_cache.as_3d_mut(pages * PAGE, kv_heads, dim)?, pages)?,
-            v: HeadsMut::by_token(v_cache.as_3d_mut(pages * PAGE, kv_heads, dim)?, pages)?,
+            k: HeadsMut::by_row(k_cache.first_mut(slots)?, kv_heads, pages)?,
+            v: HeadsMut::by_row(v_cache.first_mut(slots)?, kv_heads, pages)?,
             lengths,
             pages: Some(table),
             scales: None,
         };
-        let mut rotated = m.q.buffer.slice_mut(..rows * c.q_width());
-        let out = HeadsMut::by_token(rotated.as_3d_mut(rows, c.heads, dim)?, sequences)?;
+        let out = HeadsMut::by_row(m.q.first_mut(rows)?, c.heads, sequences)?;
         ops::rotary_append(stream, &rotary, q, k, v, cache, out)?;
 
-        let heads = |buffer, rows: usize, heads: usize, sequences| -> Result<_> {
-            let part = DeviceBuffer::slice(buffer, ..rows * heads * dim);
-            Ok(Heads::by_token(part.as_3d(rows, heads, dim)?, sequences)?)
-        };
-        let q = heads(&m.q.buffer, rows, c.heads, sequences)?;
-        let mut attended = m.attended.buffer.slice_mut(..rows * c.q_width());
-        let out = HeadsMut::by_token(attended.as_3d_mut(rows, c.heads, dim)?, sequences)?;
+        let q = Heads::by_row(m.q.first(rows)?, c.heads, sequences)?;
+        let out = HeadsMut::by_row(m.attended.first_mut(rows)?, c.heads, sequences)?;
         let Some((chosen, length)) = pass.prompt else {
-            let [k, v] = [&*k_cache, &*v_cache].map(|cache| heads(cache, pages * PAGE, kv_heads, pages));
-            let cache = KvCache { k: k?, v: v?, lengths, pages: Some(table), scales: None };
+            let k = Heads::by_row(k_cache.first(slots)?, kv_heads, pages)?;
+            let v = Heads::by_row(v_cache.first(slots)?, kv_heads, pages)?;
+            let cache = KvCache { k, v, lengths, pages: Some(table), scales: None };
             return Ok(ops::attention_decode(stream, &AttentionDecode::default(), q, &cache, out)?);
         };
         for (cache, out) in [k_cache, v_cache].into_iter().zip(&mut m.gathered) {
-            ops::gather_rows(stream, cache.as_2d(pages, width)?, &chosen, out.first_mut(chosen.len())?)?;
+            let out = out.buffer.slice_mut(..chosen.len() * width).into_2d(chosen.len(), width)?;
+            ops::gather_rows(stream, cache.buffer.as_2d(pages, width)?, &chosen, out)?;
         }
         let causal = Attention { is_causal: true, ..Attention::default() };
-        let [k, v] = m.gathered.each_ref().map(|rows| heads(&rows.buffer, length, kv_heads, 1));
-        Ok(ops::attention(stream, &causal, q, k?, v?, out)?)
+        let [k, v] = m.gathered.each_ref().map(|rows| rows.first(length));
+        let (k, v) = (Heads::by_row(k?, kv_heads, 1)?, Heads::by_row(v?, kv_heads, 1)?);
+        Ok(ops::attention(stream, &causal, q, k, v, out)?)
     }
 }
 

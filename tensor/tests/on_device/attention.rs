@@ -451,12 +451,18 @@ fn parts_of_one_buffer_are_attended() {
         token[192..256].copy_from_slice(&data.v[64 * i..][..64]);
     }
     let tokens = DeviceBuffer::from_host(&stream, &tokens).unwrap();
-    let part = |first: usize, heads| {
+    let by_token = |first: usize, heads| {
         let view = tokens.slice(first * 64..).as_3d_strided([100, heads, 64], [320, 64]).unwrap();
         Heads::by_token(view, 1).unwrap()
     };
+    let by_row = |first: usize, heads| {
+        let columns = first * 64..(first + heads) * 64;
+        Heads::by_row(tokens.as_2d(100, 320).unwrap().part(.., columns), heads, 1).unwrap()
+    };
     let options = Attention { is_causal: true, ..Attention::default() };
     for stages in [None, Some(1), Some(2)] {
+        let part =
+            |first, heads| if stages.is_none() { by_row(first, heads) } else { by_token(first, heads) };
         let mut out = DeviceBuffer::<f16>::zeros(&stream, 100 * 128).unwrap();
         let mut lse = DeviceBuffer::<f32>::zeros(&stream, 200).unwrap();
         let to = HeadsMut::by_token(out.as_3d_mut(100, 2, 64).unwrap(), 1).unwrap();
@@ -523,6 +529,9 @@ fn wrong_heads_are_named() {
     }
     let error = view(right, 4).unwrap_err().to_string();
     assert!(error.contains("6 tokens cannot be divided evenly among 4 sequences"), "{error}");
+    let rows_of_heads = DeviceBuffer::<bf16>::zeros(&stream, 64 * 6).unwrap();
+    let error = Heads::by_row(rows_of_heads.as_2d(6, 64).unwrap(), 3, 1).unwrap_err().to_string();
+    assert!(error.contains("64 columns cannot be divided evenly among 3 heads"), "{error}");
 
     let mut out = DeviceBuffer::<bf16>::zeros(&stream, 64 * 24).unwrap();
     fn to(out: &mut DeviceBuffer<bf16>) -> HeadsMut<'_, bf16> {

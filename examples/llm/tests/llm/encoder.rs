@@ -37,12 +37,12 @@ fn model(test: &str) -> Copy {
 fn wrong_texts_are_refused() -> Result<()> {
     let stream = stream()?;
     let encoder = Encoder::load(&stream, &model("texts").0)?;
-    let length: f32 = encoder.embed(&stream, &[1, 4, 0, 2])?.iter().map(|x| x * x).sum();
+    let length: f32 = encoder.embed(&[1, 4, 0, 2])?.iter().map(|x| x * x).sum();
     assert!((length - 1.0).abs() < 1e-5, "{length}");
-    assert!(matches!(encoder.embed(&stream, &[]), Err(Error::EmptyPrompt)));
-    let unknown = encoder.embed(&stream, &[1, 5]);
+    assert!(matches!(encoder.embed(&[]), Err(Error::EmptyPrompt)));
+    let unknown = encoder.embed(&[1, 5]);
     assert!(matches!(unknown, Err(Error::UnknownToken { token: 5, vocabulary: 5 })));
-    let error = encoder.embed(&stream, &[1; 5]).unwrap_err().to_string();
+    let error = encoder.embed(&[1; 5]).unwrap_err().to_string();
     assert_eq!(error, "text: 5 tokens, but the model supports at most 4");
     Ok(())
 }
