@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use warpsmith::ops::{self, Sampling};
 use warpsmith::prelude::*;
 
-use crate::config::Config;
+use crate::config::{Config, DECODERS};
 use crate::engine::{Engine, Limits, Request};
 use crate::error::{Error, Result};
 use crate::linear::WeightFormat;
@@ -19,12 +19,13 @@ const REPEATS: usize = 5;
 
 /// Returns the configuration of a shape (`llama-3-8b`, `qwen3-0.6b`, `tiny`) or of a folder.
 pub fn config(shape_or_folder: &str) -> Result<Config> {
-    Config::parse(match shape_or_folder {
+    let text = match shape_or_folder {
         "llama-3-8b" => include_str!("shapes/llama-3-8b.json"),
         "qwen3-0.6b" => include_str!("shapes/qwen3-0.6b.json"),
         "tiny" => include_str!("shapes/tiny.json"),
-        folder => return Config::read(folder.as_ref()),
-    })
+        folder => return Config::read(folder.as_ref(), &DECODERS),
+    };
+    Config::parse(text.as_bytes(), &DECODERS).map_err(Error::at(shape_or_folder))
 }
 
 /// Measures `steps` decoding steps of `batch` sequences with `context` tokens each, and returns the result as JSON.

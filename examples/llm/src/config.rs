@@ -5,7 +5,11 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::error::{Error, Result};
-use crate::files::{OneOrMany, read_json};
+use crate::files::{OneOrMany, read, read_json};
+
+/// Model types with [`Model`](crate::model::Model) and with [`Encoder`](crate::encoder::Encoder).
+pub const DECODERS: [&str; 2] = ["llama", "qwen3"];
+pub const ENCODERS: [&str; 1] = ["bert"];
 
 /// Fields of `config.json` that Llama, Qwen3 and BERT models use.
 #[derive(Debug, Clone, Deserialize)]
@@ -95,16 +99,15 @@ fn positive(name: &str, number: Option<f64>) -> std::result::Result<f64, Problem
 }
 
 impl Config {
-    /// Reads `config.json` of a Llama or Qwen3 model, and takes the end tokens from `generation_config.json` if this
-    /// file exists.
-    pub fn read(folder: &Path) -> Result<Self> {
+    /// Reads `config.json` of one of these `models`, and takes the end tokens from `generation_config.json` if this file
+    /// exists.
+    pub fn read(folder: &Path, models: &[&str]) -> Result<Self> {
         #[derive(Deserialize)]
         struct Generation {
             eos_token_id: Option<OneOrMany<u32>>,
         }
         let path = folder.join("config.json");
-        let mut config: Self = read_json(&path)?;
-        config.check().map_err(Error::at(path.display()))?;
+        let mut config = Self::parse(&read(&path)?, models).map_err(Error::at(path.display()))?;
         let path = folder.join("generation_config.json");
         if path.exists() {
             config.eos_token_id = read_json::<Generation>(&path)?.eos_token_id.or(config.eos_token_id);
@@ -112,40 +115,26 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads `config.json` of a BERT model.
-    pub fn read_encoder(folder: &Path) -> Result<Self> {
-        let path = folder.join("config.json");
-        let config: Self = read_json(&path)?;
-        let check = config.check_encoder();
-        check.map_err(Error::at(path.display())).map(|()| config)
-    }
-
-    /// Parses and checks `config.json` of a Llama or Qwen3 model.
-    pub fn parse(text: &str) -> Result<Self> {
-        let config: Self = serde_json::from_str(text).map_err(Error::at("config.json"))?;
-        config.check().map_err(Error::at("config.json"))?;
-        Ok(config)
-    }
-
-    fn check_encoder(&self) -> std::result::Result<(), Problem> {
-        check_text("model_type", Some(&self.model_type), &["bert"])?;
-        check_text("hidden_act", self.hidden_act.as_ref(), &["gelu", "gelu_new"])?;
-        check_text("position_embedding_type", self.position_embedding_type.as_ref(), &["absolute"])?;
-        self.check_sizes()
-    }
-
-    fn check(&self) -> std::result::Result<(), Problem> {
-        check_text("model_type", Some(&self.model_type), &["llama", "qwen3"])?;
-        check_text("hidden_act", self.hidden_act.as_ref(), &["silu"])?;
-        if self.attention_bias || self.mlp_bias || self.use_sliding_window {
+    /// Parses and checks `config.json` of one of these `models`.
+    pub fn parse(text: &[u8], models: &[&str]) -> std::result::Result<Self, Problem> {
+        let c: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        check_text("model_type", Some(&c.model_type), models)?;
+        c.check_sizes()?;
+        if c.model_type == "bert" {
+            check_text("hidden_act", c.hidden_act.as_ref(), &["gelu", "gelu_new"])?;
+            check_text("position_embedding_type", c.position_embedding_type.as_ref(), &["absolute"])?;
+            return Ok(c);
+        }
+        check_text("hidden_act", c.hidden_act.as_ref(), &["silu"])?;
+        if c.attention_bias || c.mlp_bias || c.use_sliding_window {
             return Err("biases and sliding windows are not supported".into());
         }
-        self.check_sizes()?;
-        if ![64, 128, 256].contains(&self.head_dim()) {
-            return Err(format!("heads have {} elements, but must have 64, 128 or 256", self.head_dim()));
+        if ![64, 128, 256].contains(&c.head_dim()) {
+            return Err(format!("heads have {} elements, but must have 64, 128 or 256", c.head_dim()));
         }
-        self.packing()?;
-        self.frequencies().map(drop)
+        c.packing()?;
+        c.frequencies()?;
+        Ok(c)
     }
 
     fn check_sizes(&self) -> std::result::Result<(), Problem> {

@@ -6,7 +6,7 @@ use std::path::Path;
 use warpsmith::ops::{self, Activation, Epilogue, Indices, Matrix};
 use warpsmith::prelude::*;
 
-use crate::config::Config;
+use crate::config::{Config, ENCODERS};
 use crate::error::{Error, Result};
 use crate::weights::Folder;
 
@@ -23,7 +23,7 @@ pub struct Encoder {
 impl Encoder {
     /// Loads the model of a Hugging Face folder.
     pub fn load(stream: &Stream, folder: &Path) -> Result<Self> {
-        let (config, folder) = (Config::read_encoder(folder)?, Folder::open(folder)?);
+        let (config, folder) = (Config::read(folder, &ENCODERS)?, Folder::open(folder)?);
         let (hidden, wide) = (config.hidden, config.intermediate);
         let table =
             |name: &str, rows| folder.f32(&format!("embeddings.{name}_embeddings.weight"), &[rows, hidden]);

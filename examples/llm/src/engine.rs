@@ -82,14 +82,8 @@ struct Sequence {
 /// sequences with each.
 type Key = (usize, usize, String);
 
-/// A call, which the engines of all ranks must receive in the same order.
-#[derive(Clone)]
-enum Call {
-    Seed(u64),
-    Submit(Request),
-    Cancel(u64),
-    Step,
-}
+/// A call of an engine, which the engines of all ranks must receive in the same order.
+type Call = Box<dyn FnOnce(&mut Engine) -> Result<()> + Send>;
 
 /// Decodes many sequences at once.
 pub struct Engine {
@@ -178,28 +172,19 @@ impl Engine {
             let (sender, calls) = channel();
             first.others.push(sender);
             // After an error, the rank leaves the communicator, and the first rank fails.
-            thread::spawn(move || calls.into_iter().try_for_each(|call| engine.call(call)));
+            thread::spawn(move || calls.into_iter().try_for_each(|call: Call| call(&mut engine)));
         }
         Ok(first)
     }
 
-    fn call(&mut self, call: Call) -> Result<()> {
-        match call {
-            Call::Seed(seed) => self.seed(seed),
-            Call::Submit(request) => self.submit(request).map(drop),
-            Call::Cancel(id) => self.cancel(id).map(drop),
-            Call::Step => self.step().map(drop),
-        }
-    }
-
     /// Makes the engines of the other ranks do the same.
-    fn tell(&self, call: &Call) {
-        self.others.iter().for_each(|other| drop(other.send(call.clone())));
+    fn tell(&self, call: impl FnOnce(&mut Self) -> Result<()> + Clone + Send + 'static) {
+        self.others.iter().for_each(|other| drop(other.send(Box::new(call.clone()))));
     }
 
     /// Sets the seed of the sampling.
     pub fn seed(&self, seed: u64) -> Result<()> {
-        self.tell(&Call::Seed(seed));
+        self.tell(move |other| other.seed(seed));
         Ok(self.generator.manual_seed(seed)?)
     }
 
@@ -216,7 +201,8 @@ impl Engine {
         if let Some(&token) = request.prompt.iter().find(|token| **token as usize >= vocabulary) {
             return Err(Error::UnknownToken { token, vocabulary });
         }
-        self.tell(&Call::Submit(request.clone()));
+        let copy = request.clone();
+        self.tell(move |other| other.submit(copy).map(drop));
         let Request { prompt: tokens, max_tokens, sampling, ignores_end } = request;
         let id = self.next_id;
         self.next_id += 1;
@@ -267,7 +253,7 @@ impl Engine {
 
     /// Ends a sequence and frees its pages. The tokens of the other sequences' steps are in the result.
     pub fn cancel(&mut self, id: u64) -> Result<Vec<Output>> {
-        self.tell(&Call::Cancel(id));
+        self.tell(move |other| other.cancel(id).map(drop));
         let mut outputs = Vec::new();
         if let Some(place) = self.waiting.iter().position(|sequence| sequence.id == id) {
             self.free.extend(self.waiting.remove(place).into_iter().flat_map(|sequence| sequence.pages));
@@ -284,7 +270,7 @@ impl Engine {
 
     /// Advances the sequences: processes a chunk of one prompt, and decodes a token of each running sequence.
     pub fn step(&mut self) -> Result<Vec<Output>> {
-        self.tell(&Call::Step);
+        self.tell(|other| other.step().map(drop));
         let mut outputs = Vec::new();
         self.start(&mut outputs)?;
         self.grow(&mut outputs)?;

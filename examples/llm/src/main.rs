@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use llm::bench;
-use llm::config::Config;
+use llm::config::{Config, DECODERS};
 use llm::encoder::Encoder;
 use llm::engine::{Engine, Finish, Limits, Request};
 use llm::error::{Error, Result};
@@ -142,7 +142,8 @@ impl Files {
     /// Loads the model.
     fn load(&self, sequences: usize) -> Result<(Engine, Text)> {
         let Self { model, context, storage } = self;
-        let (config, text, folder) = (Config::read(model)?, Text::read(model)?, Folder::open(model)?);
+        let (config, text, folder) =
+            (Config::read(model, &DECODERS)?, Text::read(model)?, Folder::open(model)?);
         let streams = storage.place.open(storage.gpus)?;
         let context = config.max_positions.min(*context);
         let limits = Limits { sequences, chunk: 2048.min(context), pages: None };

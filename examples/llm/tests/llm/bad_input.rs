@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use llm::bench;
-use llm::config::Config;
+use llm::config::{Config, DECODERS};
 use llm::error::{Error, Result};
 use llm::linear::WeightFormat;
 use llm::model::Model;
@@ -53,7 +53,7 @@ impl Drop for Copy {
 }
 
 fn load(path: &Path) -> Result<()> {
-    let (config, stream) = (Config::read(path)?, stream()?);
+    let (config, stream) = (Config::read(path, &DECODERS)?, stream()?);
     let folder = Folder::open(path)?;
     Model::load(&stream, config, 64, WeightFormat::Bf16, Some(&folder), None).map(drop)
 }

@@ -1,6 +1,6 @@
 //! Continuous batching: many sequences, cancellation, and a cache with too few pages.
 
-use llm::config::Config;
+use llm::config::{Config, DECODERS};
 use llm::engine::{Engine, Finish, Limits};
 use llm::error::{Error, Result};
 use llm::linear::WeightFormat;
@@ -98,7 +98,8 @@ fn end_tokens_end_a_sequence() -> Result<()> {
     let first = lesson[start..].iter().position(|token| *token == end).unwrap();
     let text = std::fs::read_to_string(folder("llama").join("config.json")).unwrap();
     let text = text.replace("\"eos_token_id\": null", &format!("\"eos_token_id\": [{end}]"));
-    let (config, weights) = (Config::parse(&text)?, Folder::open(&folder("llama"))?);
+    let (config, weights) =
+        (Config::parse(text.as_bytes(), &DECODERS).unwrap(), Folder::open(&folder("llama"))?);
     let model = Model::load(&stream, config, 256, WeightFormat::Bf16, Some(&weights), None)?;
     let mut engine = Engine::new(&stream, model, Limits { sequences: 1, chunk: 64, pages: None })?;
     engine.submit(greedy(&lesson[..start], 30))?;

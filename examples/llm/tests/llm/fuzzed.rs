@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use llm::config::Config;
+use llm::config::{Config, DECODERS};
 use llm::error::Result;
 use llm::linear::WeightFormat;
 use llm::model::Model;
@@ -32,7 +32,7 @@ pub fn load_folder(bytes: &[u8]) {
         }
     }
     let load = |stream: &Stream| -> Result<Model> {
-        let config = Config::read(&folder)?;
+        let config = Config::read(&folder, &DECODERS)?;
         let context = config.max_positions.min(64);
         Model::load(stream, config, context, WeightFormat::Int8, Some(&Folder::open(&folder)?), None)
     };

@@ -15,7 +15,7 @@ mod server;
 
 use std::path::PathBuf;
 
-use llm::config::Config;
+use llm::config::{Config, DECODERS};
 use llm::engine::{Engine, Finish, Limits, Output, Request};
 use llm::error::Result;
 use llm::linear::WeightFormat;
@@ -40,7 +40,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 fn load(stream: &Stream, name: &str, context: usize, format: WeightFormat) -> Result<Model> {
-    let (config, folder) = (Config::read(&folder(name))?, Folder::open(&folder(name))?);
+    let (config, folder) = (Config::read(&folder(name), &DECODERS)?, Folder::open(&folder(name))?);
     Model::load(stream, config, context, format, Some(&folder), None)
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use half::{bf16, f16};
-use llm::config::Config;
+use llm::config::{Config, DECODERS};
 use llm::engine::{Engine, Limits};
 use llm::error::Result;
 use llm::linear::WeightFormat;
@@ -119,7 +119,7 @@ fn tokens(model: &Copy) -> Result<Vec<u32>> {
 #[test]
 fn two_devices_give_the_tokens_of_quantized_files() -> Result<()> {
     let [plain, gptq, _] = models("devices");
-    let config = Config::read(&gptq.0)?;
+    let config = Config::read(&gptq.0, &DECODERS)?;
     let limits = Limits { sequences: 1, chunk: 16, pages: None };
     let folder = Folder::open(&gptq.0)?;
     let mut engine = Engine::load(&streams(2)?, &config, 128, WeightFormat::Bf16, Some(&folder), limits)?;

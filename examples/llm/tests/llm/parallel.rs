@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use llm::config::Config;
+use llm::config::{Config, DECODERS};
 use llm::engine::{Engine, Finish, Limits};
 use llm::error::Result;
 use llm::linear::WeightFormat;
@@ -22,13 +22,13 @@ pub fn streams(devices: u32) -> Result<Vec<Stream>> {
 }
 
 fn engine(name: &str, devices: u32, format: WeightFormat, limits: Limits) -> Result<Engine> {
-    let (config, weights) = (Config::read(&folder(name))?, Folder::open(&folder(name))?);
+    let (config, weights) = (Config::read(&folder(name), &DECODERS)?, Folder::open(&folder(name))?);
     Engine::load(&streams(devices)?, &config, 256, format, Some(&weights), limits)
 }
 
 fn logits_match(name: &str) -> Result<()> {
     let expected = expected(name);
-    let (config, weights) = (&Config::read(&folder(name))?, &Folder::open(&folder(name))?);
+    let (config, weights) = (&Config::read(&folder(name), &DECODERS)?, &Folder::open(&folder(name))?);
     let options = CommunicatorOptions::new().backend(BackendChoice::Peer);
     let ranks = Communicator::init_all(&streams(2)?, &options)?;
     let tokens = &expected.tokens;
