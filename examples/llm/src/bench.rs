@@ -31,8 +31,8 @@ pub fn config(shape_or_folder: &str) -> Result<Config> {
 /// Measures `steps` decoding steps of `batch` sequences with `context` tokens each, and returns the result as JSON.
 ///
 /// `prefill_ms` is the time for a prompt of `context` tokens, until the first token. `bytes_per_step` counts the
-/// weights, keys and values that a GPU must read per step. `ratio_to_read_probe` compares the resulting bandwidth with the
-/// bandwidth of a sum over an array, in the same run.
+/// weights, keys and values that a GPU must read per step. `ratio_to_read_probe` compares the resulting bandwidth with
+/// the bandwidth of a sum over an array, in the same run.
 pub fn run(
     streams: &[Stream],
     (name, config): (&str, Config),

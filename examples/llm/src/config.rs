@@ -99,8 +99,8 @@ fn positive(name: &str, number: Option<f64>) -> std::result::Result<f64, Problem
 }
 
 impl Config {
-    /// Reads `config.json` of one of these `models`, and takes the end tokens from `generation_config.json` if this file
-    /// exists.
+    /// Reads `config.json` of one of these `models`, and takes the end tokens from `generation_config.json` if this
+    /// file exists.
     pub fn read(folder: &Path, models: &[&str]) -> Result<Self> {
         #[derive(Deserialize)]
         struct Generation {

@@ -246,8 +246,8 @@ impl Model {
         self.forward(stream, &Pass { tokens, lengths, table, prompt }, outputs, m)
     }
 
-    /// Enqueues a pass of tokens through all layers. Their keys and values are added to the cache, and the logits of the
-    /// last `outputs` tokens are stored in `m.logits`.
+    /// Enqueues a pass of tokens through all layers. Their keys and values are added to the cache, and the logits of
+    /// the last `outputs` tokens are stored in `m.logits`.
     pub fn forward(
         &mut self,
         stream: &Stream,
