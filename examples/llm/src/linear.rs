@@ -178,13 +178,14 @@ impl Linear {
         x: DeviceSlice2<'_, bf16>,
         out: DeviceSliceMut2<'_, bf16>,
     ) -> Result<()> {
-        Ok(match &self.weights {
+        match &self.weights {
             Weights::Bf16(weights) => {
                 let weights = Matrix::from(weights.as_2d(self.rows, self.columns)?).transposed();
                 ops::matmul_fused(stream, epilogue, x, weights, out)?;
             }
             Weights::Int8(weights) => ops::matmul_8bit(stream, epilogue, x, &weights.weights(), out)?,
             Weights::Int4(weights) => ops::matmul_4bit(stream, epilogue, x, &weights.weights(), out)?,
-        })
+        }
+        Ok(())
     }
 }
