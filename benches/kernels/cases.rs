@@ -86,6 +86,11 @@ impl Case {
         self.traffic() * (self.elements() * self.dtype.bytes()) as f64
     }
 
+    /// Returns the operation, the type and the size, as messages and filters name the case.
+    pub fn name(&self) -> String {
+        format!("{} {} {}", self.operation, self.dtype.name(), self.size())
+    }
+
     pub fn size(&self) -> String {
         match (self.rows, self.columns) {
             (1, n) if n.is_power_of_two() => format!("2^{}", n.ilog2()),

@@ -2,9 +2,9 @@
 //!
 //! | arguments | action |
 //! | --- | --- |
-//! | `[--peers FOLDER] [--torch FILE] [--write FILE] [FILTER]` | measures the cases whose operation starts with FILTER,
-//! prints the tables, and writes the times to the file |
-//! | `--list [FILTER]` | prints the cases |
+//! | `[--peers FOLDER] [--torch FILE] [--write FILE] [FILTER...]` | measures the cases that start with one of the
+//! filters, such as `scan` or `'scan f32 2^28'`, prints the tables, and writes the times to the file |
+//! | `--list [FILTER...]` | prints the cases |
 //! | `--report FILE [--page PAGE] [--plot PICTURE]` | regenerates the tables from a file of times, prints them or
 //! inserts them between the markers of the page, and draws the picture as an SVG |
 //!
@@ -50,7 +50,7 @@ struct Request {
     report: Option<PathBuf>,
     page: Option<PathBuf>,
     plot: Option<PathBuf>,
-    filter: String,
+    filters: Vec<String>,
 }
 
 impl Request {
@@ -77,7 +77,7 @@ impl Request {
                     .into());
                 }
                 _ => {
-                    request.filter = argument;
+                    request.filters.push(argument);
                     continue;
                 }
             };
@@ -98,8 +98,10 @@ fn main() -> Result<ExitCode, Failure> {
         Ok(name) => Device::open(&name).map_err(|error| format!("WARPSMITH_BENCH_DEVICE={name}: {error}"))?,
         Err(_) => Device::best()?,
     };
-    let cases =
-        cases(device.is_emulated()).into_iter().filter(|case| case.operation.starts_with(&request.filter));
+    let is_wanted = |case: &Case| {
+        request.filters.is_empty() || request.filters.iter().any(|filter| case.name().starts_with(filter))
+    };
+    let cases = cases(device.is_emulated()).into_iter().filter(is_wanted);
     if request.is_list {
         cases.for_each(|case| println!("{case}"));
         return Ok(ExitCode::SUCCESS);
@@ -110,7 +112,7 @@ fn main() -> Result<ExitCode, Failure> {
     let mut results = Results { device: device.name().to_owned(), rows: Vec::new() };
     let mut faults = 0;
     for case in cases {
-        let what = format!("{} {} {}", case.operation, case.dtype.name(), case.size());
+        let what = case.name();
         match times(&stream, &case, libraries.as_ref()) {
             Ok(times) => {
                 if let Some(fault) = &times.cub_fault {
