@@ -171,7 +171,7 @@ macro_rules! kernels {
         #[kernel(
             types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
             consts(ITEMS = 4; VECTOR = 16),
-            launch_bounds(512, 1),
+            launch_bounds(256, 3),
             bytes = input.bytes()
         )]
         pub unsafe fn $name<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
