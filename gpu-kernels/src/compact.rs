@@ -3,7 +3,7 @@
 //! Each operation is a single launch, which reads every element once and uses decoupled look-back
 //! ([`gpu_std::look_back`]). The block size must be a multiple of 32 threads, and at most 256. A block compacts the
 //! selected elements of a tile in shared memory, and writes them contiguously once it knows the prefix of the tile. In
-//! the meantime, the block loads and compacts its next tile.
+//! the meantime, the block compacts its next tile, and loads the one after it.
 //!
 //! All kernels take a workspace of [`workspace_len`] words, as described in [`gpu_std::look_back`]. The result does not
 //! depend on the grid.
@@ -96,30 +96,37 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
     let of_thread = (own / 32 * ITEMS as u32 * 32 + lane) * N as u32;
     let row_len = 32 * N;
     let keeps_others = !targets.rejected.is_null();
+    // SAFETY: the array has at least one element.
+    let some = unsafe { x.read() };
+    // Loads the thread's elements of a tile, unless the tile is partial.
+    let load_rows = |tile: Option<u32>| {
+        let mut rows = [[some; N]; ITEMS];
+        if let Some(tile) = tile
+            && tiling.is_whole(tiling.bounds(tile))
+        {
+            let start = tiling.first(tile) + of_thread as usize;
+            // SAFETY: the whole tile lies within the array, which is aligned `head` elements before its first element.
+            each::<ITEMS>(|row| rows[row] = unsafe { load(x.add(start + row * row_len)) });
+        }
+        rows
+    };
+    // No array has 2^32 tiles, because such an array would not fit in memory.
+    let mut next = queue.next().map(|tile| tile as u32);
+    let mut rows = load_rows(next);
     // The tile that is staged but not written yet.
     let mut waiting: Option<Staged<ITEMS>> = None;
     let mut next_stage = 0;
     loop {
-        // No array has 2^32 tiles, because such an array would not fit in memory.
-        let next = queue.next().map(|tile| tile as u32);
-        let (low, high) = tiling.bounds(next.unwrap_or(0));
-        let is_whole = tiling.is_whole((low, high));
-        // The thread's first element of the tile. In the first tile, this element may lie before the array.
-        let start = tiling.first(next.unwrap_or(0)).wrapping_add(of_thread as usize);
-        // SAFETY: the array has at least one element.
-        let mut rows = [[unsafe { x.read() }; N]; ITEMS];
-        if next.is_some() && is_whole {
-            each::<ITEMS>(|row| {
-                // SAFETY: the whole tile lies within the array, which is aligned `head` elements before its first
-                // element.
-                rows[row] = unsafe { load(x.add(start + row * row_len)) };
-            });
-        }
+        // Blocks of later groups wait for the total of the previous tile's group, if this tile is the last of its group.
         if own < 32
             && let Some(Staged { tile, count, .. }) = waiting
         {
             look_back.close(tile as usize, u64::from(count), |a, b| a + b);
         }
+        let (low, high) = tiling.bounds(next.unwrap_or(0));
+        let is_whole = tiling.is_whole((low, high));
+        // The thread's first element of the tile. In the first tile, this element may lie before the array.
+        let start = tiling.first(next.unwrap_or(0)).wrapping_add(of_thread as usize);
 
         let mut staged = None;
         if let Some(tile) = next {
@@ -144,7 +151,7 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
                     });
                 }
             });
-            let (befores, count) = ranks(&chosen, lane);
+            let (befores, count) = ranks::<ITEMS, N>(&chosen, lane);
             if own < 32 {
                 look_back.publish(tile as usize, u64::from(count));
             }
@@ -188,28 +195,33 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
                     });
                 });
             }
-            let mut rows = befores;
-            each::<ITEMS>(|row| rows[row] = befores[row] << 16 | chosen[row]);
-            staged = Some(Staged { tile, count, rows, stage: next_stage });
+            let mut of_rows = befores;
+            each::<ITEMS>(|row| of_rows[row] = befores[row] << 16 | chosen[row]);
+            staged = Some(Staged { tile, count, rows: of_rows, stage: next_stage });
             next_stage = STAGE_BYTES - next_stage;
+            queue.prefetch();
         }
 
+        // Barriers have followed the staging, so all threads can read the elements.
+        let prefix = waiting.and_then(|Staged { tile, count, .. }| {
+            look_back.published_prefix_of_block(tile as usize, u64::from(count), |a, b| a + b)
+        });
+        let before = prefix.unwrap_or(0) as usize;
+        if staged.is_some() {
+            // The loads of the next tile overlap with the writes of the previous one. An earlier load would delay the
+            // blocks that wait for the total of the next tile.
+            next = queue.next().map(|tile| tile as u32);
+            rows = load_rows(next);
+        }
         if let Some(Staged { tile, count, rows, stage }) = waiting {
             let (low, high) = tiling.bounds(tile);
             let first = tiling.first(tile).wrapping_add(low as usize);
             let stage = stages.wrapping_byte_add(stage);
-            // Barriers have followed the staging, so all threads can read the elements.
-            let prefix = look_back.published_prefix_of_block(tile as usize, u64::from(count), |a, b| a + b);
-            let before = prefix.unwrap_or(0) as usize;
-            if next.is_some() {
-                queue.prefetch();
-            }
             let staged = if keeps_others { high - low } else { count };
             let mut own_slot = own;
             while own_slot < staged {
-                // Several elements are read at once so that their shared memory latencies overlap. SAFETY: the array
-                // has at least one element.
-                let mut items = [unsafe { x.read() }; AHEAD];
+                // Several elements are read at once so that their shared memory latencies overlap.
+                let mut items = [some; AHEAD];
                 each::<AHEAD>(|i| {
                     let slot = own_slot + i as u32 * threads;
                     if slot < staged {
@@ -273,21 +285,38 @@ struct Staged<const ITEMS: usize> {
 /// selected elements.
 #[inline(always)]
 #[track_caller]
-fn ranks<const ITEMS: usize>(chosen: &[u32; ITEMS], lane: u32) -> ([u32; ITEMS], u32) {
+fn ranks<const ITEMS: usize, const N: usize>(chosen: &[u32; ITEMS], lane: u32) -> ([u32; ITEMS], u32) {
+    // The warp scans the counts of several rows at once, which are packed in one word. A row has 32 N elements.
+    let bits = const { if 32 * N < 1 << 8 { 8 } else { 16 } };
+    let of_word = const { if 32 * N < 1 << 8 { 4 } else { 2 } };
+    let place = |row: usize| (row / of_word, row % of_word * bits);
     let mut sums = [0_u32; ITEMS];
-    each::<ITEMS>(|row| sums[row] = chosen[row].count_ones());
+    each::<ITEMS>(|row| {
+        let (word, shift) = place(row);
+        sums[word] += chosen[row].count_ones() << shift;
+    });
     each::<5>(|step| {
         let distance = 1 << step;
-        each::<ITEMS>(|row| {
-            let below = warp::shuffle_up(warp::FULL_MASK, sums[row], distance);
-            sums[row] += if lane >= distance { below } else { 0 };
+        each::<ITEMS>(|word| {
+            if word * of_word < ITEMS {
+                let below = warp::shuffle_up(warp::FULL_MASK, sums[word], distance);
+                sums[word] += if lane >= distance { below } else { 0 };
+            }
         });
+    });
+    let mut totals = sums;
+    each::<ITEMS>(|word| {
+        if word * of_word < ITEMS {
+            totals[word] = warp::shuffle(warp::FULL_MASK, sums[word], 31);
+        }
     });
     let mut of_warp = 0;
     let mut befores = [0_u32; ITEMS];
     each::<ITEMS>(|row| {
-        befores[row] = of_warp + sums[row] - chosen[row].count_ones();
-        of_warp += warp::shuffle(warp::FULL_MASK, sums[row], 31);
+        let (word, shift) = place(row);
+        let count_of = |sums: u32| sums >> shift & ((1 << bits) - 1);
+        befores[row] = of_warp + count_of(sums[word]) - chosen[row].count_ones();
+        of_warp += count_of(totals[word]);
     });
     let (warps_below, count) = block::scan_warps(of_warp, |a, b| a + b);
     let warps_below = warps_below.unwrap_or(0);
@@ -329,8 +358,20 @@ unsafe impl<T: Copy, const N: usize> Select<T, N> for Flagged {
 struct Between<T> {
     transform: KeyTransform<T>,
     first: T,
-    last: T,
+    /// Difference between the last and the first key. The range is not empty.
+    span: T,
     is_inverted: bool,
+}
+
+impl<T: Bits> Between<T> {
+    #[inline(always)]
+    fn new(transform: KeyTransform<T>, first: T, last: T, is_inverted: bool) -> Self {
+        if first <= last {
+            Self { transform, first, span: last.wrapping_sub(first), is_inverted }
+        } else {
+            Self { transform, first, span: T::ALL_ONES, is_inverted: !is_inverted }
+        }
+    }
 }
 
 // SAFETY: the implementation reads nothing.
@@ -338,7 +379,7 @@ unsafe impl<T: Bits, const N: usize> Select<T, N> for Between<T> {
     #[inline(always)]
     unsafe fn element(&self, _: usize, item: T) -> bool {
         let key = item.transform(self.transform);
-        ((key >= self.first) & (key <= self.last)) != self.is_inverted
+        (key.wrapping_sub(self.first) <= self.span) != self.is_inverted
     }
 }
 
@@ -451,8 +492,7 @@ pub unsafe fn compact_compared<T: Bits, const ITEMS: usize, const VECTOR: usize>
 ) {
     let workspace = (workspace.cast_const(), workspace_len);
     let targets = Targets { selected, indices: core::ptr::null_mut(), rejected, count };
-    let select =
-        Between { transform: KeyTransform { negative, always, nans: T::ZERO }, first, last, is_inverted };
+    let select = Between::new(KeyTransform { negative, always, nans: T::ZERO }, first, last, is_inverted);
     with_lanes!(lanes::<T>(VECTOR), N => {
         // SAFETY: guaranteed by this function's contract.
         unsafe { compact::<T, ITEMS, N>((x.as_ptr(), x.len()), select, workspace, targets) }

@@ -150,8 +150,9 @@ impl<'a> TileQueue<'a> {
     }
 
     /// Takes the block's next tile ahead of [`next`](Self::next), without waiting for the tile's index. Do not call it
-    /// after `next` has returned `None`. Call it only when the block's current tile no longer waits for other tiles,
-    /// because other tiles may then wait for the prefetched tile.
+    /// after `next` has returned `None`. Call it shortly before `next`, because other blocks may wait for the prefetched
+    /// tile. In between, the block can wait for the prefix of its current tile, because a tile waits only for earlier
+    /// tiles.
     #[inline(always)]
     pub fn prefetch(&mut self) {
         if thread::linear_in_block() == 0 && self.ahead == NONE {
