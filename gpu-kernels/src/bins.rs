@@ -11,6 +11,7 @@ use gpu_std::math::Math;
 use gpu_std::prelude::*;
 
 use crate::powers::{exponent, two_to};
+use crate::tile::{each, lanewise};
 
 /// Even bins. Bin i of `count` covers the interval from `lower` + i · width (inclusive) to the start of the next bin,
 /// where the width is (`upper` - `lower`) / `count`. [`Binned::bins`] creates this value.
@@ -31,20 +32,19 @@ pub struct Bins<T> {
     pub slack: u32,
 }
 
-/// Lower edges of the bins in a launch.
-#[derive(Debug, Clone, Copy)]
-pub enum Edges<'a, T> {
-    /// Edges in the element type, for fewer than 2¹⁵ bins.
-    Table(&'a [T]),
-    /// Exact edges, as computed by [`edge()`].
-    Exact(&'a [f64]),
-}
-
 /// A number type that supports even histograms.
 pub trait Binned: Scalar {
     /// Returns the bin of a number, or `None` for NaN and numbers outside the range. Unless there are zero bins, the
-    /// result is always below the number of bins. For integers, the edges are not used.
-    fn bin(self, bins: &Bins<Self>, edges: Edges<'_, Self>) -> Option<u32>;
+    /// result is always below the number of bins. `edges` are the exact edges, as computed by [`edge()`]. For integers,
+    /// they are not used.
+    fn bin(self, bins: &Bins<Self>, edges: &[f64]) -> Option<u32>;
+
+    /// Returns the bins of several numbers, like [`bin`](Self::bin), for fewer than 2¹⁵ bins. `table` contains the edges
+    /// in this type (see [`at_or_above`](Self::at_or_above)).
+    #[inline(always)]
+    fn bins_of<const N: usize>(items: [Self; N], bins: &Bins<Self>, _table: &[Self]) -> [Option<u32>; N] {
+        lanewise::<_, N>(|lane| items[lane].bin(bins, &[]))
+    }
 
     /// Returns the smallest number that is not below an edge (see [`edge()`]).
     fn at_or_above(edge: f64) -> Self;
@@ -197,44 +197,73 @@ fn of_ordinal(ordinal: i64) -> f64 {
     f64::from_bits(ordinal.unsigned_abs() | if ordinal < 0 { 1 << 63 } else { 0 })
 }
 
+/// Expands to the position of a number in bins, as a fixed-point number in the lowest bits of a float, to the bits of
+/// position 0, and to the mask of the fractional bits.
+macro_rules! place {
+    ($x:expr, $bins:expr, $acc:ty as $acc_bits:ty, $digits:expr) => {{
+        let [unit, scale] = $bins.factors.map(|factor| factor as $acc);
+        let distance = Math::mul_add($x, unit, -($bins.lower.to_acc() * unit));
+        // Adding 1.5 times a power of two moves the position, in bins, to the lowest bits of the sum.
+        let exponent = <$acc>::MAX_EXP - 1 + $digits - $bins.fraction as i32;
+        let shift = <$acc>::from_bits((exponent as $acc_bits) << $digits | 1 << ($digits - 1));
+        (Math::mul_add(distance, scale, shift).to_bits(), shift.to_bits(), (1_u32 << $bins.fraction) - 1)
+    }};
+}
+
 macro_rules! float_bins {
     ($($t:ty: $bits:ty, $acc:ty as $acc_bits:ty, $digits:expr, $most:expr;)*) => { $(
         impl Binned for $t {
             #[inline(always)]
-            fn bin(self, bins: &Bins<Self>, edges: Edges<'_, Self>) -> Option<u32> {
+            fn bin(self, bins: &Bins<Self>, edges: &[f64]) -> Option<u32> {
                 let (x, lower, last) = (self.to_acc(), bins.lower.to_acc(), bins.last.to_acc());
                 if !(x >= lower && x <= last) {
                     return None;
                 }
-                let [unit, scale] = bins.factors.map(|factor| factor as $acc);
-                let distance = Math::mul_add(x, unit, -(lower * unit));
-                // Converts to a fixed-point number. Adding 1.5 times a power of two moves the position, in bins, to the
-                // lowest bits of the sum.
-                let exponent = <$acc>::MAX_EXP - 1 + $digits - bins.fraction as i32;
-                let shift = <$acc>::from_bits((exponent as $acc_bits) << $digits | 1 << ($digits - 1));
-                let place = Math::mul_add(distance, scale, shift).to_bits().wrapping_sub(shift.to_bits());
-                let in_range = |bin: u32| if bin < bins.count { bin } else { bins.count - 1 };
-                match edges {
-                    Edges::Table(edges) => {
-                        // The number is in this bin or the next one, because a bin is wider than twice the error of the
-                        // estimate.
-                        let bin = in_range((place.saturating_sub(bins.slack as $acc_bits) >> bins.fraction) as u32);
-                        let is_above = bin + 1 < bins.count && edges.get(bin as usize + 1).is_some_and(|edge| x >= edge.to_acc());
-                        Some(bin + is_above as u32)
-                    }
-                    Edges::Exact(edges) => {
-                        let bin = in_range((place >> bins.fraction) as u32);
-                        let mask = (1 << bins.fraction) - 1;
-                        if (place as u32).wrapping_add(bins.slack) & mask >= 2 * bins.slack {
-                            return Some(bin);
-                        }
-                        // The estimate is near an edge. For up to 2²⁰ bins, the estimate is off by at most one bin.
-                        let x: f64 = self.cast();
-                        let is_below = edges.get(bin as usize).is_some_and(|edge| x < *edge);
-                        let is_above = edges.get(bin as usize + 1).is_some_and(|edge| x >= *edge) && bin + 1 < bins.count;
-                        Some((bin + is_above as u32).saturating_sub(is_below as u32))
-                    }
+                let (place, shift, mask) = place!(x, bins, $acc as $acc_bits, $digits);
+                let place = place.wrapping_sub(shift);
+                let bin = (place >> bins.fraction) as u32;
+                let bin = if bin < bins.count { bin } else { bins.count - 1 };
+                if (place as u32).wrapping_add(bins.slack) & mask >= 2 * bins.slack {
+                    return Some(bin);
                 }
+                // The estimate is near an edge. For up to 2²⁰ bins, the estimate is off by at most one bin.
+                let x: f64 = self.cast();
+                let is_below = edges.get(bin as usize).is_some_and(|edge| x < *edge);
+                let is_above = edges.get(bin as usize + 1).is_some_and(|edge| x >= *edge) && bin + 1 < bins.count;
+                Some((bin + is_above as u32).saturating_sub(is_below as u32))
+            }
+
+            #[inline(always)]
+            fn bins_of<const N: usize>(items: [Self; N], bins: &Bins<Self>, table: &[Self]) -> [Option<u32>; N] {
+                let x = lanewise::<_, N>(|lane| items[lane].to_acc());
+                let (lower, last) = (bins.lower.to_acc(), bins.last.to_acc());
+                // Estimates minus their error. A number is in this bin or the next one, because a bin is wider than
+                // twice the error. Bins are counted from 1 here, because the estimate of a number in the first bin can
+                // fall below that bin.
+                let places = lanewise::<_, N>(|lane| {
+                    let (place, shift, _) = place!(x[lane], bins, $acc as $acc_bits, $digits);
+                    place.wrapping_sub((shift + bins.slack as $acc_bits).wrapping_sub(1 << bins.fraction))
+                });
+                let mut found = lanewise::<_, N>(|lane| (places[lane] >> bins.fraction) as u32);
+                let mask = (1_u32 << bins.fraction) - 1;
+                let limit = mask.saturating_sub(2 * bins.slack);
+                let parts = lanewise::<_, N>(|lane| places[lane] as u32 & mask);
+                let mut largest = parts[0];
+                each::<N>(|lane| largest = if parts[lane] > largest { parts[lane] } else { largest });
+                if largest > limit {
+                    // Few numbers are near enough to the next bin that its edge decides.
+                    each::<N>(|lane| {
+                        let edge = if parts[lane] > limit { table.get(found[lane] as usize) } else { None };
+                        let is_above = edge.is_some_and(|edge| x[lane] >= edge.to_acc());
+                        found[lane] = found[lane].wrapping_add(is_above as u32);
+                    });
+                }
+                let last_bin = bins.count.wrapping_sub(1);
+                lanewise::<_, N>(|lane| {
+                    let bin = found[lane].wrapping_sub(1);
+                    let bin = if bin < last_bin { bin } else { last_bin };
+                    ((x[lane] >= lower) & (x[lane] <= last)).then_some(bin)
+                })
             }
 
             fn at_or_above(edge: f64) -> Self {
@@ -282,7 +311,7 @@ macro_rules! integer_bins {
         impl Binned for $t {
             /// The result is exact, because for up to 2²⁰ bins, the estimate is off by at most one bin.
             #[inline(always)]
-            fn bin(self, bins: &Bins<Self>, _: Edges<'_, Self>) -> Option<u32> {
+            fn bin(self, bins: &Bins<Self>, _: &[f64]) -> Option<u32> {
                 if !(self >= bins.lower && self <= bins.last) {
                     return None;
                 }

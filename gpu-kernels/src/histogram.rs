@@ -2,9 +2,10 @@
 //!
 //! Channels are interleaved: element i belongs to channel `i % channels`. `counts` contains the bins of channel 0,
 //! followed by the bins of channel 1, and so on. A launch adds to the existing counts. If the counters fit in shared
-//! memory, each block counts there. Each block uses several copies of the counters to reduce atomic contention if many
-//! elements fall into the same bin. At the end, each block adds its counts to the result. Counts are exact, so the
-//! result does not depend on the launch.
+//! memory, each block counts there, in several copies of the counters. The copies of a counter are adjacent, and
+//! adjacent lanes use different copies. With 32 copies, each lane of a warp therefore has its own bank, so that atomic
+//! operations have no bank conflicts, regardless of the data. At the end, each block adds its counts to the result.
+//! Counts are exact, so the result does not depend on the launch.
 
 use core::num::{NonZeroU32, NonZeroU64};
 
@@ -12,15 +13,16 @@ use gpu_std::atomic::{Atomic, Ordering, scope};
 use gpu_std::prelude::*;
 
 use crate::access::access;
-pub use crate::bins::{Binned, Bins, Edges, edge};
-use crate::tile::{Split, each, for_each, in_first_row, lanes, load, with_lanes};
+pub use crate::bins::{Binned, Bins, edge};
+use crate::tile::{Split, each, in_first_row, lanes, lanewise, load, opaque, with_lanes};
 
-/// A block's counters: several copies, each of which contains all bins of all channels. If the number of copies is 0,
-/// the block adds to the counts in global memory directly.
+/// A block's counters: several copies of the counter of each bin of each channel, and of a counter for elements that no
+/// bin counts. The number of copies is the largest power of two that fits. If no copy fits, the block adds to the counts
+/// in global memory directly.
 type Local<'a> = Shared<'a, [Atomic<u32, scope::Block>]>;
 
 /// Counts each element of `x` in the bin that `bin` returns, or skips the element if `bin` returns `None`. The returned
-/// bins must be below `bins`.
+/// bins must be below `bins`. `bins_of` returns the same as `bin`, for the elements of a vector.
 #[inline(always)]
 fn count<T: Scalar, const ITEMS: usize, const N: usize>(
     x: &[T],
@@ -28,66 +30,115 @@ fn count<T: Scalar, const ITEMS: usize, const N: usize>(
     local: &mut Local<'_>,
     counts: &[Atomic<u64>],
     bin: impl Fn(T) -> Option<u32>,
+    bins_of: impl Fn([T; N]) -> [Option<u32>; N],
 ) {
-    let counters = channels as usize * bins as usize;
-    let copies = local.len().checked_div(counters).unwrap_or(0);
-    let local = local.zeroed();
-    let own = if copies == 0 { 0 } else { thread::linear_in_block() as usize % copies * counters };
-    let several = NonZeroU32::new(channels).filter(|_| channels > 1);
-    let channel_of = |i: usize| match several {
-        None => 0,
-        // A 32-bit division takes a third as long as a 64-bit division.
-        Some(several) if i >> 32 == 0 => i as u32 % several,
-        Some(several) => (i as u64 % NonZeroU64::from(several)) as u32,
+    let counters = channels.checked_mul(bins).filter(|&counters| counters > 0 && counters < u32::MAX);
+    let copies = counters.and_then(|counters| (local.len() as u32 / (counters + 1)).checked_ilog2());
+    let (Some(counters), Some(log)) = (counters, copies) else {
+        let add = |start: u32, item: T| {
+            if let Some(bin) = bin(item)
+                && let Some(count) = counts.get((start + bin) as usize)
+            {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        // The atomic operations on the counts in global memory dominate the time.
+        return visit::<T, 1, 1>(x, [channels, bins], add, |_, start, [item]| add(start, item));
     };
-    // `start` is the first counter of a channel.
-    let add = |start: u32, item: T| {
-        let Some(bin) = bin(item) else { return };
-        let counter = (start + bin) as usize;
-        if copies > 0 {
-            // SAFETY: the index of a counter is below `counters`, because `bin` returns bins below `bins`. If there are
-            // copies, there is at least one bin. `own` is the start of one of the copies.
-            unsafe { local.get_unchecked(own + counter) }.fetch_add(1, Ordering::Relaxed);
-        } else if let Some(counter) = counts.get(counter) {
-            counter.fetch_add(1, Ordering::Relaxed);
-        }
+    let (local, copies) = (local.zeroed(), 1_u32 << log);
+    // The copy that this thread uses.
+    let own = thread::linear_in_block() & (copies - 1);
+    let add = |start: u32, bin: Option<u32>| {
+        let counter = bin.map_or(counters, |bin| start + bin);
+        // SAFETY: there are `counters + 1` counters. The index of a counter is at most `counters`, because `bin` returns
+        // bins below `bins`, and `own` is below `copies`.
+        unsafe { local.get_unchecked((counter * copies + own) as usize) }.fetch_add(1, Ordering::Relaxed);
     };
-    if in_first_row() {
-        let split = Split::new::<T, N>(x.as_ptr(), x.len());
-        for_each::<[T; N], ITEMS>(
-            split.vectors,
-            // SAFETY: vector i covers the `N` elements from `head + i * N` on, which are all below `tail`, and `Split`
-            // aligns it.
-            |i| unsafe { load(x.as_ptr().add(split.head + i * N)) },
-            |i, vector| {
-                let mut start = channel_of(split.head + i * N) * bins;
-                each::<N>(|lane| {
-                    add(start, vector[lane]);
-                    start = if start + bins == counters as u32 { 0 } else { start + bins };
-                });
-            },
-        );
-        // SAFETY: `edges` visits only indices less than the length.
-        split.edges(x.len(), |i| add(channel_of(i) * bins, unsafe { *x.as_ptr().add(i) }));
-    }
-    if copies == 0 {
-        return;
+    let add_one = |start: u32, item: T| add(start, bin(item));
+    let add_vector = |[channels, bins]: [u32; 2], mut start: u32, items: [T; N]| {
+        let found = bins_of(items);
+        each::<N>(|lane| {
+            add(start, found[lane]);
+            start = if start + bins == channels * bins { 0 } else { start + bins };
+        });
+    };
+    if channels == 1 {
+        visit::<T, ITEMS, N>(x, [1, bins], add_one, add_vector);
+    } else {
+        visit::<T, 1, N>(x, [channels, bins], add_one, add_vector);
     }
     thread::sync_threads();
-    let mut counter = thread::linear_in_block() as usize;
+    let mut counter = thread::linear_in_block();
     while counter < counters {
         let mut sum = 0;
         for copy in 0..copies {
-            sum +=
-                local.get(copy * counters + counter).map_or(0, |count| count.load(Ordering::Relaxed) as u64);
+            // Adjacent lanes start at different copies, which are in different banks.
+            let copy = (copy + counter) & (copies - 1);
+            let count = local.get((counter * copies + copy) as usize);
+            sum += count.map_or(0, |count| count.load(Ordering::Relaxed) as u64);
         }
         if sum > 0
-            && let Some(count) = counts.get(counter)
+            && let Some(count) = counts.get(counter as usize)
         {
             count.fetch_add(sum, Ordering::Relaxed);
         }
-        counter += block::threads() as usize;
+        counter += block::threads();
     }
+}
+
+/// Passes each element of `x` to `add_one` or, as part of a vector, to `add_vector`. Also passes the first counter of
+/// the (first) element's channel, and passes the shape to `add_vector`, which can then use constants in it.
+#[inline(always)]
+fn visit<T: Scalar, const ITEMS: usize, const N: usize>(
+    x: &[T],
+    shape: [u32; 2],
+    add_one: impl Fn(u32, T),
+    add_vector: impl Fn([u32; 2], u32, [T; N]),
+) {
+    if !in_first_row() {
+        return;
+    }
+    let [channels, bins] = shape;
+    let several = NonZeroU32::new(channels).filter(|_| channels > 1);
+    let start_of = |i: usize| match several {
+        None => 0,
+        // A 32-bit division takes a third as long as a 64-bit division.
+        Some(several) if i >> 32 == 0 => i as u32 % several * bins,
+        Some(several) => (i as u64 % NonZeroU64::from(several)) as u32 * bins,
+    };
+    let split = Split::new::<T, N>(x.as_ptr(), x.len());
+    // SAFETY: vector i covers the `N` elements from `head + i * N` on, which are all below `tail`, and `Split` aligns it.
+    let load_one = |i: usize| -> [T; N] { unsafe { load(x.as_ptr().add(split.head + i * N)) } };
+    // While the elements of a tile are counted, the loads of the next tile are in flight.
+    let step = thread::block_dim_x() as usize;
+    let mut first = thread::block_idx_x() as usize * ITEMS * step + thread::thread_idx_x() as usize;
+    let is_full = |first: usize| first < split.vectors && split.vectors - first > (ITEMS - 1) * step;
+    if is_full(first) {
+        let load_tile = |first: usize| {
+            // Without `opaque`, the compiler would keep an address for each item in registers.
+            let step = opaque(step);
+            lanewise::<_, ITEMS>(|item| load_one(first + item * step))
+        };
+        let mut vectors = load_tile(first);
+        loop {
+            let next = first + thread::grid_dim_x() as usize * ITEMS * step;
+            let is_next_full = is_full(next);
+            let following = if is_next_full { load_tile(next) } else { vectors };
+            each::<ITEMS>(|item| {
+                add_vector(shape, start_of(split.head + (first + item * step) * N), vectors[item]);
+            });
+            (first, vectors) = (next, following);
+            if !is_next_full {
+                break;
+            }
+        }
+    }
+    while first < split.vectors {
+        add_vector(shape, start_of(split.head + first * N), load_one(first));
+        first += step;
+    }
+    // SAFETY: `edges` visits only indices less than the length.
+    split.edges(x.len(), |i| add_one(start_of(i), unsafe { *x.as_ptr().add(i) }));
 }
 
 /// Writes the lower [edge](edge()) of each bin to `edges`, whose length is the number of bins.
@@ -104,8 +155,8 @@ pub fn even_edges(lower: f64, upper: f64, mut edges: DisjointMut<f64>) {
 /// have space for all edges, or be empty.
 #[kernel(
     types(T = f32, f64, f16, bf16, u8, i32, u32),
-    consts(ITEMS = 2; VECTOR = 16),
-    launch_bounds(256, 4),
+    consts(ITEMS = 4; VECTOR = 16),
+    launch_bounds(256, 3),
     bytes = x.bytes()
 )]
 #[allow(clippy::too_many_arguments, reason = "they are what a launch passes")]
@@ -128,13 +179,14 @@ pub fn histogram_even<T: Binned, const ITEMS: usize, const VECTOR: usize>(
     let table = table.fill(|[i]| edges.get(i).map_or(lower, |&edge| T::at_or_above(edge)));
     let shape = [channels, bins.count];
     if has_room {
-        let bin = |item: T| item.bin(&bins, Edges::Table(table));
+        let bin = |item: T| T::bins_of([item], &bins, table)[0];
         with_lanes!(lanes::<T>(access::<T>(VECTOR)), N => {
-            count::<T, ITEMS, N>(x, shape, &mut local, counts, bin);
+            let bins_of = |items: [T; N]| T::bins_of(items, &bins, table);
+            count::<T, ITEMS, N>(x, shape, &mut local, counts, bin, bins_of);
         })
     } else {
-        // With this many bins, the atomic operations on the counts in global memory dominate the time.
-        count::<T, ITEMS, 1>(x, shape, &mut local, counts, |item| item.bin(&bins, Edges::Exact(edges)));
+        let bin = |item: T| item.bin(&bins, edges);
+        count::<T, ITEMS, 1>(x, shape, &mut local, counts, bin, |[item]| [bin(item)]);
     }
 }
 
@@ -143,8 +195,8 @@ pub fn histogram_even<T: Binned, const ITEMS: usize, const VECTOR: usize>(
 /// process fewer than 2³² elements. `table` must have space for all edges, or be empty.
 #[kernel(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
-    consts(ITEMS = 2; VECTOR = 16),
-    launch_bounds(256, 4),
+    consts(ITEMS = 4; VECTOR = 16),
+    launch_bounds(256, 3),
     bytes = x.bytes()
 )]
 pub fn histogram_edges<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
@@ -171,6 +223,7 @@ pub fn histogram_edges<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
         (first as u32).checked_sub(1).filter(|&bin| bin < bins)
     };
     with_lanes!(lanes::<T>(access::<T>(VECTOR)), N => {
-        count::<T, ITEMS, N>(x, [channels, bins], &mut local, counts, bin);
+        let bins_of = |items: [T; N]| lanewise::<_, N>(|lane| bin(items[lane]));
+        count::<T, ITEMS, N>(x, [channels, bins], &mut local, counts, bin, bins_of);
     })
 }

@@ -1,7 +1,7 @@
 //! Benchmarks of scans, selection and histograms: their data and expected results.
 
 #[cfg(feature = "histogram")]
-use gpu_kernels::histogram::{Binned, Edges, edge};
+use gpu_kernels::histogram::{Binned, edge};
 use gpu_std::scalar::Number;
 use warpsmith_runtime::DeviceBuffer;
 #[cfg(feature = "scan")]
@@ -96,7 +96,7 @@ pub(super) fn histogram<T: Number + Binned>(setup: &Setup<'_>) -> Prepared {
     let mut expected = vec![0_u64; BINS];
     let [first, last] = [lower, upper].map(|end| end.cast::<f64>());
     let edges: Vec<f64> = (0..BINS as u32).map(|i| edge(first, last, i, BINS as u32)).collect();
-    for bin in data.iter().filter_map(|value| value.bin(&bins, Edges::Exact(&edges))) {
+    for bin in data.iter().filter_map(|value| value.bin(&bins, &edges)) {
         expected[bin as usize] += 1;
     }
     let parts = Parts {

@@ -16,12 +16,14 @@ use crate::IMAGE;
 use crate::op_error::OpError;
 use warpsmith_runtime::Result;
 
-/// Shared memory budget per block, in bytes, for all counter copies together.
-const COPIES_BYTES: usize = 16 << 10;
-/// Maximum number of counter copies per block.
-const MAX_COPIES: usize = 8;
+/// Shared memory budget per block, in bytes, for all counter copies together, and for the copies and the edges. All
+/// GPUs have this much shared memory per block.
+const COPIES_BYTES: usize = 32 << 10;
+const TOTAL_BYTES: usize = 48 << 10;
+/// Maximum number of counter copies per block: one per lane of a warp.
+const MAX_COPIES: usize = 32;
 /// Maximum amount of shared memory, in bytes, for one counter copy, or for the edges.
-const MAX_BYTES: usize = 24 << 10;
+const MAX_BYTES: usize = TOTAL_BYTES / 2;
 /// Maximum number of equal-width bins. With more bins, the estimated bin of an element could be wrong by more than one.
 const MAX_BINS: usize = 1 << 20;
 
@@ -52,18 +54,16 @@ fn shape(operation: &'static str, len: usize, channels: usize, counts: usize) ->
     }
 }
 
-/// Returns the length of a block's counters in shared memory: as many copies as fit in the budget, or 0 if one copy
-/// does not fit.
-fn local_len(counts: usize) -> usize {
-    match counts * 4 {
-        bytes if bytes > MAX_BYTES => 0,
-        bytes => counts * (COPIES_BYTES / bytes).clamp(1, MAX_COPIES),
-    }
-}
-
-/// Returns the length of a block's table of edges in shared memory: all edges, or 0 if they do not fit.
-fn table_len<T>(edges: usize) -> SharedLen {
-    SharedLen(if edges * size_of::<T>() <= MAX_BYTES { edges } else { 0 })
+/// Returns the lengths of a block's arrays in shared memory. The first array contains all edges, or is empty if they do
+/// not fit. The second one contains as many copies of the counters as fit in the budget. The number of copies is a power
+/// of two, or 0 if one copy does not fit. Each copy contains one more counter, for elements outside all bins.
+fn shared_lens<T>(edges: usize, counts: usize) -> [SharedLen; 2] {
+    let of_edges = edges * size_of::<T>();
+    let table = if of_edges <= MAX_BYTES { edges } else { 0 };
+    let budget = COPIES_BYTES.min(TOTAL_BYTES - table * size_of::<T>());
+    let counters = counts + 1;
+    let copies = if counters * 4 <= MAX_BYTES { (budget / (counters * 4)).clamp(1, MAX_COPIES) } else { 0 };
+    [table, counters * copies.checked_ilog2().map_or(0, |log| 1 << log)].map(SharedLen)
 }
 
 /// Plans the launch and clears the counts.
@@ -225,7 +225,6 @@ pub fn histogram_even_with<'x, 'c, T: Element<Scalar = T> + Binned>(
         );
     };
     let Some(plan) = plan((NAME, NAME), stream, config.into(), &x, &mut counts)? else { return Ok(()) };
-    let local = SharedLen(local_len(counts.len()));
     let Bins { lower, last, factors, fraction, slack, .. } = bins;
     let mut edges = DeviceBuffer::<f64>::uninit(stream, if is_float { count as usize } else { 0 })?;
     if is_float {
@@ -233,7 +232,7 @@ pub fn histogram_even_with<'x, 'c, T: Element<Scalar = T> + Binned>(
         let launch = Launch::auto(edges.len());
         kernel.launch(stream, launch, (lower.cast::<f64>(), upper.cast::<f64>(), &mut edges))?;
     }
-    let table = table_len::<T>(edges.len());
+    let [table, local] = shared_lens::<T>(edges.len(), counts.len());
     let arguments = (channels, count, lower, last, factors, fraction, slack, &edges, x, table, local, counts);
     // SAFETY: these arguments match the parameters of the kernel.
     unsafe { plan.launch::<Params<T>, _>(arguments) }
@@ -329,8 +328,7 @@ pub fn histogram_edges_with<'x, 'e, 'c, T: Number>(
         );
     }
     let Some(plan) = plan((NAME, NAME), stream, config.into(), &x, &mut counts)? else { return Ok(()) };
-    let table = table_len::<T>(edges.len());
-    let local = SharedLen(local_len(counts.len()));
+    let [table, local] = shared_lens::<T>(edges.len(), counts.len());
     // SAFETY: these arguments match the parameters of the kernel.
     unsafe { plan.launch::<Params<T>, _>((channels, edges, x, table, local, counts)) }
 }

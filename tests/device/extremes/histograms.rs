@@ -202,11 +202,11 @@ fn edges_of_more_bins_than_there_are_count_nowhere_else() {
     let stream = stream();
     let x = DeviceBuffer::from_host(&stream, &[0.9f32; 64]).unwrap();
     let edges = DeviceBuffer::from_host(&stream, &[0.0f64, 0.1, 0.2, 0.3]).unwrap();
-    let kernel = stream.device().load(&IMAGE).unwrap().kernel::<histogram_even<f32, 2, 16>>().unwrap();
+    let kernel = stream.device().load(&IMAGE).unwrap().kernel::<histogram_even<f32, 4, 16>>().unwrap();
     let Bins { lower, last, factors, fraction, slack, .. } = f32::bins(2, 0.0, 1.0, false).unwrap();
     for table in [0, 4] {
         let mut counts = DeviceBuffer::<u64>::zeros(&stream, 2).unwrap();
-        let [table, local] = [table, 2].map(SharedLen);
+        let [table, local] = [table, 3].map(SharedLen);
         let arguments = (1, 2, lower, last, factors, fraction, slack, &edges, &x, table, local, &mut counts);
         kernel.launch(&stream, Launch::linear(1, 64), arguments).unwrap();
         assert_eq!(counts.to_host().unwrap(), [0, 64]);

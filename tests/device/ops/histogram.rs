@@ -116,13 +116,40 @@ fn channels_are_counted_apart() {
         }
         let input = DeviceBuffer::from_host(&stream, &x).unwrap();
         for config in
-            [None, Some(Config { block: 96, grid: "blocks:3".parse().unwrap(), items: 2, vector: 16 })]
+            [None, Some(Config { block: 96, grid: "blocks:3".parse().unwrap(), items: 4, vector: 16 })]
         {
             let mut counts = DeviceBuffer::from_host(&stream, &vec![9; channels * bins]).unwrap();
             ops::histogram_even_with(&stream, config, channels, &input, 0..200, &mut counts).unwrap();
             assert_eq!(counts.to_host().unwrap(), expected, "{channels} channels, seed {}", random.seed);
         }
     }
+}
+
+fn many_bins_of<T: TestNumber + Binned>() {
+    let (stream, mut random) = (stream(), Random::new());
+    // Around the numbers of bins at which fewer copies of the counters, or not all edges, fit in shared memory.
+    for bins in [255, 256, 257, 2048, 2049, 3072, 3073, 4096, 4097, 6143, 6144, 6145, 8192] {
+        // Enough elements for tiles whose loads overlap with the counting of other tiles.
+        let x: Vec<T> = (0..20_001).map(|_| T::nearest(random.below(2 * bins) as f64 / 2.0)).collect();
+        let mut expected = vec![0; bins];
+        for value in x.iter().map(|value| value.to_f64()).filter(|&value| value < bins as f64) {
+            expected[value as usize] += 1;
+        }
+        let input = Padded::new(&stream, 1, &x);
+        let mut counts = Padded::<u64>::poisoned(&stream, 0, bins);
+        let range = T::nearest(0.0)..T::nearest(bins as f64);
+        ops::histogram_even(&stream, input.get(), range, counts.get_mut()).unwrap();
+        assert!(counts.read() == expected, "{bins} bins, seed {}", random.seed);
+        let edges: Vec<T> = (0..=bins).map(|edge| T::nearest(edge as f64)).collect();
+        let edges = Padded::new(&stream, 0, &edges);
+        ops::histogram_edges(&stream, input.get(), edges.get(), counts.get_mut()).unwrap();
+        assert!(counts.read() == expected, "{bins} edges, seed {}", random.seed);
+    }
+}
+
+#[test]
+fn any_number_of_bins_is_counted() {
+    for_types!(many_bins_of: f32, f64);
 }
 
 #[test]
