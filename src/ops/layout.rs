@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use gpu_kernels::move_rows::Rows;
-use gpu_kernels::transpose::{self, Matrices, side, threads};
+use gpu_kernels::transpose::{self, Matrices, STEP, STRIP_THREADS, side, strip, threads};
 use gpu_spec::param::{Optional, Pointer, PointerMut, Slice, Value};
 use gpu_std::scalar::Scalar;
 use gpu_std::{Instance, KernelType};
@@ -210,16 +210,35 @@ fn turn_as<U: KernelType + DeviceCopy>(
     out: DeviceSliceMut<'_, U>,
 ) -> Result<()>
 where
-    transpose::transpose<U>: Instance,
+    transpose::transpose_tiles<U>: Instance,
+    transpose::transpose_strips<U>: Instance,
 {
-    let kernel = stream.device().load(&IMAGE)?.kernel::<transpose::transpose<U>>()?;
-    let side = side(size_of::<U>()) as u64;
-    let tiles = shape.count.saturating_mul(shape.rows.div_ceil(side) * shape.columns.div_ceil(side));
-    let most = u64::from(stream.device().properties().max_grid[0]);
-    let launch = Launch::grid_block(tiles.min(most) as u32, threads(size_of::<U>()));
-    // SAFETY: the views contain these elements, a view that is read does not overlap one that is written, and the block
-    // size is the kernel's.
-    unsafe { kernel.launch_unsafe(stream, launch, (shape, x, out)) }
+    let module = stream.device().load(&IMAGE)?;
+    let size = size_of::<U>();
+    let properties = stream.device().properties();
+    let launch = |blocks: u64, threads| {
+        Launch::grid_block(blocks.min(u64::from(properties.max_grid[0])) as u32, threads)
+    };
+    let addresses = x.as_device_ptr().0 | out.as_device_ptr().0;
+    let strides = shape.from.into_iter().chain(shape.to).fold(0, |all, stride| all | stride);
+    let is_aligned = (addresses | strides * size as u64).is_multiple_of(16);
+    if is_aligned && (shape.rows | shape.columns).is_multiple_of(side(size) as u64) {
+        let tiles = shape.count * (shape.rows / side(size) as u64) * (shape.columns / side(size) as u64);
+        let kernel = module.kernel::<transpose::transpose_tiles<U>>()?;
+        // SAFETY: the views contain these elements, a view that is read does not overlap one that is written, the block
+        // size is the kernel's, and the kernel's conditions were just checked.
+        return unsafe { kernel.launch_unsafe(stream, launch(tiles, threads(size)), (shape, x, out)) };
+    }
+    let strips = shape.count.saturating_mul(shape.columns.div_ceil(u64::from(strip(size))));
+    // Long segments load few rows twice. Short ones give every SM enough blocks, and let blocks that run at the same
+    // time access adjacent memory.
+    let steps = shape.rows.div_ceil(u64::from(STEP));
+    let wanted = strips.saturating_mul(steps) / (u64::from(properties.multiprocessors) * 8);
+    let segment = wanted.clamp(2, 8) as u32;
+    let blocks = strips.saturating_mul(steps.div_ceil(u64::from(segment)));
+    let kernel = module.kernel::<transpose::transpose_strips<U>>()?;
+    // SAFETY: as above, and the segment has at least one step.
+    unsafe { kernel.launch_unsafe(stream, launch(blocks, STRIP_THREADS), (shape, segment, x, out)) }
 }
 
 /// Returns the ranges of consecutive parts with these sizes and the sum of the sizes.

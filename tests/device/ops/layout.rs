@@ -72,8 +72,8 @@ impl<T: DeviceCopy + bytemuck::Pod + Debug + PartialEq> Matrix<T> {
     }
 }
 
-/// Widths and heights around tile and access boundaries.
-const SHAPES: [[usize; 2]; 13] = [
+/// Widths and heights around the boundaries of tiles, accesses and segments.
+const SHAPES: [[usize; 2]; 17] = [
     [1, 1],
     [1, 100],
     [100, 1],
@@ -87,6 +87,10 @@ const SHAPES: [[usize; 2]; 13] = [
     [31, 257],
     [129, 127],
     [256, 128],
+    [2, 1000],
+    [33, 319],
+    [31, 321],
+    [130, 517],
 ];
 
 #[test]
