@@ -221,7 +221,7 @@ where
     };
     let addresses = x.as_device_ptr().0 | out.as_device_ptr().0;
     let strides = shape.from.into_iter().chain(shape.to).fold(0, |all, stride| all | stride);
-    let is_aligned = (addresses | strides * size as u64).is_multiple_of(16);
+    let is_aligned = (addresses | (strides * size as u64)).is_multiple_of(16);
     if is_aligned && (shape.rows | shape.columns).is_multiple_of(side(size) as u64) {
         let tiles = shape.count * (shape.rows / side(size) as u64) * (shape.columns / side(size) as u64);
         let kernel = module.kernel::<transpose::transpose_tiles<U>>()?;
