@@ -25,6 +25,8 @@ use crate::{IMAGE, mma, skinny};
 const OPERATION: &str = "matmul";
 /// Schedule of GEMMs with SwiGLU.
 const SWIGLU: Schedule = Schedule { tile: [TILE_M, TILE_N / 2], cluster: CLUSTER, split_k: 1 };
+/// Minimum number of rows for which one kernel for the GEMM and SwiGLU is faster than two.
+const FUSED_SWIGLU_ROWS: usize = 192;
 /// Threads per block of the kernel that handles k = 0.
 const NOTHING_THREADS: u32 = 256;
 
@@ -545,8 +547,8 @@ impl<'a, 'c, T: GemmElement> Product<'a, 'c, T> {
         unsafe { kernel.launch_unsafe(stream, launch, arguments) }
     }
 
-    /// Enqueues a GEMM with SwiGLU: with one kernel, or as a GEMM and an elementwise kernel if the device has no
-    /// `wgmma` or TMA cannot write `c`.
+    /// Enqueues a GEMM with SwiGLU: with one kernel, or as a GEMM and an elementwise kernel if there are few rows, the
+    /// device has no `wgmma` or TMA cannot write `c`.
     fn swiglu<K, S>(self) -> Result<()>
     where
         K: Kernel<Params = Fused<T, T::Output>>,
@@ -554,7 +556,7 @@ impl<'a, 'c, T: GemmElement> Product<'a, 'c, T> {
     {
         let Self { stream, a, b, c, epilogue, work, schedule } = self;
         let (m, n, row_stride) = (c.rows(), c.columns(), b.stored.row_stride);
-        if has_wgmma(stream.device()) && work.is_persistent {
+        if has_wgmma(stream.device()) && work.is_persistent && m >= FUSED_SWIGLU_ROWS {
             let stored = Stored { planes: 2, rows: n, plane_stride: n * row_stride, ..b.stored };
             let inputs = Inputs { stream, a, b: Matrix { stored, ..b }, work, schedule };
             let (bias, finish) = (epilogue.bias, epilogue.finish());
