@@ -1,11 +1,11 @@
 //! Transposes of one matrix, or of a batch of matrices of the same shape.
 //!
-//! [`transpose_tiles`] requires aligned matrices whose sides are multiples of a tile's side. A block processes square
+//! [`transpose_tiles()`] requires aligned matrices whose sides are multiples of a tile's side. A block processes square
 //! tiles with 16-byte accesses. If an access has n elements, each thread reads one access from each of n rows. It
 //! transposes this square in registers, and writes each resulting row to shared memory in one access. An XOR swizzle
 //! distributes the accesses over the banks, so that neither reads nor writes have bank conflicts.
 //!
-//! [`transpose_strips`] supports any matrix. A block processes a segment of a narrow strip of columns from top to
+//! [`transpose_strips()`] supports any matrix. A block processes a segment of a narrow strip of columns from top to
 //! bottom. In each step, the block loads 32 rows into a ring in shared memory, and writes 32 elements to each output
 //! row. These writes start at a different row for each output row, so that they cover whole, aligned lines of 128 bytes.
 //! The ring therefore holds the rows of two steps, and the rows whose loads are in flight. At the ends of segments, the
@@ -163,7 +163,7 @@ unsafe fn write_accesses<T: KernelType, const N: usize>(tile: *const T, target: 
     });
 }
 
-/// Number of threads per block of [`transpose_strips`].
+/// Number of threads per block of [`transpose_strips()`].
 pub const STRIP_THREADS: u32 = 256;
 const WARPS: u32 = STRIP_THREADS / 32;
 
