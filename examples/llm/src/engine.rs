@@ -155,7 +155,8 @@ impl Engine {
         if let [stream] = streams {
             return load(stream, None);
         }
-        let ranks = Communicator::init_all(streams, &options(streams))?;
+        let options = CommunicatorOptions::new().backend(BackendChoice::Peer);
+        let ranks = Communicator::init_all(streams, &options)?;
         let engines: Result<Vec<_>> = thread::scope(|scope| {
             let pairs = streams.iter().zip(ranks);
             let threads: Vec<_> =
@@ -454,12 +455,6 @@ impl Engine {
         }
         Ok(())
     }
-}
-
-/// Options of the communicator of these streams. In a test, they can be on one GPU.
-pub fn options(streams: &[Stream]) -> CommunicatorOptions {
-    let is_shared = streams.windows(2).any(|pair| pair[0].device() == pair[1].device());
-    CommunicatorOptions::new().backend(BackendChoice::Peer).shared_gpu(is_shared)
 }
 
 impl Sequence {

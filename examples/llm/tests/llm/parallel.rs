@@ -1,26 +1,22 @@
-//! Tensor parallelism on emulated devices, or by ranks that share the device under test.
+//! Tensor parallelism on emulated devices.
 
 use std::thread;
 
 use llm::config::{Config, DECODERS};
-use llm::engine::{Engine, Finish, Limits, options};
+use llm::engine::{Engine, Finish, Limits};
 use llm::error::Result;
 use llm::linear::WeightFormat;
 use llm::model::Model;
 use llm::weights::Folder;
-use warpsmith::collective::Communicator;
+use warpsmith::collective::{BackendChoice, Communicator, CommunicatorOptions};
 use warpsmith::emulated::EmulatedDriver;
 use warpsmith::prelude::*;
 
 use crate::models::{error, expected, logits_of};
 use crate::{finish, folder, greedy};
 
-/// Creates a stream on each of several emulated devices, or several streams on the device under test.
+/// Creates a stream on each of several emulated devices.
 pub fn streams(devices: u32) -> Result<Vec<Stream>> {
-    if let Ok(name) = std::env::var("WARPSMITH_TEST_DEVICE") {
-        let device = Device::open(&name)?;
-        return (0..devices).map(|_| Ok(Stream::new(&device)?)).collect();
-    }
     let driver = EmulatedDriver::builder().devices(devices).build();
     (0..devices).map(|i| Ok(Stream::new(&Device::with_driver(driver.clone(), i)?)?)).collect()
 }
@@ -33,8 +29,8 @@ fn engine(name: &str, devices: u32, format: WeightFormat, limits: Limits) -> Res
 fn logits_match(name: &str) -> Result<()> {
     let expected = expected(name);
     let (config, weights) = (&Config::read(&folder(name), &DECODERS)?, &Folder::open(&folder(name))?);
-    let streams = streams(2)?;
-    let ranks = Communicator::init_all(&streams, &options(&streams))?;
+    let options = CommunicatorOptions::new().backend(BackendChoice::Peer);
+    let ranks = Communicator::init_all(&streams(2)?, &options)?;
     let tokens = &expected.tokens;
     let of_rank = |ranks: Communicator| {
         let stream = ranks.stream().clone();
