@@ -230,8 +230,8 @@ where
         return unsafe { kernel.launch_unsafe(stream, launch(tiles, threads(size)), (shape, x, out)) };
     }
     let strips = shape.count.saturating_mul(shape.columns.div_ceil(u64::from(strip(size))));
-    // Long segments load few rows twice. Short ones give every SM enough blocks, and let blocks that run at the same
-    // time access adjacent memory.
+    // A segment also loads up to one sector of the next segment's rows, so long segments load fewer rows twice. Short
+    // segments give every SM enough blocks, and concurrent blocks then access adjacent memory.
     let steps = shape.rows.div_ceil(u64::from(STEP));
     let wanted = strips.saturating_mul(steps) / (u64::from(properties.multiprocessors) * 8);
     let segment = wanted.clamp(2, 8) as u32;

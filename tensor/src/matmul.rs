@@ -453,8 +453,10 @@ macro_rules! k_major {
 }
 
 elements! {
-    bf16: product => by_layout, Some(skinny::product), Some(|product| product.swiglu::<kernels::matmul_swiglu<bf16>, swiglu<bf16>>());
-    f16: product => by_layout, Some(skinny::product), Some(|product| product.swiglu::<kernels::matmul_swiglu<f16>, swiglu<f16>>());
+    bf16: product => by_layout, Some(skinny::product),
+        Some(|product| product.swiglu::<kernels::matmul_swiglu<bf16>, swiglu<bf16>>());
+    f16: product => by_layout, Some(skinny::product),
+        Some(|product| product.swiglu::<kernels::matmul_swiglu<f16>, swiglu<f16>>());
     f32: product => k_major, None, None;
     F8E4M3: product => k_major, None, None;
 }
@@ -547,8 +549,8 @@ impl<'a, 'c, T: GemmElement> Product<'a, 'c, T> {
         unsafe { kernel.launch_unsafe(stream, launch, arguments) }
     }
 
-    /// Enqueues a GEMM with SwiGLU: with one kernel, or as a GEMM and an elementwise kernel if there are few rows, the
-    /// device has no `wgmma` or TMA cannot write `c`.
+    /// Enqueues a GEMM with SwiGLU as one kernel. If `c` has few rows, the device has no `wgmma`, or TMA cannot write
+    /// `c`, enqueues a GEMM and an elementwise kernel instead.
     fn swiglu<K, S>(self) -> Result<()>
     where
         K: Kernel<Params = Fused<T, T::Output>>,

@@ -63,7 +63,7 @@ pub struct Fp8Weights<'a, T: DeviceCopy> {
     pub scales: DeviceSlice<'a, T>,
 }
 
-/// Weights of [`matmul_8bit()`].
+/// Weights of [`matmul_8bit()`]. See its example, which converts references to both kinds of weights.
 #[derive(Debug, Clone, Copy)]
 pub enum Weights8<'a, T: DeviceCopy> {
     /// Integers.
@@ -135,8 +135,8 @@ pub fn matmul_4bit<'a, 'c, T: Element4 + GemmElement<Output = T>>(
     run(Quantized { operation, stream, epilogue, a, codes_kind, group: 0, codes, scales, zeros, c })
 }
 
-/// Weight-only int8 and FP8 GEMM (W8A16): like [`matmul_4bit()`], but with [`Int8Weights`], whose low bits and sign bits
-/// are multiplied separately, or [`Fp8Weights`], which are converted to the type of `a`.
+/// Weight-only int8 and FP8 GEMM (W8A16): like [`matmul_4bit()`], but with other weights. The low bits and sign bits of
+/// [`Int8Weights`] are multiplied separately, and [`Fp8Weights`] are converted to the type of `a`.
 ///
 /// # Errors
 /// Returns the same errors as [`matmul_4bit()`].
