@@ -2,6 +2,7 @@
 
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
+use warpsmith_runtime::extension::Access;
 use warpsmith_runtime::{Device, DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Result, Stream};
 use warpsmith_tensor_kernels::dequantize::dequantize;
 use warpsmith_tensor_kernels::epilogue::EpilogueParams;
@@ -88,13 +89,14 @@ macro_rules! elements {
             type DequantizeFp8 = dequantize<Self, { kernels::FP8 }>;
 
             fn launch_skinny(product: Product<'_, '_, Self, Self>) -> Result<()> {
-                let sizes = sizes(&product.a, Some(&product.b), &product.c, &product.epilogue);
+                let reads_early = product.b.elements.used(Access::Read).is_settled(product.stream);
+                let sizes = sizes(&product.a, Some(&product.b), &product.c, &product.epilogue, reads_early);
                 let blocks = Blocks::new(&sizes, product.stream.device(), 16);
                 instance!(blocks, launch::<matmul_skinny<$ty>>(product, sizes))
             }
 
             fn launch_quantized(product: Quantized<'_, '_, Self>) -> Result<()> {
-                let sizes = sizes(&product.a, None, &product.c, &product.epilogue);
+                let sizes = sizes(&product.a, None, &product.c, &product.epilogue, product.reads_early());
                 let blocks = Blocks::new(&sizes, product.stream.device(), product.bits());
                 match product.codes_kind {
                     kernels::INT4 => quantized!($ty, product, sizes, blocks, 0),
@@ -129,6 +131,13 @@ impl<T: Element4> Quantized<'_, '_, T> {
     pub(crate) fn bits(&self) -> u32 {
         kernels::bits_of(self.codes_kind) as u32
     }
+
+    /// Returns whether the kernel may read the weights before the preceding launches have completed.
+    fn reads_early(&self) -> bool {
+        let (codes, scales) = (self.codes.used(Access::Read), self.scales.used(Access::Read));
+        let zeros = self.zeros.map(|zeros| zeros.used(Access::Read));
+        [Some(codes), Some(scales), zeros].iter().flatten().all(|part| part.is_settled(self.stream))
+    }
 }
 
 /// Validated arguments for a skinny GEMM with 16-bit operands.
@@ -158,6 +167,7 @@ fn sizes<T: DeviceCopy>(
     b: Option<&Matrix<'_, T>>,
     c: &MatrixMut<'_, T>,
     epilogue: &Epilogue<'_, T>,
+    reads_early: bool,
 ) -> SkinnySizes {
     let plane =
         |matrix: &Matrix<'_, T>| if matrix.planes() == 1 { 0 } else { matrix.stored.plane_stride as u64 };
@@ -166,6 +176,7 @@ fn sizes<T: DeviceCopy>(
         n: c.columns() as u32,
         k: a.columns() as u32,
         gate: if epilogue.activation == Activation::SwiGlu { c.columns() as u32 } else { 0 },
+        reads_early: reads_early.into(),
         a_pitch: a.stored.row_stride as u64,
         b_pitch: b.map_or(0, |b| b.stored.row_stride as u64),
         c_pitch: c.stored.row_stride as u64,
@@ -217,6 +228,7 @@ impl Blocks {
         sizes: &SkinnySizes,
         planes: usize,
         bits: u32,
+        device: &Device,
     ) -> Result<Launch> {
         let width = if sizes.gate > 0 { TILE_N } else { TILE_N * self.tiles };
         let columns = u64::from(sizes.n.div_ceil(width));
@@ -224,6 +236,7 @@ impl Blocks {
         match u32::try_from(blocks) {
             Ok(blocks) if blocks <= MAX_BLOCKS => {
                 let shared = kernels::shared_bytes(self.warps, self.tiles, bits == 4);
+                let shared = spread(blocks, shared, device);
                 Ok(Launch::grid_block(blocks, 32 * self.warps).shared(shared).dependent())
             }
             _ => {
@@ -232,6 +245,21 @@ impl Blocks {
             }
         }
     }
+}
+
+/// Returns the dynamic shared memory per block, in bytes, with which an SM can have only an equal share of the blocks.
+///
+/// Blocks start while the blocks of the preceding launch end. Without the limit, the first SMs that are free would get
+/// more blocks than the others.
+fn spread(blocks: u32, needed: u32, device: &Device) -> u32 {
+    let properties = device.properties();
+    if device.is_emulated() {
+        return needed;
+    }
+    let per_multiprocessor = blocks.div_ceil(properties.multiprocessors.max(1)).max(1);
+    let share = properties.shared_memory_per_multiprocessor / per_multiprocessor;
+    let share = share.saturating_sub(properties.reserved_shared_memory_per_block) & !127;
+    share.min(properties.shared_memory_per_block_optin).max(needed)
 }
 
 /// Kernel parameters for 16-bit operands.
@@ -267,7 +295,7 @@ fn launch<K: Kernel<Params = Plain<T>>, T: Element4>(
     blocks: Blocks,
 ) -> Result<()> {
     let Product { operation, stream, epilogue, a, b, c, .. } = product;
-    let launch = blocks.launch(operation, &sizes, c.planes(), 16)?;
+    let launch = blocks.launch(operation, &sizes, c.planes(), 16, stream.device())?;
     let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
     let c: DeviceSliceMut<'_, T> = c.elements;
     let (norm, epsilon) = epilogue.norm();
@@ -284,7 +312,7 @@ fn launch_quantized<K: Kernel<Params = Coded<T>>, T: Element4>(
 ) -> Result<()> {
     let bits = product.bits();
     let Quantized { operation, stream, epilogue, a, group, codes, scales, zeros, c, .. } = product;
-    let launch = blocks.launch(operation, &sizes, 1, bits)?;
+    let launch = blocks.launch(operation, &sizes, 1, bits, stream.device())?;
     let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
     let c: DeviceSliceMut<'_, T> = c.elements;
     let ((norm, epsilon), finish) = (epilogue.norm(), epilogue.finish());

@@ -229,6 +229,39 @@ impl BufferUse<'_> {
         Self { access, ..self }
     }
 
+    /// Returns true if all writes of the range are complete or, while `stream` is capturing, if the captured work does
+    /// not write the range. Work that is enqueued next on `stream` may then read the range even before the preceding
+    /// work has completed, as a dependent kernel does before it calls
+    /// `grid::dependency_wait`.
+    ///
+    /// ```
+    /// use warpsmith_runtime::extension::Access;
+    /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = Stream::new(&Device::emulated(0)?)?;
+    /// let weights = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0])?;
+    /// // The copy from the host has completed.
+    /// assert!(weights.as_slice().used(Access::Read).is_settled(&stream));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn is_settled(&self, stream: &Stream) -> bool {
+        let Storage { usage, stream: home, tracked, owner, .. } = self.storage;
+        if !owner.as_ref().is_none_or(Owner::is_unconditional) {
+            return false;
+        }
+        match (stream.capturing(), tracked.get()) {
+            (Some(capturing), Some(tracked)) => !capturing.writes(tracked, &self.range),
+            // The graph waits for all work that was enqueued before it is launched.
+            (Some(_), None) => true,
+            (None, tracked) => {
+                let is_written = |usage: &Usage| usage.is_written(home, &self.range, Timeline::Running);
+                !is_written(usage) && tracked.is_none_or(|tracked| !is_written(tracked.usage()))
+            }
+        }
+    }
+
     /// Returns true if all earlier uses are on `stream`, so that no wait is needed, and no check is needed before
     /// enqueueing either.
     #[inline]

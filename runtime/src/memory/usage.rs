@@ -350,6 +350,21 @@ impl Usage {
         !home.running_clock().is_done(epoch)
     }
 
+    /// Returns true if work that may not have run writes the range. Captured work has not run.
+    pub fn is_written(&self, home: &Stream, range: &Range<usize>, time: Timeline) -> bool {
+        let is_pending = |stream: &Stream, epoch: u64| match time {
+            Timeline::Running => !stream.running_clock().is_done(epoch),
+            Timeline::Captured => epoch > 0,
+        };
+        let is_listed = |other: &Use| {
+            other.access == Access::Write
+                && overlap(&other.range, range)
+                && is_pending(&other.stream, other.epoch)
+        };
+        is_pending(home, self.home_write.load(Ordering::Acquire))
+            || self.listed().is_some_and(|listed| listed.lock().iter().any(is_listed))
+    }
+
     /// Returns the distinct streams whose work may still use the buffer and is not known to precede later work of
     /// `home`.
     #[inline]

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use crate::common::*;
 use warpsmith_runtime::emulated::Call;
-use warpsmith_runtime::{DeviceBuffer, Launch, Stream};
+use warpsmith_runtime::extension::Access;
+use warpsmith_runtime::{DeviceBuffer, DeviceSlice, Error, Graph, Launch, Stream};
 
 #[test]
 fn one_stream_needs_no_event_and_no_wait() {
@@ -26,6 +27,38 @@ fn one_stream_needs_no_event_and_no_wait() {
     drop((x, y));
     let all: u64 = Call::ALL.iter().map(|call| driver.calls(*call)).sum();
     assert_eq!(all, 40, "dropping calls nothing");
+}
+
+#[test]
+fn elements_are_settled_unless_a_write_may_be_running() {
+    let (driver, device, [first, second]) = streams_fixture();
+    let kernel = module(&device).kernel::<Axpy>().unwrap();
+    let [x, mut y] = [(); 2].map(|()| DeviceBuffer::from_host(&first, &[1.0f32; 64]).unwrap());
+    let is_settled =
+        |x: DeviceSlice<'_, f32>| [&first, &second].map(|stream| x.used(Access::Read).is_settled(stream));
+    assert_eq!(is_settled(y.as_slice()), [true; 2]);
+    let hold = driver.hold();
+    kernel.launch(&first, Launch::auto(64), (1.0, &x, &mut y)).unwrap();
+    assert_eq!(is_settled(x.as_slice()), [true; 2], "it is only read");
+    assert_eq!(is_settled(y.as_slice()), [false; 2]);
+    drop(hold);
+    first.synchronize().unwrap();
+    assert_eq!(is_settled(y.as_slice()), [true; 2]);
+
+    let hold = driver.hold();
+    second.copy(x.slice(..8), y.slice_mut(..8)).unwrap();
+    assert_eq!(is_settled(y.slice(4..16)), [false; 2]);
+    assert_eq!(is_settled(y.slice(8..)), [true; 2]);
+    drop(hold);
+
+    let captured = Graph::capture(&first, || {
+        let is_settled = |x: DeviceSlice<'_, f32>| x.used(Access::Read).is_settled(&first);
+        assert!(is_settled(y.as_slice()), "a launch of the graph waits for the copy");
+        kernel.launch(&first, Launch::auto(64), (1.0, &x, &mut y))?;
+        assert!(is_settled(x.as_slice()) && !is_settled(y.as_slice()));
+        Ok::<(), Error>(())
+    });
+    captured.unwrap();
 }
 
 #[test]

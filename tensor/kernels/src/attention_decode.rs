@@ -266,6 +266,8 @@ unsafe fn decode<
     mut out: DisjointMut<T>,
 ) {
     const { assert!(DIM == 16 * STEPS && ROWS as u32 == TILE * warps(DIM) && 2 * WIDTH == DIM * size_of::<C>()) };
+    // The next launch can copy its weights while this one runs.
+    grid::launch_dependents();
     grid::dependency_wait();
     let unit = Unit::new(&operands.shape, GROUP * GROUPS as u32);
     // SAFETY: the caller guarantees one scale per head of k.

@@ -96,6 +96,8 @@ pub struct SkinnySizes {
     pub k: u32,
     /// For SwiGLU, n: the distance between the columns of the gate and those of the factor. Otherwise 0.
     pub gate: u32,
+    /// 1 if the kernel may read B before the preceding launches have completed.
+    pub reads_early: u32,
     /// Row stride of A.
     pub a_pitch: u64,
     /// Column stride of B; packed int4 weights have no gaps.
@@ -124,6 +126,7 @@ pub struct SkinnySizes {
 ///
 /// - The slices must contain the matrices that `sizes` describes; m and n must be at least 1. Rows of A and columns of
 ///   B must start on 16-byte boundaries.
+/// - If `reads_early` is 1, no launch that may be running writes B.
 /// - `bias` has as many elements as B has columns. `norm` has k elements and starts on a 16-byte boundary. `c` must
 ///   overlap neither `a` nor `b`. SwiGLU requires that `TILES` is 2.
 /// - The grid must be one-dimensional and cover all columns, rows and matrices. Each block must have 1 to [`MAX_WARPS`]
@@ -251,9 +254,11 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
 ) {
     /// Length of a row of sums in shared memory, twice [`TILE_N`]. Each warp has one row of sums for each row of A.
     const ROW: usize = 2 * TILE_N as usize;
-    grid::dependency_wait();
-    let SkinnySizes { m, n, k, gate, .. } = sizes;
+    let SkinnySizes { m, n, k, gate, reads_early, .. } = sizes;
     let Place { plane, first_row, first_column } = place;
+    if reads_early == 0 {
+        grid::dependency_wait();
+    }
     let (lane, warp) = (warp::lane_id(), thread::thread_idx_x() / 32);
     let warps = thread::block_dim_x() / 32;
     let (row, quarter) = (lane / 4, lane % 4);
@@ -315,7 +320,10 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
     let mut sums = [[[0.0f32; 4]; TILES]; GROUPS];
     let mut squares = [0.0f32; GROUPS];
     let mut at = warp * step;
-    if at < k {
+    if at >= k {
+        grid::dependency_wait();
+        grid::launch_dependents();
+    } else {
         // Scales come from memory. Those of steps with one scale per column are loaded two steps before they are used.
         // Steps with several scales would need too many registers; their scales are prefetched to the L2 cache.
         let mut scales = [beside(at), beside(at + hop)];
@@ -327,6 +335,7 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
             copy(at + stage * hop, stage);
             stage += 1;
         }
+        grid::dependency_wait();
         let mut numbers = of_a(at);
         stage = 0;
         while at < k {
@@ -339,6 +348,10 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
             }
             let groups = if B::IS_FINE { beside(at) } else { scales[0] };
             let next = at + (STAGES as u32 - 1) * hop;
+            if next + hop >= k {
+                // The next launch starts its copies of B when this one has issued its last ones.
+                grid::launch_dependents();
+            }
             if B::IS_FINE {
                 prefetch(next);
             }
@@ -430,9 +443,6 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
 
     // The sums reuse the memory of the copied elements.
     thread::sync_threads();
-    // The next launch starts while this one adds its sums. With an earlier signal, or if the first elements of B are
-    // prefetched before the wait for the preceding launch, measurements showed lower bandwidths.
-    grid::launch_dependents();
     let stage = shared::dynamic_aligned::<f32>();
     let squares_at = warps as usize * MAX_M as usize * ROW;
     let mut group = 0;

@@ -74,6 +74,45 @@ fn skinny_products_are_exact() {
     }
 }
 
+/// Both operands of the last product are results of preceding ones, so it must not read `b` early.
+#[test]
+fn results_of_preceding_products_are_operands() {
+    const K: usize = 512;
+    let stream = Stream::new(&under_test::device()).unwrap();
+    let upload = |numbers: Vec<bf16>| DeviceBuffer::from_host(&stream, &numbers).unwrap();
+    let picked = |rows: usize, factor: usize| {
+        let place = |i: usize| if i % K == i / K * factor % K { bf16::ONE } else { bf16::ZERO };
+        upload((0..rows * K).map(place).collect())
+    };
+    let [x, y] = [7, 8].map(|rows| upload(random_integers::<bf16>(rows as u64, rows * K)));
+    // Each column of the products is a column of the left operand, in a different order.
+    let [first, second] = [3, 5].map(|factor| picked(K, factor));
+    let [mut a, mut b] = [7, 8].map(|rows| DeviceBuffer::<bf16>::zeros(&stream, rows * K).unwrap());
+    let mut c = DeviceBuffer::<bf16>::zeros(&stream, 7 * 8).unwrap();
+    let mut enqueue = || {
+        // Numbers that are read too early are NaN.
+        stream.memset(&mut a, 0xff)?;
+        stream.memset(&mut b, 0xff)?;
+        let [of_a, of_b] = [&first, &second].map(|weights| weights.as_2d(K, K));
+        matmul(&stream, x.as_2d(7, K)?, Matrix::from(of_a?).transposed(), a.as_2d_mut(7, K)?)?;
+        matmul(&stream, y.as_2d(8, K)?, Matrix::from(of_b?).transposed(), b.as_2d_mut(8, K)?)?;
+        matmul(&stream, a.as_2d(7, K)?, Matrix::from(b.as_2d(8, K)?).transposed(), c.as_2d_mut(7, 8)?)
+    };
+    enqueue().unwrap();
+    let graph = Graph::capture(&stream, &mut enqueue).unwrap().instantiate().unwrap();
+    let (x, y) = (x.to_host().unwrap(), y.to_host().unwrap());
+    let sum = |row: usize, column: usize| -> f64 {
+        (0..K).map(|i| x[row * K + 3 * i % K].value() * y[column * K + 5 * i % K].value()).sum()
+    };
+    let expected: Vec<_> = (0..7 * 8).map(|i| bf16::rounded(sum(i / 8, i % 8))).collect();
+    for _ in 0..5 {
+        let found: Vec<_> = c.to_host().unwrap().into_iter().map(bf16::number_of).collect();
+        assert_eq!(found, expected);
+        stream.memset(&mut c, 0xff).unwrap();
+        graph.launch(&stream).unwrap();
+    }
+}
+
 #[test]
 fn skinny_batches_are_exact() {
     exact::<bf16>([3, 20, 70], 3);

@@ -87,6 +87,13 @@ impl Capturing {
         }
     }
 
+    /// Returns true if work of the capture writes this range of a buffer.
+    pub fn writes(&self, tracked: &Arc<GraphResource>, range: &Range<usize>) -> bool {
+        let state = self.lock();
+        let resource = state.resources.get(&Arc::as_ptr(tracked));
+        resource.is_some_and(|resource| resource.usage.is_written(tracked.home(), range, Timeline::Captured))
+    }
+
     /// Returns the distinct streams of the capture whose work uses a buffer, except those whose work is known to
     /// precede later work on the buffer's home stream.
     pub fn users(&self, tracked: &Arc<GraphResource>) -> Vec<Stream> {
