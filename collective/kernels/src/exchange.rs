@@ -39,8 +39,9 @@ pub struct Blocks {
 /// must be large enough for the provided blocks. `x` must be valid for reads and `y` for writes of the respective
 /// blocks. They may be the same memory if every stored block was also provided from the same location, or if no block
 /// was provided.
-#[kernel(types(T = u8, u32), launch_bounds(512, 1))]
+#[kernel(types(T = u8, u32), launch_bounds(512, 1), dependent)]
 pub unsafe fn exchange<T: Packed>(x: *const T, y: *mut T, len: usize, blocks: Blocks, comm: DeviceComm) {
+    grid::dependency_wait();
     // SAFETY: guaranteed by the caller. In every block, each vector belongs to one thread: a vector of this rank before
     // the barrier, and vectors of other ranks after it.
     unsafe {

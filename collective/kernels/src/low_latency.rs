@@ -33,7 +33,8 @@ pub const fn threads(world: usize) -> u32 {
 #[kernel(
     types(T = i8, u8, i32, u32, i64, u64, f16, f32, f64, bf16),
     consts(WORLD = 2, 4, 8),
-    launch_bounds(threads(WORLD), 1)
+    launch_bounds(threads(WORLD), 1),
+    dependent
 )]
 pub unsafe fn reduce_low_latency<T: Packed, const WORLD: usize>(
     x: *const T,
@@ -42,6 +43,9 @@ pub unsafe fn reduce_low_latency<T: Packed, const WORLD: usize>(
     factor: T,
     comm: DeviceComm,
 ) {
+    // The next launch can load its constants while this one waits for the other ranks.
+    grid::launch_dependents();
+    grid::dependency_wait();
     let (count, mut vector) = (vectors::<T>(len), first());
     let mut is_there = vector < count;
     let mut elements = T::of_words([0; 4]);

@@ -75,7 +75,8 @@ pub mod options {
 #[kernel(
     types(T = i8, u8, i32, u32, i64, u64, f16, f32, f64, bf16),
     consts(WORLD = 2, 4, 8),
-    launch_bounds(512, 1)
+    launch_bounds(512, 1),
+    dependent
 )]
 pub unsafe fn reduce<T: Packed, const WORLD: usize>(
     x: *const T,
@@ -85,6 +86,7 @@ pub unsafe fn reduce<T: Packed, const WORLD: usize>(
     factor: T,
     comm: DeviceComm,
 ) {
+    grid::dependency_wait();
     // SAFETY: guaranteed by the caller.
     let Some(epoch) = (unsafe { comm.begin() }) else { return };
     let has = |option| comm.options & option != 0;

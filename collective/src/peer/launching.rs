@@ -194,6 +194,8 @@ impl Launching<'_> {
             // An emulated device runs the blocks of a non-cooperative launch one after another in any order, so blocks
             // that wait for each other would hang.
             launch = launch.cooperative();
+        } else {
+            launch = launch.dependent();
         }
         // SAFETY: the caller guarantees that the arguments match the kernel parameters and that the memory of the call
         // is valid. The segment keeps the memory of the communicator state allocated. If ranks launch different shapes,

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Sender, channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use llm_kernels::advance;
 use warpsmith::Pending;
@@ -87,7 +87,7 @@ type Call = Box<dyn FnOnce(&mut Engine) -> Result<()> + Send>;
 
 /// Decodes many sequences at once.
 pub struct Engine {
-    /// Engines of the other ranks, which do the same as this one.
+    /// Calls of the engines of the other ranks, which do the same as this one.
     others: Vec<Sender<Call>>,
     pub model: Model,
     pub stream: Stream,
@@ -110,6 +110,18 @@ pub struct Engine {
     /// The sequences have changed since the state was written.
     is_changed: bool,
     next_id: u64,
+    /// Engines of the other ranks. They end when this engine's channels and communicator are dropped.
+    _threads: Vec<Ended>,
+}
+
+/// A thread that ends before this value is dropped.
+struct Ended(Option<JoinHandle<()>>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // A panic of the thread has been printed.
+        self.0.take().map(JoinHandle::join);
+    }
 }
 
 impl Engine {
@@ -132,6 +144,7 @@ impl Engine {
             in_flight: VecDeque::new(),
             is_changed: false,
             next_id: 0,
+            _threads: Vec::new(),
             stream: stream.clone(),
             model,
             limits,
@@ -172,7 +185,8 @@ impl Engine {
             let (sender, calls) = channel();
             first.others.push(sender);
             // After an error, the rank leaves the communicator, and the first rank fails.
-            thread::spawn(move || calls.into_iter().try_for_each(|call: Call| call(&mut engine)));
+            let run = move || drop(calls.into_iter().try_for_each(|call: Call| call(&mut engine)));
+            first._threads.push(Ended(Some(thread::spawn(run))));
         }
         Ok(first)
     }

@@ -255,6 +255,15 @@ impl Model {
         outputs: usize,
         m: &mut Memory,
     ) -> Result<()> {
+        let Some(ranks) = &self.ranks else { return self.enqueue(stream, pass, outputs, m) };
+        // A stream that is captured is not the communicator's, which takes part in the capture.
+        let shared = ranks.stream().clone();
+        shared.wait_stream(stream)?;
+        self.enqueue(&shared, pass, outputs, m)?;
+        Ok(stream.wait_stream(&shared)?)
+    }
+
+    fn enqueue(&mut self, stream: &Stream, pass: &Pass<'_>, outputs: usize, m: &mut Memory) -> Result<()> {
         let (c, rows) = (&self.config, pass.tokens.len());
         let embedding = self.embedding.as_2d(c.vocabulary, c.hidden)?;
         m.residual.start(stream, embedding, &Indices::unchecked(pass.tokens, c.vocabulary))?;
@@ -363,10 +372,8 @@ impl Residual {
         let out = if is_skinny { &mut self.x } else { &mut self.pending };
         linear.apply(stream, &Epilogue { accumulate, ..Epilogue::default() }, input, out.first_mut(rows)?)?;
         if let Some(ranks) = ranks {
-            // A stream that is captured is not the communicator's, which takes part in the capture.
-            ranks.stream().wait_stream(stream)?;
+            // `stream` is the communicator's.
             drop(ranks.all_reduce_in_place(ReduceOp::Sum, out.first_mut(rows)?.into_elements())?);
-            stream.wait_stream(ranks.stream())?;
         }
         Ok(())
     }
