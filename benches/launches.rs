@@ -1,6 +1,5 @@
-//! Device-side cost of special launches: graphs, grid and cluster barriers, dependent launches, and launches from
-//! kernels. The runtime's bench `launch` measures the host-side cost; `docs/benchmarks/launches.md` contains the
-//! figures.
+//! Device-side cost of special launches: graphs, grid and cluster barriers, and dependent launches. The runtime's bench
+//! `launch` measures the host-side cost; `docs/benchmarks/launches.md` contains the figures.
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device; the default is the best available one.
 //!
@@ -9,16 +8,12 @@
 //! | `graph/N` | a graph of N empty kernels of one warp |
 //! | `grid_sync/BxT/R`, `cluster_sync/8x256/R` | one launch whose threads pass R barriers |
 //! | `chain/plain/C`, `chain/dependent/C` | 500 kernels, one after another, of C cycles each |
-//! | `by_host/N` | N launches of an empty kernel from the host |
-//! | `by_thread/N` | one launch of a kernel whose only thread launches N |
-//! | `by_block/N` | one launch of a kernel whose 256 threads together launch N |
 
 use std::time::Duration;
 
 use criterion::Criterion;
 use test_kernels::IMAGE;
 use test_kernels::cooperative::{cluster_sync_rounds, empty, grid_sync_rounds, spin_dependent, spin_plain};
-use test_kernels::dynamic::{launch_many, nothing};
 use warpsmith::bench::criterion::EventTime;
 use warpsmith::graph::Graph;
 use warpsmith::prelude::*;
@@ -83,20 +78,6 @@ fn bench(criterion: &mut Criterion<EventTime>, stream: &Stream) -> warpsmith::Re
         measure(format!("chain/dependent/{cycles}"), &mut || {
             (0..500).try_for_each(|_| dependent.launch(stream, launch, (cycles, &mut counters)))
         });
-    }
-
-    let (child, parent) = (module.kernel::<nothing>()?, module.kernel::<launch_many>()?);
-    // Zero launches measure the minimum cost of a kernel that can launch kernels.
-    for n in [0u32, 1, 16, 256, 1024] {
-        if n > 0 {
-            measure(format!("by_host/{n}"), &mut || {
-                (0..n).try_for_each(|_| child.launch(stream, one_warp, ()))
-            });
-        }
-        for (group, threads) in [("by_thread", 1u32), ("by_block", 256)] {
-            let launch = Launch::grid_block(1, threads);
-            measure(format!("{group}/{n}"), &mut || parent.launch(stream, launch, (n,)));
-        }
     }
     Ok(())
 }

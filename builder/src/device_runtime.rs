@@ -1,24 +1,19 @@
-//! Finds the kernels that need NVIDIA's device runtime (libcudadevrt) because they launch kernels or set conditional
-//! handles of a graph.
+//! Finds the kernels that need NVIDIA's device runtime (libcudadevrt) because they set conditional handles of a graph.
 //!
 //! Code that uses the device runtime is relocatable and is linked when it is loaded. To keep other kernels unaffected,
-//! these kernels and the kernels that they launch form a separate part. Launched kernels that do not need the device
-//! runtime themselves are also in an ordinary part, where the host finds them.
+//! these kernels form a separate part.
 
-use std::collections::HashSet;
 use std::path::Path;
 
 use crate::callers::Callers;
 use crate::error::Error;
 use crate::rewrite::{Kernel, text};
 
-/// Kernels of a module that use the device runtime or are launched through it.
+/// Kernels of a module that use the device runtime.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct DeviceRuntime {
     /// Symbols of the kernels that need the device runtime, in the order of the kernels.
     pub users: Vec<String>,
-    /// Symbols of the kernels that [`DeviceRuntime::users`] launch, including users that are launched by other users.
-    pub launched: HashSet<String>,
     /// A kernel that needs the device runtime, and a device-runtime function that the kernel reaches.
     pub first: Option<(String, String)>,
 }
@@ -57,7 +52,7 @@ impl DeviceRuntime {
         let callers = Callers::of(ir);
         let functions = ir.lines().filter(|line| line.starts_with("declare ")).filter_map(text::function);
         let mut first = None;
-        let mut reaching = HashSet::new();
+        let mut reaching = std::collections::HashSet::new();
         for (function, _) in functions.filter(|(name, _)| is_device_runtime(name)) {
             let users = callers.reaching(function);
             if let Some(kernel) = kernels.iter().find(|kernel| users.contains(&*kernel.symbol)) {
@@ -70,13 +65,7 @@ impl DeviceRuntime {
             .filter(|kernel| reaching.contains(&*kernel.symbol))
             .map(|kernel| kernel.symbol.clone())
             .collect();
-        // A kernel's symbol is mentioned only where it is launched.
-        let launched = |kernel: &&Kernel| {
-            let by = callers.reaching(&kernel.symbol);
-            users.iter().any(|user| *user != kernel.symbol && by.contains(&**user))
-        };
-        let launched = kernels.iter().filter(launched).map(|kernel| kernel.symbol.clone()).collect();
-        DeviceRuntime { users, launched, first }
+        DeviceRuntime { users, first }
     }
 
     /// Returns true if any kernel needs the device runtime.
@@ -87,11 +76,6 @@ impl DeviceRuntime {
     /// Returns true if the kernel needs the device runtime.
     pub fn is_user(&self, symbol: &str) -> bool {
         self.users.iter().any(|user| user == symbol)
-    }
-
-    /// Returns true if a kernel that needs the device runtime launches this kernel.
-    pub fn is_launched(&self, symbol: &str) -> bool {
-        self.launched.contains(symbol)
     }
 }
 
@@ -105,35 +89,17 @@ mod tests {
     use super::*;
 
     const IR: &str = "\
-@table = constant [1 x ptr] [ptr @grandchild]
 define ptx_kernel void @plain() {
   ret void
 }
-define ptx_kernel void @parent() {
-  call void @launch(ptr @child)
-  ret void
-}
-define ptx_kernel void @child() {
-  %1 = load ptr, ptr @table
-  call void @launch(ptr %1)
-  ret void
-}
-define ptx_kernel void @grandchild() {
-  ret void
-}
-define ptx_kernel void @itself() {
-  call void @launch(ptr @itself)
-  ret void
-}
 define ptx_kernel void @setter() {
-  call void @cudaGraphSetConditional(i64 1, i32 1)
+  call void @set(i64 1)
   ret void
 }
-define void @launch(ptr %0) {
-  %1 = call i32 @__cudaCDP2LaunchDeviceV2(ptr %0, i64 4)
+define void @set(i64 %0) {
+  call void @cudaGraphSetConditional(i64 %0, i32 1)
   ret void
 }
-declare i32 @__cudaCDP2LaunchDeviceV2(ptr, i64)
 declare void @cudaGraphSetConditional(i64, i32)
 declare i32 @vprintf(ptr, ptr)
 ";
@@ -143,14 +109,10 @@ declare i32 @vprintf(ptr, ptr)
     }
 
     #[test]
-    fn kernels_go_where_they_and_their_parents_need_them() {
-        let kernels = kernels(&["plain", "parent", "child", "grandchild", "itself", "setter"]);
-        let runtime = DeviceRuntime::of(IR, &kernels);
-        assert_eq!(runtime.users, ["parent", "child", "itself", "setter"]);
-        let launched: Vec<&str> =
-            kernels.iter().map(|k| &*k.symbol).filter(|k| runtime.is_launched(k)).collect();
-        assert_eq!(launched, ["child", "grandchild"]);
-        assert_eq!(runtime.first, Some(("parent".to_owned(), "__cudaCDP2LaunchDeviceV2".to_owned())));
+    fn kernels_that_set_conditions_are_found() {
+        let runtime = DeviceRuntime::of(IR, &kernels(&["plain", "setter"]));
+        assert_eq!(runtime.users, ["setter"]);
+        assert_eq!(runtime.first, Some(("setter".to_owned(), "cudaGraphSetConditional".to_owned())));
     }
 
     #[test]
@@ -158,7 +120,7 @@ declare i32 @vprintf(ptr, ptr)
         let ir = "define ptx_kernel void @k() {\n  ret void\n}\ndeclare i32 @vprintf(ptr, ptr)\n";
         let runtime = DeviceRuntime::of(ir, &kernels(&["k"]));
         assert_eq!(runtime, DeviceRuntime::default());
-        assert!(!runtime.is_needed() && !runtime.is_user("k") && !runtime.is_launched("k"));
+        assert!(!runtime.is_needed() && !runtime.is_user("k"));
     }
 
     /// Creates an archive with the single member `member`.

@@ -3,8 +3,7 @@
 //! The kernels of one Rust module below the crate root form a part, so that a program loads only the families that it
 //! uses. There are three exceptions:
 //!
-//! - Kernels that need NVIDIA's device runtime form a separate part, with the kernels that they launch
-//!   ([`crate::device_runtime`]).
+//! - Kernels that need NVIDIA's device runtime form a separate part ([`crate::device_runtime`]).
 //! - Kernels that are not compiled for every architecture are separated from kernels that are, so that a few forms of a
 //!   part contain all its kernels.
 //! - Kernels that share a mutable static are in one part, because each module has its own statics.
@@ -37,9 +36,8 @@ impl Part {
     }
 }
 
-/// Divides the kernels of the module `ir` of the crate `crate_name`. Kernels that use the device runtime, and the
-/// kernels that they launch, are in the last part. Launched kernels are also in an ordinary part, where the host finds
-/// them.
+/// Divides the kernels of the module `ir` of the crate `crate_name`. Kernels that use the device runtime are in the last
+/// part.
 pub fn divide(
     ir: &str,
     crate_name: &str,
@@ -87,10 +85,9 @@ pub fn divide(
         .filter(|part| !part.kernels.is_empty())
         .collect();
     if runtime.is_needed() {
-        let of_it = |kernel: &&Kernel| runtime.is_user(&kernel.symbol) || runtime.is_launched(&kernel.symbol);
         // No Rust module can have this name.
         let name = "device runtime".to_owned();
-        let kernels = kernels.iter().filter(of_it).map(|kernel| kernel.symbol.clone()).collect();
+        let kernels = runtime.users.clone();
         parts.push(Part { stem: stem(&name), name, is_linked: true, kernels });
     }
     parts

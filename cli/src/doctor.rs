@@ -215,7 +215,7 @@ fn build_tools() -> Vec<Check> {
     let libdevice = tools.libdevice.as_deref().map(found);
     let libdevice = check("libdevice", libdevice, "no exp, sin, erf and similar functions in kernels");
     let cudadevrt = tools.cudadevrt.as_deref().map(found);
-    let cudadevrt = check("libcudadevrt", cudadevrt, "no kernels that launch kernels");
+    let cudadevrt = check("libcudadevrt", cudadevrt, "no kernels that set a graph's conditions");
     let mut checks = vec![compiler, ptxas, libdevice, cudadevrt, generated_code()];
     if let Err(error) = toolchain::check_variables() {
         let fix = [format!("unset {}", error.variable)];

@@ -19,7 +19,6 @@ use gpu_spec::KernelSpec;
 
 use crate::block::Shape;
 use crate::check::{Checker, Subject};
-use crate::dynamic::{self, Children};
 use crate::fault::Fault;
 use crate::order::{Order, Permutation};
 use crate::panics;
@@ -79,18 +78,8 @@ pub struct Launch<'a> {
 /// for calling the kernel must hold: memory to which pointers among the arguments point must be valid until the call
 /// returns, and the documented requirements of an unsafe kernel must be met.
 pub unsafe fn run(launch: &Launch<'_>) -> Result<(), Fault> {
-    // SAFETY: guaranteed by the caller.
-    unsafe { dynamic::run_all(launch) }
-}
-
-/// Runs one grid and returns the grids that it launched.
-///
-/// # Safety
-/// The caller must uphold the safety contract of [`run`].
-pub(crate) unsafe fn run_grid(launch: &Launch<'_>, children: Children) -> Result<Children, Fault> {
     let mut grid =
         Grid::new(launch).map_err(|message| Fault::InvalidLaunch { kernel: launch.kernel.name, message })?;
-    grid.children = children;
     panics::install();
     let Launch { kernel, grid: size, block, args, .. } = *launch;
     let checker =
@@ -115,7 +104,7 @@ pub(crate) unsafe fn run_grid(launch: &Launch<'_>, children: Children) -> Result
 }
 
 /// Runs one grid on this host thread. The checker determines the result.
-fn run_checked(grid: Grid, checker: Box<Checker>) -> Result<Children, Fault> {
+fn run_checked(grid: Grid, checker: Box<Checker>) -> Result<(), Fault> {
     let registers = registers();
     let checker = Box::into_raw(checker);
     registers.checker.set(checker);
@@ -128,8 +117,6 @@ fn run_checked(grid: Grid, checker: Box<Checker>) -> Result<Children, Fault> {
 
 /// A valid launch and its state, shared by the host threads that run it.
 pub(crate) struct Grid {
-    /// Launches made by the grid's threads.
-    pub children: Children,
     pub kernel: &'static KernelSpec,
     pub args: *const *const c_void,
     /// Block size in threads: x, y and z. The next field is the total number of threads.
@@ -190,7 +177,6 @@ impl Grid {
         };
         let cores = rayon::current_num_threads() as u64;
         Ok(Self {
-            children: Children::default(),
             kernel: launch.kernel,
             args: launch.args.as_ptr(),
             block: launch.block,
@@ -303,10 +289,10 @@ impl Grid {
         }
     }
 
-    fn result(self) -> Result<Children, Fault> {
+    fn result(self) -> Result<(), Fault> {
         match self.fault.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some((_, fault)) => Err(fault),
-            None => Ok(self.children),
+            None => Ok(()),
         }
     }
 

@@ -29,7 +29,6 @@
 //! | `arrays`, `barrier`, `cluster`, `parts`, `warp` | arrivals at barriers and exchanges |
 //! | `wait` | waiting and ready threads |
 //! | `watch` | time limit of a block |
-//! | [`dynamic`] | kernels that are launched by kernels |
 //! | [`shared`] | shared memory of a block and of the other blocks in its cluster |
 //! | [`redzone`] | detects out-of-bounds writes |
 //! | [`output`] | text printed by kernels, and its capture |
@@ -49,7 +48,6 @@ mod cluster;
 pub mod collective;
 pub mod copies;
 mod diagnosis;
-pub mod dynamic;
 pub mod fault;
 mod fiber;
 mod in_flight;

@@ -102,7 +102,7 @@ pub struct ImageModule {
     /// kernel crate.
     pub name: &'static str,
     /// True if the code is relocatable and must be linked with the device runtime when it is loaded. This is the case
-    /// for kernels that launch kernels or set a graph's conditions.
+    /// for kernels that set a graph's conditions.
     pub is_linked: bool,
     /// The forms of the code. There is at least one form.
     pub forms: &'static [CodeForm],

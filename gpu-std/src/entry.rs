@@ -165,10 +165,13 @@ pub const fn shared_memory(bytes: &[usize]) -> u32 {
     total as u32
 }
 
+/// Maximum size of a kernel's parameters, in bytes.
+const MAX_PARAMETER_BYTES: usize = 4096;
+
 /// Compiles only if the parameters fit in a launch.
 pub const fn check_parameters(params: &[AbiParam]) {
     assert!(
-        AbiParam::ptx_param_bytes(params) <= crate::dynamic::MAX_PARAMETER_BYTES,
+        AbiParam::ptx_param_bytes(params) <= MAX_PARAMETER_BYTES,
         "the parameters of a kernel can have at most 4096 bytes: pass large values in a slice"
     );
 }

@@ -4,10 +4,10 @@
 //! launches the kernels on a GPU. The stub of a function that only kernels can call panics.
 
 #[cfg(feature = "emulated")]
-pub use warpsmith_emulator::{check, collective, copies, dynamic, output, shared, thread};
+pub use warpsmith_emulator::{check, collective, copies, output, shared, thread};
 
 #[cfg(not(feature = "emulated"))]
-pub use self::absent::{check, collective, copies, dynamic, output, shared, thread};
+pub use self::absent::{check, collective, copies, output, shared, thread};
 
 /// Host entry point of a kernel, which the emulated device calls.
 #[cfg(feature = "emulated")]
@@ -127,26 +127,6 @@ mod absent {
             fn wait_copies(leaving: Option<usize>);
             fn commit_stores();
             fn wait_stores();
-        }
-    }
-
-    pub mod dynamic {
-        use core::mem::MaybeUninit;
-
-        use gpu_spec::KernelSpec;
-
-        pub const MAX_PENDING: u32 = crate::dynamic::MAX_PENDING;
-        pub const MAX_DEPTH: u32 = crate::dynamic::MAX_DEPTH;
-
-        pub enum Refused {
-            TooManyPending,
-            TooDeep,
-            InvalidConfiguration,
-        }
-
-        kernels_only! {
-            unsafe
-            launch(kernel: &'static KernelSpec, grid: [u32; 3], block: [u32; 3], shared: u32, parameters: &[MaybeUninit<u8>], tail: bool) -> Result<(), Refused>;
         }
     }
 

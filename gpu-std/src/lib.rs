@@ -35,7 +35,6 @@
 //! | [`shared`] | block-shared arrays: [`Shared`], [`DoubleBuffer`]; [`shared_array!`] for unsafe code |
 //! | [`tensor`] | tensor-core matrix products (`mma`, `wgmma`) and TMA copies |
 //! | [`atomic`] | atomic operations with an ordering and a scope |
-//! | [`dynamic`] | dynamic parallelism: kernels that launch kernels |
 //! | [`graph`] | conditions of conditional graph nodes |
 //! | [`mod@elementwise`], [`mod@reduction`] | elementwise functions and reduction operators as kernels over arrays |
 //! | [`vector`] | vector loads and stores of up to 32 bytes |
@@ -86,7 +85,6 @@ pub mod checked;
 pub mod clock;
 pub mod cluster;
 pub mod disjoint;
-pub mod dynamic;
 pub mod element;
 pub mod elementwise;
 pub mod exchange;

@@ -48,7 +48,7 @@ const QUICK: [&str; 15] = [
 /// installed for aarch64. The builder's unit tests run separately.
 const EXCLUDED: [&str; 4] = ["xtask", "warpsmith-builder", "warpsmith-cli", "warpsmith-python"];
 /// Tests that are not run under QEMU, because they would fail for reasons that do not concern aarch64.
-const LEFT_OUT: [&str; 16] = [
+const LEFT_OUT: [&str; 15] = [
     // These tests load a library that the compiler builds for this machine.
     "tool::libcupti_is_refused",
     "tool::tools_",
@@ -60,7 +60,6 @@ const LEFT_OUT: [&str; 16] = [
     "bombs::texts_have_a_budget",
     // These tests inspect the GPU image, which is not compiled.
     "ptx_facts::",
-    "launch::dynamic::every_form_is_linked_and_runs",
     "launch::stack::the_image_records_unknown_stacks",
     "launch::typed::every_form_gives_the_same_result",
     // QEMU starts a missing program, and reports the error in the child process.

@@ -1,5 +1,5 @@
-//! Finds NVIDIA's ptxas (assembler and resource report), libdevice (accurate math) and libcudadevrt (kernel launches
-//! from kernels).
+//! Finds NVIDIA's ptxas (assembler and resource report), libdevice (accurate math) and libcudadevrt (conditions
+//! of graphs).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

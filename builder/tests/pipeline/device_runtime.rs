@@ -1,6 +1,5 @@
-//! Kernels that launch kernels: two modules, the second of which links with NVIDIA's device runtime.
+//! Kernels that set a graph's conditions: two modules, the second of which links with NVIDIA's device runtime.
 
-use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -10,30 +9,8 @@ use warpsmith_builder::{Arch, BuiltImage, PtxBuilder, toolchain};
 const SOURCE: &str = r#"
 #[panic_handler] fn panic(_: &core::panic::PanicInfo) -> ! { loop {} }
 
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct Dim { x: u32, y: u32, z: u32 }
-
 unsafe extern "C" {
-    fn __cudaCDP2GetParameterBufferV2(kernel: *const (), grid: Dim, block: Dim, shared: u32) -> *mut u64;
-    fn __cudaCDP2LaunchDeviceV2(parameters: *mut u64, stream: u64) -> u32;
     fn cudaGraphSetConditional(condition: u64, value: u32);
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "ptx-kernel" fn child(out: *mut u64, value: u64) {
-    unsafe { *out = value }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "ptx-kernel" fn parent(out: *mut u64) {
-    let one = Dim { x: 1, y: 2, z: 3 };
-    unsafe {
-        let buffer = __cudaCDP2GetParameterBufferV2(child as *const (), one, one, 0);
-        *buffer = out as u64;
-        *buffer.add(1) = 42;
-        *out = u64::from(__cudaCDP2LaunchDeviceV2(buffer, 4));
-    }
 }
 
 #[unsafe(no_mangle)]
@@ -67,19 +44,19 @@ fn entries(ptx: &str) -> Vec<&str> {
 }
 
 #[test]
-fn launching_kernels_have_a_module_of_their_own() {
+fn kernels_that_set_conditions_have_a_module_of_their_own() {
     let image = image();
     for arch in ["sm_80", "sm_90a"] {
         let plain = ptx_of(image, arch, "scratch_device_runtime.sm_");
         let linked = ptx_of(image, arch, ".device-runtime.");
-        assert_eq!(entries(&plain), ["child", "plain"], "{plain}");
-        assert_eq!(entries(&linked), ["child", "parent", "setter"], "{linked}");
+        assert_eq!(entries(&plain), ["plain"], "{plain}");
+        assert_eq!(entries(&linked), ["setter"], "{linked}");
         assert!(!plain.contains("cuda"), "{plain}");
-        assert!(linked.contains("__cudaCDP2LaunchDeviceV2") && linked.contains("cudaGraphSetConditional"));
+        assert!(linked.contains("cudaGraphSetConditional"));
     }
     let mut symbols: Vec<&str> = image.kernels.iter().map(|kernel| &*kernel.symbol).collect();
     symbols.sort_unstable();
-    assert_eq!(symbols, ["child", "parent", "plain", "setter"]);
+    assert_eq!(symbols, ["plain", "setter"]);
     for kernel in &image.kernels {
         let archs: Vec<&str> = kernel.resources.iter().map(|resources| &*resources.arch).collect();
         assert_eq!(archs, ["sm_80", "sm_90a"], "{}", kernel.symbol);
@@ -87,7 +64,7 @@ fn launching_kernels_have_a_module_of_their_own() {
     let text = std::fs::read_to_string(&image.file).unwrap();
     assert!(text.contains("include_bytes!(\"scratch_device_runtime.libcudadevrt.a.deflate\")"), "{text}");
     assert!(text.contains("name: \"device runtime\", is_linked: true"), "{text}");
-    for (symbol, index) in [("child", 0), ("parent", 1), ("plain", 0), ("setter", 1)] {
+    for (symbol, index) in [("plain", 0), ("setter", 1)] {
         assert!(text.contains(&format!("symbol: {symbol:?}, module_index: {index},")), "{text}");
     }
     assert!(folders("device-runtime").out_dir.join("scratch_device_runtime.libcudadevrt.a").is_file());
@@ -103,17 +80,11 @@ fn the_linked_module_links_with_the_device_runtime() {
     let cubin =
         image.modules.iter().find(|file| file.to_string_lossy().ends_with("device-runtime.sm_90a.cubin"));
     let output = folders.out_dir.join("linked.cubin");
-    let link = |library: Option<&Path>| {
-        let mut command = Command::new(&nvlink);
-        command.arg("-arch=sm_90a").arg(cubin.expect("sm_90a has a cubin")).args(library);
-        command.arg("-o").arg(&output).output().expect("nvlink lies beside ptxas")
-    };
-    let linked = link(tools.cudadevrt.as_deref());
+    let mut command = Command::new(&nvlink);
+    command.arg("-arch=sm_90a").arg(cubin.expect("sm_90a has a cubin")).args(tools.cudadevrt);
+    let linked = command.arg("-o").arg(&output).output().expect("nvlink lies beside ptxas");
     let text = String::from_utf8_lossy(&linked.stderr).into_owned();
     assert!(linked.status.success() && output.is_file(), "{text}");
-    let without = link(None);
-    let text = String::from_utf8_lossy(&without.stderr).into_owned();
-    assert!(!without.status.success() && text.contains("__cudaCDP2LaunchDeviceV2"), "{text}");
 }
 
 #[test]

@@ -5,7 +5,6 @@ mod atomic;
 mod block;
 mod blocks;
 mod common;
-mod dynamic;
 mod forbidden;
 mod groups;
 mod in_gdb;

@@ -130,7 +130,7 @@ pub enum Error {
         has: String,
     },
 
-    /// The driver failed to link a kernel that launches kernels or sets graph conditions.
+    /// The driver failed to link a kernel that sets graph conditions.
     #[error(
         "kernel `{kernel}` needs NVIDIA's device runtime (libcudadevrt), which the driver (CUDA {driver_version}) \
          cannot link: {source_error}; use a driver at least as new as the CUDA tools that built the program"

@@ -4,7 +4,7 @@
 //! best form that it supports ([`GpuImage`]). Parts and kernels stay loaded until the device is closed.
 //!
 //! A lookup succeeds only if the image's record of the symbol has the same package, version and parameters as the
-//! kernel type. Parts with kernels that launch kernels or set graph conditions are linked with NVIDIA's device runtime
+//! kernel type. Parts with kernels that set graph conditions are linked with NVIDIA's device runtime
 //! (`libcudadevrt`) when loaded.
 
 mod code;
@@ -261,7 +261,7 @@ impl Module {
     /// Returns [`Error::KernelNotOfImage`] if the image contains no kernel or a different kernel with that symbol.
     /// Returns [`Error::KernelNotInImage`] if the kernel requires a newer architecture. Returns
     /// [`DriverError::ImageRejected`] if the driver rejects the code. Returns [`Error::DeviceRuntimeRejected`] if the
-    /// kernel launches kernels or sets graph conditions and the driver is too old. Returns [`Error::Stack`] if the
+    /// kernel sets graph conditions and the driver is too old. Returns [`Error::Stack`] if the
     /// device does not support the stack limit that the kernel needs, or if the limit would have to be raised during a
     /// capture.
     pub fn kernel<K: Kernel>(&self) -> Result<TypedKernel<K>> {

@@ -2,10 +2,10 @@
 //!
 //! | module | kernels |
 //! | --- | --- |
+//! | [`conditions`] | kernels that set a graph's conditions |
 //! | [`cooperative`] | kernels with barriers between blocks, and dependent launches |
 //! | [`core_sorts`] | sorts of small arrays by `core`, and reads at wrapping indices |
 //! | [`diagnostic`] | small kernels that fail or print on purpose |
-//! | [`dynamic`] | kernels that launch kernels or set a graph's conditions |
 //! | [`functions`] | every function of `gpu_std::math`, selected by number |
 //! | [`mod@nbody`] | `nbody`, an all-pairs gravity step |
 //! | [`own`] | element functions and operators that become kernels in one line |
@@ -23,10 +23,10 @@
 #![no_std]
 #![deny(missing_docs)]
 
+pub mod conditions;
 pub mod cooperative;
 pub mod core_sorts;
 pub mod diagnostic;
-pub mod dynamic;
 pub mod functions;
 pub mod nbody;
 pub mod own;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use test_kernels::dynamic::{count_down, set_from};
+use test_kernels::conditions::{count_down, set_from};
 use warpsmith::graph::{CaptureMode, Graph, GraphCache};
 use warpsmith::kernels::elementwise::axpy;
 use warpsmith::prelude::*;

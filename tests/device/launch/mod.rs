@@ -3,7 +3,6 @@
 mod choice;
 mod cooperative;
 mod core_sorts;
-mod dynamic;
 mod graphs;
 mod interop_on_gpu;
 mod loaded_on_gpu;
