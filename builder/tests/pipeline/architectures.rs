@@ -30,7 +30,7 @@ const MAX_BACKWARD_STACK: u32 = 56;
 const MAX_SKINNY_STACK: u32 = 40;
 
 /// Bytes of stack for mixed-input GEMM, whose sums and prefetched operands take most of the registers.
-const MAX_MIXED_STACK: u32 = 64;
+const MAX_MIXED_STACK: u32 = 128;
 
 /// Returns the module with these kernels, but without those for `f16`, whose code differs from that for `bf16` in a few
 /// instructions.
