@@ -10,6 +10,8 @@ fn main() -> Result<(), Error> {
         // These kernels spill a few sizes that only the code before and after the main loop needs. Those of FP8 also
         // spill a few registers for its conversion.
         .allow_spills("matmul_mma")
+        // These kernels spill a few sizes and operands, because sums and operands take most of the registers.
+        .allow_spills("matmul_mixed")
         // Heads of 128 elements spill a few addresses, which each iteration reloads once.
         .allow_spills("attention_mma")
         // These kernels spill addresses and sizes, because their accumulators take half of the registers.

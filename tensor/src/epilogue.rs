@@ -13,7 +13,8 @@ use crate::matrix::{Stored, check_rows};
 /// [`Activation::SwiGlu`], `accumulate` and `norm` are for decoding, where memory traffic limits the speed. They require
 /// `bf16` or `f16`, a row-major `a`, and a transposed `b` whose rows start on 16-byte boundaries, or quantized weights.
 /// `accumulate` and `norm` are fast for up to 16 rows of `a`. With more rows, SwiGLU alone uses other kernels: one kernel
-/// on compute capability 9.0 from 192 rows on; otherwise two, where the GEMM is rounded to the type of `c`.
+/// on compute capability 9.0 from 192 rows on; otherwise two, where the GEMM is rounded to the type of `c`. With
+/// quantized weights, one kernel computes SwiGLU and `accumulate`, which are fast for up to 128 rows.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};

@@ -51,6 +51,7 @@ mod heads;
 mod kv_cache;
 mod matmul;
 mod matrix;
+mod mixed;
 mod mma;
 mod non_persistent;
 mod quantized;

@@ -15,7 +15,7 @@ use warpsmith_tensor_kernels::simt::Strides;
 use crate::IMAGE;
 use crate::error::TensorError;
 use crate::matrix::{Matrix, check_rows, has_layout};
-use crate::schedule::{Schedule, multiprocessors};
+use crate::schedule::{Schedule, multiprocessors, with_workspace};
 use crate::simt::problem;
 use crate::skinny::Product;
 
@@ -216,18 +216,7 @@ impl<T: MmaElement> Plan<'_, '_, T> {
         if parts == 1 {
             return enqueue(DevicePtr::NULL);
         }
-        // Sizes are powers of two, so that larger launches rarely need a new allocation.
-        let bytes = workspace_bytes(rows, columns, blocks as usize).next_power_of_two();
-        // SAFETY: the memset and the kernel run on this stream, and the kernel leaves the counters zero.
-        unsafe {
-            stream.with_scratch("matmul_mma", bytes, |memory, is_new| {
-                if is_new {
-                    let (driver, context) = stream.device().driver();
-                    driver.memset(context, memory, 0, size_of::<u32>() * COUNTERS, stream.handle())?;
-                }
-                enqueue(memory)
-            })
-        }
+        with_workspace(stream, workspace_bytes(rows, columns, blocks as usize), enqueue)
     }
 }
 

@@ -12,10 +12,13 @@ use crate::epilogue::Epilogue;
 use crate::error::TensorError;
 use crate::matmul::{GemmElement, Path, run as run_dequantized};
 use crate::matrix::{Matrix, MatrixMut, Stored, check_rows};
-use crate::skinny::{Dequantize, Element4, Quantized, check_device};
+use crate::mixed::Quantized;
+use crate::skinny::{Dequantize, Element4, check_device};
 
-/// Maximum number of rows of `a` for which the skinny kernel is faster than dequantization.
-const SKINNY_ROWS: usize = 32;
+/// Maximum number of rows of `a` for which the skinny kernel reads the weights once.
+const SKINNY_ROWS: usize = 16;
+/// Maximum number of rows of `a` for which the mixed-input kernel is faster than dequantization.
+const MIXED_ROWS: usize = 128;
 /// Maximum number of bytes of dequantized weights at a time.
 const DEQUANTIZED_BYTES: usize = 256 << 20;
 /// Columns are dequantized in multiples of the widest tiles of C.
@@ -85,15 +88,16 @@ impl<'a, T: DeviceCopy> From<&Fp8Weights<'a, T>> for Weights8<'a, T> {
 }
 
 /// Weight-only int4 GEMM (W4A16): `c = activation(scale * a * weights + bias)`, with `a` m×k, the weights k×n and `c`
-/// m×n. The codes are converted to the type of `a` without applying zero points and scales. Zero points are then
-/// applied to the `f32` sum of each group, by the sum of the elements of `a`, and the result is multiplied by the
-/// group's scale. An infinite element of `a` therefore makes its row of `c` NaN. The result is rounded once. For up
-/// to 16 rows, the kernel is memory-bound and reads the weights only once. The order of the additions depends only on
-/// the sizes.
+/// m×n. The result is rounded once. The order of the additions depends only on the sizes and the number of SMs.
 ///
-/// For more than 32 rows, and unless the epilogue has SwiGLU, `accumulate` or `norm`, the weights are first dequantized
-/// to temporary memory of up to 256 MiB, where `scale * (code - zero)` is rounded to the type of `a`. Then
-/// [`matmul_fused()`](crate::matmul_fused()) computes the product.
+/// For up to 16 rows, and for more rows if the epilogue has a `norm`, the kernel is memory-bound: it reads the weights
+/// once per 16 rows. It converts the codes to the type of `a` without applying zero points and scales. Zero points are
+/// then applied to the `f32` sum of each group, by the sum of the elements of `a`, and the result is multiplied by the
+/// group's scale. An infinite element of `a` therefore makes its row of `c` NaN.
+///
+/// For more rows, `scale * (code - zero)` is rounded to the type of `a`. From 17 to 128 rows, and if the epilogue has
+/// SwiGLU or `accumulate`, the kernel computes these numbers in registers. Otherwise, the weights are first dequantized
+/// to temporary memory of up to 256 MiB, and [`matmul_fused()`](crate::matmul_fused()) computes the product.
 ///
 /// # Errors
 /// Returns [`TensorError::Shape`] if the sizes do not match, k is not a multiple of 128 or the number of scales belongs
@@ -251,8 +255,11 @@ fn run<T: Element4 + GemmElement<Output = T>>(mut product: Quantized<'_, '_, T>)
         }
     }
     product.group = group as u32;
-    if m <= SKINNY_ROWS || k == 0 || epilogue.needs_skinny() {
+    if m <= SKINNY_ROWS || k == 0 || epilogue.norm.is_some() {
         return T::launch_quantized(product);
+    }
+    if m <= MIXED_ROWS || epilogue.needs_skinny() {
+        return T::launch_mixed(product);
     }
     match product.codes_kind {
         INT8 => dequantized::<T, T::DequantizeInt8>(product),

@@ -1,7 +1,9 @@
 //! [`Schedule`]: tile size, cluster size and split-K factor of a GEMM.
 
-use warpsmith_runtime::Device;
+use warpsmith_runtime::driver::DevicePtr;
+use warpsmith_runtime::{Device, Result, Stream};
 use warpsmith_tensor_kernels::matmul::{ROW_BYTES, TILE_M, TILE_N};
+use warpsmith_tensor_kernels::mma::COUNTERS;
 use warpsmith_tensor_kernels::non_persistent;
 
 /// GEMM schedule: tile size, cluster size and split-K factor. The default depends on the sizes, the element type and
@@ -237,6 +239,26 @@ impl Work {
         let bytes =
             f64::from(self.batches) * (f64::from(ROW_BYTES) * f64::from(self.stages) * (m + n) + 2.0 * m * n);
         time.max(bytes / BYTES_PER_US) + SPARE * time
+    }
+}
+
+/// Enqueues a GEMM of `mma.sync` kernels with split-K, whose workspace has [`COUNTERS`] counters that are zero.
+pub(crate) fn with_workspace(
+    stream: &Stream,
+    bytes: usize,
+    enqueue: impl FnOnce(DevicePtr) -> Result<()>,
+) -> Result<()> {
+    // Sizes are powers of two, so that larger launches rarely need a new allocation.
+    let bytes = bytes.next_power_of_two();
+    // SAFETY: the memset and the kernel run on this stream, and the kernel leaves the counters zero.
+    unsafe {
+        stream.with_scratch("matmul_mma", bytes, |memory, is_new| {
+            if is_new {
+                let (driver, context) = stream.device().driver();
+                driver.memset(context, memory, 0, size_of::<u32>() * COUNTERS, stream.handle())?;
+            }
+            enqueue(memory)
+        })
     }
 }
 

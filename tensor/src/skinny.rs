@@ -3,9 +3,10 @@
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
 use warpsmith_runtime::extension::Access;
-use warpsmith_runtime::{Device, DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Result, Stream};
+use warpsmith_runtime::{Device, DeviceCopy, DeviceSliceMut, Launch, Result, Stream};
 use warpsmith_tensor_kernels::dequantize::dequantize;
 use warpsmith_tensor_kernels::epilogue::EpilogueParams;
+use warpsmith_tensor_kernels::mixed::matmul_mixed;
 use warpsmith_tensor_kernels::number4::Number4;
 use warpsmith_tensor_kernels::skinny::{
     self as kernels, GROUP_K, GROUP_M, MAX_M, MAX_WARPS, SkinnySizes, TILE_N,
@@ -15,7 +16,8 @@ use crate::IMAGE;
 use crate::epilogue::{Activation, Epilogue};
 use crate::error::TensorError;
 use crate::matrix::{Matrix, MatrixMut};
-use crate::schedule::Schedule;
+use crate::mixed::{self, MixedPlan, Quantized};
+use crate::schedule::{Schedule, multiprocessors};
 
 /// Maximum number of blocks per grid.
 const MAX_BLOCKS: u32 = i32::MAX as u32;
@@ -39,6 +41,8 @@ pub trait Element4: Number4 + DeviceCopy {
     fn launch_skinny(product: Product<'_, '_, Self, Self>) -> Result<()>;
     #[doc(hidden)]
     fn launch_quantized(product: Quantized<'_, '_, Self>) -> Result<()>;
+    #[doc(hidden)]
+    fn launch_mixed(product: Quantized<'_, '_, Self>) -> Result<()>;
     /// Kernels that dequantize weights.
     #[doc(hidden)]
     type DequantizeInt4: Kernel<Params = Dequantize<Self>>;
@@ -81,6 +85,26 @@ macro_rules! quantized {
     };
 }
 
+/// Selects the kernel instance for the tile of a mixed-input GEMM.
+macro_rules! mixed {
+    ($plan:ident, $product:ident, $sizes:ident, $ty:ty, $codes:expr) => {
+        match $plan.tile {
+            [32, 128] => {
+                mixed::launch::<matmul_mixed<$ty, 32, 128, { $codes }>, $ty>($product, $sizes, $plan)
+            }
+            [32, _] => mixed::launch::<matmul_mixed<$ty, 32, 256, { $codes }>, $ty>($product, $sizes, $plan),
+            [64, 128] => {
+                mixed::launch::<matmul_mixed<$ty, 64, 128, { $codes }>, $ty>($product, $sizes, $plan)
+            }
+            [64, _] => mixed::launch::<matmul_mixed<$ty, 64, 256, { $codes }>, $ty>($product, $sizes, $plan),
+            [_, 128] => {
+                mixed::launch::<matmul_mixed<$ty, 128, 128, { $codes }>, $ty>($product, $sizes, $plan)
+            }
+            _ => mixed::launch::<matmul_mixed<$ty, 128, 256, { $codes }>, $ty>($product, $sizes, $plan),
+        }
+    };
+}
+
 macro_rules! elements {
     ($($ty:ident),*) => { $(
         impl Element4 for $ty {
@@ -105,40 +129,20 @@ macro_rules! elements {
                     _ => quantized!($ty, product, sizes, blocks, 3),
                 }
             }
+
+            fn launch_mixed(product: Quantized<'_, '_, Self>) -> Result<()> {
+                let sizes = sizes(&product.a, None, &product.c, &product.epilogue);
+                let plan = MixedPlan::new(&sizes, multiprocessors(product.stream.device()));
+                match product.codes_kind {
+                    kernels::INT8 => mixed!(plan, product, sizes, $ty, kernels::INT8),
+                    kernels::FP8 => mixed!(plan, product, sizes, $ty, kernels::FP8),
+                    _ => mixed!(plan, product, sizes, $ty, kernels::INT4),
+                }
+            }
         }
     )* };
 }
 elements!(bf16, f16);
-
-/// Validated arguments for a GEMM with quantized weights.
-#[doc(hidden)]
-pub struct Quantized<'a, 'c, T: Element4> {
-    pub(crate) operation: &'static str,
-    pub(crate) stream: &'a Stream,
-    pub(crate) epilogue: Epilogue<'a, T>,
-    pub(crate) a: Matrix<'a, T>,
-    /// [`kernels::INT4`], for example.
-    pub(crate) codes_kind: usize,
-    pub(crate) group: u32,
-    pub(crate) codes: DeviceSlice<'a, u8>,
-    pub(crate) scales: DeviceSlice<'a, T>,
-    pub(crate) zeros: Option<DeviceSlice<'a, u8>>,
-    pub(crate) c: MatrixMut<'c, T>,
-}
-
-impl<T: Element4> Quantized<'_, '_, T> {
-    /// Returns the number of bits per code.
-    pub(crate) fn bits(&self) -> u32 {
-        kernels::bits_of(self.codes_kind) as u32
-    }
-
-    /// Returns whether the kernel may read the weights before the preceding launches have completed.
-    fn reads_early(&self) -> bool {
-        let (codes, scales) = (self.codes.used(Access::Read), self.scales.used(Access::Read));
-        let zeros = self.zeros.map(|zeros| zeros.used(Access::Read));
-        [Some(codes), Some(scales), zeros].iter().flatten().all(|part| part.is_settled(self.stream))
-    }
-}
 
 /// Validated arguments for a skinny GEMM with 16-bit operands.
 #[doc(hidden)]

@@ -29,6 +29,9 @@ const MAX_BACKWARD_STACK: u32 = 56;
 /// thread to 128 registers. The code for earlier architectures does not spill.
 const MAX_SKINNY_STACK: u32 = 40;
 
+/// Bytes of stack for mixed-input GEMM, whose sums and prefetched operands take most of the registers.
+const MAX_MIXED_STACK: u32 = 128;
+
 /// Returns the module with these kernels, but without those for `f16`, whose code differs from that for `bf16` in a few
 /// instructions.
 fn of_kernels(ptx: &str, has: fn(&str) -> bool) -> String {
@@ -56,6 +59,11 @@ fn attention_for_decoding_compiles_for_all_architectures_without_spills() {
 #[test]
 fn skinny_products_compile_for_all_architectures_with_few_spills() {
     compiles(".skinny.", |_| true, 36, MAX_SKINNY_STACK);
+}
+
+#[test]
+fn mixed_input_products_compile_for_all_architectures_with_few_spills() {
+    compiles(".mixed.", |_| true, 18, MAX_MIXED_STACK);
 }
 
 #[test]

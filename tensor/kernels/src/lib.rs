@@ -16,6 +16,7 @@
 //! | [`mod@skinny`] | skinny GEMM with 16-bit or packed int4 weights; requires compute capability 8.0 |
 //! | [`grouped`] | grouped GEMM |
 //! | [`mod@matmul`] | persistent GEMM; `product` is the body for kernels with other epilogues |
+//! | [`mod@mixed`] | mixed-input GEMM with quantized weights, for batched decoding; requires compute capability 8.0 |
 //! | [`mod@mma`] | GEMM of 16-bit elements with `mma.sync`; requires compute capability 8.0 |
 //! | [`number4`] | no kernel: converts codes of 4 and 8 bits to 16-bit numbers |
 //! | [`cache_element`] | no kernel: converts the elements of KV caches |
@@ -40,6 +41,7 @@ pub mod epilogue;
 pub mod experts;
 pub mod grouped;
 pub mod matmul;
+pub mod mixed;
 pub mod mma;
 pub mod non_persistent;
 pub mod number4;

@@ -25,7 +25,8 @@ use gpu_std::shared::{self, commit_copies, wait_copies_leaving};
 use gpu_std::tensor::mma::mma;
 use gpu_std::vectorized::{each, load_or};
 
-use self::columns::{Codes, Columns, Plain, Slot, eight};
+use self::columns::{Codes, Columns, Plain, eight};
+pub(crate) use self::columns::{Slot, load_bits, ordered};
 use crate::epilogue::{EpilogueParams, silu};
 use crate::number4::{Number4, both};
 use crate::tiles::divide;

@@ -134,7 +134,7 @@ fn products_by_groups_of_all_sizes_are_exact() {
         }
     }
     exact::<bf16>(Int8, [35, 20, 256], 32, false);
-    // The weights are dequantized.
+    // The first products use the mixed-input kernel; for the second ones, the weights are dequantized.
     for (kind, group, has_zeros) in [
         (Int4, 32, true),
         (Int4, 64, false),
@@ -144,11 +144,30 @@ fn products_by_groups_of_all_sizes_are_exact() {
         (Fp8, 32, false),
         (Fp8, 384, false),
     ] {
-        exact::<bf16>(kind, [130, 200, 384], group, has_zeros);
         exact::<f16>(kind, [65, 17, 384], group, has_zeros);
+        exact::<bf16>(kind, [130, 200, 384], group, has_zeros);
     }
     exact::<bf16>(Int8, [2, 6001, 256], 128, false);
     exact::<bf16>(Int8, [1, 21_200, 128], 32, false);
+}
+
+/// Products of 17 to 128 rows. The emulated device has 16 SMs, so products of few columns are divided along K.
+#[test]
+fn products_of_tens_of_rows_are_exact() {
+    for (m, n, k) in [(17, 1, 128), (33, 200, 128), (63, 130, 640), (65, 24, 1152), (128, 257, 256)] {
+        for group in [32, 64, 128, k] {
+            exact::<bf16>(Int4, [m, n, k], group, group == 64 || group == k);
+            exact::<f16>(Int8, [m, n, k], group, false);
+            exact::<bf16>(Fp8, [m, n, k], group, false);
+        }
+        exact::<f16>(Int4, [m, n, k], 128, true);
+        exact::<bf16>(Int8, [m, n, k], 64, false);
+        exact::<f16>(Fp8, [m, n, k], 32, false);
+    }
+    // Wide tiles.
+    exact::<bf16>(Int4, [24, 25_600, 128], 32, true);
+    exact::<bf16>(Int4, [40, 25_600, 128], 128, false);
+    exact::<f16>(Fp8, [70, 25_600, 128], 64, false);
 }
 
 /// All numbers of E4M3, by each of a row of ones at a time.
@@ -174,10 +193,12 @@ fn all_fp8_numbers_are_multiplied() {
             assert!(is_same, "{i}: {value:?} instead of {expected}");
         }
     }
+    // The skinny kernel, the mixed-input kernel, and dequantization.
     check::<bf16>(1);
     check::<f16>(3);
     check::<bf16>(33);
     check::<f16>(40);
+    check::<bf16>(129);
 }
 
 #[test]
@@ -203,9 +224,9 @@ fn rows_are_normalized_before_quantized_products() {
 /// The sums of A are large, compared with the products, from which multiples of them are subtracted.
 #[test]
 fn zero_points_of_positive_rows_are_accurate() {
-    fn check<T: TestNumber<Output = T> + Element4>(precision: f64) {
+    fn check<T: TestNumber<Output = T> + Element4>(m: usize, precision: f64) {
         let stream = Stream::new(&under_test::device()).unwrap();
-        let [m, n, k] = [3, 50, 1152];
+        let [n, k] = [50, 1152];
         let a: Vec<T> =
             random::<T>(1, m * k).into_iter().map(|x| T::of(x.value().abs() as f32 + 1.0)).collect();
         for (kind, group, has_zeros) in [
@@ -229,16 +250,20 @@ fn zero_points_of_positive_rows_are_accurate() {
             }
         }
     }
-    check::<bf16>(1.0 / 256.0);
-    check::<f16>(1.0 / 2048.0);
+    check::<bf16>(3, 1.0 / 256.0);
+    check::<f16>(3, 1.0 / 2048.0);
+    check::<bf16>(34, 1.0 / 256.0);
+    check::<f16>(34, 1.0 / 2048.0);
 }
 
 #[test]
 fn quantized_products_are_gated_and_accumulated() {
     let stream = Stream::new(&under_test::device()).unwrap();
-    let [m, n, k] = [3, 50, 256];
-    let a: Vec<bf16> = random_integers::<bf16>(1, m * k);
-    for (kind, group) in [(Int4, 128), (Int4, 32), (Int8, 32), (Fp8, 128)] {
+    let [n, k] = [50, 256];
+    // The skinny kernel, and three tiles of the mixed-input kernel.
+    let cases = [(Int4, 128), (Int4, 32), (Int8, 32), (Fp8, 128)];
+    for (m, (kind, group)) in [3, 20, 40, 150].into_iter().flat_map(|m| cases.map(|case| (m, case))) {
+        let a: Vec<bf16> = random_integers::<bf16>(1, m * k);
         let coded = Coded::<bf16>::new(&stream, kind, [2 * n, k], group, false);
         let before = random_integers::<bf16>(2, m * n);
         let mut c = before.clone();
@@ -254,7 +279,10 @@ fn quantized_products_are_gated_and_accumulated() {
             };
             let expected = swiglu(sum(i % n), sum(n + i % n)) + f64::from(before[i]);
             let error = (f64::from(value) - expected).abs();
-            assert!(error <= expected.abs() / 256.0 + 1e-5, "{kind:?}, {i}: {value} instead of {expected}");
+            assert!(
+                error <= expected.abs() / 256.0 + 1e-5,
+                "{kind:?}, {m}, {i}: {value} instead of {expected}"
+            );
         }
     }
 }

@@ -112,6 +112,7 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
             "matrix",
             "epilogue",
             "schedule",
+            "mixed",
             "skinny",
             "simt",
             "mma",

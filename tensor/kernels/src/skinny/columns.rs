@@ -12,7 +12,7 @@ use crate::number4::{Number4, both, e4m3, halves, insert};
 
 /// 16 bytes of shared memory.
 #[derive(Clone, Copy)]
-pub(super) struct Slot {
+pub(crate) struct Slot {
     pointer: *mut [u32; 4],
     /// Address as the instruction requires it, so that the main loop does not convert pointers.
     #[cfg(target_arch = "nvptx64")]
@@ -55,7 +55,7 @@ impl Slot {
     ///
     /// `from` must be in global memory, and nothing may access the slot until the copy is complete.
     #[inline(always)]
-    unsafe fn copy(self, from: *const [u32; 4]) {
+    pub unsafe fn copy(self, from: *const [u32; 4]) {
         // SAFETY: guaranteed by the caller.
         unsafe {
             #[cfg(target_arch = "nvptx64")]
@@ -412,12 +412,8 @@ impl<T: Number4, const CODES: usize, const FINE: usize> Columns<T> for Codes<'_,
     }
 
     #[inline(always)]
-    fn ordered([x01, x23, x45, x67]: [u32; 4]) -> [u32; 4] {
-        if Self::BITS == 4 {
-            [halves::<0>(x01, x45), halves::<1>(x01, x45), halves::<0>(x23, x67), halves::<1>(x23, x67)]
-        } else {
-            [halves::<0>(x01, x23), halves::<1>(x01, x23), halves::<0>(x45, x67), halves::<1>(x45, x67)]
-        }
+    fn ordered(of_a: [u32; 4]) -> [u32; 4] {
+        ordered::<CODES>(of_a)
     }
 
     #[inline(always)]
@@ -462,7 +458,7 @@ fn prefetch(_from: *const u8) {
 ///
 /// The bytes must exist in global memory, aligned, and nothing may write them while the kernel runs.
 #[inline(always)]
-unsafe fn load_bits<B: Copy + Into<u32>>(from: *const B) -> u32 {
+pub(crate) unsafe fn load_bits<B: Copy + Into<u32>>(from: *const B) -> u32 {
     #[cfg(target_arch = "nvptx64")]
     {
         let bits: u32;
@@ -513,4 +509,14 @@ pub(super) unsafe fn eight<T: WarpOperand, const KEPT: bool>(row: *const T, at: 
         i += 1;
     }
     words
+}
+
+/// Reorders 8 elements of A to match the order in which codes are converted.
+#[inline(always)]
+pub(crate) fn ordered<const CODES: usize>([x01, x23, x45, x67]: [u32; 4]) -> [u32; 4] {
+    if bits_of(CODES) == 4 {
+        [halves::<0>(x01, x45), halves::<1>(x01, x45), halves::<0>(x23, x67), halves::<1>(x23, x67)]
+    } else {
+        [halves::<0>(x01, x23), halves::<1>(x01, x23), halves::<0>(x45, x67), halves::<1>(x45, x67)]
+    }
 }
