@@ -131,7 +131,7 @@ macro_rules! elements {
             }
 
             fn launch_mixed(product: Quantized<'_, '_, Self>) -> Result<()> {
-                let sizes = sizes(&product.a, None, &product.c, &product.epilogue);
+                let sizes = sizes(&product.a, None, &product.c, &product.epilogue, false);
                 let plan = MixedPlan::new(&sizes, multiprocessors(product.stream.device()));
                 match product.codes_kind {
                     kernels::INT8 => mixed!(plan, product, sizes, $ty, kernels::INT8),
