@@ -317,11 +317,10 @@ pub const fn max_tiles(len: usize, bytes: usize, threads: usize, items: usize, v
     tiles(len, lanes - 1, tile_len(threads, rows(bytes, items), lanes))
 }
 
-/// Returns the number of accesses per thread and tile of [`scan_slice`], computed from `ITEMS`. If the element size is
-/// not 4 bytes, the number is halved if possible. Elements of other sizes take more registers, so fewer blocks would
-/// fit on an SM.
+/// Returns the number of accesses per thread and tile of [`scan_slice`], computed from `ITEMS`. For elements of more than
+/// 4 bytes, the number is halved if possible. Such elements take more registers, so fewer blocks would fit on an SM.
 const fn rows(bytes: usize, items: usize) -> usize {
-    if bytes != 4 && items > 1 && items.is_power_of_two() { items / 2 } else { items }
+    if bytes > 4 && items > 1 && items.is_power_of_two() { items / 2 } else { items }
 }
 
 /// An input array and an output array of the same length.
