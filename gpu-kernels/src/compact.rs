@@ -20,11 +20,17 @@ use crate::tile::{aligned, lanes, load, with_lanes};
 
 pub use gpu_std::look_back::workspace_len;
 
-/// Bytes of shared memory per tile, for 256 threads with four 16-byte accesses each.
-const STAGE_BYTES: usize = 256 * 4 * 16;
+/// Bytes of shared memory per tile, for 256 threads with five 16-byte accesses each.
+const STAGE_BYTES: usize = 256 * 5 * 16;
 
 /// Number of elements that a thread writes at once.
 const AHEAD: usize = 4;
+
+/// Returns the number of accesses per thread and tile of [`compact_compared()`], computed from its `ITEMS`. Elements of
+/// other sizes than 4 bytes have one access less, because they take more registers.
+pub const fn accesses<T>(items: usize) -> usize {
+    if size_of::<T>() == 4 || items < 2 { items } else { items - 1 }
+}
 
 /// Selection predicate.
 ///
@@ -137,6 +143,16 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
                 if is_whole {
                     // SAFETY: the whole tile lies within the array.
                     chosen[row] = unsafe { select.vector(start + in_row, rows[row]) };
+                } else if const { size_of::<T>() == 4 }
+                    && of_thread + in_row as u32 >= low
+                    && of_thread + (in_row + N) as u32 <= high
+                {
+                    let first = start.wrapping_add(in_row);
+                    // SAFETY: the vector lies within the array.
+                    unsafe {
+                        rows[row] = load(x.add(first));
+                        chosen[row] = select.vector(first, rows[row]);
+                    }
                 } else {
                     each::<N>(|i| {
                         let (place, index) =
@@ -472,7 +488,7 @@ pub unsafe fn compact_flagged<T: Scalar, const ITEMS: usize, const VECTOR: usize
 /// The caller must uphold the safety contract of [`compact_flagged()`].
 #[kernel(
     types(T = u16, u32, u64),
-    consts(ITEMS = 4; VECTOR = 16),
+    consts(ITEMS = 5; VECTOR = 16),
     launch_bounds(256, 3),
     bytes = x.bytes()
 )]
@@ -494,8 +510,15 @@ pub unsafe fn compact_compared<T: Bits, const ITEMS: usize, const VECTOR: usize>
     let targets = Targets { selected, indices: core::ptr::null_mut(), rejected, count };
     let select = Between::new(KeyTransform { negative, always, nans: T::ZERO }, first, last, is_inverted);
     with_lanes!(lanes::<T>(VECTOR), N => {
-        // SAFETY: guaranteed by this function's contract.
-        unsafe { compact::<T, ITEMS, N>((x.as_ptr(), x.len()), select, workspace, targets) }
+        if const { accesses::<T>(ITEMS) == ITEMS } {
+            // SAFETY: guaranteed by this function's contract.
+            unsafe { compact::<T, ITEMS, N>((x.as_ptr(), x.len()), select, workspace, targets) }
+        } else {
+            with_lanes!(accesses::<T>(ITEMS), ROWS => {
+                // SAFETY: guaranteed by this function's contract.
+                unsafe { compact::<T, ROWS, N>((x.as_ptr(), x.len()), select, workspace, targets) }
+            })
+        }
     })
 }
 

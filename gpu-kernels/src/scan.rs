@@ -117,7 +117,7 @@ macro_rules! kernels {
         /// [`TileQueue::new`](gpu_std::look_back::TileQueue::new) and suffice for the tiles.
         #[kernel(
             types(T = $($t),*),
-            consts(ITEMS = 4; VECTOR = 16),
+            consts(ITEMS = 5; VECTOR = 16),
             launch_bounds(256, 4),
             bytes = x.bytes() + out.bytes()
         )]

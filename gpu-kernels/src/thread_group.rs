@@ -203,7 +203,8 @@ impl ThreadGroup {
                 // to the calling block, and was last read before the barrier of the preceding combination.
                 unsafe { cluster::map_shared(slot(32 + rank_again() as usize), self.thread).write(total) };
             }
-            cluster::sync();
+            // All other threads of the block have passed a barrier since their last access to the slots.
+            cluster::sync_writes(self.thread < self.blocks);
             // SAFETY: there is one slot per block, which was written before the barrier.
             let of_block = unsafe { slot((32 + (lane & (self.blocks - 1))) as usize).read() };
             total = join(Lanes { mask: warp::FULL_MASK, count: self.blocks }, of_block);

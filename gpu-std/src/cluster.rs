@@ -133,6 +133,60 @@ pub fn sync() {
     collective::cluster_sync("cluster::sync");
 }
 
+/// Like [`sync`], but makes only the writes of the threads for which `is_writer` is true visible to the other blocks.
+/// This is faster, because the other threads do not wait for their writes to global memory.
+///
+/// ```
+/// use gpu_std::prelude::*;
+/// # use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch};
+///
+/// /// The first thread of each block passes the block's rank to the other block of the cluster.
+/// #[kernel]
+/// fn ranks(mut out: DisjointMut<u32>) {
+///     let slot: *mut u32 = shared_array![u32; 1];
+///     let is_writer = thread::linear_in_block() == 0;
+///     // All blocks have started.
+///     cluster::sync();
+///     if is_writer {
+///         // SAFETY: the other block reads its slot after the barrier.
+///         unsafe { cluster::map_shared(slot, 1 - cluster::block_rank()).write(cluster::block_rank()) };
+///     }
+///     cluster::sync_writes(is_writer);
+///     if let Some(out) = out.get_mut(thread::unique_index()) {
+///         // SAFETY: the slot was written before the barrier.
+///         *out = unsafe { slot.read() };
+///     }
+/// }
+///
+/// # static IMAGE: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "example");
+/// # let stream = Device::emulated(0)?.default_stream();
+/// # let module = stream.device().load(&IMAGE)?;
+/// let mut out = DeviceBuffer::<u32>::zeros(&stream, 64)?;
+/// module.kernel::<ranks>()?.launch(&stream, Launch::grid_block(2, 32).cluster(2), (&mut out,))?;
+/// assert_eq!(out.to_host()?[31..33], [1, 0]);
+/// # Ok::<(), warpsmith_runtime::Error>(())
+/// ```
+#[inline(always)]
+#[track_caller]
+pub fn sync_writes(is_writer: bool) {
+    #[cfg(target_arch = "nvptx64")]
+    if arch() < 90 {
+        thread::sync_threads();
+    } else {
+        if is_writer {
+            // SAFETY: the instruction only orders the thread's accesses.
+            unsafe { core::arch::asm!("fence.acq_rel.cluster;", options(nostack)) };
+        }
+        nvvm::cluster_arrive_relaxed();
+        nvvm::cluster_wait();
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        let _ = is_writer;
+        collective::cluster_sync("cluster::sync_writes");
+    }
+}
+
 /// First half of [`sync`]: signals that the thread has arrived, without waiting. Between `arrive` and [`wait`], the
 /// thread can do work that neither writes data that other threads read nor reads data that other threads write.
 ///

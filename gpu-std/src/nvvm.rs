@@ -70,6 +70,8 @@ unsafe extern "C" {
     pub safe fn cluster_nctarank() -> u32;
     #[link_name = "llvm.nvvm.barrier.cluster.arrive"]
     pub safe fn cluster_arrive();
+    #[link_name = "llvm.nvvm.barrier.cluster.arrive.relaxed"]
+    pub safe fn cluster_arrive_relaxed();
     #[link_name = "llvm.nvvm.barrier.cluster.wait"]
     pub safe fn cluster_wait();
     #[link_name = "llvm.nvvm.mapa"]

@@ -317,11 +317,17 @@ pub const fn max_tiles(len: usize, bytes: usize, threads: usize, items: usize, v
     tiles(len, lanes - 1, tile_len(threads, rows(bytes, items), lanes))
 }
 
-/// Returns the number of accesses per thread and tile of [`scan_slice`], computed from `ITEMS`. If the element size is
-/// not 4 bytes, the number is halved if possible. Elements of other sizes take more registers, so fewer blocks would
-/// fit on an SM.
+/// Returns the number of accesses per thread and tile of [`scan_slice`], computed from `ITEMS`. Elements of other sizes
+/// than 4 bytes take more registers or code, so threads make at most four accesses of smaller elements, and half as many
+/// of larger ones, if that is a power of two.
 const fn rows(bytes: usize, items: usize) -> usize {
-    if bytes != 4 && items > 1 && items.is_power_of_two() { items / 2 } else { items }
+    if bytes > 4 && (items / 2).is_power_of_two() {
+        items / 2
+    } else if bytes < 4 && items == MAX_ROWS {
+        items - 1
+    } else {
+        items
+    }
 }
 
 /// An input array and an output array of the same length.
@@ -461,6 +467,11 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
     let of_thread = (own / WARP_SIZE * ITEMS as u32 * WARP_SIZE + lane) * N as u32;
     let row_len = WARP_SIZE as usize * N;
 
+    // True if the tile, which is partial, contains the thread's whole vector of this row.
+    let has_vector = |bounds: (u32, u32), row: usize| {
+        let place = of_thread + (row * row_len) as u32;
+        N == 4 && place >= bounds.0 && place + N as u32 <= bounds.1
+    };
     let read = |bounds: (u32, u32), first: usize| {
         let mut rows = [[O::absent(); N]; ITEMS];
         each::<ITEMS>(|row| {
@@ -469,6 +480,9 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
                 // SAFETY: the whole tile lies within the array, and the thread's position and the rows are multiples of
                 // `N`.
                 rows[row] = unsafe { arrays.load_vector(first + in_row) };
+            } else if has_vector(bounds, row) {
+                // SAFETY: the vector lies within the array.
+                rows[row] = unsafe { arrays.load_vector(first.wrapping_add(in_row)) };
             } else {
                 each::<N>(|i| {
                     let place = of_thread + (in_row + i) as u32;
@@ -562,6 +576,9 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
                 if tiling.is_whole(bounds) {
                     // SAFETY: as for the loads; only this block owns the tile.
                     unsafe { arrays.store_vector(first + in_row, values) };
+                } else if has_vector(bounds, row) {
+                    // SAFETY: the vector lies within the array; only this block owns the tile.
+                    unsafe { arrays.store_vector(first.wrapping_add(in_row), values) };
                 } else {
                     each::<N>(|i| {
                         let place = of_thread + (in_row + i) as u32;
@@ -583,7 +600,7 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
 
 /// Maximum number of threads per block, and maximum number of rows per thread that are kept in shared memory.
 const MAX_THREADS: usize = 256;
-const MAX_ROWS: usize = 4;
+const MAX_ROWS: usize = 5;
 
 /// Returns true if rows are kept in shared memory. Rows that are not kept are loaded again.
 const fn is_kept<O: Operation, const ITEMS: usize, const N: usize>() -> bool {

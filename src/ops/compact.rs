@@ -5,7 +5,7 @@
 //! for it. Output elements beyond that number stay unchanged.
 
 use gpu_kernels::access::access;
-use gpu_kernels::compact::{self, workspace_len};
+use gpu_kernels::compact::{self, accesses, workspace_len};
 use gpu_kernels::scan::max_tiles;
 use gpu_spec::param::{PointerMut, Slice, Value};
 use gpu_std::Checked;
@@ -71,8 +71,9 @@ fn with_plan<T: Scalar>(
     let plan = Operation::new::<T>(stream, kernel, x.len(), &[x.as_device_ptr()], config).plan()?;
     whole_warps(operation, &plan)?;
     let Config { block, items, vector, .. } = *plan.config();
-    let tiles =
-        max_tiles(x.len(), size_of::<T>(), block as usize, items as usize, access::<T>(vector as usize));
+    // The fewest accesses that a thread of the module's kernels makes per tile.
+    let accesses = accesses::<T>(items as usize);
+    let tiles = max_tiles(x.len(), size_of::<T>(), block as usize, accesses, access::<T>(vector as usize));
     // SAFETY: the launch is on this stream, and its kernel uses the workspace as a `TileQueue`.
     unsafe {
         let words = workspace_len(size_of::<u64>(), tiles);

@@ -339,7 +339,7 @@ fn gpu_config(kernel: Instances<'_>, element_bytes: usize, n: usize, device: &De
     let (items, grid) = match kernel.own_name() {
         _ if is_unary_of_many => (1, GridRule::Waves(8)),
         _ if kernel.is_reduction() => (8, GridRule::Waves(1)),
-        name if takes_tiles_in_order(name) => (4, GridRule::Waves(1)),
+        name if takes_tiles_in_order(name) => (5, GridRule::Waves(1)),
         "histogram_even" | "histogram_edges" => (4, GridRule::Waves(2)),
         "uniform" if element_bytes == 4 => (1, waves_of_threads(n, 96, device)),
         "uniform" | "normal" | "exponential" | "integers" | "bernoulli" => {

@@ -160,7 +160,7 @@ fn every_configuration_selects_the_same() {
     let input = DeviceBuffer::from_host(&stream, &x).unwrap();
     for block in [32, 160, 256] {
         for grid in ["blocks:1", "blocks:7", "auto", "waves:2"] {
-            let config = Config { block, grid: grid.parse().unwrap(), items: 4, vector: 16 };
+            let config = Config { block, grid: grid.parse().unwrap(), items: 5, vector: 16 };
             let mut out = DeviceBuffer::zeros(&stream, x.len()).unwrap();
             let mut count = DeviceBuffer::zeros(&stream, 1).unwrap();
             let at_least = Comparison::GreaterOrEqual;

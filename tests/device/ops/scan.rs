@@ -248,7 +248,7 @@ fn scans_refuse_what_does_not_fit() {
     let mut out = DeviceBuffer::from_host(&stream, &[7.0f32; 9]).unwrap();
     let text = ops::inclusive_sum(&stream, &x, &mut out).unwrap_err().to_string();
     assert!(text.contains("inclusive_sum") && text.contains("10") && text.contains("9"), "{text}");
-    let config = Config { block: 48, grid: GridRule::Auto, items: 4, vector: 16 };
+    let config = Config { block: 48, grid: GridRule::Auto, items: 5, vector: 16 };
     let text = ops::exclusive_max_with(&stream, config, x.slice(1..), 0.0, &mut out).unwrap_err().to_string();
     assert!(text.contains("exclusive_max") && text.contains("48") && text.contains("32"), "{text}");
     let keys = DeviceBuffer::from_host(&stream, &[1u8; 9]).unwrap();
