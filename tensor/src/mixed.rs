@@ -56,12 +56,12 @@ pub struct MixedPlan {
     pub(crate) tile: [usize; 2],
     /// Number of columns of A per block.
     part_k: usize,
-    /// Number of parts of K.
+    /// Number of blocks per tile (split-K).
     parts: usize,
 }
 
 impl MixedPlan {
-    /// Selects wide tiles if there are enough of them, and otherwise more parts of K.
+    /// Selects wide tiles if there are enough of them, and otherwise a larger split-K.
     pub(crate) fn new(sizes: &SkinnySizes, multiprocessors: u32) -> Self {
         let [m, k] = [sizes.m as usize, sizes.k as usize];
         let columns = sizes.n as usize * if sizes.gate > 0 { 2 } else { 1 };
