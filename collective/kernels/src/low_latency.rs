@@ -43,8 +43,8 @@ pub unsafe fn reduce_low_latency<T: Packed, const WORLD: usize>(
     factor: T,
     comm: DeviceComm,
 ) {
-    // The next launch can load its constants while this one waits for the other ranks.
-    grid::launch_dependents();
+    // The next launch must not start early: its blocks could take the SMs that another communicator's kernel needs, for
+    // which another rank waits.
     grid::dependency_wait();
     let (count, mut vector) = (vectors::<T>(len), first());
     let mut is_there = vector < count;
