@@ -483,7 +483,7 @@ pub use gpu_macros::reduction;
 /// # Options
 ///
 /// - `identity = value` (required): combining it with any value must result in the bit-identical value.
-/// - `types(T = f32, f64)`, `consts(ITEMS = 4; VECTOR = 16)`, `launch_bounds(256, 2)`, `arch = 90`, `no_panic`: as for
+/// - `types(T = f32, f64)`, `consts(ITEMS = 5; VECTOR = 16)`, `launch_bounds(256, 2)`, `arch = 90`, `no_panic`: as for
 ///   [`#[elementwise]`](macro@elementwise). The values shown are the defaults.
 pub use gpu_macros::scan;
 

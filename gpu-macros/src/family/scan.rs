@@ -39,7 +39,7 @@ pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStre
     let (declared, used) = plain_generics(&operator.sig.generics);
     let (bounded, predicates) = bounded_generics(&operator.sig.generics);
     let parameters = operator.sig.generics.type_params().map(|parameter| &parameter.ident);
-    add_constants(&mut signature.generics, &mut options, &[4], &[16])?;
+    add_constants(&mut signature.generics, &mut options, &[5], &[16])?;
     let (all_declared, all_used) = plain_generics(&signature.generics);
     let threads = options.launch_bounds.get_or_insert((parse_quote!(256), Some(parse_quote!(2)))).0.clone();
     options.bytes.get_or_insert(parse_quote!(x.bytes() + out.bytes()));

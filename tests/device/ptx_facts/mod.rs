@@ -285,7 +285,7 @@ fn kernels_of_planes_cannot_panic_and_check_once() {
 ///   registers. More registers would leave one block per SM instead of two.
 /// - Sums of rows of u32 spill 8 bytes on sm_80.
 /// - Scans of 8-byte elements keep almost all values of two tiles in 64 registers, so that four blocks fit.
-/// - Passes of a sort of u32 on sm_80 spill 8 bytes.
+/// - Passes of a sort, and comparing selections, of u32 on sm_80 spill 8 bytes.
 /// - Even histograms of floats keep the elements of two tiles in 80 registers, so that three blocks fit.
 fn may_spill(symbol: &str, arch: u32) -> bool {
     let is_norm = symbol.starts_with("norm__") && symbol.ends_with("_8");
@@ -293,8 +293,15 @@ fn may_spill(symbol: &str, arch: u32) -> bool {
     let is_double = ["softmax__f64", "norm__f64", "add_rms_norm__f64", "norm_backward__f64"]
         .iter()
         .any(|of| symbol.starts_with(of));
-    let is_narrow = ["sum_rows__u32", "prod_rows__u32", "min_rows__f64", "max_rows__f64", "radix_pass__u32"]
-        .contains(&symbol);
+    let is_narrow = [
+        "sum_rows__u32",
+        "prod_rows__u32",
+        "min_rows__f64",
+        "max_rows__f64",
+        "radix_pass__u32",
+        "compact_compared__u32_5_16",
+    ]
+    .contains(&symbol);
     let is_pairs = symbol == "radix_pass_pairs__u32_u32";
     // Two sums per element of a vector.
     let is_mean = symbol == "mean_rows__bf16";
