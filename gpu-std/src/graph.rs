@@ -4,8 +4,9 @@
 //! precede the node or run in its body set the condition with [`set_condition`]. Kernels receive the host's handle of
 //! the condition as a `u64` argument.
 //!
-//! On the GPU, `set_condition` calls NVIDIA's device runtime (see [`dynamic`](crate::dynamic)). On the emulated device
-//! the handle is the address of an atomic number owned by the graph.
+//! On the GPU, `set_condition` calls NVIDIA's device runtime (`libcudadevrt`), which requires a driver for CUDA 12 or
+//! later. The builder places kernels that call it in a separate module, which is linked with the device runtime when its
+//! first kernel is loaded. On the emulated device the handle is the address of an atomic number owned by the graph.
 //!
 //! ```
 //! use gpu_std::graph;

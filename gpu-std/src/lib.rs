@@ -297,7 +297,7 @@ pub use shape::Shape;
 ///   `Launch::linear` or `Launch::cover` specifies. With `same_len(x, y, launch)`, the check also ensures that no
 ///   element is left out. If a mutable view of the group has the mapping [`Chunks<N>`](Chunks) or
 ///   [`Striped<N>`](Striped), the launch must have one thread per `N` elements. Separate independent groups with `;`:
-///   `same_len(x, y; a, b)`. Launches from kernels ([`dynamic`]) are not checked.
+///   `same_len(x, y; a, b)`.
 /// - `bytes = x.bytes() + 2 * y.bytes()`: the number of bytes that a launch reads and writes in device memory. Count a
 ///   byte once for each time it must be transferred. Traces and their tables then show the kernel's bandwidth and its
 ///   fraction of the device's peak. The host computes this integer expression from the launch arguments while a
@@ -313,8 +313,8 @@ pub use shape::Shape;
 ///
 /// The macro leaves the function itself unchanged (except for `#[inline(always)]` if it has no `#[inline]` attribute),
 /// so that other kernels can call it. The macro adds a type with the same name and generic parameters. The type
-/// implements [`Kernel`], and [`Instance`] for each listed combination of generic arguments. Launches name this type,
-/// both on the host and in [`dynamic`] launches. On the host the macro also adds an entry to the `registry`.
+/// implements [`Kernel`], and [`Instance`] for each listed combination of generic arguments. Launches name this type.
+/// On the host the macro also adds an entry to the `registry`.
 ///
 /// ```
 /// use gpu_std::prelude::*;
