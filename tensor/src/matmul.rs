@@ -549,8 +549,8 @@ impl<'a, 'c, T: GemmElement> Product<'a, 'c, T> {
         unsafe { kernel.launch_unsafe(stream, launch, arguments) }
     }
 
-    /// Enqueues a GEMM with SwiGLU as one kernel. If `c` has few rows, the device has no `wgmma`, or TMA cannot write
-    /// `c`, enqueues a GEMM and an elementwise kernel instead.
+    /// Enqueues a GEMM with SwiGLU: one kernel if `c` has enough rows, the device has `wgmma` and TMA can write `c`;
+    /// otherwise, a GEMM kernel and an elementwise kernel.
     fn swiglu<K, S>(self) -> Result<()>
     where
         K: Kernel<Params = Fused<T, T::Output>>,

@@ -231,8 +231,7 @@ impl BufferUse<'_> {
 
     /// Returns true if all writes of the range are complete or, while `stream` is capturing, if the captured work does
     /// not write the range. Work that is enqueued next on `stream` may then read the range even before the preceding
-    /// work has completed, as a dependent kernel does before it calls
-    /// `grid::dependency_wait`.
+    /// work has completed, as a dependent kernel does before it calls `grid::dependency_wait`.
     ///
     /// ```
     /// use warpsmith_runtime::extension::Access;
