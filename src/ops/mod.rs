@@ -52,7 +52,7 @@
 //! | [`lower_bound()`], [`upper_bound()`] | every [`Number`] |
 //! | [`histogram_even()`], [`multi_histogram_even()`] | f32, f64, f16, bf16, u8, i32, u32 |
 //! | `matmul`, `matmul_fused`, with the feature `tensor` | `bf16`, `f16`, `i8`, FP8. Also: `matmul_f32`, `matmul_tf32x3` and `matmul_tf32` for `f32`; `matmul_grouped` for `bf16` and `f16`, with `Routing` for a mixture of experts; `matmul_4bit` and `matmul_8bit` for weight-only int4, int8 and FP8 (W4A16, W8A16) with `bf16` or `f16` activations; `matmul_scaled` for block-scaled FP8 |
-//! | `attention`, `attention_with_lse`, `attention_backward`, `attention_decode`, `rotary_append`, with the feature `tensor` | `bf16`, `f16` |
+//! | `attention`, `attention_with_lse`, `attention_backward`, `attention_decode`, `attention_decode_append`, `rotary_append`, with the feature `tensor` | `bf16`, `f16` |
 //!
 //! ```
 //! use warpsmith::{ops, prelude::*};
@@ -127,8 +127,9 @@ mod workspace;
 
 #[cfg(feature = "tensor")]
 pub use crate::tensor::{
-    Attended, Attention, AttentionDecode, Gradients, HeadNorm, Heads, HeadsMut, KvCache, KvCacheMut, Offsets,
-    Rotary, attention, attention_backward, attention_decode, attention_with_lse, rotary_append,
+    Attended, Attention, AttentionDecode, Gradients, HeadNorm, Heads, HeadsMut, KvCache, KvCacheMut,
+    NewTokens, Offsets, Rotary, attention, attention_backward, attention_decode, attention_decode_append,
+    attention_with_lse, rotary_append,
 };
 pub use arithmetic::{
     abs, add, add_with, bit_and, bit_or, bit_xor, ceil, clamp, cos, div, eq, floor, ge, gelu_tanh, gt, le,

@@ -5,17 +5,20 @@ use gpu_std::tensor::{F8E4M3, Half};
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
 use warpsmith_runtime::driver::DevicePtr;
-use warpsmith_runtime::extension::site;
-use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSlice2, Launch, Result, Stream};
+use warpsmith_runtime::extension::{Access, BufferUse, site};
+use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSlice2, DeviceSliceMut, Launch, Result, Stream};
 use warpsmith_tensor_kernels::attention_decode::{
-    self as kernels, COUNTERS, DecodeShape, GROUP, TILE, shared_bytes, threads, warps, workspace_bytes,
+    self as kernels, COUNTERS, DecodeShape, GROUP, NewShape, TILE, shared_bytes, threads, warps,
+    workspace_bytes,
 };
 
 use crate::IMAGE;
 use crate::attention::{Attention, check_alignment, check_scale, factor, strides};
 use crate::error::TensorError;
 use crate::heads::{Extents, Heads, HeadsMut};
-use crate::kv_cache::{KvCache, MAX_ROWS};
+use crate::kv_cache::{CacheSizes, KvCache, KvCacheMut, MAX_ROWS};
+use crate::matrix::{Stored, check_rows};
+use crate::rotary_append::{AppendElement, Rotary, check_new};
 use crate::schedule::multiprocessors;
 use crate::skinny::check_device;
 
@@ -159,38 +162,127 @@ pub fn attention_decode<T: DecodeElement, C: CacheElement<T>>(
 ) -> Result<()> {
     let _site = site();
     let KvCache { k, v, lengths, pages, scales } = *cache;
-    check_sizes(&q.extents, &out.extents, cache, options)?;
-    let scale = Attention { scale: options.scale, ..Attention::default() };
-    let scale = check_scale(OPERATION, &scale, q.extents.dim)?;
-    let [scale, cap] = match options.soft_cap {
-        Some(cap) if cap > 0.0 && cap.is_finite() => [factor(cap), factor(2.0 * scale / cap)],
-        Some(cap) => return Err(TensorError::SoftCap { operation: OPERATION, cap: cap.to_string() }.into()),
-        None => [factor(scale), 0.0],
-    };
-    check_device(OPERATION, stream.device())?;
-    if [q.extents.heads, q.extents.planes, q.extents.rows].contains(&0) {
-        return Ok(());
+    let keys = Keys::Cached { k: k.elements, v: v.elements };
+    Call::new(OPERATION, stream, options, q, (&cache.sizes(), keys), (lengths, pages, scales), out)
+        .and_then(|call| call.map_or(Ok(()), C::launch))
+}
+
+/// New token of each sequence, for [`attention_decode_append()`].
+#[derive(Debug, Clone, Copy)]
+pub struct NewTokens<'a, T: DeviceCopy> {
+    /// Keys, before the rotation.
+    pub k: Heads<'a, T>,
+    /// Values.
+    pub v: Heads<'a, T>,
+    /// Rotary position embedding of `k` and of the queries, and the optional norm before it.
+    pub rotary: Rotary<'a, T>,
+}
+
+/// A decoding step in one kernel: [`rotary_append()`](crate::rotary_append()) of one new token per sequence, and
+/// [`attention_decode()`] of its queries. The results are the same, except that rounding can differ in the norm.
+///
+/// | operand | sequences | heads | rows |
+/// | --- | --- | --- | --- |
+/// | `q`, `out` | any number | a multiple of the heads of `new.k` | 1 |
+/// | `new.k`, `new.v` | as many as `q` | any number | 1 |
+/// | `cache.k`, `cache.v` | see [`KvCache`] | as many as `new.k` | see [`KvCache`] |
+///
+/// A row has 64, 128 or 256 elements. The lengths of the cache include the new tokens. If the position of a new token is
+/// negative, above the capacity or outside the tables, its row of `out` is zero, and it is not appended. If the page of
+/// the token does not exist, the token is not appended, and its queries do not attend to it.
+///
+/// If no work that may be running writes the cache, its lengths and its block table, the kernel starts to read them
+/// before the preceding work has completed.
+///
+/// ```
+/// use half::bf16;
+/// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+/// use warpsmith_tensor::{
+///     AttentionDecode, Heads, HeadsMut, KvCacheMut, NewTokens, Rotary, attention_decode_append,
+/// };
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Stream::new(&Device::emulated(0)?)?;
+/// // One token with two heads of q, and one head of k and v.
+/// let qkv = DeviceBuffer::from_host(&stream, &[bf16::ONE; 4 * 64])?;
+/// let heads = |first: usize, count| {
+///     let view = qkv.slice(64 * first..).as_3d_strided([1, count, 64], [4 * 64, 64])?;
+///     Heads::by_token(view, 1)
+/// };
+/// // All positions have the angle 0.
+/// let (cos, sin) = (DeviceBuffer::filled(&stream, 2 * 32, 1.0f32)?, DeviceBuffer::zeros(&stream, 2 * 32)?);
+/// let rotary =
+///     Rotary { cos: cos.as_2d(2, 32)?, sin: sin.as_2d(2, 32)?, is_interleaved: false, norm: None };
+///
+/// // The cache has one token with the same key, and the value 3.
+/// let mut k = DeviceBuffer::filled(&stream, 16 * 64, bf16::ONE)?;
+/// let mut v = DeviceBuffer::filled(&stream, 16 * 64, bf16::from_f32(3.0))?;
+/// let mut out = DeviceBuffer::<bf16>::uninit(&stream, 2 * 64)?;
+/// let lengths = DeviceBuffer::from_host(&stream, &[2u32])?;
+/// let cache = KvCacheMut {
+///     k: HeadsMut::by_token(k.as_3d_mut(16, 1, 64)?, 1)?,
+///     v: HeadsMut::by_token(v.as_3d_mut(16, 1, 64)?, 1)?,
+///     lengths: lengths.as_slice(),
+///     pages: None,
+///     scales: None,
+/// };
+/// let new = NewTokens { k: heads(2, 1)?, v: heads(3, 1)?, rotary };
+/// let to = HeadsMut::by_token(out.as_3d_mut(1, 2, 64)?, 1)?;
+/// attention_decode_append(&stream, &AttentionDecode::default(), heads(0, 2)?, &new, cache, to)?;
+/// assert_eq!(v.to_host()?[64..128], [bf16::ONE; 64]);
+/// // The mean of the two values.
+/// assert_eq!(out.to_host()?, [bf16::from_f32(2.0); 2 * 64]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// Returns the errors of [`attention_decode()`] and of [`rotary_append()`](crate::rotary_append()), and
+/// [`TensorError::Heads`] for more than one new token per sequence; [`TensorError::Alignment`] if the address or the row
+/// stride of `cos` or `sin` is not a multiple of 16 bytes.
+#[track_caller]
+pub fn attention_decode_append<T: DecodeElement, C: CacheElement<T> + AppendElement<T>>(
+    stream: &Stream,
+    options: &AttentionDecode<'_>,
+    q: Heads<'_, T>,
+    new: &NewTokens<'_, T>,
+    cache: KvCacheMut<'_, C>,
+    out: HeadsMut<'_, T>,
+) -> Result<()> {
+    const OPERATION: &str = "attention_decode_append";
+    let _site = site();
+    let sizes = cache.sizes();
+    sizes.check(OPERATION, q.extents.planes)?;
+    check_new(OPERATION, &new.rotary, [&q, &new.k, &new.v], &sizes, &out.extents)?;
+    if q.extents.rows != 1 {
+        let what = format!("{}: it must have one row per sequence", q.extents.named("q"));
+        return Err(TensorError::Heads { operation: OPERATION, what }.into());
     }
-    check_alignment::<T>(OPERATION, "q", &q.extents, q.elements.as_device_ptr().0)?;
-    if k.extents.rows > 0 && k.extents.planes > 0 {
-        check_alignment::<C>(OPERATION, "k", &k.extents, k.elements.as_device_ptr().0)?;
-        check_alignment::<C>(OPERATION, "v", &v.extents, v.elements.as_device_ptr().0)?;
+    for (name, table) in [("cos", new.rotary.cos), ("sin", new.rotary.sin)] {
+        let [planes, plane_stride] = [1, 0];
+        let (rows, columns, row_stride) = (table.rows(), table.columns(), table.row_stride());
+        let stored = Stored { planes, rows, columns, plane_stride, row_stride };
+        check_rows(OPERATION, name, table.elements(), stored)?;
     }
-    check_alignment::<T>(OPERATION, "out", &out.extents, out.elements.as_device_ptr().0)?;
-    let window = options.window.unwrap_or(MAX_ROWS).min(MAX_ROWS) as u32;
-    C::launch(Call { stream, scale, cap, window, sinks: options.sinks, q, k, v, lengths, pages, scales, out })
+    let (lengths, pages, scales) = (cache.lengths, cache.pages, cache.scales);
+    let (of_k, of_v) = (cache.k.extents, cache.v.extents);
+    let sizes = CacheSizes { k: &of_k, v: &of_v, ..sizes };
+    let keys = Keys::New { k: cache.k.elements, v: cache.v.elements, tokens: new };
+    Call::new(OPERATION, stream, options, q, (&sizes, keys), (lengths, pages, scales), out)
+        .and_then(|call| call.map_or(Ok(()), C::launch))
 }
 
 /// Fails if the sizes do not match.
-fn check_sizes<T: DeviceCopy>(
+fn check_sizes(
+    operation: &'static str,
     q: &Extents,
     out: &Extents,
-    cache: &KvCache<'_, T>,
+    sizes: &CacheSizes<'_>,
+    is_paged: bool,
     options: &AttentionDecode<'_>,
 ) -> Result<()> {
-    let sizes = cache.sizes();
     let (k, capacity) = (sizes.k, sizes.capacity());
-    sizes.check(OPERATION, q.planes)?;
+    sizes.check(operation, q.planes)?;
     let queries = q.heads.saturating_mul(q.rows);
     let most = [queries, q.planes, k.planes, k.rows, capacity].into_iter().max().unwrap_or(0);
     let what = if out.sizes() != q.sizes() {
@@ -210,15 +302,50 @@ fn check_sizes<T: DeviceCopy>(
         format!("there are {} sinks for {} heads of q", sinks.len(), q.heads)
     } else if options.window == Some(0) {
         "the window has 0 keys: it must have at least the key of the query's own token".to_owned()
-    } else if cache.pages.is_some() && !k.rows.is_multiple_of(TILE as usize) {
+    } else if is_paged && !k.rows.is_multiple_of(TILE as usize) {
         format!("a page has {} rows: it must have a multiple of {TILE}", k.rows)
     } else if most >= MAX_ROWS {
         format!("there are {most} keys, queries, sequences or pages; at most {} are supported", MAX_ROWS - 1)
     } else {
         return Ok(());
     };
-    Err(TensorError::Heads { operation: OPERATION, what }.into())
+    Err(TensorError::Heads { operation, what }.into())
 }
+
+/// Keys and values to which queries attend.
+enum Keys<'a, 'c, T: DeviceCopy, C: DeviceCopy> {
+    Cached {
+        k: DeviceSlice<'a, C>,
+        v: DeviceSlice<'a, C>,
+    },
+    /// A cache to which new tokens are appended.
+    New {
+        k: DeviceSliceMut<'c, C>,
+        v: DeviceSliceMut<'c, C>,
+        tokens: &'a NewTokens<'a, T>,
+    },
+}
+
+impl<T: DeviceCopy, C: DeviceCopy> Keys<'_, '_, T, C> {
+    /// Returns the addresses of k and v.
+    fn addresses(&self) -> [DevicePtr; 2] {
+        match self {
+            Self::Cached { k, v } => [k.as_device_ptr(), v.as_device_ptr()],
+            Self::New { k, v, .. } => [k.as_device_ptr(), v.as_device_ptr()],
+        }
+    }
+
+    /// Returns the uses of k and v.
+    fn uses(&self) -> [BufferUse<'_>; 2] {
+        match self {
+            Self::Cached { k, v } => [k.used(Access::Read), v.used(Access::Read)],
+            Self::New { k, v, .. } => [k.used(), v.used()],
+        }
+    }
+}
+
+/// Block table, lengths and scales of a cache.
+type Tables<'a> = (DeviceSlice<'a, u32>, Option<DeviceSlice2<'a, u32>>, Option<[DeviceSlice<'a, f32>; 2]>);
 
 /// Validated arguments for a call.
 #[doc(hidden)]
@@ -230,8 +357,10 @@ pub struct Call<'a, 'c, T: DeviceCopy, C: DeviceCopy> {
     window: u32,
     sinks: Option<DeviceSlice<'a, f32>>,
     q: Heads<'a, T>,
-    k: Heads<'a, C>,
-    v: Heads<'a, C>,
+    /// Sizes of k and v.
+    of_k: Extents,
+    of_v: Extents,
+    keys: Keys<'a, 'c, T, C>,
     lengths: DeviceSlice<'a, u32>,
     pages: Option<DeviceSlice2<'a, u32>>,
     scales: Option<[DeviceSlice<'a, f32>; 2]>,
@@ -241,8 +370,8 @@ pub struct Call<'a, 'c, T: DeviceCopy, C: DeviceCopy> {
 /// Kernel parameters.
 type Params<T, C> = (
     param::Slice<T>,
-    param::Slice<C>,
-    param::Slice<C>,
+    param::Optional<param::Slice<C>>,
+    param::Optional<param::Slice<C>>,
     param::SliceMut<T>,
     param::Optional<param::Slice<f32>>,
     param::Optional<param::Slice<f32>>,
@@ -250,13 +379,63 @@ type Params<T, C> = (
     param::Slice<u32>,
     param::Optional<param::Slice<u32>>,
     param::PointerMut<u32>,
+    param::Optional<param::SliceMut<C>>,
+    param::Optional<param::SliceMut<C>>,
+    param::Optional<param::Slice<T>>,
+    param::Optional<param::Slice<T>>,
+    param::Optional<param::Slice<f32>>,
+    param::Optional<param::Slice<f32>>,
+    param::Optional<param::Slice<T>>,
+    param::Optional<param::Slice<T>>,
     param::Value<DecodeShape>,
 );
 
-impl<T: DecodeElement, C: DeviceCopy> Call<'_, '_, T, C> {
+impl<'a, 'c, T: DecodeElement, C: DeviceCopy> Call<'a, 'c, T, C> {
+    /// Checks the arguments. Returns `None` if there are no queries.
+    fn new(
+        operation: &'static str,
+        stream: &'a Stream,
+        options: &AttentionDecode<'a>,
+        q: Heads<'a, T>,
+        (sizes, keys): (&CacheSizes<'_>, Keys<'a, 'c, T, C>),
+        (lengths, pages, scales): Tables<'a>,
+        out: HeadsMut<'c, T>,
+    ) -> Result<Option<Self>> {
+        check_sizes(operation, &q.extents, &out.extents, sizes, pages.is_some(), options)?;
+        let scale = Attention { scale: options.scale, ..Attention::default() };
+        let scale = check_scale(operation, &scale, q.extents.dim)?;
+        let [scale, cap] = match options.soft_cap {
+            Some(cap) if cap > 0.0 && cap.is_finite() => [factor(cap), factor(2.0 * scale / cap)],
+            Some(cap) => return Err(TensorError::SoftCap { operation, cap: cap.to_string() }.into()),
+            None => [factor(scale), 0.0],
+        };
+        check_device(operation, stream.device())?;
+        if [q.extents.heads, q.extents.planes, q.extents.rows].contains(&0) {
+            return Ok(None);
+        }
+        check_alignment::<T>(operation, "q", &q.extents, q.elements.as_device_ptr().0)?;
+        let (of_k, of_v, [k, v]) = (*sizes.k, *sizes.v, keys.addresses());
+        if of_k.rows > 0 && of_k.planes > 0 {
+            check_alignment::<C>(operation, "k", &of_k, k.0)?;
+            check_alignment::<C>(operation, "v", &of_v, v.0)?;
+        }
+        check_alignment::<T>(operation, "out", &out.extents, out.elements.as_device_ptr().0)?;
+        let window = options.window.unwrap_or(MAX_ROWS).min(MAX_ROWS) as u32;
+        let sinks = options.sinks;
+        Ok(Some(Self { stream, scale, cap, window, sinks, q, of_k, of_v, keys, lengths, pages, scales, out }))
+    }
+
+    /// Returns whether the kernel may read the cache before the preceding launches have completed.
+    fn reads_early(&self) -> bool {
+        let tables = [Some(self.lengths), self.pages.map(|pages| pages.elements())];
+        let tables = tables.into_iter().flatten().map(|table| table.used(Access::Read));
+        let scales = self.scales.into_iter().flatten().map(|scales| scales.used(Access::Read));
+        self.keys.uses().into_iter().chain(tables).chain(scales).all(|part| part.is_settled(self.stream))
+    }
+
     /// Returns the number of heads of q per head of k and v.
     fn group(&self) -> u32 {
-        (self.q.extents.heads / self.k.extents.heads) as u32
+        (self.q.extents.heads / self.of_k.heads) as u32
     }
 
     /// Returns the number of queries that share keys and values: those of one sequence and one head of k.
@@ -271,8 +450,14 @@ impl<T: DecodeElement, C: DeviceCopy> Call<'_, '_, T, C> {
 
     fn run<K: Kernel<Params = Params<T, C>>>(self) -> Result<()> {
         let (group, queries, groups) = (self.group(), self.queries(), self.groups());
-        let Self { stream, scale, cap, window, sinks, q, k, v, lengths, pages, scales, out } = self;
-        let (of_q, of_k, dim) = (q.extents, k.extents, q.extents.dim);
+        let reads_early = self.reads_early();
+        let Self { stream, scale, cap, window, sinks, q, of_k, of_v, keys, lengths, pages, scales, out } =
+            self;
+        let (of_q, dim) = (q.extents, q.extents.dim);
+        let (cached, appended, new) = match keys {
+            Keys::Cached { k, v } => ([Some(k), Some(v)], [None, None], None),
+            Keys::New { k, v, tokens } => ([None, None], [Some(k), Some(v)], Some(tokens)),
+        };
         let shared = shared_bytes(dim, size_of::<C>());
         let (pages_of_sequence, table_pitch) =
             pages.map_or((1, 0), |pages| (pages.columns(), pages.row_stride() as u64));
@@ -303,8 +488,17 @@ impl<T: DecodeElement, C: DeviceCopy> Call<'_, '_, T, C> {
             q: strides(&of_q),
             out: strides(&out.extents),
             k: strides(&of_k),
-            v: strides(&v.extents),
+            v: strides(&of_v),
+            reads_early: reads_early.into(),
+            new: new.map_or(NewShape::NONE, NewTokens::shape),
         };
+        let (rotary, norm) = (new.map(|new| new.rotary), new.and_then(|new| new.rotary.norm));
+        let [new_k, new_v] = [new.map(|new| new.k.elements), new.map(|new| new.v.elements)];
+        let [cos, sin] =
+            [rotary.map(|rotary| rotary.cos.elements()), rotary.map(|rotary| rotary.sin.elements())];
+        let [q_norm, k_norm] = [norm.map(|norm| norm.q), norm.map(|norm| norm.k)];
+        let [appended_k, appended_v] = appended;
+
         let table = pages.map(|pages| pages.elements());
         let launch = Launch::grid_block(blocks as u32, threads(dim)).shared(shared);
         let launch = launch.dependent();
@@ -313,8 +507,8 @@ impl<T: DecodeElement, C: DeviceCopy> Call<'_, '_, T, C> {
         let enqueue = |workspace: DevicePtr| {
             let arguments = (
                 q.elements,
-                k.elements,
-                v.elements,
+                cached[0],
+                cached[1],
                 out.elements,
                 sinks,
                 k_scales,
@@ -322,10 +516,18 @@ impl<T: DecodeElement, C: DeviceCopy> Call<'_, '_, T, C> {
                 lengths,
                 table,
                 workspace,
+                appended_k,
+                appended_v,
+                new_k,
+                new_v,
+                cos,
+                sin,
+                q_norm,
+                k_norm,
                 shape,
             );
-            // SAFETY: the shape describes the heads, whose sizes and alignment have been checked. `out` is borrowed
-            // exclusively, each head of q has a sink and each head of k and v a scale, each sequence has a length and a
+            // SAFETY: the shape describes the heads and tables, whose sizes and alignment have been checked. `out` and a
+            // cache that is appended to are borrowed exclusively, each head of q has a sink and each head of k and v a scale, each sequence has a length and a
             // row of the table, and the grid has `splits` blocks per unit. If there are several blocks per unit, the
             // workspace has space for their results.
             unsafe { kernel.launch_unsafe(stream, launch, arguments) }
@@ -344,6 +546,19 @@ impl<T: DecodeElement, C: DeviceCopy> Call<'_, '_, T, C> {
                 }
                 enqueue(memory)
             })
+        }
+    }
+}
+
+impl<T: DeviceCopy> NewTokens<'_, T> {
+    fn shape(&self) -> NewShape {
+        let Rotary { cos, sin, is_interleaved, norm } = self.rotary;
+        NewShape {
+            is_interleaved: is_interleaved.into(),
+            positions: cos.rows() as u32,
+            epsilon: norm.map_or(0.0, |norm| norm.epsilon),
+            angles: [cos, sin].map(|table| table.row_stride() as u64),
+            tokens: [strides(&self.k.extents), strides(&self.v.extents)],
         }
     }
 }

@@ -120,11 +120,11 @@ impl<T: DeviceCopy> KvCacheMut<'_, T> {
 pub(crate) struct CacheSizes<'a> {
     pub k: &'a Extents,
     pub v: &'a Extents,
-    lengths: usize,
+    pub lengths: usize,
     /// Rows and columns of the block table.
-    table: Option<[usize; 2]>,
+    pub table: Option<[usize; 2]>,
     /// Number of scales of k and v.
-    scales: Option<[usize; 2]>,
+    pub scales: Option<[usize; 2]>,
 }
 
 impl<'a> CacheSizes<'a> {

@@ -12,13 +12,15 @@
 //! | [`matmul_4bit()`], [`matmul_8bit()`] | weight-only int4 and int8 GEMM (W4A16, W8A16) |
 //! | [`attention()`], [`attention_with_lse()`] | `softmax(scale * q * k^T) * v`; the latter also stores the log-sum-exp |
 //! | [`attention_decode()`] | attention for decoding: one query per sequence, with a contiguous or paged KV cache |
+//! | [`attention_decode_append()`] | a decoding step: `rotary_append` and `attention_decode` in one kernel |
 //! | [`rotary_append()`] | rotary position embedding of new tokens, which are appended to a KV cache |
 //! | [`attention_backward()`] | gradients of attention |
 //!
 //! [`matmul_with()`] accepts a [`Schedule`]. [`GemmElement`] lists the types. The kernels support compute capability
 //! 9.0 and the emulated device. [`matmul()`], [`matmul_fused()`], [`matmul_grouped()`], W4A16, W8A16, full-precision
-//! `f32`, [`attention()`], [`attention_backward()`], [`attention_decode()`] and [`rotary_append()`] require only compute
-//! capability 8.0. [`matmul()`], [`matmul_fused()`] and full-precision `f32` support any layout and alignment.
+//! `f32`, [`attention()`], [`attention_backward()`], [`attention_decode()`], [`attention_decode_append()`] and
+//! [`rotary_append()`] require only compute capability 8.0. [`matmul()`], [`matmul_fused()`] and full-precision `f32`
+//! support any layout and alignment.
 //!
 //! On other devices, and for matrices whose alignment the kernels do not support (see [`TensorError`]), the functions
 //! fail before anything is enqueued. Use cuBLAS in these cases.
@@ -67,7 +69,9 @@ pub use attention::{
     Attended, Attention, Gradients, HeadElement, Offsets, attention, attention_backward,
     attention_backward_mma, attention_mma, attention_with_lse,
 };
-pub use attention_decode::{AttentionDecode, CacheElement, DecodeElement, attention_decode};
+pub use attention_decode::{
+    AttentionDecode, CacheElement, DecodeElement, NewTokens, attention_decode, attention_decode_append,
+};
 pub use epilogue::{Activation, Epilogue, RmsNorm};
 pub use error::TensorError;
 pub use experts::{Routing, RoutingElement};

@@ -12,7 +12,7 @@ use crate::IMAGE;
 use crate::attention::{check_alignment, strides};
 use crate::error::TensorError;
 use crate::heads::{Extents, Heads, HeadsMut};
-use crate::kv_cache::{KvCacheMut, MAX_ROWS};
+use crate::kv_cache::{CacheSizes, KvCacheMut, MAX_ROWS};
 use crate::skinny::check_device;
 
 const OPERATION: &str = "rotary_append";
@@ -139,26 +139,99 @@ pub fn rotary_append<T: DeviceCopy, C: AppendElement<T>>(
     out: HeadsMut<'_, T>,
 ) -> Result<()> {
     let _site = site();
-    cache.sizes().check(OPERATION, q.extents.planes)?;
-    let call = AppendCall { stream, rotary: *rotary, q, k, v, cache, out };
-    call.check_sizes()?;
+    let sizes = cache.sizes();
+    sizes.check(OPERATION, q.extents.planes)?;
+    check_new(OPERATION, rotary, [&q, &k, &v], &sizes, &out.extents)?;
     check_device(OPERATION, stream.device())?;
     if q.extents.planes * q.extents.rows == 0 {
         return Ok(());
     }
-    let AppendCall { cache, out, .. } = &call;
     let check = |name, extents: &Extents, address: DevicePtr, is_cache: bool| match is_cache {
         _ if extents.sizes().contains(&0) => Ok(()),
         true => check_alignment::<C>(OPERATION, name, extents, address.0),
         false => check_alignment::<T>(OPERATION, name, extents, address.0),
     };
-    check("q", &q.extents, q.elements.as_device_ptr(), false)?;
-    check("k", &k.extents, k.elements.as_device_ptr(), false)?;
-    check("v", &v.extents, v.elements.as_device_ptr(), false)?;
     check("out", &out.extents, out.elements.as_device_ptr(), false)?;
     check("cache.k", &cache.k.extents, cache.k.elements.as_device_ptr(), true)?;
     check("cache.v", &cache.v.extents, cache.v.elements.as_device_ptr(), true)?;
-    C::append(call)
+    C::append(AppendCall { stream, rotary: *rotary, q, k, v, cache, out })
+}
+
+/// Fails if the sizes of new tokens do not match each other or those of the cache, or if they or the weights of the norms
+/// are not aligned.
+pub(crate) fn check_new<T: DeviceCopy>(
+    operation: &'static str,
+    rotary: &Rotary<'_, T>,
+    [q, k, v]: [&Heads<'_, T>; 3],
+    cache: &CacheSizes<'_>,
+    out: &Extents,
+) -> Result<()> {
+    check_new_sizes(operation, rotary, [q, k, v].map(|heads| &heads.extents), cache, out)?;
+    for (name, heads) in [("q", q), ("k", k), ("v", v)] {
+        if !heads.extents.sizes().contains(&0) {
+            check_alignment::<T>(operation, name, &heads.extents, heads.elements.as_device_ptr().0)?;
+        }
+    }
+    for weight in rotary.norm.iter().flat_map(|norm| [norm.q, norm.k]) {
+        let (address, bytes) = (weight.as_device_ptr().0, size_of::<T>() * weight.len());
+        if !address.is_multiple_of(16) {
+            let matrix = "the weight of the norm";
+            return Err(TensorError::Alignment { operation, matrix, bytes, address }.into());
+        }
+    }
+    Ok(())
+}
+
+/// Fails if the sizes do not match.
+fn check_new_sizes<T: DeviceCopy>(
+    operation: &'static str,
+    rotary: &Rotary<'_, T>,
+    [q, k, v]: [&Extents; 3],
+    cache: &CacheSizes<'_>,
+    out: &Extents,
+) -> Result<()> {
+    let (cached, Rotary { cos, sin, norm, .. }) = (cache.k, *rotary);
+    let [of_cos, of_sin] = [cos, sin].map(|table| (table.rows(), table.columns()));
+    let lengths = norm.map_or([q.dim; 2], |norm| [norm.q.len(), norm.k.len()]);
+    let epsilon = norm.map_or(0.0, |norm| norm.epsilon);
+    let capacity = cache.capacity();
+    let most = [q.rows, q.heads, k.heads, cached.planes, capacity, cos.rows()]
+        .into_iter()
+        .fold(q.planes, usize::max);
+    let warps = q.planes.saturating_mul(q.rows).saturating_mul(q.heads + 2 * k.heads);
+    let what = if out.sizes() != q.sizes() {
+        format!("{}, and {}: they must have the same shape", q.named("q"), out.named("out"))
+    } else if v.sizes() != k.sizes() {
+        format!("{}, and {}: they must have the same shape", k.named("k"), v.named("v"))
+    } else if [k.planes, k.rows, k.dim] != [q.planes, q.rows, q.dim] {
+        format!(
+            "{}, and {}: they must have the same sequences, rows and row length",
+            q.named("q"),
+            k.named("k")
+        )
+    } else if [cached.heads, cached.dim] != [k.heads, k.dim] {
+        format!("{}, and {}: they must have the same heads", k.named("k"), cached.named("cache.k"))
+    } else if !q.dim.is_multiple_of(4) || q.dim > MAX_DIM {
+        format!("a row has {} elements: it must have a multiple of 4, and at most {MAX_DIM}", q.dim)
+    } else if of_cos != of_sin || 2 * of_cos.1 != q.dim {
+        format!(
+            "cos is {} x {} and sin {} x {}: both must have as many rows, and {} columns, half a row of q",
+            of_cos.0,
+            of_cos.1,
+            of_sin.0,
+            of_sin.1,
+            q.dim / 2
+        )
+    } else if lengths != [q.dim; 2] {
+        format!("the norms have {lengths:?} elements for rows of {}", q.dim)
+    } else if !(epsilon >= 0.0 && epsilon.is_finite()) {
+        format!("the epsilon of the norm is {epsilon}: it must be non-negative and finite")
+    } else if most >= MAX_ROWS || warps >= MAX_ROWS {
+        format!("there are {warps} rows and up to {most} tokens or pages; the maximum is {}", MAX_ROWS - 1)
+    } else {
+        return Ok(());
+    };
+    Err(TensorError::Heads { operation, what }.into())
 }
 
 /// Validated arguments for a call.
@@ -193,56 +266,6 @@ type Params<T, C> = (
 );
 
 impl<T: DeviceCopy, C: DeviceCopy> AppendCall<'_, '_, T, C> {
-    /// Fails if the sizes do not match.
-    fn check_sizes(&self) -> Result<()> {
-        let (q, k, cached) = (&self.q.extents, &self.k.extents, &self.cache.k.extents);
-        let Rotary { cos, sin, norm, .. } = self.rotary;
-        let [of_cos, of_sin] = [cos, sin].map(|table| (table.rows(), table.columns()));
-        let lengths = norm.map_or([q.dim; 2], |norm| [norm.q.len(), norm.k.len()]);
-        let epsilon = norm.map_or(0.0, |norm| norm.epsilon);
-        let capacity = self.cache.sizes().capacity();
-        let most = [q.rows, q.heads, k.heads, cached.planes, capacity, cos.rows()]
-            .into_iter()
-            .fold(q.planes, usize::max);
-        let warps = q.planes.saturating_mul(q.rows).saturating_mul(q.heads + 2 * k.heads);
-        let what = if self.out.extents.sizes() != q.sizes() {
-            format!("{}, and {}: they must have the same shape", q.named("q"), self.out.extents.named("out"))
-        } else if self.v.extents.sizes() != k.sizes() {
-            format!("{}, and {}: they must have the same shape", k.named("k"), self.v.extents.named("v"))
-        } else if [k.planes, k.rows, k.dim] != [q.planes, q.rows, q.dim] {
-            format!(
-                "{}, and {}: they must have the same sequences, rows and row length",
-                q.named("q"),
-                k.named("k")
-            )
-        } else if [cached.heads, cached.dim] != [k.heads, k.dim] {
-            format!("{}, and {}: they must have the same heads", k.named("k"), cached.named("cache.k"))
-        } else if !q.dim.is_multiple_of(4) || q.dim > MAX_DIM {
-            format!("a row has {} elements: it must have a multiple of 4, and at most {MAX_DIM}", q.dim)
-        } else if of_cos != of_sin || 2 * of_cos.1 != q.dim {
-            format!(
-                "cos is {} x {} and sin {} x {}: both must have as many rows, and {} columns, half a row of q",
-                of_cos.0,
-                of_cos.1,
-                of_sin.0,
-                of_sin.1,
-                q.dim / 2
-            )
-        } else if lengths != [q.dim; 2] {
-            format!("the norms have {lengths:?} elements for rows of {}", q.dim)
-        } else if !(epsilon >= 0.0 && epsilon.is_finite()) {
-            format!("the epsilon of the norm is {epsilon}: it must be non-negative and finite")
-        } else if most >= MAX_ROWS || warps >= MAX_ROWS {
-            format!(
-                "there are {warps} rows and up to {most} tokens or pages; the maximum is {}",
-                MAX_ROWS - 1
-            )
-        } else {
-            return Ok(());
-        };
-        Err(TensorError::Heads { operation: OPERATION, what }.into())
-    }
-
     fn run<K: Kernel<Params = Params<T, C>>>(self) -> Result<()> {
         let Self { stream, rotary: Rotary { cos, sin, is_interleaved, norm }, q, k, v, cache, out } = self;
         let (of_q, of_cache) = (q.extents, cache.k.extents);

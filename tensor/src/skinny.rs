@@ -254,15 +254,19 @@ impl Blocks {
 /// Returns the dynamic shared memory per block, in bytes, with which an SM can have only an equal share of the blocks.
 ///
 /// Blocks start while the blocks of the preceding launch end. Without the limit, the first SMs that are free would get
-/// more blocks than the others.
+/// more blocks than the others. With several blocks per SM, each requests just enough that one more does not fit, so
+/// that blocks of the preceding launch can be on the same SM. A single block excludes them, because other SMs are free.
 fn spread(blocks: u32, needed: u32, device: &Device) -> u32 {
     let properties = device.properties();
     if device.is_emulated() {
         return needed;
     }
     let per_multiprocessor = blocks.div_ceil(properties.multiprocessors.max(1)).max(1);
-    let share = properties.shared_memory_per_multiprocessor / per_multiprocessor;
-    let share = share.saturating_sub(properties.reserved_shared_memory_per_block) & !127;
+    let (all, reserved) =
+        (properties.shared_memory_per_multiprocessor, properties.reserved_shared_memory_per_block);
+    let most = (all / per_multiprocessor).saturating_sub(reserved) & !127;
+    let least = (all / (per_multiprocessor + 1)).saturating_sub(reserved).next_multiple_of(128) + 128;
+    let share = if per_multiprocessor > 1 { least.min(most) } else { most };
     share.min(properties.shared_memory_per_block_optin).max(needed)
 }
 

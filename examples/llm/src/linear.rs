@@ -34,6 +34,11 @@ impl WeightFormat {
             WeightFormat::Int4 => weights / 2 + 2 * weights / GROUP as u64,
         }
     }
+
+    /// Format of the output layer. With 4 bits, the logits would be less accurate.
+    pub(crate) fn of_output_layer(self) -> Self {
+        if self == WeightFormat::Int4 { WeightFormat::Int8 } else { self }
+    }
 }
 
 /// Loads weights from a folder. Without a folder, they are normally distributed random numbers.

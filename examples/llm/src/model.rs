@@ -3,8 +3,8 @@
 use half::bf16;
 use warpsmith::collective::{Communicator, ReduceOp};
 use warpsmith::ops::{
-    self, Activation, Attention, AttentionDecode, Epilogue, HeadNorm, Heads, HeadsMut, Indices, KvCache,
-    KvCacheMut, Matrix, RmsNorm, Rotary,
+    self, Activation, Attention, AttentionDecode, Epilogue, HeadNorm, Heads, HeadsMut, Indices, KvCacheMut,
+    Matrix, NewTokens, RmsNorm, Rotary,
 };
 use warpsmith::prelude::*;
 use warpsmith::random::Generator;
@@ -18,7 +18,7 @@ use crate::weights::Folder;
 /// Tokens per page of the cache.
 pub const PAGE: usize = 64;
 /// Largest number of tokens for which norms, SwiGLU and the residual addition are parts of products.
-const SKINNY: usize = 16;
+const SKINNY: usize = 8;
 
 /// A model on a device, or a device's part of it: some heads, and some rows of the MLP.
 pub struct Model {
@@ -168,7 +168,10 @@ impl Model {
         let layers = (0..c.layers).map(layer).collect::<Result<_>>()?;
         let norm = loader.norm("model.norm", c.hidden)?;
         let head = (!c.is_tied)
-            .then(|| whole.linear(&[("lm_head", c.vocabulary)], c.hidden, Split::Outputs))
+            .then(|| {
+                let loader = Loader { format: format.of_output_layer(), ..whole };
+                loader.linear(&[("lm_head", c.vocabulary)], c.hidden, Split::Outputs)
+            })
             .transpose()?;
         let frequencies = c.frequencies().map_err(problem("config.json"))?;
         let angles = (0..context).flat_map(|position| frequencies.iter().map(move |f| position as f64 * f));
@@ -322,17 +325,21 @@ impl Model {
             pages: Some(table),
             scales: None,
         };
-        let out = HeadsMut::by_row(m.q.first_mut(rows)?, c.heads, sequences)?;
-        ops::rotary_append(stream, &rotary, q, k, v, cache, out)?;
-
-        let q = Heads::by_row(m.q.first(rows)?, c.heads, sequences)?;
         let out = HeadsMut::by_row(m.attended.first_mut(rows)?, c.heads, sequences)?;
         let Some((chosen, length)) = pass.prompt else {
-            let k = Heads::by_row(k_cache.first(slots)?, kv_heads, pages)?;
-            let v = Heads::by_row(v_cache.first(slots)?, kv_heads, pages)?;
-            let cache = KvCache { k, v, lengths, pages: Some(table), scales: None };
-            return Ok(ops::attention_decode(stream, &AttentionDecode::default(), q, &cache, out)?);
+            let new = NewTokens { k, v, rotary };
+            return Ok(ops::attention_decode_append(
+                stream,
+                &AttentionDecode::default(),
+                q,
+                &new,
+                cache,
+                out,
+            )?);
         };
+        let rotated = HeadsMut::by_row(m.q.first_mut(rows)?, c.heads, sequences)?;
+        ops::rotary_append(stream, &rotary, q, k, v, cache, rotated)?;
+        let q = Heads::by_row(m.q.first(rows)?, c.heads, sequences)?;
         for (cache, out) in [k_cache, v_cache].into_iter().zip(&mut m.gathered) {
             let out = out.buffer.slice_mut(..chosen.len() * width).into_2d(chosen.len(), width)?;
             ops::gather_rows(stream, cache.buffer.as_2d(pages, width)?, &chosen, out)?;
@@ -404,5 +411,6 @@ fn parameter_bytes(c: &Config, format: WeightFormat) -> u64 {
     let attention = hidden * (c.qkv_width() + c.q_width()) as u64;
     let norms = 2 * hidden + if c.has_head_norms() { 2 * c.head_dim() as u64 } else { 0 };
     let layer = format.bytes(attention + 3 * hidden * intermediate) + 2 * norms;
-    c.layers as u64 * layer + 2 * hidden * (c.vocabulary as u64 + 1)
+    let output_format = if c.is_tied { WeightFormat::Bf16 } else { format.of_output_layer() };
+    c.layers as u64 * layer + output_format.bytes(hidden * c.vocabulary as u64) + 2 * hidden
 }

@@ -12,7 +12,9 @@
 //!
 //! Design: Flash-Decoding (PyTorch blog, 2023) and FlashInfer (arXiv 2501.01005).
 
+mod append;
 mod merge;
+mod queries;
 
 use core::array::from_fn;
 
@@ -21,12 +23,15 @@ use gpu_std::prelude::*;
 use gpu_std::shared::{commit_copies, wait_copies, wait_copies_leaving};
 use gpu_std::tensor::mma::{WarpOperand, mma};
 use gpu_std::tensor::{F8E4M3, Half, MatrixTiles, PipelineState, SharedMemory};
-use gpu_std::vectorized::{each, load_or};
+use gpu_std::vectorized::{each, load_or, opaque};
 
+use self::append::New;
+pub use self::append::NewShape;
 use self::merge::{Merge, Merged, Part, base, shared_part, shared_row};
-use crate::cache_element::CacheElement;
+use self::queries::{Staged, staged_bytes};
+use crate::cache_element::{CacheElement, Rounded};
 use crate::mma::is_last;
-use crate::number4::{Number4, halves};
+use crate::number4::Number4;
 use crate::sequences::HeadStrides;
 use crate::tiles::divide;
 
@@ -57,7 +62,12 @@ pub const fn threads(dim: usize) -> u32 {
 /// Returns the dynamic shared memory per block, in bytes, for heads of `dim` elements and caches of elements of `size`
 /// bytes.
 pub const fn shared_bytes(dim: usize, size: usize) -> u32 {
-    SharedMemory::bytes(2 * TILE * (dim * size) as u32 * STAGES as u32 * warps(dim), 0)
+    SharedMemory::bytes(tile_bytes(dim, size) + staged_bytes(dim), 0)
+}
+
+/// Returns the size of the tiles of k and v of a block, in bytes.
+const fn tile_bytes(dim: usize, size: usize) -> u32 {
+    2 * TILE * (dim * size) as u32 * STAGES as u32 * warps(dim)
 }
 
 /// Returns the workspace size, in bytes, for `blocks` blocks with `groups` column groups of queries of `dim` elements.
@@ -106,6 +116,11 @@ pub struct DecodeShape {
     pub k: HeadStrides,
     /// Strides of v.
     pub v: HeadStrides,
+    /// 1 if the kernel may read k, v, their scales, the lengths and the block table before the preceding launches have
+    /// completed.
+    pub reads_early: u32,
+    /// Sizes and strides of the new tokens.
+    pub new: NewShape,
 }
 
 /// Computes attention for the last `shape.queries` tokens of each sequence. Sequence i has `lengths[i]` keys, and at
@@ -115,6 +130,11 @@ pub struct DecodeShape {
 /// is added to the denominator of the softmax. `k_scales` and `v_scales` contain one positive factor of the cached keys
 /// and values per head. The output of a query that attends to no keys is zero.
 ///
+/// With `new_k`, the last token of each sequence is new: the kernel rotates its queries and its key like
+/// [`rotary_append`](fn@crate::rotary_append::rotary_append), and appends the key and the value to `cache_k` and
+/// `cache_v`, which replace `k` and `v`. If the position of the new token is negative, above the capacity or outside the
+/// tables, its output is zero, and it is not appended.
+///
 /// # Safety
 ///
 /// - The slices must contain the heads that `shape` describes, with `shape.kv_heads * shape.group` heads of q and
@@ -122,6 +142,11 @@ pub struct DecodeShape {
 ///   of k and v, and `lengths` one per sequence. `table` must have one row per sequence, with enough columns for
 ///   `shape.capacity` keys. Without a table, each sequence must have a plane with `shape.capacity` rows. `out` must not
 ///   overlap any other operand.
+/// - Either `k` and `v` or, with new tokens, `cache_k`, `cache_v`, `new_k`, `new_v`, `cos` and `sin` must exist. With new
+///   tokens, `shape.queries` must be 1, `new_k` and `new_v` must have a row per sequence and head, and `cos` and `sin`
+///   must have `shape.new.positions` rows of `DIM / 2` elements, which start on 16-byte boundaries. `q_norm` and `k_norm`
+///   must both exist or not, have `DIM` elements, and start on 16-byte boundaries. The caches must not overlap any other operand.
+/// - If `shape.reads_early` is 1, no launch that may be running writes k, v, their scales, the lengths or the table.
 /// - The launch must have [`shared_bytes`] of dynamic shared memory. The grid must be one-dimensional, with
 ///   `shape.splits` consecutive blocks per unit. Each head of k and v has one unit per `GROUPS *` [`GROUP`] queries of
 ///   its heads of q. Units are ordered by sequence, and then by head.
@@ -139,8 +164,8 @@ pub struct DecodeShape {
 #[allow(clippy::too_many_arguments, reason = "they are a kernel's")]
 pub unsafe fn attention_decode<T: DecodeNumber, const DIM: usize, const GROUPS: usize>(
     q: &[T],
-    k: &[T],
-    v: &[T],
+    k: Option<&[T]>,
+    v: Option<&[T]>,
     out: DisjointMut<T>,
     sinks: Option<&[f32]>,
     k_scales: Option<&[f32]>,
@@ -148,10 +173,19 @@ pub unsafe fn attention_decode<T: DecodeNumber, const DIM: usize, const GROUPS: 
     lengths: &[u32],
     table: Option<&[u32]>,
     workspace: *mut u32,
+    cache_k: Option<DisjointMut<T>>,
+    cache_v: Option<DisjointMut<T>>,
+    new_k: Option<&[T]>,
+    new_v: Option<&[T]>,
+    cos: Option<&[f32]>,
+    sin: Option<&[f32]>,
+    q_norm: Option<&[T]>,
+    k_norm: Option<&[T]>,
     shape: DecodeShape,
 ) {
+    let (new, [k, v]) = New::of([new_k, new_v], [cache_k, cache_v], [k, v], [cos, sin], [q_norm, k_norm]);
     let operands =
-        Operands { q, k, v, sinks, scales: [k_scales, v_scales], lengths, table, workspace, shape };
+        Operands { q, k, v, sinks, scales: [k_scales, v_scales], lengths, table, workspace, new, shape };
     // SAFETY: guaranteed by the caller.
     unsafe {
         match const { DIM } {
@@ -171,8 +205,8 @@ pub unsafe fn attention_decode<T: DecodeNumber, const DIM: usize, const GROUPS: 
 #[allow(clippy::too_many_arguments, reason = "they are a kernel's")]
 pub unsafe fn attention_decode_256<T: DecodeNumber>(
     q: &[T],
-    k: &[T],
-    v: &[T],
+    k: Option<&[T]>,
+    v: Option<&[T]>,
     out: DisjointMut<T>,
     sinks: Option<&[f32]>,
     k_scales: Option<&[f32]>,
@@ -180,10 +214,19 @@ pub unsafe fn attention_decode_256<T: DecodeNumber>(
     lengths: &[u32],
     table: Option<&[u32]>,
     workspace: *mut u32,
+    cache_k: Option<DisjointMut<T>>,
+    cache_v: Option<DisjointMut<T>>,
+    new_k: Option<&[T]>,
+    new_v: Option<&[T]>,
+    cos: Option<&[f32]>,
+    sin: Option<&[f32]>,
+    q_norm: Option<&[T]>,
+    k_norm: Option<&[T]>,
     shape: DecodeShape,
 ) {
+    let (new, [k, v]) = New::of([new_k, new_v], [cache_k, cache_v], [k, v], [cos, sin], [q_norm, k_norm]);
     let operands =
-        Operands { q, k, v, sinks, scales: [k_scales, v_scales], lengths, table, workspace, shape };
+        Operands { q, k, v, sinks, scales: [k_scales, v_scales], lengths, table, workspace, new, shape };
     // SAFETY: guaranteed by the caller.
     unsafe { decode::<T, T, 256, 16, 1, 32, 256>(operands, out) }
 }
@@ -202,10 +245,10 @@ pub unsafe fn attention_decode_256<T: DecodeNumber>(
     no_panic
 )]
 #[allow(clippy::too_many_arguments, reason = "they are a kernel's")]
-pub unsafe fn attention_decode_8bit<T: DecodeNumber, C: CacheElement<T>, const DIM: usize>(
+pub unsafe fn attention_decode_8bit<T: DecodeNumber, C: CacheElement<T> + Rounded, const DIM: usize>(
     q: &[T],
-    k: &[C],
-    v: &[C],
+    k: Option<&[C]>,
+    v: Option<&[C]>,
     out: DisjointMut<T>,
     sinks: Option<&[f32]>,
     k_scales: Option<&[f32]>,
@@ -213,10 +256,19 @@ pub unsafe fn attention_decode_8bit<T: DecodeNumber, C: CacheElement<T>, const D
     lengths: &[u32],
     table: Option<&[u32]>,
     workspace: *mut u32,
+    cache_k: Option<DisjointMut<C>>,
+    cache_v: Option<DisjointMut<C>>,
+    new_k: Option<&[T]>,
+    new_v: Option<&[T]>,
+    cos: Option<&[f32]>,
+    sin: Option<&[f32]>,
+    q_norm: Option<&[T]>,
+    k_norm: Option<&[T]>,
     shape: DecodeShape,
 ) {
+    let (new, [k, v]) = New::of([new_k, new_v], [cache_k, cache_v], [k, v], [cos, sin], [q_norm, k_norm]);
     let operands =
-        Operands { q, k, v, sinks, scales: [k_scales, v_scales], lengths, table, workspace, shape };
+        Operands { q, k, v, sinks, scales: [k_scales, v_scales], lengths, table, workspace, new, shape };
     // SAFETY: guaranteed by the caller.
     unsafe {
         match const { DIM } {
@@ -228,21 +280,22 @@ pub unsafe fn attention_decode_8bit<T: DecodeNumber, C: CacheElement<T>, const D
 }
 
 /// Element types of q and `out`.
-pub trait DecodeNumber: WarpOperand + Half + Number4 + CacheElement<Self> {}
-impl<T: WarpOperand + Half + Number4 + CacheElement<T>> DecodeNumber for T {}
+pub trait DecodeNumber: WarpOperand + Half + Number4 + CacheElement<Self> + Rounded {}
+impl<T: WarpOperand + Half + Number4 + CacheElement<T> + Rounded> DecodeNumber for T {}
 
 /// Parameters that the kernels share.
 #[derive(Clone, Copy)]
 struct Operands<'a, T, C> {
     q: &'a [T],
-    k: &'a [C],
-    v: &'a [C],
+    k: *const C,
+    v: *const C,
     sinks: Option<&'a [f32]>,
     /// Scales of k and v.
     scales: [Option<&'a [f32]>; 2],
     lengths: &'a [u32],
     table: Option<&'a [u32]>,
     workspace: *mut u32,
+    new: Option<New<'a, T, C>>,
     shape: DecodeShape,
 }
 
@@ -255,7 +308,7 @@ struct Operands<'a, T, C> {
 #[inline(always)]
 unsafe fn decode<
     T: DecodeNumber,
-    C: CacheElement<T>,
+    C: CacheElement<T> + Rounded,
     const DIM: usize,
     const STEPS: usize,
     const GROUPS: usize,
@@ -268,7 +321,9 @@ unsafe fn decode<
     const { assert!(DIM == 16 * STEPS && ROWS as u32 == TILE * warps(DIM) && 2 * WIDTH == DIM * size_of::<C>()) };
     // The next launch can copy its weights while this one runs.
     grid::launch_dependents();
-    grid::dependency_wait();
+    if operands.shape.reads_early == 0 {
+        grid::dependency_wait();
+    }
     let unit = Unit::new(&operands.shape, GROUP * GROUPS as u32);
     // SAFETY: the caller guarantees one scale per head of k.
     let scale =
@@ -280,7 +335,11 @@ unsafe fn decode<
     }
     let shape = operands.shape;
     // SAFETY: the caller guarantees one length per sequence.
-    let length = unsafe { *operands.lengths.get_unchecked(unit.sequence as usize) }.min(shape.capacity);
+    let length = unsafe { *operands.lengths.get_unchecked(unit.sequence as usize) };
+    let length = match operands.new {
+        Some(_) if length > shape.capacity.min(shape.new.positions) => 0,
+        _ => length.min(shape.capacity),
+    };
     let keys = QueryKeys { length, queries: shape.queries, window: shape.window };
     let first_tile = keys.of(0).0 / TILE;
     let tiles = length.div_ceil(TILE).saturating_sub(first_tile);
@@ -418,7 +477,7 @@ struct Keys<'a, T, C> {
 /// Plane and first row of a tile in k and v. The plane is `u32::MAX` if it does not exist.
 type TilePlace = (u32, u32);
 
-impl<T: DecodeNumber, C: CacheElement<T>> Keys<'_, T, C> {
+impl<T: DecodeNumber, C: CacheElement<T> + Rounded> Keys<'_, T, C> {
     /// Returns the location of a tile.
     ///
     /// # Safety
@@ -449,7 +508,7 @@ impl<T: DecodeNumber, C: CacheElement<T>> Keys<'_, T, C> {
         first: u32,
         warp: u32,
     ) -> Partial<STEPS, GROUPS> {
-        let Operands { q, k, v, shape, .. } = *self.operands;
+        let Operands { k, v, new, shape, .. } = *self.operands;
         // SAFETY: the caller guarantees that the launch has this dynamic shared memory.
         let mut memory = unsafe { SharedMemory::new() };
         // 8-bit elements are stored in pairs, each pair as one 16-bit element.
@@ -460,10 +519,10 @@ impl<T: DecodeNumber, C: CacheElement<T>> Keys<'_, T, C> {
         let chunks = WIDTH as u32 / 8;
         let (row, chunk) = (lane / chunks, lane % chunks);
         let head = u64::from(self.unit.kv_head);
-        let start = |elements: &[C], strides: HeadStrides| {
+        let start = |elements: *const C, strides: HeadStrides| {
             let in_row = u64::from(16 / size_of::<C>() as u32 * chunk);
             let at = head * strides.head + u64::from(row) * strides.row + in_row;
-            elements.as_ptr().wrapping_add(at as usize)
+            elements.wrapping_add(at as usize)
         };
         let (k, v) = (start(k, shape.k), start(v, shape.v));
         let (mut write, mut read) = (PipelineState::<STAGES>::new(), PipelineState::<STAGES>::new());
@@ -471,6 +530,8 @@ impl<T: DecodeNumber, C: CacheElement<T>> Keys<'_, T, C> {
         // SAFETY: guaranteed by the caller.
         let places = |number: u32| unsafe { self.place(first + (number + lane) * warps) };
         let (mut current, mut next) = (places(0), places(32));
+        // The key and the value of a new token are not in the cache yet.
+        let cached = self.keys.length.saturating_sub(u32::from(new.is_some()));
         // Bit i is set if the tile that was copied i copies ago has a plane.
         let mut exists = 0u32;
         let mut copied = 0;
@@ -487,7 +548,7 @@ impl<T: DecodeNumber, C: CacheElement<T>> Keys<'_, T, C> {
             if tile < self.end {
                 // Rows that no query attends to are zeros, because a NaN in v times zero is NaN.
                 let skipped = self.keys.of(0).0.saturating_sub(TILE * tile);
-                let rows = if is_there { self.keys.length - TILE * tile } else { 0 };
+                let rows = if is_there { cached - TILE * tile } else { 0 };
                 let copy = |tiles: &MatrixTiles<u16, ROWS, WIDTH, STAGES>,
                             from: *const C,
                             strides: HeadStrides| {
@@ -513,12 +574,26 @@ impl<T: DecodeNumber, C: CacheElement<T>> Keys<'_, T, C> {
             copied += 1;
         };
         let mut i = 0;
-        while i < STAGES - 1 {
+        // The compiler does not unroll this loop: instructions that run once must be fetched first.
+        while i < opaque(STAGES - 1) {
             copy(&mut exists);
             i += 1;
         }
-        // SAFETY: guaranteed by the caller.
-        let queries = unsafe { Queries::<STEPS, GROUPS>::load(q, &shape, self.unit, is_wide) };
+        if shape.reads_early != 0 {
+            grid::dependency_wait();
+        }
+        let position = (new.is_some() && self.keys.length > 0).then_some(cached);
+        let new_tile = position.map_or(u32::MAX, |position| position / TILE);
+        // SAFETY: guaranteed by the caller; the tables contain the position.
+        let (staged, queries) = unsafe {
+            let place = (new_tile >= first - warp && new_tile < self.end).then(|| {
+                let (plane, row) = self.place(new_tile);
+                (plane, row + cached % TILE)
+            });
+            let staged = Staged::<T, STEPS>::load(self.operands, self.unit, position, place);
+            thread::sync_threads();
+            (staged, staged.operands::<GROUPS>(self.unit))
+        };
         let mut partial = Partial::<STEPS, GROUPS>::new();
         // All queries attend to the keys of this range.
         let all = (self.keys.of(shape.queries - 1).0, self.keys.of(0).1);
@@ -531,6 +606,11 @@ impl<T: DecodeNumber, C: CacheElement<T>> Keys<'_, T, C> {
             let is_there = exists >> (STAGES - 1) & 1 != 0;
             let key = TILE * tile;
             let (k_tile, v_tile) = (k_tiles.at(read), v_tiles.at(read));
+            if tile == new_tile {
+                // SAFETY: the lanes have completed their copies of this tile, and read it after the barrier.
+                unsafe { staged.append([k_tile, v_tile], TILE * warp + cached % TILE, self.unit) };
+                warp::sync_warp(!0);
+            }
             let mut scores = [[0.0f32; 4]; GROUPS];
             let mut words = [0; 4];
             each::<STEPS>(|j| {
@@ -547,7 +627,7 @@ impl<T: DecodeNumber, C: CacheElement<T>> Keys<'_, T, C> {
                 };
                 each::<GROUPS>(|group| {
                     // SAFETY: all lanes of the warp make this call together.
-                    scores[group] = unsafe { mma::<T>(scores[group], keys, queries.elements[j][group]) };
+                    scores[group] = unsafe { mma::<T>(scores[group], keys, queries[j][group]) };
                 });
             });
             if shape.cap != 0.0 {
@@ -612,48 +692,6 @@ fn transposed(elements: u32) -> u32 {
     let (row, pair) = (lane / 4, 2 * (lane % 4));
     let element = |i: u32| warp::shuffle(!0, elements, 4 * i + row / 2) >> (16 * (row % 2)) & 0xffff;
     element(pair) | element(pair + 1) << 16
-}
-
-/// Queries of a unit, as operands of [`mma`]: 16 elements of eight queries per operand.
-struct Queries<const STEPS: usize, const GROUPS: usize> {
-    elements: [[[u32; 2]; GROUPS]; STEPS],
-}
-
-impl<const STEPS: usize, const GROUPS: usize> Queries<STEPS, GROUPS> {
-    /// Loads the queries, whose elements are in the order of keys of 16 bits, or of 8 bits if `is_wide` is false. The
-    /// elements of missing queries are zero.
-    ///
-    /// # Safety
-    ///
-    /// The caller must uphold the safety contract of [`attention_decode()`].
-    #[inline(always)]
-    unsafe fn load<T>(q: &[T], shape: &DecodeShape, unit: Unit, is_wide: bool) -> Self {
-        let lane = warp::lane_id();
-        let mut elements = [[[0; 2]; GROUPS]; STEPS];
-        each::<GROUPS>(|group| {
-            let query = GROUP * group as u32 + lane / 4;
-            let (head, row) = unit.place(shape, query);
-            let (pair, next) = if is_wide { (2 * (lane % 4), 8) } else { (4 * (lane % 4), 2) };
-            let at = shape.q.at(unit.sequence, head, row) + u64::from(pair);
-            let from = q.as_ptr().wrapping_add(at as usize);
-            each::<STEPS>(|j| {
-                // SAFETY: a query that is loaded exists, and nothing writes it during the launch.
-                let [low, high] = [0, next].map(|next| unsafe {
-                    load_or::<u32, 1, true>(
-                        from.wrapping_add(16 * j + next).cast(),
-                        query < unit.queries,
-                        [0],
-                    )[0]
-                });
-                elements[j][group] = match is_wide {
-                    true => [low, high],
-                    // Elements 0 and 2, and elements 1 and 3.
-                    false => [halves::<0>(low, high), halves::<1>(low, high)],
-                };
-            });
-        });
-        Self { elements }
-    }
 }
 
 /// Partial result of a warp over its keys. In each group of eight queries, a lane holds query `2 * (lane % 4)` and the

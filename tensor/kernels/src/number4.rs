@@ -6,7 +6,7 @@ use gpu_std::scalar::Float;
 use gpu_std::tensor::mma::WarpOperand;
 
 /// Number types to which 4-bit codes are converted.
-pub trait Number4: WarpOperand<Sum = f32> + Float {
+pub trait Number4: WarpOperand<Sum = f32> + Float<Accumulator = f32> {
     /// Bit pattern of the power of two whose unit in the last place (ulp) is 1.
     #[doc(hidden)]
     const UNIT: u32;

@@ -1,10 +1,11 @@
-//! Tests rotary position embedding with append against an `f64` reference. Rows of the cache that no token is appended
-//! to keep their numbers.
+//! Tests rotary position embedding with append against an `f64` reference, and the kernel that also computes attention
+//! against the two separate kernels. Rows of the cache that no token is appended to keep their numbers.
 
 use half::{bf16, f16};
 use warpsmith_runtime::{DeviceBuffer, Graph, Stream};
 use warpsmith_tensor::{
-    AppendElement, F8E4M3, HeadNorm, Heads, HeadsMut, KvCache, KvCacheMut, Rotary, TensorError, rotary_append,
+    AppendElement, AttentionDecode, CacheElement, DecodeElement, F8E4M3, HeadNorm, Heads, HeadsMut, KvCache,
+    KvCacheMut, NewTokens, Rotary, TensorError, attention_decode, attention_decode_append, rotary_append,
 };
 
 use crate::attention::Precise;
@@ -133,16 +134,42 @@ impl<T: Precise + AppendElement<T>> Data<T> {
         scale: Option<f32>,
     ) -> (Vec<T>, [Vec<C>; 2]) {
         let (case, [planes, rows]) = (&self.case, self.case.planes());
+        let cached = vec![poison; planes * rows * case.heads[1] * case.dim];
+        self.with_operands(stream, [&cached, &cached], scale, |rotary, [q, k, v], cache| {
+            self.out(stream, |out| rotary_append(stream, rotary, q, k, v, cache, out))
+        })
+    }
+
+    /// Returns the output of an operation, whose heads have the shape of q.
+    fn out(
+        &self,
+        stream: &Stream,
+        run: impl FnOnce(HeadsMut<'_, T>) -> warpsmith_runtime::Result<()>,
+    ) -> Vec<T> {
+        let (case, sequences) = (&self.case, self.case.lengths.len());
+        let [tokens, heads, dim] = [sequences * case.tokens, case.heads[0], case.dim];
+        let mut out = DeviceBuffer::from_host(stream, &vec![T::POISON; tokens * heads * dim]).unwrap();
+        run(HeadsMut::by_token(out.as_3d_mut(tokens, heads, dim).unwrap(), sequences).unwrap()).unwrap();
+        out.to_host().unwrap()
+    }
+
+    /// Copies the operands to the device, and returns the result of `run` and the contents of the caches.
+    fn with_operands<C: AppendElement<T>, R>(
+        &self,
+        stream: &Stream,
+        cached: [&[C]; 2],
+        scale: Option<f32>,
+        run: impl FnOnce(&Rotary<'_, T>, [Heads<'_, T>; 3], KvCacheMut<'_, C>) -> R,
+    ) -> (R, [Vec<C>; 2]) {
+        let (case, [planes, rows]) = (&self.case, self.case.planes());
         let (sequences, [q_heads, kv_heads]) = (case.lengths.len(), case.heads);
         let on = |numbers: &[T]| DeviceBuffer::from_host(stream, numbers).unwrap();
         let (new, q_norm, k_norm) = (on(&self.new), on(&self.norms[0]), on(&self.norms[1]));
         let [cos, sin] = [&self.cos, &self.sin].map(|table| DeviceBuffer::from_host(stream, table).unwrap());
-        let cached = vec![poison; planes * rows * kv_heads * case.dim];
-        let [mut k, mut v] = [0; 2].map(|_| DeviceBuffer::from_host(stream, &cached).unwrap());
+        let [mut k, mut v] = cached.map(|cached| DeviceBuffer::from_host(stream, cached).unwrap());
         let scales = DeviceBuffer::from_host(stream, &vec![scale.unwrap_or(1.0); kv_heads]).unwrap();
         let scales = scale.map(|_| [scales.as_slice(); 2]);
         let tokens = sequences * case.tokens;
-        let mut out = on(&vec![T::POISON; tokens * q_heads * case.dim]);
         let lengths = DeviceBuffer::from_host(stream, &case.lengths).unwrap();
         let table = DeviceBuffer::from_host(stream, &self.table).unwrap();
         let part = |first: usize, heads: usize| {
@@ -173,11 +200,10 @@ impl<T: Precise + AppendElement<T>> Data<T> {
         };
         let lengths = lengths.as_slice();
         let cache = KvCacheMut { k: view(&mut k).unwrap(), v: view(&mut v).unwrap(), lengths, pages, scales };
-        let to = HeadsMut::by_token(out.as_3d_mut(tokens, q_heads, case.dim).unwrap(), sequences).unwrap();
-        let [q, new_k, new_v] =
+        let heads =
             [(0, q_heads), (q_heads, kv_heads), (q_heads + kv_heads, kv_heads)].map(|(i, n)| part(i, n));
-        rotary_append(stream, &rotary, q, new_k, new_v, cache, to).unwrap();
-        (out.to_host().unwrap(), [k, v].map(|buffer| buffer.to_host().unwrap()))
+        let result = run(&rotary, heads, cache);
+        (result, [k, v].map(|buffer| buffer.to_host().unwrap()))
     }
 
     /// Returns a normalized and rotated head.
@@ -474,4 +500,250 @@ fn lengths_and_pages_out_of_range_are_named() {
     assert_eq!(text, "KvCache: lengths[1] is 33, but must be below 33");
     let text = check([17, 32], [3, 0, 0, 4]).unwrap_err();
     assert_eq!(text, "KvCache: pages[3] is 4, but must be below 4");
+}
+
+/// A decoding step by two kernels, and by one.
+struct Step<C> {
+    cached: [Vec<C>; 2],
+    scale: Option<f32>,
+    options: AttentionDecode<'static>,
+}
+
+impl<C> Step<C> {
+    fn random<T>(data: &Data<T>, scale: Option<f32>, encode: fn(f32) -> C) -> Self {
+        let ([planes, rows], mut random) = (data.case.planes(), fastrand::Rng::with_seed(7));
+        let len = planes * rows * data.case.heads[1] * data.case.dim;
+        let cached = [0; 2].map(|_| (0..len).map(|_| encode(random.f32() * 2.0 - 1.0)).collect());
+        Self { cached, scale, options: AttentionDecode::default() }
+    }
+
+    /// Rotates and appends, and then computes attention.
+    fn separate<T>(&self, stream: &Stream, data: &Data<T>) -> (Vec<T>, [Vec<C>; 2])
+    where
+        T: Precise + AppendElement<T> + DecodeElement,
+        C: AppendElement<T> + CacheElement<T>,
+    {
+        let ([planes, rows], case) = (data.case.planes(), &data.case);
+        let cached = self.cached.each_ref().map(Vec::as_slice);
+        let (q, cached) = data.with_operands(stream, cached, self.scale, |rotary, [q, k, v], cache| {
+            data.out(stream, |out| rotary_append(stream, rotary, q, k, v, cache, out))
+        });
+        let q = DeviceBuffer::from_host(stream, &q).unwrap();
+        let [k, v] = cached.each_ref().map(|cached| DeviceBuffer::from_host(stream, cached).unwrap());
+        let view = |buffer| match case.is_by_head {
+            true => Heads::by_head(
+                DeviceBuffer::as_3d(buffer, planes * case.heads[1], rows, case.dim).unwrap(),
+                planes,
+            ),
+            false => Heads::by_token(
+                DeviceBuffer::as_3d(buffer, planes * rows, case.heads[1], case.dim).unwrap(),
+                planes,
+            ),
+        };
+        let sequences = case.lengths.len();
+        let lengths = DeviceBuffer::from_host(stream, &case.lengths).unwrap();
+        let table = DeviceBuffer::from_host(stream, &data.table).unwrap();
+        let pages = case.page.map(|page| {
+            let columns = case.capacity / page;
+            table.slice(..sequences * columns).as_2d(sequences, columns).unwrap()
+        });
+        let scales =
+            DeviceBuffer::from_host(stream, &vec![self.scale.unwrap_or(1.0); case.heads[1]]).unwrap();
+        let scales = self.scale.map(|_| [scales.as_slice(); 2]);
+        let cache = KvCache {
+            k: view(&k).unwrap(),
+            v: view(&v).unwrap(),
+            lengths: lengths.as_slice(),
+            pages,
+            scales,
+        };
+        let q = Heads::by_token(q.as_3d(sequences, case.heads[0], case.dim).unwrap(), sequences).unwrap();
+        (data.out(stream, |out| attention_decode(stream, &self.options, q, &cache, out)), cached)
+    }
+
+    /// Computes the step with one kernel.
+    fn fused<T>(&self, stream: &Stream, data: &Data<T>) -> (Vec<T>, [Vec<C>; 2])
+    where
+        T: Precise + AppendElement<T> + DecodeElement,
+        C: AppendElement<T> + CacheElement<T>,
+    {
+        let cached = self.cached.each_ref().map(Vec::as_slice);
+        data.with_operands(stream, cached, self.scale, |&rotary, [q, k, v], cache| {
+            let new = NewTokens { k, v, rotary };
+            data.out(stream, |out| attention_decode_append(stream, &self.options, q, &new, cache, out))
+        })
+    }
+}
+
+/// Without a norm, the results must be identical. With a norm, numbers can be rounded differently.
+fn is_fused<T, C>(
+    case: &Case,
+    scale: Option<f32>,
+    options: AttentionDecode<'static>,
+    encode: fn(f32) -> C,
+    value: fn(C) -> f64,
+) where
+    T: Precise + AppendElement<T> + DecodeElement,
+    C: AppendElement<T> + CacheElement<T>,
+{
+    let stream = Stream::new(&under_test::device()).unwrap();
+    for (is_interleaved, has_norm) in [(false, false), (true, false), (false, true), (true, true)] {
+        let case = Case { is_interleaved, has_norm, ..case.clone() };
+        let data = Data::<T>::random(&case);
+        let step = Step { options, ..Step::random(&data, scale, encode) };
+        let (expected, expected_cache) = step.separate(&stream, &data);
+        let (found, cache) = step.fused(&stream, &data);
+        let of_sequence = case.heads[0] * case.dim;
+        for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            // The separate kernels attend with a query of zeros.
+            let is_inside = case.position(i / of_sequence, 0).is_some();
+            let (found, expected) = (found.value(), if is_inside { expected.value() } else { 0.0 });
+            let allowed = if has_norm { 8.0 * T::PRECISION } else { 0.0 };
+            assert!(
+                (found - expected).abs() <= allowed,
+                "{case:?}, element {i}: {found} instead of {expected}"
+            );
+        }
+        for (cache, expected) in cache.into_iter().zip(expected_cache) {
+            for (i, (found, expected)) in cache.into_iter().zip(expected).enumerate() {
+                let (found, expected) = (value(found), value(expected));
+                // A number of 8 bits can be rounded to its neighbor.
+                let precision = if size_of::<C>() == 1 { 0.125 } else { T::PRECISION };
+                let allowed = if has_norm { precision * expected.abs().max(8.0) } else { 0.0 };
+                assert!(
+                    (found - expected).abs() <= allowed,
+                    "{case:?}, {i} in the cache: {found}, {expected}"
+                );
+            }
+        }
+    }
+}
+
+fn is_fused_16<T: Precise + AppendElement<T> + DecodeElement + CacheElement<T>>(
+    case: &Case,
+    options: AttentionDecode<'static>,
+) {
+    is_fused::<T, T>(case, None, options, T::of, T::value);
+}
+
+#[test]
+fn one_kernel_rotates_appends_and_attends() {
+    let none = AttentionDecode::default();
+    for dim in [64, 128, 256] {
+        is_fused_16::<bf16>(&Case::new(dim, [4, 1], &[1, 96, 17, 16, 15]), none);
+        is_fused_16::<f16>(&Case { is_by_head: true, ..Case::new(dim, [20, 2], &[2, 50]) }, none);
+    }
+    // Several blocks per sequence.
+    let long = Case { capacity: 3000, positions: 3000, ..Case::new(128, [8, 2], &[2999, 64, 65, 3000]) };
+    is_fused_16::<bf16>(&long, none);
+    let options = AttentionDecode { window: Some(40), soft_cap: Some(2.0), scale: Some(0.25), ..none };
+    is_fused_16::<bf16>(&Case { capacity: 3008, positions: 3008, page: Some(16), ..long }, options);
+    is_fused_16::<f16>(&Case { page: Some(32), ..Case::new(64, [3, 3], &[1, 33, 64, 96]) }, options);
+}
+
+#[test]
+fn one_kernel_appends_to_caches_of_8_bits() {
+    let none = AttentionDecode::default();
+    for dim in [64, 128, 256] {
+        let case = Case { page: Some(16), ..Case::new(dim, [4, 2], &[1, 33, 96, 16]) };
+        is_fused::<bf16, i8>(&case, Some(1.0 / 64.0), none, |x| (x * 64.0) as i8, f64::from);
+        is_fused::<f16, i8>(&case, Some(1.0 / 64.0), none, |x| (x * 64.0) as i8, f64::from);
+        is_fused::<bf16, F8E4M3>(&case, None, none, F8E4M3::from_f32, |x| x.to_f32().into());
+        is_fused::<f16, F8E4M3>(&case, Some(0.5), none, F8E4M3::from_f32, |x| x.to_f32().into());
+    }
+}
+
+#[test]
+fn one_kernel_skips_tokens_outside_the_cache() {
+    let none = AttentionDecode::default();
+    // Tokens before the first position, beyond the capacity and beyond the tables.
+    let case = Case::new(64, [2, 1], &[0, 1, 97, 98, 200, u32::MAX, 50]);
+    is_fused_16::<bf16>(&case, none);
+    is_fused_16::<bf16>(&Case { page: Some(16), positions: 49, ..case }, none);
+    let stream = Stream::new(&under_test::device()).unwrap();
+    let mut data = Data::<bf16>::random(&Case { page: Some(16), ..Case::new(64, [2, 1], &[20, 20, 20]) });
+    let planes = data.case.planes()[0] as u32;
+    (data.table[1], data.table[7]) = (planes, u32::MAX);
+    let step = Step::<bf16>::random(&data, None, bf16::from_f32);
+    assert_eq!(step.fused(&stream, &data), step.separate(&stream, &data));
+}
+
+/// The kernel reads the cache before the preceding kernel has completed, but not the new tokens, which that kernel
+/// writes.
+#[test]
+fn a_graph_decodes_at_all_lengths() {
+    let stream = Stream::new(&under_test::device()).unwrap();
+    let case = Case { capacity: 512, ..Case::new(128, [4, 1], &[1]) };
+    let data = Data::<bf16>::random(&case);
+    let of_token = DeviceBuffer::from_host(&stream, &data.new).unwrap();
+    let mut qkv = DeviceBuffer::<bf16>::zeros(&stream, data.new.len()).unwrap();
+    let [cos, sin] = [&data.cos, &data.sin].map(|table| DeviceBuffer::from_host(&stream, table).unwrap());
+    let mut lengths = DeviceBuffer::from_host(&stream, &[1u32]).unwrap();
+    let [mut k, mut v] = [0; 2].map(|_| DeviceBuffer::<bf16>::zeros(&stream, 512 * 128).unwrap());
+    let mut out = DeviceBuffer::<bf16>::zeros(&stream, 4 * 128).unwrap();
+    let graph = Graph::capture(&stream, || {
+        stream.copy(&of_token, &mut qkv)?;
+        let part = |first: usize, heads: usize| {
+            Heads::by_token(qkv.slice(128 * first..128 * (first + heads)).as_3d(1, heads, 128)?, 1)
+        };
+        let cache = KvCacheMut {
+            k: HeadsMut::by_token(k.as_3d_mut(512, 1, 128)?, 1)?,
+            v: HeadsMut::by_token(v.as_3d_mut(512, 1, 128)?, 1)?,
+            lengths: lengths.as_slice(),
+            pages: None,
+            scales: None,
+        };
+        let (cos, sin) = (cos.as_2d(case.positions, 64)?, sin.as_2d(case.positions, 64)?);
+        let rotary = Rotary { cos, sin, is_interleaved: false, norm: None };
+        let new = NewTokens { k: part(4, 1)?, v: part(5, 1)?, rotary };
+        let to = HeadsMut::by_token(out.as_3d_mut(1, 4, 128)?, 1)?;
+        attention_decode_append(&stream, &AttentionDecode::default(), part(0, 4)?, &new, cache, to)
+    })
+    .unwrap()
+    .instantiate()
+    .unwrap();
+    for length in 1..=40u32 {
+        lengths.copy_from_host(&[length]).unwrap();
+        let before = [k.to_host().unwrap(), v.to_host().unwrap()];
+        graph.launch(&stream).unwrap();
+        let data =
+            Data { case: Case { lengths: vec![length], ..case.clone() }, ..Data::<bf16>::random(&case) };
+        let step = Step { cached: before, scale: None, options: AttentionDecode::default() };
+        let found = (out.to_host().unwrap(), [k.to_host().unwrap(), v.to_host().unwrap()]);
+        assert_eq!(found, step.separate(&stream, &data), "{length}");
+    }
+}
+
+#[test]
+fn one_kernel_refuses_several_tokens_and_unaligned_tables() {
+    let stream = Stream::new(&under_test::device()).unwrap();
+    let numbers = DeviceBuffer::<bf16>::zeros(&stream, 6 * 64).unwrap();
+    let angles = DeviceBuffer::<f32>::zeros(&stream, 100).unwrap();
+    let lengths = DeviceBuffer::<u32>::zeros(&stream, 1).unwrap();
+    let [mut k, mut v] = [0; 2].map(|_| DeviceBuffer::<bf16>::zeros(&stream, 16 * 64).unwrap());
+    let mut message = |tokens: usize, first: usize| {
+        let part = |i: usize| {
+            let elements = numbers.slice(64 * tokens * i..64 * tokens * (i + 1));
+            Heads::by_token(elements.as_3d(tokens, 1, 64).unwrap(), 1).unwrap()
+        };
+        let cache = KvCacheMut {
+            k: HeadsMut::by_token(k.as_3d_mut(16, 1, 64).unwrap(), 1).unwrap(),
+            v: HeadsMut::by_token(v.as_3d_mut(16, 1, 64).unwrap(), 1).unwrap(),
+            lengths: lengths.as_slice(),
+            pages: None,
+            scales: None,
+        };
+        let table = angles.slice(first..first + 2 * 32).as_2d(2, 32).unwrap();
+        let rotary = Rotary { cos: table, sin: table, is_interleaved: false, norm: None };
+        let new = NewTokens { k: part(1), v: part(2), rotary };
+        let mut out = DeviceBuffer::<bf16>::zeros(&stream, 64 * tokens).unwrap();
+        let to = HeadsMut::by_token(out.as_3d_mut(tokens, 1, 64).unwrap(), 1).unwrap();
+        attention_decode_append(&stream, &AttentionDecode::default(), part(0), &new, cache, to).unwrap_err()
+    };
+    assert_eq!(
+        message(2, 0).to_string(),
+        "attention_decode_append: q is 1 sequences of 1 heads of 2 rows of 64: it must have one row per sequence"
+    );
+    let error = message(1, 1);
+    assert!(matches!(error.downcast_ref(), Some(TensorError::Alignment { matrix: "cos", .. })), "{error}");
 }

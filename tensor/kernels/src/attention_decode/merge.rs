@@ -110,7 +110,8 @@ impl Merged {
         // SAFETY: the caller guarantees one scale per head of v.
         let scale =
             operands.scales[1].map_or(1.0, |scales| unsafe { *scales.get_unchecked(unit.kv_head as usize) });
-        let [a, b, c, d] = sums.map(|sum| if total == 0.0 { 0.0 } else { sum / total * scale });
+        let factor = if total == 0.0 { 0.0 } else { scale / total };
+        let [a, b, c, d] = sums.map(|sum| if total == 0.0 { 0.0 } else { sum * factor });
         let at = operands.shape.out.at(unit.sequence, head, row) + u64::from(column);
         // SAFETY: guaranteed by the caller; the row starts on a 16-byte boundary.
         unsafe {
