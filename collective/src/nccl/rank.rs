@@ -1,8 +1,8 @@
 //! [`Rank`]: state that the thread that calls operations shares with the owner thread.
 //!
-//! Only one thread at a time calls NCCL with the communicator. Each operation is enclosed by two events, so that its
-//! timeout starts when its stream reaches it. If the device is lost, the loss is reported as the cause of NCCL's
-//! errors.
+//! Only one thread at a time calls NCCL with the communicator. The timeout of an operation starts with its call. When the
+//! call has returned, it starts again as soon as the stream reaches the operation, which is enclosed by two events. If the
+//! device is lost, the loss is reported as the cause of NCCL's errors.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use warpsmith_runtime::driver::{EventHandle, StreamHandle};
 use warpsmith_runtime::{Device, DeviceBuffer};
 
 use super::calls::{Refused, Target};
-use super::comm::{NotReady, RawComm};
+use super::comm::RawComm;
 use super::sys::{Comm, Nccl, status};
 use crate::backend::{Batch, Call, Places};
 use crate::deadline;
@@ -20,22 +20,31 @@ use crate::failure::{CommunicatorError, Failure};
 use crate::fingerprint::Fingerprint;
 use crate::mesh::{Lane, Mesh, Stop};
 use crate::shutdown::ShutdownState;
-use crate::work::{Progress, WorkState};
+use crate::work::Progress;
 
 /// Time within which the mesh must report the end of a process that NCCL has already detected.
 const NAMED_WITHIN: Duration = Duration::from_secs(1);
+/// Duration after which a call counts as waiting for other ranks.
+const CALL_TIME: Duration = Duration::from_millis(20);
 
-/// Enqueued operations that may not be complete yet.
+/// Operations that may not be complete yet.
 #[derive(Debug)]
 struct Outstanding {
-    calls: Vec<Call>,
-    /// Flight-recorder entry number of the first call. The other calls have consecutive numbers.
-    number: u64,
-    before: EventHandle,
-    behind: EventHandle,
-    timeout: Duration,
+    batch: Arc<Batch>,
+    /// Flight-recorder entry number of the first call, unless the calls are captured. The other calls have consecutive
+    /// numbers.
+    number: Option<u64>,
+    called: Instant,
+    /// Events recorded before and after the operations; `None` until the call has returned.
+    events: Option<[EventHandle; 2]>,
     started: Option<Instant>,
-    work: Arc<WorkState>,
+}
+
+impl Outstanding {
+    /// Returns the calls with their flight-recorder entry numbers.
+    fn numbered(&self) -> impl Iterator<Item = (&Call, u64)> {
+        self.batch.calls.iter().zip(self.number.into_iter().flat_map(|first| first..))
+    }
 }
 
 /// Sequence numbers of the next operations and the outstanding operations.
@@ -106,7 +115,8 @@ impl Rank {
         })
     }
 
-    /// Enqueues a batch on the stream. The context of the communicator's device must be current.
+    /// Enqueues a batch on the stream. The context of the communicator's device must be current, and no other thread may
+    /// be enqueuing.
     ///
     /// # Safety
     /// The memory of the calls must stay valid until the stream has executed them.
@@ -115,41 +125,44 @@ impl Rank {
         stream: StreamHandle,
         mut batch: Batch,
     ) -> Result<(), Box<CommunicatorError>> {
-        let recorder = &self.mesh.member.recorder;
+        let mut queue = locked(&self.queue);
         let mut number = None;
         if !batch.is_captured {
-            let mut queue = locked(&self.queue);
             for call in &mut batch.calls {
                 call.fingerprint.sequence = queue.places.next(call.kind);
-                number.get_or_insert(recorder.enqueued(&call.fingerprint));
+                number.get_or_insert(self.mesh.member.recorder.enqueued(&call.fingerprint));
             }
+            batch.work.looked_after_by(Arc::downgrade(self) as _);
         }
-        let started = Instant::now();
+        let (batch, called) = (Arc::new(batch), Instant::now());
+        let outstanding =
+            Outstanding { batch: Arc::clone(&batch), number, called, events: None, started: None };
+        queue.outstanding.push_back(outstanding);
+        drop(queue);
         // SAFETY: guaranteed by the caller.
-        match unsafe { self.enqueue(stream, &batch, number, started) } {
-            Ok(Some((before, behind))) => {
-                batch.work.looked_after_by(Arc::downgrade(self) as _);
-                let Batch { calls, timeout, work, .. } = batch;
-                let (number, started) = (number.unwrap_or_default(), None);
-                let outstanding = Outstanding { calls, number, before, behind, timeout, started, work };
-                locked(&self.queue).outstanding.push_back(outstanding);
-                Ok(())
-            }
-            Ok(None) => {
-                batch.work.end(Ok(()));
-                Ok(())
-            }
-            Err(failure) => {
-                let failure = self.mesh.fail(failure);
-                let error = self.mesh.error(Some(batch.calls[0].fingerprint.clone()), failure);
-                if let Some(number) = number {
-                    self.ended(&batch.calls, number, Some(&error));
+        let failure = match unsafe { self.enqueue(stream, &batch, called) } {
+            Ok(events) => {
+                let mut queue = locked(&self.queue);
+                match (queue.outstanding.pop_back(), events) {
+                    (Some(last), Some(_)) => {
+                        queue.outstanding.push_back(Outstanding { events, started: None, ..last });
+                        return Ok(());
+                    }
+                    (Some(_), None) => {
+                        batch.work.end(Ok(()));
+                        return Ok(());
+                    }
+                    // The communicator has failed in the meantime.
+                    (None, events) => {
+                        queue.spare.extend(events.into_iter().flatten());
+                        self.mesh.member.failure().unwrap_or(Failure::Left { rank: self.mesh.rank() })
+                    }
                 }
-                self.mesh.dump();
-                batch.work.end(Err(error.clone()));
-                Err(error)
             }
-        }
+            Err(failure) => self.mesh.fail(failure),
+        };
+        self.fail_all(&failure);
+        Err(self.mesh.error(Some(batch.calls[0].fingerprint.clone()), failure))
     }
 
     /// Enqueues a batch like [`Self::submit`]. Returns the events recorded before and after the operations, unless the
@@ -161,17 +174,15 @@ impl Rank {
         &self,
         stream: StreamHandle,
         batch: &Batch,
-        number: Option<u64>,
-        started: Instant,
-    ) -> Result<Option<(EventHandle, EventHandle)>, Failure> {
+        called: Instant,
+    ) -> Result<Option<[EventHandle; 2]>, Failure> {
         let first = &batch.calls[0].fingerprint;
-        let deadline = deadline::after(started, batch.timeout);
-        let timed_out = || self.mesh.timed_out(first, started.elapsed(), &self.peers(&batch.calls));
         if self.is_checked {
+            let deadline = deadline::after(called, batch.timeout);
             for call in batch.calls.iter().filter(|call| !call.fingerprint.is_point_to_point()) {
                 self.mesh.compare(&call.fingerprint, deadline).map_err(|stop| match stop {
                     Stop::Failed(failure) => failure,
-                    Stop::Deadline => timed_out(),
+                    Stop::Deadline => self.mesh.timed_out(first, called.elapsed(), &self.peers(&batch.calls)),
                 })?;
             }
         }
@@ -188,26 +199,12 @@ impl Rank {
             world,
             scratch: std::ptr::with_exposed_provenance_mut(self.scratch.as_device_ptr().0 as usize),
         };
-        let refused = |refused| self.failure_of(refused, target.comm, Some(first));
         let record = || if batch.is_captured { Ok(None) } else { self.record(stream, first).map(Some) };
         let before = record()?;
-        let mut operators = Vec::new();
-        // SAFETY: the lock is held. No background work is running, because each earlier call has waited for its own.
-        // The caller keeps the memory valid.
-        let enqueued = unsafe { target.enqueue(&batch.calls, &mut operators) }.map_err(refused)?;
-        if enqueued == status::IN_PROGRESS {
-            // NCCL connects to ranks with which it has not exchanged data yet, as soon as these ranks also call the
-            // operation.
-            self.started(&batch.calls, number);
-            raw.wait_ready(enqueued, &self.mesh, deadline).map_err(|why| match why {
-                NotReady::Refused(why) => refused(why),
-                NotReady::Failed(failure) => failure,
-                NotReady::Deadline => timed_out(),
-            })?;
-        }
-        // SAFETY: the operators were created for this communicator, and the communicator is ready.
-        unsafe { target.destroy(&operators) }.map_err(refused)?;
-        Ok(before.zip(record()?))
+        // SAFETY: the lock is held, and the child is blocking. The caller keeps the memory valid.
+        let enqueued = unsafe { target.enqueue(&batch.calls) };
+        enqueued.map_err(|refused| self.failure_of(refused, target.comm, Some(first)))?;
+        Ok(before.zip(record()?).map(<[EventHandle; 2]>::from))
     }
 
     /// Records an event on the stream.
@@ -251,14 +248,15 @@ impl Rank {
         }
     }
 
-    fn started(&self, calls: &[Call], number: Option<u64>) {
-        for (call, number) in calls.iter().zip(number.into_iter().flat_map(|first| first..)) {
+    /// Records that operations have started.
+    fn started(&self, of: &Outstanding) {
+        for (call, number) in of.numbered() {
             self.mesh.member.recorder.started(number, &call.fingerprint);
         }
     }
 
-    fn ended(&self, calls: &[Call], first: u64, error: Option<&CommunicatorError>) {
-        for (call, number) in calls.iter().zip(first..) {
+    fn ended(&self, of: &Outstanding, error: Option<&CommunicatorError>) {
+        for (call, number) in of.numbered() {
             let text = error.map(|error| error.failure.to_string());
             self.mesh.member.recorder.ended(number, &call.fingerprint, text);
         }
@@ -273,17 +271,24 @@ impl Rank {
         }
         let mut queue = locked(&self.queue);
         while let Some(first) = queue.outstanding.front_mut() {
-            let reached = |event| {
-                self.is_reached(event).map_err(|error| self.not_run(&first.calls[0].fingerprint, &error))
+            let operation = &first.batch.calls[0].fingerprint;
+            let reached = |event| self.is_reached(event).map_err(|error| self.not_run(operation, &error));
+            let has_started = match first.events {
+                Some([before, _]) => first.started.is_some() || reached(before)?,
+                None => first.called.elapsed() >= CALL_TIME,
             };
-            if first.started.is_none() && reached(first.before)? {
-                first.started = Some(Instant::now());
-                self.started(&first.calls, Some(first.number));
+            if !has_started {
+                return Ok(Standing::default());
             }
-            let Some(since) = first.started else { return Ok(Standing::default()) };
-            if !reached(first.behind)? {
-                let (operation, timeout) = (first.calls[0].fingerprint.clone(), first.timeout);
-                let peers = self.peers(&first.calls);
+            if first.started.is_none() {
+                first.started = Some(if first.events.is_some() { Instant::now() } else { first.called });
+                self.started(first);
+            }
+            let has_ended = first.events.map(|[_, behind]| reached(behind)).transpose()?;
+            if has_ended != Some(true) {
+                let (operation, timeout) = (operation.clone(), first.batch.timeout);
+                let since = first.started.unwrap_or(first.called);
+                let peers = self.peers(&first.batch.calls);
                 return Ok(Standing {
                     is_idle: false,
                     running: Some(Running { operation, since, timeout, peers }),
@@ -296,9 +301,9 @@ impl Rank {
                 return Ok(idle);
             }
             if let Some(done) = queue.outstanding.pop_front() {
-                self.ended(&done.calls, done.number, None);
-                queue.spare.extend([done.before, done.behind]);
-                done.work.end(Ok(()));
+                self.ended(&done, None);
+                queue.spare.extend(done.events.into_iter().flatten());
+                done.batch.work.end(Ok(()));
             }
         }
         Ok(idle)
@@ -308,13 +313,13 @@ impl Rank {
     pub fn fail_all(&self, failure: &Failure) {
         let mut queue = locked(&self.queue);
         while let Some(failed) = queue.outstanding.pop_front() {
-            let operation = failed.calls[0].fingerprint.clone();
+            let operation = failed.batch.calls[0].fingerprint.clone();
             let error = self.mesh.error(Some(operation), failure.clone());
-            self.ended(&failed.calls, failed.number, Some(&error));
-            queue.spare.extend([failed.before, failed.behind]);
+            self.ended(&failed, Some(&error));
+            queue.spare.extend(failed.events.into_iter().flatten());
             drop(queue);
             self.mesh.dump();
-            failed.work.end(Err(error));
+            failed.batch.work.end(Err(error));
             queue = locked(&self.queue);
         }
     }
