@@ -99,7 +99,12 @@ impl CommunicatorOptions {
         if self.nccl.is_some() {
             return true;
         }
-        self.backend != BackendChoice::Host && !device.is_emulated() && !self.shares_gpu
+        let is_wanted = match self.backend {
+            BackendChoice::Nccl => true,
+            BackendChoice::Auto | BackendChoice::Peer => !self.shares_gpu,
+            BackendChoice::Host => false,
+        };
+        is_wanted && !device.is_emulated()
     }
 
     /// Returns whether ranks on this device may access each other's memory.

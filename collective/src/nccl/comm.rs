@@ -4,12 +4,18 @@
 //! the parent, is blocking: it runs the operations on the thread that calls them, while a non-blocking communicator
 //! starts a thread per call. The two share their resources, and with them the flag that `ncclCommAbort` sets. When the
 //! parent is aborted, calls and kernels of the child return, and the child can be freed.
+//!
+//! A process that exits first waits for the threads that end communicators, because NCCL crashes if its global state is
+//! destroyed during a call.
 
 use std::ffi::{CString, c_int};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
+
+use warpsmith_runtime::driver::process;
 
 use super::calls::{Refused, checked};
 use super::sys::{Comm, Config, Nccl, Status, UniqueId, status};
@@ -61,6 +67,11 @@ impl RawComm {
         id: UniqueId,
         name: &str,
     ) -> (Self, Result<(), Refused>) {
+        static REGISTERED: Once = Once::new();
+        // NCCL is loaded, so this function is called before NCCL's own exit handlers.
+        REGISTERED.call_once(|| {
+            process::at_exit(wait_for_ends);
+        });
         let name = CString::new(name.replace('\0', " ")).unwrap_or_default();
         Self::create(nccl, name, false, "ncclCommInitRankConfig", |comm, config| {
             // SAFETY: the handle and the name live as long as the communicator. The library copies the other arguments.
@@ -115,6 +126,7 @@ impl RawComm {
         let (sender, ended) = channel();
         let thread = std::thread::Builder::new().name("warpsmith-nccl-end".to_owned());
         let started = thread.spawn(move || {
+            let Some(_running) = RunningEnd::begin() else { return };
             let comm = self.get();
             let status = if comm.is_null() { status::SUCCESS } else { end(self.nccl, comm) };
             // This drop frees the memory that the communicator used.
@@ -139,7 +151,49 @@ fn begun(call: &'static str, status: Status) -> Result<Status, Refused> {
 /// Consequence of a communicator that has not been freed.
 const STAYS: &str = "the communicator's device memory may stay allocated until the process ends";
 
-/// A running call that ends a communicator.
+/// Calls of this process that end communicators.
+#[derive(Debug)]
+struct Ends {
+    running: usize,
+    is_exiting: bool,
+}
+
+static ENDS: Mutex<Ends> = Mutex::new(Ends { running: 0, is_exiting: false });
+static END_RETURNED: Condvar = Condvar::new();
+
+fn ends() -> MutexGuard<'static, Ends> {
+    ENDS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until all running calls that end communicators have returned, at most for [`END_TIME`], and prevents new ones.
+extern "C" fn wait_for_ends() {
+    let mut ends = ends();
+    ends.is_exiting = true;
+    drop(END_RETURNED.wait_timeout_while(ends, END_TIME, |ends| ends.running > 0));
+}
+
+/// Guard of a running call that ends a communicator.
+struct RunningEnd;
+
+impl RunningEnd {
+    /// Returns `None` if the process is exiting.
+    fn begin() -> Option<Self> {
+        let mut ends = ends();
+        (!ends.is_exiting).then(|| {
+            ends.running += 1;
+            Self
+        })
+    }
+}
+
+impl Drop for RunningEnd {
+    fn drop(&mut self) {
+        ends().running -= 1;
+        END_RETURNED.notify_all();
+    }
+}
+
+/// A call that ends a communicator.
 #[derive(Debug)]
 pub(super) struct Ending {
     call: &'static str,

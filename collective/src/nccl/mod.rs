@@ -183,7 +183,9 @@ fn connect(making: Making<'_>, id: UniqueId, deadline: Instant) -> Result<(RawCo
     // The other ranks are notified before the abort, because the abort may take a while.
     let failure = mesh.fail(failure);
     parent.abort();
-    child.map(RawComm::abort);
+    if let Some(child) = child {
+        child.abort();
+    }
     Err(failure)
 }
 

@@ -35,16 +35,15 @@ struct Outstanding {
     /// numbers.
     number: Option<u64>,
     called: Instant,
-    /// Events recorded before and after the operations; `None` until the call has returned.
+    has_returned: bool,
+    /// Events recorded before and after the operations, unless these are captured.
     events: Option<[EventHandle; 2]>,
     started: Option<Instant>,
 }
 
-impl Outstanding {
-    /// Returns the calls with their flight-recorder entry numbers.
-    fn numbered(&self) -> impl Iterator<Item = (&Call, u64)> {
-        self.batch.calls.iter().zip(self.number.into_iter().flat_map(|first| first..))
-    }
+/// Returns the calls with their flight-recorder entry numbers.
+fn numbered(batch: &Batch, first: Option<u64>) -> impl Iterator<Item = (&Call, u64)> {
+    batch.calls.iter().zip(first.into_iter().flat_map(|first| first..))
 }
 
 /// Sequence numbers of the next operations and the outstanding operations.
@@ -127,46 +126,65 @@ impl Rank {
     ) -> Result<(), Box<CommunicatorError>> {
         let mut queue = locked(&self.queue);
         let mut number = None;
+        let mut events = Ok(None);
         if !batch.is_captured {
             for call in &mut batch.calls {
                 call.fingerprint.sequence = queue.places.next(call.kind);
                 number.get_or_insert(self.mesh.member.recorder.enqueued(&call.fingerprint));
             }
             batch.work.looked_after_by(Arc::downgrade(self) as _);
+            events = self.events(&mut queue).map(Some);
         }
         let (batch, called) = (Arc::new(batch), Instant::now());
-        let outstanding =
-            Outstanding { batch: Arc::clone(&batch), number, called, events: None, started: None };
-        queue.outstanding.push_back(outstanding);
+        queue.outstanding.push_back(Outstanding {
+            batch: Arc::clone(&batch),
+            number,
+            called,
+            has_returned: false,
+            events: *events.as_ref().unwrap_or(&None),
+            started: None,
+        });
         drop(queue);
+        let first = &batch.calls[0].fingerprint;
+        let events = events.map_err(|error| self.not_run(first, &error));
         // SAFETY: guaranteed by the caller.
-        let failure = match unsafe { self.enqueue(stream, &batch, called) } {
-            Ok(events) => {
+        let enqueued = events.and_then(|events| unsafe { self.enqueue(stream, &batch, called, events) });
+        let failure = match enqueued {
+            Ok(()) => {
                 let mut queue = locked(&self.queue);
-                match (queue.outstanding.pop_back(), events) {
-                    (Some(last), Some(_)) => {
-                        queue.outstanding.push_back(Outstanding { events, started: None, ..last });
-                        return Ok(());
-                    }
-                    (Some(_), None) => {
-                        batch.work.end(Ok(()));
+                match queue.outstanding.back_mut() {
+                    Some(last) => {
+                        (last.has_returned, last.started) = (true, None);
+                        if batch.is_captured {
+                            queue.outstanding.pop_back();
+                            batch.work.end(Ok(()));
+                        }
                         return Ok(());
                     }
                     // The communicator has failed in the meantime.
-                    (None, events) => {
-                        queue.spare.extend(events.into_iter().flatten());
-                        self.mesh.member.failure().unwrap_or(Failure::Left { rank: self.mesh.rank() })
-                    }
+                    None => self.mesh.member.failure().unwrap_or(Failure::Left { rank: self.mesh.rank() }),
                 }
             }
             Err(failure) => self.mesh.fail(failure),
         };
         self.fail_all(&failure);
-        Err(self.mesh.error(Some(batch.calls[0].fingerprint.clone()), failure))
+        Err(self.mesh.error(Some(first.clone()), failure))
     }
 
-    /// Enqueues a batch like [`Self::submit`]. Returns the events recorded before and after the operations, unless the
-    /// operations are captured.
+    /// Returns two events from the spare ones, or creates them.
+    fn events(&self, queue: &mut Queue) -> warpsmith_runtime::Result<[EventHandle; 2]> {
+        // SAFETY: the context is used while `self` keeps the device alive.
+        let (driver, context) = unsafe { self.device.driver() };
+        while queue.spare.len() < 2 {
+            queue.spare.push(driver.event_create(context, false)?);
+        }
+        let rest = queue.spare.len() - 2;
+        let events = [queue.spare[rest], queue.spare[rest + 1]];
+        queue.spare.truncate(rest);
+        Ok(events)
+    }
+
+    /// Enqueues a batch like [`Self::submit`], and records `events` before and after the operations.
     ///
     /// # Safety
     /// The caller must uphold the safety contract of [`Self::submit`].
@@ -175,7 +193,8 @@ impl Rank {
         stream: StreamHandle,
         batch: &Batch,
         called: Instant,
-    ) -> Result<Option<[EventHandle; 2]>, Failure> {
+        events: Option<[EventHandle; 2]>,
+    ) -> Result<(), Failure> {
         let first = &batch.calls[0].fingerprint;
         if self.is_checked {
             let deadline = deadline::after(called, batch.timeout);
@@ -199,25 +218,18 @@ impl Rank {
             world,
             scratch: std::ptr::with_exposed_provenance_mut(self.scratch.as_device_ptr().0 as usize),
         };
-        let record = || if batch.is_captured { Ok(None) } else { self.record(stream, first).map(Some) };
-        let before = record()?;
-        // SAFETY: the lock is held, and the child is blocking. The caller keeps the memory valid.
-        let enqueued = unsafe { target.enqueue(&batch.calls) };
-        enqueued.map_err(|refused| self.failure_of(refused, target.comm, Some(first)))?;
-        Ok(before.zip(record()?).map(<[EventHandle; 2]>::from))
-    }
-
-    /// Records an event on the stream.
-    fn record(&self, stream: StreamHandle, operation: &Fingerprint) -> Result<EventHandle, Failure> {
         // SAFETY: the context is used while `self` keeps the device alive, and the handles belong to the device's
         // driver.
         let (driver, context) = unsafe { self.device.driver() };
-        let spare = locked(&self.queue).spare.pop();
-        let recorded = spare.map_or_else(|| driver.event_create(context, false), Ok).and_then(|event| {
-            driver.event_record(context, event, stream)?;
-            Ok(event)
-        });
-        recorded.map_err(|error| self.not_run(operation, &error))
+        let record =
+            |event| driver.event_record(context, event, stream).map_err(|error| self.not_run(first, &error));
+        if let Some([before, _]) = events {
+            record(before)?;
+        }
+        // SAFETY: the lock is held, and the child is blocking. The caller keeps the memory valid.
+        let enqueued = unsafe { target.enqueue(&batch.calls) };
+        enqueued.map_err(|refused| self.failure_of(refused, target.comm, Some(first)))?;
+        events.map_or(Ok(()), |[_, behind]| record(behind))
     }
 
     fn not_run(&self, operation: &Fingerprint, reason: &dyn std::fmt::Display) -> Failure {
@@ -248,15 +260,14 @@ impl Rank {
         }
     }
 
-    /// Records that operations have started.
-    fn started(&self, of: &Outstanding) {
-        for (call, number) in of.numbered() {
+    fn started(&self, batch: &Batch, number: Option<u64>) {
+        for (call, number) in numbered(batch, number) {
             self.mesh.member.recorder.started(number, &call.fingerprint);
         }
     }
 
     fn ended(&self, of: &Outstanding, error: Option<&CommunicatorError>) {
-        for (call, number) in of.numbered() {
+        for (call, number) in numbered(&of.batch, of.number) {
             let text = error.map(|error| error.failure.to_string());
             self.mesh.member.recorder.ended(number, &call.fingerprint, text);
         }
@@ -270,43 +281,50 @@ impl Rank {
             return Ok(idle);
         }
         let mut queue = locked(&self.queue);
-        while let Some(first) = queue.outstanding.front_mut() {
-            let operation = &first.batch.calls[0].fingerprint;
-            let reached = |event| self.is_reached(event).map_err(|error| self.not_run(operation, &error));
-            let has_started = match first.events {
-                Some([before, _]) => first.started.is_some() || reached(before)?,
-                None => first.called.elapsed() >= CALL_TIME,
-            };
-            if !has_started {
-                return Ok(Standing::default());
-            }
-            if first.started.is_none() {
-                first.started = Some(if first.events.is_some() { Instant::now() } else { first.called });
-                self.started(first);
-            }
-            let has_ended = first.events.map(|[_, behind]| reached(behind)).transpose()?;
-            if has_ended != Some(true) {
-                let (operation, timeout) = (operation.clone(), first.batch.timeout);
-                let since = first.started.unwrap_or(first.called);
-                let peers = self.peers(&first.batch.calls);
-                return Ok(Standing {
-                    is_idle: false,
-                    running: Some(Running { operation, since, timeout, peers }),
-                });
-            }
-            // After a failure, an abort makes the stream continue past unfinished operations.
-            if let Some(failure) = self.mesh.member.failure() {
-                drop(queue);
-                self.fail_all(&failure);
-                return Ok(idle);
-            }
-            if let Some(done) = queue.outstanding.pop_front() {
-                self.ended(&done, None);
-                queue.spare.extend(done.events.into_iter().flatten());
-                done.batch.work.end(Ok(()));
-            }
+        let mut fault = None;
+        let mut reached = |event| {
+            self.is_reached(event).unwrap_or_else(|error| {
+                fault = Some(error);
+                false
+            })
+        };
+        // The operations end in their order, so a binary search queries few events.
+        let ended = queue.outstanding.partition_point(|of| {
+            of.events.filter(|_| of.has_returned).is_some_and(|[_, behind]| reached(behind))
+        });
+        let has_started = queue.outstanding.get(ended).is_some_and(|of| match of.events {
+            Some([before, _]) if of.has_returned => of.started.is_some() || reached(before),
+            _ => of.called.elapsed() >= CALL_TIME,
+        });
+        if let (Some(fault), Some(first)) = (fault, queue.outstanding.front()) {
+            return Err(self.not_run(&first.batch.calls[0].fingerprint, &fault));
         }
-        Ok(idle)
+        // After a failure, an abort makes the stream continue past unfinished operations.
+        if let Some(failure) = self.mesh.member.failure() {
+            drop(queue);
+            self.fail_all(&failure);
+            return Ok(idle);
+        }
+        for _ in 0..ended {
+            let Some(done) = queue.outstanding.pop_front() else { break };
+            if done.started.is_none() {
+                self.started(&done.batch, done.number);
+            }
+            self.ended(&done, None);
+            queue.spare.extend(done.events.into_iter().flatten());
+            done.batch.work.end(Ok(()));
+        }
+        let Some(first) = queue.outstanding.front_mut() else { return Ok(idle) };
+        if !has_started {
+            return Ok(Standing::default());
+        }
+        let since = *first.started.get_or_insert_with(|| {
+            self.started(&first.batch, first.number);
+            if first.has_returned { Instant::now() } else { first.called }
+        });
+        let (operation, timeout) = (first.batch.calls[0].fingerprint.clone(), first.batch.timeout);
+        let peers = self.peers(&first.batch.calls);
+        Ok(Standing { is_idle: false, running: Some(Running { operation, since, timeout, peers }) })
     }
 
     /// Completes the [`Work`](crate::Work) of all operations with the given failure.
