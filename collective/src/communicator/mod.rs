@@ -302,7 +302,7 @@ impl Communicator {
     /// Enqueues operations as one batch.
     fn submit(&self, prepared: Vec<Prepared<'_>>) -> Result<Work> {
         let Some(first) = prepared.first() else {
-            let state = WorkState::new("an empty group".to_owned());
+            let state = WorkState::new("an empty group".into());
             state.end(Ok(()));
             return Ok(Work { state });
         };
@@ -321,10 +321,15 @@ impl Communicator {
                 });
             }
         }
-        let state = WorkState::new(first.call.fingerprint.operation.to_string());
-        let (calls, uses): (Vec<_>, Vec<_>) =
-            prepared.into_iter().map(|prepared| (prepared.call, prepared.uses)).unzip();
-        let uses = uses.concat();
+        let state = WorkState::new(first.call.fingerprint.operation.clone());
+        let (mut calls, mut uses) = (Vec::with_capacity(prepared.len()), Vec::new());
+        for Prepared { call, uses: of_call } in prepared {
+            calls.push(call);
+            match uses.is_empty() {
+                true => uses = of_call,
+                false => uses.extend(of_call),
+            }
+        }
         self.stream.with_stable_capture_state(|| {
             let (timeout, is_captured) = (self.options.timeout, self.stream.is_capturing());
             let batch = Batch { calls, timeout, is_captured, work: Arc::clone(&state) };
