@@ -41,7 +41,7 @@ pub(super) struct Script {
     pub stopped: Option<(Arc<EmulatedDriver>, Fault)>,
     /// Duration of an abort.
     pub abort_takes: Duration,
-    /// Whether `ncclCommDestroy` waits for an abort.
+    /// True if `ncclCommDestroy` waits for an abort.
     pub destroy_hangs: bool,
     /// State-changing calls, each with its rank and formatted as text.
     pub log: Mutex<Vec<(usize, String)>>,
@@ -71,7 +71,7 @@ struct FakeComm {
     id: [u8; 128],
     rank: usize,
     world: usize,
-    /// Whether the communicator is the blocking child, which has been split from the parent.
+    /// True for the blocking child, which has been split from the parent.
     is_child: bool,
     /// ID of the communicator that is being created: the communicator itself, or its child.
     creating: Mutex<[u8; 128]>,

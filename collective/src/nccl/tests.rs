@@ -304,6 +304,14 @@ fn emulated_devices_are_refused() {
 }
 
 #[test]
+fn auto_does_not_share_a_gpu() {
+    let (_script, streams) = play("shared", 2, Script::default());
+    let result = Communicator::init_all(&streams, &options("shared", table()).shared_gpu(true));
+    let text = result.expect_err("shared").to_string();
+    assert!(text.contains("`Auto` does not let ranks share a GPU: remove `shared_gpu`"), "{text}");
+}
+
+#[test]
 fn an_error_in_the_background_ends_all_ranks() {
     let name = "background";
     let background = Some((1, 2, status::INTERNAL));
