@@ -1,10 +1,8 @@
 //! Benchmark of `all_reduce` with NCCL, through a communicator and with raw NCCL calls in the same run. Each GPU of the
 //! machine is a rank, on its own thread.
 //!
-//! The communicator's calls are non-blocking, because deadlines require this. NCCL starts a thread for each of these
-//! calls. The host time is therefore shown next to the host time of raw calls, both blocking and non-blocking. The host
-//! time per call is the minimum over many rounds of 100 consecutive calls. Bandwidth is NCCL's bus bandwidth: bytes
-//! times 2 (n - 1) / n, divided by the time per call.
+//! The host time per call is the minimum over many rounds of 100 consecutive calls. Bandwidth is NCCL's bus bandwidth:
+//! bytes times 2 (n - 1) / n, divided by the time per call.
 
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Barrier, Mutex};
@@ -24,78 +22,32 @@ const SIZES: [usize; 8] = [1 << 10, 32 << 10, 256 << 10, 1 << 20, 8 << 20, 64 <<
 #[derive(Clone, Copy)]
 struct UniqueId([u8; 128]);
 
-/// `ncclConfig_t` of NCCL 2.18. Later versions read only the fields that exist.
-#[repr(C)]
-struct Config {
-    size: usize,
-    magic: u32,
-    version: u32,
-    blocking: c_int,
-    unset: [c_int; 3],
-    net_name: *const c_void,
-    split_share: c_int,
-}
-
-impl Config {
-    fn new(is_blocking: bool) -> Self {
-        Self {
-            size: size_of::<Self>(),
-            magic: 0xcafe_beef,
-            version: 21_800,
-            blocking: is_blocking.into(),
-            unset: [c_int::MIN; 3],
-            net_name: std::ptr::null(),
-            split_share: c_int::MIN,
-        }
-    }
-}
-
-const IN_PROGRESS: c_int = 7;
-
 type AllReduce =
     unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, *mut c_void, *mut c_void) -> c_int;
-
-type State = unsafe extern "C" fn(*mut c_void, *mut c_int) -> c_int;
 
 /// NCCL communicator, as a program without Warpsmith uses it.
 struct Raw {
     library: Library,
     comm: *mut c_void,
     all_reduce: AllReduce,
-    state: State,
 }
 
 impl Raw {
-    fn new(id: UniqueId, rank: usize, world: usize, device: &Device, is_blocking: bool) -> Result<Self> {
+    fn new(id: UniqueId, rank: usize, world: usize, device: &Device) -> Result<Self> {
         // SAFETY: NCCL is already loaded; its functions have these signatures, and the pointer points to a local
         // variable.
         unsafe {
             let library = open()?;
-            let init: unsafe extern "C" fn(*mut *mut c_void, c_int, UniqueId, c_int, *mut Config) -> c_int =
-                *library.get(b"ncclCommInitRankConfig")?;
-            let (all_reduce, state) =
-                (*library.get(b"ncclAllReduce")?, *library.get(b"ncclCommGetAsyncError")?);
-            let mut raw = Self { library, comm: std::ptr::null_mut(), all_reduce, state };
-            let mut config = Config::new(is_blocking);
+            let init: unsafe extern "C" fn(*mut *mut c_void, c_int, UniqueId, c_int) -> c_int =
+                *library.get(b"ncclCommInitRank")?;
+            let all_reduce = *library.get(b"ncclAllReduce")?;
+            let mut raw = Self { library, comm: std::ptr::null_mut(), all_reduce };
             let _calls = device.bind()?;
-            let status = init(&mut raw.comm, world as c_int, id, rank as c_int, &mut config);
-            match raw.ready(status) {
+            match init(&mut raw.comm, world as c_int, id, rank as c_int) {
                 0 => Ok(raw),
-                status => Err(format!("ncclCommInitRankConfig failed with {status}").into()),
+                status => Err(format!("ncclCommInitRank failed with {status}").into()),
             }
         }
-    }
-
-    /// Waits for a call that returned `status`, and returns its final status.
-    fn ready(&self, mut status: c_int) -> c_int {
-        while status == IN_PROGRESS {
-            std::thread::yield_now();
-            // SAFETY: the communicator is alive; the pointer points to a local variable.
-            if unsafe { (self.state)(self.comm, &mut status) } != 0 {
-                return -1;
-            }
-        }
-        status
     }
 
     fn id() -> Result<UniqueId> {
@@ -115,7 +67,7 @@ impl Raw {
         let stream = std::ptr::with_exposed_provenance_mut(stream.handle().0 as usize);
         // SAFETY: the buffer lives until the stream is synchronized; only this thread uses the communicator.
         let status = unsafe { (self.all_reduce)(address, address, x.len(), 7, 0, self.comm, stream) };
-        assert_eq!(self.ready(status), 0, "ncclAllReduce failed");
+        assert_eq!(status, 0, "ncclAllReduce failed");
     }
 }
 
@@ -144,8 +96,6 @@ unsafe fn open() -> Result<Library> {
 struct Harness<'a> {
     ranks: Communicator,
     raw: Raw,
-    /// Non-blocking raw communicator.
-    raw_non_blocking: Raw,
     stream: Stream,
     together: &'a Barrier,
 }
@@ -185,13 +135,9 @@ impl Harness<'_> {
         let (rank, world, stream) = (self.ranks.rank(), self.ranks.world_size(), self.stream.clone());
         let mut x = DeviceBuffer::<f32>::zeros(&stream, 256)?;
         let raw = self.host_us(|harness| harness.raw.all_reduce(&mut x, &stream))?;
-        let non_blocking = self.host_us(|harness| harness.raw_non_blocking.all_reduce(&mut x, &stream))?;
         let ours = self.host_us(|harness| drop(harness.ranks.all_reduce_in_place(ReduceOp::Sum, &mut x)))?;
         if rank == 0 {
-            println!(
-                "host, us a call: raw {raw:.2}, raw and not blocking {non_blocking:.2}, communicator {ours:.2}, more by {:.2}",
-                ours - non_blocking
-            );
+            println!("host, us per call: raw {raw:.2}, communicator {ours:.2}, more by {:.2}", ours - raw);
             println!(
                 "{:>12} {:>12} {:>12} {:>9} {:>9} {:>6}",
                 "bytes", "raw us", "us", "raw GB/s", "GB/s", "ratio"
@@ -228,7 +174,7 @@ fn main() -> Result<()> {
         .collect::<std::result::Result<_, _>>()?;
     let options = CommunicatorOptions::new().backend(BackendChoice::Nccl).timeout(Duration::from_secs(60));
     let ranks = Communicator::init_all(&streams, &options)?;
-    let (ids, world) = ([Raw::id()?, Raw::id()?], ranks.len());
+    let (id, world) = (Raw::id()?, ranks.len());
     let (together, failed) = (Barrier::new(world), Mutex::new(None));
     let failed = Arc::new(failed);
     std::thread::scope(|scope| {
@@ -237,10 +183,8 @@ fn main() -> Result<()> {
             scope.spawn(move || {
                 let measured = (|| {
                     let stream = ranks.stream().clone();
-                    let new =
-                        |id, is_blocking| Raw::new(id, ranks.rank(), world, stream.device(), is_blocking);
-                    let (raw, raw_non_blocking) = (new(ids[0], true)?, new(ids[1], false)?);
-                    let mut harness = Harness { ranks, raw, raw_non_blocking, stream, together };
+                    let raw = Raw::new(id, ranks.rank(), world, stream.device())?;
+                    let mut harness = Harness { ranks, raw, stream, together };
                     harness.measure()?;
                     Ok(harness.ranks.finish()?)
                 })();

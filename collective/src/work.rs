@@ -1,5 +1,6 @@
 //! [`Work`]: the handle of an enqueued operation.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -55,14 +56,14 @@ pub(crate) trait Progress: fmt::Debug + Send + Sync {
 /// State of a [`Work`].
 #[derive(Debug)]
 pub(crate) struct WorkState {
-    operation: String,
+    operation: Cow<'static, str>,
     result: Mutex<Option<Result<(), Box<CommunicatorError>>>>,
     changed: Condvar,
     progress: OnceLock<Weak<dyn Progress>>,
 }
 
 impl WorkState {
-    pub fn new(operation: String) -> Arc<Self> {
+    pub fn new(operation: Cow<'static, str>) -> Arc<Self> {
         let (result, changed, progress) = (Mutex::default(), Condvar::new(), OnceLock::new());
         Arc::new(Self { operation, result, changed, progress })
     }
@@ -144,7 +145,7 @@ impl Work {
         match self.state.wait(Instant::now().checked_add(timeout)) {
             Some(result) => Ok(result?),
             None => {
-                Err(CollectiveError::NotDone { operation: self.state.operation.clone(), waited: timeout }
+                Err(CollectiveError::NotDone { operation: self.state.operation.to_string(), waited: timeout }
                     .into())
             }
         }

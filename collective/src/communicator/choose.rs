@@ -25,8 +25,8 @@ impl Choosing<'_> {
     /// Returns the backend that the options select for these devices.
     pub fn backend(&self) -> Result<Box<dyn Backend>> {
         let is_emulated = self.devices.iter().all(|device| device.is_emulated && device.nccl.is_none());
-        if self.options.shares_gpu && !is_emulated && self.options.backend != BackendChoice::Peer {
-            let reason = "only the Peer backend lets ranks share a GPU: remove `shared_gpu`, or add \
+        if self.options.shares_gpu && !is_emulated && self.options.backend == BackendChoice::Auto {
+            let reason = "`Auto` does not let ranks share a GPU: remove `shared_gpu`, or add \
                           `backend(BackendChoice::Peer)`";
             return Err(self.refused(reason.to_owned()));
         }

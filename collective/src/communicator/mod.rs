@@ -99,7 +99,12 @@ impl CommunicatorOptions {
         if self.nccl.is_some() {
             return true;
         }
-        self.backend != BackendChoice::Host && !device.is_emulated() && !self.shares_gpu
+        let is_wanted = match self.backend {
+            BackendChoice::Nccl => true,
+            BackendChoice::Auto | BackendChoice::Peer => !self.shares_gpu,
+            BackendChoice::Host => false,
+        };
+        is_wanted && !device.is_emulated()
     }
 
     /// Returns whether ranks on this device may access each other's memory.
@@ -297,7 +302,7 @@ impl Communicator {
     /// Enqueues operations as one batch.
     fn submit(&self, prepared: Vec<Prepared<'_>>) -> Result<Work> {
         let Some(first) = prepared.first() else {
-            let state = WorkState::new("an empty group".to_owned());
+            let state = WorkState::new("an empty group".into());
             state.end(Ok(()));
             return Ok(Work { state });
         };
@@ -316,10 +321,15 @@ impl Communicator {
                 });
             }
         }
-        let state = WorkState::new(first.call.fingerprint.operation.to_string());
-        let (calls, uses): (Vec<_>, Vec<_>) =
-            prepared.into_iter().map(|prepared| (prepared.call, prepared.uses)).unzip();
-        let uses = uses.concat();
+        let state = WorkState::new(first.call.fingerprint.operation.clone());
+        let (mut calls, mut uses) = (Vec::with_capacity(prepared.len()), Vec::new());
+        for Prepared { call, uses: of_call } in prepared {
+            calls.push(call);
+            match uses.is_empty() {
+                true => uses = of_call,
+                false => uses.extend(of_call),
+            }
+        }
         self.stream.with_stable_capture_state(|| {
             let (timeout, is_captured) = (self.options.timeout, self.stream.is_capturing());
             let batch = Batch { calls, timeout, is_captured, work: Arc::clone(&state) };

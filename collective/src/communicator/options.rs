@@ -132,9 +132,12 @@ impl CommunicatorOptions {
         self
     }
 
-    /// Allows several ranks to share one GPU, for tests on a single-GPU machine. Requires [`BackendChoice::Peer`]. The
-    /// kernels of these ranks wait for each other, so they must all be resident at the same time. `send`, `recv` and
-    /// other operations without a Peer kernel fail.
+    /// Allows several ranks to share one GPU, for tests on a single-GPU machine. Requires [`BackendChoice::Peer`] or
+    /// [`BackendChoice::Nccl`].
+    ///
+    /// With Peer, the kernels of these ranks wait for each other, so they must all be resident at the same time; `send`,
+    /// `recv` and other operations without a Peer kernel fail. With Nccl, each rank must be a process with its own value
+    /// of the environment variable `NCCL_HOSTID`; NCCL then treats the ranks as ranks on different hosts.
     pub fn shared_gpu(mut self, is_allowed: bool) -> Self {
         self.shares_gpu = is_allowed;
         self

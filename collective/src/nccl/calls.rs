@@ -16,10 +16,10 @@ pub(super) struct Refused {
     pub status: Status,
 }
 
-/// Checks the status returned by a call. A call that is still in progress in the background does not count as failed.
-pub(super) fn checked(call: &'static str, status: Status) -> Result<Status, Refused> {
+/// Checks the status returned by a call.
+pub(super) fn checked(call: &'static str, status: Status) -> Result<(), Refused> {
     match status {
-        status::SUCCESS | status::IN_PROGRESS => Ok(status),
+        status::SUCCESS => Ok(()),
         status => Err(Refused { call, status }),
     }
 }
@@ -62,13 +62,27 @@ fn divided_for_one_rank(call: &Call) -> Vec<Call> {
 }
 
 impl Target<'_> {
-    /// Enqueues the calls, as a group if there are several. Returns whether NCCL has finished the calls or continues in
-    /// the background. Afterwards, the caller must [destroy](Self::destroy) the created operators.
+    /// Enqueues the calls, as a group if there are several.
     ///
     /// # Safety
-    /// The communicator must be ready, and no other thread may be using it. The memory of the calls must stay valid
+    /// The communicator must be blocking, and no other thread may be using it. The memory of the calls must stay valid
     /// until the stream has executed them.
-    pub unsafe fn enqueue(&self, calls: &[Call], operators: &mut Vec<c_int>) -> Result<Status, Refused> {
+    pub unsafe fn enqueue(&self, calls: &[Call]) -> Result<(), Refused> {
+        let mut operators = Vec::new();
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.enqueue_with(calls, &mut operators) }?;
+        // NCCL allows this as soon as the calls that use the operators have returned.
+        operators.into_iter().try_for_each(|operator| {
+            // SAFETY: the operator was created for this communicator.
+            checked("ncclRedOpDestroy", unsafe { (self.nccl.destroy_op)(operator, self.comm) })
+        })
+    }
+
+    /// Enqueues the calls like [`Self::enqueue`], and stores the created operators in `operators`.
+    ///
+    /// # Safety
+    /// The caller must uphold the safety contract of [`Self::enqueue`].
+    unsafe fn enqueue_with(&self, calls: &[Call], operators: &mut Vec<c_int>) -> Result<(), Refused> {
         let divided: Vec<Call>;
         let calls = if self.world == 1 {
             divided = calls.iter().flat_map(divided_for_one_rank).collect();
@@ -91,22 +105,11 @@ impl Target<'_> {
         checked("ncclGroupStart", unsafe { (self.nccl.group_start)() })?;
         let issued = calls.iter().zip(&ready).try_for_each(|(call, operator)| {
             // SAFETY: guaranteed by the caller.
-            unsafe { self.issue(call, *operator) }.map(drop)
+            unsafe { self.issue(call, *operator) }
         });
         // SAFETY: the group was started above.
         let ended = checked("ncclGroupEnd", unsafe { (self.nccl.group_end)() });
         issued.and(ended)
-    }
-
-    /// Destroys operators. NCCL allows this as soon as the calls that use the operators have returned.
-    ///
-    /// # Safety
-    /// The operators must have been created for this communicator, and the communicator must be ready.
-    pub unsafe fn destroy(&self, operators: &[c_int]) -> Result<(), Refused> {
-        operators.iter().try_for_each(|operator| {
-            // SAFETY: guaranteed by the caller.
-            checked("ncclRedOpDestroy", unsafe { (self.nccl.destroy_op)(*operator, self.comm) }).map(drop)
-        })
     }
 
     /// Returns the operator of a reduction, creating it if necessary.
@@ -149,7 +152,7 @@ impl Target<'_> {
     /// # Safety
     /// The caller must uphold the safety contract of [`Self::enqueue`]. If the call [requires several NCCL
     /// calls](Self::is_several), a group must be open.
-    unsafe fn issue(&self, call: &Call, operator: c_int) -> Result<Status, Refused> {
+    unsafe fn issue(&self, call: &Call, operator: c_int) -> Result<(), Refused> {
         let Self { nccl, comm, stream, rank, world, scratch } = *self;
         let (x, y) = (at(call.from, 0), at(call.to, 0));
         let count = call.fingerprint.count as usize;
@@ -218,7 +221,7 @@ impl Target<'_> {
         call: &Call,
         receivers: std::ops::Range<usize>,
         senders: std::ops::Range<usize>,
-    ) -> Result<Status, Refused> {
+    ) -> Result<(), Refused> {
         let Self { nccl, comm, stream, .. } = *self;
         let part = |memory: Memory, peers: &std::ops::Range<usize>| memory.bytes / peers.len().max(1);
         let (sent, received) = (part(call.from, &receivers), part(call.to, &senders));
@@ -232,6 +235,6 @@ impl Target<'_> {
             // SAFETY: as above.
             checked("ncclRecv", unsafe { (nccl.recv)(y, received, BYTES, peer as c_int, comm, stream) })?;
         }
-        Ok(status::SUCCESS)
+        Ok(())
     }
 }

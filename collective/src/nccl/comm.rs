@@ -1,22 +1,33 @@
-//! [`RawComm`]: a non-blocking NCCL communicator, its creation and its destruction.
+//! [`RawComm`]: an NCCL communicator, its creation and its destruction.
+//!
+//! Each rank has two communicators. The parent is non-blocking, so that its creation can time out. The child, split from
+//! the parent, is blocking: it runs the operations on the thread that calls them, while a non-blocking communicator
+//! starts a thread per call. The two share their resources, and with them the flag that `ncclCommAbort` sets. When the
+//! parent is aborted, calls and kernels of the child return, and the child can be freed.
+//!
+//! A process that exits first waits for the threads that end communicators, because NCCL crashes if its global state is
+//! destroyed during a call.
 
 use std::ffi::{CString, c_int};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
+
+use warpsmith_runtime::driver::process;
 
 use super::calls::{Refused, checked};
 use super::sys::{Comm, Config, Nccl, Status, UniqueId, status};
 use crate::failure::Failure;
 use crate::mesh::Mesh;
 
-/// Typical duration of NCCL's background work for a call. If the work takes longer, this is the polling interval.
-const SOON: Duration = Duration::from_micros(200);
+/// Polling interval while NCCL creates or destroys a communicator.
+const PAUSE: Duration = Duration::from_micros(200);
 /// Time limit for a call that destroys or aborts a communicator. A communicator whose call exceeds it is abandoned.
 pub(super) const END_TIME: Duration = Duration::from_millis(if cfg!(test) { 1000 } else { 10_000 });
 
-/// Reason why a communicator is not ready.
+/// Reason why a communicator is not ready, or has not ended.
 #[derive(Debug)]
 pub(super) enum NotReady {
     Refused(Refused),
@@ -24,32 +35,56 @@ pub(super) enum NotReady {
     Deadline,
 }
 
-/// A non-blocking NCCL communicator. See the [module documentation](self).
+/// An NCCL communicator. See the [module documentation](self).
 #[derive(Debug)]
 pub(super) struct RawComm {
     nccl: &'static Nccl,
     /// Handle of the communicator, which an NCCL thread can write.
     comm: Box<AtomicPtr<std::ffi::c_void>>,
     /// Name of the communicator, kept alive because NCCL stores a pointer to it.
-    _name: CString,
+    name: CString,
 }
 
 impl RawComm {
-    /// Starts to connect to the other ranks; the connection continues in the background. The device's context must be
-    /// current.
-    pub fn begin(
+    /// Starts to create a communicator by the NCCL function `call`. The creation continues in the background.
+    fn create(
+        nccl: &'static Nccl,
+        name: CString,
+        is_blocking: bool,
+        call: &'static str,
+        create: impl FnOnce(*mut Comm, *mut Config) -> Status,
+    ) -> (Self, Result<(), Refused>) {
+        let this = Self { nccl, comm: Box::new(AtomicPtr::new(null_mut())), name };
+        let mut config = Config::new(this.name.as_ptr(), is_blocking);
+        let status = create(this.comm.as_ptr(), &mut config);
+        (this, begun(call, status).map(drop))
+    }
+
+    /// Starts to create a parent, which connects to the other ranks. The device's context must be current.
+    pub fn init(
         nccl: &'static Nccl,
         (rank, world): (usize, usize),
         id: UniqueId,
         name: &str,
-    ) -> (Self, Result<Status, Refused>) {
+    ) -> (Self, Result<(), Refused>) {
+        static REGISTERED: Once = Once::new();
+        // NCCL is loaded, so this function is called before NCCL's own exit handlers.
+        REGISTERED.call_once(|| {
+            process::at_exit(wait_for_ends);
+        });
         let name = CString::new(name.replace('\0', " ")).unwrap_or_default();
-        let mut config = Config::non_blocking(name.as_ptr());
-        let this = Self { nccl, comm: Box::new(AtomicPtr::new(null_mut())), _name: name };
-        let (rank, world) = (rank as c_int, world as c_int);
-        // SAFETY: the handle and the name live as long as the communicator. The library copies the other arguments.
-        let status = unsafe { (nccl.init_rank_config)(this.comm.as_ptr(), world, id, rank, &mut config) };
-        (this, checked("ncclCommInitRankConfig", status))
+        Self::create(nccl, name, false, "ncclCommInitRankConfig", |comm, config| {
+            // SAFETY: the handle and the name live as long as the communicator. The library copies the other arguments.
+            unsafe { (nccl.init_rank_config)(comm, world as c_int, id, rank as c_int, config) }
+        })
+    }
+
+    /// Starts to create the child. It is ready when the parent is [ready](Self::wait_ready) again.
+    pub fn split(&self, rank: usize) -> (Self, Result<(), Refused>) {
+        Self::create(self.nccl, self.name.clone(), true, "ncclCommSplit", |comm, config| {
+            // SAFETY: as above; the parent is ready, and no other thread uses it.
+            unsafe { (self.nccl.split)(self.get(), 0, rank as c_int, comm, config) }
+        })
     }
 
     pub fn get(&self) -> Comm {
@@ -62,73 +97,140 @@ impl RawComm {
         // SAFETY: the communicator is alive, and the pointer points to a local variable.
         let asked = unsafe { (self.nccl.get_async_error)(self.get(), &mut state) };
         checked("ncclCommGetAsyncError", asked)?;
-        checked("an operation in the background", state)
+        begun("an operation in the background", state)
     }
 
-    /// Waits until NCCL has finished its background work. `state` is the status returned by the last call.
-    pub fn wait_ready(&self, mut state: Status, mesh: &Mesh, deadline: Instant) -> Result<(), NotReady> {
-        let begun = Instant::now();
-        while state == status::IN_PROGRESS {
-            if let Some(failure) = mesh.member.failure() {
-                return Err(NotReady::Failed(failure));
-            }
-            let now = Instant::now();
-            if now >= deadline {
-                return Err(NotReady::Deadline);
-            }
-            if now - begun < SOON {
-                std::thread::yield_now();
-            } else {
-                std::thread::sleep(SOON);
-            }
-            state = self.state().map_err(NotReady::Refused)?;
+    /// Waits until NCCL has created the communicators.
+    pub fn wait_ready(&self, mesh: &Mesh, deadline: Instant) -> Result<(), NotReady> {
+        while self.state().map_err(NotReady::Refused)? == status::IN_PROGRESS {
+            go_on(mesh, deadline)?;
+            std::thread::sleep(PAUSE);
         }
         Ok(())
     }
 
-    /// Shuts the communicator down collectively. Waits for all enqueued work on all ranks.
-    pub fn finish(self, mesh: &Mesh, deadline: Instant) -> Result<(), (Self, NotReady)> {
-        // SAFETY: the communicator is alive, and no other thread uses it.
-        let finalized = checked("ncclCommFinalize", unsafe { (self.nccl.finalize)(self.get()) });
-        let finalized = finalized.map_err(NotReady::Refused);
-        if let Err(why) = finalized.and_then(|state| self.wait_ready(state, mesh, deadline)) {
-            return Err((self, why));
-        }
-        // SAFETY: as above; no background work is running.
-        self.end("ncclCommDestroy", |nccl, comm| unsafe { (nccl.destroy)(comm) });
-        Ok(())
+    /// Starts to destroy the communicator, after its enqueued work.
+    pub fn destroy(self) -> Ending {
+        // SAFETY: the communicator is alive. No other thread uses the communicator, because `self` owns it.
+        self.end("ncclCommDestroy", |nccl, comm| unsafe { (nccl.destroy)(comm) })
     }
 
     /// Aborts the communicator immediately, including work that is running on the device.
     pub fn abort(self) {
-        // SAFETY: the communicator is alive. No other thread uses the communicator, because `self` owns it.
-        self.end("ncclCommAbort", |nccl, comm| unsafe { (nccl.abort)(comm) });
+        // SAFETY: as above. Calls of a child that shares the resources can still be running.
+        self.end("ncclCommAbort", |nccl, comm| unsafe { (nccl.abort)(comm) }).wait();
     }
 
-    /// Destroys or aborts the communicator on a separate thread, because the NCCL calls block and can hang. A hanging
-    /// thread is abandoned together with the communicator.
-    fn end(self, call: &'static str, end: impl FnOnce(&Nccl, Comm) -> Status + Send + 'static) {
-        if self.get().is_null() {
-            return;
-        }
+    /// Ends the communicator on a separate thread, because the NCCL calls block and can hang.
+    fn end(self, call: &'static str, end: impl FnOnce(&Nccl, Comm) -> Status + Send + 'static) -> Ending {
         let (sender, ended) = channel();
         let thread = std::thread::Builder::new().name("warpsmith-nccl-end".to_owned());
         let started = thread.spawn(move || {
-            let status = end(self.nccl, self.get());
+            let Some(_running) = RunningEnd::begin() else { return };
+            let comm = self.get();
+            let status = if comm.is_null() { status::SUCCESS } else { end(self.nccl, comm) };
             // This drop frees the memory that the communicator used.
             drop(self);
-            let _ = sender.send(status);
+            let _ = sender.send(begun(call, status).map(drop));
         });
-        let said = match started {
-            Err(error) => format!("was not called: {error}"),
-            Ok(_) => match ended.recv_timeout(END_TIME) {
-                Ok(status::SUCCESS | status::IN_PROGRESS) => return,
-                Ok(status) => format!("failed with {status}"),
-                Err(_) => format!("did not return within {END_TIME:?} and was abandoned"),
-            },
-        };
-        tracing::warn!(
-            "{call} {said}; the communicator's device memory may stay allocated until the process ends"
-        );
+        if let Err(error) = started {
+            tracing::warn!("{call} was not called: {error}; {STAYS}");
+        }
+        Ending { call, ended }
+    }
+}
+
+/// Checks the status of a call that can continue in the background.
+fn begun(call: &'static str, status: Status) -> Result<Status, Refused> {
+    match status {
+        status::IN_PROGRESS => Ok(status),
+        status => checked(call, status).map(|()| status),
+    }
+}
+
+/// Consequence of a communicator that has not been freed.
+const STAYS: &str = "the communicator's device memory may stay allocated until the process ends";
+
+/// Calls of this process that end communicators.
+#[derive(Debug)]
+struct Ends {
+    running: usize,
+    is_exiting: bool,
+}
+
+static ENDS: Mutex<Ends> = Mutex::new(Ends { running: 0, is_exiting: false });
+static END_RETURNED: Condvar = Condvar::new();
+
+fn ends() -> MutexGuard<'static, Ends> {
+    ENDS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until all running calls that end communicators have returned, at most for [`END_TIME`], and prevents new ones.
+extern "C" fn wait_for_ends() {
+    let mut ends = ends();
+    ends.is_exiting = true;
+    drop(END_RETURNED.wait_timeout_while(ends, END_TIME, |ends| ends.running > 0));
+}
+
+/// Guard of a running call that ends a communicator.
+struct RunningEnd;
+
+impl RunningEnd {
+    /// Returns `None` if the process is exiting.
+    fn begin() -> Option<Self> {
+        let mut ends = ends();
+        (!ends.is_exiting).then(|| {
+            ends.running += 1;
+            Self
+        })
+    }
+}
+
+impl Drop for RunningEnd {
+    fn drop(&mut self) {
+        ends().running -= 1;
+        END_RETURNED.notify_all();
+    }
+}
+
+/// A call that ends a communicator.
+#[derive(Debug)]
+pub(super) struct Ending {
+    call: &'static str,
+    ended: Receiver<Result<(), Refused>>,
+}
+
+impl Ending {
+    /// Waits until the call has returned.
+    pub fn wait_ended(&self, mesh: &Mesh, deadline: Instant) -> Result<(), NotReady> {
+        loop {
+            match self.ended.recv_timeout(PAUSE) {
+                Ok(ended) => return ended.map_err(NotReady::Refused),
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Err(RecvTimeoutError::Timeout) => go_on(mesh, deadline)?,
+            }
+        }
+    }
+
+    /// Waits until the call has returned, at most for [`END_TIME`]. A hanging thread is abandoned together with the
+    /// communicator.
+    pub fn wait(self) {
+        let call = self.call;
+        match self.ended.recv_timeout(END_TIME) {
+            Ok(Ok(())) | Err(RecvTimeoutError::Disconnected) => {}
+            Ok(Err(Refused { status, .. })) => tracing::warn!("{call} failed with {status}; {STAYS}"),
+            Err(RecvTimeoutError::Timeout) => {
+                tracing::warn!("{call} did not return within {END_TIME:?} and was abandoned; {STAYS}");
+            }
+        }
+    }
+}
+
+/// Returns an error if the communicator of the mesh has failed, or if the deadline has passed.
+fn go_on(mesh: &Mesh, deadline: Instant) -> Result<(), NotReady> {
+    match mesh.member.failure() {
+        Some(failure) => Err(NotReady::Failed(failure)),
+        None if Instant::now() >= deadline => Err(NotReady::Deadline),
+        None => Ok(()),
     }
 }

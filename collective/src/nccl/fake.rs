@@ -1,9 +1,9 @@
 //! Emulation of NCCL on emulated devices, for tests. It implements NCCL's protocol, injects scripted faults, and runs
 //! the operations in host memory.
 //!
-//! On the stream of a rank, an operation waits until all ranks have enqueued the same operation, or until the rank's
-//! communicator is aborted. Usage that NCCL does not allow is recorded as a violation, and [`Script::check`] reports
-//! it.
+//! The first operation of a rank blocks its caller until all ranks have called one. On the stream of a rank, an operation
+//! waits until all ranks have enqueued the same operation. Both waits end when the rank's communicator or its parent is
+//! aborted. Usage that NCCL does not allow is recorded as a violation, and [`Script::check`] reports it.
 
 mod calls;
 mod numbers;
@@ -30,9 +30,8 @@ pub(super) struct Script {
     pub streams: Vec<Stream>,
     /// Number of status queries after initialization that return "in progress". If negative, all queries do.
     pub init_polls: i64,
-    /// Like `init_polls`, but for the queries after the first operation.
-    pub connect_polls: i64,
-    pub finalize_polls: i64,
+    /// Like `init_polls`, but for the queries after a split.
+    pub split_polls: i64,
     /// Rank that reports an error in the background, the number of operations that succeed before it, and the status of
     /// the error.
     pub background: Option<(usize, u64, Status)>,
@@ -42,11 +41,15 @@ pub(super) struct Script {
     pub stopped: Option<(Arc<EmulatedDriver>, Fault)>,
     /// Duration of an abort.
     pub abort_takes: Duration,
+    /// True if `ncclCommDestroy` waits for an abort.
+    pub destroy_hangs: bool,
     /// State-changing calls, each with its rank and formatted as text.
     pub log: Mutex<Vec<(usize, String)>>,
     pub violations: Mutex<Vec<String>>,
     pub exchanged: Mutex<HashMap<Key, Vec<Option<Said>>>>,
+    /// Numbers of ranks that have created a communicator, and of those that have called its first operation.
     pub joined: Mutex<HashMap<[u8; 128], usize>>,
+    pub connected: Mutex<HashMap<[u8; 128], usize>>,
     pub changed: Condvar,
 }
 
@@ -68,13 +71,20 @@ struct FakeComm {
     id: [u8; 128],
     rank: usize,
     world: usize,
+    /// True for the blocking child, which has been split from the parent.
+    is_child: bool,
+    /// ID of the communicator that is being created: the communicator itself, or its child.
+    creating: Mutex<[u8; 128]>,
     polls_left: AtomicI64,
     is_joined: AtomicBool,
     has_connected: AtomicBool,
+    /// Number of operations that have not returned.
+    running: AtomicU64,
     issued: AtomicU64,
     /// Next sequence numbers of the collective operations and of the sends and receives between each pair of ranks.
     places: Mutex<HashMap<Lane, u64>>,
-    is_aborted: AtomicBool,
+    /// Shared with the child.
+    is_aborted: Arc<AtomicBool>,
     has_ended: AtomicBool,
     error: AtomicI32,
     /// Factors of the user-created reduction operators. Operator `5 + i` uses `factors[i]`.
@@ -135,6 +145,34 @@ impl Script {
 }
 
 impl FakeComm {
+    /// Creates the communicator of a rank. A child is ready as soon as its parent is.
+    fn new(
+        script: Arc<Script>,
+        id: [u8; 128],
+        (rank, world): (usize, usize),
+        parent: Option<&Self>,
+    ) -> Box<Self> {
+        *locked(&script.joined).entry(id).or_default() += 1;
+        Box::new(Self {
+            id,
+            rank,
+            world,
+            is_child: parent.is_some(),
+            creating: Mutex::new(id),
+            polls_left: AtomicI64::new(if parent.is_some() { 0 } else { script.init_polls }),
+            is_joined: AtomicBool::new(parent.is_some()),
+            has_connected: AtomicBool::new(false),
+            running: AtomicU64::new(0),
+            issued: AtomicU64::new(0),
+            places: Mutex::default(),
+            is_aborted: parent.map_or_else(Arc::default, |parent| Arc::clone(&parent.is_aborted)),
+            has_ended: AtomicBool::new(false),
+            error: AtomicI32::new(status::SUCCESS),
+            factors: Mutex::default(),
+            script,
+        })
+    }
+
     fn of<'a>(comm: Comm) -> &'a Self {
         // SAFETY: communicators are never freed, so that a use after destruction is detected.
         unsafe { &*comm.cast::<Self>() }
@@ -150,6 +188,9 @@ impl FakeComm {
             self.script.violated(format!("{name} on rank {} after the end", self.rank));
         }
         let may_be_unready = ["ncclCommAbort", "ncclCommGetAsyncError"].contains(&name);
+        if !self.is_child && !["ncclCommSplit", "ncclCommDestroy"].contains(&name) && !may_be_unready {
+            self.script.violated(format!("{name} of rank {} on the parent", self.rank));
+        }
         if !may_be_unready && self.is_busy() {
             self.script.violated(format!("{name} on rank {} while it is in progress", self.rank));
         }
@@ -176,6 +217,20 @@ impl FakeComm {
         let mut exchanged = locked(&self.script.exchanged);
         exchanged.entry(key).or_insert_with(|| vec![None; ranks])[index] = Some(said);
         self.script.changed.notify_all();
+    }
+
+    /// Waits until all ranks have called an operation. Returns false if the communicator has been aborted.
+    fn connect(&self) -> bool {
+        if !self.has_connected.swap(true, Ordering::SeqCst) {
+            *locked(&self.script.connected).entry(self.id).or_default() += 1;
+        }
+        while locked(&self.script.connected).get(&self.id).is_none_or(|ranks| *ranks < self.world) {
+            if self.is_aborted.load(Ordering::SeqCst) {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        true
     }
 
     /// Returns the contributions of all ranks once all ranks have made the same call. Returns `None` if the
@@ -332,6 +387,12 @@ fn enqueue(ops: Vec<Op>) -> Status {
         comm.script.violated(format!("{} is on a stream of no rank", first.name));
         return status::INVALID_ARGUMENT;
     };
+    comm.running.fetch_add(1, Ordering::SeqCst);
+    let is_connected = comm.connect();
+    comm.running.fetch_sub(1, Ordering::SeqCst);
+    if !is_connected {
+        return status::INTERNAL;
+    }
     let issued = comm.issued.fetch_add(1, Ordering::SeqCst) + 1;
     if let Some((rank, after, error)) = comm.script.background
         && rank == comm.rank
@@ -352,10 +413,6 @@ fn enqueue(ops: Vec<Op>) -> Status {
     };
     if enqueued.is_err() {
         return status::CUDA;
-    }
-    if !comm.has_connected.swap(true, Ordering::SeqCst) && comm.script.connect_polls != 0 {
-        comm.polls_left.store(comm.script.connect_polls, Ordering::SeqCst);
-        return status::IN_PROGRESS;
     }
     status::SUCCESS
 }

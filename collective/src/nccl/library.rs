@@ -201,6 +201,7 @@ impl Nccl {
                 "NCCL rejected the call: its settings differ between ranks or are incompatible"
             }
             status::REMOTE => "another rank or the connection to it failed",
+            status::IN_PROGRESS => "NCCL does not wait for the call to end: unset NCCL_COMM_BLOCKING",
             status::TIMEOUT => "NCCL's own timeout expired",
             _ => "the error code is unknown to this version of Warpsmith",
         };
@@ -301,5 +302,7 @@ mod tests {
         let text = fake::table().explain("ncclAllReduce", status::SYSTEM, std::ptr::null_mut());
         assert!(text.contains("ncclAllReduce failed with 2") && text.contains("/dev/shm"), "{text}");
         assert!(text.contains("NCCL's last error: the fake's last error"), "{text}");
+        let text = fake::table().explain("ncclAllReduce", status::IN_PROGRESS, std::ptr::null_mut());
+        assert!(text.contains("failed with 7") && text.contains("unset NCCL_COMM_BLOCKING"), "{text}");
     }
 }

@@ -1,9 +1,9 @@
 //! Nccl backend: GPU collectives through NCCL.
 //!
-//! The host does not block in NCCL calls that wait for another rank, with one exception: on the first exchange between
-//! two ranks, the host waits for their connection, at most until the operation's deadline. A hanging operation is
-//! aborted at its deadline, and the communicator is aborted as soon as a rank fails. If an abort hangs, its thread is
-//! abandoned. Dropping a communicator does not block.
+//! NCCL runs on the thread that calls an operation. The host does not wait for other ranks, with two exceptions: on the
+//! first exchange between two ranks, it waits for their connection, and with too many enqueued operations, for one of
+//! them. An operation that hangs, on the host or on the device, is aborted at its deadline, and the communicator is
+//! aborted as soon as a rank fails. If an abort hangs, its thread is abandoned. Dropping a communicator does not block.
 
 mod calls;
 mod comm;
@@ -75,18 +75,16 @@ impl NcclBackend {
         })?;
         let deadline = deadline::within(timeout);
         let id = exchange_id(making, deadline).map_err(|failure| failed(mesh.fail(failure)))?;
-        let raw = connect(making, id, deadline).map_err(|failure| failed(mesh.fail(failure)))?;
-        let rank = Rank::new(nccl, Arc::clone(mesh), raw, scratch, is_checked);
+        let (parent, child) = connect(making, id, deadline).map_err(failed)?;
+        let rank = Rank::new(nccl, Arc::clone(mesh), child, scratch, is_checked);
         let owned = Arc::clone(&rank);
         let thread = std::thread::Builder::new().name("warpsmith-nccl".to_owned());
-        match thread.spawn(move || Arc::clone(&owned.shutdown).run(owned, |rank| owner::run(rank, timeout))) {
+        let run = move || Arc::clone(&owned.shutdown).run(owned, |rank| owner::run(rank, parent, timeout));
+        match thread.spawn(run) {
             Ok(_) => Ok(Self(rank)),
             Err(error) => {
-                let failure = mesh.fail(init_failed(mesh, &format!("cannot start a thread: {error}")));
-                if let Some(raw) = rank.take_raw(Duration::ZERO) {
-                    raw.abort();
-                }
-                Err(failed(failure))
+                // The communicators stay allocated, because ending them also requires a thread.
+                Err(failed(mesh.fail(init_failed(mesh, &format!("cannot start a thread: {error}")))))
             }
         }
     }
@@ -150,33 +148,45 @@ fn exchange_id(making: Making<'_>, deadline: Instant) -> Result<UniqueId, Failur
     }
 }
 
-/// Creates the NCCL communicator and waits until all ranks have created theirs.
-fn connect(making: Making<'_>, id: UniqueId, deadline: Instant) -> Result<RawComm, Failure> {
+/// Creates the parent and the child, and waits until all ranks have created theirs.
+fn connect(making: Making<'_>, id: UniqueId, deadline: Instant) -> Result<(RawComm, RawComm), Failure> {
     let Making { nccl, mesh, stream, timeout, .. } = making;
-    let place = (mesh.rank(), mesh.world());
-    let begun = stream.device().with_context(|| Ok(RawComm::begin(nccl, place, id, &mesh.name)));
-    let (raw, begun) = begun.map_err(|error| init_failed(mesh, &error))?;
-    let ready = begun.map_err(NotReady::Refused).and_then(|state| raw.wait_ready(state, mesh, deadline));
-    match ready {
-        Ok(()) => Ok(raw),
-        Err(why) => {
-            let failure = match why {
-                NotReady::Refused(why) => refused(making, why, raw.get()),
-                NotReady::Failed(failure) => failure,
-                NotReady::Deadline => {
-                    let text = "NCCL has not connected the ranks";
-                    let advice = "set NCCL_DEBUG=INFO to see why, and NCCL_SOCKET_IFNAME to select the network \
-                                  interface";
-                    mesh.failure_within(Duration::ZERO)
-                        .unwrap_or_else(|| init_failed(mesh, &format!("{text} within {timeout:?}; {advice}")))
-                }
-            };
-            // The other ranks are notified before the abort, because the abort may take a while.
-            let failure = mesh.fail(failure);
-            raw.abort();
-            Err(failure)
+    let (place, device) = ((mesh.rank(), mesh.world()), stream.device());
+    let bound = device.with_context(|| Ok(RawComm::init(nccl, place, id, &mesh.name)));
+    let (parent, begun) = bound.map_err(|error| mesh.fail(init_failed(mesh, &error)))?;
+    let wait = |begun: Result<(), Refused>| {
+        begun.map_err(NotReady::Refused).and_then(|()| parent.wait_ready(mesh, deadline))
+    };
+    let split = || {
+        let bound = device.with_context(|| Ok(parent.split(mesh.rank())));
+        let (child, begun) = bound.map_err(|error| (None, NotReady::Failed(init_failed(mesh, &error))))?;
+        match wait(begun) {
+            Ok(()) => Ok(child),
+            Err(why) => Err((Some(child), why)),
         }
+    };
+    let (child, why) = match wait(begun).map_err(|why| (None, why)).and_then(|()| split()) {
+        Ok(child) => return Ok((parent, child)),
+        Err(unready) => unready,
+    };
+    let failure = match why {
+        NotReady::Refused(why) => refused(making, why, parent.get()),
+        NotReady::Failed(failure) => failure,
+        NotReady::Deadline => {
+            let text = "NCCL has not connected the ranks";
+            let advice =
+                "set NCCL_DEBUG=INFO to see why, and NCCL_SOCKET_IFNAME to select the network interface";
+            mesh.failure_within(Duration::ZERO)
+                .unwrap_or_else(|| init_failed(mesh, &format!("{text} within {timeout:?}; {advice}")))
+        }
+    };
+    // The other ranks are notified before the abort, because the abort may take a while.
+    let failure = mesh.fail(failure);
+    parent.abort();
+    if let Some(child) = child {
+        child.abort();
     }
+    Err(failure)
 }
 
 impl Backend for NcclBackend {

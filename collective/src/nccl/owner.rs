@@ -1,10 +1,10 @@
-//! Owner thread of a communicator. It monitors operations, deadlines, NCCL errors and the other ranks. No other thread
-//! destroys or aborts the communicator.
+//! Owner thread of a communicator. It monitors calls, operations, deadlines, NCCL errors and the other ranks. No other
+//! thread destroys or aborts the communicator. An abort also makes an NCCL call return that waits for another rank.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::comm::NotReady;
+use super::comm::{NotReady, RawComm};
 use super::rank::{Rank, Running};
 use crate::deadline;
 use crate::failure::Failure;
@@ -27,16 +27,16 @@ enum End {
 }
 
 /// Body of the owner thread. The function returns when the communicator has ended.
-pub(super) fn run(rank: &Rank, finish_time: Duration) {
+pub(super) fn run(rank: &Rank, parent: RawComm, finish_time: Duration) {
     match watch(rank) {
-        End::Finished => finish(rank, finish_time),
+        End::Finished => finish(rank, parent, finish_time),
         End::Dropped => {
             rank.mesh.leave();
-            abort(rank);
+            abort(rank, parent);
         }
         End::Failed(failure) => {
             rank.fail_all(&failure);
-            abort(rank);
+            abort(rank, parent);
             // These operations were enqueued in the meantime.
             rank.fail_all(&failure);
         }
@@ -101,7 +101,8 @@ fn overdue(rank: &Rank, running: &Running, left_since: &mut Option<Instant>) -> 
     None
 }
 
-fn abort(rank: &Rank) {
+fn abort(rank: &Rank, parent: RawComm) {
+    parent.abort();
     match rank.take_raw(RETURN_TIME) {
         Some(raw) => raw.abort(),
         None => tracing::warn!(
@@ -112,20 +113,20 @@ fn abort(rank: &Rank) {
     }
 }
 
-fn finish(rank: &Rank, time: Duration) {
-    let Some(raw) = rank.take_raw(RETURN_TIME) else { return };
-    let comm = raw.get();
-    let deadline = deadline::within(time);
-    if let Err((raw, why)) = raw.finish(&rank.mesh, deadline) {
-        let failure = match why {
-            NotReady::Failed(failure) => failure,
-            NotReady::Refused(refused) => rank.failure_of(refused, comm, None),
-            NotReady::Deadline => Failure::Library {
-                rank: rank.mesh.rank(),
-                reason: format!("ncclCommFinalize did not complete within {time:?}"),
-            },
-        };
-        rank.mesh.fail(failure);
-        raw.abort();
-    }
+fn finish(rank: &Rank, parent: RawComm, time: Duration) {
+    let Some(raw) = rank.take_raw(RETURN_TIME) else { return abort(rank, parent) };
+    let ending = raw.destroy();
+    let Err(why) = ending.wait_ended(&rank.mesh, deadline::within(time)) else {
+        return parent.destroy().wait();
+    };
+    rank.mesh.fail(match why {
+        NotReady::Failed(failure) => failure,
+        NotReady::Refused(refused) => rank.failure_of(refused, parent.get(), None),
+        NotReady::Deadline => Failure::Library {
+            rank: rank.mesh.rank(),
+            reason: format!("ncclCommDestroy did not return within {time:?}"),
+        },
+    });
+    parent.abort();
+    ending.wait();
 }

@@ -1,8 +1,8 @@
 //! [`Rank`]: state that the thread that calls operations shares with the owner thread.
 //!
-//! Only one thread at a time calls NCCL with the communicator. Each operation is enclosed by two events, so that its
-//! timeout starts when its stream reaches it. If the device is lost, the loss is reported as the cause of NCCL's
-//! errors.
+//! Only one thread at a time calls NCCL with the communicator. The timeout of an operation starts with its call. When the
+//! call has returned, it starts again as soon as the stream reaches the operation, which is enclosed by two events. If the
+//! device is lost, the loss is reported as the cause of NCCL's errors.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use warpsmith_runtime::driver::{EventHandle, StreamHandle};
 use warpsmith_runtime::{Device, DeviceBuffer};
 
 use super::calls::{Refused, Target};
-use super::comm::{NotReady, RawComm};
+use super::comm::RawComm;
 use super::sys::{Comm, Nccl, status};
 use crate::backend::{Batch, Call, Places};
 use crate::deadline;
@@ -20,22 +20,30 @@ use crate::failure::{CommunicatorError, Failure};
 use crate::fingerprint::Fingerprint;
 use crate::mesh::{Lane, Mesh, Stop};
 use crate::shutdown::ShutdownState;
-use crate::work::{Progress, WorkState};
+use crate::work::Progress;
 
 /// Time within which the mesh must report the end of a process that NCCL has already detected.
 const NAMED_WITHIN: Duration = Duration::from_secs(1);
+/// Duration after which a call counts as waiting for other ranks.
+const CALL_TIME: Duration = Duration::from_millis(20);
 
-/// Enqueued operations that may not be complete yet.
+/// Operations that may not be complete yet.
 #[derive(Debug)]
 struct Outstanding {
-    calls: Vec<Call>,
-    /// Flight-recorder entry number of the first call. The other calls have consecutive numbers.
-    number: u64,
-    before: EventHandle,
-    behind: EventHandle,
-    timeout: Duration,
+    batch: Arc<Batch>,
+    /// Flight-recorder entry number of the first call, unless the calls are captured. The other calls have consecutive
+    /// numbers.
+    number: Option<u64>,
+    called: Instant,
+    has_returned: bool,
+    /// Events recorded before and after the operations, unless these are captured.
+    events: Option<[EventHandle; 2]>,
     started: Option<Instant>,
-    work: Arc<WorkState>,
+}
+
+/// Returns the calls with their flight-recorder entry numbers.
+fn numbered(batch: &Batch, first: Option<u64>) -> impl Iterator<Item = (&Call, u64)> {
+    batch.calls.iter().zip(first.into_iter().flat_map(|first| first..))
 }
 
 /// Sequence numbers of the next operations and the outstanding operations.
@@ -106,7 +114,8 @@ impl Rank {
         })
     }
 
-    /// Enqueues a batch on the stream. The context of the communicator's device must be current.
+    /// Enqueues a batch on the stream. The context of the communicator's device must be current, and no other thread may
+    /// be enqueuing.
     ///
     /// # Safety
     /// The memory of the calls must stay valid until the stream has executed them.
@@ -115,45 +124,67 @@ impl Rank {
         stream: StreamHandle,
         mut batch: Batch,
     ) -> Result<(), Box<CommunicatorError>> {
-        let recorder = &self.mesh.member.recorder;
+        let mut queue = locked(&self.queue);
         let mut number = None;
+        let mut events = Ok(None);
         if !batch.is_captured {
-            let mut queue = locked(&self.queue);
             for call in &mut batch.calls {
                 call.fingerprint.sequence = queue.places.next(call.kind);
-                number.get_or_insert(recorder.enqueued(&call.fingerprint));
+                number.get_or_insert(self.mesh.member.recorder.enqueued(&call.fingerprint));
             }
+            batch.work.looked_after_by(Arc::downgrade(self) as _);
+            events = self.events(&mut queue).map(Some);
         }
-        let started = Instant::now();
+        let (batch, called) = (Arc::new(batch), Instant::now());
+        queue.outstanding.push_back(Outstanding {
+            batch: Arc::clone(&batch),
+            number,
+            called,
+            has_returned: false,
+            events: *events.as_ref().unwrap_or(&None),
+            started: None,
+        });
+        drop(queue);
+        let first = &batch.calls[0].fingerprint;
+        let events = events.map_err(|error| self.not_run(first, &error));
         // SAFETY: guaranteed by the caller.
-        match unsafe { self.enqueue(stream, &batch, number, started) } {
-            Ok(Some((before, behind))) => {
-                batch.work.looked_after_by(Arc::downgrade(self) as _);
-                let Batch { calls, timeout, work, .. } = batch;
-                let (number, started) = (number.unwrap_or_default(), None);
-                let outstanding = Outstanding { calls, number, before, behind, timeout, started, work };
-                locked(&self.queue).outstanding.push_back(outstanding);
-                Ok(())
-            }
-            Ok(None) => {
-                batch.work.end(Ok(()));
-                Ok(())
-            }
-            Err(failure) => {
-                let failure = self.mesh.fail(failure);
-                let error = self.mesh.error(Some(batch.calls[0].fingerprint.clone()), failure);
-                if let Some(number) = number {
-                    self.ended(&batch.calls, number, Some(&error));
+        let enqueued = events.and_then(|events| unsafe { self.enqueue(stream, &batch, called, events) });
+        let failure = match enqueued {
+            Ok(()) => {
+                let mut queue = locked(&self.queue);
+                match queue.outstanding.back_mut() {
+                    Some(last) => {
+                        (last.has_returned, last.started) = (true, None);
+                        if batch.is_captured {
+                            queue.outstanding.pop_back();
+                            batch.work.end(Ok(()));
+                        }
+                        return Ok(());
+                    }
+                    // The communicator has failed in the meantime.
+                    None => self.mesh.member.failure().unwrap_or(Failure::Left { rank: self.mesh.rank() }),
                 }
-                self.mesh.dump();
-                batch.work.end(Err(error.clone()));
-                Err(error)
             }
-        }
+            Err(failure) => self.mesh.fail(failure),
+        };
+        self.fail_all(&failure);
+        Err(self.mesh.error(Some(first.clone()), failure))
     }
 
-    /// Enqueues a batch like [`Self::submit`]. Returns the events recorded before and after the operations, unless the
-    /// operations are captured.
+    /// Returns two events from the spare ones, or creates them.
+    fn events(&self, queue: &mut Queue) -> warpsmith_runtime::Result<[EventHandle; 2]> {
+        // SAFETY: the context is used while `self` keeps the device alive.
+        let (driver, context) = unsafe { self.device.driver() };
+        while queue.spare.len() < 2 {
+            queue.spare.push(driver.event_create(context, false)?);
+        }
+        let rest = queue.spare.len() - 2;
+        let events = [queue.spare[rest], queue.spare[rest + 1]];
+        queue.spare.truncate(rest);
+        Ok(events)
+    }
+
+    /// Enqueues a batch like [`Self::submit`], and records `events` before and after the operations.
     ///
     /// # Safety
     /// The caller must uphold the safety contract of [`Self::submit`].
@@ -161,17 +192,16 @@ impl Rank {
         &self,
         stream: StreamHandle,
         batch: &Batch,
-        number: Option<u64>,
-        started: Instant,
-    ) -> Result<Option<(EventHandle, EventHandle)>, Failure> {
+        called: Instant,
+        events: Option<[EventHandle; 2]>,
+    ) -> Result<(), Failure> {
         let first = &batch.calls[0].fingerprint;
-        let deadline = deadline::after(started, batch.timeout);
-        let timed_out = || self.mesh.timed_out(first, started.elapsed(), &self.peers(&batch.calls));
         if self.is_checked {
+            let deadline = deadline::after(called, batch.timeout);
             for call in batch.calls.iter().filter(|call| !call.fingerprint.is_point_to_point()) {
                 self.mesh.compare(&call.fingerprint, deadline).map_err(|stop| match stop {
                     Stop::Failed(failure) => failure,
-                    Stop::Deadline => timed_out(),
+                    Stop::Deadline => self.mesh.timed_out(first, called.elapsed(), &self.peers(&batch.calls)),
                 })?;
             }
         }
@@ -188,39 +218,18 @@ impl Rank {
             world,
             scratch: std::ptr::with_exposed_provenance_mut(self.scratch.as_device_ptr().0 as usize),
         };
-        let refused = |refused| self.failure_of(refused, target.comm, Some(first));
-        let record = || if batch.is_captured { Ok(None) } else { self.record(stream, first).map(Some) };
-        let before = record()?;
-        let mut operators = Vec::new();
-        // SAFETY: the lock is held. No background work is running, because each earlier call has waited for its own.
-        // The caller keeps the memory valid.
-        let enqueued = unsafe { target.enqueue(&batch.calls, &mut operators) }.map_err(refused)?;
-        if enqueued == status::IN_PROGRESS {
-            // NCCL connects to ranks with which it has not exchanged data yet, as soon as these ranks also call the
-            // operation.
-            self.started(&batch.calls, number);
-            raw.wait_ready(enqueued, &self.mesh, deadline).map_err(|why| match why {
-                NotReady::Refused(why) => refused(why),
-                NotReady::Failed(failure) => failure,
-                NotReady::Deadline => timed_out(),
-            })?;
-        }
-        // SAFETY: the operators were created for this communicator, and the communicator is ready.
-        unsafe { target.destroy(&operators) }.map_err(refused)?;
-        Ok(before.zip(record()?))
-    }
-
-    /// Records an event on the stream.
-    fn record(&self, stream: StreamHandle, operation: &Fingerprint) -> Result<EventHandle, Failure> {
         // SAFETY: the context is used while `self` keeps the device alive, and the handles belong to the device's
         // driver.
         let (driver, context) = unsafe { self.device.driver() };
-        let spare = locked(&self.queue).spare.pop();
-        let recorded = spare.map_or_else(|| driver.event_create(context, false), Ok).and_then(|event| {
-            driver.event_record(context, event, stream)?;
-            Ok(event)
-        });
-        recorded.map_err(|error| self.not_run(operation, &error))
+        let record =
+            |event| driver.event_record(context, event, stream).map_err(|error| self.not_run(first, &error));
+        if let Some([before, _]) = events {
+            record(before)?;
+        }
+        // SAFETY: the lock is held, and the child is blocking. The caller keeps the memory valid.
+        let enqueued = unsafe { target.enqueue(&batch.calls) };
+        enqueued.map_err(|refused| self.failure_of(refused, target.comm, Some(first)))?;
+        events.map_or(Ok(()), |[_, behind]| record(behind))
     }
 
     fn not_run(&self, operation: &Fingerprint, reason: &dyn std::fmt::Display) -> Failure {
@@ -251,14 +260,14 @@ impl Rank {
         }
     }
 
-    fn started(&self, calls: &[Call], number: Option<u64>) {
-        for (call, number) in calls.iter().zip(number.into_iter().flat_map(|first| first..)) {
+    fn started(&self, batch: &Batch, number: Option<u64>) {
+        for (call, number) in numbered(batch, number) {
             self.mesh.member.recorder.started(number, &call.fingerprint);
         }
     }
 
-    fn ended(&self, calls: &[Call], first: u64, error: Option<&CommunicatorError>) {
-        for (call, number) in calls.iter().zip(first..) {
+    fn ended(&self, of: &Outstanding, error: Option<&CommunicatorError>) {
+        for (call, number) in numbered(&of.batch, of.number) {
             let text = error.map(|error| error.failure.to_string());
             self.mesh.member.recorder.ended(number, &call.fingerprint, text);
         }
@@ -272,49 +281,63 @@ impl Rank {
             return Ok(idle);
         }
         let mut queue = locked(&self.queue);
-        while let Some(first) = queue.outstanding.front_mut() {
-            let reached = |event| {
-                self.is_reached(event).map_err(|error| self.not_run(&first.calls[0].fingerprint, &error))
-            };
-            if first.started.is_none() && reached(first.before)? {
-                first.started = Some(Instant::now());
-                self.started(&first.calls, Some(first.number));
-            }
-            let Some(since) = first.started else { return Ok(Standing::default()) };
-            if !reached(first.behind)? {
-                let (operation, timeout) = (first.calls[0].fingerprint.clone(), first.timeout);
-                let peers = self.peers(&first.calls);
-                return Ok(Standing {
-                    is_idle: false,
-                    running: Some(Running { operation, since, timeout, peers }),
-                });
-            }
-            // After a failure, an abort makes the stream continue past unfinished operations.
-            if let Some(failure) = self.mesh.member.failure() {
-                drop(queue);
-                self.fail_all(&failure);
-                return Ok(idle);
-            }
-            if let Some(done) = queue.outstanding.pop_front() {
-                self.ended(&done.calls, done.number, None);
-                queue.spare.extend([done.before, done.behind]);
-                done.work.end(Ok(()));
-            }
+        let mut fault = None;
+        let mut reached = |event| {
+            self.is_reached(event).unwrap_or_else(|error| {
+                fault = Some(error);
+                false
+            })
+        };
+        // The operations end in their order, so a binary search queries few events.
+        let ended = queue.outstanding.partition_point(|of| {
+            of.events.filter(|_| of.has_returned).is_some_and(|[_, behind]| reached(behind))
+        });
+        let has_started = queue.outstanding.get(ended).is_some_and(|of| match of.events {
+            Some([before, _]) if of.has_returned => of.started.is_some() || reached(before),
+            _ => of.called.elapsed() >= CALL_TIME,
+        });
+        if let (Some(fault), Some(first)) = (fault, queue.outstanding.front()) {
+            return Err(self.not_run(&first.batch.calls[0].fingerprint, &fault));
         }
-        Ok(idle)
+        // After a failure, an abort makes the stream continue past unfinished operations.
+        if let Some(failure) = self.mesh.member.failure() {
+            drop(queue);
+            self.fail_all(&failure);
+            return Ok(idle);
+        }
+        for _ in 0..ended {
+            let Some(done) = queue.outstanding.pop_front() else { break };
+            if done.started.is_none() {
+                self.started(&done.batch, done.number);
+            }
+            self.ended(&done, None);
+            queue.spare.extend(done.events.into_iter().flatten());
+            done.batch.work.end(Ok(()));
+        }
+        let Some(first) = queue.outstanding.front_mut() else { return Ok(idle) };
+        if !has_started {
+            return Ok(Standing::default());
+        }
+        let since = *first.started.get_or_insert_with(|| {
+            self.started(&first.batch, first.number);
+            if first.has_returned { Instant::now() } else { first.called }
+        });
+        let (operation, timeout) = (first.batch.calls[0].fingerprint.clone(), first.batch.timeout);
+        let peers = self.peers(&first.batch.calls);
+        Ok(Standing { is_idle: false, running: Some(Running { operation, since, timeout, peers }) })
     }
 
     /// Completes the [`Work`](crate::Work) of all operations with the given failure.
     pub fn fail_all(&self, failure: &Failure) {
         let mut queue = locked(&self.queue);
         while let Some(failed) = queue.outstanding.pop_front() {
-            let operation = failed.calls[0].fingerprint.clone();
+            let operation = failed.batch.calls[0].fingerprint.clone();
             let error = self.mesh.error(Some(operation), failure.clone());
-            self.ended(&failed.calls, failed.number, Some(&error));
-            queue.spare.extend([failed.before, failed.behind]);
+            self.ended(&failed, Some(&error));
+            queue.spare.extend(failed.events.into_iter().flatten());
             drop(queue);
             self.mesh.dump();
-            failed.work.end(Err(error));
+            failed.batch.work.end(Err(error));
             queue = locked(&self.queue);
         }
     }

@@ -122,7 +122,7 @@ pub(crate) struct Config {
     min_ctas: c_int,
     max_ctas: c_int,
     net_name: *const c_char,
-    split_share: c_int,
+    pub split_share: c_int,
     traffic_class: c_int,
     pub comm_name: *const c_char,
     collnet_enable: c_int,
@@ -134,18 +134,19 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Returns the configuration of a non-blocking communicator. `name` must live as long as the communicator.
-    pub fn non_blocking(name: *const c_char) -> Self {
+    /// Returns the configuration of a communicator that shares its resources with the communicators split from it.
+    /// `name` must live as long as the communicator.
+    pub fn new(name: *const c_char, is_blocking: bool) -> Self {
         Self {
             size: size_of::<Self>(),
             magic: 0xcafe_beef,
             version: 22_809,
-            blocking: 0,
+            blocking: is_blocking.into(),
             cga_cluster_size: UNSET,
             min_ctas: UNSET,
             max_ctas: UNSET,
             net_name: std::ptr::null(),
-            split_share: UNSET,
+            split_share: 1,
             traffic_class: UNSET,
             comm_name: name,
             collnet_enable: UNSET,
@@ -197,7 +198,7 @@ table! {
         get_version = "ncclGetVersion" fn(*mut c_int);
         get_unique_id = "ncclGetUniqueId" fn(*mut UniqueId);
         init_rank_config = "ncclCommInitRankConfig" fn(*mut Comm, c_int, UniqueId, c_int, *mut Config);
-        finalize = "ncclCommFinalize" fn(Comm);
+        split = "ncclCommSplit" fn(Comm, c_int, c_int, *mut Comm, *mut Config);
         destroy = "ncclCommDestroy" fn(Comm);
         abort = "ncclCommAbort" fn(Comm);
         get_async_error = "ncclCommGetAsyncError" fn(Comm, *mut Status);

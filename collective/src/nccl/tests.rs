@@ -115,11 +115,8 @@ fn expected(rank: usize) -> Vec<Vec<f32>> {
 #[test]
 fn all_operations_give_their_results() {
     for (name, nccl) in [("operations-new", table()), ("operations-old", old_table())] {
-        let (script, streams) = play(
-            name,
-            3,
-            Script { init_polls: 30, connect_polls: 20, finalize_polls: 20, ..Script::default() },
-        );
+        let (script, streams) =
+            play(name, 3, Script { init_polls: 30, split_polls: 20, ..Script::default() });
         let results = on_streams(&streams, &options(name, nccl.clone()), |mut ranks| {
             let results = all_operations(&mut ranks);
             ranks.finish().expect("the end in common");
@@ -133,7 +130,7 @@ fn all_operations_give_their_results() {
             let calls = script.calls(rank);
             let count = |name: &str| calls.iter().filter(|call| call.starts_with(name)).count();
             assert_eq!((count("ncclRedOpCreate"), count("ncclRedOpDestroy")), (1, 1));
-            assert_eq!(calls[calls.len() - 2..], ["ncclCommFinalize", "ncclCommDestroy"]);
+            assert_eq!(calls[calls.len() - 2..], ["ncclCommDestroy"; 2]);
             assert_eq!(count("ncclAlltoAll") + count("ncclGather") + count("ncclScatter"), {
                 if nccl.all_to_all.is_some() { 3 } else { 0 }
             });
@@ -150,7 +147,7 @@ fn f8_is_reduced_by_new_libraries_alone() {
         let mut x = DeviceBuffer::from_host(ranks.stream(), &x).expect("x");
         ranks.all_reduce_in_place(ReduceOp::Sum, &mut x).expect("enqueued").wait(LONG).expect("done");
     });
-    assert_eq!(script.calls(0)[1], "ncclAllReduce(2, type 10, op 0, root -1, in place)");
+    assert_eq!(script.calls(0)[2], "ncclAllReduce(2, type 10, op 0, root -1, in place)");
     let (_script, streams) = play("f8-old", 2, Script::default());
     on_streams(&streams, &options("f8-old", old_table()), |mut ranks| {
         let mut x = DeviceBuffer::from_host(ranks.stream(), &x).expect("x");
@@ -184,24 +181,74 @@ fn arguments_are_those_of_nccl() {
         "ncclAllReduce(5, type 9, op 2, root -1, in place)",
         "ncclBroadcast(10, type 1, op 0, root 1, in place)",
     ];
-    assert_eq!(calls[1..4], wanted);
+    assert_eq!(calls[2..5], wanted);
 }
 
 #[test]
 fn an_init_that_does_not_end_names_itself() {
-    let name = "init-never";
-    let (script, streams) = play(name, 2, Script { init_polls: -1, ..Script::default() });
-    let begun = Instant::now();
-    let result =
-        Communicator::init_all(&streams, &options(name, table()).init_timeout(Duration::from_millis(400)));
-    let text = result.expect_err("no end").to_string();
-    assert!(text.contains("NCCL has not connected the ranks within 400ms"), "{text}");
-    assert!(text.contains("NCCL_DEBUG=INFO"), "{text}");
-    assert!(begun.elapsed() < Duration::from_secs(20));
-    script.check();
-    for rank in 0..2 {
-        assert_eq!(script.calls(rank).last().map(String::as_str), Some("ncclCommAbort"));
+    for (name, init_polls, split_polls) in [("init-never", -1, 0), ("split-never", 0, -1)] {
+        let (script, streams) = play(name, 2, Script { init_polls, split_polls, ..Script::default() });
+        let begun = Instant::now();
+        let options = options(name, table()).init_timeout(Duration::from_millis(400));
+        let text = Communicator::init_all(&streams, &options).expect_err("no end").to_string();
+        assert!(text.contains("NCCL has not connected the ranks within 400ms"), "{text}");
+        assert!(text.contains("NCCL_DEBUG=INFO"), "{text}");
+        assert!(begun.elapsed() < Duration::from_secs(20));
+        script.check();
+        for rank in 0..2 {
+            let calls = script.calls(rank);
+            let aborts = calls.iter().filter(|call| *call == "ncclCommAbort").count();
+            assert_eq!(aborts, if split_polls < 0 { 2 } else { 1 }, "{calls:?}");
+        }
     }
+}
+
+#[test]
+fn a_first_operation_names_who_is_missing() {
+    let name = "connect";
+    let (script, streams) = play(name, 2, Script::default());
+    let options = options(name, table()).timeout(Duration::from_millis(500));
+    on_streams(&streams, &options, |mut ranks| {
+        let end = Instant::now() + LONG;
+        if ranks.rank() == 1 {
+            while ranks.dump().failure.is_none() {
+                assert!(Instant::now() < end, "the other does not fail");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            return;
+        }
+        // The call blocks until the owner thread aborts the parent.
+        let text = failure(ranks.barrier()).to_string();
+        assert!(text.contains("rank 0 waited") && text.contains("has not called the operation"), "{text}");
+        assert!(text.contains("rank 1 (process"), "{text}");
+        ranks.backend.settle();
+    });
+    script.check();
+    assert_eq!(script.calls(0)[2..].len(), 3, "{:?}", script.calls(0));
+}
+
+#[test]
+fn a_finish_that_hangs_fails() {
+    let name = "finish";
+    let (script, streams) = play(name, 2, Script { destroy_hangs: true, ..Script::default() });
+    let options = options(name, table()).init_timeout(Duration::from_millis(400));
+    on_streams(&streams, &options, |mut ranks| {
+        ranks.barrier().expect("enqueued").wait(LONG).expect("done");
+        let text = ranks.finish().expect_err("no end").to_string();
+        assert!(text.contains("ncclCommDestroy did not return within 400ms"), "{text}");
+    });
+    script.check();
+}
+
+#[test]
+fn calls_that_do_not_block_are_refused() {
+    let name = "non-blocking";
+    let refused = Some(("ncclAllReduce", status::IN_PROGRESS));
+    let (script, streams) = play(name, 1, Script { refused, ..Script::default() });
+    let mut ranks = Communicator::init_all(&streams, &options(name, table())).expect("one rank").remove(0);
+    let text = failure(ranks.barrier()).to_string();
+    assert!(text.contains("unset NCCL_COMM_BLOCKING"), "{text}");
+    script.check();
 }
 
 #[test]
@@ -257,6 +304,14 @@ fn emulated_devices_are_refused() {
 }
 
 #[test]
+fn auto_does_not_share_a_gpu() {
+    let (_script, streams) = play("shared", 2, Script::default());
+    let result = Communicator::init_all(&streams, &options("shared", table()).shared_gpu(true));
+    let text = result.expect_err("shared").to_string();
+    assert!(text.contains("`Auto` does not let ranks share a GPU: remove `shared_gpu`"), "{text}");
+}
+
+#[test]
 fn an_error_in_the_background_ends_all_ranks() {
     let name = "background";
     let background = Some((1, 2, status::INTERNAL));
@@ -306,7 +361,7 @@ fn a_refused_call_in_a_group_ends_all_ranks() {
 #[test]
 fn a_timeout_names_who_is_missing_and_aborts() {
     let name = "timeout";
-    let (script, streams) = play(name, 3, Script { connect_polls: 5, ..Script::default() });
+    let (script, streams) = play(name, 3, Script::default());
     let options = options(name, table()).timeout(Duration::from_millis(500));
     let sums = on_streams(&streams, &options, |mut ranks| {
         let stream = ranks.stream().clone();

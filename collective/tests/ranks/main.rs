@@ -9,6 +9,7 @@ mod failures;
 mod graphs;
 mod groups;
 mod lives;
+#[cfg(unix)]
 mod nccl_on_gpu;
 #[cfg(unix)]
 mod nccl_on_gpus;

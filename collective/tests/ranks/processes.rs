@@ -2,7 +2,7 @@
 
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -114,18 +114,40 @@ fn server() -> StoreServer {
 }
 
 fn start(test: &str, server: &StoreServer, folder: &Path, rank: usize, world: usize) -> Child {
+    let mut command = command(test, server, folder, rank, world);
+    command.spawn().expect("this program runs again")
+}
+
+fn command(test: &str, server: &StoreServer, folder: &Path, rank: usize, world: usize) -> Command {
     let mut command = alone::command(test);
     command.env(RANK, rank.to_string()).env(WORLD, world.to_string()).env(FOLDER, folder);
     command.env(STORE, server.address().to_string());
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("this program runs again")
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
 }
 
 /// Runs a test as several processes. All processes except `killed` must pass, and `killed` must have been killed.
 /// Returns the output of each process.
 #[track_caller]
 pub fn processes(test: &str, world: usize, killed: Option<usize>) -> Vec<String> {
+    processes_on(test, world, killed, |_, _| {})
+}
+
+/// Like [`processes`], with a change to the command of each rank.
+#[track_caller]
+pub fn processes_on(
+    test: &str,
+    world: usize,
+    killed: Option<usize>,
+    change: impl Fn(usize, &mut Command),
+) -> Vec<String> {
     let (folder, server) = (Folder::new(test), server());
-    let children: Vec<_> = (0..world).map(|rank| start(test, &server, &folder.0, rank, world)).collect();
+    let start = |rank| {
+        let mut command = command(test, &server, &folder.0, rank, world);
+        change(rank, &mut command);
+        command.spawn().expect("this program runs again")
+    };
+    let children: Vec<Child> = (0..world).map(start).collect();
     let ended: Vec<Output> =
         children.into_iter().map(|child| child.wait_with_output().expect("it ends")).collect();
     let text = |output: &Output| {

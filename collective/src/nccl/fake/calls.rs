@@ -1,11 +1,12 @@
 //! Functions that the NCCL library exports, as implemented by the emulation.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::numbers::{decode, element_bytes};
-use super::{DEPTH, FakeComm, Op, PENDING, SCRIPTS, enqueue, issue, locked};
+use super::{DEPTH, FakeComm, Op, PENDING, SCRIPTS, Script, enqueue, issue, locked};
 use crate::nccl::sys::{Comm, Config, CudaStream, Nccl, Status, UniqueId, status};
 
 unsafe extern "C" fn get_version(version: *mut c_int) -> Status {
@@ -37,38 +38,55 @@ unsafe extern "C" fn init_rank_config(
     let Some(script) = locked(&SCRIPTS).as_ref().and_then(|scripts| scripts.get(known).cloned()) else {
         return status::INVALID_ARGUMENT;
     };
-    if (config.size, config.magic, config.blocking) != (size_of::<Config>(), 0xcafe_beef, 0) {
-        script.violated(format!("{config:?}"));
-    }
+    check_config(&script, config, false);
     if let Some((_, status)) = script.refused.filter(|(name, _)| *name == "ncclCommInitRankConfig") {
         return status;
     }
-    *locked(&script.joined).entry(id.0).or_default() += 1;
-    let made = Box::new(FakeComm {
-        id: id.0,
-        rank: rank as usize,
-        world: world as usize,
-        polls_left: AtomicI64::new(script.init_polls),
-        is_joined: AtomicBool::new(false),
-        has_connected: AtomicBool::new(false),
-        issued: AtomicU64::new(0),
-        places: Mutex::default(),
-        is_aborted: AtomicBool::new(false),
-        has_ended: AtomicBool::new(false),
-        error: AtomicI32::new(status::SUCCESS),
-        factors: Mutex::default(),
-        script,
-    });
+    let made = FakeComm::new(script, id.0, (rank as usize, world as usize), None);
     made.log(format!("ncclCommInitRankConfig({rank} of {world})"));
     // SAFETY: the caller's pointer is valid.
     unsafe { *comm = Box::into_raw(made).cast() };
     status::IN_PROGRESS
 }
 
+fn check_config(script: &Script, config: &Config, is_blocking: bool) {
+    let wanted = (size_of::<Config>(), 0xcafe_beef, is_blocking.into(), 1);
+    if (config.size, config.magic, config.blocking, config.split_share) != wanted {
+        script.violated(format!("{config:?}"));
+    }
+}
+
+/// Returns success although the split continues in the background, as NCCL does.
+unsafe extern "C" fn split(
+    parent: Comm,
+    color: c_int,
+    key: c_int,
+    comm: *mut Comm,
+    config: *mut Config,
+) -> Status {
+    let parent = FakeComm::of(parent);
+    parent.log(format!("ncclCommSplit({color}, {key})"));
+    if let Some(refused) = parent.called("ncclCommSplit") {
+        return refused;
+    }
+    // SAFETY: the caller's pointer is valid.
+    check_config(&parent.script, unsafe { &*config }, true);
+    let mut id = parent.id;
+    id[127] += 1;
+    *locked(&parent.creating) = id;
+    parent.polls_left.store(parent.script.split_polls, Ordering::SeqCst);
+    parent.is_joined.store(false, Ordering::SeqCst);
+    let made = FakeComm::new(Arc::clone(&parent.script), id, (parent.rank, parent.world), Some(parent));
+    // SAFETY: the caller's pointer is valid.
+    unsafe { *comm = Box::into_raw(made).cast() };
+    status::SUCCESS
+}
+
 unsafe extern "C" fn get_async_error(comm: Comm, state: *mut Status) -> Status {
     let comm = FakeComm::of(comm);
     comm.called("ncclCommGetAsyncError");
-    let joined = locked(&comm.script.joined).get(&comm.id).copied().unwrap_or_default();
+    let creating = *locked(&comm.creating);
+    let joined = locked(&comm.script.joined).get(&creating).copied().unwrap_or_default();
     let error = comm.error.load(Ordering::SeqCst);
     let left = comm.polls_left.load(Ordering::SeqCst);
     let now = if error != status::SUCCESS {
@@ -87,20 +105,15 @@ unsafe extern "C" fn get_async_error(comm: Comm, state: *mut Status) -> Status {
     status::SUCCESS
 }
 
-unsafe extern "C" fn finalize(comm: Comm) -> Status {
-    let comm = FakeComm::of(comm);
-    comm.log("ncclCommFinalize".to_owned());
-    if let Some(refused) = comm.called("ncclCommFinalize") {
-        return refused;
-    }
-    comm.polls_left.store(comm.script.finalize_polls, Ordering::SeqCst);
-    if comm.script.finalize_polls == 0 { status::SUCCESS } else { status::IN_PROGRESS }
-}
-
 unsafe extern "C" fn destroy(comm: Comm) -> Status {
     let comm = FakeComm::of(comm);
     comm.log("ncclCommDestroy".to_owned());
-    comm.called("ncclCommDestroy");
+    if let Some(refused) = comm.called("ncclCommDestroy") {
+        return refused;
+    }
+    while comm.script.destroy_hangs && !comm.is_aborted.load(Ordering::SeqCst) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     comm.has_ended.store(true, Ordering::SeqCst);
     status::SUCCESS
 }
@@ -109,6 +122,9 @@ unsafe extern "C" fn abort(comm: Comm) -> Status {
     let comm = FakeComm::of(comm);
     comm.log("ncclCommAbort".to_owned());
     comm.called("ncclCommAbort");
+    if comm.running.load(Ordering::SeqCst) > 0 {
+        comm.script.violated(format!("ncclCommAbort on rank {} during an operation", comm.rank));
+    }
     comm.has_ended.store(true, Ordering::SeqCst);
     comm.is_aborted.store(true, Ordering::SeqCst);
     comm.script.changed.notify_all();
@@ -215,7 +231,7 @@ pub(in crate::nccl) fn table() -> Nccl {
         get_version,
         get_unique_id,
         init_rank_config,
-        finalize,
+        split,
         destroy,
         abort,
         get_async_error,
