@@ -1,6 +1,8 @@
 //! [`Number4`]: conversion of codes of 4 and 8 bits to 16-bit numbers. Integers become the low mantissa bits of a power
 //! of two, as in Marlin (Frantar et al. 2024) and FasterTransformer.
 
+use core::array::from_fn;
+
 use gpu_std::prelude::*;
 use gpu_std::scalar::Float;
 use gpu_std::tensor::mma::WarpOperand;
@@ -33,6 +35,13 @@ pub trait Number4: WarpOperand<Sum = f32> + Float<Accumulator = f32> {
     /// pattern of the power of two by which that number is then multiplied.
     #[doc(hidden)]
     const E4M3: [u32; 2];
+    /// Number of bits by which the exponent and mantissa of an E2M1 number are shifted down from the top of a half, below
+    /// its sign, to become a number of this type, and bit pattern of the power of two by which it is then multiplied.
+    #[doc(hidden)]
+    const E2M1: [u32; 2];
+    /// Rounds a number, and returns its bit pattern.
+    #[doc(hidden)]
+    fn narrowed(x: f32) -> u32;
     /// Computes `x * y + z` in both halves. The results must be exact, unless z is -0 or NaN.
     #[doc(hidden)]
     fn multiply_add(x: u32, y: u32, z: u32) -> u32;
@@ -56,6 +65,36 @@ pub(crate) fn e4m3<T: Number4>(word: u32) -> [u32; 2] {
     let nan = (word & 0x7f7f_7f7f) + 0x0101_0101;
     [(word, signs::<0xaa88>(nan)), (word >> 8, signs::<0xbb99>(nan))]
         .map(|(x, nan)| T::multiply_add((x & both(0x80)) << 8 | (x & both(0x7f)) << shift, both(factor), nan))
+}
+
+/// Converts eight E2M1 numbers, and multiplies them by the number in both halves of `scale`: elements i and i + 4.
+#[inline(always)]
+pub(crate) fn e2m1<T: Number4>(word: u32, scale: u32) -> [u32; 4] {
+    let ([shift, factor], minus_zero) = (T::E2M1, both(0x8000));
+    from_fn(|i| {
+        // The sign, exponent and mantissa are the upper four bits of each half.
+        let code = word << (12 - 4 * i);
+        let number = insert::<0x8000>(code, code >> shift & both(0x7000 >> shift));
+        T::multiply_add(T::multiply_add(number, both(factor), minus_zero), scale, minus_zero)
+    })
+}
+
+/// Converts an E8M0 number, a power of two whose exponent has the bias 127.
+#[inline(always)]
+pub(crate) fn e8m0(byte: u32) -> f32 {
+    // The smallest power is subnormal, and 255 is NaN. Both have the high bit of the mantissa.
+    let high = if (byte + 1) & 0xff < 2 { 0x40_0000 } else { 0 };
+    f32::from_bits(byte << 23 | high)
+}
+
+/// Converts two scales of E2M1 numbers: adjacent E4M3 scales of groups of 16, or the E8M0 scale of a group of 32, twice.
+#[inline(always)]
+pub(crate) fn scales_of_fp4<T: Number4>(bytes: u32, group: u32) -> u32 {
+    if group == 16 {
+        let [first, second] = e4m3::<T>(bytes);
+        return halves::<0>(first, second);
+    }
+    both(T::narrowed(e8m0(bytes & 0xff)))
 }
 
 /// Replicates the high bits of two bytes to both bytes of each half. `BYTES` is the selector of `prmt`: each hexadecimal
@@ -118,7 +157,7 @@ pub(crate) const fn both(half: u32) -> u32 {
 }
 
 macro_rules! numbers {
-    ($($ty:ident: $unit:literal, $code:expr, $e4m3:expr;)*) => { $(
+    ($($ty:ident: $unit:literal, $code:expr, $e4m3:expr, $e2m1:expr;)*) => { $(
         impl Number4 for $ty {
             const UNIT: u32 = $unit;
             const CODE: u32 = $code.0;
@@ -127,6 +166,12 @@ macro_rules! numbers {
             const CODE_SCALE: f32 = $code.3;
             const ONE: u32 = $ty::ONE.to_bits() as u32;
             const E4M3: [u32; 2] = $e4m3;
+            const E2M1: [u32; 2] = $e2m1;
+
+            #[inline(always)]
+            fn narrowed(x: f32) -> u32 {
+                x.cast::<$ty>().to_bits().into()
+            }
 
             #[inline(always)]
             fn widened(bits: u32) -> f32 {
@@ -160,10 +205,11 @@ macro_rules! numbers {
         }
     )* };
 }
-// The units belong to 128 for `bf16` and 1024 for `f16`. The exponents of E4M3 have the bias 7.
+// The units belong to 128 for `bf16` and 1024 for `f16`. The exponents of E4M3 have
+// the bias 7, and those of E2M1 the bias 1.
 numbers! {
-    bf16: 0x4300, (0x4300, 128.0, 0xbf80, 1.0), [4, 0x7b80];
-    f16: 0x6400, (0, 0.0, 0x8001, 16_777_216.0), [7, 0x5c00];
+    bf16: 0x4300, (0x4300, 128.0, 0xbf80, 1.0), [4, 0x7b80], [6, 0x7e80];
+    f16: 0x6400, (0, 0.0, 0x8001, 16_777_216.0), [7, 0x5c00], [3, 0x7400];
 }
 
 /// Inserts the bits `MASK` of both halves of `codes` into `into`, in which these bits are 0.

@@ -13,7 +13,7 @@ use crate::number4::{Number4, both, e4m3, halves, insert};
 /// 16 bytes of shared memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Slot {
-    pointer: *mut [u32; 4],
+    pub(super) pointer: *mut [u32; 4],
     /// Address as the instruction requires it, so that the main loop does not convert pointers.
     #[cfg(target_arch = "nvptx64")]
     address: u32,
@@ -121,12 +121,13 @@ pub(super) trait Columns<T>: Copy {
     /// Prefetches the additional data of a column for the step that starts at `at`.
     fn prefetch(self, column: Self::Column, at: u32);
 
-    /// Loads the data that [`Self::copy`] copied. `from` is the first slot of the warp.
+    /// Loads the data that [`Self::copy`] copied. `from` is the first slot of the warp, and `place` contains the row and
+    /// the quarter of the lane.
     ///
     /// # Safety
     ///
     /// The lane's copies must be complete or, if [`Self::SHARES`], those of all lanes.
-    unsafe fn loaded(from: *const [u32; 4], row: u32, quarter: u32) -> Self::Loaded;
+    unsafe fn loaded(self, from: *const [u32; 4], beside: &Self::Beside, place: [u32; 2]) -> Self::Loaded;
 
     /// Returns a part of 8 elements as the operands of two instructions.
     ///
@@ -199,7 +200,7 @@ impl<T: WarpOperand> Columns<T> for Plain<T> {
     fn prefetch(self, _: *const T, _: u32) {}
 
     #[inline(always)]
-    unsafe fn loaded(from: *const [u32; 4], row: u32, quarter: u32) -> *const [u32; 4] {
+    unsafe fn loaded(self, from: *const [u32; 4], (): &(), [row, quarter]: [u32; 2]) -> *const [u32; 4] {
         from.wrapping_add((4 * row + quarter) as usize)
     }
 
@@ -364,7 +365,7 @@ impl<T: Number4, const CODES: usize, const FINE: usize> Columns<T> for Codes<'_,
     }
 
     #[inline(always)]
-    unsafe fn loaded(from: *const [u32; 4], row: u32, quarter: u32) -> [[u32; 2]; 4] {
+    unsafe fn loaded(self, from: *const [u32; 4], _: &Groups, [row, quarter]: [u32; 2]) -> [[u32; 2]; 4] {
         let own = from.wrapping_add((4 * row + quarter) as usize);
         // The slot of the lane of the quad that has copied these 16 bytes of the row.
         let slot = |unit: u32| from.wrapping_add((4 * row + (unit ^ Self::key(row))) as usize);
