@@ -31,7 +31,7 @@ pub struct Quantized<'a, 'c, T: DeviceCopy> {
     pub(crate) codes: DeviceSlice<'a, u8>,
     /// Bytes of the scales.
     pub(crate) scales: DeviceSlice<'a, u8>,
-    pub(crate) zeros: Option<DeviceSlice<'a, u8>>,
+    pub(crate) zeros: Option<DeviceSlice<'a, T>>,
     pub(crate) c: MatrixMut<'c, T>,
 }
 
@@ -90,7 +90,7 @@ pub(crate) type Params<T> = (
     param::Slice<T>,
     param::Slice<u8>,
     param::Slice<u8>,
-    param::Optional<param::Slice<u8>>,
+    param::Optional<param::Slice<T>>,
     param::SliceMut<T>,
     param::Optional<param::Slice<T>>,
     param::PointerMut<u32>,

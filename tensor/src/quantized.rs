@@ -28,7 +28,7 @@ const DEQUANTIZED_COLUMNS: usize = 256;
 /// group. Code `c` represents `scale * (c - zero)`, where `scale` and `zero` are the scale and zero point of its group.
 /// The number of scales determines the group size.
 ///
-/// [`Int4Host`](crate::Int4Host) converts published formats: GPTQ, AWQ and GGUF's q4_0.
+/// [`Int4Host`](crate::Int4Host) converts published formats: GPTQ, AWQ, and GGUF's q4_0 and q4_K.
 #[derive(Debug, Clone, Copy)]
 pub struct Int4Weights<'a, T: DeviceCopy> {
     /// Codes: n columns of k codes. Each byte contains two codes, the first in the lower four bits. The slice must have
@@ -36,9 +36,9 @@ pub struct Int4Weights<'a, T: DeviceCopy> {
     pub codes: DeviceSlice<'a, u8>,
     /// Scales of the groups: n columns, each with one scale per group. Their address must be a multiple of 8 bytes.
     pub scales: DeviceSlice<'a, T>,
-    /// Zero point of each group, between 0 and 127, because only the lower seven bits are used. Their address must be a
-    /// multiple of 4 bytes. `None` means a zero point of 8 for all groups.
-    pub zeros: Option<DeviceSlice<'a, u8>>,
+    /// Zero point of each group, which can be a fraction. Their address must be a multiple of 8 bytes. `None` means a
+    /// zero point of 8 for all groups.
+    pub zeros: Option<DeviceSlice<'a, T>>,
 }
 
 /// Symmetric int8 weights, `k` x `n`. Each column is divided into groups of 32, 64 or 128 consecutive codes, or is one
@@ -156,19 +156,20 @@ impl<'a, T: DeviceCopy> From<&Fp8Weights<'a, T>> for Weights8<'a, T> {
 /// then applied to the `f32` sum of each group, by the sum of the elements of `a`, and the result is multiplied by the
 /// group's scale. An infinite element of `a` therefore makes its row of `c` NaN.
 ///
-/// For more rows, `scale * (code - zero)` is rounded to the type of `a`. From 17 to 128 rows, and if the epilogue has
+/// For more rows, `scale * (code - zero)` is rounded to the type of `a`, and if the zero point is a fraction, `code -
+/// zero` can be rounded too. With `f16`, the scales must be below 1024. From 17 to 128 rows, and if the epilogue has
 /// SwiGLU or `accumulate`, the kernel computes these numbers in registers. Otherwise, the weights are first dequantized
 /// to temporary memory of up to 256 MiB, and [`matmul_fused()`](crate::matmul_fused()) computes the product.
 ///
 /// FP4 weights, multiplied by the scales of their groups, are converted to the type of `a` for any number of rows. The
-/// conversion is exact, except for weights outside the range of the type: with MXFP4 scales and `f16`, these are
-/// weights below 2^-24 or above 65504, whose group becomes zero, infinite or NaN.
+/// conversion of NVFP4 is exact. MXFP4 weights are exact multiples of 2^-69 with `bf16`, and of 2^-17 with `f16`; others
+/// can be rounded to them. Scales above 2^65 or 2^8, respectively, can be infinite.
 ///
 /// # Errors
 /// Returns [`TensorError::Shape`] if the sizes do not match, k is not a multiple of 128 (FP4: 64) or the number of
 /// scales belongs to no group size; [`TensorError::Layout`] for a transposed `a`; [`TensorError::Alignment`] if the
 /// address of the codes, or the address or row stride of `a`, is not a multiple of 16 bytes, or the address of the
-/// scales or zero points not one of 8 or 4 bytes; [`TensorError::Device`] for a compute capability below 8.0; [enqueue
+/// scales or zero points not one of 8 bytes; [`TensorError::Device`] for a compute capability below 8.0; [enqueue
 /// errors](warpsmith_runtime::Error#enqueue-errors).
 ///
 /// ```
@@ -331,7 +332,7 @@ fn run<T: Element4 + GemmElement<Output = T>>(mut product: Quantized<'_, '_, T>)
     let starts = [
         ("codes", Some(codes.as_device_ptr()), 16, k * bits as usize / 8),
         ("scales", Some(scales.as_device_ptr()), 8, k / group.max(1) * scale_bytes),
-        ("zeros", zeros.map(|zeros| zeros.as_device_ptr()), 4, k / group.max(1)),
+        ("zeros", zeros.map(|zeros| zeros.as_device_ptr()), 8, k / group.max(1) * size_of::<T>()),
     ];
     for (matrix, start, needed, bytes) in starts {
         if let Some(start) = start
@@ -341,11 +342,12 @@ fn run<T: Element4 + GemmElement<Output = T>>(mut product: Quantized<'_, '_, T>)
         }
     }
     product.group = group as u32;
-    if m <= SKINNY_ROWS || k == 0 || epilogue.norm.is_some() {
-        return T::launch_quantized(product);
-    }
-    if m <= MIXED_ROWS || epilogue.needs_skinny() {
-        return T::launch_mixed(product);
+    let is_skinny = m <= SKINNY_ROWS || k == 0 || epilogue.norm.is_some();
+    if is_skinny || m <= MIXED_ROWS || epilogue.needs_skinny() {
+        if product.codes_kind == FP4 {
+            product.epilogue.scale *= T::FP4_SUM;
+        }
+        return if is_skinny { T::launch_quantized(product) } else { T::launch_mixed(product) };
     }
     match product.codes_kind {
         INT8 => dequantized::<T, T::DequantizeInt8>(product),

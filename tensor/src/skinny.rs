@@ -59,7 +59,7 @@ pub trait Element4: Number4 + DeviceCopy {
 pub type Dequantize<T> = (
     param::Slice<u8>,
     param::Slice<u8>,
-    param::Optional<param::Slice<u8>>,
+    param::Optional<param::Slice<T>>,
     param::SliceMut<T>,
     param::Value<u32>,
     param::Value<u32>,
@@ -292,7 +292,7 @@ type Coded<T> = (
     param::Slice<T>,
     param::Slice<u8>,
     param::Slice<T>,
-    param::Optional<param::Slice<u8>>,
+    param::Optional<param::Slice<T>>,
     param::SliceMut<T>,
     param::Optional<param::Slice<T>>,
     param::Optional<param::Slice<T>>,

@@ -24,8 +24,8 @@ use gpu_std::vectorized::{each, load, load_or, opaque, store, store_run};
 
 use crate::epilogue::{EpilogueParams, silu};
 use crate::mma::{COUNTERS, is_last};
-use crate::number4::{Number4, both, e2m1, e4m3, halves, insert, scales_of_fp4, signed};
-use crate::skinny::{FP4, FP8, SkinnySizes, Slot, bits_of, load_bits, ordered};
+use crate::number4::{Number4, both, e2m1, e4m3, halves, scales_of_fp4, signed};
+use crate::skinny::{FP4, FP8, INT4, SkinnySizes, Slot, bits_of, load_bits, ordered};
 use crate::tiles::divide;
 
 /// Number of threads per block.
@@ -92,6 +92,8 @@ pub const fn shared_bytes(rows: usize, columns: usize, bits: usize) -> u32 {
 /// computes `ROWS` rows of `COLUMNS` columns of B, over `part_k` columns of A. Consecutive blocks first process all
 /// rows, then the next columns, and then the next part of K.
 ///
+/// The result of a product with [`FP4`] weights is smaller by the factor [`Number4::FP4_SUM`].
+///
 /// For SwiGLU, as in [`matmul_skinny()`](crate::skinny::matmul_skinny()), a block has half as many columns of C.
 ///
 /// # Safety
@@ -100,8 +102,7 @@ pub const fn shared_bytes(rows: usize, columns: usize, bits: usize) -> u32 {
 ///   multiple of [`step()`]. Rows of A must start on 16-byte boundaries.
 /// - `group` must be 32, 64, 128 or k or, for [`FP4`], 16 or 32. `codes` must have k codes per column of B and start on
 ///   a 16-byte boundary. `scales` must have k / `group` numbers of type T or, for [`FP4`], bytes per column, in
-///   column-major order, and start on an 8-byte boundary. `zeros` must have as many bytes, and start on a 4-byte
-///   boundary.
+///   column-major order, and `zeros` as many. Both must start on 8-byte boundaries.
 /// - `bias` must have one element per column of B. `c` must not overlap the other slices.
 /// - The grid must be one-dimensional, with one block per tile and per part of K. `part_k` must be a multiple of
 ///   [`step()`]. The launch must have [`shared_bytes`] of dynamic shared memory.
@@ -122,7 +123,7 @@ pub unsafe fn matmul_mixed<T: Number4, const ROWS: usize, const COLUMNS: usize, 
     a: &[T],
     codes: &[u8],
     scales: &[u8],
-    zeros: Option<&[u8]>,
+    zeros: Option<&[T]>,
     mut c: DisjointMut<T>,
     bias: Option<&[T]>,
     workspace: *mut u32,
@@ -182,7 +183,7 @@ impl Tile {
 struct Weights<'a, T, const CODES: usize> {
     codes: &'a [u8],
     scales: &'a [u8],
-    zeros: Option<&'a [u8]>,
+    zeros: Option<&'a [T]>,
     /// Number of bytes of codes per column.
     pitch: u64,
     /// Number of groups per column.
@@ -196,7 +197,7 @@ struct Weights<'a, T, const CODES: usize> {
 #[derive(Clone, Copy)]
 struct Scales {
     scales: [u32; 2],
-    zeros: u32,
+    zeros: [u32; 2],
 }
 
 impl<'a, T: Number4, const CODES: usize> Weights<'a, T, CODES> {
@@ -204,7 +205,7 @@ impl<'a, T: Number4, const CODES: usize> Weights<'a, T, CODES> {
     const SCALE: usize = if CODES == FP4 { 1 } else { size_of::<T>() };
 
     #[inline(always)]
-    fn new(codes: &'a [u8], scales: &'a [u8], zeros: Option<&'a [u8]>, k: u32, group: u32) -> Self {
+    fn new(codes: &'a [u8], scales: &'a [u8], zeros: Option<&'a [T]>, k: u32, group: u32) -> Self {
         let shift = if group == k { 31 } else { group.trailing_zeros() };
         let groups = if group == k { 1 } else { k >> shift };
         let pitch = u64::from(k) * bits_of(CODES) as u64 / 8;
@@ -219,29 +220,21 @@ impl<'a, T: Number4, const CODES: usize> Weights<'a, T, CODES> {
     #[inline(always)]
     unsafe fn scales(&self, column: u32, at: u32, chunks: u32) -> Scales {
         let first = u64::from(column) * u64::from(self.groups) + u64::from(at >> self.shift);
-        let scales = self.scales.as_ptr().wrapping_add(first as usize * Self::SCALE).cast::<u32>();
-        let count = (CHUNK_K as u32 * chunks) >> self.shift;
-        // SAFETY: guaranteed by the caller. The number of groups of a stage divides the index of the first one, so the
-        // words are aligned.
-        unsafe {
-            let scales = match count * Self::SCALE as u32 {
-                8 => load_or::<u32, 2, true>(scales, true, [0; 2]),
-                4 => [load_or::<u32, 1, true>(scales, true, [0])[0], 0],
-                _ => [load_bits::<u16>(scales.cast()), 0],
-            };
-            let zeros = match self.zeros {
-                Some(zeros) => {
-                    let zeros = zeros.as_ptr().wrapping_add(first as usize);
-                    match count {
-                        4 => load_or::<u32, 1, true>(zeros.cast(), true, [0])[0],
-                        2 => load_bits::<u16>(zeros.cast()),
-                        _ => load_bits::<u8>(zeros),
-                    }
+        let bytes = ((CHUNK_K as u32 * chunks) >> self.shift) * Self::SCALE as u32;
+        let load = |from: *const u8| {
+            let from = from.wrapping_add(first as usize * Self::SCALE).cast::<u32>();
+            // SAFETY: guaranteed by the caller. The number of groups of a stage divides the index of the first one, so
+            // the words are aligned.
+            unsafe {
+                match bytes {
+                    8 => load_or::<u32, 2, true>(from, true, [0; 2]),
+                    4 => [load_or::<u32, 1, true>(from, true, [0])[0], 0],
+                    _ => [load_bits::<u16>(from.cast()), 0],
                 }
-                None => 0x0808_0808,
-            };
-            Scales { scales, zeros }
-        }
+            }
+        };
+        let zeros = self.zeros.map_or([both(T::narrowed(8.0)); 2], |zeros| load(zeros.as_ptr().cast()));
+        Scales { scales: load(self.scales.as_ptr()), zeros }
     }
 
     /// Returns whether a group starts at row `at` of B.
@@ -250,18 +243,25 @@ impl<'a, T: Number4, const CODES: usize> Weights<'a, T, CODES> {
         at & ((1 << self.shift) - 1) == 0
     }
 
-    /// Returns the word of a chunk: its scale in the low bits, and the number that is added to its codes in the high
-    /// bits. For [`FP4`], the word contains the scales of both halves of the chunk.
+    /// Returns the word of a chunk: its scale in the low bits, and for integers of 4 bits, the number that is added to
+    /// its codes in the high bits. These are multiples of 1/64, so their scale is 64 times as large. For [`FP4`], the
+    /// word contains the scales of both halves of the chunk.
     #[inline(always)]
     fn word(&self, scales: Scales, chunk: u32) -> u32 {
-        let index = (CHUNK_K as u32 * chunk) >> self.shift;
-        let byte = index * Self::SCALE as u32;
-        let word = if byte < 4 { scales.scales[0] } else { scales.scales[1] };
-        let scale = word >> (8 * (byte % 4)) & 0xffff;
-        if CODES == FP4 {
-            return scales_of_fp4::<T>(scale, 1 << self.shift);
+        let byte = ((CHUNK_K as u32 * chunk) >> self.shift) * Self::SCALE as u32;
+        let [scale, zero] = [scales.scales, scales.zeros].map(|words| {
+            let word = if byte < 4 { words[0] } else { words[1] };
+            word >> (8 * (byte % 4)) & 0xffff
+        });
+        match CODES {
+            FP4 => scales_of_fp4::<T>(scale, 1 << self.shift),
+            INT4 => {
+                let [scale, zero] = [(scale, 64.0), (zero, -1.0 / 64.0)]
+                    .map(|(bits, factor)| T::narrowed(T::widened(bits) * factor));
+                scale | zero << 16
+            }
+            _ => scale,
         }
-        scale | (T::UNIT | 0x8000 | scales.zeros >> (8 * index) & 0x7f) << 16
     }
 
     /// Converts 8 codes with the scale and zero point of `word`, in the order of [`ordered`].
@@ -272,9 +272,17 @@ impl<'a, T: Number4, const CODES: usize> Weights<'a, T, CODES> {
         if CODES == FP4 {
             return e2m1::<T>(codes[0], scale);
         }
-        let numbers = if bits_of(CODES) == 4 {
-            let (one, offset) = (both(<T as Number4>::ONE), halves::<1>(word, word));
-            from_fn(|i| T::multiply_add(insert::<0xf>(codes[0] >> (4 * i), both(T::UNIT)), one, offset))
+        let numbers = if CODES == INT4 {
+            let (offset, [shift, factor]) = (halves::<1>(word, word), T::SUBNORMAL);
+            let [low, high] = [codes[0] << shift, codes[0] >> (8 - shift)];
+            from_fn(|i| {
+                let word = if i < 2 { low } else { high };
+                if i % 2 == 0 {
+                    T::multiply_add(word & both(0xf << shift), both(factor), offset)
+                } else {
+                    T::multiply_add(word & both(0xf0 << shift), both(T::SUBNORMAL_UPPER), offset)
+                }
+            })
         } else {
             let [[a, b], [c, d]] = codes.map(if CODES == FP8 { e4m3::<T> } else { signed::<T> });
             [a, b, c, d]

@@ -25,6 +25,13 @@ pub trait Number4: WarpOperand<Sum = f32> + Float<Accumulator = f32> {
     /// Reciprocal of the difference between two adjacent codes.
     #[doc(hidden)]
     const CODE_SCALE: f32;
+    /// Number of bits by which codes are shifted up to be subnormal numbers, and bit pattern of the power of two that
+    /// makes them multiples of 1/64.
+    #[doc(hidden)]
+    const SUBNORMAL: [u32; 2];
+    /// Bit pattern of the power of two for codes that are shifted up by four more bits.
+    #[doc(hidden)]
+    const SUBNORMAL_UPPER: u32;
     /// Converts the number with this bit pattern to `f32`.
     #[doc(hidden)]
     fn widened(bits: u32) -> f32;
@@ -35,10 +42,17 @@ pub trait Number4: WarpOperand<Sum = f32> + Float<Accumulator = f32> {
     /// pattern of the power of two by which that number is then multiplied.
     #[doc(hidden)]
     const E4M3: [u32; 2];
-    /// Number of bits by which the exponent and mantissa of an E2M1 number are shifted down from the top of a half, below
-    /// its sign, to become a number of this type, and bit pattern of the power of two by which it is then multiplied.
+    /// Number of bits by which the exponent and mantissa of an E2M1 number are shifted up to become those of a number of
+    /// this type, which is smaller by a power of two.
     #[doc(hidden)]
-    const E2M1: [u32; 2];
+    const E2M1: u32;
+    /// Power of two by which the scales of E2M1 numbers are multiplied in kernels, so that their products with the
+    /// shifted numbers are in the middle of the range.
+    #[doc(hidden)]
+    const FP4_SCALE: f32;
+    /// Power of two by which sums of products with E2M1 numbers are multiplied.
+    #[doc(hidden)]
+    const FP4_SUM: f32;
     /// Rounds a number, and returns its bit pattern.
     #[doc(hidden)]
     fn narrowed(x: f32) -> u32;
@@ -67,15 +81,17 @@ pub(crate) fn e4m3<T: Number4>(word: u32) -> [u32; 2] {
         .map(|(x, nan)| T::multiply_add((x & both(0x80)) << 8 | (x & both(0x7f)) << shift, both(factor), nan))
 }
 
-/// Converts eight E2M1 numbers, and multiplies them by the number in both halves of `scale`: elements i and i + 4.
+/// Converts eight E2M1 numbers, and multiplies them by the number in both halves of `scale`: elements i and i + 4. Each
+/// is smaller by the power of two that [`Number4::E2M1`] implies.
 #[inline(always)]
 pub(crate) fn e2m1<T: Number4>(word: u32, scale: u32) -> [u32; 4] {
-    let ([shift, factor], minus_zero) = (T::E2M1, both(0x8000));
     from_fn(|i| {
-        // The sign, exponent and mantissa are the upper four bits of each half.
-        let code = word << (12 - 4 * i);
-        let number = insert::<0x8000>(code, code >> shift & both(0x7000 >> shift));
-        T::multiply_add(T::multiply_add(number, both(factor), minus_zero), scale, minus_zero)
+        let place = if i % 2 == 0 { 0 } else { 4 };
+        let code = word >> (i / 2 * 8) & both(0xf << place);
+        // The exponent and mantissa are shifted to their place. The addition carries the sign to bit 15 of each half.
+        let carry = both(0x8000 - (8 << T::E2M1));
+        let number = code.wrapping_mul(1 << T::E2M1 >> place).wrapping_add(carry);
+        T::multiply_add(number & both(0x8000 | 7 << T::E2M1), scale, both(0x8000))
     })
 }
 
@@ -88,13 +104,15 @@ pub(crate) fn e8m0(byte: u32) -> f32 {
 }
 
 /// Converts two scales of E2M1 numbers: adjacent E4M3 scales of groups of 16, or the E8M0 scale of a group of 32, twice.
+/// They are multiplied by [`Number4::FP4_SCALE`].
 #[inline(always)]
 pub(crate) fn scales_of_fp4<T: Number4>(bytes: u32, group: u32) -> u32 {
     if group == 16 {
         let [first, second] = e4m3::<T>(bytes);
-        return halves::<0>(first, second);
+        let factor = both(T::narrowed(T::FP4_SCALE));
+        return T::multiply_add(halves::<0>(first, second), factor, both(0x8000));
     }
-    both(T::narrowed(e8m0(bytes & 0xff)))
+    both(T::narrowed(e8m0(bytes & 0xff) * T::FP4_SCALE))
 }
 
 /// Replicates the high bits of two bytes to both bytes of each half. `BYTES` is the selector of `prmt`: each hexadecimal
@@ -151,13 +169,18 @@ pub(crate) fn to_signed(x: f32) -> i8 {
     (x.max(-127.0).min(127.0) + UNIT).to_bits() as i8
 }
 
+/// Returns 2 to the power of `exponent`.
+const fn power(exponent: u32) -> f32 {
+    f32::from_bits((127 + exponent) << 23)
+}
+
 /// Returns a word with `half` in both halves.
 pub(crate) const fn both(half: u32) -> u32 {
     half * 0x1_0001
 }
 
 macro_rules! numbers {
-    ($($ty:ident: $unit:literal, $code:expr, $e4m3:expr, $e2m1:expr;)*) => { $(
+    ($($ty:ident: $unit:literal, $code:expr, $e4m3:expr, $e2m1:expr, $subnormal:expr;)*) => { $(
         impl Number4 for $ty {
             const UNIT: u32 = $unit;
             const CODE: u32 = $code.0;
@@ -166,7 +189,11 @@ macro_rules! numbers {
             const CODE_SCALE: f32 = $code.3;
             const ONE: u32 = $ty::ONE.to_bits() as u32;
             const E4M3: [u32; 2] = $e4m3;
-            const E2M1: [u32; 2] = $e2m1;
+            const E2M1: u32 = $e2m1.0;
+            const FP4_SCALE: f32 = $e2m1.1;
+            const FP4_SUM: f32 = $e2m1.2;
+            const SUBNORMAL: [u32; 2] = [$subnormal[0], $subnormal[1]];
+            const SUBNORMAL_UPPER: u32 = $subnormal[2];
 
             #[inline(always)]
             fn narrowed(x: f32) -> u32 {
@@ -205,11 +232,11 @@ macro_rules! numbers {
         }
     )* };
 }
-// The units belong to 128 for `bf16` and 1024 for `f16`. The exponents of E4M3 have
-// the bias 7, and those of E2M1 the bias 1.
+// The units belong to 128 for `bf16` and 1024 for `f16`. The exponents of E4M3 have the bias 7, and those of E2M1 the
+// bias 1: as numbers of these types, they are smaller by 2^126 and 2^14.
 numbers! {
-    bf16: 0x4300, (0x4300, 128.0, 0xbf80, 1.0), [4, 0x7b80], [6, 0x7e80];
-    f16: 0x6400, (0, 0.0, 0x8001, 16_777_216.0), [7, 0x5c00], [3, 0x7400];
+    bf16: 0x4300, (0x4300, 128.0, 0xbf80, 1.0), [4, 0x7b80], (6, power(62), power(64)), [0, 0x7f00, 0x7d00];
+    f16: 0x6400, (0, 0.0, 0x8001, 16_777_216.0), [7, 0x5c00], (9, power(7), power(7)), [3, 0x7800, 0x6800];
 }
 
 /// Inserts the bits `MASK` of both halves of `codes` into `into`, in which these bits are 0.

@@ -175,8 +175,8 @@ pub unsafe fn matmul_skinny<T: Number4, const GROUPS: usize, const TILES: usize>
 ///
 /// The caller must uphold the safety contract of [`matmul_skinny()`]; k must be a multiple of [`GROUP_K`]. `group` must
 /// be [`GROUP_K`] or k or, if `FINE` is 1, 32 or 64. `codes` must have n * k codes and start on a 16-byte boundary.
-/// `scales` and `zeros` must have n * k / `group` elements, in column-major order. `scales` must
-/// start on an 8-byte boundary, and `zeros` on a 4-byte boundary.
+/// `scales` and `zeros` must have n * k / `group` elements, in column-major order, and start on
+/// 8-byte boundaries.
 #[kernel(
     types(T = bf16, f16),
     consts(GROUPS = 1, 2; TILES = 1, 2; CODES = 0, 1, 2, 3; FINE = 0, 1),
@@ -196,7 +196,7 @@ pub unsafe fn matmul_skinny_quantized<
     a: &[T],
     codes: &[u8],
     scales: &[T],
-    zeros: Option<&[u8]>,
+    zeros: Option<&[T]>,
     mut c: DisjointMut<T>,
     bias: Option<&[T]>,
     norm: Option<&[T]>,
@@ -213,7 +213,8 @@ pub unsafe fn matmul_skinny_quantized<
 }
 
 /// Like [`matmul_skinny()`], but with weights of the kind [`FP4`]. Each weight is multiplied by its scale, rounded to the
-/// type of A, before the product. `group` is 16 or 32.
+/// type of A, before the product. The result of the product is smaller by the factor [`Number4::FP4_SUM`]. `group` is 16
+/// or 32.
 ///
 /// # Safety
 ///
