@@ -6,8 +6,9 @@
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device; the emulated device runs only small shapes. Arguments are cases of the
 //! form `TYPE:ROWSxKxN`, such as `w4g32:8x4096x28672`. The types are `bf16`, and `w4` (int4), `w8` (int8) or `f8` (FP8)
-//! with the group size, such as `w4g128` and `f8g32`, or `f4` (FP4) with `g32` (MXFP4) or `g16` (NVFP4), such as `f4g16`. `:swiglu` and `:add` at the end apply SwiGLU or add to `c`. `WARPSMITH_BENCH_SECONDS` is
-//! the time per case, 1 by default.
+//! with the group size, such as `w4g128` and `f8g32`, or `f4` (FP4) with `g32` (MXFP4) or `g16` (NVFP4), such as
+//! `f4g16`. `:swiglu` and `:add` at the end apply SwiGLU or add to `c`. `WARPSMITH_BENCH_SECONDS` is the time per case,
+//! 1 by default.
 
 mod graphs;
 

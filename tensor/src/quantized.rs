@@ -162,8 +162,8 @@ impl<'a, T: DeviceCopy> From<&Fp8Weights<'a, T>> for Weights8<'a, T> {
 /// to temporary memory of up to 256 MiB, and [`matmul_fused()`](crate::matmul_fused()) computes the product.
 ///
 /// FP4 weights, multiplied by the scales of their groups, are converted to the type of `a` for any number of rows. The
-/// conversion of NVFP4 is exact. MXFP4 weights are exact multiples of 2^-69 with `bf16`, and of 2^-17 with `f16`; others
-/// can be rounded to them. Scales above 2^65 or 2^8, respectively, can be infinite.
+/// conversion of NVFP4 is exact. MXFP4 weights are exact multiples of 2^-69 with `bf16`, and of 2^-17 with `f16`;
+/// others can be rounded to them. Scales above 2^65 or 2^8, respectively, can be infinite.
 ///
 /// # Errors
 /// Returns [`TensorError::Shape`] if the sizes do not match, k is not a multiple of 128 (FP4: 64) or the number of

@@ -480,8 +480,8 @@ fn of_blocks<'a, const BYTES: usize>(
 
 /// Returns the 6-bit scale and minimum of each of the 8 groups of a super-block of q4_K, from their 12 bytes.
 ///
-/// The low six bits of bytes 0 to 3 and 4 to 7 are the scales and minimums of groups 0 to 3. The other groups have their
-/// low bits in bytes 8 to 11, and their high bits in the high bits of bytes 0 to 7.
+/// The low six bits of bytes 0 to 3 and 4 to 7 are the scales and minimums of groups 0 to 3. The other groups have
+/// their low bits in bytes 8 to 11, and their high bits in the high bits of bytes 0 to 7.
 fn scales_of_q4_k(bytes: &[u8; 12]) -> [[u8; 2]; 8] {
     std::array::from_fn(|group| {
         let [scale, minimum] = [bytes[group % 4], bytes[4 + group % 4]];

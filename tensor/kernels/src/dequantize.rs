@@ -22,10 +22,10 @@ const UNIT: f32 = 8_388_608.0;
 ///
 /// # Safety
 ///
-/// k must be a multiple of 8, and the group size 2 to the power of `shift`, or k with a shift of 31. `codes` must have a
-/// column of k codes per block and start on a 16-byte boundary, as must `to`, which has as many elements. `scales` and
-/// `zeros` must have an element per group, in column-major order. Scales are aligned numbers of type T or, for [`FP4`],
-/// bytes. The grid must be one-dimensional.
+/// k must be a multiple of 8, and the group size 2 to the power of `shift`, or k with a shift of 31. `codes` must have
+/// a column of k codes per block and start on a 16-byte boundary, as must `to`, which has as many elements. `scales`
+/// and `zeros` must have an element per group, in column-major order. Scales are aligned numbers of type T or, for
+/// [`FP4`], bytes. The grid must be one-dimensional.
 #[kernel(types(T = bf16, f16), consts(CODES = 0, 2, 3, 4), arch = 80, block(THREADS), no_panic)]
 pub unsafe fn dequantize<T: Number4, const CODES: usize>(
     codes: &[u8],

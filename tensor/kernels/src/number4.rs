@@ -42,8 +42,8 @@ pub trait Number4: WarpOperand<Sum = f32> + Float<Accumulator = f32> {
     /// pattern of the power of two by which that number is then multiplied.
     #[doc(hidden)]
     const E4M3: [u32; 2];
-    /// Number of bits by which the exponent and mantissa of an E2M1 number are shifted up to become those of a number of
-    /// this type, which is smaller by a power of two.
+    /// Number of bits by which the exponent and mantissa of an E2M1 number are shifted up to become those of a number
+    /// of this type, which is smaller by a power of two.
     #[doc(hidden)]
     const E2M1: u32;
     /// Power of two by which the scales of E2M1 numbers are multiplied in kernels, so that their products with the
@@ -103,8 +103,8 @@ pub(crate) fn e8m0(byte: u32) -> f32 {
     f32::from_bits(byte << 23 | high)
 }
 
-/// Converts two scales of E2M1 numbers: adjacent E4M3 scales of groups of 16, or the E8M0 scale of a group of 32, twice.
-/// They are multiplied by [`Number4::FP4_SCALE`].
+/// Converts two scales of E2M1 numbers: adjacent E4M3 scales of groups of 16, or the E8M0 scale of a group of 32,
+/// twice. They are multiplied by [`Number4::FP4_SCALE`].
 #[inline(always)]
 pub(crate) fn scales_of_fp4<T: Number4>(bytes: u32, group: u32) -> u32 {
     if group == 16 {

@@ -62,8 +62,8 @@ pub const INT4_ZEROS: usize = 1;
 pub const INT8: usize = 2;
 /// E4M3 numbers.
 pub const FP8: usize = 3;
-/// E2M1 numbers, two per byte, the first in the lower four bits. Groups of 16 have E4M3 scales (NVFP4), and groups of 32
-/// have E8M0 scales (MXFP4).
+/// E2M1 numbers, two per byte, the first in the lower four bits. Groups of 16 have E4M3 scales (NVFP4), and groups of
+/// 32 have E8M0 scales (MXFP4).
 pub const FP4: usize = 4;
 /// K of [`FP4`] weights must be a multiple of this number.
 pub const FP4_K: u32 = 64;
@@ -212,9 +212,9 @@ pub unsafe fn matmul_skinny_quantized<
     unsafe { product::<T, _, GROUPS, TILES>(a, b, &mut c, bias, norm, sizes, place, finish) }
 }
 
-/// Like [`matmul_skinny()`], but with weights of the kind [`FP4`]. Each weight is multiplied by its scale, rounded to the
-/// type of A, before the product. The result of the product is smaller by the factor [`Number4::FP4_SUM`]. `group` is 16
-/// or 32.
+/// Like [`matmul_skinny()`], but with weights of the kind [`FP4`]. Each weight is multiplied by its scale, rounded to
+/// the type of A, before the product. The result of the product is smaller by the factor [`Number4::FP4_SUM`]. `group`
+/// is 16 or 32.
 ///
 /// # Safety
 ///

@@ -121,8 +121,8 @@ pub(super) trait Columns<T>: Copy {
     /// Prefetches the additional data of a column for the step that starts at `at`.
     fn prefetch(self, column: Self::Column, at: u32);
 
-    /// Loads the data that [`Self::copy`] copied. `from` is the first slot of the warp, and `place` contains the row and
-    /// the quarter of the lane.
+    /// Loads the data that [`Self::copy`] copied. `from` is the first slot of the warp, and `place` contains the row
+    /// and the quarter of the lane.
     ///
     /// # Safety
     ///
@@ -242,7 +242,8 @@ pub(super) struct CodedColumn {
     zeros: *const u16,
 }
 
-/// Scales and zero points of a column's codes in a step, as bits: one of both or, if `FINE` is 1, two words of two: those of the first and the last two groups of 32, or twice those of both groups of 64.
+/// Scales and zero points of a column's codes in a step, as bits: one of both or, if `FINE` is 1, two words of two:
+/// those of the first and the last two groups of 32, or twice those of both groups of 64.
 #[derive(Clone, Copy)]
 pub(super) struct Groups {
     scales: [u32; 2],
