@@ -7,7 +7,7 @@ use warpsmith_runtime::{DeviceCopy, DeviceSlice, Launch, Result, Stream};
 use warpsmith_tensor_kernels::epilogue::EpilogueParams;
 use warpsmith_tensor_kernels::mixed::{THREADS, shared_bytes, step};
 use warpsmith_tensor_kernels::mma::workspace_bytes;
-use warpsmith_tensor_kernels::skinny::{SkinnySizes, bits_of};
+use warpsmith_tensor_kernels::skinny::{FP4, GROUP_K, SkinnySizes, bits_of};
 
 use crate::IMAGE;
 use crate::epilogue::Epilogue;
@@ -29,8 +29,9 @@ pub struct Quantized<'a, 'c, T: DeviceCopy> {
     pub(crate) codes_kind: usize,
     pub(crate) group: u32,
     pub(crate) codes: DeviceSlice<'a, u8>,
-    pub(crate) scales: DeviceSlice<'a, T>,
-    pub(crate) zeros: Option<DeviceSlice<'a, u8>>,
+    /// Bytes of the scales.
+    pub(crate) scales: DeviceSlice<'a, u8>,
+    pub(crate) zeros: Option<DeviceSlice<'a, T>>,
     pub(crate) c: MatrixMut<'c, T>,
 }
 
@@ -38,6 +39,11 @@ impl<T: DeviceCopy> Quantized<'_, '_, T> {
     /// Returns the number of bits per code.
     pub(crate) fn bits(&self) -> u32 {
         bits_of(self.codes_kind) as u32
+    }
+
+    /// Returns the number of bytes per scale.
+    pub(crate) fn scale_bytes(&self) -> usize {
+        if self.codes_kind == FP4 { 1 } else { size_of::<T>() }
     }
 
     /// Returns whether a kernel may read the weights before the preceding launches have completed.
@@ -61,14 +67,16 @@ pub struct MixedPlan {
 }
 
 impl MixedPlan {
-    /// Selects wide tiles if there are enough of them, and otherwise a larger split-K.
+    /// Selects wide tiles if there are enough of them, and otherwise a larger split-K. The steps of narrow tiles can be
+    /// too long for a k that is no multiple of [`GROUP_K`].
     pub(crate) fn new(sizes: &SkinnySizes, multiprocessors: u32) -> Self {
         let [m, k] = [sizes.m as usize, sizes.k as usize];
         let columns = sizes.n as usize * if sizes.gate > 0 { 2 } else { 1 };
         let multiprocessors = multiprocessors as usize;
         let rows = [32, 64].into_iter().find(|&rows| m <= rows).unwrap_or(128);
         let tiles = |width: usize| m.div_ceil(rows) * columns.div_ceil(width);
-        let width = if 4 * tiles(256) >= 3 * multiprocessors { 256 } else { 128 };
+        let must_be_wide = !k.is_multiple_of(GROUP_K as usize);
+        let width = if must_be_wide || 4 * tiles(256) >= 3 * multiprocessors { 256 } else { 128 };
         let tiles = tiles(width);
         let steps = k / step(rows, width);
         let parts = (multiprocessors / tiles).clamp(1, (steps / MIN_STAGES).max(1));
@@ -81,8 +89,8 @@ impl MixedPlan {
 pub(crate) type Params<T> = (
     param::Slice<T>,
     param::Slice<u8>,
-    param::Slice<T>,
-    param::Optional<param::Slice<u8>>,
+    param::Slice<u8>,
+    param::Optional<param::Slice<T>>,
     param::SliceMut<T>,
     param::Optional<param::Slice<T>>,
     param::PointerMut<u32>,

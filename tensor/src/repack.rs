@@ -13,6 +13,8 @@ use crate::quantized::{Int4Weights, Int8Weights};
 const BLOCK: usize = 32;
 /// 4-bit codes per word of GPTQ and AWQ.
 const CODES: usize = 8;
+/// Weights per block of GGUF's q4_K.
+const SUPER_BLOCK: usize = 256;
 /// Zero point of symmetric formats.
 const MIDDLE: u8 = 8;
 
@@ -48,7 +50,7 @@ pub struct Int4Host<T> {
     /// Scales: n columns, each with one scale per group.
     pub scales: Vec<T>,
     /// Zero points: n columns, each with one zero point per group. `None` if all are 8.
-    pub zeros: Option<Vec<u8>>,
+    pub zeros: Option<Vec<T>>,
 }
 
 /// Symmetric int8 weights in host memory, in the layout of [`Int8Weights`](crate::Int8Weights).
@@ -67,7 +69,7 @@ pub struct Int8Host<T> {
 pub struct Int4Buffer<T: DeviceCopy> {
     codes: DeviceBuffer<u8>,
     scales: DeviceBuffer<T>,
-    zeros: Option<DeviceBuffer<u8>>,
+    zeros: Option<DeviceBuffer<T>>,
 }
 
 /// Int8 weights in device memory. See the example of [`Int8Host::quantize()`].
@@ -127,12 +129,13 @@ impl<T: Float> Int4Host<T> {
     /// use warpsmith_tensor::Int4Host;
     ///
     /// let mut host = Int4Host { codes: vec![0x98], scales: vec![1.0f32], zeros: None };
-    /// host.append(Int4Host { codes: vec![0x21], scales: vec![2.0], zeros: Some(vec![1]) });
-    /// assert_eq!((host.codes, host.scales, host.zeros), (vec![0x98, 0x21], vec![1.0, 2.0], Some(vec![8, 1])));
+    /// host.append(Int4Host { codes: vec![0x21], scales: vec![2.0], zeros: Some(vec![1.0]) });
+    /// assert_eq!((host.codes, host.scales, host.zeros), (vec![0x98, 0x21], vec![1.0, 2.0], Some(vec![8.0, 1.0])));
     /// ```
     pub fn append(&mut self, other: Self) {
         if self.zeros.is_some() || other.zeros.is_some() {
-            let of = |zeros: Option<Vec<u8>>, len| zeros.unwrap_or_else(|| vec![MIDDLE; len]);
+            let of =
+                |zeros: Option<Vec<T>>, len| zeros.unwrap_or_else(|| vec![f32::from(MIDDLE).cast(); len]);
             let zeros = of(self.zeros.take(), self.scales.len());
             self.zeros = Some([zeros, of(other.zeros, other.scales.len())].concat());
         }
@@ -254,7 +257,7 @@ impl<T: Float> Int4Host<T> {
     /// Returns [`TensorError::Weights`] if the number of bytes does not match the sizes.
     pub fn from_q4_0([k, n]: [usize; 2], blocks: &[u8]) -> Result<Self> {
         const HALF: usize = BLOCK / 2;
-        let blocks = of_blocks::<{ 2 + HALF }>("q4_0", [k, n], blocks)?;
+        let blocks = of_blocks::<{ 2 + HALF }>("q4_0", [k, n], BLOCK, blocks)?;
         let mut codes = Vec::with_capacity(k * n / 2);
         for [_, _, pairs @ ..] in blocks {
             let pairs = pairs.as_chunks::<2>().0;
@@ -262,6 +265,63 @@ impl<T: Float> Int4Host<T> {
             codes.extend(pairs.iter().map(|[x, y]| x >> 4 | y & 0xf0));
         }
         Ok(Self { codes, scales: blocks.iter().map(scale).collect(), zeros: None })
+    }
+
+    /// Converts a k x n matrix from GGUF's q4_K (as in files of the types Q4_K_S and Q4_K_M), which has groups of 32 in
+    /// blocks of 256. `blocks` contains the blocks of all rows of the file's tensor. Each row, of k weights, becomes a
+    /// column.
+    ///
+    /// A weight is `d * scale * code - dmin * minimum`. The product `d * scale` is rounded to `T`, and so is the zero
+    /// point `dmin * minimum / (d * scale)`.
+    ///
+    /// ```
+    /// use half::f16;
+    /// use warpsmith_tensor::Int4Host;
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// // A block: d = 2, dmin = 3, scales of 1 and minimums of 4 for the first four groups, and the codes.
+    /// let mut block = [0x91; 144];
+    /// block[..2].copy_from_slice(&f16::from_f32(2.0).to_le_bytes());
+    /// block[2..4].copy_from_slice(&f16::from_f32(3.0).to_le_bytes());
+    /// block[4..16].copy_from_slice(&[1, 1, 1, 1, 4, 4, 4, 4, 0, 0, 0, 0]);
+    /// let host = Int4Host::<f16>::from_q4_k([256, 1], &block)?;
+    /// // Weights of the first group are 2 * (1 - 6) = 2 * 1 - 3 * 4.
+    /// assert_eq!((host.codes[0], host.codes[16], host.scales[0]), (0x11, 0x99, f16::from_f32(2.0)));
+    /// assert_eq!(host.zeros.map(|zeros| zeros[0]), Some(f16::from_f32(6.0)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns [`TensorError::Weights`] if the number of bytes does not match the sizes.
+    pub fn from_q4_k([k, n]: [usize; 2], blocks: &[u8]) -> Result<Self> {
+        let blocks = of_blocks::<{ 16 + SUPER_BLOCK / 2 }>("q4_K", [k, n], SUPER_BLOCK, blocks)?;
+        let groups = blocks.len() * SUPER_BLOCK / BLOCK;
+        let (mut codes, mut scales, mut zeros) =
+            (Vec::with_capacity(k * n / 2), Vec::with_capacity(groups), Vec::with_capacity(groups));
+        for [d0, d1, min0, min1, rest @ ..] in blocks {
+            let [d, dmin] = [[*d0, *d1], [*min0, *min1]].map(|bytes| f16::from_le_bytes(bytes).to_f32());
+            let (packed, pairs) = rest.split_first_chunk::<12>().expect("the block has 144 bytes");
+            for (group, [scale, minimum]) in scales_of_q4_k(packed).into_iter().enumerate() {
+                let minimum = dmin * f32::from(minimum);
+                let mut scale: T = (d * f32::from(scale)).cast();
+                let mut zero: T = (minimum / scale.cast::<f32>()).cast();
+                // 32 bytes contain the codes of two groups.
+                let shift = 4 * (group % 2);
+                let pairs = pairs[group / 2 * BLOCK..][..BLOCK].as_chunks::<2>().0;
+                let pairs = pairs.iter().map(|[x, y]| x >> shift & 15 | (y >> shift & 15) << 4);
+                if zero.cast::<f32>().is_finite() {
+                    codes.extend(pairs);
+                } else {
+                    // All weights are the minimum: the scale is 0, or too small for the zero point.
+                    codes.extend([0; BLOCK / 2]);
+                    (scale, zero) = (minimum.cast(), 1f32.cast());
+                }
+                scales.push(scale);
+                zeros.push(zero);
+            }
+        }
+        Ok(Self { codes, scales, zeros: Some(zeros) })
     }
 }
 
@@ -311,7 +371,7 @@ impl<T: Float> Int8Host<T> {
     /// # Errors
     /// Returns [`TensorError::Weights`] if the number of bytes does not match the sizes.
     pub fn from_q8_0([k, n]: [usize; 2], blocks: &[u8]) -> Result<Self> {
-        let blocks = of_blocks::<{ 2 + BLOCK }>("q8_0", [k, n], blocks)?;
+        let blocks = of_blocks::<{ 2 + BLOCK }>("q8_0", [k, n], BLOCK, blocks)?;
         let codes = blocks.iter().flat_map(|block| block[2..].iter().map(|byte| byte.cast_signed()));
         Ok(Self { codes: codes.collect(), scales: blocks.iter().map(scale).collect() })
     }
@@ -400,21 +460,37 @@ fn part<T: Copy>(elements: &[T], len: usize, rows: Range<usize>, columns: &Range
     columns.clone().flat_map(|column| &elements[column * len..][rows.clone()]).copied().collect()
 }
 
-/// Returns the blocks of `BYTES` bytes, each with 32 weights, of a k x n matrix.
+/// Returns the blocks of `BYTES` bytes, each with `block` weights, of a k x n matrix.
 fn of_blocks<'a, const BYTES: usize>(
     format: &'static str,
     [k, n]: [usize; 2],
+    block: usize,
     blocks: &'a [u8],
 ) -> Result<&'a [[u8; BYTES]]> {
     let (whole, rest) = blocks.as_chunks::<BYTES>();
-    if k.is_multiple_of(BLOCK) && rest.is_empty() && (k / BLOCK).checked_mul(n) == Some(whole.len()) {
+    if k.is_multiple_of(block) && rest.is_empty() && (k / block).checked_mul(n) == Some(whole.len()) {
         return Ok(whole);
     }
     let len = blocks.len();
     let what = format!(
-        "there are {len} bytes for {k} x {n} weights, which require n * k / {BLOCK} blocks of {BYTES} bytes"
+        "there are {len} bytes for {k} x {n} weights, which require n * k / {block} blocks of {BYTES} bytes"
     );
     Err(TensorError::Weights { format, what }.into())
+}
+
+/// Returns the 6-bit scale and minimum of each of the 8 groups of a super-block of q4_K, from their 12 bytes.
+///
+/// The low six bits of bytes 0 to 3 and 4 to 7 are the scales and minimums of groups 0 to 3. The other groups have
+/// their low bits in bytes 8 to 11, and their high bits in the high bits of bytes 0 to 7.
+fn scales_of_q4_k(bytes: &[u8; 12]) -> [[u8; 2]; 8] {
+    std::array::from_fn(|group| {
+        let [scale, minimum] = [bytes[group % 4], bytes[4 + group % 4]];
+        if group < 4 {
+            return [scale & 63, minimum & 63];
+        }
+        let low = bytes[4 + group];
+        [low & 15 | scale >> 6 << 4, low >> 4 | minimum >> 6 << 4]
+    })
 }
 
 /// Returns the scale at the start of a block.
@@ -464,7 +540,8 @@ impl PackedWords<'_> {
             words.map(move |word| zero(*word, column) as u8)
         });
         let zeros: Vec<u8> = zeros.collect();
-        let zeros = zeros.iter().any(|zero| *zero != MIDDLE).then_some(zeros);
+        let is_symmetric = zeros.iter().all(|zero| *zero == MIDDLE);
+        let zeros = (!is_symmetric).then(|| zeros.iter().map(|zero| f32::from(*zero).cast()).collect());
         Int4Host { codes, scales: scales.collect(), zeros }
     }
 }

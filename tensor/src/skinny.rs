@@ -50,14 +50,16 @@ pub trait Element4: Number4 + DeviceCopy {
     type DequantizeInt8: Kernel<Params = Dequantize<Self>>;
     #[doc(hidden)]
     type DequantizeFp8: Kernel<Params = Dequantize<Self>>;
+    #[doc(hidden)]
+    type DequantizeFp4: Kernel<Params = Dequantize<Self>>;
 }
 
 /// Kernel parameters for dequantization.
 #[doc(hidden)]
 pub type Dequantize<T> = (
     param::Slice<u8>,
-    param::Slice<T>,
-    param::Optional<param::Slice<u8>>,
+    param::Slice<u8>,
+    param::Optional<param::Slice<T>>,
     param::SliceMut<T>,
     param::Value<u32>,
     param::Value<u32>,
@@ -111,6 +113,7 @@ macro_rules! elements {
             type DequantizeInt4 = dequantize<Self, { kernels::INT4 }>;
             type DequantizeInt8 = dequantize<Self, { kernels::INT8 }>;
             type DequantizeFp8 = dequantize<Self, { kernels::FP8 }>;
+            type DequantizeFp4 = dequantize<Self, { kernels::FP4 }>;
 
             fn launch_skinny(product: Product<'_, '_, Self, Self>) -> Result<()> {
                 let reads_early = product.b.elements.used(Access::Read).is_settled(product.stream);
@@ -126,7 +129,8 @@ macro_rules! elements {
                     kernels::INT4 => quantized!($ty, product, sizes, blocks, 0),
                     kernels::INT4_ZEROS => quantized!($ty, product, sizes, blocks, 1),
                     kernels::INT8 => quantized!($ty, product, sizes, blocks, 2),
-                    _ => quantized!($ty, product, sizes, blocks, 3),
+                    kernels::FP8 => quantized!($ty, product, sizes, blocks, 3),
+                    _ => instance!(blocks, launch_fp4::<matmul_skinny_fp4<$ty>>(product, sizes)),
                 }
             }
 
@@ -136,6 +140,7 @@ macro_rules! elements {
                 match product.codes_kind {
                     kernels::INT8 => mixed!(plan, product, sizes, $ty, kernels::INT8),
                     kernels::FP8 => mixed!(plan, product, sizes, $ty, kernels::FP8),
+                    kernels::FP4 => mixed!(plan, product, sizes, $ty, kernels::FP4),
                     _ => mixed!(plan, product, sizes, $ty, kernels::INT4),
                 }
             }
@@ -287,7 +292,21 @@ type Coded<T> = (
     param::Slice<T>,
     param::Slice<u8>,
     param::Slice<T>,
-    param::Optional<param::Slice<u8>>,
+    param::Optional<param::Slice<T>>,
+    param::SliceMut<T>,
+    param::Optional<param::Slice<T>>,
+    param::Optional<param::Slice<T>>,
+    param::Value<f32>,
+    param::Value<u32>,
+    param::Value<SkinnySizes>,
+    param::Value<EpilogueParams>,
+);
+
+/// Kernel parameters for FP4 weights.
+type CodedFp4<T> = (
+    param::Slice<T>,
+    param::Slice<u8>,
+    param::Slice<u8>,
     param::SliceMut<T>,
     param::Optional<param::Slice<T>>,
     param::Optional<param::Slice<T>>,
@@ -324,7 +343,24 @@ fn launch_quantized<K: Kernel<Params = Coded<T>>, T: Element4>(
     let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
     let c: DeviceSliceMut<'_, T> = c.elements;
     let ((norm, epsilon), finish) = (epilogue.norm(), epilogue.finish());
+    let scales = scales.cast::<T>()?;
     let arguments = (a.elements, codes, scales, zeros, c, epilogue.bias, norm, epsilon, group, sizes, finish);
     // SAFETY: as above; the lengths and addresses of the codes, scales and zero points have been checked.
+    unsafe { kernel.launch_unsafe(stream, launch, arguments) }
+}
+
+fn launch_fp4<K: Kernel<Params = CodedFp4<T>>, T: Element4>(
+    product: Quantized<'_, '_, T>,
+    sizes: SkinnySizes,
+    blocks: Blocks,
+) -> Result<()> {
+    let bits = product.bits();
+    let Quantized { operation, stream, epilogue, a, group, codes, scales, c, .. } = product;
+    let launch = blocks.launch(operation, &sizes, 1, bits, stream.device())?;
+    let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
+    let c: DeviceSliceMut<'_, T> = c.elements;
+    let ((norm, epsilon), finish) = (epilogue.norm(), epilogue.finish());
+    let arguments = (a.elements, codes, scales, c, epilogue.bias, norm, epsilon, group, sizes, finish);
+    // SAFETY: as above.
     unsafe { kernel.launch_unsafe(stream, launch, arguments) }
 }

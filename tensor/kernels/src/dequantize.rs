@@ -1,12 +1,12 @@
-//! Dequantization of int4, int8 and FP8 weights to 16-bit elements, for GEMMs that are bound by the tensor cores.
+//! Dequantization of int4, int8, FP8 and FP4 weights to 16-bit elements, for GEMMs that are bound by the tensor cores.
 
 use core::array::from_fn;
 
 use gpu_std::prelude::*;
 use gpu_std::vectorized::{load, store};
 
-use crate::number4::{Number4, e4m3};
-use crate::skinny::{FP8, INT8, bits_of};
+use crate::number4::{Number4, e4m3, e8m0};
+use crate::skinny::{FP4, FP8, INT8, bits_of};
 
 /// Number of threads per block.
 pub const THREADS: u32 = 128;
@@ -18,18 +18,19 @@ const LOADS: usize = 4;
 const UNIT: f32 = 8_388_608.0;
 
 /// Computes `to = scales * (codes - zeros)`, rounded once. Block i converts column i of k codes. `CODES` is
-/// [`INT4`](crate::skinny::INT4) with or without `zeros`, [`INT8`] or [`FP8`].
+/// [`INT4`](crate::skinny::INT4) with or without `zeros`, [`INT8`], [`FP8`] or [`FP4`].
 ///
 /// # Safety
 ///
-/// k must be a multiple of 8, and the group size 2 to the power of `shift`, or k with a shift of 31. `codes` must have a
-/// column of k codes per block and start on a 16-byte boundary, as must `to`, which has as many elements. `scales` and
-/// `zeros` must have an element per group, in column-major order. The grid must be one-dimensional.
-#[kernel(types(T = bf16, f16), consts(CODES = 0, 2, 3), arch = 80, block(THREADS), no_panic)]
+/// k must be a multiple of 8, and the group size 2 to the power of `shift`, or k with a shift of 31. `codes` must have
+/// a column of k codes per block and start on a 16-byte boundary, as must `to`, which has as many elements. `scales`
+/// and `zeros` must have an element per group, in column-major order. Scales are aligned numbers of type T or, for
+/// [`FP4`], bytes. The grid must be one-dimensional.
+#[kernel(types(T = bf16, f16), consts(CODES = 0, 2, 3, 4), arch = 80, block(THREADS), no_panic)]
 pub unsafe fn dequantize<T: Number4, const CODES: usize>(
     codes: &[u8],
-    scales: &[T],
-    zeros: Option<&[u8]>,
+    scales: &[u8],
+    zeros: Option<&[T]>,
     mut to: DisjointMut<T>,
     k: u32,
     shift: u32,
@@ -61,11 +62,20 @@ pub unsafe fn dequantize<T: Number4, const CODES: usize>(
                 let group = first_group + (place(i) >> shift) as usize;
                 // SAFETY: the group of these codes has a scale and a zero point.
                 let (scale, zero) = unsafe {
-                    let zero = zeros.map_or(8, |zeros| *zeros.get_unchecked(group) & 0x7f);
-                    (scales.get_unchecked(group).cast::<f32>(), if CODES == INT8 { 128 } else { zero })
+                    let zero = zeros.map_or(8.0, |zeros| zeros.get_unchecked(group).cast::<f32>());
+                    let scale = if CODES == FP4 {
+                        let byte: u32 = scales.as_ptr().add(group).read().into();
+                        if shift == 4 { T::widened(e4m3::<T>(byte)[0] & 0xffff) } else { e8m0(byte) }
+                    } else {
+                        scales.as_ptr().cast::<T>().add(group).read().cast::<f32>()
+                    };
+                    (scale, if CODES == INT8 { 128.0 } else { zero })
                 };
-                let numbers =
-                    if CODES == FP8 { of_fp8::<T>(words[i]) } else { of_integers(words[i], bits, zero) };
+                let numbers = match CODES {
+                    FP8 => of_fp8::<T>(words[i]),
+                    FP4 => of_fp4(words[i][0]),
+                    _ => of_integers(words[i], bits, zero),
+                };
                 // SAFETY: only this thread writes these elements, which are in the column.
                 unsafe {
                     store(to.wrapping_add(place(i) as usize), numbers.map(|x| (x * scale).cast::<T>()))
@@ -80,11 +90,10 @@ pub unsafe fn dequantize<T: Number4, const CODES: usize>(
 /// Converts integers of `bits` bits, and subtracts their zero point. Those of 8 bits are signed, with a zero point of
 /// 128 after their sign bits have been inverted.
 #[inline(always)]
-fn of_integers(words: [u32; 2], bits: usize, zero: u8) -> [f32; COUNT as usize] {
-    let offset = UNIT + f32::from(zero);
+fn of_integers(words: [u32; 2], bits: usize, zero: f32) -> [f32; COUNT as usize] {
     from_fn(|i| {
         let (word, mask) = if bits == 4 { (words[0], 0xf) } else { (words[i / 4] ^ 0x8080_8080, 0xff) };
-        f32::from_bits(UNIT.to_bits() | (word >> (bits * i % 32) & mask)) - offset
+        f32::from_bits(UNIT.to_bits() | (word >> (bits * i % 32) & mask)) - UNIT - zero
     })
 }
 
@@ -94,4 +103,14 @@ fn of_fp8<T: Number4>(words: [u32; 2]) -> [f32; COUNT as usize] {
     let pairs = words.map(e4m3::<T>);
     // Each register contains numbers i and i + 2.
     from_fn(|i| T::widened(pairs[i / 4][i % 2] >> (16 * (i % 4 / 2)) & 0xffff))
+}
+
+/// Converts E2M1 numbers.
+#[inline(always)]
+fn of_fp4(word: u32) -> [f32; COUNT as usize] {
+    from_fn(|i| {
+        let code = word >> (4 * i);
+        // The exponent and mantissa become those of an `f32`, whose exponent has a bias that is larger by 126.
+        f32::from_bits((code & 8) << 28 | (code & 7) << 22) * f32::from_bits(0x7e80_0000)
+    })
 }

@@ -14,6 +14,7 @@
 //! last adds the parts in order.
 
 use core::array::from_fn;
+use core::marker::PhantomData;
 
 use gpu_std::prelude::*;
 use gpu_std::shared::{self, commit_copies, wait_copies, wait_copies_leaving};
@@ -23,8 +24,8 @@ use gpu_std::vectorized::{each, load, load_or, opaque, store, store_run};
 
 use crate::epilogue::{EpilogueParams, silu};
 use crate::mma::{COUNTERS, is_last};
-use crate::number4::{Number4, both, e4m3, halves, insert, signed};
-use crate::skinny::{FP8, SkinnySizes, Slot, bits_of, load_bits, ordered};
+use crate::number4::{Number4, both, e2m1, e4m3, halves, scales_of_fp4, signed};
+use crate::skinny::{FP4, FP8, INT4, SkinnySizes, Slot, bits_of, load_bits, ordered};
 use crate::tiles::divide;
 
 /// Number of threads per block.
@@ -87,19 +88,21 @@ pub const fn shared_bytes(rows: usize, columns: usize, bits: usize) -> u32 {
 
 /// Mixed-input GEMM, `c = activation(scale * a * b + bias)`, where B is `scales * (codes - zeros)`, rounded to the type
 /// of A. There is one scale and one zero point per `group` codes of a column. `CODES` is
-/// [`INT4`](crate::skinny::INT4) with or without `zeros`, [`INT8`](crate::skinny::INT8) or [`FP8`]. Each block computes
-/// `ROWS` rows of `COLUMNS` columns of B, over `part_k` columns of A. Consecutive blocks first process all rows, then
-/// the next columns, and then the next part of K.
+/// [`INT4`](crate::skinny::INT4) with or without `zeros`, [`INT8`](crate::skinny::INT8), [`FP8`] or [`FP4`]. Each block
+/// computes `ROWS` rows of `COLUMNS` columns of B, over `part_k` columns of A. Consecutive blocks first process all
+/// rows, then the next columns, and then the next part of K.
+///
+/// The result of a product with [`FP4`] weights is smaller by the factor [`Number4::FP4_SUM`].
 ///
 /// For SwiGLU, as in [`matmul_skinny()`](crate::skinny::matmul_skinny()), a block has half as many columns of C.
 ///
 /// # Safety
 ///
 /// - The slices must contain the matrices that `sizes` describes, without batches; m and n must be at least 1, and k a
-///   multiple of 128. Rows of A must start on 16-byte boundaries.
-/// - `group` must be 32, 64, 128 or k. `codes` must have k codes per column of B and start on a 16-byte boundary.
-///   `scales` and `zeros` must have k / `group` elements per column, in column-major order. `scales` must start on an
-///   8-byte boundary, and `zeros` on a 4-byte boundary.
+///   multiple of [`step()`]. Rows of A must start on 16-byte boundaries.
+/// - `group` must be 32, 64, 128 or k or, for [`FP4`], 16 or 32. `codes` must have k codes per column of B and start on
+///   a 16-byte boundary. `scales` must have k / `group` numbers of type T or, for [`FP4`], bytes per column, in
+///   column-major order, and `zeros` as many. Both must start on 8-byte boundaries.
 /// - `bias` must have one element per column of B. `c` must not overlap the other slices.
 /// - The grid must be one-dimensional, with one block per tile and per part of K. `part_k` must be a multiple of
 ///   [`step()`]. The launch must have [`shared_bytes`] of dynamic shared memory.
@@ -108,7 +111,7 @@ pub const fn shared_bytes(rows: usize, columns: usize, bits: usize) -> u32 {
 ///   [`matmul_mma()`](crate::mma::matmul_mma()) requires. Nothing else may use it during the launch.
 #[kernel(
     types(T = bf16, f16),
-    consts(ROWS = 32, 64, 128; COLUMNS = 128, 256; CODES = 0, 2, 3),
+    consts(ROWS = 32, 64, 128; COLUMNS = 128, 256; CODES = 0, 2, 3, 4),
     arch = 80,
     block(THREADS),
     launch_bounds(THREADS, 1),
@@ -119,8 +122,8 @@ pub const fn shared_bytes(rows: usize, columns: usize, bits: usize) -> u32 {
 pub unsafe fn matmul_mixed<T: Number4, const ROWS: usize, const COLUMNS: usize, const CODES: usize>(
     a: &[T],
     codes: &[u8],
-    scales: &[T],
-    zeros: Option<&[u8]>,
+    scales: &[u8],
+    zeros: Option<&[T]>,
     mut c: DisjointMut<T>,
     bias: Option<&[T]>,
     workspace: *mut u32,
@@ -179,29 +182,34 @@ impl Tile {
 #[derive(Clone, Copy)]
 struct Weights<'a, T, const CODES: usize> {
     codes: &'a [u8],
-    scales: &'a [T],
-    zeros: Option<&'a [u8]>,
+    scales: &'a [u8],
+    zeros: Option<&'a [T]>,
     /// Number of bytes of codes per column.
     pitch: u64,
     /// Number of groups per column.
     groups: u32,
-    /// Number of codes of a column that share a scale is [`CHUNK_K`] times 2 to the power of this number.
+    /// Number of codes of a column that share a scale is 2 to the power of this number.
     shift: u32,
+    element: PhantomData<T>,
 }
 
-/// Scales and zero points of the chunks of a column in a stage.
+/// Scales and zero points of the chunks of a column in a stage, as they are in memory.
 #[derive(Clone, Copy)]
 struct Scales {
     scales: [u32; 2],
-    zeros: u32,
+    zeros: [u32; 2],
 }
 
 impl<'a, T: Number4, const CODES: usize> Weights<'a, T, CODES> {
+    /// Number of bytes per scale.
+    const SCALE: usize = if CODES == FP4 { 1 } else { size_of::<T>() };
+
     #[inline(always)]
-    fn new(codes: &'a [u8], scales: &'a [T], zeros: Option<&'a [u8]>, k: u32, group: u32) -> Self {
-        let shift = if group == k { 31 } else { group.trailing_zeros() - 5 };
-        let groups = if group == k { 1 } else { (k / CHUNK_K as u32) >> shift };
-        Self { codes, scales, zeros, pitch: u64::from(k) * bits_of(CODES) as u64 / 8, groups, shift }
+    fn new(codes: &'a [u8], scales: &'a [u8], zeros: Option<&'a [T]>, k: u32, group: u32) -> Self {
+        let shift = if group == k { 31 } else { group.trailing_zeros() };
+        let groups = if group == k { 1 } else { k >> shift };
+        let pitch = u64::from(k) * bits_of(CODES) as u64 / 8;
+        Self { codes, scales, zeros, pitch, groups, shift, element: PhantomData }
     }
 
     /// Loads the scales and zero points of `chunks` chunks of a column from row `at` of B on.
@@ -211,47 +219,49 @@ impl<'a, T: Number4, const CODES: usize> Weights<'a, T, CODES> {
     /// The column and the chunks must be inside B.
     #[inline(always)]
     unsafe fn scales(&self, column: u32, at: u32, chunks: u32) -> Scales {
-        let first =
-            u64::from(column) * u64::from(self.groups) + u64::from((at / CHUNK_K as u32) >> self.shift);
-        let scales = self.scales.as_ptr().wrapping_add(first as usize).cast::<u32>();
-        let count = chunks >> self.shift;
-        // SAFETY: guaranteed by the caller. The number of groups of a stage divides the index of the first one, so the
-        // words are aligned.
-        unsafe {
-            let scales = match count {
-                4 => load_or::<u32, 2, true>(scales, true, [0; 2]),
-                2 => [load_or::<u32, 1, true>(scales, true, [0])[0], 0],
-                _ => [load_bits::<u16>(scales.cast()), 0],
-            };
-            let zeros = match self.zeros {
-                Some(zeros) => {
-                    let zeros = zeros.as_ptr().wrapping_add(first as usize);
-                    match count {
-                        4 => load_or::<u32, 1, true>(zeros.cast(), true, [0])[0],
-                        2 => load_bits::<u16>(zeros.cast()),
-                        _ => load_bits::<u8>(zeros),
-                    }
+        let first = u64::from(column) * u64::from(self.groups) + u64::from(at >> self.shift);
+        let bytes = ((CHUNK_K as u32 * chunks) >> self.shift) * Self::SCALE as u32;
+        let load = |from: *const u8| {
+            let from = from.wrapping_add(first as usize * Self::SCALE).cast::<u32>();
+            // SAFETY: guaranteed by the caller. The number of groups of a stage divides the index of the first one, so
+            // the words are aligned.
+            unsafe {
+                match bytes {
+                    8 => load_or::<u32, 2, true>(from, true, [0; 2]),
+                    4 => [load_or::<u32, 1, true>(from, true, [0])[0], 0],
+                    _ => [load_bits::<u16>(from.cast()), 0],
                 }
-                None => 0x0808_0808,
-            };
-            Scales { scales, zeros }
-        }
+            }
+        };
+        let zeros = self.zeros.map_or([both(T::narrowed(8.0)); 2], |zeros| load(zeros.as_ptr().cast()));
+        Scales { scales: load(self.scales.as_ptr()), zeros }
     }
 
     /// Returns whether a group starts at row `at` of B.
     #[inline(always)]
     fn starts_group(&self, at: u32) -> bool {
-        (at / CHUNK_K as u32) & ((1 << self.shift) - 1) == 0
+        at & ((1 << self.shift) - 1) == 0
     }
 
-    /// Returns the word of a chunk: its scale in the low bits, and the number that is added to its codes in the high
-    /// bits.
+    /// Returns the word of a chunk: its scale in the low bits, and for integers of 4 bits, the number that is added to
+    /// its codes in the high bits. These are multiples of 1/64, so their scale is 64 times as large. For [`FP4`], the
+    /// word contains the scales of both halves of the chunk.
     #[inline(always)]
     fn word(&self, scales: Scales, chunk: u32) -> u32 {
-        let index = chunk >> self.shift;
-        let pair = if index < 2 { scales.scales[0] } else { scales.scales[1] };
-        let scale = pair >> (16 * (index % 2)) & 0xffff;
-        scale | (T::UNIT | 0x8000 | scales.zeros >> (8 * index) & 0x7f) << 16
+        let byte = ((CHUNK_K as u32 * chunk) >> self.shift) * Self::SCALE as u32;
+        let [scale, zero] = [scales.scales, scales.zeros].map(|words| {
+            let word = if byte < 4 { words[0] } else { words[1] };
+            word >> (8 * (byte % 4)) & 0xffff
+        });
+        match CODES {
+            FP4 => scales_of_fp4::<T>(scale, 1 << self.shift),
+            INT4 => {
+                let [scale, zero] = [(scale, 64.0), (zero, -1.0 / 64.0)]
+                    .map(|(bits, factor)| T::narrowed(T::widened(bits) * factor));
+                scale | zero << 16
+            }
+            _ => scale,
+        }
     }
 
     /// Converts 8 codes with the scale and zero point of `word`, in the order of [`ordered`].
@@ -259,9 +269,20 @@ impl<'a, T: Number4, const CODES: usize> Weights<'a, T, CODES> {
     fn numbers(codes: [u32; 2], word: u32) -> [u32; 4] {
         let minus_zero = both(0x8000);
         let scale = halves::<0>(word, word);
-        let numbers = if bits_of(CODES) == 4 {
-            let (one, offset) = (both(<T as Number4>::ONE), halves::<1>(word, word));
-            from_fn(|i| T::multiply_add(insert::<0xf>(codes[0] >> (4 * i), both(T::UNIT)), one, offset))
+        if CODES == FP4 {
+            return e2m1::<T>(codes[0], scale);
+        }
+        let numbers = if CODES == INT4 {
+            let (offset, [shift, factor]) = (halves::<1>(word, word), T::SUBNORMAL);
+            let [low, high] = [codes[0] << shift, codes[0] >> (8 - shift)];
+            from_fn(|i| {
+                let word = if i < 2 { low } else { high };
+                if i % 2 == 0 {
+                    T::multiply_add(word & both(0xf << shift), both(factor), offset)
+                } else {
+                    T::multiply_add(word & both(0xf0 << shift), both(T::SUBNORMAL_UPPER), offset)
+                }
+            })
         } else {
             let [[a, b], [c, d]] = codes.map(if CODES == FP8 { e4m3::<T> } else { signed::<T> });
             [a, b, c, d]
@@ -491,7 +512,14 @@ impl<T: Number4, const ROWS: usize, const COLUMNS: usize, const CODES: usize>
                     let from = codes.wrapping_add(8 * i * 4 * Self::CODE_SLOTS);
                     if Self::BITS == 4 { [from.read(), 0] } else { load::<u32, 2>(from) }
                 }),
-                scales: from_fn(|i| scales.wrapping_add(8 * i).read()),
+                scales: from_fn(|i| {
+                    let from = scales.wrapping_add(8 * i);
+                    if CODES == FP4 {
+                        from.cast::<u16>().wrapping_add(quarter as usize / 2).read().into()
+                    } else {
+                        from.read()
+                    }
+                }),
             }
         }
     }

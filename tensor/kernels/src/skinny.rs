@@ -16,6 +16,7 @@
 //! of a quad share their copies.
 
 mod columns;
+mod fp4;
 
 use core::array::from_fn;
 
@@ -27,6 +28,7 @@ use gpu_std::vectorized::{each, load_or};
 
 use self::columns::{Codes, Columns, Plain, eight};
 pub(crate) use self::columns::{Slot, load_bits, ordered};
+use self::fp4::Fp4;
 use crate::epilogue::{EpilogueParams, silu};
 use crate::number4::{Number4, both};
 use crate::tiles::divide;
@@ -60,6 +62,11 @@ pub const INT4_ZEROS: usize = 1;
 pub const INT8: usize = 2;
 /// E4M3 numbers.
 pub const FP8: usize = 3;
+/// E2M1 numbers, two per byte, the first in the lower four bits. Groups of 16 have E4M3 scales (NVFP4), and groups of
+/// 32 have E8M0 scales (MXFP4).
+pub const FP4: usize = 4;
+/// K of [`FP4`] weights must be a multiple of this number.
+pub const FP4_K: u32 = 64;
 
 /// Returns the number of bits per code.
 pub const fn bits_of(codes: usize) -> usize {
@@ -168,8 +175,8 @@ pub unsafe fn matmul_skinny<T: Number4, const GROUPS: usize, const TILES: usize>
 ///
 /// The caller must uphold the safety contract of [`matmul_skinny()`]; k must be a multiple of [`GROUP_K`]. `group` must
 /// be [`GROUP_K`] or k or, if `FINE` is 1, 32 or 64. `codes` must have n * k codes and start on a 16-byte boundary.
-/// `scales` and `zeros` must have n * k / `group` elements, in column-major order. `scales` must
-/// start on an 8-byte boundary, and `zeros` on a 4-byte boundary.
+/// `scales` and `zeros` must have n * k / `group` elements, in column-major order, and start on
+/// 8-byte boundaries.
 #[kernel(
     types(T = bf16, f16),
     consts(GROUPS = 1, 2; TILES = 1, 2; CODES = 0, 1, 2, 3; FINE = 0, 1),
@@ -189,7 +196,7 @@ pub unsafe fn matmul_skinny_quantized<
     a: &[T],
     codes: &[u8],
     scales: &[T],
-    zeros: Option<&[u8]>,
+    zeros: Option<&[T]>,
     mut c: DisjointMut<T>,
     bias: Option<&[T]>,
     norm: Option<&[T]>,
@@ -201,6 +208,43 @@ pub unsafe fn matmul_skinny_quantized<
     let place = Place::new::<GROUPS, TILES>(&sizes);
     let norm = Norm { weight: norm, epsilon };
     let b = Codes::<T, CODES, FINE>::new(codes, scales, zeros, sizes.k, group);
+    // SAFETY: guaranteed by the caller.
+    unsafe { product::<T, _, GROUPS, TILES>(a, b, &mut c, bias, norm, sizes, place, finish) }
+}
+
+/// Like [`matmul_skinny()`], but with weights of the kind [`FP4`]. Each weight is multiplied by its scale, rounded to
+/// the type of A, before the product. The result of the product is smaller by the factor [`Number4::FP4_SUM`]. `group`
+/// is 16 or 32.
+///
+/// # Safety
+///
+/// The caller must uphold the safety contract of [`matmul_skinny()`]; k must be a multiple of [`FP4_K`]. `codes` must
+/// have n * k codes and start on a 16-byte boundary. `scales` must have n * k / `group` bytes, in column-major order,
+/// and start on a 2-byte boundary.
+#[kernel(
+    types(T = bf16, f16),
+    consts(GROUPS = 1, 2; TILES = 1, 2),
+    arch = 80,
+    launch_bounds(THREADS, resident_quantized(GROUPS, TILES, FP4, 0)),
+    dependent,
+    no_panic
+)]
+#[allow(clippy::too_many_arguments, reason = "they are a kernel's")]
+pub unsafe fn matmul_skinny_fp4<T: Number4, const GROUPS: usize, const TILES: usize>(
+    a: &[T],
+    codes: &[u8],
+    scales: &[u8],
+    mut c: DisjointMut<T>,
+    bias: Option<&[T]>,
+    norm: Option<&[T]>,
+    epsilon: f32,
+    group: u32,
+    sizes: SkinnySizes,
+    finish: EpilogueParams,
+) {
+    let place = Place::new::<GROUPS, TILES>(&sizes);
+    let norm = Norm { weight: norm, epsilon };
+    let b = Fp4::new(codes, scales, sizes.k, group);
     // SAFETY: guaranteed by the caller.
     unsafe { product::<T, _, GROUPS, TILES>(a, b, &mut c, bias, norm, sizes, place, finish) }
 }
@@ -376,9 +420,12 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
                     });
                 });
             }
-            let loaded: [[B::Loaded; 2]; TILES] =
-            // SAFETY: the copies of the stage are complete.
-            from_fn(|tile| from_fn(|half| unsafe { B::loaded(place(stage, tile, half), row, quarter) }));
+            let loaded: [[B::Loaded; 2]; TILES] = from_fn(|tile| {
+                from_fn(|half| {
+                    // SAFETY: the copies of the stage are complete.
+                    unsafe { b.loaded(place(stage, tile, half), &groups[tile][half], [row, quarter]) }
+                })
+            });
             let mut products = [[[0.0f32; 4]; TILES]; GROUPS];
             let mut minus_a = [[0.0f32; 4]; GROUPS];
             let mut chunk = 0;

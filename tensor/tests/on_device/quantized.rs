@@ -1,10 +1,12 @@
-//! Tests weight-only GEMM with int4 and int8 weights.
+//! Tests weight-only GEMM with int4, FP4, int8 and FP8 weights.
+
+use std::marker::PhantomData;
 
 use half::{bf16, f16};
 use warpsmith_runtime::{DeviceBuffer, Stream};
 use warpsmith_tensor::{
-    Activation, Element4, Epilogue, F8E4M3, Fp8Weights, Int4Weights, Int8Weights, RmsNorm, TensorError,
-    matmul_4bit, matmul_8bit,
+    Activation, Element4, Epilogue, F8E4M3, Fp8Weights, Int4Weights, Int8Weights, Mxfp4Weights, Nvfp4Weights,
+    RmsNorm, TensorError, matmul_4bit, matmul_8bit,
 };
 
 use crate::number::{TestNumber, random, random_integers};
@@ -17,45 +19,78 @@ enum Kind {
     Int4,
     Int8,
     Fp8,
+    Mxfp4,
+    Nvfp4,
 }
-use Kind::{Fp8, Int4, Int8};
+use Kind::{Fp8, Int4, Int8, Mxfp4, Nvfp4};
+
+/// E2M1 numbers.
+fn e2m1(code: u8) -> f64 {
+    let number = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0][code as usize % 8];
+    if code < 8 { number } else { -number }
+}
+
+/// Scale of all weights.
+const TENSOR_SCALE: f32 = 0.5;
 
 /// Quantized weights on the device, and their values, column after column.
 struct Coded<T: TestNumber> {
     kind: Kind,
     codes: DeviceBuffer<u8>,
-    scales: DeviceBuffer<T>,
-    zeros: Option<DeviceBuffer<u8>>,
+    scales: DeviceBuffer<u8>,
+    zeros: Option<DeviceBuffer<T>>,
     numbers: Vec<f64>,
+    element: PhantomData<T>,
 }
 
 impl<T: TestNumber<Output = T> + Element4> Coded<T> {
     fn new(stream: &Stream, kind: Kind, [n, k]: [usize; 2], group: usize, has_zeros: bool) -> Self {
         let mut random = fastrand::Rng::with_seed(7);
         let on = |bytes: &[u8]| DeviceBuffer::from_host(stream, bytes).unwrap();
-        let scales: Vec<T> = (0..n * k / group).map(|_| T::of(2f32.powi(random.i32(-2..=1)))).collect();
-        let zeros: Vec<u8> =
-            (0..n * k / group).map(|_| if has_zeros { random.u8(..20) } else { 8 }).collect();
+        let exponents: Vec<i32> = (0..n * k / group).map(|_| random.i32(-2..=1)).collect();
+        let (on_scales, scales): (DeviceBuffer<u8>, Vec<f64>) = match kind {
+            Mxfp4 => {
+                let bytes: Vec<u8> = exponents.iter().map(|exponent| (127 + exponent) as u8).collect();
+                (on(&bytes), exponents.iter().map(|exponent| 2f64.powi(*exponent)).collect())
+            }
+            Nvfp4 => {
+                let scales: Vec<F8E4M3> =
+                    exponents.iter().map(|exponent| F8E4M3::from_f32(*exponent as f32 / 2.0)).collect();
+                let bytes: Vec<u8> = scales.iter().map(|scale| scale.to_bits()).collect();
+                let value = |scale: &F8E4M3| f64::from(scale.to_f32() * TENSOR_SCALE);
+                (on(&bytes), scales.iter().map(value).collect())
+            }
+            _ => {
+                let scales: Vec<T> = exponents.iter().map(|exponent| T::of(2f32.powi(*exponent))).collect();
+                let on_scales = DeviceBuffer::from_host(stream, &scales).unwrap();
+                (on_scales.cast().unwrap(), scales.iter().map(|scale| scale.value()).collect())
+            }
+        };
+        let zero = |random: &mut fastrand::Rng| T::of(random.u8(..80) as f32 / 4.0);
+        let zeros: Vec<T> =
+            (0..n * k / group).map(|_| if has_zeros { zero(&mut random) } else { T::of(8.0) }).collect();
         let codes: Vec<u8> = (0..n * k)
             .map(|_| match kind {
-                Int4 => random.u8(..16),
+                Int4 | Mxfp4 | Nvfp4 => random.u8(..16),
                 Int8 => random.u8(..),
                 Fp8 => F8E4M3::from_f32(random.i32(-8..=8) as f32 / 2.0).to_bits(),
             })
             .collect();
         let code = |i: usize| match kind {
-            Int4 => f64::from(codes[i]) - f64::from(zeros[i / group]),
+            Int4 => f64::from(codes[i]) - zeros[i / group].value(),
             Int8 => f64::from(codes[i] as i8),
             Fp8 => f64::from(F8E4M3::from_bits(codes[i]).to_f32()),
+            Mxfp4 | Nvfp4 => e2m1(codes[i]),
         };
-        let numbers = (0..n * k).map(|i| scales[i / group].value() * code(i)).collect();
+        let numbers = (0..n * k).map(|i| scales[i / group] * code(i)).collect();
         let packed: Vec<u8> = codes.chunks(2).map(|pair| pair[0] | pair[1] << 4).collect();
         Self {
             kind,
-            codes: on(if kind == Int4 { &packed } else { &codes }),
-            scales: DeviceBuffer::from_host(stream, &scales).unwrap(),
-            zeros: has_zeros.then(|| on(&zeros)),
+            codes: on(if matches!(kind, Int8 | Fp8) { &codes } else { &packed }),
+            scales: on_scales,
+            zeros: has_zeros.then(|| DeviceBuffer::from_host(stream, &zeros).unwrap()),
             numbers,
+            element: PhantomData,
         }
     }
 
@@ -68,14 +103,22 @@ impl<T: TestNumber<Output = T> + Element4> Coded<T> {
         match self.kind {
             Int4 => {
                 let zeros = self.zeros.as_ref().map(|zeros| zeros.as_slice());
+                let scales = scales.cast().unwrap();
                 matmul_4bit(stream, epilogue, a, &Int4Weights { codes, scales, zeros }, to)
             }
             Int8 => {
-                matmul_8bit(stream, epilogue, a, &Int8Weights { codes: codes.cast().unwrap(), scales }, to)
+                let weights = Int8Weights { codes: codes.cast().unwrap(), scales: scales.cast().unwrap() };
+                matmul_8bit(stream, epilogue, a, &weights, to)
             }
             Fp8 => {
-                let weights = Fp8Weights { numbers: codes.cast().unwrap(), scales };
+                let weights = Fp8Weights { numbers: codes.cast().unwrap(), scales: scales.cast().unwrap() };
                 matmul_8bit(stream, epilogue, a, &weights, to)
+            }
+            Mxfp4 => matmul_4bit(stream, epilogue, a, &Mxfp4Weights { codes, scales }, to),
+            Nvfp4 => {
+                let scales = scales.cast().unwrap();
+                let weights = Nvfp4Weights { codes, scales, tensor_scale: TENSOR_SCALE };
+                matmul_4bit(stream, epilogue, a, &weights, to)
             }
         }
         .unwrap();
@@ -170,6 +213,93 @@ fn products_of_tens_of_rows_are_exact() {
     exact::<f16>(Fp8, [70, 25_600, 128], 64, false);
 }
 
+/// The k of these products are multiples of 64, but not all of 128.
+#[test]
+fn products_by_fp4_weights_are_exact() {
+    for [m, n, k] in [
+        [1, 1, 64],
+        [2, 17, 128],
+        [8, 48, 320],
+        [9, 16, 1152],
+        [16, 33, 2112],
+        [35, 20, 192],
+        [3, 1000, 128],
+        [17, 1, 128],
+        [33, 200, 192],
+        [64, 130, 640],
+        [65, 24, 1216],
+        [128, 257, 320],
+        [129, 40, 192],
+        [200, 300, 128],
+    ] {
+        for (kind, group) in [(Mxfp4, 32), (Nvfp4, 16)] {
+            exact::<bf16>(kind, [m, n, k], group, false);
+            exact::<f16>(kind, [m, n, k], group, false);
+        }
+    }
+    // Two column tiles per block, and wide tiles of the mixed-input kernel.
+    exact::<bf16>(Mxfp4, [1, 21_200, 64], 32, false);
+    exact::<f16>(Nvfp4, [24, 25_600, 128], 16, false);
+}
+
+/// All E2M1 numbers with all scales. Each product has one weight that is not zero.
+#[test]
+fn all_fp4_numbers_and_scales_are_multiplied() {
+    fn check<T: TestNumber<Output = T> + Element4>(m: usize) {
+        let stream = Stream::new(&under_test::device()).unwrap();
+        let ([k, n], on) = ([64, 256], |bytes: &[u8]| DeviceBuffer::from_host(&stream, bytes).unwrap());
+        let a = DeviceBuffer::from_host(&stream, &vec![T::of(1.0); m * k]).unwrap();
+        for code in 0..16 {
+            // The number is in the first group of a column for MXFP4, and in the second one for NVFP4.
+            let codes: Vec<u8> =
+                (0..n * k / 2).map(|i| if i % (k / 2) == 11 { code << 4 } else { 0 }).collect();
+            let codes = on(&codes);
+            for kind in [Mxfp4, Nvfp4] {
+                let (groups, group) = if kind == Mxfp4 { (2, 0) } else { (4, 1) };
+                let other = if kind == Mxfp4 { 127 } else { 0x38 };
+                let scale = |i: usize| if i % groups == group { (i / groups) as u8 } else { other };
+                let scales: Vec<u8> = (0..n * groups).map(scale).collect();
+                let scales = on(&scales);
+                let mut c = DeviceBuffer::from_host(&stream, &vec![T::POISON; m * n]).unwrap();
+                let (from, to) = (a.as_2d(m, k).unwrap(), c.as_2d_mut(m, n).unwrap());
+                let (codes, scales) = (codes.as_slice(), scales.as_slice());
+                let epilogue = Epilogue::default();
+                if kind == Mxfp4 {
+                    matmul_4bit(&stream, &epilogue, from, &Mxfp4Weights { codes, scales }, to).unwrap();
+                } else {
+                    let scales = scales.cast().unwrap();
+                    let weights = Nvfp4Weights { codes, scales, tensor_scale: 1.0 };
+                    matmul_4bit(&stream, &epilogue, from, &weights, to).unwrap();
+                }
+                for (i, value) in c.to_host().unwrap().into_iter().enumerate() {
+                    let byte = (i % n) as u8;
+                    let scale = match kind {
+                        Mxfp4 if byte == 255 => f64::NAN,
+                        Mxfp4 => 2f64.powi(i32::from(byte) - 127),
+                        _ => f64::from(F8E4M3::from_bits(byte).to_f32()),
+                    };
+                    // Scales for which all weights are exact and finite.
+                    let exact = if T::of(1e6).value().is_infinite() { -16..=8 } else { -68..=65 };
+                    if kind == Mxfp4 && byte != 255 && !exact.contains(&(i32::from(byte) - 127)) {
+                        continue;
+                    }
+                    let expected = T::of((e2m1(code) * scale) as f32).value();
+                    let (value, case) = (value.value(), format!("{kind:?}, {m}, {code}, {byte}"));
+                    let is_same = value == expected || value.is_nan() && expected.is_nan();
+                    assert!(is_same, "{case}: {value} instead of {expected}");
+                }
+            }
+        }
+    }
+    // The skinny kernel, the mixed-input kernel, and dequantization.
+    check::<bf16>(1);
+    check::<f16>(3);
+    check::<bf16>(33);
+    check::<f16>(40);
+    check::<bf16>(129);
+    check::<f16>(130);
+}
+
 /// All numbers of E4M3, by each of a row of ones at a time.
 #[test]
 fn all_fp8_numbers_are_multiplied() {
@@ -208,7 +338,7 @@ fn rows_are_normalized_before_quantized_products() {
     let (a, weight) = (random::<f16>(1, m * k), random::<f16>(2, k));
     let on_weight = DeviceBuffer::from_host(&stream, &weight).unwrap();
     let norm = Some(RmsNorm { weight: on_weight.as_slice(), epsilon: 0.25 });
-    for (kind, group) in [(Int4, 128), (Int4, 32), (Int8, 32), (Fp8, 128)] {
+    for (kind, group) in [(Int4, 128), (Int4, 32), (Int8, 32), (Fp8, 128), (Mxfp4, 32), (Nvfp4, 16)] {
         let coded = Coded::<f16>::new(&stream, kind, [n, k], group, kind == Int4);
         let mut c = vec![f16::NAN; m * n];
         coded.multiply(&stream, &Epilogue { norm, ..Epilogue::default() }, &a, &mut c, m);
@@ -236,6 +366,8 @@ fn zero_points_of_positive_rows_are_accurate() {
             (Int8, 128, false),
             (Int8, 32, false),
             (Fp8, 128, false),
+            (Mxfp4, 32, false),
+            (Nvfp4, 16, false),
         ] {
             let coded = Coded::<T>::new(&stream, kind, [n, k], group, has_zeros);
             let mut c = vec![T::POISON; m * n];
@@ -261,7 +393,7 @@ fn quantized_products_are_gated_and_accumulated() {
     let stream = Stream::new(&under_test::device()).unwrap();
     let [n, k] = [50, 256];
     // The skinny kernel, and three tiles of the mixed-input kernel.
-    let cases = [(Int4, 128), (Int4, 32), (Int8, 32), (Fp8, 128)];
+    let cases = [(Int4, 128), (Int4, 32), (Int8, 32), (Fp8, 128), (Mxfp4, 32), (Nvfp4, 16)];
     for (m, (kind, group)) in [3, 20, 40, 150].into_iter().flat_map(|m| cases.map(|case| (m, case))) {
         let a: Vec<bf16> = random_integers::<bf16>(1, m * k);
         let coded = Coded::<bf16>::new(&stream, kind, [2 * n, k], group, false);
@@ -318,7 +450,7 @@ fn bad_weights_are_named() {
         matmul_4bit(&stream, &epilogue, a, &weights, c.as_2d_mut(2, 4).unwrap()).unwrap_err()
     };
     let scales = Int4Weights { scales: numbers.slice(..3), ..good };
-    let zeros = Int4Weights { zeros: Some(codes(0..5)), ..good };
+    let zeros = Int4Weights { zeros: Some(numbers.slice(..5)), ..good };
     let cases = [
         (
             multiply(128, 2, Int4Weights { codes: codes(0..255), ..good }, None),
@@ -340,6 +472,38 @@ fn bad_weights_are_named() {
     }
     let error = multiply(128, 2, Int4Weights { codes: codes(4..260), ..good }, None);
     assert!(matches!(error.downcast_ref(), Some(TensorError::Alignment { matrix: "codes", .. })), "{error}");
+}
+
+#[test]
+fn bad_fp4_weights_are_named() {
+    let stream = Stream::new(&under_test::device()).unwrap();
+    let numbers = DeviceBuffer::<bf16>::zeros(&stream, 1024).unwrap();
+    let bytes = DeviceBuffer::<u8>::zeros(&stream, 1024).unwrap();
+    let mut c = DeviceBuffer::<bf16>::zeros(&stream, 8).unwrap();
+    let mut multiply = |k: usize, codes: usize, scales: std::ops::Range<usize>, is_mx: bool| {
+        let (a, c) = (numbers.slice(..2 * k).as_2d(2, k).unwrap(), c.as_2d_mut(2, 4).unwrap());
+        let (codes, scales, epilogue) = (bytes.slice(..codes), bytes.slice(scales), Epilogue::default());
+        if is_mx {
+            return matmul_4bit(&stream, &epilogue, a, &Mxfp4Weights { codes, scales }, c);
+        }
+        let scales = scales.cast().unwrap();
+        matmul_4bit(&stream, &epilogue, a, &Nvfp4Weights { codes, scales, tensor_scale: 1.0 }, c)
+    };
+    multiply(192, 384, 0..24, true).unwrap();
+    multiply(192, 384, 0..48, false).unwrap();
+    for (k, codes, scales, is_mx, expected) in [
+        (32, 64, 4, true, "k is 32, but must be a multiple of 64"),
+        (64, 128, 4, true, "there are 4 scales for weights of 64 x 4, but groups of 32 codes require 8"),
+        (64, 128, 8, false, "there are 8 scales for weights of 64 x 4, but groups of 16 codes require 16"),
+        (64, 127, 8, true, "there are 127 bytes of codes for weights of 64 x 4, which require 128"),
+    ] {
+        let error = multiply(k, codes, 0..scales, is_mx).unwrap_err();
+        let text = error.to_string();
+        assert!(matches!(error.downcast_ref(), Some(TensorError::Shape { .. })), "{text}");
+        assert!(text.contains(expected), "{text}");
+    }
+    let error = multiply(64, 128, 4..12, true).unwrap_err();
+    assert!(matches!(error.downcast_ref(), Some(TensorError::Alignment { matrix: "scales", .. })), "{error}");
 }
 
 #[test]

@@ -38,8 +38,8 @@ impl Source {
                     self.scales[at],
                     "scale of {group}, {column}"
                 );
-                let zero = host.zeros.as_ref().map_or(8, |zeros| zeros[column * groups + group]);
-                assert_eq!(zero, self.zeros[at], "zero point of {group}, {column}");
+                let zero = host.zeros.as_ref().map_or(8.0, |zeros| zeros[column * groups + group].to_f32());
+                assert_eq!(zero, f32::from(self.zeros[at]), "zero point of {group}, {column}");
             }
         }
     }
@@ -110,6 +110,64 @@ fn blocks_of_gguf_are_converted() {
     let host = Int4Host::<f16>::from_q4_0([k, n], &q4_0).unwrap();
     let expected: Vec<u8> = codes.chunks(2).map(|pair| pair[0] & 15 | pair[1] << 4).collect();
     assert_eq!((host.codes, host.scales, host.zeros), (expected, scales, None));
+}
+
+/// Unpacks a block of q4_K, weight after weight.
+fn unpack_q4_k(block: &[u8]) -> Vec<f32> {
+    let number = |at: usize| f16::from_le_bytes([block[at], block[at + 1]]).to_f32();
+    // Bits of the 12 bytes of scales: 6 bits at `at`, or 4 low bits at `low` and 2 high bits at `high`.
+    let bits = |at: usize, count: usize| {
+        (0..count).fold(0, |number, i| number | u32::from(block[4 + (at + i) / 8] >> ((at + i) % 8) & 1) << i)
+    };
+    let scale = |group: usize| match group {
+        0..4 => [bits(8 * group, 6), bits(8 * (group + 4), 6)],
+        _ => {
+            let (low, high) = (8 * (group + 4), 8 * (group - 4) + 6);
+            [bits(low, 4) | bits(high, 2) << 4, bits(low + 4, 4) | bits(high + 32, 2) << 4]
+        }
+    };
+    let weight = |i: usize| {
+        let (of_64, in_64) = (i / 64, i % 64);
+        let byte = block[16 + 32 * of_64 + in_64 % 32];
+        let code = if in_64 < 32 { byte & 15 } else { byte >> 4 };
+        let [scale, minimum] = scale(i / 32).map(|number| number as f32);
+        number(0) * scale * f32::from(code) - number(2) * minimum
+    };
+    (0..256).map(weight).collect()
+}
+
+#[test]
+fn super_blocks_of_gguf_are_converted() {
+    let mut random = fastrand::Rng::with_seed(5);
+    let [k, n] = [512, 5];
+    let mut blocks: Vec<u8> = (0..k / 256 * n * 144).map(|_| random.u8(..)).collect();
+    for (i, block) in blocks.chunks_mut(144).enumerate() {
+        // One block has a scale of zero, and one has a scale that is too small for zero points.
+        let d = [0.01 * random.f32(), 0.0, 1e-7][if i < 8 { 0 } else { i - 7 }];
+        let dmin = 0.01 * random.f32();
+        block[..2].copy_from_slice(&f16::from_f32(d).to_le_bytes());
+        block[2..4].copy_from_slice(&f16::from_f32(dmin).to_le_bytes());
+        if i == 3 {
+            // Groups with a scale of zero, and with a minimum of zero.
+            block[4..16].copy_from_slice(&[0, 63, 0, 1, 7, 0, 0, 63, 0x10, 0x01, 0x00, 0xff]);
+        }
+    }
+    let host = Int4Host::<f16>::from_q4_k([k, n], &blocks).unwrap();
+    let zeros = host.zeros.as_ref().unwrap();
+    let expected = blocks.chunks(144).flat_map(unpack_q4_k);
+    for (i, expected) in expected.enumerate() {
+        let code = host.codes[i / 2] >> (4 * (i % 2)) & 15;
+        let (scale, zero) = (host.scales[i / 32].to_f32(), zeros[i / 32].to_f32());
+        let weight = scale * (f32::from(code) - zero);
+        let largest = scale.abs() * (f32::from(code) + zero.abs());
+        let error = (weight - expected).abs();
+        assert!(error <= largest * 1e-3 + 1e-6, "{i}: {weight} instead of {expected}");
+    }
+    for (shape, bytes) in [([256, 1], 143), ([256, 2], 144), ([128, 2], 144)] {
+        let error = Int4Host::<f16>::from_q4_k(shape, &blocks[..bytes]).unwrap_err().to_string();
+        assert!(error.contains(&format!("there are {bytes} bytes for {} x", shape[0])), "{error}");
+        assert!(error.contains("n * k / 256 blocks of 144 bytes"), "{error}");
+    }
 }
 
 #[test]

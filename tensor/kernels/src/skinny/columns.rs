@@ -13,7 +13,7 @@ use crate::number4::{Number4, both, e4m3, halves, insert};
 /// 16 bytes of shared memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Slot {
-    pointer: *mut [u32; 4],
+    pub(super) pointer: *mut [u32; 4],
     /// Address as the instruction requires it, so that the main loop does not convert pointers.
     #[cfg(target_arch = "nvptx64")]
     address: u32,
@@ -121,12 +121,13 @@ pub(super) trait Columns<T>: Copy {
     /// Prefetches the additional data of a column for the step that starts at `at`.
     fn prefetch(self, column: Self::Column, at: u32);
 
-    /// Loads the data that [`Self::copy`] copied. `from` is the first slot of the warp.
+    /// Loads the data that [`Self::copy`] copied. `from` is the first slot of the warp, and `place` contains the row
+    /// and the quarter of the lane.
     ///
     /// # Safety
     ///
     /// The lane's copies must be complete or, if [`Self::SHARES`], those of all lanes.
-    unsafe fn loaded(from: *const [u32; 4], row: u32, quarter: u32) -> Self::Loaded;
+    unsafe fn loaded(self, from: *const [u32; 4], beside: &Self::Beside, place: [u32; 2]) -> Self::Loaded;
 
     /// Returns a part of 8 elements as the operands of two instructions.
     ///
@@ -199,7 +200,7 @@ impl<T: WarpOperand> Columns<T> for Plain<T> {
     fn prefetch(self, _: *const T, _: u32) {}
 
     #[inline(always)]
-    unsafe fn loaded(from: *const [u32; 4], row: u32, quarter: u32) -> *const [u32; 4] {
+    unsafe fn loaded(self, from: *const [u32; 4], (): &(), [row, quarter]: [u32; 2]) -> *const [u32; 4] {
         from.wrapping_add((4 * row + quarter) as usize)
     }
 
@@ -225,7 +226,7 @@ impl<T: WarpOperand> Columns<T> for Plain<T> {
 pub(super) struct Codes<'a, T, const CODES: usize, const FINE: usize> {
     codes: &'a [u8],
     scales: &'a [T],
-    zeros: Option<&'a [u8]>,
+    zeros: Option<&'a [T]>,
     k: u32,
     /// Number of groups per column.
     groups: u32,
@@ -238,11 +239,11 @@ pub(super) struct Codes<'a, T, const CODES: usize, const FINE: usize> {
 pub(super) struct CodedColumn {
     codes: *const u8,
     scales: *const u16,
-    zeros: *const u8,
+    zeros: *const u16,
 }
 
-/// Scales (as bits) and zero points of a column's codes in a step: one of both or, if `FINE` is 1, two words of
-/// two: those of the first and the last two groups of 32, or twice those of both groups of 64.
+/// Scales and zero points of a column's codes in a step, as bits: one of both or, if `FINE` is 1, two words of two:
+/// those of the first and the last two groups of 32, or twice those of both groups of 64.
 #[derive(Clone, Copy)]
 pub(super) struct Groups {
     scales: [u32; 2],
@@ -255,7 +256,7 @@ impl<'a, T: Number4, const CODES: usize, const FINE: usize> Codes<'a, T, CODES, 
     const HAS_ZEROS: bool = CODES == INT4_ZEROS;
 
     #[inline(always)]
-    pub fn new(codes: &'a [u8], scales: &'a [T], zeros: Option<&'a [u8]>, k: u32, group: u32) -> Self {
+    pub fn new(codes: &'a [u8], scales: &'a [T], zeros: Option<&'a [T]>, k: u32, group: u32) -> Self {
         let shift = if group == k { 31 } else { group.trailing_zeros() - 5 };
         Self { codes, scales, zeros, k, groups: if group == k { 1 } else { (k / 32) >> shift }, shift }
     }
@@ -312,7 +313,7 @@ impl<T: Number4, const CODES: usize, const FINE: usize> Columns<T> for Codes<'_,
         CodedColumn {
             codes: self.codes.as_ptr().wrapping_add(codes as usize),
             scales: self.scales.as_ptr().wrapping_add(first).cast(),
-            zeros: self.zeros.map_or(core::ptr::null(), |zeros| zeros.as_ptr().wrapping_add(first)),
+            zeros: self.zeros.map_or(core::ptr::null(), |zeros| zeros.as_ptr().wrapping_add(first).cast()),
         }
     }
 
@@ -343,13 +344,11 @@ impl<T: Number4, const CODES: usize, const FINE: usize> Columns<T> for Codes<'_,
         // are aligned.
         unsafe {
             if FINE == 1 {
-                let scales = [0, second].map(|i| scales.wrapping_add(i).cast::<u32>().read());
-                let zeros = [0, second].map(|i| {
-                    if Self::HAS_ZEROS { load_bits::<u16>(zeros.wrapping_add(i).cast()) } else { 0 }
-                });
-                return Groups { scales, zeros };
+                let two = |from: *const u16| [0, second].map(|i| from.wrapping_add(i).cast::<u32>().read());
+                let zeros = if Self::HAS_ZEROS { two(zeros) } else { [0; 2] };
+                return Groups { scales: two(scales), zeros };
             }
-            let zero = if Self::HAS_ZEROS { load_bits::<u8>(zeros) } else { 0 };
+            let zero = if Self::HAS_ZEROS { load_bits::<u16>(zeros) } else { 0 };
             Groups { scales: [load_bits::<u16>(scales), 0], zeros: [zero, 0] }
         }
     }
@@ -359,12 +358,12 @@ impl<T: Number4, const CODES: usize, const FINE: usize> Columns<T> for Codes<'_,
         let first = ((at / 32) >> self.shift) as usize;
         prefetch(column.scales.wrapping_add(first).cast());
         if Self::HAS_ZEROS {
-            prefetch(column.zeros.wrapping_add(first));
+            prefetch(column.zeros.wrapping_add(first).cast());
         }
     }
 
     #[inline(always)]
-    unsafe fn loaded(from: *const [u32; 4], row: u32, quarter: u32) -> [[u32; 2]; 4] {
+    unsafe fn loaded(self, from: *const [u32; 4], _: &Groups, [row, quarter]: [u32; 2]) -> [[u32; 2]; 4] {
         let own = from.wrapping_add((4 * row + quarter) as usize);
         // The slot of the lane of the quad that has copied these 16 bytes of the row.
         let slot = |unit: u32| from.wrapping_add((4 * row + (unit ^ Self::key(row))) as usize);
@@ -425,16 +424,10 @@ impl<T: Number4, const CODES: usize, const FINE: usize> Columns<T> for Codes<'_,
             (true, 2) => (1, self.shared_groups() / 2),
             (true, _) => (chunk / 2, chunk as u32 % 2),
         };
-        let scale = groups.scales[pair] >> (16 * of_pair);
-        let zero = groups.zeros[pair] >> (8 * of_pair);
+        let [scale, zero] = [groups.scales[pair], groups.zeros[pair]].map(|bits| bits >> (16 * of_pair));
         let mut product = product;
         if Self::BITS == 4 {
-            let zero = if Self::HAS_ZEROS {
-                // Only the low seven bits count. They are inserted into the bit pattern of 128.
-                f32::from_bits(0x4300_0000 | (zero & 0x7f) << 16) - 128.0
-            } else {
-                8.0
-            };
+            let zero = if Self::HAS_ZEROS { T::widened(zero) } else { 8.0 };
             product = Math::mul_add(zero + T::CODE_ZERO, minus_a, product);
         }
         let scale = T::widened(scale) * if CODES == FP8 { 1.0 } else { T::CODE_SCALE };
