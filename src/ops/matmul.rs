@@ -8,7 +8,7 @@ use warpsmith_tensor::{GemmElement, TensorError};
 pub use warpsmith_tensor::{
     Activation, BlockScales, Epilogue, F8E4M3, Fp8Weights, GroupedElement, Int4Buffer, Int4Host, Int4Weights,
     Int8Buffer, Int8Host, Int8Weights, Matrix, MatrixMut, Mxfp4Weights, Nvfp4Weights, PackedWords, RmsNorm,
-    Routing, RoutingElement, Weights4, Weights8, matmul_4bit, matmul_8bit, matmul_f32, matmul_grouped,
+    Routing, RoutingElement, Weights4Bit, Weights8Bit, matmul_4bit, matmul_8bit, matmul_f32, matmul_grouped,
     matmul_scaled, matmul_tf32x3,
 };
 

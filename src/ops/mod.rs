@@ -163,8 +163,8 @@ pub use layout::{concat_columns, concat_rows, split_columns, split_rows, transpo
 pub use matmul::{
     Activation, BlockScales, Epilogue, F8E4M3, Fp8Weights, GroupedElement, Int4Buffer, Int4Host, Int4Weights,
     Int8Buffer, Int8Host, Int8Weights, Matrix, MatrixMut, MatrixNumber, Mxfp4Weights, Nvfp4Weights,
-    PackedWords, RmsNorm, Routing, RoutingElement, Weights4, Weights8, matmul, matmul_4bit, matmul_8bit,
-    matmul_f32, matmul_fused, matmul_grouped, matmul_scaled, matmul_tf32, matmul_tf32x3,
+    PackedWords, RmsNorm, Routing, RoutingElement, Weights4Bit, Weights8Bit, matmul, matmul_4bit,
+    matmul_8bit, matmul_f32, matmul_fused, matmul_grouped, matmul_scaled, matmul_tf32, matmul_tf32x3,
 };
 pub use methods::ReduceExt;
 pub use operand::{Operand, column, row};

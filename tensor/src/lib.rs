@@ -82,7 +82,7 @@ pub use kv_cache::{KvCache, KvCacheMut};
 pub use matmul::{GemmElement, matmul, matmul_fused, matmul_mma, matmul_or_library, matmul_with};
 pub use matrix::{Matrix, MatrixMut};
 pub use quantized::{
-    Fp8Weights, Int4Weights, Int8Weights, Mxfp4Weights, Nvfp4Weights, Weights4, Weights8, matmul_4bit,
+    Fp8Weights, Int4Weights, Int8Weights, Mxfp4Weights, Nvfp4Weights, Weights4Bit, Weights8Bit, matmul_4bit,
     matmul_8bit,
 };
 pub use repack::{Int4Buffer, Int4Host, Int8Buffer, Int8Host, PackedWords};

@@ -100,7 +100,7 @@ pub struct Nvfp4Weights<'a> {
 
 /// Weights of [`matmul_4bit()`]. See its example, which converts references to all kinds of weights.
 #[derive(Debug, Clone, Copy)]
-pub enum Weights4<'a, T: DeviceCopy> {
+pub enum Weights4Bit<'a, T: DeviceCopy> {
     /// Integers.
     Int4(Int4Weights<'a, T>),
     /// E2M1 numbers with E8M0 scales.
@@ -109,19 +109,19 @@ pub enum Weights4<'a, T: DeviceCopy> {
     Nvfp4(Nvfp4Weights<'a>),
 }
 
-impl<'a, T: DeviceCopy> From<&Int4Weights<'a, T>> for Weights4<'a, T> {
+impl<'a, T: DeviceCopy> From<&Int4Weights<'a, T>> for Weights4Bit<'a, T> {
     fn from(weights: &Int4Weights<'a, T>) -> Self {
         Self::Int4(*weights)
     }
 }
 
-impl<'a, T: DeviceCopy> From<&Mxfp4Weights<'a>> for Weights4<'a, T> {
+impl<'a, T: DeviceCopy> From<&Mxfp4Weights<'a>> for Weights4Bit<'a, T> {
     fn from(weights: &Mxfp4Weights<'a>) -> Self {
         Self::Mxfp4(*weights)
     }
 }
 
-impl<'a, T: DeviceCopy> From<&Nvfp4Weights<'a>> for Weights4<'a, T> {
+impl<'a, T: DeviceCopy> From<&Nvfp4Weights<'a>> for Weights4Bit<'a, T> {
     fn from(weights: &Nvfp4Weights<'a>) -> Self {
         Self::Nvfp4(*weights)
     }
@@ -129,20 +129,20 @@ impl<'a, T: DeviceCopy> From<&Nvfp4Weights<'a>> for Weights4<'a, T> {
 
 /// Weights of [`matmul_8bit()`]. See its example, which converts references to both kinds of weights.
 #[derive(Debug, Clone, Copy)]
-pub enum Weights8<'a, T: DeviceCopy> {
+pub enum Weights8Bit<'a, T: DeviceCopy> {
     /// Integers.
     Int8(Int8Weights<'a, T>),
     /// E4M3 numbers.
     Fp8(Fp8Weights<'a, T>),
 }
 
-impl<'a, T: DeviceCopy> From<&Int8Weights<'a, T>> for Weights8<'a, T> {
+impl<'a, T: DeviceCopy> From<&Int8Weights<'a, T>> for Weights8Bit<'a, T> {
     fn from(weights: &Int8Weights<'a, T>) -> Self {
         Self::Int8(*weights)
     }
 }
 
-impl<'a, T: DeviceCopy> From<&Fp8Weights<'a, T>> for Weights8<'a, T> {
+impl<'a, T: DeviceCopy> From<&Fp8Weights<'a, T>> for Weights8Bit<'a, T> {
     fn from(weights: &Fp8Weights<'a, T>) -> Self {
         Self::Fp8(*weights)
     }
@@ -206,17 +206,17 @@ pub fn matmul_4bit<'a, 'b, 'c, T: Element4 + GemmElement<Output = T>>(
     stream: &Stream,
     epilogue: &Epilogue<'_, T>,
     a: impl Into<Matrix<'a, T>>,
-    weights: impl Into<Weights4<'b, T>>,
+    weights: impl Into<Weights4Bit<'b, T>>,
     c: impl Into<MatrixMut<'c, T>>,
 ) -> Result<()> {
     let _site = site();
     let (operation, mut epilogue, a, c) = ("matmul_4bit", *epilogue, a.into(), c.into());
     let (codes_kind, group, codes, scales, zeros) = match weights.into() {
-        Weights4::Int4(Int4Weights { codes, scales, zeros }) => {
+        Weights4Bit::Int4(Int4Weights { codes, scales, zeros }) => {
             (if zeros.is_some() { INT4_ZEROS } else { INT4 }, 0, codes, scales.cast()?, zeros)
         }
-        Weights4::Mxfp4(Mxfp4Weights { codes, scales }) => (FP4, 32, codes, scales, None),
-        Weights4::Nvfp4(Nvfp4Weights { codes, scales, tensor_scale }) => {
+        Weights4Bit::Mxfp4(Mxfp4Weights { codes, scales }) => (FP4, 32, codes, scales, None),
+        Weights4Bit::Nvfp4(Nvfp4Weights { codes, scales, tensor_scale }) => {
             epilogue.scale *= tensor_scale;
             (FP4, 16, codes, scales.cast()?, None)
         }
@@ -259,13 +259,13 @@ pub fn matmul_8bit<'a, 'b, 'c, T: Element4 + GemmElement<Output = T>>(
     stream: &Stream,
     epilogue: &Epilogue<'_, T>,
     a: impl Into<Matrix<'a, T>>,
-    weights: impl Into<Weights8<'b, T>>,
+    weights: impl Into<Weights8Bit<'b, T>>,
     c: impl Into<MatrixMut<'c, T>>,
 ) -> Result<()> {
     let _site = site();
     let (codes_kind, codes, scales) = match weights.into() {
-        Weights8::Int8(Int8Weights { codes, scales }) => (INT8, codes.cast()?, scales.cast()?),
-        Weights8::Fp8(Fp8Weights { numbers, scales }) => (FP8, numbers.cast()?, scales.cast()?),
+        Weights8Bit::Int8(Int8Weights { codes, scales }) => (INT8, codes.cast()?, scales.cast()?),
+        Weights8Bit::Fp8(Fp8Weights { numbers, scales }) => (FP8, numbers.cast()?, scales.cast()?),
     };
     let (operation, epilogue, a, c) = ("matmul_8bit", *epilogue, a.into(), c.into());
     run(Quantized { operation, stream, epilogue, a, codes_kind, group: 0, codes, scales, zeros: None, c })

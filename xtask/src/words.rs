@@ -54,7 +54,6 @@ const REPLACED: [(&str, &str); 35] = [
     ("under_way", "pending or in_flight"),
     ("untwist", "inverse transform"),
     ("warp_group", "warpgroup"),
-    ("weights4", "Int4Weights"),
     ("wrong use", "usage error"),
 ];
 
