@@ -20,7 +20,7 @@ const HEADLESS: [&str; 12] = [
 
 /// Rejected words, each with its standard term, in the form that [`spelled`] returns, in which `_` joins the words of
 /// one identifier.
-const REPLACED: [(&str, &str); 35] = [
+const REPLACED: [(&str, &str); 34] = [
     ("attention_with_sums", "attention_with_lse"),
     ("band", "raster group"),
     ("bands", "raster groups"),
