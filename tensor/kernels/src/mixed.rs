@@ -88,7 +88,7 @@ pub const fn shared_bytes(rows: usize, columns: usize, bits: usize) -> u32 {
 
 /// Mixed-input GEMM, `c = activation(scale * a * b + bias)`, where B is `scales * (codes - zeros)`, rounded to the type
 /// of A. There is one scale and one zero point per `group` codes of a column. `CODES` is
-/// [`INT4`](crate::skinny::INT4) with or without `zeros`, [`INT8`](crate::skinny::INT8), [`FP8`] or [`FP4`]. Each block
+/// [`INT4`] with or without `zeros`, [`INT8`](crate::skinny::INT8), [`FP8`] or [`FP4`]. Each block
 /// computes `ROWS` rows of `COLUMNS` columns of B, over `part_k` columns of A. Consecutive blocks first process all
 /// rows, then the next columns, and then the next part of K.
 ///

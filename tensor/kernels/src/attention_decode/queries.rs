@@ -9,7 +9,7 @@ use gpu_std::tensor::MatrixTile;
 use gpu_std::vectorized::{each, load, load_or, store};
 
 use super::append::New;
-use super::{CacheElement, DecodeNumber, GROUP, Operands, Rounded, Unit, tile_bytes};
+use super::{CacheElement, DecodeNumber, DecodeShape, GROUP, Operands, Rounded, Unit, tile_bytes};
 use crate::number4::halves;
 
 /// Number of elements that a thread loads together, 16 bytes.
@@ -89,14 +89,7 @@ impl<T: DecodeNumber, const STEPS: usize> Staged<T, STEPS> {
                 // SAFETY: guaranteed by the caller. The lanes that have the other chunks of the row take part.
                 let rotated = unsafe {
                     let other = |column| chunk(column, rotates);
-                    new.rotated::<STEPS>(
-                        own,
-                        other,
-                        first,
-                        [is_query.into(), rotates.into()],
-                        position.unwrap_or(0),
-                        shape,
-                    )
+                    new.rotated::<STEPS>(own, other, first, [is_query, rotates], position.unwrap_or(0), shape)
                 };
                 if rotates {
                     own = rotated;
@@ -244,11 +237,11 @@ impl<T: DecodeNumber, C> New<'_, T, C> {
         mut own: [f32; CHUNK],
         other: impl Fn(u32) -> [u32; 4],
         first: u32,
-        [is_query, rotates]: [u32; 2],
+        [is_query, rotates]: [bool; 2],
         position: u32,
-        shape: &super::DecodeShape,
+        shape: &DecodeShape,
     ) -> [f32; CHUNK] {
-        let (half, is_interleaved, rotates) = (8 * STEPS as u32, shape.new.is_interleaved != 0, rotates != 0);
+        let (half, is_interleaved) = (8 * STEPS as u32, shape.new.is_interleaved != 0);
         // With an interleaved pairing, both elements of a pair are in the same chunk.
         let mut others = widened::<T>(if is_interleaved { [0; 4] } else { other(first ^ half) });
         let angle = if is_interleaved { first / 2 } else { first % half };
@@ -265,7 +258,7 @@ impl<T: DecodeNumber, C> New<'_, T, C> {
             }
         });
         if let [Some(of_q), Some(of_k)] = self.norms {
-            let weight = if is_query != 0 { of_q } else { of_k };
+            let weight = if is_query { of_q } else { of_k };
             // SAFETY: the weight has as many elements as the row, and starts on a 16-byte boundary.
             let weights = |column: u32| unsafe {
                 let from = weight.as_ptr().wrapping_add(column as usize).cast();
