@@ -51,7 +51,7 @@
 //! | [`sort()`], [`sort_pairs()`], [`sort_segments()`], [`merge_sorted()`] | every [`SortKey`] |
 //! | [`lower_bound()`], [`upper_bound()`] | every [`Number`] |
 //! | [`histogram_even()`], [`multi_histogram_even()`] | f32, f64, f16, bf16, u8, i32, u32 |
-//! | `matmul`, `matmul_fused`, with the feature `tensor` | `bf16`, `f16`, `i8`, FP8. Also: `matmul_f32`, `matmul_tf32x3` and `matmul_tf32` for `f32`; `matmul_grouped` for `bf16` and `f16`, with `Routing` for a mixture of experts; `matmul_4bit` and `matmul_8bit` for weight-only int4, int8 and FP8 (W4A16, W8A16) with `bf16` or `f16` activations; `matmul_scaled` for block-scaled FP8 |
+//! | `matmul`, `matmul_fused`, with the feature `tensor` | `bf16`, `f16`, `i8`, FP8. Also: `matmul_f32`, `matmul_tf32x3` and `matmul_tf32` for `f32`; `matmul_grouped` for `bf16` and `f16`, with `Routing` for a mixture of experts; `matmul_4bit` and `matmul_8bit` for weight-only int4, MXFP4, NVFP4, int8 and FP8 (W4A16, W8A16) with `bf16` or `f16` activations; `matmul_scaled` for block-scaled FP8 |
 //! | `attention`, `attention_with_lse`, `attention_backward`, `attention_decode`, `attention_decode_append`, `rotary_append`, with the feature `tensor` | `bf16`, `f16` |
 //!
 //! ```

@@ -110,8 +110,9 @@ elements!(bf16, f16);
 /// A row has 64, 128 or 256 elements. Each operand can have its own layout. The keys of a sequence are split across
 /// blocks (split-KV), and the number of blocks depends on the capacity. Each head of `k` and `v` is read once per 16
 /// queries of the heads of `q` that share it, or once per 8 queries of 256 elements or
-/// with a cache of 8 bits. For long prompts,
-/// [`attention`](crate::attention()) is faster.
+/// with a cache of 8 bits. For long prompts, [`attention`](crate::attention()) is faster.
+///
+/// As in [`attention_decode_append()`], the kernel can start to copy keys and values while the preceding kernel runs.
 ///
 /// NaN in a row of `k` or `v` propagates to the queries that attend to it. Because 0 * NaN is NaN, a NaN in `v` can
 /// also reach queries of earlier tokens of the sequence.
@@ -179,7 +180,9 @@ pub struct NewTokens<'a, T: DeviceCopy> {
 }
 
 /// A decoding step in one kernel: [`rotary_append()`](crate::rotary_append()) of one new token per sequence, and
-/// [`attention_decode()`] of its queries. The results are the same, except that rounding can differ in the norm.
+/// [`attention_decode()`] of its queries. For tokens inside the cache, the results are the same, except that rounding can
+/// differ in the norm. If a sequence reads a row that this call appends for another sequence or position, because they
+/// share a page, the values that it reads are unspecified.
 ///
 /// | operand | sequences | heads | rows |
 /// | --- | --- | --- | --- |
@@ -191,8 +194,9 @@ pub struct NewTokens<'a, T: DeviceCopy> {
 /// negative, above the capacity or outside the tables, its row of `out` is zero, and it is not appended. If the page of
 /// the token does not exist, the token is not appended, and its queries do not attend to it.
 ///
-/// If no work that may be running writes the cache, its lengths and its block table, the kernel starts to read them
-/// before the preceding work has completed.
+/// The kernel starts to copy keys and values while the preceding kernel on the stream is still running, if all writes of
+/// the cache, its scales, its lengths and its block table have completed or, in a CUDA graph, if the graph does not write
+/// them earlier.
 ///
 /// ```
 /// use half::bf16;
@@ -252,10 +256,9 @@ pub fn attention_decode_append<T: DecodeElement, C: CacheElement<T> + AppendElem
     const OPERATION: &str = "attention_decode_append";
     let _site = site();
     let sizes = cache.sizes();
-    sizes.check(OPERATION, q.extents.planes)?;
     check_new(OPERATION, &new.rotary, [&q, &new.k, &new.v], &sizes, &out.extents)?;
-    if q.extents.rows != 1 {
-        let what = format!("{}: it must have one row per sequence", q.extents.named("q"));
+    if q.extents.rows != 1 || q.extents.heads == 0 {
+        let what = format!("{}: it must have heads, and one row per sequence", q.extents.named("q"));
         return Err(TensorError::Heads { operation: OPERATION, what }.into());
     }
     for (name, table) in [("cos", new.rotary.cos), ("sin", new.rotary.sin)] {
@@ -350,6 +353,7 @@ type Tables<'a> = (DeviceSlice<'a, u32>, Option<DeviceSlice2<'a, u32>>, Option<[
 /// Validated arguments for a call.
 #[doc(hidden)]
 pub struct Call<'a, 'c, T: DeviceCopy, C: DeviceCopy> {
+    operation: &'static str,
     stream: &'a Stream,
     /// Factors of the scores, as in [`DecodeShape`].
     scale: f32,
@@ -422,7 +426,22 @@ impl<'a, 'c, T: DecodeElement, C: DeviceCopy> Call<'a, 'c, T, C> {
         check_alignment::<T>(operation, "out", &out.extents, out.elements.as_device_ptr().0)?;
         let window = options.window.unwrap_or(MAX_ROWS).min(MAX_ROWS) as u32;
         let sinks = options.sinks;
-        Ok(Some(Self { stream, scale, cap, window, sinks, q, of_k, of_v, keys, lengths, pages, scales, out }))
+        Ok(Some(Self {
+            operation,
+            stream,
+            scale,
+            cap,
+            window,
+            sinks,
+            q,
+            of_k,
+            of_v,
+            keys,
+            lengths,
+            pages,
+            scales,
+            out,
+        }))
     }
 
     /// Returns whether the kernel may read the cache before the preceding launches have completed.
@@ -451,8 +470,22 @@ impl<'a, 'c, T: DecodeElement, C: DeviceCopy> Call<'a, 'c, T, C> {
     fn run<K: Kernel<Params = Params<T, C>>>(self) -> Result<()> {
         let (group, queries, groups) = (self.group(), self.queries(), self.groups());
         let reads_early = self.reads_early();
-        let Self { stream, scale, cap, window, sinks, q, of_k, of_v, keys, lengths, pages, scales, out } =
-            self;
+        let Self {
+            operation,
+            stream,
+            scale,
+            cap,
+            window,
+            sinks,
+            q,
+            of_k,
+            of_v,
+            keys,
+            lengths,
+            pages,
+            scales,
+            out,
+        } = self;
         let (of_q, dim) = (q.extents, q.extents.dim);
         let (cached, appended, new) = match keys {
             Keys::Cached { k, v } => ([Some(k), Some(v)], [None, None], None),
@@ -471,7 +504,7 @@ impl<'a, 'c, T: DecodeElement, C: DeviceCopy> Call<'a, 'c, T, C> {
         let blocks = units * u64::from(splits);
         if blocks > MAX_BLOCKS {
             let what = format!("the heads of all sequences need {blocks} blocks, more than {MAX_BLOCKS}");
-            return Err(TensorError::Heads { operation: OPERATION, what }.into());
+            return Err(TensorError::Heads { operation, what }.into());
         }
         let shape = DecodeShape {
             kv_heads: of_k.heads as u32,
@@ -539,7 +572,7 @@ impl<'a, 'c, T: DecodeElement, C: DeviceCopy> Call<'a, 'c, T, C> {
         let bytes = workspace_bytes(dim, groups as usize, blocks as usize).next_power_of_two();
         // SAFETY: the memset and the kernel run on this stream, and the kernel leaves the counters zero.
         unsafe {
-            stream.with_scratch(OPERATION, bytes, |memory, is_new| {
+            stream.with_scratch(operation, bytes, |memory, is_new| {
                 if is_new {
                     let (driver, context) = stream.device().driver();
                     driver.memset(context, memory, 0, size_of::<u32>() * COUNTERS, stream.handle())?;

@@ -9,7 +9,7 @@
 //! | [`matmul_grouped()`] | grouped GEMM: each group of rows has its own matrix |
 //! | [`Routing`] | routing of a mixture of experts: top k, dispatch and combine |
 //! | [`matmul_scaled()`] | block-scaled FP8 GEMM |
-//! | [`matmul_4bit()`], [`matmul_8bit()`] | weight-only int4 and int8 GEMM (W4A16, W8A16) |
+//! | [`matmul_4bit()`], [`matmul_8bit()`] | weight-only int4, MXFP4, NVFP4, int8 and FP8 GEMM (W4A16, W8A16) |
 //! | [`attention()`], [`attention_with_lse()`] | `softmax(scale * q * k^T) * v`; the latter also stores the log-sum-exp |
 //! | [`attention_decode()`] | attention for decoding: one query per sequence, with a contiguous or paged KV cache |
 //! | [`attention_decode_append()`] | a decoding step: `rotary_append` and `attention_decode` in one kernel |

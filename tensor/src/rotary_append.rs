@@ -125,8 +125,8 @@ pub struct HeadNorm<'a, T: DeviceCopy> {
 /// ```
 ///
 /// # Errors
-/// Returns [`TensorError::Heads`]; [`TensorError::Alignment`] for a view whose address, row stride or head stride is
-/// not a multiple of 16 bytes; [`TensorError::Device`] if the compute capability is below 8.0; [enqueue
+/// Returns [`TensorError::Heads`]; [`TensorError::Alignment`] for a view whose address, row stride, head stride or plane
+/// stride is not a multiple of 16 bytes, and for a weight of the norm whose address is not; [`TensorError::Device`] if the compute capability is below 8.0; [enqueue
 /// errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
 pub fn rotary_append<T: DeviceCopy, C: AppendElement<T>>(
@@ -139,9 +139,7 @@ pub fn rotary_append<T: DeviceCopy, C: AppendElement<T>>(
     out: HeadsMut<'_, T>,
 ) -> Result<()> {
     let _site = site();
-    let sizes = cache.sizes();
-    sizes.check(OPERATION, q.extents.planes)?;
-    check_new(OPERATION, rotary, [&q, &k, &v], &sizes, &out.extents)?;
+    check_new(OPERATION, rotary, [&q, &k, &v], &cache.sizes(), &out.extents)?;
     check_device(OPERATION, stream.device())?;
     if q.extents.planes * q.extents.rows == 0 {
         return Ok(());
@@ -166,6 +164,7 @@ pub(crate) fn check_new<T: DeviceCopy>(
     cache: &CacheSizes<'_>,
     out: &Extents,
 ) -> Result<()> {
+    cache.check(operation, q.extents.planes)?;
     check_new_sizes(operation, rotary, [q, k, v].map(|heads| &heads.extents), cache, out)?;
     for (name, heads) in [("q", q), ("k", k), ("v", v)] {
         if !heads.extents.sizes().contains(&0) {

@@ -208,7 +208,8 @@ struct Blocks {
 
 impl Blocks {
     /// Selects two column tiles per block for SwiGLU, and if the grid still has enough blocks: then A is read half as
-    /// often. With 8-bit weights and few rows, more warps per SM are faster. Selects as few warps per block as keep the memory busy, because their sums are added at the end.
+    /// often. With 8-bit weights and few rows, more warps per SM are faster. Selects as few warps per block as keep the
+    /// memory busy, because their sums are added at the end.
     fn new(sizes: &SkinnySizes, device: &Device, bits: u32) -> Self {
         let multiprocessors = device.properties().multiprocessors;
         let groups = if sizes.m > GROUP_M { 2 } else { 1 };
@@ -260,7 +261,8 @@ impl Blocks {
 ///
 /// Blocks start while the blocks of the preceding launch end. Without the limit, the first SMs that are free would get
 /// more blocks than the others. With several blocks per SM, each requests just enough that one more does not fit, so
-/// that blocks of the preceding launch can be on the same SM. A single block excludes them, because other SMs are free.
+/// that blocks of the preceding launch can be on the same SM. With one block per SM, the block requests all shared memory,
+/// so that it shares its SM with no block of the preceding launch.
 fn spread(blocks: u32, needed: u32, device: &Device) -> u32 {
     let properties = device.properties();
     if device.is_emulated() {

@@ -26,7 +26,8 @@ pub enum BackendChoice {
     /// - NCCL's environment variables apply. `NCCL_SOCKET_IFNAME=lo` restricts the ranks of one host to the loopback
     ///   interface, so that processes on the network cannot connect to them. `NCCL_LAUNCH_ORDER_IMPLICIT=1` lets a
     ///   device with several communicators run their operations in call order. `NCCL_DEBUG=INFO` logs NCCL's activity.
-    ///   `NCCL_COMM_BLOCKING` must not be set, because calls could then block past their deadlines.
+    ///   `NCCL_COMM_BLOCKING` and `NCCL_COMM_SPLIT_SHARE_RESOURCES` must not be set, because calls could then block
+    ///   past their deadlines.
     Nccl,
     /// Kernels that access the memory of other ranks directly, over the links between the devices (peer-to-peer). This
     /// backend supports up to 8 ranks on one host, in threads or processes, if their devices have peer access.
@@ -135,9 +136,9 @@ impl CommunicatorOptions {
     /// Allows several ranks to share one GPU, for tests on a single-GPU machine. Requires [`BackendChoice::Peer`] or
     /// [`BackendChoice::Nccl`].
     ///
-    /// With Peer, the kernels of these ranks wait for each other, so they must all be resident at the same time; `send`,
-    /// `recv` and other operations without a Peer kernel fail. With Nccl, each rank must be a process with its own value
-    /// of the environment variable `NCCL_HOSTID`; NCCL then treats the ranks as ranks on different hosts.
+    /// With Peer, the kernels of these ranks wait for each other, so they must all be resident at the same time;
+    /// `send`, `recv` and other operations without a Peer kernel fail. With Nccl, each rank must be a process with its
+    /// own value of the environment variable `NCCL_HOSTID`; NCCL then treats the ranks as ranks on different hosts.
     pub fn shared_gpu(mut self, is_allowed: bool) -> Self {
         self.shares_gpu = is_allowed;
         self

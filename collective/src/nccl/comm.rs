@@ -1,14 +1,15 @@
 //! [`RawComm`]: an NCCL communicator, its creation and its destruction.
 //!
-//! Each rank has two communicators. The parent is non-blocking, so that its creation can time out. The child, split from
-//! the parent, is blocking: it runs the operations on the thread that calls them, while a non-blocking communicator
-//! starts a thread per call. The two share their resources, and with them the flag that `ncclCommAbort` sets. When the
-//! parent is aborted, calls and kernels of the child return, and the child can be freed.
+//! Each rank has two communicators. The parent is non-blocking, so that its creation can time out. The child, split
+//! from the parent, is blocking: it runs the operations on the thread that calls them, while a non-blocking
+//! communicator starts a thread per call. The two share their resources, and with them the flag that `ncclCommAbort`
+//! sets. When the parent is aborted, calls and kernels of the child return, and the child can be freed.
 //!
 //! A process that exits first waits for the threads that end communicators, because NCCL crashes if its global state is
 //! destroyed during a call.
 
 use std::ffi::{CString, c_int};
+use std::mem::ManuallyDrop;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -115,22 +116,36 @@ impl RawComm {
         self.end("ncclCommDestroy", |nccl, comm| unsafe { (nccl.destroy)(comm) })
     }
 
-    /// Aborts the communicator immediately, including work that is running on the device.
-    pub fn abort(self) {
+    /// Aborts the communicator immediately, including work that is running on the device. Returns false if the call has
+    /// not returned, so that NCCL can still write the handles of the communicator and of its child.
+    pub fn abort(self) -> bool {
         // SAFETY: as above. Calls of a child that shares the resources can still be running.
-        self.end("ncclCommAbort", |nccl, comm| unsafe { (nccl.abort)(comm) }).wait();
+        self.end("ncclCommAbort", |nccl, comm| unsafe { (nccl.abort)(comm) }).wait()
+    }
+
+    /// Aborts a parent, and then the child, which other threads no longer use.
+    pub fn abort_both(parent: Self, child: Option<Self>) {
+        let has_returned = parent.abort();
+        match child {
+            Some(child) if has_returned => {
+                child.abort();
+            }
+            child => std::mem::forget(child),
+        }
     }
 
     /// Ends the communicator on a separate thread, because the NCCL calls block and can hang.
     fn end(self, call: &'static str, end: impl FnOnce(&Nccl, Comm) -> Status + Send + 'static) -> Ending {
         let (sender, ended) = channel();
+        // If the thread does not start, NCCL keeps pointers to the handle and the name.
+        let this = ManuallyDrop::new(self);
         let thread = std::thread::Builder::new().name("warpsmith-nccl-end".to_owned());
         let started = thread.spawn(move || {
             let Some(_running) = RunningEnd::begin() else { return };
-            let comm = self.get();
-            let status = if comm.is_null() { status::SUCCESS } else { end(self.nccl, comm) };
+            let comm = this.get();
+            let status = if comm.is_null() { status::SUCCESS } else { end(this.nccl, comm) };
             // This drop frees the memory that the communicator used.
-            drop(self);
+            drop(ManuallyDrop::into_inner(this));
             let _ = sender.send(begun(call, status).map(drop));
         });
         if let Err(error) = started {
@@ -213,16 +228,21 @@ impl Ending {
     }
 
     /// Waits until the call has returned, at most for [`END_TIME`]. A hanging thread is abandoned together with the
-    /// communicator.
-    pub fn wait(self) {
+    /// communicator. Returns whether the call has returned.
+    pub fn wait(self) -> bool {
         let call = self.call;
         match self.ended.recv_timeout(END_TIME) {
-            Ok(Ok(())) | Err(RecvTimeoutError::Disconnected) => {}
-            Ok(Err(Refused { status, .. })) => tracing::warn!("{call} failed with {status}; {STAYS}"),
+            Ok(Ok(())) => return true,
+            Err(RecvTimeoutError::Disconnected) => {}
+            Ok(Err(Refused { status, .. })) => {
+                tracing::warn!("{call} failed with {status}; {STAYS}");
+                return true;
+            }
             Err(RecvTimeoutError::Timeout) => {
                 tracing::warn!("{call} did not return within {END_TIME:?} and was abandoned; {STAYS}");
             }
         }
+        false
     }
 }
 

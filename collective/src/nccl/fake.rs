@@ -1,9 +1,9 @@
 //! Emulation of NCCL on emulated devices, for tests. It implements NCCL's protocol, injects scripted faults, and runs
 //! the operations in host memory.
 //!
-//! The first operation of a rank blocks its caller until all ranks have called one. On the stream of a rank, an operation
-//! waits until all ranks have enqueued the same operation. Both waits end when the rank's communicator or its parent is
-//! aborted. Usage that NCCL does not allow is recorded as a violation, and [`Script::check`] reports it.
+//! The first operation of a rank blocks its caller until all ranks have called one. On the stream of a rank, an
+//! operation waits until all ranks have enqueued the same operation. Both waits end when the rank's communicator or its
+//! parent is aborted. Usage that NCCL does not allow is recorded as a violation, and [`Script::check`] reports it.
 
 mod calls;
 mod numbers;

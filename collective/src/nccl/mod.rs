@@ -182,10 +182,7 @@ fn connect(making: Making<'_>, id: UniqueId, deadline: Instant) -> Result<(RawCo
     };
     // The other ranks are notified before the abort, because the abort may take a while.
     let failure = mesh.fail(failure);
-    parent.abort();
-    if let Some(child) = child {
-        child.abort();
-    }
+    RawComm::abort_both(parent, child);
     Err(failure)
 }
 

@@ -104,7 +104,9 @@ fn overdue(rank: &Rank, running: &Running, left_since: &mut Option<Instant>) -> 
 fn abort(rank: &Rank, parent: RawComm) {
     parent.abort();
     match rank.take_raw(RETURN_TIME) {
-        Some(raw) => raw.abort(),
+        Some(raw) => {
+            raw.abort();
+        }
         None => tracing::warn!(
             communicator = rank.mesh.name,
             "an NCCL call has not returned, so its communicator cannot be aborted; its device resources stay \
@@ -117,7 +119,8 @@ fn finish(rank: &Rank, parent: RawComm, time: Duration) {
     let Some(raw) = rank.take_raw(RETURN_TIME) else { return abort(rank, parent) };
     let ending = raw.destroy();
     let Err(why) = ending.wait_ended(&rank.mesh, deadline::within(time)) else {
-        return parent.destroy().wait();
+        parent.destroy().wait();
+        return;
     };
     rank.mesh.fail(match why {
         NotReady::Failed(failure) => failure,

@@ -1,8 +1,8 @@
 //! [`Rank`]: state that the thread that calls operations shares with the owner thread.
 //!
-//! Only one thread at a time calls NCCL with the communicator. The timeout of an operation starts with its call. When the
-//! call has returned, it starts again as soon as the stream reaches the operation, which is enclosed by two events. If the
-//! device is lost, the loss is reported as the cause of NCCL's errors.
+//! Only one thread at a time calls NCCL with the communicator. The timeout of an operation starts with its call. When
+//! the call has returned, it starts again as soon as the stream reaches the operation, which is enclosed by two events.
+//! If the device is lost, the loss is reported as the cause of NCCL's errors.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -114,8 +114,8 @@ impl Rank {
         })
     }
 
-    /// Enqueues a batch on the stream. The context of the communicator's device must be current, and no other thread may
-    /// be enqueuing.
+    /// Enqueues a batch on the stream. The context of the communicator's device must be current, and no other thread
+    /// may be enqueuing.
     ///
     /// # Safety
     /// The memory of the calls must stay valid until the stream has executed them.

@@ -145,7 +145,8 @@ pub struct DecodeShape {
 /// - Either `k` and `v` or, with new tokens, `cache_k`, `cache_v`, `new_k`, `new_v`, `cos` and `sin` must exist. With new
 ///   tokens, `shape.queries` must be 1, `new_k` and `new_v` must have a row per sequence and head, and `cos` and `sin`
 ///   must have `shape.new.positions` rows of `DIM / 2` elements, which start on 16-byte boundaries. `q_norm` and `k_norm`
-///   must both exist or not, have `DIM` elements, and start on 16-byte boundaries. The caches must not overlap any other operand.
+///   must both exist or not, have `DIM` elements, and start on 16-byte boundaries. The caches must not overlap any
+///   other operand.
 /// - If `shape.reads_early` is 1, no launch that may be running writes k, v, their scales, the lengths or the table.
 /// - The launch must have [`shared_bytes`] of dynamic shared memory. The grid must be one-dimensional, with
 ///   `shape.splits` consecutive blocks per unit. Each head of k and v has one unit per `GROUPS *` [`GROUP`] queries of
@@ -319,6 +320,8 @@ unsafe fn decode<
     mut out: DisjointMut<T>,
 ) {
     const { assert!(DIM == 16 * STEPS && ROWS as u32 == TILE * warps(DIM) && 2 * WIDTH == DIM * size_of::<C>()) };
+    // Compute capabilities 8.6, 8.9 and 12.x have the least shared memory per block.
+    const { assert!(shared_bytes(DIM, size_of::<C>()) <= 99 << 10) };
     // The next launch can copy its weights while this one runs.
     grid::launch_dependents();
     if operands.shape.reads_early == 0 {
@@ -594,6 +597,8 @@ impl<T: DecodeNumber, C: CacheElement<T> + Rounded> Keys<'_, T, C> {
             thread::sync_threads();
             (staged, staged.operands::<GROUPS>(self.unit))
         };
+        // The next copies overwrite the queries in shared memory.
+        thread::sync_threads();
         let mut partial = Partial::<STEPS, GROUPS>::new();
         // All queries attend to the keys of this range.
         let all = (self.keys.of(shape.queries - 1).0, self.keys.of(0).1);
@@ -606,7 +611,7 @@ impl<T: DecodeNumber, C: CacheElement<T> + Rounded> Keys<'_, T, C> {
             let is_there = exists >> (STAGES - 1) & 1 != 0;
             let key = TILE * tile;
             let (k_tile, v_tile) = (k_tiles.at(read), v_tiles.at(read));
-            if tile == new_tile {
+            if tile == new_tile && is_there {
                 // SAFETY: the lanes have completed their copies of this tile, and read it after the barrier.
                 unsafe { staged.append([k_tile, v_tile], TILE * warp + cached % TILE, self.unit) };
                 warp::sync_warp(!0);

@@ -87,7 +87,7 @@ pub unsafe fn dequantize<T: Number4, const CODES: usize>(
     }
 }
 
-/// Converts integers of `bits` bits, and subtracts their zero point. Those of 8 bits are signed, with a zero point of
+/// Converts integers of `bits` bits, and subtracts their zero point. Integers of 8 bits are signed, with a zero point of
 /// 128 after their sign bits have been inverted.
 #[inline(always)]
 fn of_integers(words: [u32; 2], bits: usize, zero: f32) -> [f32; COUNT as usize] {

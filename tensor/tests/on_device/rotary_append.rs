@@ -664,6 +664,8 @@ fn one_kernel_skips_tokens_outside_the_cache() {
     let mut data = Data::<bf16>::random(&Case { page: Some(16), ..Case::new(64, [2, 1], &[20, 20, 20]) });
     let planes = data.case.planes()[0] as u32;
     (data.table[1], data.table[7]) = (planes, u32::MAX);
+    // The value of a token that is not appended is NaN, and must not reach the output.
+    data.new[3 * 64] = bf16::NAN;
     let step = Step::<bf16>::random(&data, None, bf16::from_f32);
     assert_eq!(step.fused(&stream, &data), step.separate(&stream, &data));
 }
@@ -742,7 +744,8 @@ fn one_kernel_refuses_several_tokens_and_unaligned_tables() {
     };
     assert_eq!(
         message(2, 0).to_string(),
-        "attention_decode_append: q is 1 sequences of 1 heads of 2 rows of 64: it must have one row per sequence"
+        "attention_decode_append: q is 1 sequences of 1 heads of 2 rows of 64: it must have heads, and one row per \
+         sequence"
     );
     let error = message(1, 1);
     assert!(matches!(error.downcast_ref(), Some(TensorError::Alignment { matrix: "cos", .. })), "{error}");

@@ -9,7 +9,7 @@ use gpu_std::tensor::MatrixTile;
 use gpu_std::vectorized::{each, load, load_or, store};
 
 use super::append::New;
-use super::{CacheElement, DecodeNumber, DecodeShape, GROUP, Operands, Rounded, Unit, tile_bytes};
+use super::{CacheElement, DecodeNumber, DecodeShape, GROUP, Operands, Rounded, STAGES, Unit, tile_bytes};
 use crate::number4::halves;
 
 /// Number of elements that a thread loads together, 16 bytes.
@@ -22,31 +22,41 @@ const fn queries(dim: usize) -> u32 {
     if dim <= 128 { 2 * GROUP } else { GROUP }
 }
 
-/// Returns the shared memory for heads of `dim` elements, in bytes.
-pub(super) const fn staged_bytes(dim: usize) -> u32 {
-    (queries(dim) + 2) * (dim + PADDING) as u32 * 2
+/// Returns the size of `rows` rows of `dim` elements, in bytes.
+const fn row_bytes(rows: u32, dim: usize) -> u32 {
+    rows * (dim + PADDING) as u32 * 2
 }
 
-/// Rows of `16 * STEPS` elements in shared memory, after the tiles of k and v: the queries of a unit, and then the key
-/// and the value that the block appends.
+/// Returns the shared memory of the new key and value of `dim` elements, in bytes.
+pub(super) const fn staged_bytes(dim: usize) -> u32 {
+    row_bytes(2, dim)
+}
+
+/// Rows of `16 * STEPS` elements in shared memory: the queries of a unit, and the key and the value that the block
+/// appends. The queries are in the last stage of the tiles of v, so that the block needs no further memory for them. The
+/// new key and value follow the tiles, because their tile can be processed later.
 #[derive(Clone, Copy)]
 pub(super) struct Staged<T, const STEPS: usize> {
-    start: *mut T,
+    queries: *mut T,
+    new: *mut T,
 }
 
 impl<T: DecodeNumber, const STEPS: usize> Staged<T, STEPS> {
     const DIM: usize = 16 * STEPS;
     const CHUNKS: u32 = 2 * STEPS as u32;
 
-    /// Returns the address of a row.
+    /// Returns the address of a query, or of the new key or value, whose rows follow those of the unit's queries.
     #[inline(always)]
-    fn row(&self, row: u32) -> *mut T {
-        self.start.wrapping_add(row as usize * (Self::DIM + PADDING))
+    fn row(&self, row: u32, unit: Unit) -> *mut T {
+        let (start, row) =
+            if row < unit.queries { (self.queries, row) } else { (self.new, row - unit.queries) };
+        start.wrapping_add(row as usize * (Self::DIM + PADDING))
     }
 
-    /// Loads the queries of the unit, whose elements are in the order of keys of 16 bits or of 8 bits. Queries of new
-    /// tokens are normalized and rotated. If there is a `place`, the new key is also normalized and rotated, and appended
-    /// with the new value to the cache at this plane and row, unless the plane does not exist.
+    /// Loads the queries of the unit, before any copy to the last stage. Their elements are in the order of keys of 16
+    /// bits or of 8 bits. Queries of new tokens are normalized and rotated. If there is a `place`, the new key is also
+    /// normalized and rotated, and appended with the new value to the cache at this plane and row, unless the plane does
+    /// not exist.
     ///
     /// # Safety
     ///
@@ -60,8 +70,14 @@ impl<T: DecodeNumber, const STEPS: usize> Staged<T, STEPS> {
         position: Option<u32>,
         place: Option<(u32, u32)>,
     ) -> Self {
-        let tiles = tile_bytes(Self::DIM, size_of::<C>()) as usize;
-        let staged = Self { start: dynamic_aligned::<T>().wrapping_add(tiles / size_of::<T>()) };
+        const {
+            let stage = tile_bytes(Self::DIM, size_of::<C>()) / (2 * STAGES as u32);
+            assert!(row_bytes(queries(Self::DIM), Self::DIM) <= stage, "a stage has space for the queries");
+        }
+        let tiles = tile_bytes(Self::DIM, size_of::<C>());
+        let stage = tiles / (2 * STAGES as u32);
+        let at = |bytes: u32| dynamic_aligned::<T>().wrapping_add(bytes as usize / size_of::<T>());
+        let staged = Self { queries: at(tiles - stage), new: at(tiles) };
         let shape = &operands.shape;
         let rows = unit.queries + if place.is_some() { 2 } else { 0 };
         let mut item = thread::thread_idx_x();
@@ -121,7 +137,7 @@ impl<T: DecodeNumber, const STEPS: usize> Staged<T, STEPS> {
             if is_there {
                 // SAFETY: this thread owns these elements of the row. They start on a 16-byte boundary, or on an 8-byte
                 // boundary.
-                unsafe { staged.store::<C>(row, first, words, is_query) };
+                unsafe { staged.store::<C>(row, first, words, unit) };
             }
             item += thread::block_dim_x();
         }
@@ -134,15 +150,15 @@ impl<T: DecodeNumber, const STEPS: usize> Staged<T, STEPS> {
     ///
     /// The shared memory must have the row, and no other thread may access these elements.
     #[inline(always)]
-    unsafe fn store<C>(&self, row: u32, first: u32, words: [u32; 4], is_query: bool) {
-        let to = self.row(row).cast::<u32>();
+    unsafe fn store<C>(&self, row: u32, first: u32, words: [u32; 4], unit: Unit) {
+        let to = self.row(row, unit).cast::<u32>();
         let at = first as usize / 2;
         let [a, b, c, d] = words;
         // SAFETY: guaranteed by the caller.
         unsafe {
             if size_of::<C>() == 2 {
                 store(to.wrapping_add(at), words);
-            } else if is_query {
+            } else if row < unit.queries {
                 // In each group of 16 elements, first the even and then the odd elements.
                 let to = to.wrapping_add(at / 8 * 8 + at % 8 / 2);
                 store(to, [halves::<0>(a, b), halves::<0>(c, d)]);
@@ -165,7 +181,7 @@ impl<T: DecodeNumber, const STEPS: usize> Staged<T, STEPS> {
         let mut elements = [[[0; 2]; GROUPS]; STEPS];
         each::<GROUPS>(|group| {
             let query = GROUP * group as u32 + lane / 4;
-            let from = self.row(query).wrapping_add(2 * (lane % 4) as usize);
+            let from = self.row(query, unit).wrapping_add(2 * (lane % 4) as usize);
             if query < unit.queries {
                 each::<STEPS>(|j| {
                     // SAFETY: the row is stored. The elements are aligned to 4 bytes.
@@ -194,7 +210,7 @@ impl<T: DecodeNumber, const STEPS: usize> Staged<T, STEPS> {
         let mut i = warp::lane_id();
         while i < 2 * chunks {
             let (part, chunk) = (i / chunks, i % chunks);
-            let from = self.row(unit.queries + part).cast::<[u32; 4]>();
+            let from = self.row(unit.queries + part, unit).cast::<[u32; 4]>();
             let tile = if part == 0 { tiles[0] } else { tiles[1] };
             // SAFETY: the chunk is stored, and the tile contains the row.
             unsafe { tile.store_chunk(row, chunk, load(from.wrapping_add(chunk as usize).cast())) };

@@ -242,8 +242,8 @@ pub(super) struct CodedColumn {
     zeros: *const u16,
 }
 
-/// Scales and zero points of a column's codes in a step, as bits: one of both or, if `FINE` is 1, two words of two:
-/// those of the first and the last two groups of 32, or twice those of both groups of 64.
+/// Scales and zero points of a column's codes in a step, as bits: one of both or, if `FINE` is 1, two words of two.
+/// The words belong to the first and the last two groups of 32, or both belong to the two groups of 64.
 #[derive(Clone, Copy)]
 pub(super) struct Groups {
     scales: [u32; 2],

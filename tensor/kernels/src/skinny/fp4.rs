@@ -87,8 +87,8 @@ impl<T: Number4> Columns<T> for Fp4<'_> {
             return 0;
         }
         let from = column.scales.wrapping_add(self.groups(at) as usize);
-        // SAFETY: the scales of the lane's numbers exist. Those of groups of 16 are an aligned pair, as k is a multiple
-        // of 32.
+        // SAFETY: the scales of the lane's numbers exist. The scales of two groups of 16 are an aligned pair, as k is
+        // a multiple of 32.
         unsafe { if self.group == 16 { load_bits::<u16>(from.cast()) } else { load_bits::<u8>(from) } }
     }
 
