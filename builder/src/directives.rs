@@ -33,6 +33,13 @@ pub fn shorten(text: &str) -> String {
     short
 }
 
+/// Returns the PTX without lines that contain only a comment, such as those that LLVM writes around inline assembly.
+/// They are an eighth of the compressed PTX of kernels for tensor cores.
+pub fn without_comments(ptx: &[u8]) -> Vec<u8> {
+    let is_comment = |line: &&[u8]| line.trim_ascii_start().starts_with(b"//");
+    ptx.split_inclusive(|byte| *byte == b'\n').filter(|line| !is_comment(line)).collect::<Vec<_>>().concat()
+}
+
 /// Returns true for a label that marks a location, or the start or end of a function.
 fn is_label(line: &str) -> bool {
     ["$L__tmp", "$L__func_begin", "$L__func_end"].iter().any(|name| line.starts_with(name))
@@ -42,6 +49,14 @@ fn is_label(line: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_with_only_a_comment_go() {
+        let ptx =
+            b"//\n// Generated\n\n.version 8.0\n\t// begin inline asm\n\tret; // end\n\t// end inline asm\n}";
+        assert_eq!(without_comments(ptx), b"\n.version 8.0\n\tret; // end\n}");
+        assert_eq!(without_comments(b""), b"");
+    }
 
     #[test]
     fn labels_and_repeated_directives_go() {

@@ -11,6 +11,7 @@ use gpu_spec::image::hash;
 
 use crate::arch::Arch;
 use crate::codegen::{self, Module};
+use crate::directives::without_comments;
 use crate::error::Error;
 use crate::packages::Package;
 use crate::parts::Part;
@@ -102,8 +103,10 @@ pub fn with_code(
         .flat_map(|(part, modules)| forms(modules).into_iter().map(move |form| (part, form)))
         .collect();
     let packed = codegen::in_parallel(&forms, |(_, form)| {
-        let path = form.cubin.unwrap_or(form.ptx);
-        let bytes = read(path)?;
+        let (path, bytes) = match form.cubin {
+            Some(cubin) => (cubin, read(cubin)?),
+            None => (form.ptx, without_comments(&read(form.ptx)?)),
+        };
         Ok((hash(&bytes), pack(&bytes, path, out)?))
     })?;
     let mut packed = forms.into_iter().zip(packed).peekable();
