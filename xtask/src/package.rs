@@ -43,8 +43,8 @@ fn project(root: &Path, archives: &[PathBuf], lint: fn(&mut Command) -> &mut Com
     result
 }
 
-/// Maximum size of a package on crates.io, in bytes.
-const LIMIT: u64 = 10_000_000;
+/// Maximum size of a package on crates.io, in bytes (`max_upload_size` in the source of the registry).
+const LIMIT: u64 = 10 * 1024 * 1024;
 
 /// Creates all published packages, and returns their archives.
 fn pack(root: &Path, options: &[&str]) -> Result<Vec<PathBuf>> {
@@ -61,10 +61,10 @@ fn pack(root: &Path, options: &[&str]) -> Result<Vec<PathBuf>> {
     }
     let (bytes, file) = largest;
     let name = file.file_name().unwrap_or_default().to_string_lossy();
-    let text = format!("{name} has {:.1} MB", bytes as f64 / 1e6);
+    let text = format!("{name} has {:.1} MiB", bytes as f64 / f64::from(1 << 20));
     if bytes > LIMIT {
         return Err(Error::Unexpected(format!(
-            "{text}, and crates.io accepts 10 MB: exclude files or split the package"
+            "{text}, and crates.io accepts 10 MiB: exclude files or split the package"
         )));
     }
     println!("    {} packages; the largest, {text}", archives.len());
