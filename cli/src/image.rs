@@ -15,7 +15,7 @@ pub fn describe() -> String {
         let kind = if matches!(form.kind, CodeKind::Cubin(_)) { "cubin" } else { "PTX" };
         let bytes = match form.code {
             Packed::Plain(bytes) => bytes.len(),
-            Packed::Deflate { stream, .. } => stream.len(),
+            Packed::Lzma { stream, .. } => stream.len(),
         };
         *sizes.entry(format!("sm_{}{suffix} {kind}", form.arch)).or_default() += bytes;
     }

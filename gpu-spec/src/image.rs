@@ -137,8 +137,8 @@ pub enum CodeKind {
 pub enum Packed {
     /// Uncompressed bytes.
     Plain(&'static [u8]),
-    /// A raw DEFLATE stream.
-    Deflate {
+    /// An LZMA stream with its header.
+    Lzma {
         /// Compressed stream.
         stream: &'static [u8],
         /// Uncompressed length in bytes.

@@ -136,7 +136,7 @@ fn the_generated_file_compiles() {
         "#![allow(unused_imports)]\n{}static IMAGE: ImageSpec = include!({:?});\n\
          fn main() {{\n\
          for module in IMAGE.modules {{ for form in module.forms {{\n\
-         let Packed::Deflate {{ stream, len }} = form.code else {{ panic!() }};\n\
+         let Packed::Lzma {{ stream, len }} = form.code else {{ panic!() }};\n\
          assert!(stream.len() < len && form.hash != 0);\n\
          println!(\"{{}}: {{}} {{:?}}\", module.name, form.arch, matches!(form.kind, CodeKind::Cubin(_)));\n\
          }} }}\n\

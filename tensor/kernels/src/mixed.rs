@@ -407,7 +407,10 @@ impl<T: Number4, const ROWS: usize, const COLUMNS: usize, const CODES: usize>
                 current.multiply::<T, ROWS, CODES, 0, 4>(&mut sums);
                 wait();
                 let free = read;
-                read = if read + 1 == Self::STAGES as u32 { 0 } else { read + 1 };
+                let following = if read + 1 == Self::STAGES as u32 { 0 } else { read + 1 };
+                // After the last stage of K, its fragments are loaded again: with a short K, no copy has written the
+                // following stage.
+                read = if at + step < k + Self::STAGES as u32 * step { following } else { read };
                 let next = Self::load(memory.wrapping_add(read as usize * slots), place, first);
                 copy(at, free, next_scales);
                 at += step;

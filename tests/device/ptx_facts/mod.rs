@@ -386,7 +386,7 @@ fn the_product_image_is_small_and_in_parts() {
         .flat_map(|module| module.forms)
         .map(|form| match form.code {
             Packed::Plain(bytes) => bytes.len(),
-            Packed::Deflate { stream, .. } => stream.len(),
+            Packed::Lzma { stream, .. } => stream.len(),
         })
         .sum();
     // The largest parts are reductions along an axis (1.05 MB), scans, norms and elementwise arithmetic.
