@@ -363,7 +363,8 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
     // multiple of the step.
     let minus_ones: [u32; 4] = from_fn(|i| both(T::MINUS_CODE) | (k % step) << i);
     let mut sums = [[[0.0f32; 4]; TILES]; GROUPS];
-    let mut squares = [0.0f32; GROUPS];
+    // Products of the rows of A with each other. Those of a row with itself are on the diagonal.
+    let mut squares = [[0.0f32; 4]; GROUPS];
     let mut at = warp * step;
     if at >= k {
         grid::dependency_wait();
@@ -408,15 +409,17 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
             if let Some(weights) = weights {
                 each::<MAX_CHUNKS>(|chunk| {
                     each::<GROUPS>(|group| {
-                        each::<4>(|i| {
-                            if chunk < B::CHUNKS {
-                                let both = &mut numbers[chunk][group][i];
-                                let [low, high] = [T::widened(*both & 0xffff), T::widened(*both >> 16)];
-                                squares[group] =
-                                    Math::mul_add(low, low, Math::mul_add(high, high, squares[group]));
-                                *both = T::multiply_add(*both, weights[chunk][0][i], 0x8000_8000);
-                            }
-                        });
+                        if chunk < B::CHUNKS {
+                            let of_a = &mut numbers[chunk][group];
+                            let [x, y, z, w] = *of_a;
+                            // SAFETY: the whole warp executes this call, because `at` is the same in all lanes.
+                            squares[group] = unsafe {
+                                mma::<T>(mma::<T>(squares[group], [x, x, y, y], [x, y]), [z, z, w, w], [z, w])
+                            };
+                            each::<4>(|i| {
+                                of_a[i] = T::multiply_add(of_a[i], weights[chunk][0][i], 0x8000_8000);
+                            });
+                        }
                     });
                 });
             }
@@ -510,7 +513,15 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
             }
             tile += 1;
         }
-        let square = squares[group];
+        // The lane's products of its row with two others, of which one may be the row itself.
+        let [even, odd, ..] = squares[group];
+        let square = if quarter != row / 2 {
+            0.0
+        } else if row % 2 == 0 {
+            even
+        } else {
+            odd
+        };
         let square = square + warp::shuffle_xor(!0, square, 1);
         let square = square + warp::shuffle_xor(!0, square, 2);
         let of_row = warp as usize * MAX_M as usize + GROUP_M as usize * group + row as usize;
