@@ -154,12 +154,10 @@ impl Layout {
 /// use warpsmith_libraries::blas::Matrix;
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let buffer = DeviceBuffer::from_host(&Device::emulated(0)?.default_stream(), &[1f32; 6])?;
 /// let matrix = Matrix::from(buffer.as_2d(2, 3)?).transposed();
 /// assert_eq!((matrix.rows(), matrix.columns()), (3, 2));
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Matrix<'a, T: DeviceCopy> {

@@ -10,12 +10,10 @@ use warpsmith_runtime::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSli
 /// use warpsmith_libraries::blas::Vector;
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let buffer = DeviceBuffer::from_host(&Device::emulated(0)?.default_stream(), &[1f32; 7])?;
 /// assert_eq!(Vector::from(&buffer).len(), 7);
 /// assert_eq!(Vector::new(&buffer).with_stride(3)?.len(), 3); // elements 0, 3 and 6
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Vector<'a, T: DeviceCopy> {

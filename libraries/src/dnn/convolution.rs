@@ -22,11 +22,9 @@ use warpsmith_runtime::stream::Stream;
 ///
 /// ```
 /// use warpsmith_libraries::dnn::Convolution;
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let first = Convolution { padding: 3.into(), stride: [2, 2].into(), ..Convolution::default() };
 /// assert_eq!(first.output_shape(&[32, 3, 224, 224], &[64, 3, 7, 7])?, [32, 64, 112, 112]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Convolution {

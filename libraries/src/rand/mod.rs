@@ -15,7 +15,6 @@
 //! use warpsmith_libraries::rand::{Generator, Pseudo};
 //! use warpsmith_runtime::{Device, DeviceBuffer, Error};
 //!
-//! # fn main() -> Result<(), Error> {
 //! let device = Device::best()?;
 //! let stream = device.default_stream();
 //! let mut counts = DeviceBuffer::<u32>::uninit(&stream, 1000)?;
@@ -23,8 +22,7 @@
 //!     Ok(mut generator) => generator.poisson(&stream, 4.5, &mut counts)?,
 //!     Err(error) => println!("{error}"),
 //! }
-//! # Ok(())
-//! # }
+//! # Ok::<(), Error>(())
 //! ```
 
 mod vendor;

@@ -151,7 +151,6 @@ const OPERATION: &str = "matmul";
 /// use warpsmith_libraries::blas::{self, Activation, Matmul, Matrix};
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Device::emulated(0)?.default_stream();
 /// let x = DeviceBuffer::from_host(&stream, &[1f32, 2.0])?; // one row
 /// let weights = DeviceBuffer::from_host(&stream, &[3f32, 4.0, -5.0, -6.0])?; // outputs x inputs
@@ -161,8 +160,7 @@ const OPERATION: &str = "matmul";
 /// let weights = Matrix::from(weights.as_2d(2, 2)?).transposed();
 /// blas::matmul(&stream, &options, x.as_2d(1, 2)?, weights, y.as_2d_mut(1, 2)?)?;
 /// assert_eq!(y.to_host()?, [11.5, 0.0]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 ///
 /// # Errors
