@@ -49,7 +49,6 @@
 //! use warpsmith_runtime::extension::Access;
 //! use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 //!
-//! # fn main() -> Result<(), warpsmith_runtime::Error> {
 //! let device = Device::emulated(0)?;
 //! let stream = Stream::new(&device)?;
 //! let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0])?;
@@ -66,8 +65,7 @@
 //!     })?;
 //! }
 //! assert_eq!(y.to_host()?, [2.0, 4.0]);
-//! # Ok(())
-//! # }
+//! # Ok::<(), warpsmith_runtime::Error>(())
 //! ```
 
 use std::any::{Any, type_name_of_val};
@@ -227,7 +225,6 @@ impl Stream {
     /// use std::sync::Arc;
     /// use warpsmith_runtime::{Device, Graph, Stream};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Stream::new(&Device::emulated(0)?)?;
     /// let plan = Arc::new([1, 2, 3]);
     /// // Work that uses the plan is enqueued here.
@@ -238,8 +235,7 @@ impl Stream {
     /// assert_eq!(Arc::strong_count(&plan), 2);
     /// drop(graph);
     /// assert_eq!(Arc::strong_count(&plan), 1);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     pub fn keep_in_capture(&self, item: impl FnOnce() -> Arc<dyn Any + Send + Sync>) {
         if let Some(capturing) = self.capturing() {

@@ -103,11 +103,9 @@ impl Context {
     /// use cust::context::Context;
     /// use cust::memory::DeviceBuffer;
     ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let _context = Context::from_runtime(&cust::runtime::Device::emulated(0)?);
     /// assert_eq!(DeviceBuffer::from_slice(&[1, 2, 3])?.as_host_vec()?, [1, 2, 3]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn from_runtime(device: &runtime::Device) -> Context {
         let context = Context { device: device.clone() };

@@ -9,7 +9,6 @@
 //! ```no_run
 //! use cust::prelude::*;
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let ptx = "";
 //! let _context = cust::quick_init()?;
 //! let module = Module::from_ptx(ptx, &[])?;
@@ -24,8 +23,7 @@
 //! }
 //! stream.synchronize()?;
 //! assert_eq!(y.as_host_vec()?, [2.0, 4.0, 6.0]);
-//! # Ok(())
-//! # }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! The CUDA driver is loaded at run time. Therefore, building requires no CUDA toolkit, and if there is no driver,

@@ -153,13 +153,11 @@ impl Module {
     /// ```no_run
     /// use cust::prelude::*;
     ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let _context = cust::quick_init()?;
     /// let module = Module::from_ptx(std::fs::read_to_string("kernels.ptx")?, &[])?;
     /// let mut weights = module.get_global::<[f32; 5]>(c"WEIGHTS")?;
     /// weights.copy_from(&[0.1, 0.2, 0.4, 0.2, 0.1])?;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors

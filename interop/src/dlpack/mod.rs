@@ -22,7 +22,6 @@
 //! use warpsmith_interop::dlpack::{Export, Imported, stream_argument};
 //! use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 //!
-//! # fn main() -> Result<(), warpsmith_runtime::Error> {
 //! let stream = Stream::new(&Device::emulated(0)?)?;
 //! let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
 //!
@@ -39,8 +38,7 @@
 //! assert_eq!((imported.shape(), imported.data_type().to_string()), (&[2, 3][..], "float32".to_owned()));
 //! let y = imported.into_buffer::<f32>(&consumer)?;
 //! assert_eq!(y.to_host()?, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-//! # Ok(())
-//! # }
+//! # Ok::<(), warpsmith_runtime::Error>(())
 //! ```
 //!
 //! # Devices

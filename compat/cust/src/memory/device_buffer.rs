@@ -19,13 +19,11 @@ use crate::stream::Stream;
 ///
 /// ```
 /// # use cust::memory::*;
-/// # fn main() -> Result<(), cust::error::CudaError> {
 /// # let _context = cust::context::Context::from_runtime(&cust::runtime::Device::emulated(0)?);
 /// let mut buffer = DeviceBuffer::from_slice(&[1.0f32, 2.0, 3.0])?;
 /// buffer[1..].copy_from(&[5.0, 6.0])?;
 /// assert_eq!(buffer.as_host_vec()?, [1.0, 5.0, 6.0]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), cust::error::CudaError>(())
 /// ```
 pub struct DeviceBuffer<T: DeviceCopy> {
     pointer: DevicePointer<T>,

@@ -10,7 +10,6 @@ use crate::error::CudaResult;
 ///
 /// ```
 /// # use cust::memory::DeviceVariable;
-/// # fn main() -> Result<(), cust::error::CudaError> {
 /// # let _context = cust::context::Context::from_runtime(&cust::runtime::Device::emulated(0)?);
 /// let mut steps = DeviceVariable::new(1u32)?;
 /// *steps += 1;
@@ -18,8 +17,7 @@ use crate::error::CudaResult;
 /// *steps = 0;
 /// steps.copy_dtoh()?;
 /// assert_eq!(*steps, 2);
-/// # Ok(())
-/// # }
+/// # Ok::<(), cust::error::CudaError>(())
 /// ```
 #[derive(Debug)]
 pub struct DeviceVariable<T: DeviceCopy> {
