@@ -42,13 +42,11 @@
 //! ```
 //!
 //! # Devices
-//!
 //! Memory of a CUDA device is `kDLCUDA`, with the device's ordinal. Memory of an emulated device is host memory, so it
 //! is `kDLCPU`, which NumPy and CPU builds of PyTorch can read. An emulated device imports `kDLCPU`; a CUDA device
 //! imports `kDLCUDA`, `kDLCUDAHost` and `kDLCUDAManaged`, and determines the device from the address.
 //!
 //! # Round trips
-//!
 //! If this library imports a tensor that it exported itself, the import returns the original buffer with its original
 //! stream, without a driver call or a heap allocation. An import of a tensor from another library costs two heap
 //! allocations and one driver query of the address.
