@@ -22,7 +22,6 @@
 //! | reports of every launch, copy, allocation, event and wait, for a profiler | [`observe`] |
 //!
 //! # Observers
-//!
 //! An [`Observer`] is called at the start and end of each operation, on the thread that performs it. Without observers,
 //! each operation costs one extra load.
 //!

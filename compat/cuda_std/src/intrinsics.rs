@@ -4,7 +4,6 @@
 //! [`FloatExt`](crate::FloatExt) work on both host and device.
 //!
 //! # Safety
-//!
 //! Pointers must be valid for writes. Functions without pointers are `unsafe` only because Rust-CUDA declares them so.
 #![allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
 

@@ -80,7 +80,6 @@ bitflags::bitflags! {
 /// Initializes the CUDA driver.
 ///
 /// # Errors
-///
 /// Returns [`CudaError::NoDevice`] if there is no driver or no GPU.
 pub fn init(_: CudaFlags) -> CudaResult<()> {
     match Device::num_devices()? {
@@ -92,7 +91,6 @@ pub fn init(_: CudaFlags) -> CudaResult<()> {
 /// Initializes the CUDA driver and makes the first device current for this thread.
 ///
 /// # Errors
-///
 /// Returns [`CudaError::NoDevice`] if there is no driver or no GPU; [`error::explanation`] returns the reason.
 pub fn quick_init() -> CudaResult<Context> {
     init(CudaFlags::empty())?;
@@ -111,7 +109,6 @@ impl CudaApiVersion {
     /// Returns the CUDA version that the driver supports.
     ///
     /// # Errors
-    ///
     /// Returns [`CudaError::NoDevice`] if there is no driver or no GPU.
     pub fn get() -> CudaResult<CudaApiVersion> {
         Ok(Self::of(Device::get_device(0)?.runtime()?.properties()))

@@ -54,7 +54,6 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// ```
 ///
 /// # Enqueue errors
-///
 /// A call that enqueues work fails with
 /// - [`Self::OutOfMemory`] if memory for temporary results cannot be allocated;
 /// - [`Self::DifferentDevices`] for memory that is not on the stream's device;

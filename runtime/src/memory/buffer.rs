@@ -36,7 +36,6 @@ const FILL_BYTES: usize = 64 << 10;
 /// ```
 ///
 /// # Debug output
-///
 /// `{:?}` prints the first eight elements and the device, for example `DeviceBuffer<f32>([1.0, 5.0, 6.0] on cpu:0)`.
 /// Printing performs a blocking copy of these elements, which waits for earlier work on the buffer and appears in
 /// profiles. If the copy is impossible (during a capture, on a lost device, in a host function), the length and the
@@ -44,7 +43,6 @@ const FILL_BYTES: usize = 64 << 10;
 /// errors.
 ///
 /// # Alignment
-///
 /// Element types with a larger alignment do not compile:
 ///
 /// ```compile_fail

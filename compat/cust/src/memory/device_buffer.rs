@@ -39,11 +39,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Allocates memory for `len` elements.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`cuda_malloc`].
     ///
     /// # Safety
-    ///
     /// The memory must be written before it is read.
     pub unsafe fn uninitialized(len: usize) -> CudaResult<Self> {
         let pointer = match size_of_values::<T>(len)? {
@@ -57,11 +55,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Allocates memory for `len` elements. Work enqueued in `stream` can use the memory immediately.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`cuda_malloc`].
     ///
     /// # Safety
-    ///
     /// The caller must uphold the safety contract of [`Self::uninitialized`]. Other streams may use the memory only
     /// after the work already enqueued in `stream`.
     pub unsafe fn uninitialized_async(len: usize, stream: &Stream) -> CudaResult<Self> {
@@ -76,7 +72,6 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Allocates `len` elements of zeros.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`cuda_malloc`].
     pub fn zeroed(len: usize) -> CudaResult<Self>
     where
@@ -91,11 +86,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Allocates `len` elements, which `stream` sets to zero.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`cuda_malloc`].
     ///
     /// # Safety
-    ///
     /// The buffer must not be read before the stream has set its elements.
     pub unsafe fn zeroed_async(len: usize, stream: &Stream) -> CudaResult<Self>
     where
@@ -112,7 +105,6 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Copies elements from the host.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`cuda_malloc`].
     pub fn from_slice(elements: &[T]) -> CudaResult<Self> {
         // SAFETY: the memory is written immediately after its allocation.
@@ -124,11 +116,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Copies elements from the host in a stream.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`cuda_malloc`].
     ///
     /// # Safety
-    ///
     /// Until the copy is complete, the elements must not change, and other streams must not use the buffer.
     pub unsafe fn from_slice_async(elements: &[T], stream: &Stream) -> CudaResult<Self> {
         // SAFETY: guaranteed by the caller.
@@ -146,7 +136,6 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Takes ownership of memory allocated by [`cuda_malloc`].
     ///
     /// # Safety
-    ///
     /// `pointer` must come from [`cuda_malloc`] for `len` elements, unless `len` is 0. Nothing else may free it.
     pub unsafe fn from_raw_parts(pointer: DevicePointer<T>, len: usize) -> Self {
         Self { pointer, len }
@@ -162,7 +151,6 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Reinterprets the bytes as elements of another type.
     ///
     /// # Panics
-    ///
     /// Panics if the size in bytes is not a multiple of the size of `U`.
     #[track_caller]
     pub fn cast<U: DeviceCopy + bytemuck::Pod>(self) -> DeviceBuffer<U>
@@ -182,7 +170,6 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Frees the memory after the work already enqueued in `stream`.
     ///
     /// # Errors
-    ///
     /// Returns driver errors.
     pub fn drop_async(self, stream: &Stream) -> CudaResult<()> {
         let (pointer, _) = self.into_raw_parts();
@@ -198,7 +185,6 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Drops the buffer and reports any error.
     ///
     /// # Errors
-    ///
     /// Returns a fault in earlier work. The memory is freed nevertheless, so the returned buffer is empty.
     pub fn drop(buffer: DeviceBuffer<T>) -> DropResult<DeviceBuffer<T>> {
         let (pointer, _) = buffer.into_raw_parts();

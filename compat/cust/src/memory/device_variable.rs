@@ -29,7 +29,6 @@ impl<T: DeviceCopy> DeviceVariable<T> {
     /// Copies a value to the device.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`DeviceBox::new`].
     pub fn new(value: T) -> CudaResult<Self> {
         Ok(Self { device: DeviceBox::new(&value)?, host: value })
@@ -38,7 +37,6 @@ impl<T: DeviceCopy> DeviceVariable<T> {
     /// Copies the value from the host to the device.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`CopyDestination::copy_from`].
     pub fn copy_htod(&mut self) -> CudaResult<()> {
         self.device.copy_from(&self.host)
@@ -47,7 +45,6 @@ impl<T: DeviceCopy> DeviceVariable<T> {
     /// Copies the value from the device to the host.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`CopyDestination::copy_to`].
     pub fn copy_dtoh(&mut self) -> CudaResult<()> {
         self.device.copy_to(&mut self.host)

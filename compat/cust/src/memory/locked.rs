@@ -26,7 +26,6 @@ impl<T: DeviceCopy> LockedBuffer<T> {
     /// Allocates `len` copies of a value.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`cuda_malloc_locked`].
     pub fn new(value: &T, len: usize) -> CudaResult<Self> {
         // SAFETY: every element is written.
@@ -40,11 +39,9 @@ impl<T: DeviceCopy> LockedBuffer<T> {
     /// Allocates memory for `len` elements.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`cuda_malloc_locked`].
     ///
     /// # Safety
-    ///
     /// The memory must be written before it is read.
     pub unsafe fn uninitialized(len: usize) -> CudaResult<Self> {
         let pointer = match size_of_values::<T>(len)? {
@@ -58,7 +55,6 @@ impl<T: DeviceCopy> LockedBuffer<T> {
     /// Copies elements into page-locked memory.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`cuda_malloc_locked`].
     pub fn from_slice(elements: &[T]) -> CudaResult<Self> {
         // SAFETY: the elements are written.
@@ -72,7 +68,6 @@ impl<T: DeviceCopy> LockedBuffer<T> {
     /// Allocates `len` elements of zeros.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`cuda_malloc_locked`].
     pub fn zeroed(len: usize) -> CudaResult<Self>
     where
@@ -84,7 +79,6 @@ impl<T: DeviceCopy> LockedBuffer<T> {
     /// Takes ownership of memory allocated by [`cuda_malloc_locked`].
     ///
     /// # Safety
-    ///
     /// `pointer` must come from [`cuda_malloc_locked`] for `len` elements, which must be initialized, unless the
     /// elements occupy no bytes. Nothing else may free it.
     pub unsafe fn from_raw_parts(pointer: *mut T, len: usize) -> LockedBuffer<T> {
@@ -94,7 +88,6 @@ impl<T: DeviceCopy> LockedBuffer<T> {
     /// Drops the buffer and reports any error.
     ///
     /// # Errors
-    ///
     /// Returns a fault in earlier work. The memory is freed nevertheless, so the returned buffer is empty.
     pub fn drop(buffer: LockedBuffer<T>) -> DropResult<LockedBuffer<T>> {
         let buffer = ManuallyDrop::new(buffer);

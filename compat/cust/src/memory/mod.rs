@@ -10,7 +10,6 @@
 //! because a kernel may still be using it through a pointer; `drop_async` waits in a stream instead.
 //!
 //! # Safety of kernels
-//!
 //! Safe code can access device memory only through copies, and these wait for other work. Memory to which a kernel
 //! writes must not be accessed between the launch and the wait for the kernel; this is the reason why launches are
 //! `unsafe`.
@@ -48,11 +47,9 @@ use crate::error::CudaResult;
 /// Copies bytes from the host.
 ///
 /// # Errors
-///
 /// Returns the same errors as [`CopyDestination::copy_from`].
 ///
 /// # Safety
-///
 /// Both memory ranges must have `size` bytes. During the call, nothing else may access them, except for reads of
 /// `source`.
 pub unsafe fn memcpy_htod(to: u64, source: *const c_void, size: usize) -> CudaResult<()> {
@@ -63,11 +60,9 @@ pub unsafe fn memcpy_htod(to: u64, source: *const c_void, size: usize) -> CudaRe
 /// Copies bytes to the host.
 ///
 /// # Errors
-///
 /// Returns the same errors as [`CopyDestination::copy_to`].
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`memcpy_htod`].
 pub unsafe fn memcpy_dtoh(to: *mut c_void, source: u64, size: usize) -> CudaResult<()> {
     // SAFETY: guaranteed by the caller.
@@ -77,7 +72,6 @@ pub unsafe fn memcpy_dtoh(to: *mut c_void, source: u64, size: usize) -> CudaResu
 /// Returns the free and the total device memory, in bytes.
 ///
 /// # Errors
-///
 /// Returns [`CudaError::InvalidContext`](crate::error::CudaError::InvalidContext) if there is no current context.
 pub fn mem_get_info() -> CudaResult<(usize, usize)> {
     let info = context::current()?.memory_info()?;

@@ -28,7 +28,6 @@ impl<T: DeviceCopy> UnifiedBuffer<T> {
     /// Allocates `len` copies of a value.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`cuda_malloc_unified`].
     pub fn new(value: &T, len: usize) -> CudaResult<Self> {
         // SAFETY: every element is written.
@@ -42,11 +41,9 @@ impl<T: DeviceCopy> UnifiedBuffer<T> {
     /// Allocates memory for `len` elements.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`cuda_malloc_unified`].
     ///
     /// # Safety
-    ///
     /// The memory must be written before it is read.
     pub unsafe fn uninitialized(len: usize) -> CudaResult<Self> {
         let pointer = match size_of_values::<T>(len)? {
@@ -63,7 +60,6 @@ impl<T: DeviceCopy> UnifiedBuffer<T> {
     /// Allocates `len` elements of zeros.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`cuda_malloc_unified`].
     pub fn zeroed(len: usize) -> CudaResult<Self>
     where
@@ -75,7 +71,6 @@ impl<T: DeviceCopy> UnifiedBuffer<T> {
     /// Copies elements into unified memory.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`cuda_malloc_unified`].
     pub fn from_slice(elements: &[T]) -> CudaResult<Self> {
         // SAFETY: the elements are written.
@@ -90,7 +85,6 @@ impl<T: DeviceCopy> UnifiedBuffer<T> {
     /// Takes ownership of memory allocated by [`cuda_malloc_unified`].
     ///
     /// # Safety
-    ///
     /// `pointer` must come from [`cuda_malloc_unified`] for `len` elements, which must be initialized, unless the
     /// elements occupy no bytes. Nothing else may free it.
     pub unsafe fn from_raw_parts(pointer: UnifiedPointer<T>, len: usize) -> UnifiedBuffer<T> {
@@ -115,7 +109,6 @@ impl<T: DeviceCopy> UnifiedBuffer<T> {
     /// Drops the buffer and reports any error.
     ///
     /// # Errors
-    ///
     /// Returns a fault in earlier work. The memory is freed nevertheless, so the returned buffer is empty.
     pub fn drop(buffer: UnifiedBuffer<T>) -> DropResult<UnifiedBuffer<T>> {
         let mut buffer = ManuallyDrop::new(buffer);
