@@ -19,10 +19,9 @@ mod device_box;
 mod device_buffer;
 mod device_slice;
 mod device_variable;
-mod locked;
+mod host_buffers;
 mod malloc;
 mod pointer;
-mod unified;
 
 pub use crate::DeviceCopy;
 pub(crate) use copy::Transfer;
@@ -31,13 +30,12 @@ pub use device_box::DeviceBox;
 pub use device_buffer::DeviceBuffer;
 pub use device_slice::DeviceSlice;
 pub use device_variable::DeviceVariable;
-pub use locked::LockedBuffer;
+pub use host_buffers::{LockedBuffer, UnifiedBuffer};
 pub use malloc::{
     cuda_free, cuda_free_async, cuda_free_locked, cuda_free_unified, cuda_malloc, cuda_malloc_async,
     cuda_malloc_locked, cuda_malloc_unified,
 };
 pub use pointer::{DevicePointer, UnifiedPointer};
-pub use unified::UnifiedBuffer;
 
 use std::ffi::c_void;
 
