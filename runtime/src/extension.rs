@@ -101,7 +101,6 @@ impl Stream {
     /// use warpsmith_runtime::{Device, DeviceBuffer, Error};
     ///
     /// # unsafe fn cublas_sscal(_: warpsmith_runtime::driver::StreamHandle, _: usize, _: f32, _: u64) {}
-    /// # fn main() -> Result<(), Error> {
     /// let stream = Device::cuda(0)?.default_stream();
     /// let mut x = DeviceBuffer::from_host(&stream, &[1.0_f32, 2.0])?;
     /// let (address, len) = (x.as_device_ptr().0, x.len());
@@ -112,8 +111,7 @@ impl Stream {
     ///         Ok::<(), Error>(())
     ///     })?;
     /// }
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Error>(())
     /// ```
     ///
     /// The example needs a GPU. The [module's example](crate::extension#example) runs on the emulated device.
