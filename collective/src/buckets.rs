@@ -3,8 +3,7 @@
 use std::ops::Range;
 
 use warpsmith_runtime::extension::site;
-use warpsmith_runtime::memory::{DeviceSlice, DeviceSliceMut};
-use warpsmith_runtime::{DeviceBuffer, Stream};
+use warpsmith_runtime::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Stream};
 
 use crate::communicator::Communicator;
 use crate::element::{ReduceOp, Reducible};

@@ -11,8 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use warpsmith_runtime::memory::DeviceCopy;
-use warpsmith_runtime::{Device, Stream};
+use warpsmith_runtime::{Device, DeviceCopy, Stream};
 
 pub use self::group::Group;
 pub use self::options::{BackendChoice, CommunicatorOptions};

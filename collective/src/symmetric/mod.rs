@@ -13,8 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use warpsmith_runtime::extension::site;
-use warpsmith_runtime::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
-use warpsmith_runtime::{Device, DeviceBuffer, DevicePtr, Stream};
+use warpsmith_runtime::{Device, DeviceBuffer, DeviceCopy, DevicePtr, DeviceSlice, DeviceSliceMut, Stream};
 
 pub(crate) use self::agree::Agreement;
 pub(crate) use self::memory::PeerMemory;

@@ -13,12 +13,8 @@ use super::types::sealed::Sum;
 use super::types::{GemmType, Multiply, Scale};
 use crate::element::{DataType, LibraryType, code};
 use crate::error::{LibraryError, check_devices};
-use warpsmith_runtime::device::Device;
-use warpsmith_runtime::error::Result;
-use warpsmith_runtime::extension::Access;
-use warpsmith_runtime::extension::site;
-use warpsmith_runtime::memory::{DeviceBuffer, DeviceCopy};
-use warpsmith_runtime::stream::Stream;
+use warpsmith_runtime::extension::{Access, site};
+use warpsmith_runtime::{Device, DeviceBuffer, DeviceCopy, Result, Stream};
 
 /// The scalars and the compute precision of a GEMM.
 ///

@@ -9,10 +9,8 @@ use super::types::{Scale, VectorType};
 use super::vector_view::{Vector, VectorMut};
 use crate::element::DataType;
 use crate::error::{LibraryError, check_devices};
-use warpsmith_runtime::error::Result;
-use warpsmith_runtime::extension::Access;
-use warpsmith_runtime::extension::site;
-use warpsmith_runtime::stream::Stream;
+use warpsmith_runtime::extension::{Access, site};
+use warpsmith_runtime::{Result, Stream};
 
 /// Enqueues `y = alpha * a * x + beta * y`.
 ///

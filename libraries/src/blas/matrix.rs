@@ -1,9 +1,9 @@
 //! [`Matrix`] and [`MatrixMut`]: views of device memory that are operands of matrix operations.
 
 use crate::error::LibraryError;
-use warpsmith_runtime::error::Result;
-use warpsmith_runtime::memory::{
+use warpsmith_runtime::{
     DeviceCopy, DeviceSlice, DeviceSlice2, DeviceSlice3, DeviceSliceMut, DeviceSliceMut2, DeviceSliceMut3,
+    Result,
 };
 
 const VIEW: &str = "a view of a matrix";

@@ -10,10 +10,8 @@ use super::types::sealed::Sum;
 use super::types::{Scale, VectorType};
 use crate::element::{DataType, LibraryType};
 use crate::error::{LibraryError, check_devices};
-use warpsmith_runtime::error::Result;
-use warpsmith_runtime::extension::Access;
-use warpsmith_runtime::extension::site;
-use warpsmith_runtime::stream::Stream;
+use warpsmith_runtime::extension::{Access, site};
+use warpsmith_runtime::{Result, Stream};
 
 /// Position of the triangular matrix relative to the unknowns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

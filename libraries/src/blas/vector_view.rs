@@ -1,8 +1,7 @@
 //! [`Vector`] and [`VectorMut`]: strided views of device memory.
 
 use crate::error::LibraryError;
-use warpsmith_runtime::error::Result;
-use warpsmith_runtime::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
+use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Result};
 
 /// A read-only strided view of a slice.
 ///

@@ -12,11 +12,8 @@ use super::tensor::{Axes, Layout, Shape, Tensor, TensorMut};
 use crate::element::Factor;
 use crate::element::FloatType;
 use crate::error::LibraryError;
-use warpsmith_runtime::error::{Error, Result};
-use warpsmith_runtime::extension::BufferUse;
-use warpsmith_runtime::extension::site;
-use warpsmith_runtime::memory::DeviceSliceMut;
-use warpsmith_runtime::stream::Stream;
+use warpsmith_runtime::extension::{BufferUse, site};
+use warpsmith_runtime::{DeviceSliceMut, Error, Result, Stream};
 
 /// Parameters of a convolution (strictly, a cross-correlation), as in PyTorch's `conv1d`, `conv2d` and `conv3d`.
 ///

@@ -1,8 +1,7 @@
 //! [`Tensor`] and [`TensorMut`]: views of device memory with a shape and a layout.
 
 use crate::error::LibraryError;
-use warpsmith_runtime::error::Result;
-use warpsmith_runtime::memory::{DeviceSlice, DeviceSliceMut};
+use warpsmith_runtime::{DeviceSlice, DeviceSliceMut, Result};
 
 use crate::element::FloatType;
 

@@ -63,14 +63,10 @@ use crate::element::DataType;
 use crate::error::{LibraryError, check_devices};
 use crate::lru::{PlanCache, Plans};
 use crate::scale;
-use warpsmith_runtime::device::Device;
-use warpsmith_runtime::driver::DevicePtr;
-use warpsmith_runtime::error::Result;
-use warpsmith_runtime::extension::Access;
-use warpsmith_runtime::extension::BufferUse;
-use warpsmith_runtime::extension::site;
-use warpsmith_runtime::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
-use warpsmith_runtime::stream::Stream;
+use warpsmith_runtime::extension::{Access, BufferUse, site};
+use warpsmith_runtime::{
+    Device, DeviceBuffer, DeviceCopy, DevicePtr, DeviceSlice, DeviceSliceMut, Result, Stream,
+};
 
 /// A device's FFT state.
 #[derive(Debug)]

@@ -51,14 +51,11 @@ use self::plan::{Dense, Operands};
 pub use crate::element::FloatType;
 use crate::error::{LibraryError, check_devices};
 use crate::{Vendor, scale};
-use warpsmith_runtime::driver::DevicePtr;
-use warpsmith_runtime::error::Result;
-use warpsmith_runtime::extension::Access;
-use warpsmith_runtime::extension::site;
-use warpsmith_runtime::memory::{
-    DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSlice2, DeviceSliceMut, DeviceSliceMut2,
+use warpsmith_runtime::extension::{Access, site};
+use warpsmith_runtime::{
+    DeviceBuffer, DeviceCopy, DevicePtr, DeviceSlice, DeviceSlice2, DeviceSliceMut, DeviceSliceMut2, Result,
+    Stream,
 };
-use warpsmith_runtime::stream::Stream;
 
 pub(crate) use self::vendor::State;
 

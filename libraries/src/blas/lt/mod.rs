@@ -24,13 +24,8 @@ use crate::element::{DataType, LibraryType};
 use crate::error::{LibraryError, check_devices};
 use crate::lru::PlanCache;
 use crate::vendor::Vendor;
-use warpsmith_runtime::device::Device;
-use warpsmith_runtime::error::{Error, Result};
-use warpsmith_runtime::extension::Access;
-use warpsmith_runtime::extension::BufferUse;
-use warpsmith_runtime::extension::site;
-use warpsmith_runtime::memory::{DeviceBuffer, DeviceCopy, DeviceSlice};
-use warpsmith_runtime::stream::Stream;
+use warpsmith_runtime::extension::{Access, BufferUse, site};
+use warpsmith_runtime::{Device, DeviceBuffer, DeviceCopy, DeviceSlice, Error, Result, Stream};
 
 /// Activation function, applied last to every output element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
