@@ -1,5 +1,7 @@
 //! [`Model`]: the weights of a Llama or Qwen3 model on a device, and its layers.
 
+use std::ops::Range;
+
 use half::bf16;
 use warpsmith::collective::{Communicator, ReduceOp};
 use warpsmith::ops::{
@@ -28,8 +30,10 @@ pub struct Model {
     embedding: DeviceBuffer<bf16>,
     layers: Vec<Layer>,
     norm: DeviceBuffer<bf16>,
-    /// Output layer. `None` means the transposed embedding.
+    /// This device's part of the output layer. `None` means the transposed embedding.
     head: Option<Linear>,
+    /// Tokens whose logits this device computes.
+    outputs: Range<usize>,
     /// Cosines and sines of the rotary position embedding: one row per position.
     cos: DeviceBuffer<f32>,
     sin: DeviceBuffer<f32>,
@@ -64,6 +68,8 @@ pub struct Memory {
     activated: Rows,
     /// Keys and values of a sequence, gathered from its pages.
     gathered: [Rows; 2],
+    /// Logits in blocks: one block per rank, which contains all rows.
+    blocks: DeviceBuffer<bf16>,
     pub logits: Rows,
 }
 
@@ -124,9 +130,13 @@ impl Model {
         let config = config.split(part[1])?;
         let (c, problem) = (&config, Error::at::<String>);
         let packing = folder.and(c.packing().map_err(problem("config.json"))?);
-        let bytes = parameter_bytes(c, if packing.is_some() { WeightFormat::Int4 } else { format });
-        let embedding_bytes = 2 * (c.vocabulary * c.hidden) as u64;
-        let needed = bytes + if c.is_tied { 0 } else { embedding_bytes };
+        // A vocabulary that cannot be divided is whole on each rank.
+        let of_head = if c.vocabulary.is_multiple_of(part[1]) { part } else { [0, 1] };
+        let width = c.vocabulary / of_head[1];
+        let outputs = of_head[0] * width..(of_head[0] + 1) * width;
+        let bytes = parameter_bytes(c, width, if packing.is_some() { WeightFormat::Int4 } else { format });
+        let only_embedded = if c.is_tied { c.vocabulary - width } else { c.vocabulary };
+        let needed = bytes + 2 * (only_embedded * c.hidden) as u64;
         let available = stream.device().memory_info()?.free;
         if needed > available {
             return Err(Error::TooLarge { needed: needed >> 20, available: available >> 20 });
@@ -141,7 +151,7 @@ impl Model {
         let generator = Generator::new(stream.device());
         generator.manual_seed(1)?;
         let loader = Loader { stream, folder, generator: &generator, format, packing, prefix: "", part };
-        let whole = Loader { format: WeightFormat::Bf16, part: [0, 1], ..loader };
+        let whole = Loader { part: [0, 1], ..loader };
         let embedding = whole.matrix(&[("model.embed_tokens", c.vocabulary)], c.hidden, Split::Outputs)?;
         let layer = |layer| {
             let prefix = format!("model.layers.{layer}.");
@@ -169,8 +179,8 @@ impl Model {
         let norm = loader.norm("model.norm", c.hidden)?;
         let head = (!c.is_tied)
             .then(|| {
-                let loader = Loader { format: format.of_output_layer(), ..whole };
-                loader.linear(&[("lm_head", c.vocabulary)], c.hidden, Split::Outputs)
+                let loader = Loader { format: format.of_output_layer(), part: of_head, ..loader };
+                loader.linear(&[("lm_head", width)], c.hidden, Split::Outputs)
             })
             .transpose()?;
         let frequencies = c.frequencies().map_err(problem("config.json"))?;
@@ -178,7 +188,19 @@ impl Model {
         let (sin, cos): (Vec<_>, Vec<_>) =
             angles.map(f64::sin_cos).map(|(sin, cos)| (sin as f32, cos as f32)).unzip();
         let (sin, cos) = (DeviceBuffer::from_host(stream, &sin)?, DeviceBuffer::from_host(stream, &cos)?);
-        Ok(Self { ranks, embedding, layers, norm, head, cos, sin, context, bytes_per_step: bytes, config })
+        Ok(Self {
+            ranks,
+            embedding,
+            layers,
+            norm,
+            head,
+            outputs,
+            cos,
+            sin,
+            context,
+            bytes_per_step: bytes,
+            config,
+        })
     }
 
     /// Bytes of a page of the cache, in all layers.
@@ -214,6 +236,10 @@ impl Model {
             gate_up: new(2 * c.intermediate)?,
             activated: new(c.intermediate)?,
             gathered: [gathered()?, gathered()?],
+            blocks: DeviceBuffer::zeros(
+                stream,
+                if self.ranks.is_some() { outputs * c.vocabulary } else { 0 },
+            )?,
             logits: Rows::new(stream, outputs, c.vocabulary)?,
         };
         let (free, of_page) = (device.memory_info()?.free, self.page_bytes());
@@ -287,14 +313,27 @@ impl Model {
             m.residual.add(stream, &mut self.ranks, &layer.down, m.activated.first(rows)?)?;
         }
         let (x, epilogue) = m.residual.normed(stream, rows, &self.norm, c.epsilon)?;
-        let (last, logits) = (x.part(rows - outputs.., ..), m.logits.first_mut(outputs)?);
+        let (last, width) = (x.part(rows - outputs.., ..), self.outputs.len());
+        let (parts, size) = (c.vocabulary / width, outputs * width);
+        // With one row, the blocks of all ranks are the row.
+        let blocks = if parts > 1 && outputs > 1 { &mut m.blocks } else { &mut m.logits.buffer };
+        let start = self.outputs.start * outputs;
+        let own = blocks.slice_mut(start..start + size).into_2d(outputs, width)?;
         match &self.head {
-            Some(head) => head.apply(stream, &epilogue, last, logits),
+            Some(head) => head.apply(stream, &epilogue, last, own)?,
             None => {
-                let weights = Matrix::from(embedding).transposed();
-                Ok(ops::matmul_fused(stream, &epilogue, last, weights, logits)?)
+                let weights = Matrix::from(embedding.part(self.outputs.clone(), ..)).transposed();
+                ops::matmul_fused(stream, &epilogue, last, weights, own)?;
             }
         }
+        let Some(ranks) = self.ranks.as_mut().filter(|_| parts > 1) else { return Ok(()) };
+        drop(ranks.all_gather_in_place(blocks.slice_mut(..parts * size))?);
+        for part in (0..parts).filter(|_| outputs > 1) {
+            let block = m.blocks.slice(part * size..(part + 1) * size).as_2d(outputs, width)?;
+            let logits = m.logits.first_mut(outputs)?.into_part(.., part * width..(part + 1) * width);
+            stream.copy_rows(block, logits)?;
+        }
+        Ok(())
     }
 
     /// Enqueues the attention of a layer, up to `m.attended`.
@@ -406,11 +445,11 @@ impl Residual {
 }
 
 /// Returns the number of bytes of the weights. An embedding that is not the output layer does not count.
-fn parameter_bytes(c: &Config, format: WeightFormat) -> u64 {
+fn parameter_bytes(c: &Config, outputs: usize, format: WeightFormat) -> u64 {
     let [hidden, intermediate] = [c.hidden, c.intermediate].map(|size| size as u64);
     let attention = hidden * (c.qkv_width() + c.q_width()) as u64;
     let norms = 2 * hidden + if c.has_head_norms() { 2 * c.head_dim() as u64 } else { 0 };
     let layer = format.bytes(attention + 3 * hidden * intermediate) + 2 * norms;
     let output_format = if c.is_tied { WeightFormat::Bf16 } else { format.of_output_layer() };
-    c.layers as u64 * layer + output_format.bytes(hidden * c.vocabulary as u64) + 2 * hidden
+    c.layers as u64 * layer + output_format.bytes(hidden * outputs as u64) + 2 * hidden
 }
