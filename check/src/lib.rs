@@ -9,6 +9,7 @@
 
 mod cargo;
 mod finding;
+mod sarif;
 mod wrapper;
 
 use std::io;
@@ -17,6 +18,7 @@ use std::process::ExitStatus;
 
 pub use cargo::{Options, run};
 pub use finding::{Access, Finding, Frame};
+pub use sarif::sarif;
 pub use wrapper::wrapper;
 
 /// Outcome of a check.

@@ -73,6 +73,9 @@ pub struct CheckArgs {
     /// Print one JSON document instead of text; the program's output goes to standard error
     #[arg(long)]
     pub json: bool,
+    /// Write the findings to FILE as SARIF, which code hosting services read
+    #[arg(long, value_name = "FILE")]
+    pub sarif: Option<PathBuf>,
     /// The cargo command and its arguments [default: test]
     #[arg(value_name = "CARGO ARGUMENTS", trailing_var_arg = true, allow_hyphen_values = true)]
     pub cargo: Vec<String>,

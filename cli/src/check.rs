@@ -1,9 +1,10 @@
 //! `warpsmith check`: runs a cargo command with instrumented kernels, and lists the emulated device's findings.
 
 use std::io::Write;
+use std::path::Path;
 
 use warpsmith::bench::command::failure::Failure;
-use warpsmith_check::{Finding, Options, Outcome};
+use warpsmith_check::{Finding, Options, Outcome, sarif};
 
 use crate::args::CheckArgs;
 
@@ -19,6 +20,9 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
         ..Options::default()
     };
     let outcome = warpsmith_check::run(&options).map_err(|error| Failure::Use(error.to_string()))?;
+    if let Some(path) = &args.sarif {
+        write_sarif(path, &outcome.findings)?;
+    }
     if args.json {
         let ok = outcome.findings.is_empty() && outcome.failure.is_none();
         let document =
@@ -32,6 +36,12 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
         (false, _) => Err(Failure::Shown),
         (true, Some(status)) => Err(Failure::Failed(format!("cargo {}: {status}", options.cargo.join(" ")))),
     }
+}
+
+fn write_sarif(path: &Path, findings: &[Finding]) -> Result<(), Failure> {
+    let document = format!("{:#}\n", sarif(findings));
+    std::fs::write(path, document)
+        .map_err(|error| Failure::Use(format!("cannot write `{}`: {error}", path.display())))
 }
 
 fn text(outcome: &Outcome) -> String {

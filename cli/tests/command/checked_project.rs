@@ -207,6 +207,34 @@ fn json_is_one_document_without_the_program() {
     assert!(output.status.success() && findings(&output).is_empty());
 }
 
+/// Fields that the schema of SARIF 2.1.0 requires, and those that code hosts require in addition.
+#[test]
+fn sarif_has_what_its_schema_requires() {
+    let folder = folder();
+    let file = folder.join("findings.sarif");
+    let output = check(&["--sarif", file.to_str().unwrap()], &["neighbors", "two_faults"]);
+    assert_eq!(output.status.code(), Some(1));
+    let document: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    fs::remove_dir_all(folder).unwrap();
+    assert_eq!(document["version"], "2.1.0");
+    let run = &document["runs"][0];
+    assert!(run["tool"]["driver"]["name"].is_string());
+    let rules = run["tool"]["driver"]["rules"].as_array().unwrap();
+    let results = run["results"].as_array().unwrap();
+    assert_eq!(results.len(), 3);
+    for result in results {
+        assert!(rules.iter().any(|rule| rule["id"] == result["ruleId"]), "{result}");
+        assert_eq!(result["level"], "error");
+        assert!(result["message"]["text"].as_str().unwrap().contains("data race"));
+        for location in [&result["locations"][0], &result["relatedLocations"][0]] {
+            let place = &location["physicalLocation"];
+            assert_eq!(place["artifactLocation"]["uri"], "src/lib.rs", "{result}");
+            assert!(place["region"]["startLine"].as_u64().unwrap() >= 1);
+        }
+        assert!(result["relatedLocations"][0]["message"]["text"].is_string());
+    }
+}
+
 #[test]
 fn a_comment_accepts_only_with_a_reason() {
     assert!(check(&[], &["allowed"]).status.success());
