@@ -34,7 +34,6 @@
 //! | [`IMAGE`], [`include_image!`] | this crate's GPU image; a macro that embeds the image of your own kernels |
 //!
 //! # Generic code
-//!
 //! A function that is generic over a kernel's types needs an `Instance` bound in addition to the kernel's own bounds.
 //! The kernel's parameters determine the launch arguments:
 //!
@@ -68,7 +67,6 @@
 //! ```
 //!
 //! # Errors
-//!
 //! Fallible functions return [`Error`], except for a few whose errors also return memory to the caller, such as
 //! [`CopyFailed`]. An [`Error`] from a subsystem contains that subsystem's error. [`Error::downcast_ref`] retrieves it
 //! as an [`OpError`], `tensor::TensorError`, `library::LibraryError`, `collective::CollectiveError`,

@@ -97,7 +97,6 @@ impl Folders {
     /// Returns the folders of the running build script.
     ///
     /// # Errors
-    ///
     /// Returns [`Error::NotInBuildScript`] if cargo's variables are not set.
     pub fn of_build_script() -> Result<Folders, Error> {
         let read = |name| env::var_os(name).map(PathBuf::from).ok_or(Error::NotInBuildScript(name));
@@ -232,7 +231,6 @@ impl PtxBuilder {
     /// Builds the image from a build script, and prints cargo's directives for paths to watch and for warnings.
     ///
     /// # Errors
-    ///
     /// Returns an [`Error`], whose message can be shown to users unchanged.
     pub fn build(&self) -> Result<BuiltImage, Error> {
         let folders = Folders::of_build_script()?;
@@ -271,7 +269,6 @@ impl PtxBuilder {
     /// [`PtxBuilder::build`] without cargo.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`PtxBuilder::build`].
     pub fn build_in(&self, folders: &Folders) -> Result<BuiltImage, Error> {
         self.build_for(folders, &Targets::Archs(self.archs.clone()))

@@ -96,7 +96,6 @@ impl ImageReport {
     /// built there.
     ///
     /// # Errors
-    ///
     /// Returns [`Error::Report`] if a report is damaged or has a different format, or [`Error::Io`] if a report cannot
     /// be read.
     pub fn all(target: &Path) -> Result<Vec<ImageReport>, Error> {

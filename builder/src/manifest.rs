@@ -20,7 +20,6 @@ impl Manifest {
     /// Reads the manifest of the package in `folder`.
     ///
     /// # Errors
-    ///
     /// Returns [`Error::NoSuchCrate`] if there is no manifest, [`Error::Manifest`] if it is not a package manifest.
     pub fn of(folder: &Path) -> Result<Manifest, Error> {
         let folder = plain(folder);

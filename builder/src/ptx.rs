@@ -119,7 +119,6 @@ impl<'a> Ptx<'a> {
     /// Compares the PTX `.param`s of every entry with the parameters that `#[kernel]` recorded.
     ///
     /// # Errors
-    ///
     /// Returns [`Error::ParameterMismatch`] for the first mismatch.
     pub fn check_parameters(&self, kernels: &[Kernel]) -> Result<(), Error> {
         for kernel in kernels {

@@ -15,7 +15,6 @@ const HOST: &str = "@HOST_COMPILER@";
 /// `folder`. Pass the folder to [`PtxBuilder::ready_made`](crate::PtxBuilder::ready_made).
 ///
 /// # Errors
-///
 /// Returns [`Error::ImageRequired`] if the image has no code, [`Error::Io`] if a file cannot be read or written.
 pub fn export(file: &Path, folder: &Path) -> Result<(), Error> {
     let text = std::fs::read_to_string(file).map_err(Error::io("cannot read", file))?;

@@ -34,7 +34,6 @@ impl Targets {
     /// Selects the architectures of this build from the builder's `archs`.
     ///
     /// # Errors
-    ///
     /// Returns [`Error::BadArchs`] if the variable has an invalid value.
     pub fn choose(archs: &[Arch]) -> Result<Targets, Error> {
         let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");

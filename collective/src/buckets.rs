@@ -3,8 +3,7 @@
 use std::ops::Range;
 
 use warpsmith_runtime::extension::site;
-use warpsmith_runtime::memory::{DeviceSlice, DeviceSliceMut};
-use warpsmith_runtime::{DeviceBuffer, Stream};
+use warpsmith_runtime::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Stream};
 
 use crate::communicator::Communicator;
 use crate::element::{ReduceOp, Reducible};
@@ -25,7 +24,6 @@ const ALIGNMENT: usize = 256;
 /// use warpsmith_collective::{Buckets, Communicator, CommunicatorOptions};
 /// use warpsmith_runtime::{Device, Stream};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// let mut ranks = Communicator::init_all(&[stream.clone()], &CommunicatorOptions::new())?.remove(0);
 /// // Gradients of a layer's weights and bias.
@@ -38,8 +36,7 @@ const ALIGNMENT: usize = 256;
 ///     }
 ///     assert_eq!(gradients.gradient(0).to_host()?, [step as f32; 1000]);
 /// }
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Buckets<T: Reducible> {

@@ -92,7 +92,6 @@ impl ElementType {
 /// use warpsmith_emulated::EmulatedDriver;
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// # let driver = EmulatedDriver::builder().devices(2).build();
 /// # let streams = [0, 1].map(|n| Device::with_driver(driver.clone(), n).map(|device| device.default_stream()));
 /// # let streams = streams.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -107,8 +106,7 @@ impl ElementType {
 /// for (x, ..) in &results {
 ///     assert_eq!(x.to_host()?, [1.5, -12.0]);
 /// }
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ReduceOp<T: Reducible> {

@@ -17,11 +17,9 @@ use crate::rendezvous_error::RendezvousError;
 /// use warpsmith_collective::store::MemoryStore;
 /// use warpsmith_collective::{CollectiveError, Store};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let error = MemoryStore::new().get("address", Instant::now()).unwrap_err();
 /// assert!(matches!(error.downcast_ref(), Some(CollectiveError::StoreTimeout { .. })), "{error}");
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -20,7 +20,6 @@ use crate::failure::CommunicatorError;
 /// use warpsmith_emulated::EmulatedDriver;
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// # let driver = EmulatedDriver::builder().devices(2).build();
 /// # let streams = [0, 1].map(|n| Device::with_driver(driver.clone(), n).map(|device| device.default_stream()));
 /// # let streams = streams.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -35,8 +34,7 @@ use crate::failure::CommunicatorError;
 ///     assert!(work.query()?);
 ///     assert_eq!(x.to_host()?, [2]);
 /// }
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 #[must_use = "an operation that fails says so here; call `wait`, or drop it on purpose"]

@@ -3,7 +3,7 @@
 //! Each operation suspends the calling thread until the awaited threads have arrived. An operation that can never
 //! complete causes a [`Fault`](crate::Fault) with the caller's location, so functions that wrap these operations should
 //! also be `#[track_caller]`. In a thread that is unwinding, and therefore running destructors after its block has
-//! failed, the operations return immediately.
+//! failed, the operations return immediately. All operations panic outside of a kernel.
 
 use std::panic::Location;
 
@@ -17,9 +17,6 @@ use crate::thread::lanes_of_warp;
 use crate::warp::Call;
 
 /// Waits until every thread of the block that has not exited has arrived.
-///
-/// # Panics
-/// Panics outside of a kernel.
 #[track_caller]
 pub fn barrier(predicate: bool) -> BarrierResult {
     let location = Location::caller();
@@ -89,9 +86,6 @@ pub fn array_barrier(number: u32, operation: &'static str) {
 
 /// Waits until `threads` threads of the block have arrived at barrier `number`, from 1 to 15. A fault occurs if threads
 /// specify different counts.
-///
-/// # Panics
-/// Panics outside of a kernel.
 #[track_caller]
 pub fn part_barrier(number: u32, threads: u32) {
     const OPERATION: &str = "warpgroup::sync";
@@ -109,9 +103,6 @@ pub fn part_barrier(number: u32, threads: u32) {
 
 /// Waits until the 128 threads of the calling thread's warpgroup have arrived, for a warpgroup matrix multiply
 /// (`wgmma`).
-///
-/// # Panics
-/// Panics outside of a kernel.
 #[track_caller]
 pub fn group_barrier() {
     const OPERATION: &str = "wgmma";
@@ -175,9 +166,6 @@ pub fn grid_barrier() {
 }
 
 /// Calls [`cluster_arrive`] and [`cluster_wait`].
-///
-/// # Panics
-/// Panics outside of a kernel.
 #[track_caller]
 pub fn cluster_sync(operation: &'static str) {
     arrive_at_cluster(operation, true);
@@ -186,9 +174,6 @@ pub fn cluster_sync(operation: &'static str) {
 
 /// Arrives at the cluster's barrier without waiting. A fault occurs if the thread arrives again without calling
 /// [`cluster_wait`] first. `operation` names the operation in messages.
-///
-/// # Panics
-/// Panics outside of a kernel.
 #[track_caller]
 pub fn cluster_arrive(operation: &'static str) {
     arrive_at_cluster(operation, false);
@@ -221,9 +206,6 @@ fn arrive_at_cluster(operation: &'static str, waits: bool) {
 
 /// Waits until every thread of the cluster that has not exited has arrived with [`cluster_arrive`]. The calling thread
 /// must have arrived as well.
-///
-/// # Panics
-/// Panics outside of a kernel.
 #[track_caller]
 pub fn cluster_wait(operation: &'static str) {
     let location = Location::caller();
@@ -255,18 +237,12 @@ pub fn cluster_wait(operation: &'static str) {
 /// mask must call the function with the same mask and the same `operation`, which is the name that messages contain,
 /// such as `shuffle_down`. The caller must be one of these lanes. Lanes beyond the end of a block whose size is not a
 /// multiple of 32 are ignored; exited lanes cause a fault.
-///
-/// # Panics
-/// Panics outside of a kernel.
 #[track_caller]
 pub fn warp_exchange(mask: u32, operation: &'static str, value: u64) -> WarpValues {
     exchange(mask, operation, value, Location::caller(), |values| *values)
 }
 
 /// Like [`warp_exchange`], but returns only the value of `lane`, or 0 if that lane does not take part.
-///
-/// # Panics
-/// Panics outside of a kernel.
 #[track_caller]
 pub fn warp_lane(mask: u32, operation: &'static str, value: u64, lane: u32) -> u64 {
     exchange(mask, operation, value, Location::caller(), |values| values.values[lane as usize % 32])
@@ -327,9 +303,6 @@ fn exchange<R>(
 ///
 /// The thread waits until no other thread of the block can continue. The lanes of its warp that are then waiting at the
 /// same location are considered active together. A GPU may return fewer lanes.
-///
-/// # Panics
-/// Panics outside of a kernel.
 #[track_caller]
 pub fn active_mask() -> u32 {
     let location = Location::caller();

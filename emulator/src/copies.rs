@@ -3,7 +3,7 @@
 //! A copy completes as late as possible. A load completes when no thread can continue without it. A store and
 //! `cp.async` complete when their thread waits for them. Until then, the destination of a load or of `cp.async` is
 //! poisoned. A kernel that does not wait, or that reuses memory too early, therefore produces incorrect results on the
-//! emulated device, whereas its results on a GPU may be correct by chance.
+//! emulated device, whereas its results on a GPU may be correct by chance. All functions panic outside of a kernel.
 
 use std::panic::Location;
 
@@ -85,9 +85,6 @@ impl Caller {
 
 /// Initializes the 64 bits at `barrier` as a barrier with `arrivals` arrivals per phase.
 ///
-/// # Panics
-/// Panics outside of a kernel.
-///
 /// # Safety
 /// The 64 bits must be in shared memory of the calling block.
 #[track_caller]
@@ -104,9 +101,6 @@ pub unsafe fn init(barrier: *mut u64, arrivals: u32) {
 }
 
 /// Arrives at a barrier and adds `bytes` to the expected transaction bytes of its phase.
-///
-/// # Panics
-/// Panics outside of a kernel.
 ///
 /// # Safety
 /// The barrier must be in the shared memory of a block in the cluster.
@@ -137,9 +131,6 @@ pub unsafe fn arrive(barrier: *mut u64, bytes: u32) {
 
 /// Waits until the phase with parity `parity` is complete.
 ///
-/// # Panics
-/// Panics outside of a kernel.
-///
 /// # Safety
 /// The barrier must be in shared memory of the calling block.
 #[track_caller]
@@ -165,9 +156,6 @@ pub unsafe fn wait(barrier: *mut u64, parity: u32) {
 /// Starts a TMA load to `shared`. The source is the box of `map` at coordinates `at`; the box has `bytes` bytes. The
 /// bytes count as transaction bytes of `barrier`.
 ///
-/// # Panics
-/// Panics outside of a kernel.
-///
 /// # Safety
 /// `shared` and `barrier` must be in shared memory of the cluster, and the tensor's memory must be valid, until the
 /// copy has finished.
@@ -185,9 +173,6 @@ pub unsafe fn load(map: &TensorMapData, at: &[u32], shared: *mut u8, bytes: u32,
 
 /// Starts a TMA store of `bytes` bytes at `shared` to the box of `map` at coordinates `at`.
 ///
-/// # Panics
-/// Panics outside of a kernel.
-///
 /// # Safety
 /// The caller must uphold the safety contract of [`load`], except that there is no barrier.
 #[track_caller]
@@ -199,9 +184,6 @@ pub unsafe fn store(map: &TensorMapData, at: &[u32], shared: *mut u8, bytes: u32
 }
 
 /// Commits the stores that the calling thread has started, as a bulk group.
-///
-/// # Panics
-/// Panics outside of a kernel.
 #[track_caller]
 pub fn commit_stores() {
     let caller = Caller::new("commit_stores");
@@ -212,9 +194,6 @@ pub fn commit_stores() {
 }
 
 /// Performs the committed stores of the calling thread.
-///
-/// # Panics
-/// Panics outside of a kernel.
 #[track_caller]
 pub fn wait_stores() {
     let caller = Caller::new("wait_stores");
@@ -229,9 +208,6 @@ pub fn wait_stores() {
 /// Delays a copy (`cp.async`) of up to 16 bytes, which the calling thread has just written to `shared`, until the
 /// thread waits for it.
 ///
-/// # Panics
-/// Panics outside of a kernel.
-///
 /// # Safety
 /// There must be `bytes` bytes at `shared`, which nothing else uses until the copy is complete.
 pub unsafe fn delay(shared: *mut u8, bytes: u32) {
@@ -244,18 +220,12 @@ pub unsafe fn delay(shared: *mut u8, bytes: u32) {
 }
 
 /// Commits the delayed copies that the calling thread has started since its last commit, as a group.
-///
-/// # Panics
-/// Panics outside of a kernel.
 pub fn commit_copies() {
     of_thread("commit_copies", ThreadCopies::commit);
 }
 
 /// Completes the delayed copies of the calling thread: those of all groups except for the latest `leaving` groups, or
 /// all copies.
-///
-/// # Panics
-/// Panics outside of a kernel.
 pub fn wait_copies(leaving: Option<usize>) {
     of_thread("wait_copies", |copies| copies.complete(leaving));
 }

@@ -2,7 +2,8 @@
 //!
 //! At the start of every block, its shared memory is filled with [`POISON`], which reveals reads of memory that was not
 //! written. Static memory is identified by its declaration, and each block has its own copy. Each piece has [red
-//! zones](redzone), which are checked when a block finishes.
+//! zones](redzone), which are checked when a block finishes. All functions panic outside of
+//! a kernel.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::{Cell, RefCell};
@@ -38,9 +39,6 @@ pub fn static_memory(site: *const u8, bytes: usize, align: usize) -> *mut u8 {
 
 /// Returns the dynamic shared memory of the block, aligned to [`DYNAMIC_ALIGN`] bytes. The launch specifies its size.
 /// If the size is 0, the returned address must not be read.
-///
-/// # Panics
-/// Panics outside of a kernel.
 pub fn dynamic_memory() -> *mut u8 {
     let registers = running("dynamic_memory");
     registers.block().shared.dynamic(registers.shared_bytes.get() as usize)
@@ -67,9 +65,6 @@ pub fn dynamic_array(site: *const u8, offset: u32, bytes: usize, align: usize) -
 /// Maps `pointer`, which must point into shared memory of the calling block or to its end, to the same address in block
 /// `rank` of the cluster (`mapa`). A fault occurs if the pointer points elsewhere, the rank does not exist, or all
 /// threads of that block have exited.
-///
-/// # Panics
-/// Panics outside of a kernel.
 #[track_caller]
 pub fn map_shared(pointer: *const u8, rank: u32) -> *mut u8 {
     let location = Location::caller();
@@ -98,9 +93,6 @@ pub fn map_shared(pointer: *const u8, rank: u32) -> *mut u8 {
 
 /// Returns the cluster rank of the block into whose shared memory `pointer` points. A fault occurs if the pointer
 /// points elsewhere.
-///
-/// # Panics
-/// Panics outside of a kernel.
 #[track_caller]
 pub fn shared_rank(pointer: *const u8) -> u32 {
     let location = Location::caller();

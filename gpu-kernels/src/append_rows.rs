@@ -10,7 +10,6 @@ use crate::thread_group::{Same, for_parts, lanes, map_rows, with_lanes};
 /// Copies row `token` of plane `sequence` of `new` to row `lengths[sequence] + token` of plane `sequence` of `cache`.
 ///
 /// # Safety
-///
 /// The launch must meet the requirements of the `thread_group` module, with blocks of at most 256 threads and without
 /// clusters. If `parts` is greater than one, the thread group must be a block. `cache` and `new` must have the same
 /// number of columns, and as many planes as there are lengths. If `has_vectors` is 1, all rows of both views must start

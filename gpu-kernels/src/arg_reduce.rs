@@ -166,7 +166,6 @@ macro_rules! kernels {
         $(#[$doc])*
         ///
         /// # Safety
-        ///
         /// The caller must uphold the safety contract of [`reduce_into`].
         #[kernel(
             types(T = f32, f64, f16, bf16, i32, u32, i64, u64),

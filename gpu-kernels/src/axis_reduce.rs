@@ -40,7 +40,6 @@ pub const SLOTS: usize = 4;
 /// Returns the counter of a result, and a pointer to the partial results.
 ///
 /// # Safety
-///
 /// `workspace` must meet the requirements of the module documentation, and `result` must be less than [`COUNTERS`].
 #[inline(always)]
 pub(crate) unsafe fn shared_result<P>(
@@ -75,7 +74,6 @@ pub(crate) fn is_last(finished: &Atomic<u32, Device>, parts: u32) -> bool {
 /// Folds a thread's part of a row into one value.
 ///
 /// # Safety
-///
 /// `row` must be valid for reads of `len` elements.
 #[inline(always)]
 unsafe fn fold_row<T: Scalar, R: Fold<T>, const N: usize>(
@@ -107,7 +105,6 @@ unsafe fn fold_row<T: Scalar, R: Fold<T>, const N: usize>(
 /// [`SLOTS`] vectors to load at once. Every thread of a block must call this function.
 ///
 /// # Safety
-///
 /// Calling `write` once per row must be sound. Rows must consist of whole, aligned vectors.
 #[inline(always)]
 unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
@@ -185,7 +182,6 @@ unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
 /// Common body of the row and segment reductions.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`sum_rows()`].
 #[inline(always)]
 unsafe fn reduce_rows<T: Scalar, R: Fold<T>, O, const N: usize>(
@@ -312,7 +308,6 @@ fn combine_columns<P: KernelType, const N: usize>(
 /// row and a column, and `fold` adds one of these elements to a partial result.
 ///
 /// # Safety
-///
 /// The launch and the workspace must meet the requirements of [`sum_columns()`]. Calling `write` once per column must
 /// be sound.
 #[inline(always)]
@@ -423,7 +418,6 @@ fn fold_rows<S, V: Copy, const ITEMS: usize>(
 /// Reduces columns with `R`.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`sum_columns()`].
 #[inline(always)]
 unsafe fn columns<T: Scalar, R: Fold<T>, O, const N: usize>(
@@ -457,7 +451,6 @@ macro_rules! reductions {
         /// length of the whole array, and the height is the number of segments.
         ///
         /// # Safety
-        ///
         /// The launch must meet the requirements of the `thread_group` module, with blocks of at most [`MAX_BLOCK`]
         /// threads and without clusters. `x` must be valid for the rows, and `out` for one value per row. If offsets
         /// are passed, their number must be the number of rows plus one. `parts` is the number of blocks per row. If
@@ -488,7 +481,6 @@ macro_rules! reductions {
         #[doc = concat!("Writes the ", $what, " of each column of `x` to `out`.")]
         ///
         /// # Safety
-        ///
         /// The launch must be one-dimensional, with blocks of 32, 64, 128 or 256 threads. `lanes` must be a power of
         /// two from 1 to 32. If `VECTOR` is 16, rows must start and end on 16-byte boundaries. `out` must have one
         /// element per column. `parts` is the number of blocks per column. If `parts` is greater than one, a row must

@@ -71,7 +71,6 @@ fn power<A>(largest: f64) -> i32 {
 
 impl<T: Float> Row<T> {
     /// # Safety
-    ///
     /// The row must be valid and contain the element.
     #[inline(always)]
     unsafe fn at(&self, i: usize) -> f64 {
@@ -85,7 +84,6 @@ impl<T: Float> Row<T> {
     /// case.
     ///
     /// # Safety
-    ///
     /// `x` must be valid for reads of `width` elements.
     #[inline(always)]
     unsafe fn find(
@@ -174,7 +172,6 @@ impl<T: Float> Row<T> {
 /// Writes the normalized row, multiplied by `weight`, with `bias` added.
 ///
 /// # Safety
-///
 /// The row and `target` must be valid for the row's width, and each parameter that is present must have as many
 /// elements. Nothing else may access `target`.
 #[inline(always)]
@@ -204,7 +201,6 @@ pub(crate) unsafe fn forward<T: Float>(
 /// statistics.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`forward`], both to `x` and to `dy`, and `statistics` must be the
 /// slot of this row.
 #[inline(always)]

@@ -35,20 +35,17 @@ pub const fn accesses<T>(items: usize) -> usize {
 /// Selection predicate.
 ///
 /// # Safety
-///
 /// The methods must read only elements at the given indices.
 unsafe trait Select<T: Copy, const N: usize> {
     /// Returns whether element `i`, whose value is `item`, is selected.
     ///
     /// # Safety
-    ///
     /// `i` must be less than the length.
     unsafe fn element(&self, i: usize, item: T) -> bool;
 
     /// Returns the selection mask of elements `i..i + N`, with the first element in the lowest bit.
     ///
     /// # Safety
-    ///
     /// The elements must be in bounds, and the first must be aligned to a vector.
     #[inline(always)]
     unsafe fn vector(&self, i: usize, items: [T; N]) -> u32 {
@@ -74,7 +71,6 @@ struct Targets<T> {
 /// Common body of this module's kernels, for the first `len` elements of `x`.
 ///
 /// # Safety
-///
 /// `x` and `targets` must be valid for `len` elements, and `len` must be at most 2³² if `indices` is not null.
 /// `workspace` must meet the requirements of [`TileQueue::new`](gpu_std::look_back::TileQueue::new), and nothing else
 /// may access any of these arrays until the launch ends. The block size must be a multiple of 32 threads, and at
@@ -447,7 +443,6 @@ unsafe impl<T: Bits, const N: usize> Select<T, N> for First<T> {
 /// not null, the other elements are written to it.
 ///
 /// # Safety
-///
 /// `flags`, `selected` and `rejected` must be valid for as many elements as `x` has, which must be at least one.
 /// `workspace` must point to `workspace_len` words that meet the requirements of
 /// [`TileQueue::new`](gpu_std::look_back::TileQueue::new) and suffice for the tiles. Nothing else may access the
@@ -484,7 +479,6 @@ pub unsafe fn compact_flagged<T: Scalar, const ITEMS: usize, const VECTOR: usize
 /// with a number, for any type that has the same size as `T`.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`compact_flagged()`].
 #[kernel(
     types(T = u16, u32, u64),
@@ -528,7 +522,6 @@ pub unsafe fn compact_compared<T: Bits, const ITEMS: usize, const VECTOR: usize>
 /// does not equal any element. For integers, both parameters must have all bits set.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`compact_flagged()`], and its conditions for `out` apply to `indices`
 /// as well. If `indices` is not null, `x` must have at most 2³² elements.
 #[kernel(

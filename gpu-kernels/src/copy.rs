@@ -34,7 +34,6 @@ pub fn copy<T: Scalar, const ITEMS: usize, const VECTOR: usize>(src: &[T], mut d
 /// Copies arrays whose alignment differs modulo 16 bytes.
 ///
 /// # Safety
-///
 /// Both pointers must be valid for `len` elements and must not overlap, and all threads of the launch must make the
 /// same call.
 #[inline(always)]

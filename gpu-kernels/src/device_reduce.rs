@@ -28,7 +28,6 @@ struct Launch {
 /// positions.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`dot()`].
 #[inline(always)]
 unsafe fn device_reduce<T: KernelType, P: KernelType, const K: usize, const N: usize>(
@@ -95,7 +94,6 @@ fn one_by_one<T: Copy, P: Copy, const K: usize, const N: usize>(
 /// Dot product: writes the sum of `x[i] * y[i]` to `out`.
 ///
 /// # Safety
-///
 /// The launch must be one-dimensional, with `parts` blocks of 32, 64, 128 or 256 threads and without clusters. If there
 /// is more than one block, `workspace` must meet the requirements of the module [`axis_reduce`](crate::axis_reduce),
 /// for as many partial results as blocks, each of 48 bytes. If `has_vectors` is 1, the addresses of the arrays must be
@@ -132,7 +130,6 @@ pub unsafe fn dot<T: Number>(
 /// count to `out`. For signed integers, use the instance for unsigned integers of the same size.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`dot()`].
 #[kernel(
     types(T = f32, f64, f16, bf16, u8, u16, u32, u64),
@@ -169,7 +166,6 @@ pub unsafe fn count_if<T: Scalar>(
 /// "A Portable Fortran Program to Find the Euclidean Norm of a Vector", 1978, but without branches.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`dot()`].
 #[kernel(types(T = f32, f64, f16, bf16), launch_bounds(256, 2), bytes = x.bytes())]
 pub unsafe fn vector_norm<T: Float>(
@@ -213,7 +209,6 @@ pub unsafe fn vector_norm<T: Float>(
 /// minus `correction`. The result is NaN if the divisor is not positive. The module `moments` explains the computation.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`dot()`].
 #[kernel(types(T = f32, f64, f16, bf16), launch_bounds(256, 2), bytes = x.bytes())]
 pub unsafe fn variance<T: Float>(

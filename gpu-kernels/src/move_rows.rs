@@ -47,7 +47,6 @@ pub struct Rows {
 /// indices, copies `to[i] = from[i]`. There is one instance per element size.
 ///
 /// # Safety
-///
 /// The launch must be one-dimensional. There must be one index per row, or no indices. `from` and `to` must be valid
 /// for the rows that `rows` and the indices describe, and must not overlap. If the indices select the destination row,
 /// no index may occur twice. Nothing else may write `from` or access `to` until the launch ends.

@@ -127,7 +127,6 @@ fn join<A: Math + Scalar<Accumulator = A>>(lanes: Lanes, [count, mean, squares]:
 /// row's statistics are not accurate enough.
 ///
 /// # Safety
-///
 /// `target`, and the parameters that are present, must be valid for the part's length. If they are accessed in vectors,
 /// they must be aligned. Nothing else may access `target`.
 #[inline(always)]
@@ -187,7 +186,6 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
 /// the RMS norm is used instead.
 ///
 /// # Safety
-///
 /// The launch must meet the requirements of the `thread_group` module, with blocks of at most 512 threads. `x` and
 /// `out` must have the same shape, and `weight` and `bias` must have one element per column. If `in_vectors` is 1, the
 /// rows of both views and the parameters must start and end on 16-byte boundaries. In an instance for a small number of
@@ -230,7 +228,6 @@ pub unsafe fn norm<T: Float, const ITEMS: usize>(
 /// Adds `x` to `residual`, and writes the RMS norm of each row of the sum, multiplied by `weight`, to `out`.
 ///
 /// # Safety
-///
 /// The conditions of [`norm()`] must hold for `x`, `residual`, `weight` and `out`.
 #[kernel(
     types(T = f32, f64, f16, bf16),
@@ -304,7 +301,6 @@ fn join_sums<A: Math + Scalar<Accumulator = A>>(
 /// false, without completing the row, if the row's statistics or the sums of its gradients are not accurate enough.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`forward`], and `statistics` must be the slot of this row.
 #[inline(always)]
 unsafe fn backward<T: Float, const V: usize, const N: usize>(
@@ -403,7 +399,6 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
 /// `statistics` receives the statistics of each row.
 ///
 /// # Safety
-///
 /// The conditions of [`norm()`] must hold for `x`, `dy`, `weight` and `dx`, and `statistics` must have one element per
 /// row.
 #[kernel(
@@ -449,7 +444,6 @@ pub unsafe fn norm_backward<T: Float, const ITEMS: usize>(
 /// normalized values, and `dbias` is the sum of `dy` over all rows.
 ///
 /// # Safety
-///
 /// The launch and the workspace must meet the requirements of [`sum_columns`](crate::axis_reduce::sum_columns()) for
 /// `x`, with 16 bytes per partial result. `x` and `dy` must have the same shape. If `VECTOR` is 16, the alignment
 /// conditions apply to the rows of both views. `statistics` must have been written by [`norm_backward()`]. The

@@ -98,7 +98,6 @@ impl<T: Scalar> Operand<T> {
     /// lanes are unspecified.
     ///
     /// # Safety
-    ///
     /// The operand must [cover](Self::covers) the output, and `place` must have been created for the width of the
     /// output's rows. `first + count` must be at most the output's length, and `count` must be at most `N`.
     #[inline(always)]

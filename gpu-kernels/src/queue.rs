@@ -6,7 +6,6 @@ use gpu_std::look_back::TileQueue;
 /// Creates the tile queue of a launch from the address of a workspace and its length in words.
 ///
 /// # Safety
-///
 /// The words must be valid and meet the requirements of [`TileQueue::new`].
 #[inline(always)]
 pub(crate) unsafe fn queue<'a>((workspace, len): (*const u64, usize), tiles: usize) -> TileQueue<'a> {

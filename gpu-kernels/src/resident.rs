@@ -97,7 +97,6 @@ impl<const N: usize> Part<N> {
     /// are issued before the first vector is used.
     ///
     /// # Safety
-    ///
     /// `row` must be valid for the row's length, and aligned to the size of a vector.
     #[inline(always)]
     pub unsafe fn load<T: Scalar, const V: usize>(&self, row: *const T, otherwise: T) -> [[T; N]; V] {
@@ -111,7 +110,6 @@ impl<const N: usize> Part<N> {
     /// Like [`Self::load`] with zeros beyond the end, for rows that the kernel also writes.
     ///
     /// # Safety
-    ///
     /// The caller must uphold the safety contract of [`Self::load`].
     #[inline(always)]
     pub unsafe fn load_written<T: Scalar, const V: usize>(&self, row: *const T) -> [[T; N]; V] {
@@ -126,7 +124,6 @@ impl<const N: usize> Part<N> {
     /// weight. Returns `otherwise` beyond the end of the array, and if the array is absent.
     ///
     /// # Safety
-    ///
     /// The array must be aligned to the size of a vector if it is present.
     #[inline(always)]
     pub unsafe fn parameter<T: Scalar>(&self, array: Option<&[T]>, item: usize, otherwise: T) -> [T; N] {
@@ -139,7 +136,6 @@ impl<const N: usize> Part<N> {
     /// Stores vector `item` of the chunk, unless the vector is beyond the end of the row.
     ///
     /// # Safety
-    ///
     /// `row` must be valid for writes of the row's length, and aligned to the size of a vector.
     #[inline(always)]
     pub unsafe fn store<T: Scalar>(&self, row: *mut T, item: usize, values: [T; N]) {

@@ -112,7 +112,6 @@ macro_rules! kernels {
         /// combines `initial` and the elements before its own position.
         ///
         /// # Safety
-        ///
         /// `workspace` must point to `workspace_len` words that meet the requirements of
         /// [`TileQueue::new`](gpu_std::look_back::TileQueue::new) and suffice for the tiles.
         #[kernel(

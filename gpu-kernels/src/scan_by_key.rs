@@ -83,7 +83,6 @@ impl<T: Scalar, K: Scalar> Pairs<T, K> {
     /// Returns whether element `i` is the first of its run.
     ///
     /// # Safety
-    ///
     /// `i` must be less than the length.
     #[inline(always)]
     unsafe fn is_first(&self, i: usize) -> bool {
@@ -94,7 +93,6 @@ impl<T: Scalar, K: Scalar> Pairs<T, K> {
     /// Returns the rounded result at element `i`.
     ///
     /// # Safety
-    ///
     /// `i` must be less than the length.
     #[inline(always)]
     unsafe fn result(&self, i: usize, value: Segment<T::Accumulator>) -> T
@@ -165,7 +163,6 @@ unsafe impl<T: Zero, K: Scalar, const N: usize> Arrays<Runs<T>, N> for Pairs<T, 
 /// include its own element, and each run starts with 0. Integers wrap.
 ///
 /// # Safety
-///
 /// `keys` must have the same length as `x`. `workspace` must point to `workspace_len` words that meet the requirements
 /// of [`TileQueue::new`](gpu_std::look_back::TileQueue::new). There must be enough words for the tiles, with values of
 /// two accumulators each.

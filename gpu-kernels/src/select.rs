@@ -120,7 +120,6 @@ fn select(len: usize, bits: u32, want: u64, item: impl Fn(usize) -> (u64, u64)) 
 /// 0, and an element whose magnitude is above `most` is NaN.
 ///
 /// # Safety
-///
 /// The launch must be one-dimensional, with blocks of [`BLOCK`] threads. The outputs must have as many rows as `x`, and
 /// `k` columns. `k` must be from 1 to [`MAX_K`], and at most the number of columns of `x`.
 #[kernel(
@@ -220,7 +219,6 @@ pub unsafe fn top_k<T: Bits>(
 /// number of slots must be a power of two.
 ///
 /// # Safety
-///
 /// Every thread of the block must call this function, and nothing else may access the slots.
 #[inline(always)]
 unsafe fn sort(keys: *mut u64, places: *mut u32, slots: usize) {
@@ -271,7 +269,6 @@ const WHOLE: f32 = (1u64 << 40) as f32;
 /// +∞, its result is `u64::MAX`.
 ///
 /// # Safety
-///
 /// The launch must be one-dimensional, with blocks of [`BLOCK`] threads. Rows must have 1 to [`MAX_VOCABULARY`]
 /// elements, and `out` must have one element per row. `scale`, which is the inverse of the temperature, must be
 /// positive and finite, and `top_p` must be above 0.

@@ -45,7 +45,6 @@ fn scaled<T: Float>(sum: T::Accumulator, from: T::Accumulator, to: T::Accumulato
 /// Computes the softmax of one row. Each thread holds `V` vectors of `N` elements at once.
 ///
 /// # Safety
-///
 /// The rows must be valid for the part's length. Rows and parameters that are accessed in vectors must be aligned.
 /// Nothing else may access `target`.
 #[inline(always)]
@@ -130,7 +129,6 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
 /// Writes the softmax of each row of `x` (or the log-softmax, if `is_log` is 1) to `out`.
 ///
 /// # Safety
-///
 /// The launch must meet the requirements of the `thread_group` module, with blocks of at most 512 threads. `x` and
 /// `out` must have the same shape. If `in_vectors` is 1, the rows of both views must start and end on 16-byte
 /// boundaries. In an instance for a small number of vectors, a thread group must be able to hold a whole row.
@@ -162,7 +160,6 @@ pub unsafe fn softmax<T: Float, const ITEMS: usize>(
 /// Computes the softmax gradient of one row from the row's output `y` and the gradient `dy` of that output.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`forward`].
 #[inline(always)]
 unsafe fn backward<T: Float, const V: usize, const N: usize>(
@@ -237,7 +234,6 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
 /// `dy` of the output.
 ///
 /// # Safety
-///
 /// The conditions of [`softmax()`] must hold for all three views.
 #[kernel(
     types(T = f32, f64, f16, bf16),

@@ -169,7 +169,6 @@ type Counters<'a> = Shared<'a, [[Atomic<u32, scope::Block>; DIGITS]; WARPS]>;
 /// Writes each thread's items to their ranks in the stage, and reads them back in striped order.
 ///
 /// # Safety
-///
 /// All threads of the block must call this function, and no thread may still be using the items of the stage. The ranks
 /// must be a permutation of all indices of the tile.
 #[inline(always)]
@@ -194,7 +193,6 @@ unsafe fn exchange<T: Copy, const ITEMS: usize>(
 /// Runs the sort pass for the digit that starts at bit `shift`.
 ///
 /// # Safety
-///
 /// The arrays must be valid for their elements and must not overlap. `starts` must contain, for each digit value, the
 /// number of keys with a lower value. `workspace` must meet the requirements of [`TileQueue::new`], and must have
 /// [`workspace_len`] words.
@@ -347,7 +345,6 @@ const LOOKED_AT: usize = 4;
 /// Returns the number of keys that have this digit in the tiles before `tile`.
 ///
 /// # Safety
-///
 /// The workspace must have one word for each digit of each tile up to `tile`, which must not be the first tile.
 #[inline(always)]
 unsafe fn look_back(queue: &TileQueue<'_>, tile: u32, digit: usize) -> u32 {
@@ -391,7 +388,6 @@ macro_rules! by_items {
 /// Runs the sort pass over keys without values for the digit that starts at bit `shift`.
 ///
 /// # Safety
-///
 /// `keys_out` must be valid for as many elements as `keys` has, which must be fewer than 2³². Nothing else may access
 /// `keys_out`. `starts` must be the result of [`radix_starts()`] for the counts of that digit. `workspace` must point
 /// to `workspace_len` words that meet the requirements of [`TileQueue::new`], at least as many as [`workspace_len()`]
@@ -421,7 +417,6 @@ pub unsafe fn radix_pass<K: Bits>(
 /// Runs the sort pass over key-value pairs for the key digit that starts at bit `shift`.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`radix_pass()`], and `values` and `values_out` must be as long as
 /// `keys`.
 #[kernel(
@@ -458,7 +453,6 @@ pub unsafe fn radix_pass_pairs<K: Bits, V: Scalar>(
 /// passes between `spare` and `keys_out`.
 ///
 /// # Safety
-///
 /// `keys_out` and `spare` must be valid for as many elements as `keys` has, which must be fewer than 2³². Nothing else
 /// may access `keys_out` and `spare`. The segments must not overlap. The block must have 384 threads.
 #[kernel(types(K = u32, u64), block(384), launch_bounds(384, 1), bytes = 2 * keys.bytes())]
@@ -492,7 +486,6 @@ pub unsafe fn sort_segments<K: Bits>(
 /// Sorts `keys` into `out`. If the keys do not fit in a tile, `spare` is the temporary buffer.
 ///
 /// # Safety
-///
 /// All arrays must be valid for `len` elements and belong only to this block.
 #[inline(always)]
 #[track_caller]

@@ -396,7 +396,6 @@ pub(crate) fn divided(work: usize, parts: u32) -> (usize, usize) {
 /// Loads the vector at an address if `is_there` is true, and otherwise returns an arbitrary value.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`load_or`].
 #[inline(always)]
 pub(crate) unsafe fn load_or_any<T: KernelType, const N: usize>(ptr: *const T, is_there: bool) -> [T; N] {
@@ -408,7 +407,6 @@ pub(crate) unsafe fn load_or_any<T: KernelType, const N: usize>(ptr: *const T, i
 /// threads.
 ///
 /// # Safety
-///
 /// The rows and `target` must be valid for `len` elements. If `have_vectors` is true, the addresses of the rows and
 /// `target` must be equal modulo `N` elements. Each position must have only one writer.
 #[inline(always)]

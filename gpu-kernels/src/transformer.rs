@@ -23,7 +23,6 @@ impl<T: Float> RowMap<T, 2> for SwiGlu {
 /// Computes `out` = SiLU(`gate`) · `up`.
 ///
 /// # Safety
-///
 /// The launch must meet the requirements of the `thread_group` module, with blocks of at most 256 threads and without
 /// clusters. If `parts` is greater than one, the thread group must be a block. All views must have the same shape. If
 /// `has_vectors` is 1, the addresses of corresponding rows must be equal modulo 16 bytes.
@@ -62,7 +61,6 @@ pub unsafe fn swiglu<T: Float>(
 /// elements 2i and 2i + 1. Rows whose position is beyond the tables are skipped.
 ///
 /// # Safety
-///
 /// The launch must meet the requirements of the `thread_group` module, with blocks of at most 256 threads and without
 /// clusters. If `parts` is greater than one, the thread group must be a block. `x` and `out` must have the same shape,
 /// and their width must be a multiple of the head width. `cos` and `sin` must have the same shape, and there must be

@@ -73,7 +73,6 @@ pub struct Matrices {
 /// Computes `to[m][column][row] = from[m][row][column]`, with one instance per element size.
 ///
 /// # Safety
-///
 /// The launch must be one-dimensional, with blocks of [`threads`] threads. `from` and `to` must be valid for the
 /// elements that `shape` describes, and must not overlap. Nothing else may write `from` or access `to` until the launch
 /// ends. Both addresses and all strides must be multiples of 16 bytes, and the numbers of rows and columns must be
@@ -202,7 +201,6 @@ const fn pitch(size: usize) -> u32 {
 /// segments of `segment` steps.
 ///
 /// # Safety
-///
 /// The launch must be one-dimensional, with blocks of [`STRIP_THREADS`] threads. `from` and `to` must be valid for the
 /// elements that `shape` describes, and must not overlap. Nothing else may write `from` or access `to` until the launch
 /// ends. `segment` must be from 1 to 2¹⁶.
@@ -269,7 +267,6 @@ struct Part {
 /// Moves a segment of a strip, with `N` elements of an output row per lane.
 ///
 /// # Safety
-///
 /// `source` must point to the first element of the segment, and `target` to its first output element. Both must be valid
 /// for the rows that are loaded. Nothing else may access `ring`, and only other segments may access the outputs. All
 /// threads of the block must call this function.

@@ -31,7 +31,6 @@ use bytemuck::{AnyBitPattern, NoUninit};
 /// ```
 ///
 /// # Safety
-///
 /// If [`Self::CHECKED`] compiles, the type must not have padding.
 #[diagnostic::on_unimplemented(
     message = "values of `{Self}` cannot be stored in device memory",

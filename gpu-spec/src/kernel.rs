@@ -384,7 +384,6 @@ impl ParamKind {
 /// ```
 ///
 /// # Safety
-///
 /// Only `#[kernel]` may implement this trait.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an instance of the kernel",
@@ -407,7 +406,6 @@ pub unsafe trait Instance: 'static {
 /// A kernel instance as a type, such as `axpy<f32, 4, 16>`. The trait is implemented for every [`Instance`].
 ///
 /// # Safety
-///
 /// Only `#[kernel]` may implement this trait. `Params` must list, in order, the markers of [`crate::param`] that match
 /// the kernel parameters of both `spec().entry` and the symbol in the GPU image. On the GPU, `code()` must return the
 /// address of that symbol.
@@ -428,7 +426,6 @@ pub unsafe trait Kernel: 'static {
 /// shape is within the limits of the device and of the kernel's [`KernelInfo`].
 ///
 /// # Safety
-///
 /// Only `#[kernel]` may implement this trait, for functions that are not marked `unsafe`.
 #[diagnostic::on_unimplemented(
     message = "safe code cannot launch `{Self}`",

@@ -11,7 +11,6 @@ use crate::element::{KernelType, KernelValue};
 /// See the example of [`Checked`].
 ///
 /// # Safety
-///
 /// The type must have the same size, alignment and byte representation as `Bits`, and `is_valid` must return true only
 /// for the bits of a valid value.
 #[diagnostic::on_unimplemented(

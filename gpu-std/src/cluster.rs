@@ -259,7 +259,6 @@ pub fn wait() {
 /// See the [example](self).
 ///
 /// # Safety
-///
 /// `pointer` must point into shared memory of the calling block, and `rank` must be below [`blocks`]. Block `rank` must
 /// have started, and must not end before the last use of the address.
 #[inline(always)]
@@ -302,7 +301,6 @@ pub unsafe fn map_shared<T>(pointer: *mut T, rank: u32) -> *mut T {
 /// ```
 ///
 /// # Safety
-///
 /// `pointer` must point into the shared memory of one of the cluster's blocks.
 #[inline(always)]
 #[track_caller]

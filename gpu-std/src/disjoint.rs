@@ -5,7 +5,6 @@
 //! index no other thread can obtain. Such an index is a *claim*: an index token that proves ownership.
 //!
 //! # Why this is sound
-//!
 //! 1. *Indices are divided among threads.* In a launch of S threads, index i belongs to the thread whose linear index
 //!    is i mod S. In thread t, [`unique_index`] returns t, and [`grid_stride`] returns t, t + S, t + 2S, …. All these
 //!    indices belong to the calling thread. S and t are constant while a kernel runs.
@@ -371,7 +370,6 @@ impl<'a, T, M> DisjointMut<'a, T, M> {
     /// ```
     ///
     /// # Safety
-    ///
     /// `data` must be aligned, and valid for reads and writes of `len` elements for `'a`. All threads of the launch
     /// must create the view with the same arguments and mapping, and each thread must create it at most once. Only
     /// these views may access the memory.

@@ -75,7 +75,6 @@ use half::{bf16, f16};
 /// See the [example](self).
 ///
 /// # Safety
-///
 /// Size, alignment and field offsets must not depend on the compiler. The type must be a primitive type, or its layout
 /// must follow from its `repr` and from the layouts of its fields. The type must not contain a reference, or a pointer
 /// that is dereferenced.
@@ -107,7 +106,6 @@ pub unsafe trait KernelValue: Copy + Send + Sync + 'static {
 /// See the [example](self).
 ///
 /// # Safety
-///
 /// Every bit pattern must be a valid value, as for [`bytemuck::AnyBitPattern`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be stored in memory that kernels use",
@@ -216,7 +214,6 @@ unsafe impl<T: Send + Sync + 'static> KernelType for PhantomData<T> {
 /// See the [example](self).
 ///
 /// # Safety
-///
 /// `Param` must be the marker of a buffer with elements of this type, and threads must be able to share these elements
 /// soundly.
 #[diagnostic::on_unimplemented(

@@ -16,7 +16,6 @@ pub use crate::family::Elementwise;
 /// See the example of [`map`].
 ///
 /// # Safety
-///
 /// `element` and `vector` must read only the elements at the given indices.
 pub unsafe trait Sources: Copy {
     /// One element of each array.
@@ -32,14 +31,12 @@ pub unsafe trait Sources: Copy {
     /// Reads element `i` of each array.
     ///
     /// # Safety
-    ///
     /// The elements must be valid for reads.
     unsafe fn element(self, i: usize) -> Self::Element;
 
     /// Reads elements `i..i + N` of each array, in one access per array.
     ///
     /// # Safety
-    ///
     /// The elements must be valid for reads, and aligned to the size of the vector.
     unsafe fn vector<const N: usize>(self, i: usize) -> Self::Vector<N>;
 

@@ -179,7 +179,6 @@ pub const fn check_parameters(params: &[AbiParam]) {
 /// Returns the slice for a slice parameter.
 ///
 /// # Safety
-///
 /// `data` must be aligned, not null, and valid for reads of `len` elements while the kernel runs. (The function does
 /// not replace a null pointer, because a choice between two pointers would hide from LLVM that the kernel reads global
 /// memory.)
@@ -192,7 +191,6 @@ pub unsafe fn slice<'a, T>(data: *const T, len: usize) -> &'a [T] {
 /// Returns the view for a [`SlicePlanes`] parameter.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`slice`].
 #[inline(always)]
 pub unsafe fn planes<'a, T, const K: usize>(data: *const T, len: usize) -> SlicePlanes<'a, T, K> {
@@ -203,7 +201,6 @@ pub unsafe fn planes<'a, T, const K: usize>(data: *const T, len: usize) -> Slice
 /// Returns the view for a view parameter.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`DisjointMut::from_raw_parts`].
 #[inline(always)]
 pub unsafe fn view<'a, T, M>(data: *mut T, len: usize) -> DisjointMut<'a, T, M> {
@@ -214,7 +211,6 @@ pub unsafe fn view<'a, T, M>(data: *mut T, len: usize) -> DisjointMut<'a, T, M> 
 /// Makes the block size a compile-time constant, and tells LLVM that the thread's indices are below the block size.
 ///
 /// # Safety
-///
 /// Every launch of the running kernel must use the block size of `limits`.
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
@@ -256,7 +252,6 @@ macro_rules! views {
         /// Returns the view for a view parameter.
         ///
         /// # Safety
-        ///
         /// The conditions of the view's `from_raw_parts` apply.
         #[inline(always)]
         pub unsafe fn $make<'a, T $(, $mapping)?>(data: $pointer, extents: $extents) -> $view<'a, T $(, $mapping)?> {
@@ -267,7 +262,6 @@ macro_rules! views {
         /// Reads kernel parameters `index` (a pointer) and `index + 1` (extents) as a view.
         ///
         /// # Safety
-        ///
         /// The conditions of [`read_value`] apply to both parameters, and the conditions of the view's `from_raw_parts`
         /// apply to the view.
         #[cfg(not(target_arch = "nvptx64"))]
@@ -291,7 +285,6 @@ views! {
 /// Returns a shared array of the kernel.
 ///
 /// # Safety
-///
 /// Every thread of the launch must call this function exactly once for this static and this barrier. Nothing else may
 /// use the static or the barrier.
 #[inline(always)]
@@ -303,7 +296,6 @@ pub unsafe fn shared<'a, A>(memory: &'static SharedStatic<A>, barrier: u32) -> S
 /// Returns a pair of shared arrays of the kernel.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`shared`].
 #[inline(always)]
 pub unsafe fn double_buffer<'a, A>(
@@ -349,7 +341,6 @@ impl SharedPlace {
 /// array.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`shared_slice`].
 #[inline(always)]
 pub unsafe fn shared_bytes<T>(len: usize) -> u32 {
@@ -360,7 +351,6 @@ pub unsafe fn shared_bytes<T>(len: usize) -> u32 {
 /// Returns a shared array with a launch-time length.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`shared`]. The block must also have dynamic shared memory for the
 /// array at `place`, which no other array may use. (The emulated device checks this.)
 #[inline(always)]
@@ -374,7 +364,6 @@ pub unsafe fn shared_slice<'a, T>(place: SharedPlace, barrier: u32) -> Shared<'a
 /// Returns a pair of shared arrays with a launch-time length. In memory, they form one array of `[T; 2]`.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`shared_slice`].
 #[inline(always)]
 #[track_caller]
@@ -387,7 +376,6 @@ pub unsafe fn double_buffer_slice<'a, T>(place: SharedPlace, barrier: u32) -> Do
 /// Reads kernel parameter `index`.
 ///
 /// # Safety
-///
 /// `args` must contain more than `index` pointers, and the one at `index` must point to a `T`.
 #[cfg(not(target_arch = "nvptx64"))]
 #[inline(always)]
@@ -412,7 +400,6 @@ pub unsafe fn read_value<T>(args: *const *const core::ffi::c_void, index: usize)
 /// Reads kernel parameters `index` (a pointer) and `index + 1` (a length) as a slice.
 ///
 /// # Safety
-///
 /// The conditions of [`read_value`] apply to both parameters, and the conditions of [`slice`] apply to the slice.
 #[cfg(not(target_arch = "nvptx64"))]
 #[inline(always)]
@@ -424,7 +411,6 @@ pub unsafe fn read_slice<'a, T>(args: *const *const core::ffi::c_void, index: us
 /// Reads kernel parameters `index` (a pointer) and `index + 1` (a length) as planes.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`read_slice`].
 #[cfg(not(target_arch = "nvptx64"))]
 #[inline(always)]
@@ -439,7 +425,6 @@ pub unsafe fn read_planes<'a, T, const K: usize>(
 /// Reads kernel parameters `index` (a pointer) and `index + 1` (a length) as a view.
 ///
 /// # Safety
-///
 /// The conditions of [`read_value`] apply to both parameters, and the conditions of [`view`] apply to the view.
 #[cfg(not(target_arch = "nvptx64"))]
 #[inline(always)]
@@ -454,7 +439,6 @@ pub unsafe fn read_view<'a, T, M>(
 /// Returns a reference to the tensor map that the launch passes as kernel parameter `index`.
 ///
 /// # Safety
-///
 /// The conditions of [`read_value`] must hold for the duration of the launch.
 #[cfg(not(target_arch = "nvptx64"))]
 #[inline(always)]
@@ -469,7 +453,6 @@ pub unsafe fn read_tensor_map<'a, T: KernelType, const RANK: usize>(
 /// Returns whether the pointer that is kernel parameter `index` is null.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`read_value`].
 #[cfg(not(target_arch = "nvptx64"))]
 #[inline(always)]

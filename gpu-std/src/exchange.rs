@@ -81,7 +81,6 @@ pub fn load_blocked<T: KernelType, const ITEMS: usize>(data: &[T], first: usize,
 /// The function synchronizes the block through the array `tile`, as [`Shared`] operations do.
 ///
 /// # Panics
-///
 /// Panics if the block does not have `THREADS` threads; specify that number with `#[kernel(block(…))]`.
 #[inline(always)]
 #[track_caller]
@@ -107,7 +106,6 @@ pub fn blocked_to_striped<T: KernelType, const ITEMS: usize, const THREADS: usiz
 /// reads are free of bank conflicts.
 ///
 /// # Panics
-///
 /// Panics in the same cases as [`blocked_to_striped`].
 #[inline(always)]
 #[track_caller]

@@ -17,7 +17,6 @@ pub struct Variant {
 /// `scale<f32>`. `ops::map` in the crate `warpsmith` launches it.
 ///
 /// # Safety
-///
 /// All variants must be safe kernels with parameters `Params`, and must write only through the last parameter. All
 /// variants must apply the same function to each element of all slices, up to the length of the shortest slice.
 pub unsafe trait Elementwise: 'static {
@@ -31,7 +30,6 @@ pub unsafe trait Elementwise: 'static {
 /// `max_abs<f32>`. `ops::reduce` in the crate `warpsmith` launches it.
 ///
 /// # Safety
-///
 /// All variants must be kernels with the parameters `(Slice<Item>, PointerMut<u64>, PointerMut<Output>)`, with the
 /// operator's types. They must have the same safety conditions as
 /// [`reduction::reduce_into`](crate::reduction::reduce_into).
@@ -46,7 +44,6 @@ pub unsafe trait Reduce: 'static {
 /// `or_earlier<f32>`. `ops::inclusive_scan` in the crate `warpsmith` launches it.
 ///
 /// # Safety
-///
 /// All variants must be kernels with the parameters `(Value<bool>, Value<Value>, Slice<Item>, PointerMut<u64>,
 /// Value<usize>, SliceMut<Output>)`, with the operator's types. They must have the same safety conditions as
 /// [`scan::scan_slice`](crate::scan::scan_slice).

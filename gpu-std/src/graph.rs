@@ -31,11 +31,9 @@
 /// See the [example](self).
 ///
 /// # Panics
-///
 /// Panics on the emulated device if `condition` is 0.
 ///
 /// # Safety
-///
 /// `condition` must be the handle of a condition that belongs to the graph in which the calling kernel runs. No two
 /// threads may set the condition at the same time.
 #[inline(always)]

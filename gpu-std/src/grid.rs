@@ -62,7 +62,6 @@ pub fn is_cooperative() -> bool {
 /// See the [example](self).
 ///
 /// # Panics
-///
 /// Panics if the launch has several blocks but is not cooperative. Launches of `#[kernel(cooperative)]` kernels are
 /// always cooperative.
 #[inline(always)]

@@ -310,7 +310,6 @@ pub use shape::Shape;
 ///   guarantee that it is equivalent.
 ///
 /// # Generated items
-///
 /// The macro leaves the function itself unchanged (except for `#[inline(always)]` if it has no `#[inline]` attribute),
 /// so that other kernels can call it. The macro adds a type with the same name and generic parameters. The type
 /// implements [`Kernel`], and [`Instance`] for each listed combination of generic arguments. Launches name this type.
@@ -333,7 +332,6 @@ pub use shape::Shape;
 /// ```
 ///
 /// # In generic code
-///
 /// Host code that is generic over the kernel's type parameters needs the bound `scale<T, 4>: Instance`, in addition to
 /// the kernel's own bounds. The launch arguments follow from the function's parameters.
 ///

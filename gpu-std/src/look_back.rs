@@ -4,7 +4,6 @@
 //! the exclusive prefix of a block's tile while the blocks of earlier tiles are still working.
 //!
 //! # Bit-identical results
-//!
 //! Classic look-back (Merrill, Garland: "Single-pass Parallel Prefix Scan with Decoupled Look-back", 2016) adds the
 //! totals of the preceding tiles, back to the nearest published prefix. The number of added totals depends on timing,
 //! which changes the rounding of floats. In this module, the tile's index alone determines which totals are added in
@@ -21,7 +20,6 @@
 //! tiles. A sum is rounded as often as in pairwise summation, plus once per section.
 //!
 //! # The workspace
-//!
 //! The workspace is a slice of [`workspace_len`] atomics that must be zeroed before its first use. It need not be
 //! cleared between launches, because each launch publishes its values with a new epoch. Launches on one stream can
 //! share a workspace, regardless of what they scan. Repeated launches of a graph can also use the same workspace.
@@ -107,14 +105,12 @@ impl<'a> TileQueue<'a> {
     /// See the [example](self).
     ///
     /// # Safety
-    ///
     /// The workspace must have at least [`workspace_len`] words. It must have been zeroed once. Since then, only queues
     /// of launches that have completed may have written the header. All threads of all blocks of this launch must
     /// create one queue with the same workspace and number of tiles. They must call [`next`](Self::next) until it
     /// returns `None`. Each tile then belongs to exactly one block, and unsafe code may rely on this.
     ///
     /// # Panics
-    ///
     /// Panics on the emulated device if the workspace is too small for its header or there are too many tiles.
     #[inline(always)]
     #[track_caller]
@@ -234,11 +230,9 @@ impl<'a, T: KernelType> LookBack<'a, T> {
     /// See the [example](self).
     ///
     /// # Safety
-    ///
     /// The queue's workspace must have at least [`workspace_len`] words for the queue's tiles and values of this size.
     ///
     /// # Panics
-    ///
     /// Panics on the emulated device if the workspace is too small.
     #[inline(always)]
     #[track_caller]
@@ -265,7 +259,6 @@ impl<'a, T: KernelType> LookBack<'a, T> {
     /// Returns one of the words that hold published values.
     ///
     /// # Safety
-    ///
     /// The word must belong to a slot that [`workspace_len`] counts, below the slot of the last section.
     #[inline(always)]
     unsafe fn word(&self, word: usize) -> &'a Atomic<u64> {
@@ -320,7 +313,6 @@ impl<'a, T: KernelType> LookBack<'a, T> {
     /// blocks. The cost is that registers or memory must hold two tiles.
     ///
     /// # Panics
-    ///
     /// Panics on the emulated device if `tile` is not a tile of the queue. On a GPU, the prefixes of all tiles are
     /// unspecified in this case.
     #[inline(always)]
@@ -337,7 +329,6 @@ impl<'a, T: KernelType> LookBack<'a, T> {
     /// because a tile may wait only for earlier tiles.
     ///
     /// # Panics
-    ///
     /// Panics in the same cases as [`publish`](Self::publish).
     #[inline(always)]
     #[track_caller]
@@ -361,7 +352,6 @@ impl<'a, T: KernelType> LookBack<'a, T> {
     /// preceding tiles.
     ///
     /// # Panics
-    ///
     /// Panics in the same cases as [`publish`](Self::publish).
     #[inline(always)]
     #[track_caller]

@@ -23,7 +23,6 @@
 //! ```
 //!
 //! # Why this is sound
-//!
 //! The soundness argument of [`disjoint`](crate::disjoint) applies, with blocks instead of threads. In a launch of B
 //! blocks, index i belongs to the block whose linear index is i mod B. [`unique_index`] and [`stride`] return only such
 //! indices, and an index never leaves its thread. A view returns the element only to the first thread of the block, so

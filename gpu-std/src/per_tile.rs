@@ -22,7 +22,6 @@
 //! ```
 //!
 //! # Why this is sound
-//!
 //! The soundness argument of [`disjoint`](crate::disjoint) applies, with tiles instead of threads. [`Tile::current`]
 //! panics if the block cannot be divided into tiles of `N` threads. In a launch of S threads, each of the S / N tiles
 //! therefore consists of `N` threads of one block. The linear indices of these threads in the launch have the same

@@ -172,7 +172,6 @@ mod host {
     /// Formats and prints text on the emulated device.
     ///
     /// # Safety
-    ///
     /// The conversions in `format` must match `arguments` in order, and all strings must be valid.
     pub unsafe fn print(format: &CStr, arguments: &[Argument]) {
         // SAFETY: guaranteed by the caller.
@@ -180,7 +179,6 @@ mod host {
     }
 
     /// # Safety
-    ///
     /// The caller must uphold the safety contract of [`print`].
     unsafe fn print_unchecked(format: &CStr, arguments: &[Argument]) {
         let mut text = Vec::new();
@@ -210,7 +208,6 @@ mod host {
     /// Appends one argument.
     ///
     /// # Safety
-    ///
     /// `conversion` must match the argument's type, and a string argument must be valid.
     unsafe fn append(text: &mut Vec<u8>, conversion: &[u8], argument: Argument) {
         let conversion = CString::new(conversion).expect("a part of a C string has no NUL");

@@ -64,7 +64,6 @@ pub fn place<const ITEMS: usize>(item: usize) -> usize {
 /// first synchronize the block.
 ///
 /// # Panics
-///
 /// Panics if the block does not have exactly 32 threads for each of `WARPS` warps, or has fewer threads than `BINS`.
 /// Specify the block shape with `#[kernel(block(…))]`. Does not compile if `BINS` is less than 2 or not a power of two,
 /// or if `ITEMS` exceeds 32.
@@ -92,7 +91,6 @@ pub fn rank<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
 /// All threads pass a barrier inside this function before it calls `counted`.
 ///
 /// # Panics
-///
 /// Panics in the same cases as [`rank()`].
 #[inline(always)]
 #[track_caller]

@@ -13,7 +13,6 @@
 //! index.
 //!
 //! # Example
-//!
 //! The Euclidean norm of an array:
 //!
 //! ```
@@ -137,7 +136,6 @@ const HEADER_BYTES: usize = 16;
 /// See the [example](self#example).
 ///
 /// # Safety
-///
 /// The launch must be one-dimensional. `workspace` must meet the requirements of [`workspace_bytes`] for the blocks of
 /// the grid. Nothing else may use the workspace until the launch ends.
 #[inline(always)]
@@ -183,7 +181,6 @@ pub unsafe fn reduce<R: Reduction, const ITEMS: usize, const VECTOR: usize>(
 /// See the [example](self#example).
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`reduce`]. `result` must be valid for one value, and nothing else may
 /// use it until the launch ends.
 #[inline(always)]
@@ -203,7 +200,6 @@ pub unsafe fn reduce_into<R: Reduction, const ITEMS: usize, const VECTOR: usize>
 /// block returns the result. The caller must place a barrier between this function and [`block_combine`].
 ///
 /// # Safety
-///
 /// `partials` must contain one value for each block of a one-dimensional grid. All of these values must have been
 /// written, and the writes must be ordered before this call.
 #[inline(always)]

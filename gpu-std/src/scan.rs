@@ -14,7 +14,6 @@
 //! (like float addition). It need not be commutative, because the combination tree joins only neighbors.
 //!
 //! # Example
-//!
 //! The running sum of an array:
 //!
 //! ```
@@ -199,7 +198,6 @@ pub trait Operation {
 /// ```
 ///
 /// # Safety
-///
 /// The methods must not have preconditions other than those stated here.
 pub unsafe trait Arrays<O: Operation, const N: usize> {
     /// Returns the number of elements.
@@ -216,21 +214,18 @@ pub unsafe trait Arrays<O: Operation, const N: usize> {
     /// Loads elements `i..i + N`.
     ///
     /// # Safety
-    ///
     /// The elements must be in bounds, and `i + head` must be a multiple of `N`.
     unsafe fn load_vector(&self, i: usize) -> [O::Item; N];
 
     /// Loads element `i`.
     ///
     /// # Safety
-    ///
     /// `i` must be less than the length.
     unsafe fn load(&self, i: usize) -> O::Item;
 
     /// Writes results `i..i + N`.
     ///
     /// # Safety
-    ///
     /// The caller must uphold the safety contract of [`load_vector`](Self::load_vector), and no other thread may read
     /// or write these results.
     unsafe fn store_vector(&self, i: usize, values: [O::Value; N]);
@@ -238,7 +233,6 @@ pub unsafe trait Arrays<O: Operation, const N: usize> {
     /// Writes result `i`.
     ///
     /// # Safety
-    ///
     /// `i` must be less than the length, and no other thread may read or write this result.
     unsafe fn store(&self, i: usize, value: O::Value);
 }
@@ -392,7 +386,6 @@ unsafe impl<O: Operation, const N: usize> Arrays<O, N> for Slices<O> {
 /// See the [example](self#example).
 ///
 /// # Safety
-///
 /// Blocks must have at most 256 threads. The workspace must meet the requirements of [`TileQueue::new`] for the
 /// [`max_tiles`] of the length. It must contain [`workspace_len`](crate::look_back::workspace_len) words for values of
 /// type `O::Value`. Nothing else may use the workspace or `out` until the launch ends.
@@ -440,12 +433,10 @@ pub unsafe fn scan_slice<O: Operation, const ITEMS: usize, const VECTOR: usize>(
 /// See the example of [`Arrays`].
 ///
 /// # Safety
-///
 /// Blocks must have at most 256 threads. The queue's workspace must contain
 /// [`workspace_len`](crate::look_back::workspace_len) words for values of type `O::Value`.
 ///
 /// # Panics
-///
 /// Panics on the emulated device if the block size is not a multiple of 32 or exceeds 256, or if the workspace is too
 /// small.
 #[inline(always)]

@@ -45,7 +45,6 @@ impl<const N: u32> Tile<N> {
     /// Returns the calling thread's tile.
     ///
     /// # Panics
-    ///
     /// Panics if the number of threads per block is not a multiple of `N`. Does not compile if `N` is not 1, 2, 4, 8,
     /// 16 or 32.
     #[inline(always)]

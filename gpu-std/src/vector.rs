@@ -65,11 +65,9 @@ impl<T: Copy, const N: usize> Vector<T, N> {
     /// See the example of [`Vector`].
     ///
     /// # Safety
-    ///
     /// `ptr` must be valid for reads of `N` initialized elements, and aligned to [`ALIGN`](Self::ALIGN) bytes.
     ///
     /// # Panics
-    ///
     /// Panics on the emulated device if `ptr` does not have this alignment.
     #[inline(always)]
     #[track_caller]
@@ -99,11 +97,9 @@ impl<T: Copy, const N: usize> Vector<T, N> {
     /// See the example of [`Vector`].
     ///
     /// # Safety
-    ///
     /// `ptr` must be valid for writes of `N` elements and aligned to [`ALIGN`](Self::ALIGN) bytes.
     ///
     /// # Panics
-    ///
     /// Panics on the emulated device if `ptr` does not have this alignment.
     #[inline(always)]
     #[track_caller]
@@ -137,12 +133,10 @@ impl<T: Copy, const N: usize> Vector<T, N> {
     /// See the example of [`Vector`]. Only the cache hint differs.
     ///
     /// # Safety
-    ///
     /// The caller must uphold the safety contract of [`store`](Self::store), and `ptr` must point to global memory, as
     /// pointers in kernel arguments do.
     ///
     /// # Panics
-    ///
     /// Panics in the same cases as [`store`](Self::store).
     #[inline(always)]
     #[track_caller]
@@ -180,7 +174,6 @@ impl<T: Copy, const N: usize> Vector<T, N> {
     /// Loads the vector in accesses of type `A`.
     ///
     /// # Safety
-    ///
     /// The caller must uphold the safety contract of [`Vector::load`]. Every bit pattern must be a valid `A`, and the
     /// size of `A` must divide the vector's size.
     #[inline(always)]
@@ -203,7 +196,6 @@ impl<T: Copy, const N: usize> Vector<T, N> {
     /// Stores the vector in accesses of type `A`.
     ///
     /// # Safety
-    ///
     /// The caller must uphold the safety contract of [`Vector::store`]. Every bit pattern must be a valid `A`, and the
     /// size of `A` must divide the vector's size.
     #[inline(always)]

@@ -130,7 +130,6 @@ pub fn aligned<T, const N: usize>(ptr: *const T) -> bool {
 /// See the [example](self).
 ///
 /// # Safety
-///
 /// `ptr` must be valid for reads of `N` elements and aligned to the size of the vector.
 #[inline(always)]
 pub unsafe fn load<T: Copy, const N: usize>(ptr: *const T) -> [T; N] {
@@ -167,7 +166,6 @@ pub unsafe fn load<T: Copy, const N: usize>(ptr: *const T) -> [T; N] {
 /// ```
 ///
 /// # Safety
-///
 /// If `is_there` is true, the conditions of [`load`] apply. Nothing may write the elements while the kernel runs, and
 /// `ptr` must point to global memory.
 #[inline(always)]
@@ -256,7 +254,6 @@ pub unsafe fn load_or<T: Copy, const N: usize, const KEPT: bool>(
 /// ```
 ///
 /// # Safety
-///
 /// `ptr` must be valid for writes of `N` elements and aligned to the size of the vector.
 #[inline(always)]
 pub unsafe fn store<T: Copy, const N: usize>(ptr: *mut T, values: [T; N]) {
@@ -395,7 +392,6 @@ pub fn for_each_run<T, const N: usize>(ptr: *const T, len: usize, mut visit: imp
 /// See the example of [`store`].
 ///
 /// # Safety
-///
 /// The elements must be valid for writes.
 #[inline(always)]
 pub unsafe fn store_run<T: Copy, const N: usize>(ptr: *mut T, first: usize, count: usize, values: [T; N]) {

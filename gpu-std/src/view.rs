@@ -5,7 +5,6 @@
 //! wraps around, the result is out of range.
 //!
 //! # Order of indices and sizes
-//!
 //! In shapes and indices, the outermost dimension comes first, as in Rust arrays. A view from `as_2d(rows, columns)`
 //! has elements `[row, column]`, and a view from `as_3d(planes, rows, columns)` has elements `[plane, row, column]`.
 //! The same order applies to [`Slice2`] and [`Slice3`], the claims of [`unique_2d`](crate::thread::unique_2d) and
@@ -134,7 +133,6 @@ impl<'a, T> Slice2<'a, T> {
     /// ```
     ///
     /// # Safety
-    ///
     /// `data` must be aligned, not null, and valid for reads of `extents.span()` elements for `'a`. As with shared
     /// references to the elements, nothing may change them except through atomics.
     #[inline(always)]
@@ -192,7 +190,6 @@ impl<'a, T> Slice2<'a, T> {
     /// ```
     ///
     /// # Safety
-    ///
     /// `row` and `column` must be in range.
     #[inline(always)]
     pub unsafe fn get_unchecked(self, [row, column]: [usize; 2]) -> &'a T {
@@ -224,7 +221,6 @@ impl<'a, T> Slice2<'a, T> {
 }
 
 /// # Panics
-///
 /// Panics if the element is out of range.
 impl<T, I: Coordinate> Index<[I; 2]> for Slice2<'_, T> {
     type Output = T;
@@ -244,7 +240,6 @@ impl<T, I: Coordinate> Index<[I; 2]> for Slice2<'_, T> {
 }
 
 /// # Panics
-///
 /// Panics if the element is out of range.
 impl<T> Index<Unique2d> for Slice2<'_, T> {
     type Output = T;
@@ -305,7 +300,6 @@ impl<'a, T> Slice3<'a, T> {
     /// See the example of [`Slice2::from_raw_parts`].
     ///
     /// # Safety
-    ///
     /// The caller must uphold the safety contract of [`Slice2::from_raw_parts`].
     #[inline(always)]
     pub unsafe fn from_raw_parts(data: *const T, extents: Extents3) -> Self {
@@ -394,7 +388,6 @@ impl<'a, T> Slice3<'a, T> {
 }
 
 /// # Panics
-///
 /// Panics if the element is out of range.
 impl<T, I: Coordinate> Index<[I; 3]> for Slice3<'_, T> {
     type Output = T;
@@ -416,7 +409,6 @@ impl<T, I: Coordinate> Index<[I; 3]> for Slice3<'_, T> {
 }
 
 /// # Panics
-///
 /// Panics if the element is out of range.
 impl<T> Index<Unique3d> for Slice3<'_, T> {
     type Output = T;

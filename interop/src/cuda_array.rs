@@ -10,13 +10,11 @@
 //! use warpsmith_interop::dlpack::Export;
 //! use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 //!
-//! # fn main() -> Result<(), warpsmith_runtime::Error> {
 //! let stream = Stream::new(&Device::emulated(0)?)?;
 //! let mut export = Export::new(DeviceBuffer::from_host(&stream, &[1u16, 2, 3, 4])?).with_shape(&[2, 2])?;
 //! let interface = CudaArrayInterface::of(&mut export)?;
 //! assert_eq!((&interface.shape[..], interface.typestr.as_str(), interface.strides), (&[2, 2][..], "<u2", None));
-//! # Ok(())
-//! # }
+//! # Ok::<(), warpsmith_runtime::Error>(())
 //! ```
 
 use std::any::Any;
@@ -97,7 +95,6 @@ impl CudaArrayInterface {
     /// use warpsmith_interop::dlpack::Export;
     /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Stream::new(&Device::emulated(0)?)?;
     /// let mut export = Export::new(DeviceBuffer::from_host(&stream, &[1.0_f32, 2.0])?);
     /// export.ready_on(&stream)?;
@@ -105,8 +102,7 @@ impl CudaArrayInterface {
     /// // SAFETY: the export owns the memory, and no other code uses it.
     /// let imported = unsafe { interface.import(&stream, export) }?;
     /// assert_eq!(imported.into_buffer::<f32>(&stream)?.to_host()?, [1.0, 2.0]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors

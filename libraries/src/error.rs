@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use warpsmith_runtime::device::Device;
-use warpsmith_runtime::error::{Bytes, Error, Result};
-use warpsmith_runtime::stream::Stream;
+use warpsmith_runtime::error::Bytes;
+use warpsmith_runtime::{Device, Error, Result, Stream};
 
 /// A library's version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -9,8 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::pressure::with_memory;
 use warpsmith_runtime::driver::StreamHandle;
-use warpsmith_runtime::error::Result;
-use warpsmith_runtime::stream::Stream;
+use warpsmith_runtime::{Result, Stream};
 
 /// A library handle. The device's context must be current when a handle is created, used or dropped.
 pub(crate) trait LibraryHandle: Sized + Send {

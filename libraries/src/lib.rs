@@ -4,7 +4,7 @@
 //! | module | library | implementation on the emulated device |
 //! | --- | --- | --- |
 //! | [`blas`] | cuBLAS, cuBLASLt | all operations |
-//! | [`dnn`] | cuDNN: convolution, pooling, softmax, batch normalization | plain Rust |
+//! | [`dnn`] | cuDNN: convolution, pooling, batch normalization | plain Rust |
 //! | [`fft`] | cuFFT | all operations, with `rustfft` |
 //! | [`sparse`] | cuSPARSE | all operations, sequentially |
 //! | [`rand`] | cuRAND | not available; calls return an error |

@@ -11,13 +11,11 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 /// use warpsmith_runtime::Device;
 /// use warpsmith_libraries::fft;
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let device = Device::emulated(0)?;
 /// let cache = fft::plan_cache(&device);
 /// cache.set_max_size(32);
 /// println!("{} of at most {} plans", cache.size(), cache.max_size());
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct PlanCache<'a>(pub(crate) &'a dyn Kept);

@@ -1,8 +1,7 @@
 //! [`with_memory`]: frees device memory for allocations that a library makes itself.
 
 use crate::error::LibraryError;
-use warpsmith_runtime::device::Device;
-use warpsmith_runtime::error::{Error, Result};
+use warpsmith_runtime::{Device, Error, Result};
 
 /// Calls `make`. If a library ran out of device memory and the caching allocator can release unused memory, calls
 /// `make` once more.

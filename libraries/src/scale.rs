@@ -5,10 +5,7 @@ use cudarc::cublas::sys::{self, cublasOperation_t};
 use super::Vendor;
 use crate::blas::handle::{Handle, check};
 use crate::element::{DataType, Factor, LibraryType, code};
-use warpsmith_runtime::device::Device;
-use warpsmith_runtime::driver::DevicePtr;
-use warpsmith_runtime::error::Result;
-use warpsmith_runtime::stream::Stream;
+use warpsmith_runtime::{Device, DevicePtr, Result, Stream};
 
 /// Most of a long array is scaled as a matrix with this number of rows.
 const ROWS: usize = 8192;

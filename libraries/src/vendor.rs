@@ -61,7 +61,7 @@ vendors! {
         Cublas, "cuBLAS", "cublas", "nvidia-cublas", 12, "cublasGetProperty";
     "blas": #[doc = "GEMM with fused epilogues."]
         CublasLt, "cuBLASLt", "cublasLt", "nvidia-cublas", 12, "cublasLtGetProperty";
-    "dnn": #[doc = "Convolution, pooling, softmax and normalization."]
+    "dnn": #[doc = "Convolution, pooling and batch normalization."]
         Cudnn, "cuDNN", "cudnn", "nvidia-cudnn-cu13", 9, "cudnnGetProperty";
     "fft": #[doc = "Fourier transforms."]
         Cufft, "cuFFT", "cufft", "nvidia-cufft", 11, "cufftGetProperty";

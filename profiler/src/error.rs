@@ -12,14 +12,12 @@ use warpsmith_runtime::driver::activity::ActivityError;
 /// ```
 /// use warpsmith_profiler::{Profiler, ProfilerError, ProfilerOptions};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let profiler = Profiler::start(ProfilerOptions::default())?;
 /// // Only one can record at a time.
 /// let error = Profiler::start(ProfilerOptions::default()).unwrap_err();
 /// assert_eq!(error.downcast_ref(), Some(&ProfilerError::Recording));
 /// profiler.stop()?;
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -4,15 +4,13 @@
 //! use warpsmith_profiler::{Profiler, ProfilerOptions};
 //! use warpsmith_runtime::{Device, DeviceBuffer};
 //!
-//! # fn main() -> Result<(), warpsmith_runtime::Error> {
 //! let device = Device::emulated(0)?;
 //! let profiler = Profiler::start(ProfilerOptions::default())?;
 //! let mut x = DeviceBuffer::<f32>::zeros(&device.default_stream(), 1 << 20)?;
 //! device.default_stream().memset(&mut x, 1)?;
 //! let trace = profiler.stop()?;
 //! println!("{}", trace.summary().text(10));
-//! # Ok(())
-//! # }
+//! # Ok::<(), warpsmith_runtime::Error>(())
 //! ```
 //!
 //! | task | use |

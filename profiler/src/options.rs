@@ -8,12 +8,10 @@ use warpsmith_runtime::driver::activity::ActivityOptions;
 /// ```no_run
 /// use warpsmith_profiler::ProfilerOptions;
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let profiler = ProfilerOptions::default().samples_hz(50).to_file("step.json.gz")?;
 /// // …
 /// profiler.finish()?;
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct ProfilerOptions {

@@ -65,7 +65,6 @@ static CURRENT: Mutex<Option<Arc<Recording>>> = Mutex::new(None);
 /// use warpsmith_profiler::{Profiler, ProfilerOptions};
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let device = Device::emulated(0)?;
 /// let profiler = Profiler::start(ProfilerOptions::default())?;
 /// let x = DeviceBuffer::from_host(&device.default_stream(), &[1.0f32; 1000])?;
@@ -74,8 +73,7 @@ static CURRENT: Mutex<Option<Arc<Recording>>> = Mutex::new(None);
 /// assert_eq!(trace.definitions.loss.unaccounted(), 0);
 /// println!("{}", trace.summary().text(10));
 /// # drop(x);
-/// # Ok(())
-/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "it stops when it is dropped"]
 #[derive(Debug)]
@@ -89,7 +87,6 @@ pub struct Profiler(Running);
 /// use warpsmith_profiler::Profiler;
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = std::env::temp_dir().join(format!("profiler-{}", std::process::id()));
 /// # std::fs::create_dir_all(&folder)?;
 /// # let file = folder.join("trace.json.gz");
@@ -101,8 +98,7 @@ pub struct Profiler(Running);
 /// assert_eq!(warpsmith_trace::Trace::read(&file)?.trace.transfers.len(), 1);
 /// # drop(x);
 /// # std::fs::remove_dir_all(&folder)?;
-/// # Ok(())
-/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "it finishes when it is dropped"]
 #[derive(Debug)]
@@ -166,13 +162,11 @@ impl Profiler {
     /// ```
     /// use warpsmith_profiler::ProfilerOptions;
     ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// {
     ///     let _guard = ProfilerOptions::default().start()?.guard(|trace| println!("{} records", trace.len()));
     ///     // …
     /// }
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn guard(self, handler: impl FnOnce(Trace) + 'static) -> ProfilerGuard {
         ProfilerGuard { profiler: Some(self), handler: Some(Box::new(handler)) }

@@ -17,7 +17,6 @@ use crate::profiler::Profiler;
 /// use warpsmith_profiler::{ProfilerOptions, Schedule};
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let device = Device::emulated(0)?;
 /// let mut x = DeviceBuffer::<f32>::zeros(&device.default_stream(), 1000)?;
 /// let schedule = Schedule { skip: 1, wait: 1, warm_up: 1, record: 2, repeat: 1 };
@@ -29,8 +28,7 @@ use crate::profiler::Profiler;
 ///     device.default_stream().memset(&mut x, 0)?;
 ///     steps.step()?;
 /// }
-/// # Ok(())
-/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Schedule {

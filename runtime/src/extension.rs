@@ -22,7 +22,6 @@
 //! | reports of every launch, copy, allocation, event and wait, for a profiler | [`observe`] |
 //!
 //! # Observers
-//!
 //! An [`Observer`] is called at the start and end of each operation, on the thread that performs it. Without observers,
 //! each operation costs one extra load.
 //!
@@ -49,7 +48,6 @@
 //! use warpsmith_runtime::extension::Access;
 //! use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 //!
-//! # fn main() -> Result<(), warpsmith_runtime::Error> {
 //! let device = Device::emulated(0)?;
 //! let stream = Stream::new(&device)?;
 //! let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0])?;
@@ -66,8 +64,7 @@
 //!     })?;
 //! }
 //! assert_eq!(y.to_host()?, [2.0, 4.0]);
-//! # Ok(())
-//! # }
+//! # Ok::<(), warpsmith_runtime::Error>(())
 //! ```
 
 use std::any::{Any, type_name_of_val};
@@ -104,7 +101,6 @@ impl Stream {
     /// use warpsmith_runtime::{Device, DeviceBuffer, Error};
     ///
     /// # unsafe fn cublas_sscal(_: warpsmith_runtime::driver::StreamHandle, _: usize, _: f32, _: u64) {}
-    /// # fn main() -> Result<(), Error> {
     /// let stream = Device::cuda(0)?.default_stream();
     /// let mut x = DeviceBuffer::from_host(&stream, &[1.0_f32, 2.0])?;
     /// let (address, len) = (x.as_device_ptr().0, x.len());
@@ -115,8 +111,7 @@ impl Stream {
     ///         Ok::<(), Error>(())
     ///     })?;
     /// }
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Error>(())
     /// ```
     ///
     /// The example needs a GPU. The [module's example](crate::extension#example) runs on the emulated device.
@@ -227,7 +222,6 @@ impl Stream {
     /// use std::sync::Arc;
     /// use warpsmith_runtime::{Device, Graph, Stream};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Stream::new(&Device::emulated(0)?)?;
     /// let plan = Arc::new([1, 2, 3]);
     /// // Work that uses the plan is enqueued here.
@@ -238,8 +232,7 @@ impl Stream {
     /// assert_eq!(Arc::strong_count(&plan), 2);
     /// drop(graph);
     /// assert_eq!(Arc::strong_count(&plan), 1);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     pub fn keep_in_capture(&self, item: impl FnOnce() -> Arc<dyn Any + Send + Sync>) {
         if let Some(capturing) = self.capturing() {

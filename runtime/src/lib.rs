@@ -24,14 +24,12 @@
 //! ```
 //! use warpsmith_runtime::{DeviceBuffer, Stream};
 //!
-//! # fn main() -> Result<(), warpsmith_runtime::Error> {
 //! let stream = Stream::best()?;
 //! let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0])?;
 //! let mut y = DeviceBuffer::zeros(&stream, 3)?;
 //! stream.copy(&x, &mut y)?;
 //! assert_eq!(y.to_host()?, [1.0, 2.0, 3.0]);
-//! # Ok(())
-//! # }
+//! # Ok::<(), warpsmith_runtime::Error>(())
 //! ```
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -75,6 +75,36 @@ type Launch<I, O> =
 /// output array.
 type DrawFn<T> = fn(&Stream, Config, (u64, Layout), DeviceSliceMut<'_, T>) -> warpsmith_runtime::Result<()>;
 
+/// Prepares an operation of `ops::Unary`.
+macro_rules! unary {
+    ($setting:ident<$t:ident>, $name:literal, $operation:ident, $reference:expr, $tolerance:expr) => {
+        $setting.map::<$t>(
+            1,
+            |s, c, i, o| {
+                let operation = ($name, Unary::$operation);
+                ops::unary_with(s, Some(c), operation, i[0].as_slice(), o.into())
+            },
+            $reference,
+            $tolerance,
+        )
+    };
+}
+
+/// Prepares an operation of `ops::Binary`.
+macro_rules! binary {
+    ($setting:ident<$t:ident>, $name:literal, $operation:ident, $reference:expr, $tolerance:expr) => {
+        $setting.map::<$t>(
+            2,
+            |s, c, i, o| {
+                let operation = ($name, Binary::$operation);
+                ops::binary_with(s, Some(c), operation, (&i[0]).into(), (&i[1]).into(), o.into())
+            },
+            $reference,
+            $tolerance,
+        )
+    };
+}
+
 impl Setting<'_> {
     /// Prepares a kernel, which may exist only for float types.
     fn real<T: Float<Accumulator: Draw>>(&self, kernel: &str) -> Prepared {
@@ -104,59 +134,26 @@ impl Setting<'_> {
             "exp" => {
                 self.map::<T>(1, |s, c, i, o| ops::exp_with(s, c, &i[0], o), |[x, ..]| x.exp(), FUNCTION)
             }
-            "sqrt" => self.map::<T>(
-                1,
-                |s, c, i, o| unary(s, c, ("sqrt", Unary::Sqrt), i, o),
-                |[x, ..]| x.sqrt(),
-                FUNCTION,
-            ),
-            "log" => self.map::<T>(
-                1,
-                |s, c, i, o| unary(s, c, ("log", Unary::Log), i, o),
-                |[x, ..]| x.ln(),
-                FUNCTION,
-            ),
-            "sin" => self.map::<T>(
-                1,
-                |s, c, i, o| unary(s, c, ("sin", Unary::Sin), i, o),
-                |[x, ..]| x.sin(),
-                FUNCTION,
-            ),
-            "tanh" => self.map::<T>(
-                1,
-                |s, c, i, o| unary(s, c, ("tanh", Unary::Tanh), i, o),
-                |[x, ..]| x.tanh(),
-                FUNCTION,
-            ),
-            "silu" => self.map::<T>(
-                1,
-                |s, c, i, o| unary(s, c, ("silu", Unary::Silu), i, o),
-                |[x, ..]| x / (1.0 + (-x).exp()),
-                FUNCTION,
-            ),
-            "gelu_tanh" => self.map::<T>(
-                1,
-                |s, c, i, o| unary(s, c, ("gelu_tanh", Unary::GeluTanh), i, o),
+            "sqrt" => unary!(self<T>, "sqrt", Sqrt, |[x, ..]| x.sqrt(), FUNCTION),
+            "log" => unary!(self<T>, "log", Log, |[x, ..]| x.ln(), FUNCTION),
+            "sin" => unary!(self<T>, "sin", Sin, |[x, ..]| x.sin(), FUNCTION),
+            "tanh" => unary!(self<T>, "tanh", Tanh, |[x, ..]| x.tanh(), FUNCTION),
+            "silu" => unary!(self<T>, "silu", Silu, |[x, ..]| x / (1.0 + (-x).exp()), FUNCTION),
+            "gelu_tanh" => unary!(
+                self<T>,
+                "gelu_tanh",
+                GeluTanh,
                 |[x, ..]| x / (1.0 + (-2.0 * 0.797_884_560_802_865_4 * (x + 0.044_715 * x * x * x)).exp()),
-                Tolerance { relative: 64.0, absolute: 2.0 },
+                Tolerance { relative: 64.0, absolute: 2.0 }
             ),
-            "floor" => self.map::<T>(
-                1,
-                |s, c, i, o| unary(s, c, ("floor", Unary::Floor), i, o),
-                |[x, ..]| x.floor(),
-                Tolerance::EXACT,
-            ),
-            "div" => self.map::<T>(
-                2,
-                |s, c, i, o| binary(s, c, ("div", Binary::Div), i, o),
-                |[x, y, _]| x / y,
-                ROUNDED,
-            ),
-            "pow" => self.map::<T>(
-                2,
-                |s, c, i, o| binary(s, c, ("pow", Binary::Pow), i, o),
+            "floor" => unary!(self<T>, "floor", Floor, |[x, ..]| x.floor(), Tolerance::EXACT),
+            "div" => binary!(self<T>, "div", Div, |[x, y, _]| x / y, ROUNDED),
+            "pow" => binary!(
+                self<T>,
+                "pow",
+                Pow,
                 |[x, y, _]| x.powf(y),
-                Tolerance { relative: 16.0, absolute: 2.0 },
+                Tolerance { relative: 16.0, absolute: 2.0 }
             ),
             "lerp" => self.map::<T>(
                 2,
@@ -209,24 +206,9 @@ impl Setting<'_> {
                 |[x, y, _]| x * y,
                 ROUNDED,
             ),
-            "neg" => self.map::<T>(
-                1,
-                |s, c, i, o| unary(s, c, ("neg", Unary::Neg), i, o),
-                |[x, ..]| -x,
-                Tolerance::EXACT,
-            ),
-            "sub" => self.map::<T>(
-                2,
-                |s, c, i, o| binary(s, c, ("sub", Binary::Sub), i, o),
-                |[x, y, _]| x - y,
-                ROUNDED,
-            ),
-            "maximum" => self.map::<T>(
-                2,
-                |s, c, i, o| binary(s, c, ("maximum", Binary::Maximum), i, o),
-                |[x, y, _]| x.max(y),
-                Tolerance::EXACT,
-            ),
+            "neg" => unary!(self<T>, "neg", Neg, |[x, ..]| -x, Tolerance::EXACT),
+            "sub" => binary!(self<T>, "sub", Sub, |[x, y, _]| x - y, ROUNDED),
+            "maximum" => binary!(self<T>, "maximum", Maximum, |[x, y, _]| x.max(y), Tolerance::EXACT),
             "clamp" => self.map::<T>(
                 1,
                 |s, c, i, o| {
@@ -370,26 +352,6 @@ impl Setting<'_> {
         };
         Ok(Some(Box::new(Arrays::new(self.0.stream, self.0.copies, parts)?)))
     }
-}
-
-fn unary<T: Number>(
-    stream: &Stream,
-    config: Config,
-    operation: (&'static str, Unary),
-    inputs: &[DeviceBuffer<T>],
-    out: &mut DeviceBuffer<T>,
-) -> warpsmith_runtime::Result<()> {
-    ops::unary_with(stream, Some(config), operation, inputs[0].as_slice(), out.into())
-}
-
-fn binary<T: Number>(
-    stream: &Stream,
-    config: Config,
-    operation: (&'static str, Binary),
-    inputs: &[DeviceBuffer<T>],
-    out: &mut DeviceBuffer<T>,
-) -> warpsmith_runtime::Result<()> {
-    ops::binary_with(stream, Some(config), operation, (&inputs[0]).into(), (&inputs[1]).into(), out.into())
 }
 
 /// Returns the index of the first element whose key is the largest.

@@ -3,11 +3,10 @@
 use gpu_std::scalar::Number;
 use warpsmith_runtime::extension::site;
 use warpsmith_runtime::transfer::collective::{Coalesced, combine_coalesced};
-use warpsmith_runtime::{DeviceBuffer, DeviceSlice, Error, Stream};
+use warpsmith_runtime::{DeviceBuffer, DeviceSlice, Error, Result, Stream};
 
 use super::arithmetic::add;
 use super::launch::same_length;
-use warpsmith_runtime::Result;
 
 /// Computes `out[i] = x[i] + y[i] + …` for buffers on any devices of one driver. Returns the sum in a new buffer, which
 /// is allocated on the stream.

@@ -10,9 +10,10 @@ use gpu_kernels::scan::max_tiles;
 use gpu_spec::param::{PointerMut, Slice, Value};
 use gpu_std::Checked;
 use gpu_std::scalar::{Element, Number, Scalar};
-use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::extension::site;
-use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Stream};
+use warpsmith_runtime::{
+    DeviceBuffer, DeviceCopy, DevicePtr, DeviceSlice, DeviceSliceMut, Launch, Result, Stream,
+};
 
 use super::bit_layout::{BitLayout, bits};
 use super::config::Config;
@@ -21,7 +22,6 @@ use super::scan::whole_warps;
 use super::tile_queue;
 use crate::IMAGE;
 use crate::op_error::OpError;
-use warpsmith_runtime::Result;
 
 /// Comparison operator.
 ///

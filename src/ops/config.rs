@@ -14,10 +14,9 @@ use gpu_spec::KernelSpec;
 use gpu_std::family::Variant as FamilyVariant;
 use serde::{Deserialize, Serialize};
 use warpsmith_runtime::launch::{default_block_size, shrink_block_size};
-use warpsmith_runtime::{Device, DeviceProperties};
+use warpsmith_runtime::{Device, DeviceProperties, Error, Result};
 
 use crate::op_error::OpError;
-use warpsmith_runtime::{Error, Result};
 
 /// Rule that determines the number of blocks in a launch.
 ///

@@ -3,11 +3,10 @@
 use gpu_spec::param::{Slice, SliceMut, Value};
 use gpu_std::scalar::{Element, Scalar};
 use warpsmith_runtime::extension::site;
-use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, Stream};
+use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, Result, Stream};
 
 use super::config::Config;
 use super::launch::{Operation, same_length};
-use warpsmith_runtime::Result;
 
 /// Copies `out[i] = x[i]` bit by bit, for any type, including structs.
 ///

@@ -4,12 +4,11 @@
 use gpu_spec::param::{Slice, SliceMut, Value};
 use gpu_std::scalar::Float;
 use warpsmith_runtime::extension::site;
-use warpsmith_runtime::{DeviceSlice, DeviceSliceMut, Stream};
+use warpsmith_runtime::{DeviceSlice, DeviceSliceMut, Result, Stream};
 
 use super::config::Config;
 use super::example::unary_example;
 use super::launch::{Operation, same_length};
-use warpsmith_runtime::Result;
 
 /// Defines each operation and a variant with an explicit configuration, which the tuner measures. The arguments include
 /// the parameters of the operation's kernel.

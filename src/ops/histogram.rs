@@ -8,13 +8,12 @@ use gpu_spec::SharedLen;
 use gpu_spec::param::{AtomicSlice, Shared, Slice, Value};
 use gpu_std::scalar::{Element, Number, Scalar};
 use warpsmith_runtime::extension::site;
-use warpsmith_runtime::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Launch, Stream};
+use warpsmith_runtime::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Launch, Result, Stream};
 
 use super::config::Config;
 use super::launch::{Operation, Plan};
 use crate::IMAGE;
 use crate::op_error::OpError;
-use warpsmith_runtime::Result;
 
 /// Shared memory budget per block, in bytes, for all counter copies together, and for the copies and the edges. All
 /// GPUs have this much shared memory per block.

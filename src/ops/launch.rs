@@ -9,13 +9,12 @@ use gpu_spec::KernelSpec;
 use gpu_std::family::Variant;
 use gpu_std::scalar::Scalar;
 use warpsmith_runtime::store::LaunchStore;
-use warpsmith_runtime::{Arguments, DevicePtr, Function, GpuImage, Launch, Module, Stream};
+use warpsmith_runtime::{Arguments, DevicePtr, Function, GpuImage, Launch, Module, Result, Stream};
 
 use super::config::{self, Config, Instances};
 use super::tuned;
 use crate::IMAGE;
 use crate::op_error::OpError;
-use warpsmith_runtime::Result;
 
 /// Returns an error if two arrays of an operation have different lengths.
 pub(crate) fn same_length(

@@ -66,7 +66,6 @@
 //! ```
 //!
 //! # Generic code
-//!
 //! A function that is generic over the element type needs only one bound: [`Float`], [`Integer`], [`Number`] or
 //! [`Scalar`]. Kernels use the same traits, which are defined in [`gpu_std::scalar`].
 //!

@@ -7,14 +7,13 @@ use gpu_kernels::reduce::mean_of;
 use gpu_spec::param::{PointerMut, Slice};
 use gpu_std::scalar::{Float, Number, Scalar};
 use warpsmith_runtime::extension::site;
-use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, Stream};
+use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, Result, Stream};
 
 use super::config::Config;
 use super::example::into_example;
 use super::launch::{Operation, same_length};
 use super::workspace;
 use crate::op_error::OpError;
-use warpsmith_runtime::Result;
 
 /// Size of an accumulator of this module's reductions, in bytes.
 const VALUE_BYTES: usize = 16;

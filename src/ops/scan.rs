@@ -7,14 +7,13 @@ use gpu_std::family::Variant;
 use gpu_std::scalar::{Element, Number, Scalar};
 use gpu_std::scan::{self, Scan};
 use warpsmith_runtime::extension::site;
-use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, GpuImage, Stream};
+use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, GpuImage, Result, Stream};
 
 use super::config::{Config, default_config};
 use super::example::{binary_example, unary_example};
 use super::launch::{Operation, Plan, same_length};
 use super::tile_queue;
 use crate::op_error::OpError;
-use warpsmith_runtime::Result;
 
 /// Returns an error if the block size is not a multiple of the warp size.
 pub(super) fn whole_warps(operation: &'static str, plan: &Plan<'_>) -> Result<()> {

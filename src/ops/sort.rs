@@ -10,16 +10,16 @@ use gpu_kernels::sort::{
 use gpu_kernels::{search as kernels, sort as radix};
 use gpu_spec::param::{Slice, SliceMut, Value};
 use gpu_std::scalar::{Element, Number, Scalar};
-use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::extension::site;
-use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Module, Stream};
+use warpsmith_runtime::{
+    DeviceBuffer, DeviceCopy, DevicePtr, DeviceSlice, DeviceSliceMut, Launch, Module, Result, Stream,
+};
 
 use super::launch::same_length;
 use super::offset_check::check_offsets;
 use super::tile_queue;
 use crate::IMAGE;
 use crate::op_error::OpError;
-use warpsmith_runtime::Result;
 
 /// Sort order.
 ///

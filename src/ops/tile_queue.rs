@@ -5,8 +5,7 @@
 //! epochs wrap, the kernel clears the whole workspace, so the kernel must receive all of it. Workspace sizes are
 //! therefore powers of two, and each size has separate memory.
 
-use warpsmith_runtime::driver::DevicePtr;
-use warpsmith_runtime::{Error, Result, Stream};
+use warpsmith_runtime::{DevicePtr, Error, Result, Stream};
 
 use crate::op_error::OpError;
 

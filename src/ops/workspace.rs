@@ -5,10 +5,7 @@
 //! it.
 
 use gpu_std::reduction::{MAX_BYTES, workspace_bytes};
-use warpsmith_runtime::driver::DevicePtr;
-use warpsmith_runtime::{DeviceCopy, Stream};
-
-use warpsmith_runtime::Result;
+use warpsmith_runtime::{DeviceCopy, DevicePtr, Result, Stream};
 
 /// Size, in bytes, of the area at the start of the memory for a value that is copied to the host.
 const RESULT_BYTES: usize = MAX_BYTES;

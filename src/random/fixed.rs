@@ -4,13 +4,12 @@
 use gpu_std::random::Philox;
 use gpu_std::scalar::Float;
 use rayon::prelude::*;
-use warpsmith_runtime::{DeviceSliceMut, Stream};
+use warpsmith_runtime::{DeviceSliceMut, Result, Stream};
 
 use super::generator::Numbers;
 use super::layout::{Layout, parts};
 use super::operations::{draw, lanes, normal_launch, uniform_launch};
 use crate::ops::Config;
-use warpsmith_runtime::Result;
 
 fn numbers((seed, layout): (u64, Layout)) -> Numbers {
     Numbers { seed, offset: 0, layout, replay: None }

@@ -6,12 +6,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::Read;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use warpsmith_runtime::{Device, Stream};
+use warpsmith_runtime::{Device, Result, Stream};
 
 use super::layout::Layout;
 use super::replay::Replay;
 use crate::op_error::OpError;
-use warpsmith_runtime::Result;
 
 /// Seed of a new generator, the same as PyTorch's.
 pub const DEFAULT_SEED: u64 = 67_280_421_310_721;

@@ -2,13 +2,12 @@
 
 use gpu_kernels::random::COLUMNS;
 use gpu_std::scalar::Scalar;
-use warpsmith_runtime::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Stream};
+use warpsmith_runtime::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Result, Stream};
 
 use super::generator::{Generator, Numbers};
 use super::layout::{Layout, parts};
 use crate::ops::Config;
 use crate::ops::launch::Operation;
-use warpsmith_runtime::Result;
 
 /// Start position of a launch, in the form that its kernel takes.
 pub(super) struct Begin<'a> {

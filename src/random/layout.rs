@@ -1,9 +1,8 @@
 //! [`Layout`]: the virtual threads among which numbers are divided.
 
-use warpsmith_runtime::{Device, DeviceProperties};
+use warpsmith_runtime::{Device, DeviceProperties, Result};
 
 use crate::op_error::OpError;
-use warpsmith_runtime::Result;
 
 /// Number of threads per block in PyTorch's launches.
 const BLOCK: u64 = 256;

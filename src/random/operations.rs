@@ -7,14 +7,13 @@ use gpu_spec::param::{Slice, SliceMut, Value};
 use gpu_std::scalar::{Float, Integer, Number, Scalar};
 use half::{bf16, f16};
 use warpsmith_runtime::extension::site;
-use warpsmith_runtime::{DeviceSlice, DeviceSliceMut, Stream};
+use warpsmith_runtime::{DeviceSlice, DeviceSliceMut, Result, Stream};
 
 use super::generator::{Generator, Numbers};
 use super::launch::{Begin, Draw, with_base};
 use crate::op_error::OpError;
 use crate::ops::Config;
 use crate::ops::launch::{Operation, same_length};
-use warpsmith_runtime::Result;
 
 mod sealed {
     pub trait Sealed {}

@@ -122,7 +122,6 @@ elements!(bf16, f16);
 /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 /// use warpsmith_tensor::{AttentionDecode, Heads, HeadsMut, KvCache, attention_decode};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// // Two sequences with four heads of q, and a pool of three pages of 16 tokens with two heads of k and v. All rows of
 /// // v in a page contain the index of the page.
@@ -144,8 +143,7 @@ elements!(bf16, f16);
 /// // All scores are equal: the means of 2 and 0, and of 1.
 /// let out = out.to_host()?;
 /// assert!(out[..4 * 64].iter().all(|&x| x == bf16::ONE) && out[4 * 64..].iter().all(|&x| x == bf16::ONE));
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 ///
 /// # Errors

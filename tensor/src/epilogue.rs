@@ -20,13 +20,11 @@ use crate::matrix::{Stored, check_rows};
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 /// use warpsmith_tensor::{Activation, Epilogue};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Device::emulated(0)?.default_stream();
 /// let bias = DeviceBuffer::<f32>::zeros(&stream, 64)?;
 /// let epilogue = Epilogue { bias: Some(bias.as_slice()), activation: Activation::Gelu, ..Epilogue::default() };
 /// assert_eq!(epilogue.scale, 1.0);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Epilogue<'a, C: DeviceCopy> {
@@ -54,7 +52,6 @@ pub struct Epilogue<'a, C: DeviceCopy> {
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 /// use warpsmith_tensor::{Epilogue, Matrix, RmsNorm, matmul_fused};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Device::emulated(0)?.default_stream();
 /// let a = DeviceBuffer::filled(&stream, 8, bf16::from_f32(2.0))?;
 /// let b = DeviceBuffer::filled(&stream, 4 * 8, bf16::ONE)?;
@@ -66,8 +63,7 @@ pub struct Epilogue<'a, C: DeviceCopy> {
 /// matmul_fused(&stream, &epilogue, a.as_2d(1, 8)?, b, c.as_2d_mut(1, 4)?)?;
 /// // The root mean square of a is 2, so each normalized element is 1 * 3.
 /// assert_eq!(c.to_host()?, [bf16::from_f32(24.0); 4]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct RmsNorm<'a, C: DeviceCopy> {

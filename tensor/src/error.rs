@@ -10,14 +10,12 @@ use warpsmith_runtime::{Device, Error};
 /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 /// use warpsmith_tensor::{TensorError, matmul};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// let a = DeviceBuffer::<bf16>::zeros(&stream, 64)?;
 /// let mut c = DeviceBuffer::<bf16>::zeros(&stream, 64)?;
 /// let error = matmul(&stream, a.as_2d(8, 8)?, a.as_2d(4, 16)?, c.as_2d_mut(8, 8)?).unwrap_err();
 /// assert!(matches!(error.downcast_ref(), Some(TensorError::Shape { .. })), "{error}");
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -28,7 +28,6 @@ const MAX_ENTRIES: usize = i32::MAX as usize;
 /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 /// use warpsmith_tensor::{Epilogue, Routing, matmul_grouped};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// let numbers = |numbers: &[f32]| numbers.iter().map(|x| bf16::from_f32(*x)).collect::<Vec<_>>();
 /// // Two tokens with 8 elements, and three experts, which multiply by 1, 2 and 4.
@@ -49,8 +48,7 @@ const MAX_ENTRIES: usize = i32::MAX as usize;
 /// let mut out = DeviceBuffer::<bf16>::zeros(&stream, 2 * 8)?;
 /// routing.combine(&stream, results.as_2d(4, 8)?, false, out.as_2d_mut(2, 8)?)?;
 /// assert_eq!(out.to_host()?, numbers(&[[2.5; 8], [20.0; 8]].concat()));
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Routing {

@@ -63,7 +63,6 @@ pub trait GroupedElement: DeviceCopy {
 /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 /// use warpsmith_tensor::{Epilogue, matmul_grouped};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// let numbers = |numbers: &[f32]| numbers.iter().map(|x| bf16::from_f32(*x)).collect::<Vec<_>>();
 /// // Three rows of 8 ones: one of the first group, two of the second.
@@ -75,8 +74,7 @@ pub trait GroupedElement: DeviceCopy {
 /// let (a, b) = (a.as_2d(3, 8)?, b.as_3d(2, 8, 8)?);
 /// matmul_grouped(&stream, &Epilogue::default(), a, offsets.as_slice(), b, c.as_2d_mut(3, 8)?)?;
 /// assert_eq!(c.to_host()?, numbers(&[[8.0; 8], [16.0; 8], [16.0; 8]].concat()));
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[track_caller]
 pub fn matmul_grouped<'a, 'b, 'c, T: GroupedElement>(

@@ -47,7 +47,6 @@ impl Extents {
 /// Read-only attention heads with the shape `sequences x heads x rows x dim`, in one of two layouts.
 ///
 /// ```
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 /// use warpsmith_tensor::Heads;
 ///
@@ -59,8 +58,7 @@ impl Extents {
 /// // The same sizes, head by head: 8 heads of 10 rows.
 /// let heads = Heads::by_head(buffer.as_3d(8, 10, 64)?, 2)?;
 /// assert_eq!((heads.sequences(), heads.heads(), heads.rows(), heads.dim()), (2, 4, 10, 64));
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Heads<'a, T: DeviceCopy> {
@@ -161,7 +159,6 @@ macro_rules! from_views {
             /// use warpsmith_runtime::{Device, DeviceBuffer};
             /// use warpsmith_tensor::Heads;
             ///
-            /// # fn main() -> Result<(), warpsmith_runtime::Error> {
             /// let stream = Device::emulated(0)?.default_stream();
             /// // Two tokens with four heads of q, and one head each of k and v.
             /// let qkv = DeviceBuffer::<f32>::zeros(&stream, 2 * (4 + 1 + 1) * 64)?;
@@ -169,8 +166,7 @@ macro_rules! from_views {
             /// let q = Heads::by_row(qkv.part(.., ..4 * 64), 4, 1)?;
             /// let k = Heads::by_row(qkv.part(.., 4 * 64..5 * 64), 1, 1)?;
             /// assert_eq!((q.heads(), k.heads(), q.dim(), k.rows()), (4, 1, 64, 2));
-            /// # Ok(())
-            /// # }
+            /// # Ok::<(), warpsmith_runtime::Error>(())
             /// ```
             ///
             /// # Errors

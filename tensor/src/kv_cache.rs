@@ -61,7 +61,6 @@ impl<T: DeviceCopy> KvCache<'_, T> {
     /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
     /// use warpsmith_tensor::{Heads, KvCache};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Stream::new(&Device::emulated(0)?)?;
     /// let pool = DeviceBuffer::<bf16>::zeros(&stream, 3 * 16 * 64)?;
     /// let heads = Heads::by_token(pool.as_3d(3 * 16, 1, 64)?, 3)?;
@@ -72,8 +71,7 @@ impl<T: DeviceCopy> KvCache<'_, T> {
     ///     KvCache { k: heads, v: heads, lengths: lengths.as_slice(), pages: Some(pages.as_2d(1, 2)?), scales: None };
     /// let error = cache.check().unwrap_err();
     /// assert_eq!(error.to_string(), "KvCache: pages[1] is 3, but must be below 3");
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors

@@ -29,7 +29,6 @@
 //! use half::bf16;
 //! use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 //!
-//! # fn main() -> Result<(), warpsmith_runtime::Error> {
 //! let stream = Stream::new(&Device::emulated(0)?)?;
 //! let numbers = |count, of: fn(usize) -> f32| (0..count).map(|i| bf16::from_f32(of(i))).collect::<Vec<_>>();
 //! // 2 rows of 8, and 8 rows of 8 that are the identity.
@@ -38,8 +37,7 @@
 //! let mut c = DeviceBuffer::<bf16>::zeros(&stream, 16)?;
 //! warpsmith_tensor::matmul(&stream, a.as_2d(2, 8)?, b.as_2d(8, 8)?, c.as_2d_mut(2, 8)?)?;
 //! assert_eq!(c.to_host()?, a.to_host()?);
-//! # Ok(())
-//! # }
+//! # Ok::<(), warpsmith_runtime::Error>(())
 //! ```
 #![deny(missing_docs)]
 

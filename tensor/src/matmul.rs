@@ -125,14 +125,12 @@ impl Path {
 /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 /// use warpsmith_tensor::matmul;
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// let ones = DeviceBuffer::from_host(&stream, &[bf16::ONE; 64])?;
 /// let mut c = DeviceBuffer::<bf16>::uninit(&stream, 64)?;
 /// matmul(&stream, ones.as_2d(8, 8)?, ones.as_2d(8, 8)?, c.as_2d_mut(8, 8)?)?;
 /// assert_eq!(c.to_host()?, [bf16::from_f32(8.0); 64]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[track_caller]
 pub fn matmul<'a, 'b, 'c, T: GemmElement>(
@@ -157,15 +155,13 @@ pub fn matmul<'a, 'b, 'c, T: GemmElement>(
 /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 /// use warpsmith_tensor::{Activation, Epilogue, matmul_fused};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// let ones = DeviceBuffer::from_host(&stream, &[bf16::ONE; 64])?;
 /// let mut c = DeviceBuffer::<bf16>::uninit(&stream, 64)?;
 /// let epilogue = Epilogue { scale: -0.5, activation: Activation::Relu, ..Epilogue::default() };
 /// matmul_fused(&stream, &epilogue, ones.as_2d(8, 8)?, ones.as_2d(8, 8)?, c.as_2d_mut(8, 8)?)?;
 /// assert_eq!(c.to_host()?, [bf16::ZERO; 64]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[track_caller]
 pub fn matmul_fused<'a, 'b, 'c, T: GemmElement<Sum = f32>>(
@@ -192,7 +188,6 @@ pub fn matmul_fused<'a, 'b, 'c, T: GemmElement<Sum = f32>>(
 /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 /// use warpsmith_tensor::{Epilogue, Schedule, matmul_with};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// let a = DeviceBuffer::from_host(&stream, &[bf16::ONE; 8 * 128])?;
 /// let b = DeviceBuffer::from_host(&stream, &[bf16::ONE; 128 * 8])?;
@@ -201,8 +196,7 @@ pub fn matmul_fused<'a, 'b, 'c, T: GemmElement<Sum = f32>>(
 /// let (a, b) = (a.as_2d(8, 128)?, b.as_2d(128, 8)?);
 /// matmul_with(&stream, split, &Epilogue::default(), a, b, c.as_2d_mut(8, 8)?)?;
 /// assert_eq!(c.to_host()?, [bf16::from_f32(128.0); 64]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[track_caller]
 pub fn matmul_with<'a, 'b, 'c, T: GemmElement<Sum = f32>>(

@@ -26,7 +26,6 @@ pub(crate) struct Stored {
 /// into a column-major one.
 ///
 /// ```
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 /// use warpsmith_tensor::Matrix;
 ///
@@ -36,8 +35,7 @@ pub(crate) struct Stored {
 /// let matrix = Matrix::from(weights.as_2d(3, 4)?);
 /// assert_eq!((matrix.rows(), matrix.columns(), matrix.planes()), (3, 4, 1));
 /// assert_eq!((matrix.transposed().rows(), matrix.transposed().columns()), (4, 3));
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Matrix<'a, T: DeviceCopy> {
@@ -52,14 +50,12 @@ pub struct Matrix<'a, T: DeviceCopy> {
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 /// use warpsmith_tensor::MatrixMut;
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Device::emulated(0)?.default_stream();
 /// let mut c = DeviceBuffer::<f32>::zeros(&stream, 24)?;
 /// // Two matrices of three rows of four.
 /// let batch = MatrixMut::from(c.as_3d_mut(2, 3, 4)?);
 /// assert_eq!((batch.planes(), batch.rows(), batch.columns()), (2, 3, 4));
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct MatrixMut<'a, T: DeviceCopy> {

@@ -29,7 +29,6 @@ const MIDDLE: u8 = 8;
 /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 /// use warpsmith_tensor::{Epilogue, Int4Host, PackedWords, matmul_4bit};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// // 128 x 8 weights in the format of GPTQ, each 0.5 * (9 - 8).
 /// let scales = [f16::from_f32(0.5); 8];
 /// let words = PackedWords { qweight: &[0x9999_9999; 128], qzeros: &[0x7777_7777], scales: &scales };
@@ -40,8 +39,7 @@ const MIDDLE: u8 = 8;
 /// let mut c = DeviceBuffer::<bf16>::zeros(&stream, 8)?;
 /// matmul_4bit(&stream, &Epilogue::default(), a.as_2d(1, 128)?, &weights.weights(), c.as_2d_mut(1, 8)?)?;
 /// assert_eq!(c.to_host()?, [bf16::from_f32(64.0); 8]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Int4Host<T> {
@@ -101,12 +99,10 @@ impl<T: Float> Int4Host<T> {
     /// use half::bf16;
     /// use warpsmith_tensor::Int4Host;
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let weights = [3.5, -1.0, 0.2, 0.0].map(bf16::from_f32);
     /// let host = Int4Host::quantize([4, 1], 4, &weights)?;
     /// assert_eq!((host.codes, host.scales), (vec![0x6f, 0x88], vec![bf16::from_f32(0.5)]));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors
@@ -149,13 +145,11 @@ impl<T: Float> Int4Host<T> {
     /// ```
     /// use warpsmith_tensor::Int4Host;
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// // Two columns of two groups with two weights.
     /// let host = Int4Host { codes: vec![1, 2, 3, 4], scales: vec![1.0f32, 2.0, 3.0, 4.0], zeros: None };
     /// let part = host.part(4, 2..4, 0..2)?;
     /// assert_eq!((part.codes, part.scales), (vec![2, 4], vec![2.0, 4.0]));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors
@@ -204,13 +198,11 @@ impl<T: Float> Int4Host<T> {
     /// use half::f16;
     /// use warpsmith_tensor::{Int4Host, PackedWords};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// // 128 x 8 weights. AWQ stores columns 0, 2, 4, 6, 1, 3, 5, 7 in the order of increasing bits of a word.
     /// let words = PackedWords { qweight: &[0x7531_6420; 128], qzeros: &[0x8888_8888], scales: &[f16::ONE; 8] };
     /// let host = Int4Host::<f16>::from_awq([128, 8], &words)?;
     /// assert_eq!((host.codes[0], host.codes[64], host.codes[7 * 64]), (0x00, 0x11, 0x77));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors
@@ -243,14 +235,12 @@ impl<T: Float> Int4Host<T> {
     /// use half::f16;
     /// use warpsmith_tensor::Int4Host;
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// // A block: the scale 2, then codes 0 to 15 in the lower and codes 16 to 31 in the upper four bits.
     /// let mut block = [0x91; 18];
     /// block[..2].copy_from_slice(&f16::from_f32(2.0).to_le_bytes());
     /// let host = Int4Host::<f16>::from_q4_0([32, 1], &block)?;
     /// assert_eq!((host.codes[0], host.codes[15], host.scales[0]), (0x11, 0x99, f16::from_f32(2.0)));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors
@@ -278,7 +268,6 @@ impl<T: Float> Int4Host<T> {
     /// use half::f16;
     /// use warpsmith_tensor::Int4Host;
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// // A block: d = 2, dmin = 3, scales of 1 and minimums of 4 for the first four groups, and the codes.
     /// let mut block = [0x91; 144];
     /// block[..2].copy_from_slice(&f16::from_f32(2.0).to_le_bytes());
@@ -288,8 +277,7 @@ impl<T: Float> Int4Host<T> {
     /// // Weights of the first group are 2 * (1 - 6) = 2 * 1 - 3 * 4.
     /// assert_eq!((host.codes[0], host.codes[16], host.scales[0]), (0x11, 0x99, f16::from_f32(2.0)));
     /// assert_eq!(host.zeros.map(|zeros| zeros[0]), Some(f16::from_f32(6.0)));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors
@@ -333,14 +321,12 @@ impl<T: Float> Int8Host<T> {
     /// use warpsmith_runtime::{Device, Stream};
     /// use warpsmith_tensor::Int8Host;
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let weights = [0.0, -127.0, 1.0, 0.5].map(bf16::from_f32);
     /// let host = Int8Host::quantize([2, 2], 2, &weights)?;
     /// assert_eq!((&host.codes[..3], host.scales[0]), (&[0, -127, 127][..], bf16::ONE));
     /// let stream = Stream::new(&Device::emulated(0)?)?;
     /// assert_eq!(host.to_device(&stream)?.weights().codes.to_host()?, host.codes);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors
@@ -358,14 +344,12 @@ impl<T: Float> Int8Host<T> {
     /// use half::f16;
     /// use warpsmith_tensor::Int8Host;
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// // A block: the scale 2, then 32 codes.
     /// let mut block = [3; 34];
     /// block[..2].copy_from_slice(&f16::from_f32(2.0).to_le_bytes());
     /// let host = Int8Host::<f16>::from_q8_0([32, 1], &block)?;
     /// assert_eq!((host.codes, host.scales), (vec![3; 32], vec![f16::from_f32(2.0)]));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors

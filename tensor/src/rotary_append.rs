@@ -88,7 +88,6 @@ pub struct HeadNorm<'a, T: DeviceCopy> {
 /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 /// use warpsmith_tensor::{Heads, HeadsMut, KvCacheMut, Rotary, rotary_append};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// // One token with two heads of q, and one head of k and v.
 /// let qkv = DeviceBuffer::from_host(&stream, &[bf16::ONE; 4 * 64])?;
@@ -120,8 +119,7 @@ pub struct HeadNorm<'a, T: DeviceCopy> {
 /// assert_eq!(out.to_host()?, [rotated.clone(), rotated.clone()].concat());
 /// assert_eq!(k.to_host()?[64..128], rotated);
 /// assert_eq!(v.to_host()?[64..128], [bf16::ONE; 64]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 ///
 /// # Errors

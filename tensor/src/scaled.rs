@@ -50,7 +50,6 @@ pub struct BlockScales<'a> {
 /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 /// use warpsmith_tensor::{BlockScales, Epilogue, F8E4M3, Matrix, matmul_scaled};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// let ones = |count| vec![F8E4M3::ONE; count];
 /// let a = DeviceBuffer::from_host(&stream, &ones(2 * 256))?;
@@ -64,8 +63,7 @@ pub struct BlockScales<'a> {
 /// matmul_scaled(&stream, &Epilogue::default(), a.as_2d(2, 256)?, b, scales, c.as_2d_mut(2, 3)?)?;
 /// let c: Vec<f32> = c.to_host()?.into_iter().map(f32::from).collect();
 /// assert_eq!(c, [128.0, 128.0, 128.0, 320.0, 320.0, 320.0]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[track_caller]
 pub fn matmul_scaled<'a, 'b, 'c>(

@@ -128,11 +128,9 @@ impl Schedule {
     /// use warpsmith_runtime::Device;
     /// use warpsmith_tensor::Schedule;
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let schedule = Schedule::of_product(&Device::emulated(0)?, [4096, 4096, 4096]);
     /// assert!(Schedule::TILES.contains(&schedule.tile) && schedule.exists());
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     pub fn of_product(device: &Device, [m, n, k]: [usize; 3]) -> Self {
         Self::of(Work {

@@ -32,15 +32,13 @@ const MAX_TILES: u64 = i32::MAX as u64;
 /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 /// use warpsmith_tensor::{Epilogue, matmul_f32};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// let a = DeviceBuffer::from_host(&stream, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?;
 /// let b = DeviceBuffer::from_host(&stream, &[1.0, 0.5, 0.25])?;
 /// let mut c = DeviceBuffer::zeros(&stream, 2)?;
 /// matmul_f32(&stream, &Epilogue::default(), a.as_2d(2, 3)?, b.as_2d(3, 1)?, c.as_2d_mut(2, 1)?)?;
 /// assert_eq!(c.to_host()?, [2.75, 8.0]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[track_caller]
 pub fn matmul_f32<'a, 'b, 'c>(

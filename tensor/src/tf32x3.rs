@@ -35,7 +35,6 @@ const MAX_TILES: u64 = i32::MAX as u64;
 /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 /// use warpsmith_tensor::{Epilogue, matmul_tf32x3};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// let a = DeviceBuffer::from_host(&stream, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?;
 /// // More bits than TF32 has.
@@ -43,8 +42,7 @@ const MAX_TILES: u64 = i32::MAX as u64;
 /// let mut c = DeviceBuffer::zeros(&stream, 2)?;
 /// matmul_tf32x3(&stream, &Epilogue::default(), a.as_2d(2, 3)?, b.as_2d(3, 1)?, c.as_2d_mut(2, 1)?)?;
 /// assert_eq!(c.to_host()?, [2.75 + 1.0 / 65536.0, 8.0 + 4.0 / 65536.0]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[track_caller]
 pub fn matmul_tf32x3<'a, 'b, 'c>(

@@ -14,7 +14,6 @@ use warpsmith_runtime::{Event, Stream};
 /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 /// use warpsmith_tuner::criterion::EventTime;
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::best()?)?;
 /// let from = DeviceBuffer::<f32>::zeros(&stream, 1 << 10)?;
 /// let mut to = DeviceBuffer::<f32>::zeros(&stream, 1 << 10)?;
@@ -24,8 +23,7 @@ use warpsmith_runtime::{Event, Stream};
 /// # criterion = criterion.measurement_time(std::time::Duration::from_millis(5));
 /// # criterion = criterion.output_directory(&std::env::temp_dir().join("warpsmith-criterion-example"));
 /// criterion.bench_function("copy", |bencher| bencher.iter(|| stream.copy(&from, &mut to).expect("a copy")));
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 ///
 /// # Panics

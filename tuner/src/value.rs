@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use warpsmith_runtime::Launch;
-use warpsmith_runtime::launch::Dim;
+use warpsmith_runtime::{Dim, Launch};
 
 use crate::error::{Error, Result};
 use crate::space::Grid;

@@ -318,7 +318,7 @@ mod tests {
             "tests/gpu-std.warps"
         );
         assert_eq!(place(facade, "example", "nbody", false).unwrap(), "examples/nbody");
-        assert_eq!(place(facade, "bench", "ops", true).unwrap(), "benches/ops");
+        assert_eq!(place(facade, "bench", "tiles", true).unwrap(), "benches/tiles");
         let command = "path+file:///src/cli#warpsmith-cli@0.1.0";
         assert_eq!(place(command, "bin", "warpsmith", false).unwrap(), "warpsmith");
         assert_eq!(

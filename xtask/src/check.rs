@@ -23,14 +23,13 @@ use crate::setup::{debugger, setup};
 use crate::words;
 
 /// Examples of the root package. Each example checks its own result.
-pub const EXAMPLES: [&str; 13] = [
+pub const EXAMPLES: [&str; 12] = [
     "saxpy",
     "reduce",
     "nbody",
     "overlap",
     "memory",
     "graphs",
-    "cooperative",
     "mlp",
     "profile",
     "ranks",

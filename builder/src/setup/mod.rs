@@ -36,7 +36,6 @@ pub use process::{install_debian_packages, is_root_on_debian};
 /// ```
 ///
 /// # Errors
-///
 /// Returns [`SetupError`], whose message states the remedy. Tools that were installed before the error remain
 /// installed.
 pub fn install(say: &mut dyn FnMut(&str)) -> Result<(), SetupError> {

@@ -23,7 +23,6 @@ pub fn command(program: &Path, folder: &Path) -> Command {
 /// Creates a command for `program` on the search path, to be run in the root folder.
 ///
 /// # Errors
-///
 /// Returns a message if the program does not exist.
 pub fn system(program: &str) -> Result<Command, String> {
     let found = find(program).ok_or_else(|| format!("{program} was not found"))?;
@@ -40,7 +39,6 @@ pub fn ask(command: &mut Command) -> Option<String> {
 /// own output.
 ///
 /// # Errors
-///
 /// Returns an error that states the command and its exit status.
 pub fn run(command: &mut Command) -> Result<(), String> {
     let text = std::iter::once(command.get_program())
@@ -65,7 +63,6 @@ pub fn is_root_on_debian() -> bool {
 /// Installs Debian packages, after updating the package lists if `update` is set. Never removes packages.
 ///
 /// # Errors
-///
 /// Returns the command that failed.
 pub fn install_debian_packages(packages: &[&str], update: bool) -> Result<(), String> {
     if update {

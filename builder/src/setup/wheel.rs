@@ -16,7 +16,6 @@ struct Member<'a> {
 /// Writes the files of the wheel `bytes` into `folder`.
 ///
 /// # Errors
-///
 /// Returns an error of kind [`InvalidData`](io::ErrorKind::InvalidData) if the wheel is damaged.
 pub fn unpack(bytes: &[u8], folder: &Path) -> io::Result<()> {
     let damaged = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());

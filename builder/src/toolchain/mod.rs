@@ -97,7 +97,6 @@ const TOOL_VARIABLES: [&str; 4] =
 /// Rejects relative paths in this library's environment variables that select tools.
 ///
 /// # Errors
-///
 /// Returns [`RelativePath`] for the first variable that contains a relative path.
 pub fn check_variables() -> Result<(), RelativePath> {
     let relative = TOOL_VARIABLES.into_iter().find_map(|variable| {

@@ -244,7 +244,6 @@ impl Package {
 /// built from it.
 ///
 /// # Errors
-///
 /// Returns a usage error that states the remedy if no image exists.
 pub fn images(folder: &Path) -> Result<Vec<Image>, Failure> {
     let metadata = metadata(folder)?;

@@ -32,7 +32,6 @@ impl Name {
     /// Returns the name `given`, or otherwise the last component of the project's path.
     ///
     /// # Errors
-    ///
     /// Returns a message that describes the problem with the name and how to fix it.
     pub fn of(path: &Path, given: Option<&str>, is_python: bool) -> Result<Name, String> {
         let last = path.file_name().map(|name| name.to_string_lossy().into_owned());

@@ -19,7 +19,6 @@ impl Source {
     /// Returns the source selected on the command line.
     ///
     /// # Errors
-    ///
     /// Returns a message if the path is not a copy of the repository.
     pub fn of(args: &NewArgs) -> Result<Source, String> {
         match (args.registry, &args.path_to_warpsmith) {

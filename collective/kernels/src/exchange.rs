@@ -57,6 +57,8 @@ pub unsafe fn exchange<T: Packed>(x: *const T, y: *mut T, len: usize, blocks: Bl
         if !epoch.barrier(0) {
             return;
         }
+        // From here on, the kernel does not wait for other ranks.
+        grid::launch_dependents();
         // Each rank starts with the rank that follows it, so that not all ranks read from the same rank at once.
         let taken = blocks.taken as usize;
         for step in 0..taken {

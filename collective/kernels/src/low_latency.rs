@@ -43,8 +43,6 @@ pub unsafe fn reduce_low_latency<T: Packed, const WORLD: usize>(
     factor: T,
     comm: DeviceComm,
 ) {
-    // The next launch must not start early: its blocks could take the SMs that another communicator's kernel needs, for
-    // which another rank waits.
     grid::dependency_wait();
     let (count, mut vector) = (vectors::<T>(len), first());
     let mut is_there = vector < count;
@@ -88,17 +86,24 @@ pub unsafe fn reduce_low_latency<T: Packed, const WORLD: usize>(
         if thread::sync_threads_or(has_failed) {
             return;
         }
+        let next = vector + stride();
+        // The first vector of a block belongs to the block's first thread.
+        let is_last = next - thread::thread_idx_x() as usize >= count;
+        if is_last {
+            // The next launch must not start before the block has stopped to wait: its blocks could take the SMs that
+            // another communicator's kernel needs, for which another rank waits.
+            grid::launch_dependents();
+        }
         if wanted {
             let result = T::reduce(how, of_ranks.map(T::of_words));
             // SAFETY: the vector contains elements, and they belong to this thread.
             unsafe { store(result, y, len, vector) };
         }
-        vector += stride();
-        is_first = false;
-        // The first vector of a block belongs to the block's first thread.
-        if vector - thread::thread_idx_x() as usize >= count {
+        if is_last {
             break;
         }
+        vector = next;
+        is_first = false;
         is_there = vector < count;
         if is_there {
             // SAFETY: the vector contains elements.

@@ -8,7 +8,8 @@ use crate::element::{ReduceOp, Reducible};
 use crate::error::Result;
 
 /// Operations of [`Communicator::group`](super::Communicator::group). Each call is checked immediately but enqueued
-/// only after the closure returns. The methods correspond to the methods of [`Communicator`](super::Communicator).
+/// only after the closure returns. Each method corresponds to the method of the same name of
+/// [`Communicator`](super::Communicator), and returns the same errors.
 pub struct Group<'a> {
     pub(super) place: Place,
     pub(super) calls: Vec<Prepared<'a>>,
@@ -21,9 +22,6 @@ impl<'a> Group<'a> {
     }
 
     /// Adds a [`send`](super::Communicator::send) to the group.
-    ///
-    /// # Errors
-    /// Returns the same errors as the [`Communicator`](super::Communicator) method.
     pub fn send<T: DeviceCopy>(&mut self, x: impl Into<DeviceSlice<'a, T>>, to: usize) -> Result<()> {
         let x = x.into();
         self.place.check_rank("send", "receiver", to)?;
@@ -31,9 +29,6 @@ impl<'a> Group<'a> {
     }
 
     /// Adds a [`recv`](super::Communicator::recv) to the group.
-    ///
-    /// # Errors
-    /// Returns the same errors as the [`Communicator`](super::Communicator) method.
     pub fn recv<T: DeviceCopy>(&mut self, from: usize, y: impl Into<DeviceSliceMut<'a, T>>) -> Result<()> {
         let y = y.into();
         self.place.check_rank("recv", "sender", from)?;
@@ -41,9 +36,6 @@ impl<'a> Group<'a> {
     }
 
     /// Adds an [`all_reduce`](super::Communicator::all_reduce) to the group.
-    ///
-    /// # Errors
-    /// Returns the same errors as the [`Communicator`](super::Communicator) method.
     pub fn all_reduce<T: Reducible>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
@@ -56,9 +48,6 @@ impl<'a> Group<'a> {
     }
 
     /// Adds an [`all_reduce_in_place`](super::Communicator::all_reduce_in_place) to the group.
-    ///
-    /// # Errors
-    /// Returns the same errors as the [`Communicator`](super::Communicator) method.
     pub fn all_reduce_in_place<T: Reducible>(
         &mut self,
         op: ReduceOp<T>,
@@ -71,9 +60,6 @@ impl<'a> Group<'a> {
     }
 
     /// Adds a [`reduce`](super::Communicator::reduce) to the group.
-    ///
-    /// # Errors
-    /// Returns the same errors as the [`Communicator`](super::Communicator) method.
     pub fn reduce<T: Reducible>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
@@ -95,9 +81,6 @@ impl<'a> Group<'a> {
     }
 
     /// Adds a [`broadcast`](super::Communicator::broadcast) to the group.
-    ///
-    /// # Errors
-    /// Returns the same errors as the [`Communicator`](super::Communicator) method.
     pub fn broadcast<T: DeviceCopy>(
         &mut self,
         root: usize,
@@ -109,9 +92,6 @@ impl<'a> Group<'a> {
     }
 
     /// Adds an [`all_gather`](super::Communicator::all_gather) to the group.
-    ///
-    /// # Errors
-    /// Returns the same errors as the [`Communicator`](super::Communicator) method.
     pub fn all_gather<T: DeviceCopy>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
@@ -123,9 +103,6 @@ impl<'a> Group<'a> {
     }
 
     /// Adds an [`all_gather_in_place`](super::Communicator::all_gather_in_place) to the group.
-    ///
-    /// # Errors
-    /// Returns the same errors as the [`Communicator`](super::Communicator) method.
     pub fn all_gather_in_place<T: DeviceCopy>(
         &mut self,
         buffer: impl Into<DeviceSliceMut<'a, T>>,
@@ -138,9 +115,6 @@ impl<'a> Group<'a> {
     }
 
     /// Adds a [`reduce_scatter`](super::Communicator::reduce_scatter) to the group.
-    ///
-    /// # Errors
-    /// Returns the same errors as the [`Communicator`](super::Communicator) method.
     pub fn reduce_scatter<T: Reducible>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
@@ -153,9 +127,6 @@ impl<'a> Group<'a> {
     }
 
     /// Adds a [`reduce_scatter_in_place`](super::Communicator::reduce_scatter_in_place) to the group.
-    ///
-    /// # Errors
-    /// Returns the same errors as the [`Communicator`](super::Communicator) method.
     pub fn reduce_scatter_in_place<T: Reducible>(
         &mut self,
         op: ReduceOp<T>,
@@ -170,9 +141,6 @@ impl<'a> Group<'a> {
     }
 
     /// Adds an [`all_to_all`](super::Communicator::all_to_all) to the group.
-    ///
-    /// # Errors
-    /// Returns the same errors as the [`Communicator`](super::Communicator) method.
     pub fn all_to_all<T: DeviceCopy>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
@@ -185,9 +153,6 @@ impl<'a> Group<'a> {
     }
 
     /// Adds a [`gather`](super::Communicator::gather) to the group.
-    ///
-    /// # Errors
-    /// Returns the same errors as the [`Communicator`](super::Communicator) method.
     pub fn gather<T: DeviceCopy>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
@@ -208,9 +173,6 @@ impl<'a> Group<'a> {
     }
 
     /// Adds a [`scatter`](super::Communicator::scatter) to the group.
-    ///
-    /// # Errors
-    /// Returns the same errors as the [`Communicator`](super::Communicator) method.
     pub fn scatter<T: DeviceCopy>(
         &mut self,
         x: Option<DeviceSlice<'a, T>>,

@@ -11,8 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use warpsmith_runtime::memory::DeviceCopy;
-use warpsmith_runtime::{Device, Stream};
+use warpsmith_runtime::{Device, DeviceCopy, Stream};
 
 pub use self::group::Group;
 pub use self::options::{BackendChoice, CommunicatorOptions};
@@ -60,7 +59,6 @@ use crate::work::{Work, WorkState};
 /// use warpsmith_emulated::EmulatedDriver;
 /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let driver = EmulatedDriver::builder().devices(2).build();
 /// let streams = [0, 1].map(|n| Device::with_driver(driver.clone(), n).map(|device| device.default_stream()));
 /// let streams = streams.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -74,8 +72,7 @@ use crate::work::{Work, WorkState};
 ///     work.wait(Duration::from_secs(60))?;
 ///     assert_eq!(x.to_host()?, [1.0, 1.0]);
 /// }
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 pub struct Communicator {
     stream: Stream,

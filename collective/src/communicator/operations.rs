@@ -246,7 +246,6 @@ impl Communicator {
     /// use warpsmith_emulated::EmulatedDriver;
     /// use warpsmith_runtime::{Device, DeviceBuffer};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let driver = EmulatedDriver::builder().devices(2).build();
     /// let streams = [0, 1].map(|n| Device::with_driver(driver.clone(), n).map(|device| device.default_stream()));
     /// let streams = streams.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -265,8 +264,7 @@ impl Communicator {
     ///     work.wait(Duration::from_secs(60))?;
     ///     assert_eq!(y.to_host()?, [1 - ranks.rank() as u32]);
     /// }
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors

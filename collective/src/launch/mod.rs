@@ -66,12 +66,10 @@ impl fmt::Display for Launcher {
 /// ```
 /// use warpsmith_collective::Launch;
 ///
-/// # fn main() -> warpsmith_runtime::Result<()> {
 /// let launch = Launch::from_env()?;
 /// println!("rank {} of {}", launch.rank, launch.world_size);
 /// # assert_eq!(launch.world_size, 1);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -145,15 +143,13 @@ impl Launch {
     ///
     /// use warpsmith_collective::{Launcher, Launch};
     ///
-    /// # fn main() -> warpsmith_runtime::Result<()> {
     /// let variables = [("SLURM_STEP_ID", "0"), ("SLURM_JOB_ID", "4097"), ("SLURM_PROCID", "3"), ("SLURM_NTASKS", "8"),
     ///     ("SLURM_LOCALID", "1"), ("SLURM_STEP_NODELIST", "gpu[07-10]")];
     /// let variables = BTreeMap::from(variables.map(|(name, value)| (name.to_owned(), value.to_owned())));
     /// let launch = Launch::from_variables(&variables, None)?;
     /// assert_eq!((launch.rank, launch.world_size, launch.local_rank, launch.launcher), (3, 8, 1, Launcher::Slurm));
     /// assert_eq!(launch.store.unwrap().to_string(), "gpu07:61441");
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors

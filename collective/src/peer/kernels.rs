@@ -5,8 +5,7 @@ use half::{bf16, f16};
 use warpsmith_collective_kernels::exchange::exchange;
 use warpsmith_collective_kernels::low_latency::reduce_low_latency;
 use warpsmith_collective_kernels::reduce::reduce;
-use warpsmith_runtime::launch::Function;
-use warpsmith_runtime::{Device, GpuImage};
+use warpsmith_runtime::{Device, Function, GpuImage};
 
 use crate::element::ElementType;
 

@@ -12,7 +12,6 @@
 //! use warpsmith_collective::store::MemoryStore;
 //! use warpsmith_collective::{Launch, Store, rendezvous};
 //!
-//! # fn main() -> warpsmith_runtime::Result<()> {
 //! let deadline = Instant::now() + Duration::from_secs(30);
 //! let store = Arc::new(MemoryStore::new());
 //! std::thread::scope(|scope| {
@@ -26,8 +25,7 @@
 //!         });
 //!     }
 //! });
-//! # Ok(())
-//! # }
+//! # Ok::<(), warpsmith_runtime::Error>(())
 //! ```
 
 mod member;

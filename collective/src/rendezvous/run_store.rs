@@ -39,14 +39,12 @@ impl Launch {
     ///
     /// use warpsmith_collective::{Launch, Store};
     ///
-    /// # fn main() -> warpsmith_runtime::Result<()> {
     /// let deadline = Instant::now() + Duration::from_secs(30);
     /// let launch = Launch::from_env()?;
     /// let store = launch.store(deadline)?;
     /// store.set("ready", b"yes", deadline)?;
     /// store.finish(deadline)?;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors

@@ -14,14 +14,12 @@ use crate::error::{CollectiveError, Result};
 /// use warpsmith_collective::Store;
 /// use warpsmith_collective::store::MemoryStore;
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let deadline = Instant::now() + Duration::from_secs(10);
 /// let store = MemoryStore::new();
 /// store.set("address", b"gpu01:4711", deadline)?;
 /// assert_eq!(store.get("address", deadline)?, b"gpu01:4711");
 /// assert_eq!(store.add("arrived", 1, deadline)?, 1);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug, Default)]
 pub struct MemoryStore {

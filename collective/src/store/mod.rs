@@ -17,15 +17,13 @@
 //!
 //! use warpsmith_collective::store::{ServerOptions, Store, StoreServer, TcpStore};
 //!
-//! # fn main() -> warpsmith_runtime::Result<()> {
 //! let deadline = Instant::now() + Duration::from_secs(10);
 //! let server = StoreServer::start("127.0.0.1:0".parse().unwrap(), ServerOptions::default())?;
 //! let store = TcpStore::connect(&server.address().to_string(), None, deadline)?;
 //! store.set("address", b"gpu01:4711", deadline)?;
 //! assert_eq!(store.get("address", deadline)?, b"gpu01:4711");
 //! assert_eq!(store.add("arrived", 1, deadline)?, 1);
-//! # Ok(())
-//! # }
+//! # Ok::<(), warpsmith_runtime::Error>(())
 //! ```
 
 mod memory;
@@ -58,7 +56,6 @@ pub const LONGEST_VALUE: usize = 1 << 20;
 /// use warpsmith_collective::Store;
 /// use warpsmith_collective::store::MemoryStore;
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let deadline = Instant::now() + Duration::from_secs(10);
 ///
 /// /// The number of ranks that have called it so far.
@@ -68,8 +65,7 @@ pub const LONGEST_VALUE: usize = 1 << 20;
 ///
 /// let store = MemoryStore::new();
 /// assert_eq!((arrive(&store, deadline)?, arrive(&store, deadline)?), (1, 2));
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 pub trait Store: fmt::Debug + Send + Sync {
     /// Sets a key, replacing its previous value.

@@ -17,14 +17,12 @@ use crate::error::Result;
 ///
 /// use warpsmith_collective::store::{MemoryStore, PrefixStore, Store};
 ///
-/// # fn main() -> warpsmith_runtime::Result<()> {
 /// let deadline = Instant::now() + Duration::from_secs(1);
 /// let all = Arc::new(MemoryStore::new());
 /// let mine = PrefixStore::new("run-7", all.clone());
 /// mine.set("address", b"gpu01:4711", deadline)?;
 /// assert_eq!(all.get("run-7/address", deadline)?, b"gpu01:4711");
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct PrefixStore {

@@ -21,12 +21,10 @@ const LONGEST: usize = 256;
 /// ```
 /// use warpsmith_collective::store::Token;
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let token = Token::generate()?;
 /// assert_eq!(Token::new(token.secret()), Some(token));
 /// assert!(Token::new("").is_none());
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);

@@ -13,8 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use warpsmith_runtime::extension::site;
-use warpsmith_runtime::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
-use warpsmith_runtime::{Device, DeviceBuffer, DevicePtr, Stream};
+use warpsmith_runtime::{Device, DeviceBuffer, DeviceCopy, DevicePtr, DeviceSlice, DeviceSliceMut, Stream};
 
 pub(crate) use self::agree::Agreement;
 pub(crate) use self::memory::PeerMemory;
@@ -128,15 +127,13 @@ const FREED_WITHIN: Duration = Duration::from_secs(1);
 /// use warpsmith_collective::{Communicator, CommunicatorOptions, ipc_collect};
 /// use warpsmith_runtime::{Device, Stream};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// # if !cfg!(target_os = "linux") { return Ok(()) }
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// let mut ranks = Communicator::init_all(&[stream.clone()], &CommunicatorOptions::new())?.remove(0);
 /// let buffer = ranks.symmetric_buffer::<f32>(1 << 20)?;
 /// drop(buffer);
 /// assert_eq!(ipc_collect(stream.device())?, 0);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 pub fn ipc_collect(device: &Device) -> Result<usize> {
     device.synchronize()?;

@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 use half::bf16;
 use warpsmith_collective::{Communicator, Failure, ReduceOp};
 use warpsmith_runtime::emulated::{Call, EmulatedDriver};
-use warpsmith_runtime::graph::{Capture, CaptureMode};
-use warpsmith_runtime::memory::DeviceCopy;
-use warpsmith_runtime::{DeviceBuffer, Stream};
+use warpsmith_runtime::graph::CaptureMode;
+use warpsmith_runtime::{Capture, DeviceBuffer, DeviceCopy, Stream};
 
 use crate::nccl_work::{self, operators};
 use crate::peer::{Numbers, compare, peer};

@@ -5,10 +5,8 @@ use std::time::Instant;
 use gpu_std::atomic::{Atomic, Ordering, scope};
 use gpu_std::prelude::*;
 use warpsmith_collective::{CollectiveError, ipc_collect};
-use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::emulated::{Call, EmulatedDriver};
-use warpsmith_runtime::launch::Launch;
-use warpsmith_runtime::{Device, GpuImage, Stream};
+use warpsmith_runtime::{Device, DevicePtr, GpuImage, Launch, Stream};
 
 use crate::support::{LONG, failure, on_ranks, on_streams, timeout};
 

@@ -203,7 +203,6 @@ impl CudaBuilder {
     /// [`copy_to`](Self::copy_to), if it was called.
     ///
     /// # Errors
-    ///
     /// Returns an error if the crate does not exist, the compiler fails, an option is not supported, or a file cannot
     /// be written.
     pub fn build(self) -> Result<PathBuf, CudaBuilderError> {

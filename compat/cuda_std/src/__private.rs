@@ -25,7 +25,6 @@ impl<T: Copy> Plain<T> {
     /// Returns the value.
     ///
     /// # Safety
-    ///
     /// The bytes must represent a valid `T`.
     #[inline(always)]
     pub unsafe fn get(self) -> T {
@@ -36,7 +35,6 @@ impl<T: Copy> Plain<T> {
     /// Returns the values.
     ///
     /// # Safety
-    ///
     /// The bytes of each element must represent a valid `T`.
     #[inline(always)]
     pub unsafe fn slice(values: &[Self]) -> &[T] {

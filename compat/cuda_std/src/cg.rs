@@ -27,7 +27,6 @@ impl GridGroup {
     /// Waits until all threads of the grid have arrived.
     ///
     /// # Panics
-    ///
     /// Panics if the launch has several blocks and is not cooperative.
     #[track_caller]
     pub fn sync(&mut self) {

@@ -1,7 +1,6 @@
 //! Warp-level primitives: shuffles, votes, matches and reductions.
 //!
 //! # Safety
-//!
 //! The caller of an `unsafe` function must be a lane of `mask`, and no lane of `mask` may have exited. All lanes of
 //! `mask` must call the function with the same mask.
 
@@ -13,7 +12,6 @@ pub use gpu_std::warp::{active_mask as activemask, lane_id};
 /// Waits until all lanes of `mask` have arrived.
 ///
 /// # Safety
-///
 /// The caller must uphold the [module's safety contract](self).
 #[inline(always)]
 #[track_caller]
@@ -24,7 +22,6 @@ pub unsafe fn sync_warp(mask: u32) {
 /// Returns true if `predicate` is true in all lanes of `mask`.
 ///
 /// # Safety
-///
 /// The caller must uphold the [module's safety contract](self).
 #[inline(always)]
 #[track_caller]
@@ -35,7 +32,6 @@ pub unsafe fn warp_vote_all(mask: u32, predicate: bool) -> bool {
 /// Returns true if `predicate` is true in any lane of `mask`.
 ///
 /// # Safety
-///
 /// The caller must uphold the [module's safety contract](self).
 #[inline(always)]
 #[track_caller]
@@ -46,7 +42,6 @@ pub unsafe fn warp_vote_any(mask: u32, predicate: bool) -> bool {
 /// Returns, as a bit mask, the lanes of `mask` in which `predicate` is true.
 ///
 /// # Safety
-///
 /// The caller must uphold the [module's safety contract](self).
 #[inline(always)]
 #[track_caller]
@@ -60,7 +55,6 @@ pub trait WarpMatchValue: gpu_std::KernelType {}
 /// Returns, as a bit mask, the lanes of `mask` whose value has the same bits as the caller's.
 ///
 /// # Safety
-///
 /// The caller must uphold the [module's safety contract](self).
 #[inline(always)]
 #[track_caller]
@@ -71,7 +65,6 @@ pub unsafe fn warp_match_any<T: WarpMatchValue>(mask: u32, value: T) -> u32 {
 /// Returns `mask` if the value has the same bits in all lanes of `mask`, and `None` otherwise.
 ///
 /// # Safety
-///
 /// The caller must uphold the [module's safety contract](self).
 #[inline(always)]
 #[track_caller]
@@ -132,7 +125,6 @@ reduce!(i32, u32);
 /// 8.0.
 ///
 /// # Safety
-///
 /// The caller must uphold the [module's safety contract](self).
 #[inline(always)]
 #[track_caller]
@@ -171,7 +163,6 @@ pub trait WarpShuffleValue: Sized {
     /// Performs one shuffle.
     ///
     /// # Safety
-    ///
     /// The caller must uphold the [module's safety contract](self).
     #[doc(hidden)]
     unsafe fn shuffle(
@@ -260,11 +251,9 @@ macro_rules! shuffles {
         /// element is the caller's own value.
         ///
         /// # Panics
-        ///
         /// Panics if `width` is not a power of two up to 32.
         ///
         /// # Safety
-        ///
         /// The caller must uphold the [module's safety contract](self).
         #[inline(always)]
         #[track_caller]

@@ -90,7 +90,6 @@ impl Context {
     /// Returns the primary context of a device and makes it current for this thread.
     ///
     /// # Errors
-    ///
     /// Returns driver errors.
     pub fn new(device: Device) -> CudaResult<Context> {
         Ok(Self::from_runtime(&device.runtime()?))
@@ -103,11 +102,9 @@ impl Context {
     /// use cust::context::Context;
     /// use cust::memory::DeviceBuffer;
     ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let _context = Context::from_runtime(&cust::runtime::Device::emulated(0)?);
     /// assert_eq!(DeviceBuffer::from_slice(&[1, 2, 3])?.as_host_vec()?, [1, 2, 3]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn from_runtime(device: &runtime::Device) -> Context {
         let context = Context { device: device.clone() };
@@ -123,7 +120,6 @@ impl Context {
     /// Sets flags, which have no effect.
     ///
     /// # Errors
-    ///
     /// Never returns an error.
     pub fn set_flags(&self, _: ContextFlags) -> CudaResult<()> {
         Ok(())
@@ -132,7 +128,6 @@ impl Context {
     /// Returns the CUDA version.
     ///
     /// # Errors
-    ///
     /// Never returns an error.
     pub fn get_api_version(&self) -> CudaResult<CudaApiVersion> {
         Ok(CudaApiVersion::of(self.device.properties()))
@@ -154,7 +149,6 @@ impl Context {
     /// Drops the context.
     ///
     /// # Errors
-    ///
     /// Returns a fault in earlier work, together with the context.
     pub fn drop(context: Context) -> DropResult<Context> {
         match context.device.synchronize() {
@@ -172,7 +166,6 @@ impl CurrentContext {
     /// Returns the device of the current context.
     ///
     /// # Errors
-    ///
     /// Returns [`CudaError::InvalidContext`] if there is no current context.
     pub fn get_device() -> CudaResult<Device> {
         Ok(Device::of(&current()?))
@@ -181,7 +174,6 @@ impl CurrentContext {
     /// Makes a context current for this thread.
     ///
     /// # Errors
-    ///
     /// Never returns an error.
     pub fn set_current(context: &Context) -> CudaResult<()> {
         context.make_current();
@@ -191,7 +183,6 @@ impl CurrentContext {
     /// Waits until all work on the device is complete.
     ///
     /// # Errors
-    ///
     /// Returns a fault in the work; [`CudaError::InvalidContext`] if there is no current context.
     pub fn synchronize() -> CudaResult<()> {
         Ok(current()?.synchronize()?)
@@ -200,7 +191,6 @@ impl CurrentContext {
     /// Returns the range of stream priorities.
     ///
     /// # Errors
-    ///
     /// Returns [`CudaError::InvalidContext`] if there is no current context.
     pub fn get_stream_priority_range() -> CudaResult<StreamPriorityRange> {
         let (least, greatest) = current()?.stream_priorities();
@@ -210,7 +200,6 @@ impl CurrentContext {
     /// Returns the value of a resource limit.
     ///
     /// # Errors
-    ///
     /// Returns [`CudaError::UnsupportedLimit`] if the device does not support this limit. The emulated device supports
     /// the limits for the stack, the heap and the `printf` buffer.
     pub fn get_resource_limit(resource: ResourceLimit) -> CudaResult<usize> {
@@ -226,7 +215,6 @@ impl CurrentContext {
     /// a kernel that allocates or prints, respectively.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`Self::get_resource_limit`], and driver errors.
     pub fn set_resource_limit(resource: ResourceLimit, limit: usize) -> CudaResult<()> {
         let device = current()?;

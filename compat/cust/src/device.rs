@@ -39,7 +39,6 @@ impl Device {
     /// Returns the number of CUDA devices.
     ///
     /// # Errors
-    ///
     /// Returns [`CudaError::NoDevice`](crate::error::CudaError::NoDevice) if there is no driver.
     pub fn num_devices() -> CudaResult<u32> {
         Ok(runtime::Device::cuda_count()?)
@@ -48,7 +47,6 @@ impl Device {
     /// Returns the device with this ordinal, according to the numbering of `CUDA_VISIBLE_DEVICES`.
     ///
     /// # Errors
-    ///
     /// Returns [`CudaError::InvalidDevice`](crate::error::CudaError::InvalidDevice) if there is no device with this
     /// ordinal; [`CudaError::NoDevice`](crate::error::CudaError::NoDevice) if there is no driver.
     pub fn get_device(ordinal: u32) -> CudaResult<Device> {
@@ -59,7 +57,6 @@ impl Device {
     /// Returns an iterator over all CUDA devices.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`Self::num_devices`].
     pub fn devices() -> CudaResult<Devices> {
         Ok(Devices { range: 0..Self::num_devices()? })
@@ -68,7 +65,6 @@ impl Device {
     /// Returns the size of the device memory in bytes.
     ///
     /// # Errors
-    ///
     /// Returns driver errors.
     pub fn total_memory(self) -> CudaResult<usize> {
         Ok(self.runtime()?.properties().total_memory as usize)
@@ -77,7 +73,6 @@ impl Device {
     /// Returns the product name.
     ///
     /// # Errors
-    ///
     /// Returns driver errors.
     pub fn name(self) -> CudaResult<String> {
         Ok(self.runtime()?.name().to_owned())
@@ -86,7 +81,6 @@ impl Device {
     /// Returns the UUID of the device, which never changes.
     ///
     /// # Errors
-    ///
     /// Returns driver errors.
     pub fn uuid(self) -> CudaResult<[u8; 16]> {
         Ok(self.runtime()?.uuid().0)
@@ -95,7 +89,6 @@ impl Device {
     /// Returns the value of a device attribute.
     ///
     /// # Errors
-    ///
     /// Returns driver errors.
     pub fn get_attribute(self, attribute: DeviceAttribute) -> CudaResult<i32> {
         let device = self.runtime()?;
@@ -126,7 +119,6 @@ impl Device {
     /// Returns the corresponding device of the runtime, for functions that this crate does not provide.
     ///
     /// # Errors
-    ///
     /// Returns driver errors.
     pub fn runtime(self) -> CudaResult<runtime::Device> {
         Ok(runtime::Device::from_id(self.id)?)

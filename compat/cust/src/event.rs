@@ -42,7 +42,6 @@ impl Event {
     /// Creates an event on the current device of the thread.
     ///
     /// # Errors
-    ///
     /// Returns [`CudaError::NotSupported`] for [`EventFlags::INTERPROCESS`]; [`CudaError::InvalidContext`] if there is
     /// no current context.
     pub fn new(flags: EventFlags) -> CudaResult<Event> {
@@ -63,7 +62,6 @@ impl Event {
     /// Records the event after the work already enqueued in the stream.
     ///
     /// # Errors
-    ///
     /// Returns [`CudaError::InvalidHandle`] if the stream belongs to another device.
     pub fn record(&self, stream: &Stream) -> CudaResult<()> {
         Ok(self.inner.record(stream.runtime())?)
@@ -72,7 +70,6 @@ impl Event {
     /// Returns whether the work that precedes the event is complete.
     ///
     /// # Errors
-    ///
     /// Returns a fault in the work that precedes the event.
     pub fn query(&self) -> CudaResult<EventStatus> {
         Ok(if self.inner.query()? { EventStatus::Ready } else { EventStatus::NotReady })
@@ -81,7 +78,6 @@ impl Event {
     /// Waits until the work that precedes the event is complete.
     ///
     /// # Errors
-    ///
     /// Returns a fault in the work that precedes the event.
     pub fn synchronize(&self) -> CudaResult<()> {
         Ok(self.inner.synchronize()?)
@@ -90,7 +86,6 @@ impl Event {
     /// Returns the time from `start` to this event, in milliseconds.
     ///
     /// # Errors
-    ///
     /// Returns [`CudaError::InvalidHandle`] if either event does not record times or has not been recorded;
     /// [`CudaError::NotReady`] if the work is not complete yet.
     pub fn elapsed_time_f32(&self, start: &Event) -> CudaResult<f32> {
@@ -100,7 +95,6 @@ impl Event {
     /// Returns the time from `start` to this event.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`Self::elapsed_time_f32`].
     pub fn elapsed(&self, start: &Event) -> CudaResult<Duration> {
         Ok(Duration::from_secs_f64(self.inner.elapsed_us(&start.inner)?.max(0.0) / 1e6))
@@ -118,7 +112,6 @@ impl Event {
     /// Drops the event.
     ///
     /// # Errors
-    ///
     /// Never returns an error.
     pub fn drop(event: Event) -> DropResult<Event> {
         std::mem::drop(event);

@@ -139,7 +139,6 @@ impl Function<'_> {
     /// Returns the value of a function attribute.
     ///
     /// # Errors
-    ///
     /// Never returns an error.
     pub fn get_attribute(&self, attribute: FunctionAttribute) -> CudaResult<i32> {
         let of = self.inner.attributes();
@@ -156,7 +155,6 @@ impl Function<'_> {
     /// Returns the maximum number of resident blocks of this size per SM.
     ///
     /// # Errors
-    ///
     /// Returns driver errors.
     pub fn max_active_blocks_per_multiprocessor(
         &self,
@@ -172,7 +170,6 @@ impl Function<'_> {
     /// `block_size_limit` is the maximum number of threads per block; 0 means no limit.
     ///
     /// # Errors
-    ///
     /// Returns an error if the shared memory exceeds the limit of a block. Also returns driver errors.
     pub fn suggested_launch_configuration(
         &self,
@@ -213,7 +210,6 @@ fn bytes(size: usize) -> u32 {
 /// `CudaResult<()>`.
 ///
 /// # Safety
-///
 /// The call is `unsafe`. The arguments must have the types of the kernel's parameters, and memory to which they point
 /// must stay valid until the kernel is complete. With these arguments, the kernel must not have undefined behavior.
 #[macro_export]

@@ -28,7 +28,6 @@ impl HostKernels {
     /// Finds the kernels in the PTX. `None` stands for PTX that was not compiled because there was no toolchain.
     ///
     /// # Errors
-    ///
     /// Returns [`CudaError::NotSupported`] if the program contains none of these kernels.
     pub(crate) fn new(device: Device, ptx: Option<&str>) -> CudaResult<Self> {
         let entries = ptx.map(entries);
@@ -45,7 +44,6 @@ impl HostKernels {
     /// Finds a kernel by name.
     ///
     /// # Errors
-    ///
     /// Returns [`CudaError::NotFound`]; [`CudaError::InvalidSource`] if several packages contain a kernel with this
     /// name.
     pub(crate) fn function(&self, name: &str) -> CudaResult<Function> {

@@ -9,7 +9,6 @@
 //! ```no_run
 //! use cust::prelude::*;
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let ptx = "";
 //! let _context = cust::quick_init()?;
 //! let module = Module::from_ptx(ptx, &[])?;
@@ -24,8 +23,7 @@
 //! }
 //! stream.synchronize()?;
 //! assert_eq!(y.as_host_vec()?, [2.0, 4.0, 6.0]);
-//! # Ok(())
-//! # }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! The CUDA driver is loaded at run time. Therefore, building requires no CUDA toolkit, and if there is no driver,
@@ -82,7 +80,6 @@ bitflags::bitflags! {
 /// Initializes the CUDA driver.
 ///
 /// # Errors
-///
 /// Returns [`CudaError::NoDevice`] if there is no driver or no GPU.
 pub fn init(_: CudaFlags) -> CudaResult<()> {
     match Device::num_devices()? {
@@ -94,7 +91,6 @@ pub fn init(_: CudaFlags) -> CudaResult<()> {
 /// Initializes the CUDA driver and makes the first device current for this thread.
 ///
 /// # Errors
-///
 /// Returns [`CudaError::NoDevice`] if there is no driver or no GPU; [`error::explanation`] returns the reason.
 pub fn quick_init() -> CudaResult<Context> {
     init(CudaFlags::empty())?;
@@ -113,7 +109,6 @@ impl CudaApiVersion {
     /// Returns the CUDA version that the driver supports.
     ///
     /// # Errors
-    ///
     /// Returns [`CudaError::NoDevice`] if there is no driver or no GPU.
     pub fn get() -> CudaResult<CudaApiVersion> {
         Ok(Self::of(Device::get_device(0)?.runtime()?.properties()))

@@ -41,7 +41,6 @@ impl Module {
     /// Loads PTX.
     ///
     /// # Errors
-    ///
     /// Returns [`CudaError::InvalidPtx`] if the driver cannot compile the PTX. Returns [`CudaError::InvalidImage`] if
     /// the text is not PTX, or [`CudaError::NotSupported`] on the emulated device if the program contains none of the
     /// kernels. [`error::explanation`](crate::error::explanation) returns the compiler's message.
@@ -64,7 +63,6 @@ impl Module {
     /// Loads PTX from a C string.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`Self::from_ptx`].
     pub fn from_ptx_cstr(ptx: &CStr, options: &[ModuleJitOption]) -> CudaResult<Module> {
         let text = ptx
@@ -76,7 +74,6 @@ impl Module {
     /// Loads PTX from a file.
     ///
     /// # Errors
-    ///
     /// Returns [`CudaError::FileNotFound`], or the same errors as [`Self::from_ptx`].
     pub fn from_ptx_file<P: AsRef<Path>>(path: P, options: &[ModuleJitOption]) -> CudaResult<Module> {
         let path = path.as_ref();
@@ -89,7 +86,6 @@ impl Module {
     /// Loads a cubin, after checking its length.
     ///
     /// # Errors
-    ///
     /// Returns [`CudaError::NoBinaryForGpu`] if the code was compiled for another architecture, or the same errors as
     /// [`Self::from_ptx`].
     pub fn from_cubin<T: AsRef<[u8]>>(bytes: T, _: &[ModuleJitOption]) -> CudaResult<Module> {
@@ -99,7 +95,6 @@ impl Module {
     /// Loads a fatbin, after checking its length.
     ///
     /// # Errors
-    ///
     /// Returns [`CudaError::NoBinaryForGpu`] if the code was compiled for another architecture, or the same errors as
     /// [`Self::from_ptx`].
     pub fn from_fatbin<T: AsRef<[u8]>>(bytes: T, _: &[ModuleJitOption]) -> CudaResult<Module> {
@@ -109,7 +104,6 @@ impl Module {
     /// Loads PTX, a cubin or a fatbin from a file.
     ///
     /// # Errors
-    ///
     /// Returns [`CudaError::FileNotFound`], or the same errors as [`Self::from_ptx`].
     pub fn from_file<P: AsRef<Path>>(path: P) -> CudaResult<Module> {
         // SAFETY: see `load`.
@@ -137,7 +131,6 @@ impl Module {
     /// Finds a kernel by name.
     ///
     /// # Errors
-    ///
     /// Returns [`CudaError::NotFound`], whose explanation lists the names that exist.
     pub fn get_function<T: AsRef<str>>(&self, name: T) -> CudaResult<Function<'_>> {
         let name = name.as_ref();
@@ -153,17 +146,14 @@ impl Module {
     /// ```no_run
     /// use cust::prelude::*;
     ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let _context = cust::quick_init()?;
     /// let module = Module::from_ptx(std::fs::read_to_string("kernels.ptx")?, &[])?;
     /// let mut weights = module.get_global::<[f32; 5]>(c"WEIGHTS")?;
     /// weights.copy_from(&[0.1, 0.2, 0.4, 0.2, 0.1])?;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
-    ///
     /// Returns [`CudaError::NotFound`]; [`CudaError::InvalidValue`] if the size of the variable differs;
     /// [`CudaError::NotSupported`] on the emulated device, on which the variable is a static of the kernel crate.
     pub fn get_global<'a, T: DeviceCopy>(&'a self, name: &CStr) -> CudaResult<Symbol<'a, T>> {
@@ -198,7 +188,6 @@ impl Module {
     /// Drops the module after the work that uses it.
     ///
     /// # Errors
-    ///
     /// Never returns an error.
     pub fn drop(module: Module) -> DropResult<Module> {
         std::mem::drop(module);

@@ -61,7 +61,6 @@ impl Stream {
     /// outside the [range](crate::context::CurrentContext::get_stream_priority_range) is clamped.
     ///
     /// # Errors
-    ///
     /// Returns [`CudaError::InvalidContext`] if there is no current context, or a driver error.
     pub fn new(flags: StreamFlags, priority: Option<i32>) -> CudaResult<Stream> {
         let device = context::current()?;
@@ -99,7 +98,6 @@ impl Stream {
     /// Returns the flags with which the stream was created.
     ///
     /// # Errors
-    ///
     /// Never returns an error.
     pub fn get_flags(&self) -> CudaResult<StreamFlags> {
         Ok(self.flags)
@@ -108,7 +106,6 @@ impl Stream {
     /// Returns the priority of the stream.
     ///
     /// # Errors
-    ///
     /// Never returns an error.
     pub fn get_priority(&self) -> CudaResult<i32> {
         Ok(self.inner.priority())
@@ -118,7 +115,6 @@ impl Stream {
     /// device.
     ///
     /// # Errors
-    ///
     /// Returns driver errors.
     pub fn add_callback<T>(&self, callback: Box<T>) -> CudaResult<()>
     where
@@ -130,7 +126,6 @@ impl Stream {
     /// Waits until all work in the stream is complete.
     ///
     /// # Errors
-    ///
     /// Returns a fault in that work. [`error::explanation`](crate::error::explanation) returns the name of the kernel
     /// and its message.
     pub fn synchronize(&self) -> CudaResult<()> {
@@ -140,7 +135,6 @@ impl Stream {
     /// Makes later work in the stream wait for an event.
     ///
     /// # Errors
-    ///
     /// Returns driver errors.
     pub fn wait_event(&self, event: Event, _: StreamWaitEventFlags) -> CudaResult<()> {
         event.make_wait(&self.inner)
@@ -150,12 +144,10 @@ impl Stream {
     /// value.
     ///
     /// # Errors
-    ///
     /// Returns an error if a value exceeds a limit of the device or of the kernel, or if an argument is smaller than
     /// the kernel parameter. Argument sizes are checked only if the driver reports the sizes of the parameters.
     ///
     /// # Safety
-    ///
     /// The arguments must have the types of the kernel parameters. Memory to which they point must stay valid until the
     /// kernel is complete.
     #[doc(hidden)]
@@ -193,7 +185,6 @@ impl Stream {
     /// Drops the stream after its work.
     ///
     /// # Errors
-    ///
     /// Returns a fault in this work, together with the stream.
     pub fn drop(stream: Stream) -> DropResult<Stream> {
         match stream.synchronize() {

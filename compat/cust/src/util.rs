@@ -8,7 +8,6 @@ pub trait DeviceCopyExt: DeviceCopy {
     /// Copies the value to the device.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`DeviceBox::new`].
     fn as_dbox(&self) -> CudaResult<DeviceBox<Self>> {
         DeviceBox::new(self)
@@ -22,14 +21,12 @@ pub trait SliceExt<T: DeviceCopy> {
     /// Copies the elements to the device.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`DeviceBuffer::from_slice`].
     fn as_dbuf(&self) -> CudaResult<DeviceBuffer<T>>;
 
     /// Copies the elements to memory that host and device share.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`UnifiedBuffer::from_slice`].
     fn as_unified_buf(&self) -> CudaResult<UnifiedBuffer<T>>;
 }

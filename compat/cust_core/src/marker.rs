@@ -3,7 +3,6 @@
 /// Type whose values can be copied to and from a device as bytes.
 ///
 /// # Safety
-///
 /// The type must contain no references or pointers to memory that the device cannot access. The host interprets the
 /// bytes that a device has written as values of the type, so kernels must write valid values.
 #[diagnostic::on_unimplemented(

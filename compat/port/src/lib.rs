@@ -35,7 +35,6 @@ pub struct Scene {
 /// Returns weighted means of `x`, computed on the device within blocks of 256 elements.
 ///
 /// # Errors
-///
 /// Returns errors of `cust`.
 pub fn smooth(module: &Module, stream: &Stream, x: &[f32]) -> CudaResult<Vec<f32>> {
     let x_gpu = x.as_dbuf()?;

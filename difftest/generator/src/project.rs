@@ -68,7 +68,6 @@ impl Project<'_> {
     /// Writes the project. Unchanged files are not touched, so that cargo rebuilds only changed ones.
     ///
     /// # Errors
-    ///
     /// When a file cannot be written.
     pub fn write(&self) -> io::Result<()> {
         let modules: Vec<&[Kernel]> = self.kernels.chunks(MODULE).collect();

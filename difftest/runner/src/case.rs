@@ -27,7 +27,6 @@ impl Session {
     /// Opens a device by its name.
     ///
     /// # Errors
-    ///
     /// If the device cannot be opened.
     pub fn open(name: &str, image: &'static GpuImage) -> Result<Self, Error> {
         Self::new(Device::open(name)?, image)
@@ -36,7 +35,6 @@ impl Session {
     /// Creates a session on a device.
     ///
     /// # Errors
-    ///
     /// If the device is out of memory.
     pub fn new(device: Device, image: &'static GpuImage) -> Result<Self, Error> {
         let stream = device.default_stream();
@@ -52,7 +50,6 @@ impl Session {
     /// Module of the generated kernels.
     ///
     /// # Errors
-    ///
     /// If the device cannot load their code.
     pub fn module(&self) -> Result<Module, Error> {
         self.device.load(self.image)
@@ -125,7 +122,6 @@ impl Case {
     /// Output words of the kernel on the device.
     ///
     /// # Errors
-    ///
     /// Returns any error of the device.
     pub fn found(&self, session: &Session) -> Result<Vec<u64>, Error> {
         let (threads, grid, run) = match &self.code {

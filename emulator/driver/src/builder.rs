@@ -121,7 +121,6 @@ impl EmulatedDriverBuilder {
     /// use warpsmith_emulated::{EmulatedDriver, Schedule};
     /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let driver = EmulatedDriver::builder().stepped(Schedule::Random(1)).check_races().build();
     /// let device = Device::with_driver(driver.clone(), 0)?;
     /// let [first, second] = [Stream::new(&device)?, Stream::new(&device)?];
@@ -131,8 +130,7 @@ impl EmulatedDriverBuilder {
     /// assert!(!second.query()?);
     /// assert_eq!(y.to_host()?, [1, 2, 3]);
     /// assert!(driver.take_races().is_empty());
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     #[cfg(feature = "testing")]
     pub fn stepped(mut self, schedule: Schedule) -> Self {
@@ -175,7 +173,6 @@ impl EmulatedDriverBuilder {
     /// use warpsmith_emulated::{EmulatedDriver, SimulatedWork};
     /// use warpsmith_runtime::{Device, DeviceBuffer};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let model = |work: &SimulatedWork<'_>| match work {
     ///     SimulatedWork::Copy { bytes } => *bytes as f64 / 1e3, // 1 GB/s
     ///     SimulatedWork::Set { .. } | SimulatedWork::Kernel { .. } => 5.0,
@@ -189,8 +186,7 @@ impl EmulatedDriverBuilder {
     /// let end = stream.record_timed_event()?;
     /// end.synchronize()?;
     /// assert_eq!(end.elapsed_us(&start)?, 4.0);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     #[cfg(feature = "testing")]
     pub fn simulated_time(

@@ -54,6 +54,7 @@ pub struct Config {
 #[derive(Debug, Clone, Deserialize)]
 struct Quantization {
     quant_method: String,
+    format: Option<String>,
     bits: Option<u32>,
     #[serde(default)]
     desc_act: bool,
@@ -61,11 +62,13 @@ struct Quantization {
     version: Option<String>,
 }
 
-/// Format of 4-bit weights in the files.
+/// Format of quantized weights in the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packing {
     Gptq,
     Awq,
+    /// E4M3 numbers with scales.
+    Fp8,
 }
 
 /// Parameters of the rotary position embedding.
@@ -164,18 +167,23 @@ impl Config {
         Ok(())
     }
 
-    /// Returns the format of 4-bit weights in the files.
+    /// Returns the format of quantized weights in the files.
     pub fn packing(&self) -> std::result::Result<Option<Packing>, Problem> {
-        let Some(quantization) = &self.quantization_config else { return Ok(None) };
-        let Quantization { quant_method, bits, desc_act, checkpoint_format, version } = quantization;
-        check_text("quant_method", Some(quant_method), &["gptq", "awq"])?;
-        let packing = if quant_method == "gptq" { Packing::Gptq } else { Packing::Awq };
+        let Some(q) = &self.quantization_config else { return Ok(None) };
+        let (method, methods) = (&q.quant_method, ["gptq", "awq", "fp8", "compressed-tensors"]);
+        check_text("quant_method", Some(method), &methods)?;
+        let packing = match method.as_str() {
+            "gptq" => Packing::Gptq,
+            "awq" => Packing::Awq,
+            _ => Packing::Fp8,
+        };
         match packing {
-            Packing::Gptq => check_text("checkpoint_format", checkpoint_format.as_ref(), &["gptq"])?,
-            Packing::Awq => check_text("version", version.as_ref(), &["gemm", "GEMM"])?,
+            Packing::Gptq => check_text("checkpoint_format", q.checkpoint_format.as_ref(), &["gptq"])?,
+            Packing::Awq => check_text("version", q.version.as_ref(), &["gemm", "GEMM"])?,
+            Packing::Fp8 => check_text("format", q.format.as_ref(), &["float-quantized"])?,
         }
-        if *bits != Some(4) || *desc_act {
-            return Err(format!("{quant_method} weights must have 4 bits, and `desc_act` must be false"));
+        if packing != Packing::Fp8 && (q.bits != Some(4) || q.desc_act) {
+            return Err(format!("{method} weights must have 4 bits, and `desc_act` must be false"));
         }
         Ok(Some(packing))
     }

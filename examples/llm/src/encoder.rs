@@ -30,10 +30,10 @@ impl Encoder {
         let mut positions = table("position", config.max_positions)?;
         let types = table("token_type", 2)?;
         positions.iter_mut().zip(types[..hidden].iter().cycle()).for_each(|(x, y)| *x += y);
-        let (words, positions) =
-            (table("word", config.vocabulary)?, DeviceBuffer::from_host(stream, &positions)?);
-        let words = DeviceBuffer::from_host(stream, &words)?;
-        let mut tensors = HashMap::from([("words".to_owned(), words), ("positions".to_owned(), positions)]);
+        let tables = [("words", table("word", config.vocabulary)?), ("positions", positions)];
+        let upload =
+            |(name, table): (&str, Vec<_>)| Ok((name.into(), DeviceBuffer::from_host(stream, &table)?));
+        let mut tensors: HashMap<String, _> = tables.into_iter().map(upload).collect::<Result<_>>()?;
         let mut load = |name: String, shape: &[usize]| -> Result<()> {
             for (part, shape) in [("weight", shape), ("bias", &shape[..1])] {
                 let name = format!("{name}.{part}");
@@ -75,13 +75,8 @@ impl Encoder {
         }
         let tokens = DeviceBuffer::from_host(stream, tokens)?;
         let mut x = DeviceBuffer::uninit(stream, rows * hidden)?;
-        let words = self.tensor("words")?.as_2d(vocabulary, hidden)?;
-        ops::gather_rows(
-            stream,
-            words,
-            &Indices::unchecked(&tokens, vocabulary),
-            x.as_2d_mut(rows, hidden)?,
-        )?;
+        let (words, tokens) = (self.tensor("words")?, Indices::unchecked(&tokens, vocabulary));
+        ops::gather_rows(stream, words.as_2d(vocabulary, hidden)?, &tokens, x.as_2d_mut(rows, hidden)?)?;
         let positions = self.tensor("positions")?.slice(..rows * hidden);
         x = self.norm_of_sum("embeddings.LayerNorm", &x, positions)?;
         for layer in 0..c.layers {
@@ -121,13 +116,8 @@ impl Encoder {
             let columns = head * width..(head + 1) * width;
             let of_head =
                 |x| Ok::<_, Error>(Matrix::from(Buffer::as_2d(x, rows, hidden)?.part(.., columns.clone())));
-            ops::matmul_f32(
-                stream,
-                &scale,
-                of_head(&q)?,
-                of_head(&k)?.transposed(),
-                scores.as_2d_mut(rows, rows)?,
-            )?;
+            let (q, k) = (of_head(&q)?, of_head(&k)?.transposed());
+            ops::matmul_f32(stream, &scale, q, k, scores.as_2d_mut(rows, rows)?)?;
             ops::softmax(stream, scores.as_2d(rows, rows)?, weights.as_2d_mut(rows, rows)?)?;
             let to = out.as_2d_mut(rows, hidden)?.into_part(.., columns.clone());
             ops::matmul_f32(stream, &Epilogue::default(), weights.as_2d(rows, rows)?, of_head(&v)?, to)?;

@@ -1,7 +1,11 @@
 //! [`Linear`]: a weight matrix in bf16, or quantized to 8 or 4 bits.
 
+use std::borrow::Cow;
+use std::ops::Range;
+
 use half::bf16;
-use warpsmith::ops::{self, Epilogue, Int4Buffer, Int4Host, Int8Buffer, Int8Host, Matrix};
+use safetensors::Dtype;
+use warpsmith::ops::{self, Epilogue, Fp8Weights, Int4Buffer, Int4Host, Int8Buffer, Int8Host, Matrix};
 use warpsmith::prelude::*;
 use warpsmith::random::{self, Generator};
 use warpsmith::{DeviceSlice2, DeviceSliceMut2};
@@ -18,12 +22,12 @@ pub enum WeightFormat {
     /// 8 bits per weight, and a scale per group of 128 weights (W8A16). The weights are quantized when they are loaded.
     Int8,
     /// 4 bits per weight, and a scale per group of 128 weights (W4A16). The weights are quantized when they are loaded.
-    /// Weights that are quantized in the files, by GPTQ or AWQ, always keep their 4 bits.
+    /// Weights that are quantized in the files always keep their bits.
     Int4,
 }
 
 /// Weights that share a scale.
-const GROUP: usize = 128;
+pub(crate) const GROUP: usize = 128;
 
 impl WeightFormat {
     /// Bytes of a number of weights.
@@ -75,69 +79,84 @@ impl Loader<'_> {
         })
     }
 
-    /// Loads this part of the rows of a matrix, or of several matrices as one. Each has a name and a number of rows.
+    /// Loads this part of a matrix, or of several matrices as one. Each has a name and a number of rows.
     pub fn matrix(
         &self,
         names: &[(&str, usize)],
         columns: usize,
         split: Split,
     ) -> Result<DeviceBuffer<bf16>> {
+        if let Some(folder) = self.folder {
+            let read = |name: &str, shape: &[usize]| folder.bf16(&format!("{name}.weight"), shape);
+            return self.parts(names, columns, split, read);
+        }
         let rows: usize = names.iter().map(|(_, rows)| rows).sum();
         let mut buffer = DeviceBuffer::uninit(self.stream, rows * columns)?;
-        let Some(folder) = self.folder else {
-            random::normal(self.stream, self.generator, 0.0, 0.02, &mut buffer)?;
-            return Ok(buffer);
-        };
-        let ([part, parts], mut start) = (self.part, 0);
+        random::normal(self.stream, self.generator, 0.0, 0.02, &mut buffer)?;
+        Ok(buffer)
+    }
+
+    /// Like [`Self::matrix`], with the elements of a whole matrix from `read`.
+    fn parts<'f, T: DeviceCopy>(
+        &self,
+        names: &[(&str, usize)],
+        columns: usize,
+        split: Split,
+        read: impl Fn(&str, &[usize]) -> Result<Cow<'f, [T]>>,
+    ) -> Result<DeviceBuffer<T>> {
+        let (sum, mut start) = (names.iter().map(|(_, rows)| rows).sum::<usize>(), 0);
+        let mut buffer = DeviceBuffer::uninit(self.stream, sum * columns)?;
         for (name, rows) in names {
-            let name = format!("{}{name}.weight", self.prefix);
-            let end = start + rows * columns;
-            let mut target = buffer.slice_mut(start..end);
+            let (shape, of_rows, of_columns) = self.part_of([*rows, columns], split);
+            let whole = read(&format!("{}{name}", self.prefix), &shape)?;
+            let whole = &whole[of_rows.start * shape[1]..of_rows.end * shape[1]];
+            let mut target = buffer.slice_mut(start..start + rows * columns);
             // The runtime copies slices through page-locked memory, at the bandwidth of the bus.
-            match split {
-                Split::Outputs => {
-                    let whole = folder.bf16(&name, &[rows * parts, columns])?;
-                    target.copy_from_host(&whole[part * rows * columns..][..rows * columns])?;
-                }
-                Split::Inputs => {
-                    let whole = folder.bf16(&name, &[*rows, columns * parts])?;
-                    let of_rows =
-                        whole.chunks(columns * parts).flat_map(|row| &row[part * columns..][..columns]);
-                    target.copy_from_host(&of_rows.copied().collect::<Vec<_>>())?;
-                }
+            if columns == shape[1] {
+                target.copy_from_host(whole)?;
+            } else {
+                let part = whole.chunks(shape[1]).flat_map(|row| &row[of_columns.clone()]);
+                target.copy_from_host(&part.copied().collect::<Vec<_>>())?;
             }
-            start = end;
+            start += rows * columns;
         }
         Ok(buffer)
+    }
+
+    /// Returns the shape of a whole matrix, and the rows and the columns of this part, which has the given shape.
+    fn part_of(&self, [rows, columns]: [usize; 2], split: Split) -> ([usize; 2], Range<usize>, Range<usize>) {
+        let [part, parts] = self.part;
+        let of = |size| part * size..(part + 1) * size;
+        match split {
+            Split::Outputs => ([rows * parts, columns], of(rows), 0..columns),
+            Split::Inputs => ([rows, columns * parts], 0..rows, of(columns)),
+        }
     }
 
     /// Like [`Self::matrix`], but in the format of this loader.
     pub fn linear(&self, names: &[(&str, usize)], columns: usize, split: Split) -> Result<Linear> {
         let (stream, rows) = (self.stream, names.iter().map(|(_, rows)| rows).sum());
-        let [part, parts] = self.part;
-        let is_plain = |folder: &&Folder| folder.contains(&format!("{}{}.weight", self.prefix, names[0].0));
-        let packed = self.packing.zip(self.folder.filter(|folder| !is_plain(folder)));
+        let dtype = |folder: &Folder| folder.dtype(&format!("{}{}.weight", self.prefix, names[0].0));
+        let is_packed = |folder: &&Folder| dtype(folder).is_none_or(|dtype| dtype == Dtype::F8_E4M3);
+        let packed = self.packing.zip(self.folder.filter(is_packed));
         let is_quantized = packed.is_some() || self.format != WeightFormat::Bf16;
-        let has_groups = columns.is_multiple_of(GROUP);
-        if is_quantized && split == Split::Inputs && !has_groups && (columns * parts).is_multiple_of(GROUP) {
-            let problem =
-                format!("{parts} GPUs cannot divide its {} inputs into groups of {GROUP}", columns * parts);
+        let (has_groups, parts) = (columns.is_multiple_of(GROUP), self.part[1]);
+        let inputs = self.part_of([rows, columns], split).0[1];
+        let must_have_groups = inputs.is_multiple_of(GROUP) || matches!(packed, Some((Packing::Fp8, _)));
+        if is_quantized && must_have_groups && !has_groups {
+            let problem = format!("{parts} GPU(s) cannot divide its {inputs} inputs into groups of {GROUP}");
             return Err(Error::at(format!("the matrix `{}{}`", self.prefix, names[0].0))(problem));
         }
-        let weights = if let Some((packing, folder)) = packed {
+        let weights = if let Some((Packing::Fp8, folder)) = packed {
+            let numbers = |name: &str, shape: &[usize]| folder.fp8(name, shape);
+            let scales = |name: &str, shape: &[usize]| folder.fp8_scales(name, shape);
+            let numbers = self.parts(names, columns, split, numbers)?;
+            Weights::Fp8(numbers, self.parts(names, columns / GROUP, split, scales)?)
+        } else if let Some((packing, folder)) = packed {
             let load = |(name, rows): &(&str, usize)| -> Result<_> {
-                let name = format!("{}{name}", self.prefix);
-                let whole = |shape| folder.int4(&name, packing, shape);
-                Ok(match split {
-                    Split::Outputs => {
-                        let whole = whole([columns, rows * parts])?;
-                        whole.part(columns, 0..columns, part * rows..(part + 1) * rows)?
-                    }
-                    Split::Inputs => {
-                        let (k, inputs) = (columns * parts, part * columns..(part + 1) * columns);
-                        whole([k, *rows])?.part(k, inputs, 0..*rows)?
-                    }
-                })
+                let ([n, k], outputs, inputs) = self.part_of([*rows, columns], split);
+                let whole = folder.int4(&format!("{}{name}", self.prefix), packing, [k, n])?;
+                Ok(whole.part(k, inputs, outputs)?)
             };
             let mut joined = load(&names[0])?;
             for name in &names[1..] {
@@ -172,6 +191,8 @@ enum Weights {
     Bf16(DeviceBuffer<bf16>),
     Int8(Int8Buffer<bf16>),
     Int4(Int4Buffer<bf16>),
+    /// E4M3 numbers and their scales.
+    Fp8(DeviceBuffer<u8>, DeviceBuffer<bf16>),
 }
 
 impl Linear {
@@ -190,6 +211,10 @@ impl Linear {
             }
             Weights::Int8(weights) => ops::matmul_8bit(stream, epilogue, x, &weights.weights(), out)?,
             Weights::Int4(weights) => ops::matmul_4bit(stream, epilogue, x, &weights.weights(), out)?,
+            Weights::Fp8(numbers, scales) => {
+                let weights = Fp8Weights { numbers: numbers.as_slice().cast()?, scales: scales.as_slice() };
+                ops::matmul_8bit(stream, epilogue, x, &weights, out)?;
+            }
         }
         Ok(())
     }

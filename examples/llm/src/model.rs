@@ -1,5 +1,7 @@
 //! [`Model`]: the weights of a Llama or Qwen3 model on a device, and its layers.
 
+use std::ops::Range;
+
 use half::bf16;
 use warpsmith::collective::{Communicator, ReduceOp};
 use warpsmith::ops::{
@@ -10,7 +12,7 @@ use warpsmith::prelude::*;
 use warpsmith::random::Generator;
 use warpsmith::{DeviceSlice2, DeviceSliceMut2};
 
-use crate::config::Config;
+use crate::config::{Config, Packing};
 use crate::error::{Error, Result};
 use crate::linear::{Linear, Loader, Split, WeightFormat};
 use crate::weights::Folder;
@@ -28,8 +30,10 @@ pub struct Model {
     embedding: DeviceBuffer<bf16>,
     layers: Vec<Layer>,
     norm: DeviceBuffer<bf16>,
-    /// Output layer. `None` means the transposed embedding.
+    /// This device's part of the output layer. `None` means the transposed embedding.
     head: Option<Linear>,
+    /// Tokens whose logits this device computes.
+    outputs: Range<usize>,
     /// Cosines and sines of the rotary position embedding: one row per position.
     cos: DeviceBuffer<f32>,
     sin: DeviceBuffer<f32>,
@@ -64,6 +68,8 @@ pub struct Memory {
     activated: Rows,
     /// Keys and values of a sequence, gathered from its pages.
     gathered: [Rows; 2],
+    /// Logits in blocks: one block per rank, which contains all rows.
+    blocks: DeviceBuffer<bf16>,
     pub logits: Rows,
 }
 
@@ -124,24 +130,32 @@ impl Model {
         let config = config.split(part[1])?;
         let (c, problem) = (&config, Error::at::<String>);
         let packing = folder.and(c.packing().map_err(problem("config.json"))?);
-        let bytes = parameter_bytes(c, if packing.is_some() { WeightFormat::Int4 } else { format });
-        let embedding_bytes = 2 * (c.vocabulary * c.hidden) as u64;
-        let needed = bytes + if c.is_tied { 0 } else { embedding_bytes };
+        // A vocabulary that cannot be divided is whole on each rank.
+        let of_head = if c.vocabulary.is_multiple_of(part[1]) { part } else { [0, 1] };
+        let width = c.vocabulary / of_head[1];
+        let outputs = of_head[0] * width..(of_head[0] + 1) * width;
+        let of_layers = match packing {
+            Some(Packing::Gptq | Packing::Awq) => WeightFormat::Int4,
+            Some(Packing::Fp8) => WeightFormat::Int8,
+            None => format,
+        };
+        let of_output = if c.is_tied { WeightFormat::Bf16 } else { format.of_output_layer() };
+        let bytes_per_step = of_output.bytes((c.hidden * width) as u64) + layer_bytes(c, of_layers);
+        let only_embedded = if c.is_tied { c.vocabulary - width } else { c.vocabulary };
+        let needed = bytes_per_step + 2 * (only_embedded * c.hidden) as u64;
         let available = stream.device().memory_info()?.free;
         if needed > available {
             return Err(Error::TooLarge { needed: needed >> 20, available: available >> 20 });
         }
         let surplus = format!("model.layers.{}.input_layernorm.weight", c.layers);
-        if folder.is_some_and(|folder| folder.contains(&surplus)) {
-            let layers = c.layers;
-            return Err(problem("config.json")(format!(
-                "the weights have more than the {layers} layers of config.json"
-            )));
+        if folder.is_some_and(|folder| folder.dtype(&surplus).is_some()) {
+            let more = format!("the weights have more than the {} layers of config.json", c.layers);
+            return Err(problem("config.json")(more));
         }
         let generator = Generator::new(stream.device());
         generator.manual_seed(1)?;
         let loader = Loader { stream, folder, generator: &generator, format, packing, prefix: "", part };
-        let whole = Loader { format: WeightFormat::Bf16, part: [0, 1], ..loader };
+        let whole = Loader { part: [0, 1], ..loader };
         let embedding = whole.matrix(&[("model.embed_tokens", c.vocabulary)], c.hidden, Split::Outputs)?;
         let layer = |layer| {
             let prefix = format!("model.layers.{layer}.");
@@ -167,18 +181,17 @@ impl Model {
         };
         let layers = (0..c.layers).map(layer).collect::<Result<_>>()?;
         let norm = loader.norm("model.norm", c.hidden)?;
-        let head = (!c.is_tied)
-            .then(|| {
-                let loader = Loader { format: format.of_output_layer(), ..whole };
-                loader.linear(&[("lm_head", c.vocabulary)], c.hidden, Split::Outputs)
-            })
-            .transpose()?;
+        let head = Loader { format: format.of_output_layer(), part: of_head, ..loader };
+        let head = match c.is_tied {
+            true => None,
+            false => Some(head.linear(&[("lm_head", width)], c.hidden, Split::Outputs)?),
+        };
         let frequencies = c.frequencies().map_err(problem("config.json"))?;
         let angles = (0..context).flat_map(|position| frequencies.iter().map(move |f| position as f64 * f));
         let (sin, cos): (Vec<_>, Vec<_>) =
             angles.map(f64::sin_cos).map(|(sin, cos)| (sin as f32, cos as f32)).unzip();
         let (sin, cos) = (DeviceBuffer::from_host(stream, &sin)?, DeviceBuffer::from_host(stream, &cos)?);
-        Ok(Self { ranks, embedding, layers, norm, head, cos, sin, context, bytes_per_step: bytes, config })
+        Ok(Self { ranks, embedding, layers, norm, head, outputs, cos, sin, context, bytes_per_step, config })
     }
 
     /// Bytes of a page of the cache, in all layers.
@@ -204,6 +217,7 @@ impl Model {
         let (c, device) = (&self.config, stream.device());
         let new = |width| Rows::new(stream, rows, width);
         let gathered = || Rows::new(stream, self.pages() * PAGE, c.kv_width());
+        let blocks = if self.ranks.is_some() { outputs * c.vocabulary } else { 0 };
         let mut memory = Memory {
             pages: 0,
             cache: Vec::new(),
@@ -214,6 +228,7 @@ impl Model {
             gate_up: new(2 * c.intermediate)?,
             activated: new(c.intermediate)?,
             gathered: [gathered()?, gathered()?],
+            blocks: DeviceBuffer::zeros(stream, blocks)?,
             logits: Rows::new(stream, outputs, c.vocabulary)?,
         };
         let (free, of_page) = (device.memory_info()?.free, self.page_bytes());
@@ -287,14 +302,27 @@ impl Model {
             m.residual.add(stream, &mut self.ranks, &layer.down, m.activated.first(rows)?)?;
         }
         let (x, epilogue) = m.residual.normed(stream, rows, &self.norm, c.epsilon)?;
-        let (last, logits) = (x.part(rows - outputs.., ..), m.logits.first_mut(outputs)?);
+        let (last, width) = (x.part(rows - outputs.., ..), self.outputs.len());
+        let (parts, size) = (c.vocabulary / width, outputs * width);
+        // With one row, the blocks of all ranks are the row.
+        let blocks = if parts > 1 && outputs > 1 { &mut m.blocks } else { &mut m.logits.buffer };
+        let start = self.outputs.start * outputs;
+        let own = blocks.slice_mut(start..start + size).into_2d(outputs, width)?;
         match &self.head {
-            Some(head) => head.apply(stream, &epilogue, last, logits),
+            Some(head) => head.apply(stream, &epilogue, last, own)?,
             None => {
-                let weights = Matrix::from(embedding).transposed();
-                Ok(ops::matmul_fused(stream, &epilogue, last, weights, logits)?)
+                let weights = Matrix::from(embedding.part(self.outputs.clone(), ..)).transposed();
+                ops::matmul_fused(stream, &epilogue, last, weights, own)?;
             }
         }
+        let Some(ranks) = self.ranks.as_mut().filter(|_| parts > 1) else { return Ok(()) };
+        drop(ranks.all_gather_in_place(blocks.slice_mut(..parts * size))?);
+        for part in (0..parts).filter(|_| outputs > 1) {
+            let block = m.blocks.slice(part * size..(part + 1) * size).as_2d(outputs, width)?;
+            let logits = m.logits.first_mut(outputs)?.into_part(.., part * width..(part + 1) * width);
+            stream.copy_rows(block, logits)?;
+        }
+        Ok(())
     }
 
     /// Enqueues the attention of a layer, up to `m.attended`.
@@ -311,11 +339,8 @@ impl Model {
         let k = Heads::by_row(qkv.part(.., c.q_width()..of_v), kv_heads, sequences)?;
         let v = Heads::by_row(qkv.part(.., of_v..), kv_heads, sequences)?;
         let [cos, sin] = [&self.cos, &self.sin].map(|table| table.as_2d(self.context, dim / 2));
-        let norm = layer.head_norms.as_ref().map(|[q, k]| HeadNorm {
-            q: q.as_slice(),
-            k: k.as_slice(),
-            epsilon: c.epsilon as f32,
-        });
+        let (norms, epsilon) = (layer.head_norms.as_ref(), c.epsilon as f32);
+        let norm = norms.map(|[q, k]| HeadNorm { q: q.as_slice(), k: k.as_slice(), epsilon });
         let rotary = Rotary { cos: cos?, sin: sin?, is_interleaved: false, norm };
         let (pages, slots) = (m.pages, m.pages * PAGE);
         let cache = KvCacheMut {
@@ -327,15 +352,8 @@ impl Model {
         };
         let out = HeadsMut::by_row(m.attended.first_mut(rows)?, c.heads, sequences)?;
         let Some((chosen, length)) = pass.prompt else {
-            let new = NewTokens { k, v, rotary };
-            return Ok(ops::attention_decode_append(
-                stream,
-                &AttentionDecode::default(),
-                q,
-                &new,
-                cache,
-                out,
-            )?);
+            let (new, options) = (NewTokens { k, v, rotary }, AttentionDecode::default());
+            return Ok(ops::attention_decode_append(stream, &options, q, &new, cache, out)?);
         };
         let rotated = HeadsMut::by_row(m.q.first_mut(rows)?, c.heads, sequences)?;
         ops::rotary_append(stream, &rotary, q, k, v, cache, rotated)?;
@@ -405,12 +423,10 @@ impl Residual {
     }
 }
 
-/// Returns the number of bytes of the weights. An embedding that is not the output layer does not count.
-fn parameter_bytes(c: &Config, format: WeightFormat) -> u64 {
+/// Returns the number of bytes of the weights of all layers, and of the last norm.
+fn layer_bytes(c: &Config, format: WeightFormat) -> u64 {
     let [hidden, intermediate] = [c.hidden, c.intermediate].map(|size| size as u64);
     let attention = hidden * (c.qkv_width() + c.q_width()) as u64;
     let norms = 2 * hidden + if c.has_head_norms() { 2 * c.head_dim() as u64 } else { 0 };
-    let layer = format.bytes(attention + 3 * hidden * intermediate) + 2 * norms;
-    let output_format = if c.is_tied { WeightFormat::Bf16 } else { format.of_output_layer() };
-    c.layers as u64 * layer + output_format.bytes(hidden * c.vocabulary as u64) + 2 * hidden
+    c.layers as u64 * (format.bytes(attention + 3 * hidden * intermediate) + 2 * norms) + 2 * hidden
 }

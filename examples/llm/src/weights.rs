@@ -15,6 +15,7 @@ use warpsmith::ops::{Int4Host, PackedWords};
 use crate::config::Packing;
 use crate::error::{Error, Result};
 use crate::files::read_json;
+use crate::linear::GROUP;
 
 /// The tensors of a folder by name.
 pub struct Folder {
@@ -61,9 +62,9 @@ impl Folder {
         Ok(Self { files, tensors, progress: ProgressBar::new(bytes).with_style(style) })
     }
 
-    /// Returns true if a file contains the tensor.
-    pub fn contains(&self, name: &str) -> bool {
-        self.tensors.contains_key(name)
+    /// Returns the type of a tensor, if a file contains it.
+    pub fn dtype(&self, name: &str) -> Option<Dtype> {
+        self.tensors.get(name).map(|(_, _, info)| info.dtype)
     }
 
     /// Returns the elements of a tensor of type BF16, F16 or F32, as `bf16`.
@@ -84,6 +85,30 @@ impl Folder {
         self.elements(name, shape, Dtype::F32, f32::from_le_bytes)
     }
 
+    /// Returns the E4M3 numbers of a matrix.
+    pub fn fp8(&self, name: &str, shape: &[usize]) -> Result<Cow<'_, [u8]>> {
+        let name = format!("{name}.weight");
+        Ok(self.elements(&name, shape, Dtype::F8_E4M3, u8::from_le_bytes)?.into())
+    }
+
+    /// Returns a scale per output and group of 128 inputs. In the files, the matrix, each output, or each block of
+    /// 128 x 128 weights has a scale.
+    pub fn fp8_scales(&self, name: &str, shape: &[usize]) -> Result<Cow<'_, [bf16]>> {
+        let (n, groups) = (shape[0], shape[1]);
+        let [of_blocks, scales] = ["weight_scale_inv", "weight_scale"].map(|scale| format!("{name}.{scale}"));
+        let name = if self.tensors.contains_key(&of_blocks) { of_blocks } else { scales };
+        let (found, blocks) = (&self.info(&name)?.2.shape[..], [n.div_ceil(GROUP), groups]);
+        // Outputs and groups that share a scale.
+        let ([rows, columns], expected) = match *found {
+            [] | [1] => ([n, groups], found),
+            [rows, 1] if rows == n => ([1, groups], found),
+            _ => ([GROUP, 1], &blocks[..]),
+        };
+        let scales = self.bf16(&name, expected)?;
+        let place = |i| i / groups / rows * (groups / columns) + i % groups / columns;
+        Ok((0..n * groups).map(|i| scales[place(i)]).collect())
+    }
+
     /// Converts the 4-bit weights of a k x n matrix.
     pub fn int4(&self, name: &str, packing: Packing, [k, n]: [usize; 2]) -> Result<Int4Host<bf16>> {
         let of = |part| format!("{name}.{part}");
@@ -97,17 +122,13 @@ impl Folder {
         }
         let words =
             |part, shape: [usize; 2]| self.elements(&of(part), &shape, Dtype::I32, u32::from_le_bytes);
-        let qweight = match packing {
-            Packing::Gptq => words("qweight", [k / 8, n])?,
-            Packing::Awq => words("qweight", [k, n / 8])?,
-        };
+        let is_awq = packing == Packing::Awq;
+        let qweight = words("qweight", if is_awq { [k, n / 8] } else { [k / 8, n] })?;
         let qzeros = words("qzeros", [groups, n / 8])?;
         let scales = self.elements(&of("scales"), &[groups, n], Dtype::F16, f16::from_le_bytes)?;
         let words = PackedWords { qweight: &qweight, qzeros: &qzeros, scales: &scales };
-        Ok(match packing {
-            Packing::Gptq => Int4Host::from_gptq([k, n], &words)?,
-            Packing::Awq => Int4Host::from_awq([k, n], &words)?,
-        })
+        let convert = if is_awq { Int4Host::from_awq } else { Int4Host::from_gptq };
+        Ok(convert([k, n], &words)?)
     }
 
     fn info(&self, name: &str) -> Result<&(usize, usize, TensorInfo)> {

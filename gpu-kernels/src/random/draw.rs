@@ -176,7 +176,6 @@ fn draw<T: Scalar>(
 /// Like [`draw()`], but each thread computes `N` virtual threads.
 ///
 /// # Safety
-///
 /// `out` must be valid for `len` elements, and nothing else may access them. If `N` is greater than 1, `out` must be
 /// aligned to the accesses of a [`Vector`] of `N` elements, and `N` must divide `threads`.
 #[inline(always)]

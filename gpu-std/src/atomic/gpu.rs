@@ -255,7 +255,6 @@ floats! {
 /// Updates a number in a compare-exchange loop, because PTX has no floating-point minimum or maximum.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`Raw`].
 #[inline(always)]
 unsafe fn update<T: Raw, S: Scope>(p: *mut T, order: Ordering, f: impl Fn(T) -> T) -> T {

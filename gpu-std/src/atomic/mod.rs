@@ -145,7 +145,6 @@ impl<T, S> Atomic<T, S> {
     /// ```
     ///
     /// # Safety
-    ///
     /// `ptr` must be aligned and valid for reads and writes for `'a`. Any two accesses that may happen at the same time
     /// must both be atomic, in a scope that contains both threads.
     #[inline(always)]
@@ -177,7 +176,6 @@ impl<T: AtomicValue, S: Scope> Atomic<T, S> {
     /// Loads the value. On the emulated device, a load lets other threads run, so that a polling loop terminates.
     ///
     /// # Panics
-    ///
     /// Panics if `order` is `Release` or `AcqRel`.
     #[inline(always)]
     #[track_caller]
@@ -193,7 +191,6 @@ impl<T: AtomicValue, S: Scope> Atomic<T, S> {
     /// Stores the value.
     ///
     /// # Panics
-    ///
     /// Panics if `order` is `Acquire` or `AcqRel`.
     #[inline(always)]
     #[track_caller]
@@ -226,7 +223,6 @@ impl<T: AtomicValue, S: Scope> Atomic<T, S> {
     /// loops terminate.
     ///
     /// # Panics
-    ///
     /// Panics if `failure` is `Release` or `AcqRel`.
     #[inline(always)]
     #[track_caller]
@@ -260,7 +256,6 @@ impl<T: AtomicValue + fmt::Debug, S: Scope> fmt::Debug for Atomic<T, S> {
 /// Orders the calling thread's memory accesses as observed by the threads of scope `S`.
 ///
 /// # Panics
-///
 /// Panics if `order` is `Relaxed`.
 ///
 /// ```no_run

@@ -7,7 +7,6 @@ use super::scope::Scope;
 /// Operations that all types support.
 ///
 /// # Safety
-///
 /// For every function, `p` must be aligned and valid, and all accesses that may happen at the same time must be atomic.
 pub trait Raw: Copy {
     unsafe fn load<S: Scope>(p: *mut Self, order: Ordering) -> Self;
@@ -28,7 +27,6 @@ pub trait Raw: Copy {
 /// Additional operations that integers support.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`Raw`].
 pub trait RawInteger: Raw {
     unsafe fn and<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;

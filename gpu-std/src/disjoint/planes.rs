@@ -1,7 +1,6 @@
 //! [`Planes`]: a structure-of-arrays mapping that assigns a thread one element in each of several planes.
 //!
 //! # Why this is sound
-//!
 //! In a view of `K` planes with n elements each, index i (below n) owns the elements `k * n + i` for k below `K`. The
 //! position of an element determines both k and i, so two indices never share an element. n is part of the view and the
 //! same in all threads.
@@ -96,7 +95,6 @@ impl<T, const K: usize> Column<'_, T, K> {
 }
 
 /// # Panics
-///
 /// Panics if the plane does not exist.
 impl<T, const K: usize> Index<usize> for Column<'_, T, K> {
     type Output = T;
@@ -111,7 +109,6 @@ impl<T, const K: usize> Index<usize> for Column<'_, T, K> {
 }
 
 /// # Panics
-///
 /// Panics if the plane does not exist.
 impl<T, const K: usize> IndexMut<usize> for Column<'_, T, K> {
     #[inline(always)]
@@ -205,7 +202,6 @@ impl<T, const K: usize> Clone for SlicePlanes<'_, T, K> {
 impl<T, const K: usize> Copy for SlicePlanes<'_, T, K> {}
 
 /// # Panics
-///
 /// Panics if the element is out of range.
 impl<T, const K: usize> Index<[usize; 2]> for SlicePlanes<'_, T, K> {
     type Output = T;

@@ -1,7 +1,6 @@
 //! [`Striped`]: a mapping that assigns each thread of a block every n-th element of the block's tile.
 //!
 //! # Why this is sound
-//!
 //! In blocks of n threads, index i owns the elements `(i / n) * n * N + k * n + i % n` for k below `N`. The position of
 //! an element determines the tile `i / n`, k, and `i % n`, so two indices never share an element. n is the same in all
 //! threads of a launch.
@@ -41,7 +40,6 @@ impl<T, const N: usize> DisjointMut<'_, T, Striped<N>> {
     /// Returns element `item` of the `N` elements of `index`, or `None` if the element is out of range.
     ///
     /// # Panics
-    ///
     /// Panics if `item` is not less than `N`.
     #[inline(always)]
     #[track_caller]

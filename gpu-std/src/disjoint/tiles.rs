@@ -1,7 +1,6 @@
 //! Mappings that assign each block a 2-D tile: [`Tiles`] and [`TransposedTiles`].
 //!
 //! # Why this is sound
-//!
 //! The mapping is a type, so all threads agree on the tile of each block. In a launch of at most two dimensions, each
 //! block's tile starts at multiples of the tile's sides, at an origin that no other block has. Tiles of different
 //! blocks therefore do not overlap. Within a tile, element i in row-major order belongs to the thread of the block

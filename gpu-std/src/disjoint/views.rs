@@ -24,7 +24,6 @@ macro_rules! view {
             /// See the example of [`DisjointMut::from_raw_parts`](super::DisjointMut::from_raw_parts).
             ///
             /// # Safety
-            ///
             /// `data` must be aligned, not null, and valid for reads and writes of `extents.span()` elements for `'a`.
             /// All threads of the launch must create the view with the same arguments and mapping, and each thread must
             /// create it at most once. Only these views may access the elements. The launch must have a shape that
@@ -93,7 +92,6 @@ macro_rules! view {
             /// ```
             ///
             /// # Safety
-            ///
             /// No thread may write the elements while the returned view is in use. This holds, for example, between two
             /// grid-wide barriers.
             #[inline(always)]

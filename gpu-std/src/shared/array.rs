@@ -15,7 +15,6 @@ use super::own::{clear_own, for_each_own, reference, sync};
 /// module documentation explains why no thread ever reads an array while another one writes it.
 ///
 /// # Requirements of every operation
-///
 /// Every thread of the block must perform the same operations in the same order, because the threads wait for each
 /// other, as in [`block::reduce`](crate::block::reduce). The emulated device reports a thread that arrives from a
 /// different source location, has returned, or waits for something else. On a GPU, a kernel with such a thread hangs.
@@ -24,7 +23,6 @@ use super::own::{clear_own, for_each_own, reference, sync};
 /// threads that have returned contain arbitrary bytes.
 ///
 /// # Performance
-///
 /// Fix the block's shape with `#[kernel(block(16, 16))]`. The compiler can then unroll the loops over elements. It also
 /// removes the bounds check of an index such as `tile[row + 1][column]` if `row` and `column` are the thread's own
 /// indices and the array is large enough. In `fill`, compute coordinates in `u32`, which takes half as many GPU
@@ -88,7 +86,6 @@ impl<A: ?Sized> Shared<'_, A> {
     /// ```
     ///
     /// # Safety
-    ///
     /// While the kernel runs, `array` must be valid for reads and writes by all threads of the block. Only the handles
     /// created here may use the array: one per thread, all with the same barrier. The barrier must have no other use.
     #[inline(always)]
@@ -164,7 +161,6 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
     /// ```
     ///
     /// # Panics
-    ///
     /// Panics on the emulated device if a function passed to an earlier operation on the array panicked and the kernel
     /// caught that panic. Does not compile for zero-sized elements.
     #[inline(always)]
@@ -207,7 +203,6 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
     /// ```
     ///
     /// # Panics
-    ///
     /// Panics in the same cases as [`fill`](Self::fill).
     #[inline(always)]
     #[track_caller]
@@ -264,7 +259,6 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
     /// ```
     ///
     /// # Panics
-    ///
     /// Panics in the same cases as [`fill`](Self::fill).
     #[inline(always)]
     #[track_caller]
@@ -279,7 +273,6 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
     /// Passes a pointer to the array to `write`, which stores the calling thread's elements.
     ///
     /// # Safety
-    ///
     /// `write` must write only those elements that `for_each_own` assigns to the calling thread.
     #[inline(always)]
     #[track_caller]

@@ -13,7 +13,6 @@
 /// then, the destination contains poison.
 ///
 /// # Safety
-///
 /// Both pointers must be aligned and valid for a `T`. A type of 4, 8 or 16 bytes must be aligned to its size. `to` must
 /// be in shared memory, and nothing else may access it until the copy is complete.
 ///

@@ -10,7 +10,6 @@ use crate::element::KernelType;
 /// See the example of [`Shared`](super::Shared).
 ///
 /// # Safety
-///
 /// Every bit pattern must be valid, and threads must be able to read a value concurrently. For each `number` below
 /// `count`, the element at `place(number)` must lie within the value, and these elements must not overlap. `ALIGN` must
 /// be at most the value's alignment.
@@ -142,7 +141,6 @@ unsafe impl<T: AtomicValue, S: 'static, const P: usize, const R: usize, const C:
 /// See the example of [`Shared::fill`](super::Shared::fill).
 ///
 /// # Safety
-///
 /// Elements must have `ELEMENT_BYTES` bytes, and `indices` must return the indices of element `number`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be indexed with {D} indices",

@@ -68,7 +68,6 @@ impl<A: ?Sized> DoubleBuffer<'_, A> {
     /// ```
     ///
     /// # Safety
-    ///
     /// The conditions of [`Shared::from_raw_parts`](super::Shared::from_raw_parts) apply to the array at `first` and to
     /// a second one that starts `distance` bytes later. The two arrays must not overlap.
     #[inline(always)]
@@ -105,7 +104,6 @@ impl<A: SharedData + ?Sized> DoubleBuffer<'_, A> {
     /// Synchronizes the block once, after the threads have written the elements.
     ///
     /// # Panics
-    ///
     /// Panics in the same cases as [`Shared::fill`](super::Shared::fill).
     #[inline(always)]
     #[track_caller]
@@ -127,7 +125,6 @@ impl<A: SharedData + ?Sized> DoubleBuffer<'_, A> {
     /// also synchronizes the block before the elements are written.
     ///
     /// # Panics
-    ///
     /// Panics in the same cases as [`Shared::fill`](super::Shared::fill).
     #[inline(always)]
     #[track_caller]
@@ -151,7 +148,6 @@ impl<A: SharedData + ?Sized> DoubleBuffer<'_, A> {
     /// block and returns an array that contains only zeros.
     ///
     /// # Panics
-    ///
     /// Panics in the same cases as [`Shared::fill`](super::Shared::fill).
     #[inline(always)]
     #[track_caller]

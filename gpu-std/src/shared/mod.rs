@@ -16,7 +16,6 @@
 //! On the emulated device, the unwritten bytes are 0xA5.
 //!
 //! # Why `Shared` and `DoubleBuffer` are sound
-//!
 //! Regardless of each thread's control flow, no thread writes an element while another thread may read or write it.
 //!
 //! 1. *One value per thread and array.* The kernel entry that `#[kernel]` generates reserves the memory and passes the
@@ -214,7 +213,6 @@ static __warpsmith_dynamic_shared_tiles: DynamicTiles = DynamicTiles(UnsafeCell:
 /// ```
 ///
 /// # Panics
-///
 /// Does not compile for a `T` whose alignment exceeds 16 bytes.
 #[inline(always)]
 pub fn dynamic<T>() -> *mut T {

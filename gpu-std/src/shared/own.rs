@@ -22,7 +22,6 @@ pub(super) fn sync(number: u32, operation: &'static str) {
 /// operation on the array, element `i` belongs to thread `i` modulo the number of threads of the block.
 ///
 /// # Safety
-///
 /// `array` must be valid, and the threads of the block must be in a phase, between two barriers, in which each accesses
 /// only its own elements.
 #[inline(always)]
@@ -43,7 +42,6 @@ pub(super) unsafe fn for_each_own<A, const D: usize>(
 /// Clears each element that belongs to the calling thread.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`for_each_own`].
 #[inline(always)]
 pub(super) unsafe fn clear_own<A: SharedData + ?Sized>(array: *mut A) {
@@ -77,7 +75,6 @@ pub(super) unsafe fn clear_own<A: SharedData + ?Sized>(array: *mut A) {
 /// iteration of a loop over the elements.
 ///
 /// # Safety
-///
 /// `array` must be valid for `&*array`.
 #[inline(always)]
 pub(super) unsafe fn reference<'a, A: ?Sized>(array: *const A) -> &'a A {

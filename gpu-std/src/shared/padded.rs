@@ -39,7 +39,6 @@ impl<T, const R: usize, const C: usize, const GAP: usize> Padded<T, R, C, GAP> {
     /// Returns the address of an element.
     ///
     /// # Safety
-    ///
     /// `array` must be valid, `row` must be below `R`, and `column` must be below `C`.
     #[inline(always)]
     pub(crate) unsafe fn element(array: *mut Self, row: usize, column: usize) -> *mut T {
@@ -50,7 +49,6 @@ impl<T, const R: usize, const C: usize, const GAP: usize> Padded<T, R, C, GAP> {
     /// Returns an element without a bounds check.
     ///
     /// # Safety
-    ///
     /// `row` must be below `R`, and `column` must be below `C`.
     #[inline(always)]
     pub(crate) unsafe fn get_unchecked(&self, row: usize, column: usize) -> &T {

@@ -1,7 +1,6 @@
 //! [`Barrier`]: a barrier (`mbarrier`) that waits for thread arrivals and copied bytes in each phase.
 //!
 //! # Example
-//!
 //! A pipeline of two stages: one thread copies boxes of 8 rows, and a warp adds the rows.
 //!
 //! ```
@@ -108,7 +107,6 @@ impl<const COUNT: usize> Barriers<COUNT> {
     /// See the [example](self#example).
     ///
     /// # Safety
-    ///
     /// The caller must uphold the safety contract of [`Barrier::init`].
     #[inline(always)]
     pub unsafe fn init(&self, arrivals: u32) {
@@ -176,7 +174,6 @@ impl Barrier {
     /// See the [example](self#example).
     ///
     /// # Safety
-    ///
     /// No thread or TMA copy may use the barrier before a call of [`publish`] followed by a barrier of the block or
     /// cluster.
     #[inline(always)]
@@ -195,7 +192,6 @@ impl Barrier {
     /// See the [example](self#example).
     ///
     /// # Safety
-    ///
     /// The barrier must be initialized, and no phase may receive more arrivals than [`Barrier::init`] specified.
     #[inline(always)]
     #[track_caller]
@@ -215,7 +211,6 @@ impl Barrier {
     /// See the [example](self#example), in which `empty.at(slot).arrive_at(cluster::block_rank())` has the same effect.
     ///
     /// # Safety
-    ///
     /// The caller must uphold the safety contract of [`Self::arrive`], `rank` must be below `cluster::blocks()`, and
     /// block `rank` must not have exited.
     #[inline(always)]
@@ -237,7 +232,6 @@ impl Barrier {
     /// See the [example](self#example).
     ///
     /// # Safety
-    ///
     /// The caller must uphold the safety contract of [`Self::arrive`], and the barrier must expect fewer than 2^20
     /// bytes at any time.
     #[inline(always)]
@@ -258,7 +252,6 @@ impl Barrier {
     /// See the [example](self#example).
     ///
     /// # Safety
-    ///
     /// The barrier must be initialized, and the phase must be the current or the preceding phase.
     #[inline(always)]
     #[track_caller]

@@ -78,7 +78,6 @@ impl<T: KernelType, const RANK: usize> TensorMap<T, RANK> {
     /// See the [example](crate::tensor#example).
     ///
     /// # Safety
-    ///
     /// The box must have the size and swizzle of the tile. No thread may read or write the tile before it has waited
     /// for the barrier. Earlier accesses to the tile must be complete.
     #[inline(always)]
@@ -105,7 +104,6 @@ impl<T: KernelType, const RANK: usize> TensorMap<T, RANK> {
     /// See the [example](crate::tensor#example). In a cluster of one block, `blocks` is 1.
     ///
     /// # Safety
-    ///
     /// The conditions of [`Self::load`] apply in each of these blocks, and none of these blocks may have exited.
     #[inline(always)]
     #[track_caller]
@@ -179,7 +177,6 @@ impl<T: KernelType, const RANK: usize> TensorMap<T, RANK> {
     /// ```
     ///
     /// # Safety
-    ///
     /// The box must have the size and swizzle of the tile. After writing to the tile, each thread must call
     /// [`fence_tiles`], and a barrier must follow before the copy. Nothing may write the tile until the copy has read
     /// it, and nothing may access the box until the copy has written it.

@@ -1,7 +1,6 @@
 //! [`MatrixTile`]: a matrix in shared memory, which `cp.async` writes and `ldmatrix` reads.
 //!
 //! # Example
-//!
 //! One warp multiplies a matrix of 16 x 64 elements by the transpose of another:
 //!
 //! ```
@@ -134,7 +133,6 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
     /// See the [example](self#example).
     ///
     /// # Safety
-    ///
     /// If `is_there` is true, `from` must be valid for reads of 16 bytes and aligned to 16 bytes. The tile must contain
     /// the chunk, and nothing else may access it until the copy is complete.
     #[inline(always)]
@@ -163,7 +161,6 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
     /// See the [example](self#example). A call with four registers replaces a copy.
     ///
     /// # Safety
-    ///
     /// The tile must contain the chunk, and no other thread may access it concurrently.
     #[inline(always)]
     pub unsafe fn store_chunk(self, row: u32, chunk: u32, chunks: [u32; 4]) {
@@ -191,7 +188,6 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
     /// See the [example](self#example).
     ///
     /// # Safety
-    ///
     /// All 32 lanes of the warp must call this method together, with the same arguments. The tile must contain the
     /// elements, `row` must be a multiple of 16, and nothing may write the elements concurrently.
     #[inline(always)]
@@ -207,7 +203,6 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
     /// See the [example](self#example).
     ///
     /// # Safety
-    ///
     /// The caller must uphold the safety contract of [`Self::load_a`].
     #[inline(always)]
     #[must_use]
@@ -222,7 +217,6 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
     /// See the [example](self#example).
     ///
     /// # Safety
-    ///
     /// The caller must uphold the safety contract of [`Self::load_a`].
     #[inline(always)]
     #[must_use]
@@ -238,7 +232,6 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
     /// See the [example](self#example).
     ///
     /// # Safety
-    ///
     /// The caller must uphold the safety contract of [`Self::load_a`].
     #[inline(always)]
     #[must_use]
@@ -290,7 +283,6 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
     /// column `lane / 4` if `TRANSPOSED`.
     ///
     /// # Safety
-    ///
     /// The caller must uphold the safety contract of [`Self::load_a`].
     #[inline(always)]
     unsafe fn matrices<const TRANSPOSED: bool>(
@@ -333,7 +325,6 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixTile<T, ROWS,
 /// Loads four matrices of 8 x 8 elements (`ldmatrix`). Eight lanes each pass the addresses of the rows of one matrix.
 ///
 /// # Safety
-///
 /// All 32 lanes of the warp must call it together. Each address must be valid for reads of 16 bytes.
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
@@ -426,7 +417,6 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize, const TRANSPOSED: b
     /// See the [example](self#example), in which `a_tile.loads_a(0).load(0, 2 * step)` has the same result as `load_a`.
     ///
     /// # Safety
-    ///
     /// The conditions of [`MatrixTile::load_a`] apply, and `chunk` must be even.
     #[inline(always)]
     #[must_use]
@@ -498,7 +488,6 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> MatrixStores<T, ROW
     /// See the [example](self#example).
     ///
     /// # Safety
-    ///
     /// The tile must contain the elements, and no other thread may access them concurrently.
     #[inline(always)]
     pub unsafe fn store(self, row: u32, chunk: u32, pair: u32) {

@@ -108,7 +108,6 @@ operands! {
 /// See the [example](super::matrix_tile#example).
 ///
 /// # Safety
-///
 /// All 32 lanes of the warp must call this function together, on compute capability 8.0 or later.
 #[inline(always)]
 #[track_caller]

@@ -22,7 +22,6 @@
 //! most 64 products in flight per accumulator.
 //!
 //! # Example
-//!
 //! One warpgroup copies two matrices of 64 x 64 elements to shared memory, and multiplies the first by the
 //! transpose of the second:
 //!

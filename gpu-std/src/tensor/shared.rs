@@ -1,7 +1,6 @@
 //! [`SharedTile`]: a tensor box in shared memory, which is the destination of copies and an operand of `wgmma`.
 //!
 //! # Example
-//!
 //! A block of 128 threads reverses 16 rows of 128 bytes:
 //!
 //! ```
@@ -100,7 +99,6 @@ impl SharedMemory {
     /// See the [example](self#example).
     ///
     /// # Safety
-    ///
     /// The launch must provide at least the bytes that are allocated, and nothing else may use them. Each thread must
     /// call this function only once.
     #[inline(always)]
@@ -127,7 +125,6 @@ impl SharedMemory {
     /// ```
     ///
     /// # Safety
-    ///
     /// Nothing may use an allocation from one allocator while an overlapping allocation from the other is in use.
     #[inline(always)]
     pub unsafe fn again(&self) -> Self {
@@ -190,7 +187,6 @@ impl<T: KernelType, const ROWS: usize, const COUNT: usize> SharedTiles<T, ROWS, 
     /// See the [example](self#example).
     ///
     /// # Safety
-    ///
     /// `index` must be below `COUNT`.
     #[inline(always)]
     pub unsafe fn at_index(&self, index: u32) -> SharedTile<T, ROWS> {
@@ -239,7 +235,6 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
     /// See the [example](self#example).
     ///
     /// # Safety
-    ///
     /// The tile must contain these rows: `COUNT * (index + 1) <= ROWS`.
     #[inline(always)]
     pub unsafe fn rows<const COUNT: usize>(self, index: u32) -> SharedTile<T, COUNT> {
@@ -257,7 +252,6 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
     /// See the [example](self#example).
     ///
     /// # Safety
-    ///
     /// The tile must contain the row, `chunk` must be below 8, and no copy or other thread may write the chunk
     /// concurrently.
     #[inline(always)]
@@ -289,7 +283,6 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
     /// calls of [`cluster::sync`](crate::cluster::sync).
     ///
     /// # Safety
-    ///
     /// The conditions of [`Self::load_chunk`] apply in that block, and `rank` must be below
     /// [`blocks`](crate::cluster::blocks). The block must have started, and must not end before the chunk has been
     /// read.
@@ -321,7 +314,6 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
     /// See the [example](self#example).
     ///
     /// # Safety
-    ///
     /// The tile must contain the row, `chunk` must be below 8, and no copy or other thread may access the chunk
     /// concurrently.
     #[inline(always)]
@@ -347,7 +339,6 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
     /// at `chunk`. The pairs that the threads of a warp pass are in accumulator order.
     ///
     /// # Safety
-    ///
     /// The caller must uphold the safety contract of [`Self::store_matrices`].
     #[inline(always)]
     pub(super) unsafe fn store_pairs(self, row: u32, chunk: u32, pairs: [[T; 2]; 4]) {
@@ -397,7 +388,6 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
     /// ```
     ///
     /// # Safety
-    ///
     /// The tile must contain these rows and columns. `row` must be the same in all threads of the warp, and a multiple
     /// of 16. No copy or other thread may access these elements concurrently.
     #[inline(always)]

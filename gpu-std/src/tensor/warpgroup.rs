@@ -1,7 +1,6 @@
 //! Warpgroups: 128 consecutive threads of a block, starting at a multiple of 128, that issue matrix products together.
 //!
 //! # Example
-//!
 //! A warpgroup that only starts copies gives its registers to the warpgroup that multiplies:
 //!
 //! ```
@@ -64,7 +63,6 @@ pub fn warp_index() -> u32 {
 /// See the [example](self#example).
 ///
 /// # Safety
-///
 /// The block must have a fixed size (`block(…)`), and each thread of the warpgroup must currently have at least `COUNT`
 /// registers.
 #[inline(always)]
@@ -80,7 +78,6 @@ pub unsafe fn release_registers<const COUNT: u32>() {
 /// See the [example](self#example).
 ///
 /// # Safety
-///
 /// The block must have a fixed size (`block(…)`). Each thread of the warpgroup must currently have at most `COUNT`
 /// registers. Other warpgroups must release enough registers that all allocations together fit in the registers with
 /// which the block started.
@@ -100,7 +97,6 @@ const fn is_count(count: u32) -> bool {
 /// See the [example](self#example).
 ///
 /// # Safety
-///
 /// All 32 lanes of the warp must call this function together.
 #[inline(always)]
 #[track_caller]
@@ -132,7 +128,6 @@ pub unsafe fn elect() -> bool {
 /// See the [example](self#example).
 ///
 /// # Safety
-///
 /// `threads` must be a multiple of 32 and the same in all these threads. No other threads may reach the barrier
 /// concurrently.
 #[inline(always)]

@@ -68,7 +68,6 @@ pub(crate) unsafe fn adopt(device: &Device, stream: Option<i64>) -> Result<Optio
 /// use warpsmith_interop::dlpack::{Export, Imported};
 /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// let table = Arc::new(DeviceBuffer::from_host(&stream, &[1u8, 2, 3, 4, 5, 6])?);
 /// // The last two columns of a 2 x 3 matrix. The tensor is read-only, because the buffer is shared.
@@ -76,8 +75,7 @@ pub(crate) unsafe fn adopt(device: &Device, stream: Option<i64>) -> Result<Optio
 /// // SAFETY: the tensor was just exported, and all work on it is on `stream`.
 /// let imported = unsafe { Imported::from_raw(export.into_raw().as_ptr()) }?;
 /// assert!(imported.is_read_only());
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 pub struct Export(Box<Exported>);
 

@@ -149,14 +149,12 @@ impl Imported {
     /// use warpsmith_interop::dlpack::{Export, Imported};
     /// use warpsmith_runtime::{Device, DeviceBuffer};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Device::emulated(0)?.default_stream();
     /// let tensor = Export::new(DeviceBuffer::from_host(&stream, &[1_u8, 2])?).into_raw_unversioned()?;
     /// // SAFETY: the tensor was just exported, and is used only on its own stream.
     /// let imported = unsafe { Imported::from_raw_unversioned(tensor.as_ptr()) }?;
     /// assert_eq!(imported.into_buffer::<u8>(&stream)?.to_host()?, [1, 2]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors
@@ -177,7 +175,6 @@ impl Imported {
     /// use warpsmith_interop::dlpack::{DLDevice, DLTensor, Element, Imported};
     /// use warpsmith_runtime::Device;
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Device::emulated(0)?.default_stream();
     /// let (mut numbers, mut shape) = (vec![1.0_f32, 2.0, 3.0], Box::new([3_i64]));
     /// let tensor = DLTensor {
@@ -192,8 +189,7 @@ impl Imported {
     /// // SAFETY: the owner keeps the numbers and the shape, and no other code uses them.
     /// let imported = unsafe { Imported::from_tensor(tensor, 0, (numbers, shape)) }?;
     /// assert_eq!(imported.into_buffer::<f32>(&stream)?.to_host()?, [1.0, 2.0, 3.0]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors
@@ -215,14 +211,12 @@ impl Imported {
     /// use warpsmith_interop::dlpack::{Export, Imported};
     /// use warpsmith_runtime::{Device, DeviceBuffer};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Device::emulated(0)?.default_stream();
     /// let tensor = Export::new(DeviceBuffer::from_host(&stream, &[1_u8, 2])?).into_raw();
     /// // SAFETY: the tensor was just exported, and its memory is freed in the order of `stream`.
     /// let imported = unsafe { Imported::from_raw(tensor.as_ptr())?.stream_ordered() };
     /// assert_eq!(imported.into_buffer::<u8>(&stream)?.to_host()?, [1, 2]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Safety

@@ -22,7 +22,6 @@
 //! use warpsmith_interop::dlpack::{Export, Imported, stream_argument};
 //! use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 //!
-//! # fn main() -> Result<(), warpsmith_runtime::Error> {
 //! let stream = Stream::new(&Device::emulated(0)?)?;
 //! let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
 //!
@@ -39,18 +38,15 @@
 //! assert_eq!((imported.shape(), imported.data_type().to_string()), (&[2, 3][..], "float32".to_owned()));
 //! let y = imported.into_buffer::<f32>(&consumer)?;
 //! assert_eq!(y.to_host()?, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-//! # Ok(())
-//! # }
+//! # Ok::<(), warpsmith_runtime::Error>(())
 //! ```
 //!
 //! # Devices
-//!
 //! Memory of a CUDA device is `kDLCUDA`, with the device's ordinal. Memory of an emulated device is host memory, so it
 //! is `kDLCPU`, which NumPy and CPU builds of PyTorch can read. An emulated device imports `kDLCPU`; a CUDA device
 //! imports `kDLCUDA`, `kDLCUDAHost` and `kDLCUDAManaged`, and determines the device from the address.
 //!
 //! # Round trips
-//!
 //! If this library imports a tensor that it exported itself, the import returns the original buffer with its original
 //! stream, without a driver call or a heap allocation. An import of a tensor from another library costs two heap
 //! allocations and one driver query of the address.

@@ -16,7 +16,6 @@ use super::{DLDataType, DlpackError, Element};
 /// use warpsmith_interop::dlpack::{Export, Imported};
 /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// let x = DeviceBuffer::from_host(&stream, &[1u8, 2, 3, 4, 5, 6])?;
 /// // The last two columns of a 2 x 3 matrix.
@@ -28,8 +27,7 @@ use super::{DLDataType, DlpackError, Element};
 /// stream.copy_rows(tensor.as_2d()?, rows.as_2d_mut(2, 2)?)?;
 /// assert_eq!(rows.to_host()?, [2, 3, 5, 6]);
 /// stream.copy_rows(rows.as_2d(2, 2)?, tensor.as_2d_mut()?)?;
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Tensor {

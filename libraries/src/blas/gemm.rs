@@ -13,12 +13,8 @@ use super::types::sealed::Sum;
 use super::types::{GemmType, Multiply, Scale};
 use crate::element::{DataType, LibraryType, code};
 use crate::error::{LibraryError, check_devices};
-use warpsmith_runtime::device::Device;
-use warpsmith_runtime::error::Result;
-use warpsmith_runtime::extension::Access;
-use warpsmith_runtime::extension::site;
-use warpsmith_runtime::memory::{DeviceBuffer, DeviceCopy};
-use warpsmith_runtime::stream::Stream;
+use warpsmith_runtime::extension::{Access, site};
+use warpsmith_runtime::{Device, DeviceBuffer, DeviceCopy, Result, Stream};
 
 /// The scalars and the compute precision of a GEMM.
 ///
@@ -58,15 +54,13 @@ impl<S: Sum> Default for Gemm<S> {
 /// use warpsmith_libraries::blas::{self, Gemm, Matrix};
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Device::emulated(0)?.default_stream();
 /// let a = DeviceBuffer::from_host(&stream, &[1f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
 /// let mut c = DeviceBuffer::zeros(&stream, 4)?;
 /// let a = Matrix::from(a.as_2d(2, 3)?);
 /// blas::gemm(&stream, Gemm::default(), a, a.transposed(), c.as_2d_mut(2, 2)?)?;
 /// assert_eq!(c.to_host()?, [14.0, 32.0, 32.0, 77.0]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 ///
 /// # Errors

@@ -9,10 +9,8 @@ use super::types::{Scale, VectorType};
 use super::vector_view::{Vector, VectorMut};
 use crate::element::DataType;
 use crate::error::{LibraryError, check_devices};
-use warpsmith_runtime::error::Result;
-use warpsmith_runtime::extension::Access;
-use warpsmith_runtime::extension::site;
-use warpsmith_runtime::stream::Stream;
+use warpsmith_runtime::extension::{Access, site};
+use warpsmith_runtime::{Result, Stream};
 
 /// Enqueues `y = alpha * a * x + beta * y`.
 ///
@@ -22,15 +20,13 @@ use warpsmith_runtime::stream::Stream;
 /// use warpsmith_libraries::blas::{self, Gemm};
 /// # use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Device::emulated(0)?.default_stream();
 /// let a = DeviceBuffer::from_host(&stream, &[1f64, 2.0, 3.0, 4.0])?;
 /// let x = DeviceBuffer::from_host(&stream, &[1f64, 10.0])?;
 /// let mut y = DeviceBuffer::zeros(&stream, 2)?;
 /// blas::gemv(&stream, Gemm::default(), a.as_2d(2, 2)?, &x, &mut y)?;
 /// assert_eq!(y.to_host()?, [21.0, 43.0]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 ///
 /// # Errors

@@ -11,9 +11,8 @@ use crate::error::LibraryError;
 use crate::handles::LibraryHandle;
 use crate::vendor::Vendor;
 use warpsmith_runtime::driver::StreamHandle;
-use warpsmith_runtime::error::Result;
 use warpsmith_runtime::extension::BufferUse;
-use warpsmith_runtime::stream::Stream;
+use warpsmith_runtime::{Result, Stream};
 
 use cublas::sys::{self, cublasMath_t};
 

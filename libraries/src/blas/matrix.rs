@@ -1,9 +1,9 @@
 //! [`Matrix`] and [`MatrixMut`]: views of device memory that are operands of matrix operations.
 
 use crate::error::LibraryError;
-use warpsmith_runtime::error::Result;
-use warpsmith_runtime::memory::{
+use warpsmith_runtime::{
     DeviceCopy, DeviceSlice, DeviceSlice2, DeviceSlice3, DeviceSliceMut, DeviceSliceMut2, DeviceSliceMut3,
+    Result,
 };
 
 const VIEW: &str = "a view of a matrix";
@@ -154,12 +154,10 @@ impl Layout {
 /// use warpsmith_libraries::blas::Matrix;
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let buffer = DeviceBuffer::from_host(&Device::emulated(0)?.default_stream(), &[1f32; 6])?;
 /// let matrix = Matrix::from(buffer.as_2d(2, 3)?).transposed();
 /// assert_eq!((matrix.rows(), matrix.columns()), (3, 2));
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Matrix<'a, T: DeviceCopy> {

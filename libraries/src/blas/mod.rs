@@ -3,7 +3,6 @@
 //! | function | operation | in `torch` |
 //! | --- | --- | --- |
 //! | [`gemm`] | `c = alpha * a * b + beta * c`, for one matrix or a batch | `mm`, `bmm`, `addmm`, `baddbmm` |
-//! | [`gemm_grouped`] | a group of GEMMs of different shapes | `_grouped_mm` |
 //! | [`matmul`] | GEMM with bias and activation fused into the epilogue | `nn.functional.linear`, `_scaled_mm` |
 //! | [`gemv`] | `y = alpha * a * x + beta * y` | `mv`, `addmv` |
 //! | [`trsm`] | solution of triangular systems | `linalg.solve_triangular` |
@@ -22,13 +21,12 @@
 //! | `types` | element types and supported products |
 //! | `settings` | precision and workspaces |
 //! | `handle` | library handles and the enqueueing of calls |
-//! | `gemm`, `grouped`, `gemv`, `trsm` | cuBLAS operations |
+//! | `gemm`, `gemv`, `trsm` | cuBLAS operations |
 //! | `lt` | cuBLASLt operations: plans and timed search |
 //! | `host` | implementation for the emulated device |
 
 mod gemm;
 mod gemv;
-mod grouped;
 pub(crate) mod handle;
 mod host;
 mod lt;
@@ -44,7 +42,6 @@ pub use float8::{F8E4M3, F8E5M2};
 
 pub use self::gemm::{Gemm, gemm};
 pub use self::gemv::gemv;
-pub use self::grouped::gemm_grouped;
 pub use self::lt::{Activation, Matmul, Search, matmul, plan_cache};
 pub use self::matrix::{Layout, Matrix, MatrixMut};
 pub use self::settings::{Math, Workspaces, math, set_math, workspaces};

@@ -52,14 +52,12 @@ pub fn math(device: &Device) -> Math {
 /// ```
 /// use warpsmith_libraries::blas::{self, Math};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let device = warpsmith_runtime::Device::emulated(0)?;
 /// let before = blas::math(&device);
 /// assert!(!before.allow_tf32);
 /// blas::set_math(&device, Math { allow_tf32: true, ..before });
 /// # blas::set_math(&device, before);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 pub fn set_math(device: &Device, math: Math) {
     *State::of(device).math.lock().unwrap_or_else(PoisonError::into_inner) = math;

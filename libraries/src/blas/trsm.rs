@@ -10,10 +10,8 @@ use super::types::sealed::Sum;
 use super::types::{Scale, VectorType};
 use crate::element::{DataType, LibraryType};
 use crate::error::{LibraryError, check_devices};
-use warpsmith_runtime::error::Result;
-use warpsmith_runtime::extension::Access;
-use warpsmith_runtime::extension::site;
-use warpsmith_runtime::stream::Stream;
+use warpsmith_runtime::extension::{Access, site};
+use warpsmith_runtime::{Result, Stream};
 
 /// Position of the triangular matrix relative to the unknowns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -70,14 +68,12 @@ impl Solve for f64 {}
 /// use warpsmith_libraries::blas::{self, Trsm};
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Device::emulated(0)?.default_stream();
 /// let a = DeviceBuffer::from_host(&stream, &[2f64, 0.0, 3.0, 4.0])?;
 /// let mut b = DeviceBuffer::from_host(&stream, &[2f64, 11.0])?;
 /// blas::trsm(&stream, Trsm::default(), a.as_2d(2, 2)?, b.as_2d_mut(2, 1)?)?;
 /// assert_eq!(b.to_host()?, [1.0, 2.0]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 ///
 /// # Errors

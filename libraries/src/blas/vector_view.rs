@@ -1,8 +1,7 @@
 //! [`Vector`] and [`VectorMut`]: strided views of device memory.
 
 use crate::error::LibraryError;
-use warpsmith_runtime::error::Result;
-use warpsmith_runtime::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
+use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Result};
 
 /// A read-only strided view of a slice.
 ///
@@ -10,12 +9,10 @@ use warpsmith_runtime::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSli
 /// use warpsmith_libraries::blas::Vector;
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let buffer = DeviceBuffer::from_host(&Device::emulated(0)?.default_stream(), &[1f32; 7])?;
 /// assert_eq!(Vector::from(&buffer).len(), 7);
 /// assert_eq!(Vector::new(&buffer).with_stride(3)?.len(), 3); // elements 0, 3 and 6
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Vector<'a, T: DeviceCopy> {

@@ -12,12 +12,9 @@ use crate::element::DataType;
 use crate::element::FloatType;
 use crate::error::{LibraryError, check_devices};
 use crate::handles::HandleGuard;
-use warpsmith_runtime::device::Device;
 use warpsmith_runtime::driver::LibraryCalls;
-use warpsmith_runtime::error::Result;
 use warpsmith_runtime::extension::{Access, BufferUse};
-use warpsmith_runtime::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
-use warpsmith_runtime::stream::Stream;
+use warpsmith_runtime::{Device, DeviceBuffer, DeviceSlice, DeviceSliceMut, Result, Stream};
 
 /// A library handle for a stream. While this value exists, the thread may call the library, even during stream capture.
 pub(super) struct Acquired<'a> {

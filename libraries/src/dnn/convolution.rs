@@ -12,21 +12,16 @@ use super::tensor::{Axes, Layout, Shape, Tensor, TensorMut};
 use crate::element::Factor;
 use crate::element::FloatType;
 use crate::error::LibraryError;
-use warpsmith_runtime::error::{Error, Result};
-use warpsmith_runtime::extension::BufferUse;
-use warpsmith_runtime::extension::site;
-use warpsmith_runtime::memory::DeviceSliceMut;
-use warpsmith_runtime::stream::Stream;
+use warpsmith_runtime::extension::{BufferUse, site};
+use warpsmith_runtime::{DeviceSliceMut, Error, Result, Stream};
 
 /// Parameters of a convolution (strictly, a cross-correlation), as in PyTorch's `conv1d`, `conv2d` and `conv3d`.
 ///
 /// ```
 /// use warpsmith_libraries::dnn::Convolution;
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let first = Convolution { padding: 3.into(), stride: [2, 2].into(), ..Convolution::default() };
 /// assert_eq!(first.output_shape(&[32, 3, 224, 224], &[64, 3, 7, 7])?, [32, 64, 112, 112]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Convolution {

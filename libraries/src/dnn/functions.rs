@@ -6,7 +6,7 @@ use cudarc::cudnn::sys::{
     cudaStream_t, cudnnActivationDescriptor_t, cudnnActivationMode_t, cudnnBackendAttributeName_t,
     cudnnBackendAttributeType_t, cudnnBackendDescriptor_t, cudnnBackendDescriptorType_t,
     cudnnBatchNormMode_t, cudnnDataType_t, cudnnHandle_t, cudnnNanPropagation_t, cudnnPoolingDescriptor_t,
-    cudnnPoolingMode_t, cudnnSoftmaxAlgorithm_t, cudnnSoftmaxMode_t, cudnnTensorDescriptor_t,
+    cudnnPoolingMode_t, cudnnTensorDescriptor_t,
 };
 
 use crate::functions::functions;
@@ -69,6 +69,4 @@ functions! {
     cudnnSetPoolingNdDescriptor(pooling_desc: cudnnPoolingDescriptor_t, mode: cudnnPoolingMode_t, maxpooling_nan_opt: cudnnNanPropagation_t, nb_dims: c_int, window_dim: *const c_int, padding: *const c_int, stride: *const c_int);
     cudnnSetStream(handle: cudnnHandle_t, stream_id: cudaStream_t);
     cudnnSetTensorNdDescriptor(tensor_desc: cudnnTensorDescriptor_t, data_type: cudnnDataType_t, nb_dims: c_int, dim: *const c_int, stride: *const c_int);
-    cudnnSoftmaxBackward(handle: cudnnHandle_t, algo: cudnnSoftmaxAlgorithm_t, mode: cudnnSoftmaxMode_t, alpha: *const c_void, y_desc: cudnnTensorDescriptor_t, y: *const c_void, dy_desc: cudnnTensorDescriptor_t, dy: *const c_void, beta: *const c_void, dx_desc: cudnnTensorDescriptor_t, dx: *mut c_void);
-    cudnnSoftmaxForward(handle: cudnnHandle_t, algo: cudnnSoftmaxAlgorithm_t, mode: cudnnSoftmaxMode_t, alpha: *const c_void, x_desc: cudnnTensorDescriptor_t, x: *const c_void, beta: *const c_void, y_desc: cudnnTensorDescriptor_t, y: *mut c_void);
 }

@@ -15,11 +15,8 @@ use super::tensor::{Shape, Tensor, TensorMut};
 use crate::element::Factor;
 use crate::element::FloatType;
 use crate::error::LibraryError;
-use warpsmith_runtime::error::{Error, Result};
-use warpsmith_runtime::extension::BufferUse;
-use warpsmith_runtime::extension::site;
-use warpsmith_runtime::memory::DeviceSlice;
-use warpsmith_runtime::stream::Stream;
+use warpsmith_runtime::extension::{BufferUse, site};
+use warpsmith_runtime::{DeviceSlice, Error, Result, Stream};
 
 /// Activation function, applied last to each element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

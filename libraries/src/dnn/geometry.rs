@@ -7,8 +7,7 @@ use super::tensor::{Layout, Shape, output_extent};
 use crate::element::DataType;
 use crate::element::FloatType;
 use crate::error::LibraryError;
-use warpsmith_runtime::driver::DevicePtr;
-use warpsmith_runtime::error::Result;
+use warpsmith_runtime::{DevicePtr, Result};
 
 /// Selects which tensor of a convolution is computed from the other two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,11 +1,10 @@
-//! cuDNN operations: forward and backward convolution, bias and activation, pooling, softmax and batch normalization.
+//! cuDNN operations: forward and backward convolution, bias and activation, pooling and batch normalization.
 //!
 //! | function | operation | available on the emulated device |
 //! | --- | --- | --- |
 //! | [`convolution`], [`convolution_backward_data`], [`convolution_backward_weights`] | 1 to 3 spatial dimensions, groups, dilation | yes |
 //! | [`convolution_fused`] | convolution with fused bias and ReLU | yes |
 //! | [`pooling`], [`pooling_backward`] | max and average pooling | yes |
-//! | [`softmax`], [`softmax_backward`] | softmax and log-softmax over the channels | yes |
 //! | [`batch_norm_training`], [`batch_norm_inference`], [`batch_norm_backward`] | batch normalization over all dimensions except the channels | yes |
 //!
 //! Tensors are [`Tensor`] and [`TensorMut`] views of [`FloatType`] elements in either [`Layout`]. All tensors of a call
@@ -22,7 +21,6 @@
 //! ```
 //! use warpsmith_libraries::dnn::{self, Convolution, Layout, Tensor, TensorMut};
 //! use warpsmith_runtime::{Device, DeviceBuffer};
-//! # fn main() -> Result<(), warpsmith_runtime::Error> {
 //! let stream = Device::emulated(0)?.default_stream();
 //! let image = DeviceBuffer::from_host(&stream, &[1f32, 2., 3., 4., 5., 6., 7., 8., 9.])?;
 //! let blur = DeviceBuffer::from_host(&stream, &[0.25f32; 4])?;
@@ -35,8 +33,7 @@
 //!     &mut TensorMut::new(&mut out, &[1, 1, 2, 2], Layout::Nchw)?,
 //! )?;
 //! assert_eq!(out.to_host()?, [3., 4., 6., 7.]);
-//! # Ok(())
-//! # }
+//! # Ok::<(), warpsmith_runtime::Error>(())
 //! ```
 
 mod call;
@@ -52,7 +49,6 @@ mod norm;
 mod options;
 mod plan;
 mod pooling;
-mod softmax;
 mod tensor;
 
 pub use self::convolution::{
@@ -66,6 +62,5 @@ pub use self::norm::{
 pub(crate) use self::options::State;
 pub use self::options::{Options, options, plan_cache, set_options};
 pub use self::pooling::{Pooling, PoolingMode, pooling, pooling_backward};
-pub use self::softmax::{Softmax, softmax, softmax_backward};
 pub use self::tensor::{Axes, Layout, Tensor, TensorMut};
 pub use crate::element::FloatType;

@@ -10,10 +10,8 @@ use super::host;
 use super::tensor::{Shape, Tensor, TensorMut};
 use crate::element::FloatType;
 use crate::error::LibraryError;
-use warpsmith_runtime::error::Result;
 use warpsmith_runtime::extension::site;
-use warpsmith_runtime::memory::{DeviceSlice, DeviceSliceMut};
-use warpsmith_runtime::stream::Stream;
+use warpsmith_runtime::{DeviceSlice, DeviceSliceMut, Result, Stream};
 
 /// Parameters of a batch normalization over all dimensions except the channels, like PyTorch's `BatchNorm1d` to
 /// `BatchNorm3d`.

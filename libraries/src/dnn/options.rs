@@ -9,9 +9,8 @@ use super::plan::Plan;
 use crate::handles::{HandlePool, LibraryHandle};
 use crate::lru::{Kept, Lru, PlanCache};
 use crate::on_device::OnDevice;
-use warpsmith_runtime::device::Device;
 use warpsmith_runtime::driver::StreamHandle;
-use warpsmith_runtime::error::Result;
+use warpsmith_runtime::{Device, Result};
 
 /// Computation options for convolutions. The PyTorch names below are in `torch.backends.cudnn`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

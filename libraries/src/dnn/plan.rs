@@ -18,11 +18,8 @@ use super::options::{Handle, Options, State};
 use crate::element::FloatType;
 use crate::error::LibraryError;
 use crate::on_device::OnDevice;
-use warpsmith_runtime::driver::DevicePtr;
-use warpsmith_runtime::error::{Error, Result};
 use warpsmith_runtime::extension::BufferUse;
-use warpsmith_runtime::memory::DeviceBuffer;
-use warpsmith_runtime::stream::Stream;
+use warpsmith_runtime::{DeviceBuffer, DevicePtr, Error, Result, Stream};
 
 /// A finalized execution plan.
 #[derive(Debug)]

@@ -11,9 +11,8 @@ use super::options;
 use super::tensor::{Axes, Layout, Shape, Tensor, TensorMut, output_extent};
 use crate::element::FloatType;
 use crate::error::LibraryError;
-use warpsmith_runtime::error::Result;
 use warpsmith_runtime::extension::site;
-use warpsmith_runtime::stream::Stream;
+use warpsmith_runtime::{Result, Stream};
 
 /// Reduction of the elements of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

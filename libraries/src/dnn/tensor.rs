@@ -1,8 +1,7 @@
 //! [`Tensor`] and [`TensorMut`]: views of device memory with a shape and a layout.
 
 use crate::error::LibraryError;
-use warpsmith_runtime::error::Result;
-use warpsmith_runtime::memory::{DeviceSlice, DeviceSliceMut};
+use warpsmith_runtime::{DeviceSlice, DeviceSliceMut, Result};
 
 use crate::element::FloatType;
 
@@ -98,13 +97,11 @@ fn checked(elements: usize, shape: &[usize], layout: Layout) -> Result<Shape> {
 ///
 /// ```
 /// use warpsmith_libraries::dnn::{Layout, Tensor};
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = warpsmith_runtime::Device::emulated(0)?.default_stream();
 /// let image = warpsmith_runtime::DeviceBuffer::from_host(&stream, &[0f32; 3 * 8 * 6])?;
 /// let image = Tensor::new(&image, &[1, 3, 8, 6], Layout::Nchw)?;
 /// assert_eq!(image.shape(), [1, 3, 8, 6]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Tensor<'a, T: FloatType> {

@@ -26,7 +26,6 @@
 //! use warpsmith_libraries::fft::{self, Complex, Shape};
 //! use warpsmith_runtime::{Device, DeviceBuffer};
 //!
-//! # fn main() -> Result<(), warpsmith_runtime::Error> {
 //! let stream = Device::emulated(0)?.default_stream();
 //! let x = DeviceBuffer::from_host(&stream, &[1.0f32, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0])?;
 //! let mut spectrum = DeviceBuffer::<Complex<f32>>::uninit(&stream, 2 * 3)?;
@@ -35,8 +34,7 @@
 //! let found = spectrum.to_host()?;
 //! assert!(found[..3].iter().all(|z| (z - 1.0).norm() < 1e-6));
 //! assert!((found[3] - 4.0).norm() < 1e-6 && found[4].norm() < 1e-6);
-//! # Ok(())
-//! # }
+//! # Ok::<(), warpsmith_runtime::Error>(())
 //! ```
 //!
 //! | module | contents |
@@ -65,14 +63,10 @@ use crate::element::DataType;
 use crate::error::{LibraryError, check_devices};
 use crate::lru::{PlanCache, Plans};
 use crate::scale;
-use warpsmith_runtime::device::Device;
-use warpsmith_runtime::driver::DevicePtr;
-use warpsmith_runtime::error::Result;
-use warpsmith_runtime::extension::Access;
-use warpsmith_runtime::extension::BufferUse;
-use warpsmith_runtime::extension::site;
-use warpsmith_runtime::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
-use warpsmith_runtime::stream::Stream;
+use warpsmith_runtime::extension::{Access, BufferUse, site};
+use warpsmith_runtime::{
+    Device, DeviceBuffer, DeviceCopy, DevicePtr, DeviceSlice, DeviceSliceMut, Result, Stream,
+};
 
 /// A device's FFT state.
 #[derive(Debug)]

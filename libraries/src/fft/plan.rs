@@ -9,9 +9,8 @@ use super::vendor;
 use crate::Vendor;
 use crate::on_device::OnDevice;
 use crate::pressure::with_memory;
-use warpsmith_runtime::device::Device;
-use warpsmith_runtime::driver::{DevicePtr, StreamHandle};
-use warpsmith_runtime::error::Result;
+use warpsmith_runtime::driver::StreamHandle;
+use warpsmith_runtime::{Device, DevicePtr, Result};
 
 pub(crate) enum Plan {
     Gpu(OnDevice<GpuPlan>),

@@ -3,8 +3,7 @@
 use super::{Call, Direction, FftScalar, Kind};
 use crate::element::DataType;
 use crate::error::LibraryError;
-use warpsmith_runtime::driver::DevicePtr;
-use warpsmith_runtime::error::Result;
+use warpsmith_runtime::{DevicePtr, Result};
 
 /// Normalization, like `norm=` in `torch.fft` and `numpy.fft`. `n` is the product of the sizes, excluding the batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -15,7 +15,6 @@
 //! use warpsmith_libraries::rand::{Generator, Pseudo};
 //! use warpsmith_runtime::{Device, DeviceBuffer, Error};
 //!
-//! # fn main() -> Result<(), Error> {
 //! let device = Device::best()?;
 //! let stream = device.default_stream();
 //! let mut counts = DeviceBuffer::<u32>::uninit(&stream, 1000)?;
@@ -23,8 +22,7 @@
 //!     Ok(mut generator) => generator.poisson(&stream, 4.5, &mut counts)?,
 //!     Err(error) => println!("{error}"),
 //! }
-//! # Ok(())
-//! # }
+//! # Ok::<(), Error>(())
 //! ```
 
 mod vendor;
@@ -37,12 +35,8 @@ use super::pressure::with_memory;
 use crate::Vendor;
 use crate::error::{LibraryError, check_devices};
 use crate::on_device::OnDevice;
-use warpsmith_runtime::device::Device;
-use warpsmith_runtime::error::Result;
-use warpsmith_runtime::extension::Access;
-use warpsmith_runtime::extension::site;
-use warpsmith_runtime::memory::{DeviceBuffer, DeviceSliceMut};
-use warpsmith_runtime::stream::Stream;
+use warpsmith_runtime::extension::{Access, site};
+use warpsmith_runtime::{Device, DeviceBuffer, DeviceSliceMut, Result, Stream};
 
 /// An address alignment in bytes that all cuRAND kernels accept.
 const ALIGNMENT: u64 = 16;

@@ -3,10 +3,8 @@
 use cudarc::curand::sys::{self, curandGenerator_t, curandRngType, curandStatus};
 
 use crate::error::LibraryError;
-use warpsmith_runtime::driver::{DevicePtr, StreamHandle};
-use warpsmith_runtime::error::Result;
-use warpsmith_runtime::memory::DeviceCopy;
-use warpsmith_runtime::stream::Stream;
+use warpsmith_runtime::driver::StreamHandle;
+use warpsmith_runtime::{DeviceCopy, DevicePtr, Result, Stream};
 
 /// Pseudo-random number generators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

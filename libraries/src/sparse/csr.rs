@@ -3,12 +3,8 @@
 use super::plan::Plans;
 use super::{FloatType, Index, Product};
 use crate::error::{LibraryError, check_devices};
-use warpsmith_runtime::device::Device;
-use warpsmith_runtime::error::Result;
-use warpsmith_runtime::extension::site;
-use warpsmith_runtime::extension::{Access, BufferUse};
-use warpsmith_runtime::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
-use warpsmith_runtime::stream::Stream;
+use warpsmith_runtime::extension::{Access, BufferUse, site};
+use warpsmith_runtime::{Device, DeviceBuffer, DeviceSlice, DeviceSliceMut, Result, Stream};
 
 const OPERATION: &str = "sparse::Csr";
 

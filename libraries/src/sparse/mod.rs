@@ -20,7 +20,6 @@
 //! use warpsmith_libraries::sparse::{self, Csr, Product};
 //! use warpsmith_runtime::{Device, DeviceBuffer};
 //!
-//! # fn main() -> Result<(), warpsmith_runtime::Error> {
 //! let stream = Device::emulated(0)?.default_stream();
 //! // 5 0 1
 //! // 0 0 2
@@ -29,8 +28,7 @@
 //! let mut y = DeviceBuffer::uninit(&stream, 2)?;
 //! sparse::spmv(&stream, Product::default(), &a, &x, &mut y)?;
 //! assert_eq!(y.to_host()?, [105.0, 200.0]);
-//! # Ok(())
-//! # }
+//! # Ok::<(), warpsmith_runtime::Error>(())
 //! ```
 //!
 //! | module | contents |
@@ -53,14 +51,11 @@ use self::plan::{Dense, Operands};
 pub use crate::element::FloatType;
 use crate::error::{LibraryError, check_devices};
 use crate::{Vendor, scale};
-use warpsmith_runtime::driver::DevicePtr;
-use warpsmith_runtime::error::Result;
-use warpsmith_runtime::extension::Access;
-use warpsmith_runtime::extension::site;
-use warpsmith_runtime::memory::{
-    DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSlice2, DeviceSliceMut, DeviceSliceMut2,
+use warpsmith_runtime::extension::{Access, site};
+use warpsmith_runtime::{
+    DeviceBuffer, DeviceCopy, DevicePtr, DeviceSlice, DeviceSlice2, DeviceSliceMut, DeviceSliceMut2, Result,
+    Stream,
 };
-use warpsmith_runtime::stream::Stream;
 
 pub(crate) use self::vendor::State;
 
@@ -137,15 +132,13 @@ pub fn spmv<'x, 'y, T: FloatType, I: Index>(
 /// use warpsmith_libraries::sparse::{self, Csr, Product};
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Device::emulated(0)?.default_stream();
 /// let a = Csr::from_host(&stream, [2, 3], &[0i32, 2, 3], &[0, 2, 2], &[5.0f32, 1.0, 2.0])?;
 /// let b = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
 /// let mut c = DeviceBuffer::uninit(&stream, 2 * 2)?;
 /// sparse::spmm(&stream, Product::default(), &a, b.as_2d(3, 2)?, c.as_2d_mut(2, 2)?)?;
 /// assert_eq!(c.to_host()?, [10.0, 16.0, 10.0, 12.0]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 ///
 /// # Errors

@@ -11,11 +11,8 @@ use crate::element::{DataType, Factor, code};
 use crate::lru::Lru;
 use crate::on_device::OnDevice;
 use crate::{Vendor, VendorVersion};
-use warpsmith_runtime::driver::DevicePtr;
-use warpsmith_runtime::error::Result;
 use warpsmith_runtime::extension::{Access, BufferUse};
-use warpsmith_runtime::memory::DeviceBuffer;
-use warpsmith_runtime::stream::Stream;
+use warpsmith_runtime::{DeviceBuffer, DevicePtr, Result, Stream};
 
 /// The first cuSPARSE version with `cusparseSpMV_preprocess`.
 const PREPROCESSES: VendorVersion = VendorVersion { major: 12, minor: 3, patch: 0 };

@@ -8,9 +8,8 @@ use super::{Csr, FloatType, Index};
 use crate::element::code;
 use crate::error::LibraryError;
 use crate::handles::{HandlePool, LibraryHandle};
-use warpsmith_runtime::device::Device;
-use warpsmith_runtime::driver::{DevicePtr, StreamHandle};
-use warpsmith_runtime::error::Result;
+use warpsmith_runtime::driver::StreamHandle;
+use warpsmith_runtime::{Device, DevicePtr, Result};
 
 /// A device's state for sparse matrices.
 #[derive(Debug, Default)]

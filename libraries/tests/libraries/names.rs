@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::numbers::{buffer, stream};
 use warpsmith_libraries::blas::{self, Gemm};
-use warpsmith_libraries::dnn::{self, Layout, Softmax, Tensor, TensorMut};
+use warpsmith_libraries::dnn::{self, Layout, Pooling, Tensor, TensorMut};
 use warpsmith_libraries::fft::{self, Complex};
 use warpsmith_libraries::sparse::{self, Csr, Product};
 use warpsmith_runtime::extension::{Ended, Observed, Observer, Operation, observe};
@@ -32,13 +32,14 @@ fn observers_see_the_names_of_operations() -> Result<()> {
     let names = Names::default();
     let observation = observe(names.clone());
     blas::gemm(&stream, Gemm::default(), x.as_2d(2, 1)?, one.as_2d(1, 1)?, y.as_2d_mut(2, 1)?)?;
-    let tensor = Tensor::new(&x, &[1, 2], Layout::Nchw)?;
-    dnn::softmax(&stream, Softmax::Plain, &tensor, &mut TensorMut::new(&mut y, &[1, 2], Layout::Nchw)?)?;
+    let (pooling, shape) = (Pooling { window: 1.into(), ..Pooling::default() }, [1, 1, 1, 2]);
+    let tensor = Tensor::new(&x, &shape, Layout::Nchw)?;
+    dnn::pooling(&stream, &pooling, &tensor, &mut TensorMut::new(&mut y, &shape, Layout::Nchw)?)?;
     fft::forward_in_place(&stream, 2, &mut z)?;
     sparse::spmv(&stream, Product::default(), &matrix, &x, &mut y)?;
     drop(observation);
     let seen = names.0.lock().unwrap_or_else(PoisonError::into_inner);
     let seen: Vec<&str> = seen.iter().filter(|(id, _)| *id == stream.id()).map(|(_, name)| *name).collect();
-    assert_eq!(seen, ["blas::gemm", "dnn::softmax", "fft::forward_in_place", "sparse::spmv"]);
+    assert_eq!(seen, ["blas::gemm", "dnn::pooling", "fft::forward_in_place", "sparse::spmv"]);
     Ok(())
 }

@@ -5,6 +5,34 @@
 use crate::definitions::{CounterId, StreamId, ThreadId};
 use crate::names::Name;
 
+/// Defines an enum whose variants have names in traces. The first variant is the default.
+macro_rules! kinds {
+    ($(#[$doc:meta])* $name:ident[$count:literal]: $(#[$first_doc:meta])* $first:ident = $first_text:literal
+        $(, $(#[$variant_doc:meta])* $variant:ident = $text:literal)*) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+        pub enum $name {
+            $(#[$first_doc])*
+            #[default]
+            $first,
+            $($(#[$variant_doc])* $variant,)*
+        }
+
+        impl $name {
+            /// All kinds.
+            pub const ALL: [$name; $count] = [$name::$first $(, $name::$variant)*];
+
+            /// Returns the name of the kind in traces.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $name::$first => $first_text,
+                    $($name::$variant => $text,)*
+                }
+            }
+        }
+    };
+}
+
 /// Kernel execution on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Kernel {
@@ -42,50 +70,23 @@ pub struct Kernel {
     pub bytes: u64,
 }
 
-/// Kind of a [`Transfer`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub enum TransferKind {
+kinds! {
+    /// Kind of a [`Transfer`].
+    TransferKind[7]:
     /// Copy between unknown kinds of memory.
-    #[default]
-    Unknown,
+    Unknown = "copy",
     /// Copy from host to device.
-    HostToDevice,
+    HostToDevice = "copy host to device",
     /// Copy from device to host.
-    DeviceToHost,
+    DeviceToHost = "copy device to host",
     /// Copy within a device.
-    DeviceToDevice,
+    DeviceToDevice = "copy device to device",
     /// Copy from one device to another.
-    PeerToPeer,
+    PeerToPeer = "copy peer to peer",
     /// Copy within host memory.
-    HostToHost,
+    HostToHost = "copy host to host",
     /// Memset.
-    Fill,
-}
-
-impl TransferKind {
-    /// All kinds.
-    pub const ALL: [TransferKind; 7] = [
-        TransferKind::Unknown,
-        TransferKind::HostToDevice,
-        TransferKind::DeviceToHost,
-        TransferKind::DeviceToDevice,
-        TransferKind::PeerToPeer,
-        TransferKind::HostToHost,
-        TransferKind::Fill,
-    ];
-
-    /// Returns the name of the kind in traces.
-    pub fn name(self) -> &'static str {
-        match self {
-            TransferKind::Unknown => "copy",
-            TransferKind::HostToDevice => "copy host to device",
-            TransferKind::DeviceToHost => "copy device to host",
-            TransferKind::DeviceToDevice => "copy device to device",
-            TransferKind::PeerToPeer => "copy peer to peer",
-            TransferKind::HostToHost => "copy host to host",
-            TransferKind::Fill => "memset",
-        }
-    }
+    Fill = "memset"
 }
 
 /// Copy or memset on a device.
@@ -154,34 +155,17 @@ pub struct Call {
     pub detail: Name,
 }
 
-/// Kind of a [`Sync`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub enum SyncKind {
+kinds! {
+    /// Kind of a [`Sync`].
+    SyncKind[4]:
     /// The host waits for all work of a device.
-    #[default]
-    Device,
+    Device = "device synchronize",
     /// The host waits for a stream.
-    Stream,
+    Stream = "stream synchronize",
     /// The host waits for an event.
-    Event,
+    Event = "event synchronize",
     /// A stream waits for an event.
-    StreamWait,
-}
-
-impl SyncKind {
-    /// All kinds.
-    pub const ALL: [SyncKind; 4] =
-        [SyncKind::Device, SyncKind::Stream, SyncKind::Event, SyncKind::StreamWait];
-
-    /// Returns the name of the kind in traces.
-    pub fn name(self) -> &'static str {
-        match self {
-            SyncKind::Device => "device synchronize",
-            SyncKind::Stream => "stream synchronize",
-            SyncKind::Event => "event synchronize",
-            SyncKind::StreamWait => "stream wait event",
-        }
-    }
+    StreamWait = "stream wait event"
 }
 
 /// Synchronization.
@@ -304,30 +288,15 @@ pub struct Sample {
     pub value: f64,
 }
 
-/// Kind of graph operation on a host thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub enum GraphKind {
+kinds! {
+    /// Kind of graph operation on a host thread.
+    GraphKind[3]:
     /// Stream capture.
-    #[default]
-    Capture,
+    Capture = "capture",
     /// Instantiation of an executable graph.
-    Instantiate,
+    Instantiate = "instantiate graph",
     /// Graph launch.
-    Launch,
-}
-
-impl GraphKind {
-    /// All kinds.
-    pub const ALL: [GraphKind; 3] = [GraphKind::Capture, GraphKind::Instantiate, GraphKind::Launch];
-
-    /// Returns the name of the kind in traces.
-    pub fn name(self) -> &'static str {
-        match self {
-            GraphKind::Capture => "capture",
-            GraphKind::Instantiate => "instantiate graph",
-            GraphKind::Launch => "launch graph",
-        }
-    }
+    Launch = "launch graph"
 }
 
 /// Capture, instantiation or launch of a graph on a host thread.

@@ -364,7 +364,6 @@ pub struct LibraryCalls {
 /// The driver interface on which the runtime is built; see the [crate's documentation](crate).
 ///
 /// # Safety of the unsafe methods
-///
 /// Methods that accept raw memory, kernel arguments, or handles that running work may use are `unsafe`. The caller must
 /// guarantee that handles are alive and belong to this driver, and that memory stays valid until the work has finished.
 ///

@@ -6,13 +6,11 @@
 /// ```
 /// use warpsmith_runtime::Device;
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let now = Device::best()?.telemetry()?;
 /// if let (Some(clock), Some(most)) = (now.sm_clock_mhz, now.max_sm_clock_mhz) {
 ///     println!("{clock} of {most} MHz, throttled by {:?}", now.throttle_reasons);
 /// }
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Telemetry {

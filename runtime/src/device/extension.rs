@@ -65,14 +65,12 @@ impl Device {
     /// #[derive(Default)]
     /// struct Calls(AtomicU32);
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let device = Device::emulated(0)?;
     /// for before in 0..3 {
     ///     let calls = device.extension(Calls::default);
     ///     assert_eq!(calls.0.fetch_add(1, Ordering::Relaxed), before);
     /// }
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     pub fn extension<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> &T {
         let extensions = &self.0.extensions;

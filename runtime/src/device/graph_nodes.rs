@@ -29,7 +29,6 @@ use crate::driver::{Edge, NodeHandle, StreamHandle};
 ///     }
 /// }
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let device = Device::emulated(0)?;
 /// let mut x = DeviceBuffer::<u8>::zeros(&device.default_stream(), 4)?;
 /// let mut graph = Graph::new(&device)?;
@@ -38,8 +37,7 @@ use crate::driver::{Edge, NodeHandle, StreamHandle};
 /// let _observation = observe(Works(works.clone()));
 /// graph.instantiate()?.launch(&device.default_stream())?;
 /// assert_eq!(*works.lock().unwrap(), [GraphWork::Memset]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct GraphNodes {

@@ -39,13 +39,11 @@ impl Device {
     /// ```
     /// use warpsmith_runtime::Device;
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let device = Device::emulated(0)?;
     /// let guard = device.guard();
     /// assert_eq!(Device::current()?, device);
     /// drop(guard);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     pub fn guard(&self) -> DeviceGuard {
         DeviceGuard { previous: exchange(Some(self.clone())), thread: PhantomData }
@@ -57,11 +55,9 @@ impl Device {
     /// ```
     /// use warpsmith_runtime::Device;
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// Device::open("cpu")?.set_current();
     /// assert!(Device::current()?.is_emulated());
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     pub fn set_current(&self) {
         drop(exchange(Some(self.clone())));

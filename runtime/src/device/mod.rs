@@ -59,11 +59,9 @@ use self::stack::Stack;
 /// ```
 /// use warpsmith_runtime::Device;
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let device = Device::open("cpu")?;
 /// println!("{}: {}", device.id(), device.name());
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct Device(pub(crate) Arc<DeviceInner>);
@@ -90,14 +88,12 @@ pub(crate) struct DeviceInner {
 /// use warpsmith_runtime::Device;
 /// use warpsmith_runtime::emulated::EmulatedDriver;
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let device = Device::with_driver(EmulatedDriver::builder().build(), 0)?;
 /// let weak = device.downgrade();
 /// assert_eq!(weak.upgrade(), Some(device));
 /// // The only handle was dropped, which closed the device.
 /// assert!(weak.upgrade().is_none());
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct WeakDevice(Weak<DeviceInner>);
@@ -165,7 +161,6 @@ impl Device {
     /// ```
     /// use warpsmith_runtime::Device;
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let device = Device::emulated(0)?;
     /// // SAFETY: the query changes nothing, and the device exists until it returns.
     /// let (free, total) = unsafe {
@@ -173,8 +168,7 @@ impl Device {
     ///     driver.memory_info(context)?
     /// };
     /// assert!(free <= total);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Safety

@@ -309,15 +309,13 @@ pub struct Site {
 ///     }
 /// }
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let (device, lines) = (Device::emulated(0)?, Arc::new(Mutex::new(Vec::new())));
 /// let observation = observe(Lines(lines.clone()));
 /// let (line, _ones) = (line!(), ones(&device)?);
 /// drop(observation);
 /// let lines = lines.lock().unwrap();
 /// assert!(!lines.is_empty() && lines.iter().all(|found| *found == line));
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[inline(always)]
 #[track_caller]
@@ -384,15 +382,13 @@ pub struct Observation(Arc<Entry>);
 ///     }
 /// }
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let copies = Arc::new(Mutex::new(Vec::new()));
 /// let observation = observe(Copies(Arc::clone(&copies)));
 /// let buffer = DeviceBuffer::from_host(&Device::emulated(0)?.default_stream(), &[1.0f32, 2.0])?;
 /// drop(observation);
 /// assert_eq!(buffer.to_host()?, [1.0, 2.0]);
 /// assert_eq!(*copies.lock().unwrap(), [8]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 pub fn observe(observer: impl Observer + 'static) -> Observation {
     let entry = Arc::new(Entry {

@@ -19,11 +19,9 @@ impl Device {
     /// ```
     /// use warpsmith_runtime::Device;
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let device = Device::emulated(0)?;
     /// assert!(device.can_access_peer(&device)?);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     pub fn can_access_peer(&self, peer: &Device) -> Result<bool> {
         self.0.health.check(self.id())?;

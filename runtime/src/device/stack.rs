@@ -73,12 +73,10 @@ impl Device {
     /// ```
     /// use warpsmith_runtime::Device;
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let device = Device::emulated(0)?;
     /// device.set_stack_limit(32 << 10)?;
     /// assert_eq!(device.stack_limit()?, 32 << 10);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors

@@ -8,7 +8,6 @@ use super::Error;
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphError};
 ///
-/// # fn main() -> Result<(), Error> {
 /// let stream = Device::emulated(0)?.default_stream();
 /// let mut x = DeviceBuffer::<u8>::zeros(&stream, 4)?;
 /// let mut graph = Graph::new(stream.device())?;
@@ -16,8 +15,7 @@ use super::Error;
 /// let exec = graph.instantiate()?;
 /// drop(x);
 /// assert!(matches!(exec.launch(&stream), Err(Error::Graph(GraphError::BufferDropped { .. }))));
-/// # Ok(())
-/// # }
+/// # Ok::<(), Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -10,12 +10,10 @@ use super::{DeviceId, Error};
 /// ```
 /// use warpsmith_runtime::{Device, Error, LoadError};
 ///
-/// # fn main() -> Result<(), Error> {
 /// // SAFETY: the text is not code, so nothing is loaded.
 /// let error = unsafe { Device::emulated(0)?.load_code("not code") }.unwrap_err();
 /// assert!(matches!(error, Error::Load(LoadError::NotCode { .. })), "{error}");
-/// # Ok(())
-/// # }
+/// # Ok::<(), Error>(())
 /// ```
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]

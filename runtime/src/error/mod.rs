@@ -44,19 +44,16 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer, Error};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Device::emulated(0)?.default_stream();
 /// let buffer = DeviceBuffer::<f32>::zeros(&stream, 6)?;
 /// match buffer.as_2d(2, 2) {
 ///     Err(Error::BadExtents { extents, len, .. }) => assert_eq!((&extents[..], len), ("2 x 2", 6)),
 ///     _ => unreachable!("6 elements are not 2 rows of 2"),
 /// }
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 ///
 /// # Enqueue errors
-///
 /// A call that enqueues work fails with
 /// - [`Self::OutOfMemory`] if memory for temporary results cannot be allocated;
 /// - [`Self::DifferentDevices`] for memory that is not on the stream's device;

@@ -10,13 +10,11 @@ use super::{Bytes, DeviceId};
 /// use warpsmith_runtime::emulated::EmulatedDriver;
 /// use warpsmith_runtime::{Device, DeviceBuffer, Error};
 ///
-/// # fn main() -> Result<(), Error> {
 /// let driver = EmulatedDriver::builder().memory(64 << 20).build();
 /// let stream = Device::with_driver(driver, 0)?.default_stream();
 /// let Err(Error::OutOfMemory(error)) = DeviceBuffer::<u8>::uninit(&stream, 1 << 30) else { unreachable!() };
 /// assert_eq!((error.asked, error.total), (1 << 30, 64 << 20));
-/// # Ok(())
-/// # }
+/// # Ok::<(), Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutOfMemory {

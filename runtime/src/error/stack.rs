@@ -7,11 +7,9 @@ use super::{DeviceId, Error};
 /// ```
 /// use warpsmith_runtime::{Device, Error, StackError};
 ///
-/// # fn main() -> Result<(), Error> {
 /// let error = Device::emulated(0)?.set_stack_limit(usize::MAX).unwrap_err();
 /// assert!(matches!(error, Error::Stack(StackError::Refused { bytes: usize::MAX, .. })), "{error}");
-/// # Ok(())
-/// # }
+/// # Ok::<(), Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -29,15 +29,13 @@ use crate::stream::clock::{Done, Timestamp};
 /// ```
 /// use warpsmith_runtime::{Device, Stream};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let device = Device::emulated(0)?;
 /// let (first, second) = (Stream::from_pool(&device)?, Stream::from_pool(&device)?);
 /// let event = first.record_event()?;
 /// second.wait_event(&event)?; // later work on `second` waits for all work on `first` so far
 /// event.synchronize()?;
 /// assert!(event.query()?);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 pub struct Event {
     device: Device,
@@ -138,14 +136,12 @@ impl Event {
     /// ```
     /// use warpsmith_runtime::{Device, Event};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let device = Device::emulated(0)?;
     /// let event = device.default_stream().record_event()?;
     /// // SAFETY: the event is not recorded through the handle.
     /// let handle = unsafe { event.handle() };
     /// println!("pass {handle:?} to `cuStreamWaitEvent`");
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Safety

@@ -17,7 +17,6 @@ use crate::stream::Stream;
 /// use warpsmith_runtime::event::SharedEvent;
 /// use warpsmith_runtime::{Device, Stream};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// # if !cfg!(target_os = "linux") { return Ok(()) }
 /// let event = SharedEvent::new(stream.device())?;
@@ -28,8 +27,7 @@ use crate::stream::Stream;
 /// theirs.wait_on(&stream)?;
 /// theirs.synchronize()?;
 /// assert!(theirs.query()?);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct SharedEvent {

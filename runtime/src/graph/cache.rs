@@ -71,7 +71,6 @@ pub struct CacheStats {
 /// use warpsmith_runtime::graph::GraphCache;
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let device = Device::emulated(0)?;
 /// let stream = device.default_stream();
 /// let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0])?;
@@ -83,8 +82,7 @@ pub struct CacheStats {
 /// }
 /// assert_eq!((cache.stats().hits, cache.stats().misses), (2, 1));
 /// assert_eq!(y.to_host()?, [1.0, 2.0]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct GraphCache<K> {

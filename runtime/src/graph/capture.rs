@@ -24,7 +24,6 @@ use crate::stream::Stream;
 /// use warpsmith_runtime::graph::{Capture, CaptureMode};
 /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// let mut x = DeviceBuffer::from_host(&stream, &[1u8, 2, 3])?;
 /// let capture = Capture::begin(&stream, CaptureMode::ThreadLocal)?;
@@ -33,8 +32,7 @@ use crate::stream::Stream;
 /// assert_eq!(x.to_host()?, [1, 2, 3]); // no captured work has run
 /// graph.instantiate()?.launch(&stream)?;
 /// assert_eq!(x.to_host()?, [0; 3]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[must_use = "the capture ends when this is dropped"]
 #[derive(Debug)]

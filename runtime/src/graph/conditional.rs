@@ -45,7 +45,6 @@ impl Graph {
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Graph};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let device = Device::emulated(0)?;
     /// let stream = device.default_stream();
     /// let mut x = DeviceBuffer::<u8>::zeros(&stream, 4)?;
@@ -56,8 +55,7 @@ impl Graph {
     /// graph.add_if(&condition, &body)?;
     /// graph.instantiate()?.launch(&stream)?;
     /// assert_eq!(x.to_host()?, [8; 4]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors

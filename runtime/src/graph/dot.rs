@@ -13,13 +13,11 @@ impl Graph {
     ///
     /// ```
     /// # use warpsmith_runtime::{Device, DeviceBuffer, Stream, graph::Graph};
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Stream::new(&Device::emulated(0)?)?;
     /// let mut x = DeviceBuffer::<f32>::uninit(&stream, 256)?;
     /// let graph = Graph::capture(&stream, || stream.memset(&mut x, 0))?;
     /// assert!(graph.to_dot()?.contains("set 1024 bytes"));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors

@@ -30,15 +30,13 @@ const ON_ITS_DEVICE: &str = "launch it on a stream of its device";
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer, Graph, Stream};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// let x = DeviceBuffer::from_host(&stream, &[1_u32, 2])?;
 /// let mut y = DeviceBuffer::zeros(&stream, 2)?;
 /// let exec = Graph::capture(&stream, || stream.copy(&x, &mut y))?.instantiate()?;
 /// exec.launch(&stream)?;
 /// assert_eq!(y.to_host()?, [1, 2]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 pub struct GraphExec {
     /// `Some` until the executable is dropped.
@@ -228,7 +226,6 @@ impl GraphExec {
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Graph, Stream};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Stream::new(&Device::emulated(0)?)?;
     /// let (a, b) = (DeviceBuffer::from_host(&stream, &[1u8])?, DeviceBuffer::from_host(&stream, &[2u8])?);
     /// let mut out = DeviceBuffer::zeros(&stream, 1)?;
@@ -236,8 +233,7 @@ impl GraphExec {
     /// exec.update(&Graph::capture(&stream, || stream.copy(&b, &mut out))?)?;
     /// exec.launch(&stream)?;
     /// assert_eq!(out.to_host()?, [2]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors

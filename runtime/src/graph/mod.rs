@@ -26,7 +26,6 @@
 //! use warpsmith_runtime::graph::Graph;
 //! use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 //!
-//! # fn main() -> Result<(), warpsmith_runtime::Error> {
 //! let device = Device::emulated(0)?;
 //! let stream = Stream::new(&device)?;
 //! let mut x = DeviceBuffer::from_host(&stream, &[1u32, 2, 3])?;
@@ -38,8 +37,7 @@
 //! x.copy_from_host(&[4, 5, 6])?;
 //! exec.launch(&stream)?;
 //! assert_eq!(y.to_host()?, [4, 5, 6]);
-//! # Ok(())
-//! # }
+//! # Ok::<(), warpsmith_runtime::Error>(())
 //! ```
 //!
 //! | module | contents |
@@ -113,7 +111,6 @@ impl Graph {
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Graph, Stream};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let device = Device::emulated(0)?;
     /// let stream = Stream::new(&device)?;
     /// let (mut x, mut y) = (DeviceBuffer::<u8>::zeros(&stream, 2)?, DeviceBuffer::zeros(&stream, 2)?);
@@ -122,8 +119,7 @@ impl Graph {
     /// graph.add_copy(&x, &mut y, &[set])?;
     /// graph.instantiate()?.launch(&stream)?;
     /// assert_eq!(y.to_host()?, [7, 7]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors

@@ -185,7 +185,6 @@ fn elsewhere(argument: usize, found: &Device, expected: &Device, kernel: &'stati
 /// The example of [`TypedKernel`](crate::TypedKernel) passes a number and two buffers.
 ///
 /// # Safety
-///
 /// `add` must add the PTX parameters that `M` represents, and the buffer that they point to, if any.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be passed for a kernel parameter `{M}`",
@@ -206,7 +205,6 @@ macro_rules! parameters {
         $(#[$attribute])*
         ///
         /// # Safety
-        ///
         /// The requirements are the same as for [`Argument`].
         pub unsafe trait $name<T> {
             /// Adds the argument to the list.
@@ -447,7 +445,6 @@ unsafe impl<M: PointerAndExtent, A: Argument<M>> Argument<Optional<M>> for Optio
 /// The example of [`TypedKernel`](crate::TypedKernel) passes a number and two buffers.
 ///
 /// # Safety
-///
 /// The requirements of [`Argument`] apply to each element, in order.
 #[diagnostic::on_unimplemented(
     message = "the kernel has a different number of parameters",

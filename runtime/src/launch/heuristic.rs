@@ -32,14 +32,12 @@ const LARGE_TILE: u64 = 16 << 10;
 /// ```
 /// use warpsmith_runtime::launch::bytes_needed;
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let mut device = warpsmith_runtime::Device::emulated(0)?.properties().clone();
 /// assert_eq!(bytes_needed(&device), 0);
 /// (device.capability, device.multiprocessors) = ((9, 0), 132);
 /// device.memory_bandwidth = 3_350_000_000_000;
 /// assert_eq!(bytes_needed(&device) >> 10, 32);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 pub fn bytes_needed(device: &DeviceProperties) -> u64 {
     let nanoseconds = if device.capability.0 >= 9 { 1300 } else { 1100 };
@@ -50,11 +48,9 @@ pub fn bytes_needed(device: &DeviceProperties) -> u64 {
 /// Returns the block size for `device` if the kernel is unknown: an eighth of an SM's maximum threads, in whole warps.
 ///
 /// ```
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let device = warpsmith_runtime::Device::emulated(0)?;
 /// assert_eq!(warpsmith_runtime::launch::default_block_size(device.properties()), 256);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 pub fn default_block_size(device: &DeviceProperties) -> u32 {
     let warp = device.warp_size.max(1);
@@ -66,7 +62,6 @@ pub fn default_block_size(device: &DeviceProperties) -> u32 {
 /// warp. Launches of more than one wave keep their block.
 ///
 /// ```
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// use warpsmith_runtime::launch::shrink_block_size;
 ///
 /// let mut device = warpsmith_runtime::Device::emulated(0)?.properties().clone();
@@ -74,8 +69,7 @@ pub fn default_block_size(device: &DeviceProperties) -> u32 {
 /// assert_eq!(shrink_block_size(&device, 256, 10_000), 32); // 40 blocks of 256 would leave 92 SMs idle
 /// assert_eq!(shrink_block_size(&device, 256, 1 << 16), 256);
 /// assert_eq!(shrink_block_size(&device, 256, 1 << 24), 256);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 pub fn shrink_block_size(device: &DeviceProperties, block: u32, threads: u64) -> u32 {
     let warp = device.warp_size.max(1);

@@ -16,7 +16,6 @@
 //! kernel's error.
 //!
 //! # Example
-//!
 //! An `unsafe` kernel, launched in each way. [`TypedKernel`] shows a safe one.
 //!
 //! ```

@@ -21,15 +21,13 @@ const PARTITIONS: u64 = 4;
 /// use warpsmith_runtime::driver::FunctionAttributes;
 /// use warpsmith_runtime::launch::{Limiter, Occupancy};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let mut device = Device::emulated(0)?.properties().clone();
 /// device.capability = (9, 0); // the emulated device's other properties resemble a GPU's
 /// let kernel = FunctionAttributes { max_threads_per_block: 1024, registers: 64, ..Default::default() };
 /// let occupancy = Occupancy::theoretical(&device, &kernel, 256, 0);
 /// assert_eq!((occupancy.blocks, occupancy.fraction), (4, 0.5));
 /// assert_eq!(occupancy.limiter, Limiter::Registers);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Occupancy {

@@ -3,7 +3,6 @@
 //! The default policy is the user's [store](super::store), which contains the results of tuners.
 //!
 //! # Example
-//!
 //! A policy that always chooses blocks of 128 threads:
 //!
 //! ```

@@ -22,15 +22,13 @@ use crate::stream::Stream;
 /// use warpsmith_runtime::launch::RawArguments;
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let device = Device::emulated(0)?;
 /// let x = DeviceBuffer::from_host(&device.default_stream(), &[1.0f32, 2.0])?;
 /// let mut y = DeviceBuffer::<f32>::zeros(&device.default_stream(), 2)?;
 /// // extern "C" __global__ void saxpy(unsigned n, float a, const float* x, float* y)
 /// let args = RawArguments::new().value(2u32).value(0.5f32).read(x.as_slice()).write(y.as_mut_slice());
 /// # drop(args);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Default)]
 #[must_use = "arguments do nothing until a kernel is launched with them"]

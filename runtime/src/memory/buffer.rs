@@ -28,17 +28,14 @@ const FILL_BYTES: usize = 64 << 10;
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Device::emulated(0)?.default_stream();
 /// let mut buffer = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0])?;
 /// buffer.slice_mut(1..).copy_from_host(&[5.0, 6.0])?;
 /// assert_eq!(buffer.to_host()?, [1.0, 5.0, 6.0]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 ///
 /// # Debug output
-///
 /// `{:?}` prints the first eight elements and the device, for example `DeviceBuffer<f32>([1.0, 5.0, 6.0] on cpu:0)`.
 /// Printing performs a blocking copy of these elements, which waits for earlier work on the buffer and appears in
 /// profiles. If the copy is impossible (during a capture, on a lost device, in a host function), the length and the
@@ -46,7 +43,6 @@ const FILL_BYTES: usize = 64 << 10;
 /// errors.
 ///
 /// # Alignment
-///
 /// Element types with a larger alignment do not compile:
 ///
 /// ```compile_fail
@@ -74,14 +70,12 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Device::emulated(0)?.default_stream();
     /// let mut buffer = DeviceBuffer::<u32>::uninit(&stream, 3)?;
     /// // The contents are arbitrary until they are written.
     /// stream.memset(&mut buffer, 0)?;
     /// assert_eq!(buffer.to_host()?, [0; 3]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors
@@ -120,12 +114,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// ```
     /// # use warpsmith_runtime::{Device, DeviceBuffer};
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Device::emulated(0)?.default_stream();
     /// let x = DeviceBuffer::filled(&stream, 3, 0.5f32)?;
     /// assert_eq!(x.to_host()?, [0.5; 3]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors
@@ -161,12 +153,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// ```
     /// # use warpsmith_runtime::{Device, DeviceBuffer};
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Device::emulated(0)?.default_stream();
     /// let squares = DeviceBuffer::from_fn(&stream, 4, |index| (index * index) as u32)?;
     /// assert_eq!(squares.to_host()?, [0, 1, 4, 9]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors

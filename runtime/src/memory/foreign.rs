@@ -48,14 +48,12 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// use std::sync::Arc;
     /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Stream::new(&Device::emulated(0)?)?;
     /// let theirs = Arc::new(DeviceBuffer::from_host(&stream, &[1.0f32, 2.0])?);
     /// // SAFETY: the owner keeps the memory alive, and no other code uses it.
     /// let ours = unsafe { DeviceBuffer::<f32>::from_raw(&stream, theirs.as_device_ptr(), 2, theirs.clone()) }?;
     /// assert_eq!(ours.to_host()?, [1.0, 2.0]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors
@@ -87,7 +85,6 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// use std::sync::atomic::{AtomicBool, Ordering};
     /// use warpsmith_runtime::{Device, DeviceBuffer, Error, Stream};
     ///
-    /// # fn main() -> Result<(), Error> {
     /// let stream = Stream::new(&Device::emulated(0)?)?;
     /// let theirs = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0])?;
     /// let is_withdrawn = Arc::new(AtomicBool::new(false));
@@ -103,8 +100,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// is_withdrawn.store(true, Ordering::Relaxed);
     /// assert_eq!(ours.to_host().unwrap_err().to_string(), "it was withdrawn");
     /// assert!(ours.copy_from_host(&[3.0, 4.0]).is_err() && ours.clone_on(&stream).is_err());
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Error>(())
     /// ```
     ///
     /// # Errors
@@ -132,15 +128,13 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Device::emulated(0)?.default_stream();
     /// let theirs = DeviceBuffer::from_host(&stream, &[1_u8, 2, 3])?;
     /// let ptr = theirs.as_device_ptr();
     /// // SAFETY: `theirs` owns the memory and is used only here; it frees the memory in the order of `stream`.
     /// let ours = unsafe { DeviceBuffer::<u8>::from_raw_stream_ordered(&stream, ptr, 3, theirs) }?;
     /// assert_eq!(ours.to_host()?, [1, 2, 3]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors
@@ -166,15 +160,13 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// use std::ptr::NonNull;
     /// use warpsmith_runtime::{Device, DeviceBuffer};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Device::emulated(0)?.default_stream();
     /// let mut memory = vec![1_u32, 2, 3];
     /// let host = NonNull::from(memory.as_mut_slice()).cast();
     /// // SAFETY: the vector owns the elements, and no other code uses them.
     /// let buffer = unsafe { DeviceBuffer::<u32>::from_host_raw(&stream, host, 3, memory) }?;
     /// assert_eq!(buffer.to_host()?, [1, 2, 3]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors
@@ -271,15 +263,13 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Device::emulated(0)?.default_stream();
     /// let buffer = DeviceBuffer::from_host(&stream, &[1.0_f32, 2.0])?;
     /// let (address, len, bytes) = buffer.into_raw();
     /// println!("pass {len} numbers at {address:?} to C, and drop the owner later");
     /// assert_eq!((len, bytes.len()), (2, 8));
     /// assert_eq!(bytes.cast::<f32>()?.to_host()?, [1.0, 2.0]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     pub fn into_raw(self) -> (DevicePtr, usize, DeviceBuffer<u8>) {
         let Self { storage, len, .. } = self;
@@ -292,12 +282,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, DeviceSliceMut};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Device::emulated(0)?.default_stream();
     /// let table: DeviceSliceMut<'static, u32> = DeviceBuffer::from_host(&stream, &[1, 2, 3])?.leak();
     /// assert_eq!(table.len(), 3);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     pub fn leak(self) -> DeviceSliceMut<'static, T> {
         Box::leak(Box::new(self)).as_mut_slice()
@@ -308,12 +296,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Device::emulated(0)?.default_stream();
     /// let buffer = DeviceBuffer::from_host(&stream, &[1.0_f32])?;
     /// assert_eq!(buffer.cast::<u32>()?.to_host()?, [0x3f80_0000]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors

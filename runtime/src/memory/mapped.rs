@@ -37,7 +37,6 @@ use crate::stream::Stream;
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer, Stream};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// let mut mapped = PinnedBuffer::from_slice(stream.device(), &[1u32, 2, 3])?.into_mapped(&stream)?;
 /// mapped.lock()?[1] = 7;
@@ -46,8 +45,7 @@ use crate::stream::Stream;
 /// assert_eq!(target.to_host()?, [1, 7, 3]);
 /// let pinned = mapped.into_inner()?; // waits for the work above
 /// assert_eq!(pinned[..], [1, 7, 3]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 pub struct MappedBuffer<T: DeviceCopy, M = PinnedBuffer<T>> {
     /// The buffer, whose owner is a [`Host<M>`].
@@ -145,7 +143,6 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
     /// use std::ptr::NonNull;
     /// use warpsmith_runtime::{Device, MappedBuffer};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Device::emulated(0)?.default_stream();
     /// let mut memory: Box<[u32]> = Box::new([1, 2, 3]);
     /// let host = NonNull::from(&mut *memory).cast();
@@ -153,8 +150,7 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
     /// let mut mapped = unsafe { MappedBuffer::register_raw(&stream, host, 3, memory) }?;
     /// mapped.lock()?[0] = 7;
     /// assert_eq!(*mapped.into_inner()?, [7, 2, 3]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors

@@ -60,11 +60,9 @@ pub use gpu_spec::DeviceCopy;
 /// ```
 /// use warpsmith_runtime::Device;
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let info = Device::emulated(0)?.memory_info()?;
 /// assert!(info.free <= info.total);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryInfo {

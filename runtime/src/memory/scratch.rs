@@ -55,7 +55,6 @@ impl Stream {
     /// use warpsmith_runtime::extension::Access;
     /// use warpsmith_runtime::{Device, Error};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Device::emulated(0)?.default_stream();
     /// let mut is_new = Vec::new();
     /// for bytes in [100, 100, 200] {
@@ -69,8 +68,7 @@ impl Stream {
     ///     }
     /// }
     /// assert_eq!(is_new, [true, false, true]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors

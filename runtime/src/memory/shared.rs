@@ -19,7 +19,6 @@ use crate::error::{Error, Result};
 /// use warpsmith_runtime::Device;
 /// use warpsmith_runtime::memory::SharedMemory;
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let device = Device::emulated(0)?;
 /// if SharedMemory::is_supported(&device)? {
 ///     let own = SharedMemory::allocate(&device, 1000)?;
@@ -28,8 +27,7 @@ use crate::error::{Error, Result};
 ///     let same = unsafe { SharedMemory::import(&device, &own.export()?, own.bytes()) }?;
 ///     assert_ne!(own.address(), same.address());
 /// }
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct SharedMemory {

@@ -21,15 +21,13 @@ use crate::stream::Stream;
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Device::emulated(0)?.default_stream();
 /// let buffer = DeviceBuffer::from_host(&stream, &[1u32, 2, 3, 4])?;
 /// let middle = buffer.slice(1..3);
 /// assert_eq!(middle.to_host()?, [2, 3]);
 /// assert_eq!(middle.slice(1..).to_host()?, [3]);
 /// assert!(middle.get(..3).is_none());
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 pub struct DeviceSlice<'a, T: DeviceCopy> {
     storage: &'a Storage,
@@ -47,15 +45,13 @@ pub struct DeviceSlice<'a, T: DeviceCopy> {
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Device::emulated(0)?.default_stream();
 /// let mut buffer = DeviceBuffer::<u32>::zeros(&stream, 4)?;
 /// let (mut first, mut rest) = buffer.as_mut_slice().split_at_mut(1);
 /// first.copy_from_host(&[1])?;
 /// rest.slice_mut(..2).copy_from_host(&[2, 3])?;
 /// assert_eq!(buffer.to_host()?, [1, 2, 3, 0]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 pub struct DeviceSliceMut<'a, T: DeviceCopy> {
     range: DeviceSlice<'a, T>,
@@ -112,7 +108,6 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let device = Device::emulated(0)?;
     /// let [writer, reader] = [device.default_stream(), Stream::new(&device)?];
     /// let x = DeviceBuffer::from_host(&writer, &[1u32, 2])?;
@@ -122,8 +117,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// let ordered = unsafe { x.as_slice().assume_ordered() };
     /// reader.copy(ordered, &mut y)?;
     /// assert_eq!(y.to_host()?, [1, 2]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Safety
@@ -242,12 +236,10 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// behaves like [`Stream::copy`].
     ///
     /// ```
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = warpsmith_runtime::Device::emulated(0)?.default_stream();
     /// let x = warpsmith_runtime::DeviceBuffer::from_host(&stream, &[1u8, 2, 3, 4])?;
     /// assert_eq!(x.slice(1..3).clone_on(&stream)?.to_host()?, [2, 3]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors

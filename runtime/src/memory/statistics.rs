@@ -91,15 +91,13 @@ impl ByPool {
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let device = Device::emulated(0)?;
 /// let buffer = DeviceBuffer::<f32>::zeros(&device.default_stream(), 256)?;
 /// drop(buffer);
 /// let bytes = device.memory().statistics().allocated_bytes.all;
 /// assert_eq!((bytes.current, bytes.peak), (0, 1024));
 /// assert_eq!(device.memory().statistics().to_map()["allocated_bytes.all.peak"], 1024);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MemoryStatistics {

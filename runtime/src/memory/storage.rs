@@ -237,13 +237,11 @@ impl BufferUse<'_> {
     /// use warpsmith_runtime::extension::Access;
     /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Stream::new(&Device::emulated(0)?)?;
     /// let weights = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0])?;
     /// // The copy from the host has completed.
     /// assert!(weights.as_slice().used(Access::Read).is_settled(&stream));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     pub fn is_settled(&self, stream: &Stream) -> bool {
         let Storage { usage, stream: home, tracked, owner, .. } = self.storage;

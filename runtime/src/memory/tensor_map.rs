@@ -5,7 +5,6 @@
 //! ```
 //! use warpsmith_runtime::{Device, DeviceBuffer, Swizzle, TensorLayout};
 //!
-//! # fn main() -> Result<(), warpsmith_runtime::Error> {
 //! let stream = Device::emulated(0)?.default_stream();
 //! // 100 rows of 256 16-bit elements, copied in boxes of 128 rows and 64 columns.
 //! let matrix = DeviceBuffer::<u16>::zeros(&stream, 100 * 256)?;
@@ -16,8 +15,7 @@
 //! // Rows of 250 elements would violate the 16-byte alignment of row strides.
 //! let error = matrix.as_slice().tensor_map(&TensorLayout { strides: [1, 250], ..layout }).unwrap_err();
 //! assert!(error.to_string().contains("the stride of dimension 1 is 500 bytes"), "{error}");
-//! # Ok(())
-//! # }
+//! # Ok::<(), warpsmith_runtime::Error>(())
 //! ```
 
 use gpu_spec::tensor_map::MAX_RANK;
@@ -101,14 +99,12 @@ pub struct TensorMap<'a, T: DeviceCopy, const RANK: usize> {
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer, Swizzle, TensorLayout};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Device::emulated(0)?.default_stream();
 /// let mut x = DeviceBuffer::<f32>::zeros(&stream, 64 * 32)?;
 /// let layout = TensorLayout::packed([32, 64], [32, 8], Swizzle::None);
 /// let map = x.as_mut_slice().tensor_map_mut(&layout)?;
 /// assert_eq!(map.elements().len(), 64 * 32);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct TensorMapMut<'a, T: DeviceCopy, const RANK: usize> {

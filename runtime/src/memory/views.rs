@@ -3,7 +3,6 @@
 //! and borrow the buffer like slices. [`Stream::copy_rows`](crate::Stream::copy_rows) copies between views.
 //!
 //! ```
-//! # fn main() -> Result<(), warpsmith_runtime::Error> {
 //! let stream = warpsmith_runtime::Device::emulated(0)?.default_stream();
 //! let mut image = warpsmith_runtime::DeviceBuffer::<f32>::zeros(&stream, 480 * 640)?;
 //! let view = image.as_2d(480, 640)?;
@@ -11,8 +10,7 @@
 //! // All elements except the border.
 //! let inner = image.as_2d_mut(480, 640)?.into_part(1..479, 1..639);
 //! assert_eq!((inner.rows(), inner.columns(), inner.row_stride()), (478, 638, 640));
-//! # Ok(())
-//! # }
+//! # Ok::<(), warpsmith_runtime::Error>(())
 //! ```
 
 use std::fmt;
@@ -31,15 +29,13 @@ use crate::error::{Error, Result};
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Device::emulated(0)?.default_stream();
 /// let buffer = DeviceBuffer::from_host(&stream, &[1u32, 2, 3, 4, 5, 6])?;
 /// let view = buffer.as_2d(2, 3)?;
 /// let last = view.part(1.., ..);
 /// assert_eq!((last.rows(), last.columns(), last.row_stride()), (1, 3, 3));
 /// assert_eq!(last.to_host()?, [4, 5, 6]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Clone, Copy)]
 pub struct DeviceSlice2<'a, T: DeviceCopy> {
@@ -54,15 +50,13 @@ pub struct DeviceSlice2<'a, T: DeviceCopy> {
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Device::emulated(0)?.default_stream();
 /// let (x, mut y) = (DeviceBuffer::from_host(&stream, &[1u8, 2])?, DeviceBuffer::zeros(&stream, 6)?);
 /// // The last column of a 2 x 3 view.
 /// let column = y.as_2d_mut(2, 3)?.into_part(.., 2..);
 /// stream.copy_rows(x.as_2d(2, 1)?, column)?;
 /// assert_eq!(y.to_host()?, [0, 0, 1, 0, 0, 2]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 pub struct DeviceSliceMut2<'a, T: DeviceCopy> {
     /// The range from the first to the last element of the view.
@@ -75,15 +69,13 @@ pub struct DeviceSliceMut2<'a, T: DeviceCopy> {
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Device::emulated(0)?.default_stream();
 /// let buffer = DeviceBuffer::from_host(&stream, &[1u32, 2, 3, 4, 5, 6])?;
 /// // Three planes, each with one row of two elements.
 /// let view = buffer.as_3d(3, 1, 2)?;
 /// assert_eq!((view.planes(), view.rows(), view.columns(), view.plane_stride()), (3, 1, 2, 2));
 /// assert_eq!(view.plane(1).to_host()?, [3, 4]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Clone, Copy)]
 pub struct DeviceSlice3<'a, T: DeviceCopy> {
@@ -98,15 +90,13 @@ pub struct DeviceSlice3<'a, T: DeviceCopy> {
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Device::emulated(0)?.default_stream();
 /// let mut buffer = DeviceBuffer::<u32>::zeros(&stream, 12)?;
 /// // Two planes, each with two rows of two elements, with a row stride of three.
 /// let view = buffer.as_3d_strided_mut([2, 2, 2], [6, 3])?;
 /// assert_eq!((view.planes(), view.rows(), view.columns()), (2, 2, 2));
 /// assert_eq!((view.plane_stride(), view.row_stride()), (6, 3));
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 pub struct DeviceSliceMut3<'a, T: DeviceCopy> {
     /// The range from the first to the last element of the view.
@@ -208,7 +198,6 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Device::emulated(0)?.default_stream();
     /// let buffer = DeviceBuffer::from_host(&stream, &[1u8, 2, 0, 3, 4])?;
     /// // Two rows of two elements, with one padding element between them.
@@ -216,8 +205,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// let mut rows = DeviceBuffer::uninit(&stream, 4)?;
     /// stream.copy_rows(view, rows.as_2d_mut(2, 2)?)?;
     /// assert_eq!(rows.to_host()?, [1, 2, 3, 4]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors

@@ -25,7 +25,6 @@ const MAX_FILE: u64 = 1 << 30;
 /// use warpsmith_runtime::launch::RawArguments;
 /// use warpsmith_runtime::{Device, DeviceBuffer, Launch};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let device = Device::cuda(0)?;
 /// let stream = device.default_stream();
 /// // SAFETY: nvcc generated the code.
@@ -37,8 +36,7 @@ const MAX_FILE: u64 = 1 << 30;
 /// let args = RawArguments::new().value(1000u32).value(0.5f32).read(x.as_slice()).write(y.as_mut_slice());
 /// // SAFETY: the arguments match the parameters, and the kernel accesses only the first 1000 elements.
 /// unsafe { saxpy.launch_unchecked(&stream, Launch::linear(1000, 256), &args)? };
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct Code {
@@ -102,13 +100,11 @@ impl Device {
     /// Links PTX, cubins and fatbins into one cubin for this device, which [`Self::load_code`] accepts.
     ///
     /// ```no_run
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let device = warpsmith_runtime::Device::cuda(0)?;
     /// let parts = [std::fs::read("kernels.ptx")?, std::fs::read("functions.cubin")?];
     /// // SAFETY: nvcc generated the code.
     /// let code = unsafe { device.load_code(device.link_code(&parts)?)? };
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors

@@ -282,9 +282,14 @@ mod tests {
         assert_eq!(*lzma(stream, 1000).unwrap(), [7; 1000]);
         // The last stream requests a window of 4 GiB.
         let large: &[u8] = vec![stream[..1].to_vec(), vec![255; 4], stream[5..].to_vec()].concat().leak();
-        for (stream, len) in
-            [(&*stream, 999), (stream, 1001), (&stream[..3], 1000), (&stream[..16], 1000), (&[], 1000), (large, 1000)]
-        {
+        for (stream, len) in [
+            (&*stream, 999),
+            (stream, 1001),
+            (&stream[..3], 1000),
+            (&stream[..16], 1000),
+            (&[], 1000),
+            (large, 1000),
+        ] {
             assert!(matches!(lzma(stream, len), Err(Error::DamagedImage)), "{len}");
         }
     }

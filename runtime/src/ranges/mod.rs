@@ -27,19 +27,16 @@
 //! clock is read.
 //!
 //! # Destinations of ranges
-//!
 //! Ranges are reported to every [`Listener`], such as a profiler's, and to the tool attached through [NVTX](nvtx), such
 //! as Nsight Systems.
 //!
 //! # Mistakes
-//!
 //! Mistakes such as ending a range before a range nested in it, or a pop without a push on the same thread, are
 //! [`Misuse`]s. A misuse is reported to the listeners and as a `tracing` warning that names both ranges or threads. It
 //! does not panic, and recorded ranges are kept. The guard of [`range!`] is `!Send`, so sending it to another thread
 //! does not compile.
 //!
 //! # Forks
-//!
 //! A forked process has no listeners and no tool. It can drop ranges of the parent process and register new listeners.
 
 mod injection;

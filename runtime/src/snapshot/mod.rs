@@ -17,7 +17,6 @@
 //! use warpsmith_runtime::snapshot::BlockState;
 //! use warpsmith_runtime::{Device, DeviceBuffer};
 //!
-//! # fn main() -> Result<(), warpsmith_runtime::Error> {
 //! let device = Device::emulated(0)?;
 //! let buffer = DeviceBuffer::<u8>::uninit(&device.default_stream(), 1000)?;
 //! let snapshot = device.memory().snapshot();
@@ -26,8 +25,7 @@
 //! assert_eq!((block.address, block.requested_size, block.size), (buffer.as_device_ptr().0, 1000, 1024));
 //! assert_eq!(block.state, BlockState::ActiveAllocated);
 //! assert_eq!((snapshot.allocated(), snapshot.reserved()), (1024, segment.total_size));
-//! # Ok(())
-//! # }
+//! # Ok::<(), warpsmith_runtime::Error>(())
 //! ```
 //!
 //! | module | contents |

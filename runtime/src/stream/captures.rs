@@ -171,7 +171,6 @@ impl Captures {
 /// use warpsmith_runtime::graph::CaptureMode;
 /// use warpsmith_runtime::{Capture, Device, Stream};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// assert!(stream.capture_id().is_none());
 /// let capture = Capture::begin(&stream, CaptureMode::ThreadLocal)?;
@@ -179,8 +178,7 @@ impl Captures {
 /// assert!(id.is_active());
 /// capture.end()?;
 /// assert!(!id.is_active());
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct CaptureId(Weak<dyn CaptureSink>);

@@ -48,7 +48,6 @@ impl Stream {
     /// ```
     /// use warpsmith_runtime::{Device, Stream};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let device = Device::emulated(0)?;
     /// let stream = Stream::from_pool(&device)?;
     /// {
@@ -56,8 +55,7 @@ impl Stream {
     ///     assert_eq!(Stream::current(&device), stream);
     /// }
     /// assert_eq!(Stream::current(&device), device.default_stream());
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     pub fn current(device: &Device) -> Self {
         CURRENT
@@ -79,15 +77,13 @@ impl Stream {
     /// ```
     /// use warpsmith_runtime::{Device, Stream};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let device = Device::emulated(0)?;
     /// let stream = Stream::new(&device)?;
     /// let guard = stream.guard();
     /// assert_eq!((Device::current()?, Stream::current(&device)), (device.clone(), stream.clone()));
     /// drop(guard);
     /// assert_eq!(Stream::current(&device), device.default_stream());
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     pub fn guard(&self) -> StreamGuard {
         let device = guard::exchange(Some(self.device().clone()));

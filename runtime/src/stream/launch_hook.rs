@@ -109,7 +109,6 @@ impl Stream {
     /// use std::sync::atomic::{AtomicU8, Ordering};
     /// use warpsmith_runtime::{Device, DeviceBuffer, Graph, Stream};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let device = Device::emulated(0)?;
     /// let stream = Stream::new(&device)?;
     /// let number = DeviceBuffer::<u8>::zeros(&stream, 1)?;
@@ -128,8 +127,7 @@ impl Stream {
     ///     exec.launch(&stream)?;
     ///     assert_eq!(y.to_host()?, [launch]);
     /// }
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors

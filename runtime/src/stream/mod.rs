@@ -56,15 +56,13 @@ use crate::error::{Error, GraphError, Result, code};
 /// ```
 /// use warpsmith_runtime::{Device, Stream};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let device = Device::emulated(0)?;
 /// let stream = Stream::new(&device)?;
 /// let start = stream.record_timed_event()?;
 /// let end = stream.record_timed_event()?;
 /// stream.synchronize()?;
 /// assert!(end.elapsed_us(&start)? >= 0.0);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 pub struct Stream(NonNull<Shared>);
 
@@ -108,12 +106,10 @@ impl Stream {
     /// ```
     /// use warpsmith_runtime::{DeviceBuffer, Stream};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Stream::best()?;
     /// let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0])?;
     /// println!("{x:?}");
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors
@@ -164,13 +160,11 @@ impl Stream {
     /// are destroyed by another thread. A panic in the function is caught and discarded. If a fault stops the device
     /// first, the function is dropped without being called.
     /// ```
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = warpsmith_runtime::Device::emulated(0)?.default_stream();
     /// let (sender, receiver) = std::sync::mpsc::channel();
     /// stream.host_function(move || sender.send("done").unwrap_or(()))?;
     /// assert_eq!(receiver.recv(), Ok("done"));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors

@@ -156,7 +156,6 @@ impl Stream {
     /// use std::sync::Arc;
     /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let device = Device::emulated(0)?;
     /// let theirs = Arc::new(Stream::new(&device)?);
     /// // SAFETY: the owner keeps the stream alive.
@@ -166,8 +165,7 @@ impl Stream {
     /// assert_eq!(Arc::strong_count(&theirs), 2);
     /// drop(buffer);
     /// assert_eq!(Arc::strong_count(&theirs), 1);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors
@@ -224,15 +222,13 @@ impl Stream {
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let device = Device::emulated(0)?;
     /// let theirs = Stream::new(&device)?;
     /// // SAFETY: `theirs` is dropped after `ours` and the buffer.
     /// let ours = unsafe { Stream::adopt_unchecked(&device, theirs.handle()) }?;
     /// let buffer = DeviceBuffer::from_host(&ours, &[1.0_f32])?;
     /// assert_eq!(buffer.to_host()?, [1.0]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors

@@ -64,7 +64,6 @@ impl<T: DeviceCopy> Coalesced<T> {
 /// use warpsmith_runtime::transfer::collective::{COALESCE_BYTES, broadcast_coalesced};
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let driver = EmulatedDriver::builder().devices(2).build();
 /// let devices = [Device::with_driver(driver.clone(), 0)?, Device::with_driver(driver, 1)?];
 /// let streams = devices.each_ref().map(Device::default_stream);
@@ -74,8 +73,7 @@ impl<T: DeviceCopy> Coalesced<T> {
 /// let [weights, bias] = copies[1].slices()[..] else { unreachable!("one for each source") };
 /// assert_eq!(weights.to_host()?, [1.0, 2.0, 3.0]);
 /// assert_eq!(bias.to_host()?, [4.0]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 ///
 /// To pack buffers of several element types together, pass them as bytes (`x.as_slice().cast::<u8>()?`) and convert the

@@ -41,7 +41,6 @@ use crate::stream::Stream;
 /// use warpsmith_runtime::transfer::collective::broadcast;
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let driver = EmulatedDriver::builder().devices(2).build();
 /// let devices = [Device::with_driver(driver.clone(), 0)?, Device::with_driver(driver, 1)?];
 /// let streams = devices.each_ref().map(Device::default_stream);
@@ -49,8 +48,7 @@ use crate::stream::Stream;
 /// let copies = broadcast(&weights, &streams)?;
 /// assert!(copies[1].device() == &devices[1]);
 /// assert_eq!(copies[1].to_host()?, [1.0, 2.0, 3.0]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 ///
 /// # Errors
@@ -75,7 +73,6 @@ pub fn broadcast<'s, T: DeviceCopy>(
 /// use warpsmith_runtime::transfer::collective::broadcast_into;
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let driver = EmulatedDriver::builder().devices(2).build();
 /// let devices = [Device::with_driver(driver.clone(), 0)?, Device::with_driver(driver, 1)?];
 /// let streams = devices.each_ref().map(Device::default_stream);
@@ -85,8 +82,7 @@ pub fn broadcast<'s, T: DeviceCopy>(
 /// broadcast_into(&weights, [here.as_mut_slice(), there.slice_mut(1..)])?;
 /// assert_eq!(here.to_host()?, [1.0, 2.0]);
 /// assert_eq!(there.to_host()?, [0.0, 1.0, 2.0]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 ///
 /// # Errors
@@ -118,7 +114,6 @@ pub fn broadcast_into<'s, 't, T: DeviceCopy>(
 /// use warpsmith_runtime::transfer::collective::{gather, scatter};
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let driver = EmulatedDriver::builder().devices(2).build();
 /// let devices = [Device::with_driver(driver.clone(), 0)?, Device::with_driver(driver, 1)?];
 /// let streams = devices.each_ref().map(Device::default_stream);
@@ -131,8 +126,7 @@ pub fn broadcast_into<'s, 't, T: DeviceCopy>(
 ///
 /// let uneven = scatter(&batch, &streams, Some(&[1, 4]))?;
 /// assert_eq!(uneven[1].to_host()?, [2, 3, 4, 5]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 ///
 /// # Errors
@@ -223,14 +217,12 @@ pub fn gather_into<'s, 't, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
 /// use warpsmith_runtime::transfer::collective::{gather_to_host, scatter};
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let driver = EmulatedDriver::builder().devices(2).build();
 /// let devices = [Device::with_driver(driver.clone(), 0)?, Device::with_driver(driver, 1)?];
 /// let streams = devices.each_ref().map(Device::default_stream);
 /// let batch = DeviceBuffer::from_host(&streams[0], &[1u32, 2, 3])?;
 /// assert_eq!(gather_to_host(&scatter(&batch, &streams, None)?)?, [1, 2, 3]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 ///
 /// # Errors

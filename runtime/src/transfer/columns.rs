@@ -18,7 +18,6 @@ use crate::stream::Stream;
 /// use warpsmith_runtime::transfer::collective::{gather_columns, scatter_columns};
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let driver = EmulatedDriver::builder().devices(2).build();
 /// let devices = [Device::with_driver(driver.clone(), 0)?, Device::with_driver(driver, 1)?];
 /// let streams = devices.each_ref().map(Device::default_stream);
@@ -30,8 +29,7 @@ use crate::stream::Stream;
 ///
 /// let whole = gather_columns([parts[0].as_2d(2, 1)?, parts[1].as_2d(2, 2)?], &streams[1])?;
 /// assert_eq!(whole.to_host()?, [1, 2, 3, 4, 5, 6]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 ///
 /// # Errors

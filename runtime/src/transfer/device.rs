@@ -29,7 +29,6 @@ impl Stream {
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let device = Device::emulated(0)?;
     /// let source = DeviceBuffer::from_host(&device.default_stream(), &[1u32, 2, 3])?;
     /// let mut target = DeviceBuffer::uninit(&device.default_stream(), 5)?;
@@ -37,8 +36,7 @@ impl Stream {
     /// stream.memset(&mut target, 0)?;
     /// stream.copy(&source, target.slice_mut(1..4))?;
     /// assert_eq!(target.to_host()?, [0, 1, 2, 3, 0]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors
@@ -97,14 +95,12 @@ impl Stream {
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Device::emulated(0)?.default_stream();
     /// let mut buffer = DeviceBuffer::<u16>::uninit(&stream, 2)?;
     /// // Sets each byte, not each element.
     /// stream.memset(&mut buffer, 1)?;
     /// assert_eq!(buffer.to_host()?, [0x0101, 0x0101]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors

@@ -121,7 +121,6 @@ impl Stream {
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let device = Device::emulated(0)?;
     /// let stream = device.default_stream();
     /// let mut buffer = DeviceBuffer::uninit(&stream, 3)?;
@@ -131,8 +130,7 @@ impl Stream {
     /// let mut source = pending.wait()?;
     /// source[0] = 5.0;
     /// assert_eq!(buffer.to_host()?, [1.0, 2.0, 3.0]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors
@@ -159,14 +157,12 @@ impl Stream {
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Device::emulated(0)?.default_stream();
     /// let buffer = DeviceBuffer::from_host(&stream, &[1u8, 2, 3])?;
     /// let pending = stream.copy_to_host_async(&buffer, vec![0; 3])?;
     /// drop(buffer); // the memory is kept until the copy has run
     /// assert_eq!(pending.wait()?, [1, 2, 3]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors

@@ -23,7 +23,6 @@ use crate::stream::Stream;
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Device::emulated(0)?.default_stream();
 /// let mut buffer = DeviceBuffer::<u8>::zeros(&stream, 3)?;
 /// let sent = stream.copy_from_host_async(vec![1, 2, 3], &mut buffer)?;
@@ -32,8 +31,7 @@ use crate::stream::Stream;
 /// assert_eq!(received.wait()?, [1, 2, 3]);
 /// let vec = sent.wait()?; // can be reused
 /// assert_eq!(vec, [1, 2, 3]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[must_use = "`wait` returns the host memory"]
 pub struct Pending<H> {
@@ -49,7 +47,6 @@ pub struct Pending<H> {
 /// ```
 /// use warpsmith_runtime::{CopyFailed, Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Device::emulated(0)?.default_stream();
 /// let mut buffer = DeviceBuffer::<u8>::zeros(&stream, 3)?;
 /// match stream.copy_from_host_async(vec![1, 2], &mut buffer) {
@@ -59,8 +56,7 @@ pub struct Pending<H> {
 ///         assert_eq!(memory, [1, 2]);
 ///     }
 /// }
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 pub struct CopyFailed<H> {
     /// The error that caused the copy to fail.

@@ -29,15 +29,13 @@ const OPERATION: &str = "copying rows between buffers";
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Device::emulated(0)?.default_stream();
 /// // Two rows of two numbers, each followed by a number that is not copied.
 /// let source = PinnedBuffer::from_slice(stream.device(), &[1_u8, 2, 0, 3, 4, 0])?.into_rows(2, 2, 3)?;
 /// let mut target = DeviceBuffer::<u8>::zeros(&stream, 4)?;
 /// stream.copy_rows_from_host_async(source, target.as_2d_mut(2, 2)?)?.wait()?;
 /// assert_eq!(target.to_host()?, [1, 2, 3, 4]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 pub struct PinnedRows<T: DeviceCopy> {
     memory: PinnedRange<T>,
@@ -204,15 +202,13 @@ impl Stream {
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Device::emulated(0)?.default_stream();
     /// // Columns 1 and 2 of a 2 x 4 matrix.
     /// let matrix = DeviceBuffer::from_host(&stream, &[0u8, 1, 2, 3, 4, 5, 6, 7])?;
     /// let mut part = DeviceBuffer::uninit(&stream, 4)?;
     /// stream.copy_rows(matrix.as_2d(2, 4)?.part(.., 1..3), part.as_2d_mut(2, 2)?)?;
     /// assert_eq!(part.to_host()?, [1, 2, 5, 6]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors

@@ -5,9 +5,10 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use gpu_spec::{KernelSpec, ParamKind, ParamSpec};
+use warpsmith_runtime::DevicePtr;
 use warpsmith_runtime::driver::{
-    CodeDriver, Context, DevicePtr, Driver, EventHandle, LaunchConfig, MemoryDriver, ModuleHandle,
-    StreamDriver, StreamHandle,
+    CodeDriver, Context, Driver, EventHandle, LaunchConfig, MemoryDriver, ModuleHandle, StreamDriver,
+    StreamHandle,
 };
 use warpsmith_runtime::emulated::{EmulatedDriver, EmulatedDriverBuilder, Schedule};
 

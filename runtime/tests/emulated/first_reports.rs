@@ -9,10 +9,9 @@ use crate::awaiting::block_on;
 use crate::common::*;
 use warpsmith_runtime::driver::{Fault, FaultKind};
 use warpsmith_runtime::graph::CaptureMode;
-use warpsmith_runtime::memory::MemoryPool;
 use warpsmith_runtime::transfer::collective::gather;
 use warpsmith_runtime::{
-    Capture, Device, DeviceBuffer, Error, Event, Graph, GraphExec, Launch, MappedBuffer, Pending,
+    Capture, Device, DeviceBuffer, Error, Event, Graph, GraphExec, Launch, MappedBuffer, MemoryPool, Pending,
     PinnedBuffer, Result, Stream, TypedKernel,
 };
 

@@ -4,9 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use warpsmith_runtime::emulated::EmulatedDriver;
-use warpsmith_runtime::error::{Error, GraphError};
-use warpsmith_runtime::graph::{Capture, CaptureMode, Graph};
-use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+use warpsmith_runtime::graph::CaptureMode;
+use warpsmith_runtime::{Capture, Device, DeviceBuffer, Error, Graph, GraphError, Stream};
 
 /// Returns a stream of a separate device, because a capture would prevent other tests from waiting for a shared device.
 fn stream() -> Stream {

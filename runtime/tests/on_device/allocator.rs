@@ -9,9 +9,8 @@ use std::sync::Arc;
 
 use crate::turn;
 use crate::under_test::device;
-use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::memory::options::AllocatorOptions;
-use warpsmith_runtime::{Device, DeviceBuffer, Error, MemoryPool, PinnedBuffer, Stream};
+use warpsmith_runtime::{Device, DeviceBuffer, DevicePtr, Error, MemoryPool, PinnedBuffer, Stream};
 
 const MIB: usize = 1 << 20;
 

@@ -10,10 +10,10 @@ use std::sync::MutexGuard;
 use crate::turn;
 use crate::under_test::shared_device;
 use warpsmith_runtime::driver::{
-    CaptureMode, CaptureStatus, Context, DevicePtr, Driver, EventHandle, GraphExecHandle, GraphHandle,
-    NodeHandle, NodeInfo, NodeWork, Place, RowsCopy, StreamHandle,
+    CaptureMode, CaptureStatus, Context, Driver, EventHandle, GraphExecHandle, GraphHandle, NodeHandle,
+    NodeInfo, NodeWork, Place, RowsCopy, StreamHandle,
 };
-use warpsmith_runtime::{Device, DeviceId, DriverError as Error};
+use warpsmith_runtime::{Device, DeviceId, DevicePtr, DriverError as Error};
 
 pub const INVALIDATED: u32 = 901;
 

@@ -3,10 +3,9 @@
 use gpu_kernels::axis_reduce::{COUNTERS, MAX_BLOCK, SLOTS, workspace_bytes};
 use gpu_spec::param::{Optional, Pointer, PointerMut, Slice, Slice2, Value};
 use gpu_std::scalar::{Element, Float, Number, Scalar};
-use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{
-    DeviceCopy, DeviceProperties, DeviceSlice, DeviceSlice2, DeviceSliceMut, Result, Stream,
+    DeviceCopy, DeviceProperties, DevicePtr, DeviceSlice, DeviceSlice2, DeviceSliceMut, Result, Stream,
 };
 
 use super::launch::{RowKernel, Shape, VECTOR, check_len, has_instance, has_whole_vectors, shape_error};

@@ -170,7 +170,6 @@ type Ring<T, const ROWS: usize> = gpu_std::tensor::SharedTiles<T, ROWS, STAGES>;
 /// / 64` boxes; all its boxes together have `Q_ROWS` rows for q, and `KV_ROWS` rows for k or v.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`attention()`].
 #[inline(always)]
 #[allow(clippy::too_many_arguments, reason = "they are the kernel's")]
@@ -447,7 +446,6 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
 /// Returns the rows of this warpgroup in part `part` of a tile with `D / 64` boxes of [`TILE_Q`] rows.
 ///
 /// # Safety
-///
 /// The tile must contain these rows.
 #[inline(always)]
 pub(crate) unsafe fn own_rows<T: Half, const ROWS: usize>(
@@ -463,7 +461,6 @@ pub(crate) unsafe fn own_rows<T: Half, const ROWS: usize>(
 /// warpgroup uses, so that each warp writes whole sectors.
 ///
 /// # Safety
-///
 /// All threads of the warpgroup must call this function, and nothing else may use the warpgroup's rows of the tile.
 /// `to` must point to the warpgroup's first row and be aligned to 16 bytes. `to` must be valid for `rows` rows whose
 /// stride is `pitch` elements, a multiple of 8.
@@ -521,7 +518,6 @@ pub(crate) struct Chunk(pub [u32; 4]);
 /// must call this function.
 ///
 /// # Safety
-///
 /// The tile must contain the rows, and nothing else may use them during the call.
 #[inline(always)]
 pub(crate) unsafe fn clear<T: Half, const D: usize, const KV_ROWS: usize>(
@@ -543,7 +539,6 @@ pub(crate) unsafe fn clear<T: Half, const D: usize, const KV_ROWS: usize>(
 /// Releases a stage to the producer, with one arrival per warpgroup.
 ///
 /// # Safety
-///
 /// In all threads of the warpgroup, the `wgmma` operations that read the stage must be complete.
 #[inline(always)]
 pub(crate) unsafe fn release(empty: Barrier, warp: u32) {

@@ -176,7 +176,6 @@ heads! {
 /// Computes `delta`: the sum of `out * dout` for each row of each head of each plane.
 ///
 /// # Safety
-///
 /// The grid must be one-dimensional. Both matrices must start on 16-byte boundaries and have the strides `of_out` and
 /// `of_dout`, respectively. They must have `planes` planes with the heads and rows of q that `sequences` describes. A
 /// row has `dim` elements, a multiple of 8. `delta` has one element per row.
@@ -279,7 +278,6 @@ pub unsafe fn attention_backward_queries<T: Half, H: BackwardHead>(
 /// Computes the gradients `dk` and `dv` of `k` and `v`, like [`attention_backward_queries()`] for `q`.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`attention_backward_queries()`], but with one block per tile of
 /// [`TILE`] rows of the heads of k. `dk` has the strides `of.first`, and `dv` has the strides `of.second`.
 #[kernel(
@@ -319,7 +317,6 @@ pub(crate) fn base_of(sum: f32) -> f32 {
 /// in the tile to its coordinates in the tensor.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`TensorMap::load`].
 #[inline(always)]
 unsafe fn load_boxes<T: Half, const ROWS: usize>(

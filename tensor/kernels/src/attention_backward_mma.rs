@@ -178,7 +178,6 @@ pub unsafe fn attention_backward_mma<T: WarpOperand + Half, const DIM: usize>(
 /// Like [`attention_backward_mma()`], with the small tiling.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`attention_backward_mma()`].
 #[kernel(
     types(T = bf16, f16),
@@ -222,7 +221,6 @@ pub unsafe fn attention_backward_mma_small<T: WarpOperand + Half, const DIM: usi
 /// Like [`attention_backward_mma()`], with the small tiling of heads of 256 elements.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`attention_backward_mma()`].
 #[kernel(types(T = bf16, f16), arch = 80, block(NARROW_THREADS), launch_bounds(NARROW_THREADS, 1), no_panic)]
 #[allow(clippy::too_many_arguments, reason = "they are a kernel's")]
@@ -253,7 +251,6 @@ pub unsafe fn attention_backward_mma_narrow<T: WarpOperand + Half>(
 /// Writes zeros to the q gradients of sequences without rows of k.
 ///
 /// # Safety
-///
 /// There must be one block per tile of [`Sequences::tiles`] with [`ZERO_ROWS`] rows of q. `dq` must contain the heads
 /// of `dim` elements that `sequences` and `strides` describe, and rows must start on 16-byte boundaries. The offsets
 /// are as for [`attention_backward_mma()`].
@@ -308,7 +305,6 @@ type Sums<const M: usize, const N: usize> = [[[[f32; 4]; 2]; N]; M];
 /// gradients of k and v, and `QM` and `QN` of the gradient of q.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`attention_backward_mma()`].
 #[inline(always)]
 unsafe fn backward<
@@ -617,7 +613,6 @@ struct Step {
 /// columns, of the 16 elements of a step.
 ///
 /// # Safety
-///
 /// All lanes of the warp must call it together.
 #[inline(always)]
 unsafe fn multiply<T: WarpOperand<Sum = f32>, const M: usize, const N: usize>(
@@ -638,7 +633,6 @@ unsafe fn multiply<T: WarpOperand<Sum = f32>, const M: usize, const N: usize>(
 /// Adds a product of 16 elements per sum. `b` loads the matrix `n` of 16 columns.
 ///
 /// # Safety
-///
 /// All lanes of the warp must call it together.
 #[inline(always)]
 unsafe fn add<T: WarpOperand<Sum = f32>, const M: usize, const N: usize>(
@@ -660,7 +654,6 @@ unsafe fn add<T: WarpOperand<Sum = f32>, const M: usize, const N: usize>(
 /// `places` are the index of the warp and the number of warps, among those that divide the rows and the columns.
 ///
 /// # Safety
-///
 /// The rows must exist and start on 16-byte boundaries, and no other thread may access the warp's elements.
 #[inline(always)]
 unsafe fn store_rows<T: Half, const M: usize, const N: usize>(

@@ -118,7 +118,6 @@ pub unsafe fn attention_mma<T: WarpOperand + Half, const DIM: usize, const STAGE
 /// Computes attention of heads with more than 128 elements.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`attention_mma()`].
 #[kernel(
     types(T = bf16, f16),
@@ -164,7 +163,6 @@ struct Operands<'a, T> {
 /// A warp has `MATRICES` matrices of 16 rows, and a block `TILE` rows.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`attention_mma()`].
 #[inline(always)]
 unsafe fn forward<
@@ -275,7 +273,6 @@ type Scores<const MATRICES: usize> = [[[[f32; 4]; 2]; KEYS / 16]; MATRICES];
 /// Multiplies rows of q by a tile of k.
 ///
 /// # Safety
-///
 /// The tiles must be complete, and all lanes of the warp must call it together.
 #[inline(always)]
 unsafe fn products<T, const ROWS: usize, const WIDTH: usize, const STEPS: usize, const MATRICES: usize>(
@@ -331,7 +328,6 @@ impl<const STEPS: usize, const MATRICES: usize> Warp<STEPS, MATRICES> {
     /// Online softmax: adds the rows of a tile of v, weighted by the `exp2` of their scores.
     ///
     /// # Safety
-    ///
     /// The tile must be complete, and all lanes of the warp must call it together.
     #[inline(always)]
     unsafe fn attend<T, const WIDTH: usize>(
@@ -390,7 +386,6 @@ impl<const STEPS: usize, const MATRICES: usize> Warp<STEPS, MATRICES> {
     /// in its sequence.
     ///
     /// # Safety
-    ///
     /// The caller must uphold the safety contract of [`attention_mma()`], no other thread may access the rows, and all
     /// lanes of the warp must call it together.
     #[inline(always)]
@@ -461,7 +456,6 @@ impl<T: WarpOperand, const THREADS: u32> Source<T, THREADS> {
     /// Starts copies of the thread's chunks of the tile that starts at row `first`. Rows that do not exist are zero.
     ///
     /// # Safety
-    ///
     /// Nothing else may use the tile.
     #[inline(always)]
     pub unsafe fn copy<const ROWS: usize, const WIDTH: usize, const DIM: usize>(

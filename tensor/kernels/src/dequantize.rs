@@ -21,7 +21,6 @@ const UNIT: f32 = 8_388_608.0;
 /// [`INT4`](crate::skinny::INT4) with or without `zeros`, [`INT8`], [`FP8`] or [`FP4`].
 ///
 /// # Safety
-///
 /// k must be a multiple of 8, and the group size 2 to the power of `shift`, or k with a shift of 31. `codes` must have
 /// a column of k codes per block and start on a 16-byte boundary, as must `to`, which has as many elements. `scales`
 /// and `zeros` must have an element per group, in column-major order. Scales are aligned numbers of type T or, for

@@ -61,7 +61,6 @@ impl EpilogueParams {
     /// is less than `n`. The row must start at element `row` of `to`.
     ///
     /// # Safety
-    ///
     /// The row must have n elements, and no other thread may write them; `column` must be less than n; `bias` must have
     /// n elements.
     #[inline(always)]
@@ -146,7 +145,6 @@ pub(crate) fn silu(x: f32) -> f32 {
 /// Epilogue of a GEMM with k = 0: `c = activation(bias)`.
 ///
 /// # Safety
-///
 /// `c` must contain `batches` matrices of `m` x `n` elements with the strides `rows`, and `bias` must have n elements.
 #[kernel(types(C = bf16, f16, f32), launch_bounds(256), no_panic)]
 pub unsafe fn finish_nothing<C: Float>(
@@ -174,7 +172,6 @@ pub unsafe fn finish_nothing<C: Float>(
 /// Computes `to = silu(gate) * up`, where the first half of each row of `from` is `gate`, and the second half is `up`.
 ///
 /// # Safety
-///
 /// `from` must have `rows` rows of `2 * n` elements, and `to` must have `rows` rows of n elements, `pitch` elements
 /// apart. The grid must be one-dimensional.
 #[kernel(types(C = bf16, f16), arch = 80, launch_bounds(256), no_panic)]

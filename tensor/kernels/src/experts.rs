@@ -31,7 +31,6 @@ const VECTOR: usize = 8;
 /// one token.
 ///
 /// # Safety
-///
 /// `logits` must contain `tokens` rows of `count` elements, `pitch` elements apart. `chosen` and `weights` must have
 /// `tokens * k` elements. `count` must be at least `k` and at most [`MAX_EXPERTS`], and `k` at most [`MAX_CHOSEN`].
 #[kernel(types(T = bf16, f16), arch = 80, block(THREADS), no_panic)]
@@ -129,7 +128,6 @@ fn number(key: u32) -> f32 {
 /// `chosen`, and `places` the inverse permutation.
 ///
 /// # Safety
-///
 /// `offsets` must have one more element than there are blocks, whose number is the number of experts. `entries` and
 /// `places` must have as many elements as `chosen`, fewer than 2^31. The elements of `chosen` must be smaller than the
 /// number of experts.
@@ -187,7 +185,6 @@ pub unsafe fn sort_by_expert(
 /// Copies the rows of the tokens to which the sorted entries belong. Block i writes row i.
 ///
 /// # Safety
-///
 /// `from` must have a row for each token, `from_pitch` elements apart, and `to` a row for each entry, `to_pitch`
 /// elements apart. All rows must start on 16-byte boundaries. `columns` must be a multiple of 8. The grid must have a
 /// block for each of `entries`, which are smaller than `k` times the number of tokens.
@@ -219,7 +216,6 @@ pub unsafe fn dispatch_rows<T: Scalar>(
 /// once. If `accumulates` is not 0, it is added to `to`. Block i writes the row of token i.
 ///
 /// # Safety
-///
 /// `from` must have a row for each entry, `from_pitch` elements apart, and `to` a row for each token, `to_pitch`
 /// elements apart. All rows must start on 16-byte boundaries. `columns` must be a multiple of 8. `places` and `weights`
 /// must have `k` elements per block, and the places must be smaller than the number of entries.

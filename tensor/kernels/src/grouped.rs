@@ -43,7 +43,6 @@ impl Groups {
     /// this method.
     ///
     /// # Safety
-    ///
     /// The length of `offsets` must be the number of groups plus one.
     #[inline(always)]
     pub(crate) unsafe fn tile(&self, [rows, columns]: [u32; 2], offsets: &[u32]) -> Option<GroupTile> {
@@ -80,7 +79,6 @@ pub(crate) struct GroupTile {
 /// Returns the bias of a group.
 ///
 /// # Safety
-///
 /// The bias must have n elements for each group.
 #[inline(always)]
 pub(crate) unsafe fn group_bias<C>(bias: &[C], group: u32, n: u32) -> &[C] {
@@ -100,7 +98,6 @@ pub const SMALL: [u32; 2] = [64, 128];
 /// to no group are not written. `a` is K-major; `b` is column-major for [`KMajor`] and row-major for [`MnMajor`].
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`product`], where the map of `a` has one plane, and the map of `b`
 /// has one plane per group. The grid must be one-dimensional, with `groups.blocks(LARGE)` blocks, each of which is a
 /// cluster. The length of `offsets` is the number of groups plus one, and `bias` has n elements per group. `c` has m
@@ -130,7 +127,6 @@ pub unsafe fn matmul_grouped<T, B: Major>(
 /// Like [`matmul_grouped()`], but with tiles of 64 x 128, for small groups.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`matmul_grouped()`], but with `groups.blocks(SMALL)` blocks.
 #[kernel(
     types(T = bf16, f16; B = KMajor, MnMajor),
@@ -155,7 +151,6 @@ pub unsafe fn matmul_grouped_small<T, B: Major>(
 }
 
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`matmul_grouped()`], but with tiles of `ROWS` x `COLUMNS`.
 #[inline(always)]
 unsafe fn of_groups<T, B: Major, const ROWS: usize, const COLUMNS: usize>(

@@ -102,7 +102,6 @@ elements!(bf16 => bf16, f16 => f16, f32 => f32, F8E4M3 => bf16, i8 => i32);
 /// blocks. A is row-major for [`KMajor`] and column-major for [`MnMajor`]; for B, the layouts are reversed.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`product`]; `bias` must have n elements.
 #[kernel(
     types(T = bf16, f16; A = KMajor, MnMajor; B = KMajor, MnMajor),
@@ -133,7 +132,6 @@ pub unsafe fn matmul<T, A: Major, B: Major, const CLUSTER: u32>(
 /// so a tile of C has half as many columns as a tile of sums.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`product`], except for the planes of `b`; `bias` must have 2 * n
 /// elements.
 #[kernel(types(T = bf16, f16), arch = "90a", block(THREADS), cluster(2), dependent, no_panic)]
@@ -169,7 +167,6 @@ pub unsafe fn matmul_swiglu<T>(
 /// Like [`matmul()`], but for TF32 (the upper 19 bits of `f32`) and FP8 elements; both operands are K-major.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`matmul()`].
 #[kernel(
     types(T = f32, F8E4M3),
@@ -198,7 +195,6 @@ pub unsafe fn matmul_tn<T: GemmOperand<Sum = f32>, const CLUSTER: u32>(
 /// GEMM of integers, `c = a * b`; both operands are K-major. Sums wrap around.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`product`].
 #[kernel(
     types(T = i8),
@@ -248,7 +244,6 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
 /// first half of the sums becomes C, and `CLUSTER` must be 2.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`product`].
 #[inline(always)]
 unsafe fn pairs<
@@ -460,7 +455,6 @@ fn sync_cluster<const CLUSTER: u32>() {
 /// each of these blocks receives one arrival per warpgroup.
 ///
 /// # Safety
-///
 /// In all threads of the warpgroup, the `wgmma` operations that read the stage must be complete.
 #[inline(always)]
 pub(crate) unsafe fn release(empty: barrier::Barrier, warp: u32, shared_by: u32, first: u32) {

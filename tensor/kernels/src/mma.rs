@@ -137,7 +137,6 @@ const fn of_warps(warps: usize) -> u32 {
 /// [`MnMajor`]; for B, the layouts are reversed.
 ///
 /// # Safety
-///
 /// The slices must contain the matrices that `sizes` and `strides` describe. `bias` must have n elements, and `c` must
 /// overlap neither `a` nor `b`. The launch must have [`shared_bytes`] of dynamic shared memory. In memory, rows of A
 /// and B must start on 16-byte boundaries, and their lengths must be multiples of 16 bytes.
@@ -176,7 +175,6 @@ pub unsafe fn matmul_mma<T, A: Major, B: Major, const WARPS: usize>(
 /// of integers wrap around and have no epilogue.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`matmul_mma()`].
 #[kernel(
     types(T = f32, F8E4M3, i8),
@@ -207,7 +205,6 @@ pub unsafe fn matmul_mma_tn<T: MmaNumber, const WARPS: usize>(
 /// copy the elements one by one, through registers.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`matmul_mma()`], except those for the alignment of A and B.
 #[kernel(
     types(T = bf16, f16, f32, F8E4M3, i8),
@@ -238,7 +235,6 @@ pub unsafe fn matmul_mma_unaligned<T: MmaNumber>(
 /// 2 `WARPS`, and 128 x 256 for 8.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`matmul_mma()`] for A, which has `groups.m` rows, for B, which has
 /// one matrix per group, and for C, with these strides. The grid must be one-dimensional, with `groups.blocks()` blocks
 /// for the tile. The length of `offsets` is the number of groups plus one, and `bias` has n elements per group.
@@ -289,7 +285,6 @@ impl<T: MmaNumber, C: Finish<T::Sum>> Gemm<'_, T, C> {
     /// Computes the tile of C of the calling block of `WARPS` warps, or a part of its sums.
     ///
     /// # Safety
-    ///
     /// The caller must uphold the safety contract of [`matmul_mma()`].
     #[inline(always)]
     unsafe fn by_warps<A: Major, B: Major, P: Places, const WARPS: usize>(self, places: P) {
@@ -309,7 +304,6 @@ impl<T: MmaNumber, C: Finish<T::Sum>> Gemm<'_, T, C> {
     /// per stage. `A` and `B` are the layouts in shared memory.
     ///
     /// # Safety
-    ///
     /// The caller must uphold the safety contract of [`matmul_mma()`], except that A and B need no alignment unless
     /// `ALIGNED` is true. If it is true, the layouts must be the same in shared memory and in global memory.
     #[inline(always)]
@@ -457,7 +451,6 @@ impl<T: MmaNumber, C: Finish<T::Sum>> Gemm<'_, T, C> {
 /// in its own part of `ROWS` rows of shared memory.
 ///
 /// # Safety
-///
 /// Only this warp may use its rows in shared memory. `target` must contain the warp's rows and columns, and no other
 /// thread may write them; its bias must have n elements.
 #[inline(always)]
@@ -586,7 +579,6 @@ impl Partial {
     /// tile, the function replaces the sums with the totals of all parts, and returns true.
     ///
     /// # Safety
-    ///
     /// The requirements of [`matmul_mma()`] for the workspace apply, and all threads of the block must call it.
     #[inline(always)]
     unsafe fn add<S: Sum>(&self, sums: &mut Sums<S>) -> bool {
@@ -627,7 +619,6 @@ impl Partial {
 /// wrote before their calls.
 ///
 /// # Safety
-///
 /// All threads of the blocks must call it. `arrived` must return a counter in global memory that is 0 and that nothing
 /// else accesses. It is 0 again when all blocks have called it.
 #[inline(always)]
@@ -658,7 +649,6 @@ impl Fragments {
     /// Loads group `group` of a slot.
     ///
     /// # Safety
-    ///
     /// The slot must be complete.
     #[inline(always)]
     unsafe fn load<
@@ -691,7 +681,6 @@ impl Fragments {
     /// Adds the products to the sums.
     ///
     /// # Safety
-    ///
     /// All lanes of the warp must call it together.
     #[inline(always)]
     unsafe fn multiply<T: MmaNumber>(&self, sums: &mut Sums<T::Sum>) {
@@ -798,7 +787,6 @@ impl<T: Copy> Operand<T> {
 /// Loads the elements of a chunk one by one. Those from `count` on are zero.
 ///
 /// # Safety
-///
 /// The first `count` elements, with a stride of `stride` elements, must exist, and nothing may write them during the
 /// launch.
 #[inline(always)]
@@ -860,7 +848,6 @@ impl<M: Major, const SIDE: usize, const STEP: usize, const STAGES: usize>
     /// Copies the chunks of a thread, and advances them to the next stage.
     ///
     /// # Safety
-    ///
     /// Nothing else may use the slot.
     #[inline(always)]
     unsafe fn copy<T: Copy, const ALIGNED: bool>(&self, chunks: &mut Chunks<T>, slot: PipelineState<STAGES>) {
@@ -883,7 +870,6 @@ impl<M: Major, const SIDE: usize, const STEP: usize, const STAGES: usize>
     /// Copies chunks asynchronously.
     ///
     /// # Safety
-    ///
     /// Nothing else may use the slot.
     #[inline(always)]
     unsafe fn copy_aligned<T: Copy>(&self, chunks: Chunks<T>, slot: PipelineState<STAGES>) {
@@ -909,7 +895,6 @@ impl<M: Major, const SIDE: usize, const STEP: usize, const STAGES: usize>
     /// Copies the elements of chunks one by one.
     ///
     /// # Safety
-    ///
     /// Nothing else may use the slot.
     #[inline(always)]
     unsafe fn copy_elements<T: Copy>(&self, mut chunks: Chunks<T>, slot: PipelineState<STAGES>) {
@@ -936,7 +921,6 @@ impl<M: Major, const SIDE: usize, const STEP: usize, const STAGES: usize>
     /// Loads 16 rows of A from `row` on, in group `group` of a slot.
     ///
     /// # Safety
-    ///
     /// The slot must be complete.
     #[inline(always)]
     unsafe fn load_a(&self, slot: PipelineState<STAGES>, row: u32, group: u32) -> [u32; 4] {
@@ -954,7 +938,6 @@ impl<M: Major, const SIDE: usize, const STEP: usize, const STAGES: usize>
     /// Loads 16 columns of B from `column` on, in group `group` of a slot.
     ///
     /// # Safety
-    ///
     /// The slot must be complete.
     #[inline(always)]
     unsafe fn load_b(&self, slot: PipelineState<STAGES>, column: u32, group: u32) -> [[u32; 2]; 2] {

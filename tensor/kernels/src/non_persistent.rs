@@ -114,7 +114,6 @@ pub struct RowStrides {
 /// `COLUMNS`. `a` is K-major; `b` is column-major for [`KMajor`] and row-major for [`MnMajor`].
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`product`]. The grid must be one-dimensional, with one cluster per
 /// `shared_by` tiles of each matrix of the batch. `sizes.split_stages` must be the number of stages of each block of a
 /// cluster except the last. `c` must contain the matrices with the strides `rows` and overlap neither `a` nor `b`;
@@ -157,7 +156,6 @@ pub unsafe fn matmul_non_persistent<T, B: Major, const ROWS: usize, const COLUMN
 /// K-major.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`matmul_non_persistent()`].
 #[kernel(
     types(T = f32, F8E4M3),
@@ -248,7 +246,6 @@ pub(crate) fn target<'a, C: KernelType>(
 /// must call this function.
 ///
 /// # Safety
-///
 /// The kernel must be declared with `arch = "90a"` and `block(threads(ROWS))` or, for [`Stage::IS_ALONE`], with
 /// `block(THREADS_ALONE)` and 128 rows. The launch must have `shared_bytes(ROWS, COLUMNS, STAGES, S::PARTS)` of shared
 /// memory and clusters of 1, 2, 3, 4, 6 or 8 blocks, a multiple of `shared_by`. For 192 columns, the cluster size must

@@ -53,7 +53,6 @@ impl Stage for Scales {
 /// multiplied by `a_scales[i, l]` and `b_scales[j / 128, l]`. Both operands are K-major.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`product`]. The grid must be one-dimensional, with one cluster per
 /// `shared_by` tiles. There is no batch. `sizes.split_stages` must be the number of stages of each block of a cluster
 /// except the last. `c` must have the strides `rows`, and must not overlap `a` or `b`. `bias` must have n elements.

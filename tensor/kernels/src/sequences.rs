@@ -88,7 +88,6 @@ impl Sequences {
     /// Returns tile `number` of packed sequences, or of sequences of the same length if there are no offsets.
     ///
     /// # Safety
-    ///
     /// The requirements of [`Self::packed`] apply.
     #[inline(always)]
     pub(crate) unsafe fn place(
@@ -130,7 +129,6 @@ impl Sequences {
     /// the warp must call this method.
     ///
     /// # Safety
-    ///
     /// The length of both offset arrays must be the number of sequences plus one.
     #[inline(always)]
     pub(crate) unsafe fn packed(

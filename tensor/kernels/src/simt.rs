@@ -55,7 +55,6 @@ pub struct Strides {
 /// column-major for [`MnMajor`]; for B, the layouts are reversed.
 ///
 /// # Safety
-///
 /// The slices must contain the matrices that `sizes` and `strides` describe. `bias` must have n elements, and `c` must
 /// overlap neither `a` nor `b`. The grid must be one-dimensional, with one block per tile of each matrix of the batch.
 #[kernel(
@@ -169,7 +168,6 @@ pub unsafe fn matmul_simt<A: Major, B: Major>(
 /// Adds the products of a step to a thread's sums.
 ///
 /// # Safety
-///
 /// The pointers must point to the thread's first squares in the first row of both buffers, and nothing may write to the
 /// buffers during the call.
 #[inline(always)]
@@ -194,7 +192,6 @@ unsafe fn multiply(rows: *const f32, columns: *const f32, sums: &mut [[f32; SUMS
 /// Loads the eight rows or columns of a thread from one row of a buffer.
 ///
 /// # Safety
-///
 /// `from` must point to the first square and be aligned to 16 bytes. Nothing may write to the buffer during the call.
 #[inline(always)]
 unsafe fn eight(from: *const f32) -> [f32; SUMS] {
@@ -249,7 +246,6 @@ impl Operand {
     /// loaded as zero.
     ///
     /// # Safety
-    ///
     /// The operand must describe a valid matrix.
     #[inline(always)]
     unsafe fn fetch<M: Major>(&self, thread: u32, at: u32) -> [f32; 4] {
@@ -279,7 +275,6 @@ impl Operand {
     /// Stores the elements in a buffer.
     ///
     /// # Safety
-    ///
     /// The buffer must contain these slots, and nothing else may use them during the call.
     #[inline(always)]
     unsafe fn put<M: Major>(&self, buffer: *mut f32, thread: u32, four: [f32; 4]) {

@@ -141,7 +141,6 @@ impl Rows {
     /// the four threads that share the rows stores.
     ///
     /// # Safety
-    ///
     /// `to` must have one element per row of each head of each plane, and nothing else may access the elements of these
     /// rows.
     #[inline(always)]

@@ -60,7 +60,6 @@ impl Whole {
 /// [`KMajor`] and column-major for [`MnMajor`].
 ///
 /// # Safety
-///
 /// `from` must contain the matrices that `whole` describes. `parts` must have twice as many planes, of `rows * pitch`
 /// elements each. The grid must be one-dimensional.
 #[kernel(types(M = KMajor, MnMajor), arch = 80, block(SPLIT_THREADS), no_panic)]
@@ -153,7 +152,6 @@ fn rounded(x: f32) -> f32 {
 /// parts.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`product`]. Matrix i of `a` and of `b` consists of planes `2 * i` and
 /// `2 * i + 1` of its map. The grid must be one-dimensional, with one cluster per `shared_by` tiles of each matrix of
 /// the batch. `sizes.split_stages` must be the number of stages of each block of a cluster except the last. `c` must

@@ -68,7 +68,6 @@ impl Finish<i32> for i32 {
 /// `row`.
 ///
 /// # Safety
-///
 /// `sums` must have `COLUMNS / 2` elements, from the same rows in all threads of the warp. Only this warp may use these
 /// rows of `tiles`. `target` must contain the rows and columns, and no other thread may write them; its bias must have
 /// n elements.
@@ -91,7 +90,6 @@ pub(crate) unsafe fn store_own<C, const ROWS: usize, const COLUMNS: usize>(
 /// Applies the epilogue to a warp's sums, as [`store_own`] does, but leaves them in shared memory.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`store_own`].
 #[inline(always)]
 pub(crate) unsafe fn stage<C: Finish<S>, S: Sum, const ROWS: usize, const COLUMNS: usize>(
@@ -125,7 +123,6 @@ pub(crate) unsafe fn stage<C: Finish<S>, S: Sum, const ROWS: usize, const COLUMN
 /// them.
 ///
 /// # Safety
-///
 /// `sums` must have `COLUMNS / 2` elements, and nothing else may use the tiles.
 #[inline(always)]
 pub(crate) unsafe fn leave<const ROWS: usize, const COLUMNS: usize>(
@@ -155,7 +152,6 @@ fn place<const ROWS: usize>(thread: u32, four: u32) -> (u32, u32, u32) {
 /// them. It arrives at the cluster barrier as soon as it has read all partial sums.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`store_own`], except that other blocks store the other columns. The
 /// blocks with the ranks `which`, `which + shared_by` and so on must have written their sums to `left`, which must not
 /// overlap `staged`. None of these blocks may exit, or write there, before all have arrived.
@@ -238,7 +234,6 @@ pub(crate) unsafe fn add<
 /// columns among those that the calling block stores.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`store_own`].
 #[inline(always)]
 unsafe fn put<C: Output<S>, S: Sum, const ROWS: usize>(
@@ -256,7 +251,6 @@ unsafe fn put<C: Output<S>, S: Sum, const ROWS: usize>(
 /// and their number is a multiple of 16.
 ///
 /// # Safety
-///
 /// The requirements of [`store_own`] apply to all rows.
 #[inline(always)]
 pub(crate) unsafe fn store_staged<C: KernelType, const ROWS: usize>(
@@ -318,7 +312,6 @@ impl<C: KernelType> OutputTile<'_, C> {
     /// tile.
     ///
     /// # Safety
-    ///
     /// C must contain this row from `column` on, and no other thread may write it.
     #[inline(always)]
     unsafe fn store(&self, row: u32, column: u32, piece: [u32; 4]) {

@@ -72,7 +72,6 @@ pub struct Gradients<'a, T: DeviceCopy> {
 ///     Attended, Attention, Gradients, Heads, HeadsMut, attention_backward, attention_with_lse,
 /// };
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// // Two tokens of one head of 64 elements, with equal scores.
 /// let zeros = DeviceBuffer::<bf16>::zeros(&stream, 2 * 64)?;
@@ -97,8 +96,7 @@ pub struct Gradients<'a, T: DeviceCopy> {
 /// // The first token is all of the first row and half of the second, the second half of the second.
 /// let dv = dv.to_host()?;
 /// assert_eq!([dv[0], dv[64]].map(f32::from), [1.5, 0.5]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 ///
 /// # Errors

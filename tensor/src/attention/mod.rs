@@ -70,7 +70,6 @@ pub struct Attention<'a> {
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 /// use warpsmith_tensor::{Attention, Heads, HeadsMut, Offsets, attention};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Device::emulated(0)?.default_stream();
 /// // A sequence of one token, and one of two, of one head of 64 elements.
 /// let q = DeviceBuffer::<bf16>::zeros(&stream, 3 * 64)?;
@@ -85,8 +84,7 @@ pub struct Attention<'a> {
 /// // The means of the rows 0, and 1 and 2.
 /// let out = out.to_host()?;
 /// assert_eq!([out[0], out[64], out[128]].map(f32::from), [0.0, 1.5, 1.5]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Offsets<'a> {
@@ -155,7 +153,6 @@ elements!(bf16, f16);
 /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 /// use warpsmith_tensor::{Attention, Heads, HeadsMut, attention};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// // Three tokens, two heads of q and one of k and v, 64 elements a row.
 /// let q = DeviceBuffer::<bf16>::zeros(&stream, 3 * 2 * 64)?;
@@ -171,8 +168,7 @@ elements!(bf16, f16);
 /// // All scores are equal: each row is the mean of those up to it, 0, 1 / 2 and 1.
 /// let out = out.to_host()?;
 /// assert_eq!([out[0], out[128], out[256]].map(f32::from), [0.0, 0.5, 1.0]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 ///
 /// # Errors
@@ -205,7 +201,6 @@ pub fn attention<T: HeadElement>(
 /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 /// use warpsmith_tensor::{Attention, Heads, HeadsMut, attention_with_lse};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// // Four tokens of one head of 64 elements: all scores are 0.
 /// let zeros = DeviceBuffer::<bf16>::zeros(&stream, 4 * 64)?;
@@ -216,8 +211,7 @@ pub fn attention<T: HeadElement>(
 /// attention_with_lse(&stream, &Attention::default(), heads, heads, heads, to, lse.as_mut_slice())?;
 /// // The logarithm of four times exp(0).
 /// assert!(lse.to_host()?.iter().all(|lse| (lse - 4f32.ln()).abs() < 1e-5));
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[track_caller]
 pub fn attention_with_lse<T: HeadElement>(

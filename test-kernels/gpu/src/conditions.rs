@@ -6,7 +6,6 @@ use gpu_std::prelude::*;
 /// Decrements `counter[0]`, down to 0, and sets the condition to whether it is above 0.
 ///
 /// # Safety
-///
 /// `condition` is a condition of the graph that runs the kernel.
 #[kernel]
 pub unsafe fn count_down(condition: u64, mut counter: DisjointMut<u32>) {
@@ -23,7 +22,6 @@ pub unsafe fn count_down(condition: u64, mut counter: DisjointMut<u32>) {
 /// Sets the condition to `data[0]`.
 ///
 /// # Safety
-///
 /// `condition` is a condition of the graph that runs the kernel.
 #[kernel]
 pub unsafe fn set_from(condition: u64, data: &[u32]) {

@@ -40,7 +40,6 @@ pub fn grid_sync_rounds(rounds: u32) {
 /// values are written to `out`.
 ///
 /// # Safety
-///
 /// `values` is valid for two elements per thread of the launch, and nothing else uses it.
 #[kernel(cooperative)]
 pub unsafe fn grid_sync_chain(rounds: u32, values: *mut u32, mut out: DisjointMut<u32>) {
@@ -67,7 +66,6 @@ pub unsafe fn grid_sync_chain(rounds: u32, values: *mut u32, mut out: DisjointMu
 /// `partials`, and the first block sums the partial sums.
 ///
 /// # Safety
-///
 /// The launch is one-dimensional. `partials` is valid for one element per block and `result` for one element. Nothing
 /// else uses either until the launch ends.
 #[kernel(cooperative, launch_bounds(512, 1))]
@@ -90,7 +88,6 @@ pub unsafe fn cooperative_sum(input: &[f32], partials: *mut f32, result: *mut f3
 /// total, as [`cooperative_sum()`] does.
 ///
 /// # Safety
-///
 /// The launch is one-dimensional, `sums` is valid for one element per block, and nothing else uses it until the launch
 /// ends.
 #[kernel(launch_bounds(512, 1))]
@@ -102,7 +99,6 @@ pub unsafe fn partial_sum(input: &[f32], sums: *mut f32) {
 /// Common part: writes the sum of a block's share.
 ///
 /// # Safety
-///
 /// The conditions of [`partial_sum()`] apply.
 #[inline(always)]
 unsafe fn sum_share(input: &[f32], sums: *mut f32) {
@@ -136,7 +132,6 @@ fn sum_of(data: &[f32], first: usize, step: usize) -> f32 {
 /// Runs `rounds` steps of [`diffuse_step()`], from `a` to `b`, back to `a` and so on, in one cooperative launch.
 ///
 /// # Safety
-///
 /// `a` and `b` are valid for `len` elements, do not overlap, and nothing else uses them until the launch ends.
 #[kernel(cooperative)]
 pub unsafe fn diffuse(rounds: u32, a: *mut f32, b: *mut f32, len: usize) {
@@ -153,7 +148,6 @@ pub unsafe fn diffuse(rounds: u32, a: *mut f32, b: *mut f32, len: usize) {
 /// and the last element are kept.
 ///
 /// # Safety
-///
 /// `a` and `b` are valid for `len` elements, do not overlap, and nothing else uses them until the launch ends.
 #[kernel]
 pub unsafe fn diffuse_step(a: *const f32, b: *mut f32, len: usize) {
@@ -164,7 +158,6 @@ pub unsafe fn diffuse_step(a: *const f32, b: *mut f32, len: usize) {
 /// Common body of the kernels.
 ///
 /// # Safety
-///
 /// The conditions of [`diffuse_step()`], for this step only.
 #[inline(always)]
 unsafe fn step(from: *const f32, to: *mut f32, len: usize) {
@@ -222,7 +215,6 @@ pub fn cluster_sync_chain(rounds: u32, mut out: DisjointMut<u32>) {
 /// shared memory. The cluster counts its share there and adds the counts to `bins` at the end.
 ///
 /// # Panics
-///
 /// Panics if a cluster has fewer than 4 blocks, if its number of blocks is not a power of two, or if `bins` has fewer
 /// than [`BINS`] elements.
 #[kernel(arch = 90, launch_bounds(1024))]
@@ -262,7 +254,6 @@ pub fn cluster_histogram(data: &[u32], bins: &[Atomic<u32>]) {
 /// Computes the same histogram with atomic operations on `bins` only.
 ///
 /// # Panics
-///
 /// Panics if `bins` has fewer than [`BINS`] elements.
 #[kernel(launch_bounds(1024))]
 pub fn global_histogram(data: &[u32], bins: &[Atomic<u32>]) {
@@ -299,7 +290,6 @@ pub fn tile_scan<const N: u32>(input: &[u32], mut out: DisjointMut<u32>) {
 /// element of `sums`. The launch has one thread per element.
 ///
 /// # Safety
-///
 /// `sums` is valid for one element per block, and nothing else uses it until the launch ends.
 #[kernel]
 pub unsafe fn block_scan(input: &[u32], mut out: DisjointMut<u32>, sums: *mut u32) {

@@ -26,7 +26,6 @@ pub fn diagnose_index(data: &[u32], index: usize, mut out: DisjointMut<u32>) {
 /// behavior, so tests run it only on the emulated device.
 ///
 /// # Safety
-///
 /// The kernel must not run on a GPU.
 #[kernel]
 pub unsafe fn diagnose_deadlock() {

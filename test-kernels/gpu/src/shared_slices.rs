@@ -37,7 +37,6 @@ pub fn reverse_parts(data: &[u32], mut tile: Shared<[u32]>, mut out: DisjointMut
 /// [`reverse_parts()`] with raw pointers.
 ///
 /// # Safety
-///
 /// `data` and `out` have one element per thread, and the launch has 4 bytes of dynamic shared memory per thread of a
 /// block.
 #[kernel]

@@ -28,7 +28,6 @@ pub struct Pair(pub [bf16; 2]);
 /// tiles are in row-major order.
 ///
 /// # Safety
-///
 /// The boxes of `a` have 128 rows and the boxes of `b` 256 rows, of 64 columns each, with `Swizzle::Bytes128`. `c` has
 /// m rows of `n / 2` pairs, and the launch has [`SHARED_BYTES`] of dynamic shared memory.
 #[kernel(arch = "90a", block(THREADS), no_panic)]
@@ -124,7 +123,6 @@ pub const RATE_BYTES: f64 = (RATE_THREADS / 32 * 32 * 2 * 16 * 8 * 32) as f64;
 /// rate of the tensor cores. `out` receives the sum of each thread.
 ///
 /// # Safety
-///
 /// `x` has 32 * [`RATE_THREADS`] words of packed numbers.
 #[kernel(
     types(T = bf16, f32, i8),
@@ -166,7 +164,6 @@ const READS: usize = 8;
 /// interleaved. `out` receives an exclusive or if it is `u32::MAX`, so that the loads are not removed.
 ///
 /// # Safety
-///
 /// `x` starts on a 16-byte boundary.
 #[kernel(arch = 80, block(READ_THREADS), no_panic)]
 pub unsafe fn read_rate(x: &[u32], mut out: DisjointMut<u32>) {

@@ -11,7 +11,6 @@ pub const SIDE: usize = 16;
 /// temperature of the adjacent element. Threads beyond the image do nothing.
 ///
 /// # Safety
-///
 /// `image` and `out` have `width * height` elements, neither of them 0, and a block has 16 x 16 threads.
 #[kernel(block(SIDE, SIDE))]
 pub unsafe fn heat_raw(width: u32, height: u32, alpha: f32, image: *const f32, out: *mut f32) {
@@ -80,7 +79,6 @@ pub fn heat_tiled(
 /// Transposes an image in tiles of 32 x 32, with raw pointers.
 ///
 /// # Safety
-///
 /// `image` and `out` have `width * height` elements, and a block has 32 x 8 threads.
 #[kernel(block(32, 8))]
 pub unsafe fn transpose_raw(width: u32, height: u32, image: *const f32, out: *mut f32) {

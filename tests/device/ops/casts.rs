@@ -8,7 +8,7 @@ use warpsmith::gpu_std::Checked;
 use warpsmith::ops::{self, Element};
 use warpsmith::prelude::*;
 
-use crate::common::{Random, stream};
+use crate::common::{Random, for_types, stream};
 
 /// A number that can be converted to every type without intermediate loss.
 #[derive(Debug, Clone, Copy)]
@@ -202,48 +202,27 @@ fn check<T: Kind, U: Kind>(stream: &Stream, random: &mut Random) {
     }
 }
 
-fn check_to_all<T: Kind>(stream: &Stream, random: &mut Random) {
-    check::<T, f32>(stream, random);
-    check::<T, f64>(stream, random);
-    check::<T, f16>(stream, random);
-    check::<T, bf16>(stream, random);
-    check::<T, i8>(stream, random);
-    check::<T, u8>(stream, random);
-    check::<T, i16>(stream, random);
-    check::<T, u16>(stream, random);
-    check::<T, i32>(stream, random);
-    check::<T, u32>(stream, random);
-    check::<T, i64>(stream, random);
-    check::<T, u64>(stream, random);
-    check::<T, Checked<bool>>(stream, random);
+fn check_to_all<T: Kind>() {
+    let (stream, mut random) = (stream(), Random::new());
+    macro_rules! to {
+        ($($u:ty),*) => { $(check::<T, $u>(&stream, &mut random);)* };
+    }
+    to!(f32, f64, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64, Checked<bool>);
 }
 
 #[test]
 fn floats_cast_to_all_types_as_rust_does() {
-    let (stream, mut random) = (stream(), Random::new());
-    check_to_all::<f32>(&stream, &mut random);
-    check_to_all::<f64>(&stream, &mut random);
-    check_to_all::<f16>(&stream, &mut random);
-    check_to_all::<bf16>(&stream, &mut random);
+    for_types!(check_to_all: f32, f64, f16, bf16);
 }
 
 #[test]
 fn small_integers_cast_to_all_types_as_rust_does() {
-    let (stream, mut random) = (stream(), Random::new());
-    check_to_all::<i8>(&stream, &mut random);
-    check_to_all::<u8>(&stream, &mut random);
-    check_to_all::<i16>(&stream, &mut random);
-    check_to_all::<u16>(&stream, &mut random);
-    check_to_all::<Checked<bool>>(&stream, &mut random);
+    for_types!(check_to_all: i8, u8, i16, u16, Checked<bool>);
 }
 
 #[test]
 fn large_integers_cast_to_all_types_as_rust_does() {
-    let (stream, mut random) = (stream(), Random::new());
-    check_to_all::<i32>(&stream, &mut random);
-    check_to_all::<u32>(&stream, &mut random);
-    check_to_all::<i64>(&stream, &mut random);
-    check_to_all::<u64>(&stream, &mut random);
+    for_types!(check_to_all: i32, u32, i64, u64);
 }
 
 /// An invalid `bool` byte is a number other than 0.
@@ -261,8 +240,9 @@ fn invalid_bools_cast_as_bytes() {
 }
 
 /// Checks every length and start up to a vector and beyond; the surrounding elements must not change.
-fn check_copy_and_fill<T: Kind>(stream: &Stream, random: &mut Random) {
-    let values = edges::<T>(random);
+fn check_copy_and_fill<T: Kind>() {
+    let (stream, mut random) = (&stream(), Random::new());
+    let values = edges::<T>(&mut random);
     let bits = |values: &[T]| values.iter().map(|value| value.bits()).collect::<Vec<_>>();
     let from = DeviceBuffer::from_host(stream, &values).unwrap();
     let kept = T::of(Exact::Integer(1));
@@ -283,11 +263,5 @@ fn check_copy_and_fill<T: Kind>(stream: &Stream, random: &mut Random) {
 
 #[test]
 fn small_types_are_copied_and_filled() {
-    let (stream, mut random) = (stream(), Random::new());
-    check_copy_and_fill::<i8>(&stream, &mut random);
-    check_copy_and_fill::<u8>(&stream, &mut random);
-    check_copy_and_fill::<i16>(&stream, &mut random);
-    check_copy_and_fill::<u16>(&stream, &mut random);
-    check_copy_and_fill::<f16>(&stream, &mut random);
-    check_copy_and_fill::<Checked<bool>>(&stream, &mut random);
+    for_types!(check_copy_and_fill: i8, u8, i16, u16, f16, Checked<bool>);
 }

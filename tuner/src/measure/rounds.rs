@@ -40,15 +40,13 @@ impl Stopwatch {
     ///     }
     /// }
     ///
-    /// # fn main() -> Result<(), warpsmith_tuner::error::Error> {
     /// let stream = Stream::new(&Device::open("cpu")?)?;
     /// let mut case = Fill(DeviceBuffer::zeros(&stream, 1 << 22)?, 0, stream.clone());
     /// let (new, old) = ("bytes=4194304".parse()?, "bytes=1024".parse()?);
     /// let timings = Stopwatch::new(&stream)?.interleave(&mut case, [&new, &old], Mode::Cold, 30)?;
     /// let ratio = paired_ratio(&timings[0].samples_us, &timings[1].samples_us).expect("30 samples are enough");
     /// assert!(ratio.interval.low > 1.0);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_tuner::error::Error>(())
     /// ```
     ///
     /// # Errors

@@ -120,7 +120,6 @@ pub struct Totals {
 /// use warpsmith_tuner::run::{Plan, Request};
 /// use warpsmith_tuner::tune::{Event, Tuning, tune};
 ///
-/// # fn main() -> Result<(), warpsmith_tuner::error::Error> {
 /// // A program's own benchmarks.
 /// let suite = Suite { benchmarks: Vec::new(), left_out: Vec::new(), probes: |_| Ok(Vec::new()) };
 /// let kernels = suite.benchmarks.iter().map(|benchmark| benchmark.name().to_owned()).collect();
@@ -135,8 +134,7 @@ pub struct Totals {
 ///     }
 /// })?;
 /// assert_eq!(totals.made, 0);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_tuner::error::Error>(())
 /// ```
 ///
 /// # Errors

@@ -2,8 +2,7 @@
 
 use criterion::measurement::Measurement;
 use warpsmith_runtime::emulated::{EmulatedDriver, SimulatedWork};
-use warpsmith_runtime::graph::Graph;
-use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+use warpsmith_runtime::{Device, DeviceBuffer, Graph, Stream};
 use warpsmith_tuner::criterion::EventTime;
 
 #[test]

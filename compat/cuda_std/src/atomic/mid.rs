@@ -2,7 +2,6 @@
 //! `atomic_fetch_add_f32_device(pointer, ordering, value)`.
 //!
 //! # Safety
-//!
 //! The pointer passed to an `unsafe` function must be aligned and valid for reads and writes. All accesses that can
 //! happen concurrently must be atomic, in a scope that contains both threads.
 
@@ -31,11 +30,9 @@ macro_rules! transfers {
         /// Loads the value.
         ///
         /// # Panics
-        ///
         /// Panics if the ordering is `Release` or `AcqRel`.
         ///
         /// # Safety
-        ///
         /// The caller must uphold the [module's safety contract](self).
         #[inline(always)]
         #[track_caller]
@@ -47,11 +44,9 @@ macro_rules! transfers {
         /// Stores a value.
         ///
         /// # Panics
-        ///
         /// Panics if the ordering is `Acquire` or `AcqRel`.
         ///
         /// # Safety
-        ///
         /// The caller must uphold the [module's safety contract](self).
         #[inline(always)]
         #[track_caller]
@@ -75,7 +70,6 @@ macro_rules! operations {
             #[doc = concat!("Atomic `", stringify!($op), "`. Returns the previous value.")]
             ///
             /// # Safety
-            ///
             /// The caller must uphold the [module's safety contract](self).
             #[inline(always)]
             pub unsafe fn [<atomic_fetch_ $op _ $t _ $name>](pointer: *mut $t, $order: Ordering, $value: $t) -> $t {

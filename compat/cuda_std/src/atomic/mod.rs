@@ -52,7 +52,6 @@ macro_rules! floats {
             /// Loads the value.
             ///
             /// # Panics
-            ///
             /// Panics if `order` is `Release` or `AcqRel`.
             $(#[doc = concat!(
                 "\n# Safety\n\nNo thread of another block may access the atomic concurrently with this ",
@@ -67,7 +66,6 @@ macro_rules! floats {
             /// Stores a value.
             ///
             /// # Panics
-            ///
             /// Panics if `order` is `Acquire` or `AcqRel`.
             $(#[doc = concat!(
                 "\n# Safety\n\nNo thread of another block may access the atomic concurrently with this ",

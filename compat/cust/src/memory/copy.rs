@@ -16,22 +16,18 @@ pub trait CopyDestination<O: ?Sized> {
     /// Copies `source` to this memory.
     ///
     /// # Errors
-    ///
     /// Returns a fault in earlier work, or a driver error.
     ///
     /// # Panics
-    ///
     /// Panics if the lengths differ.
     fn copy_from(&mut self, source: &O) -> CudaResult<()>;
 
     /// Copies this memory to `dest`.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`Self::copy_from`].
     ///
     /// # Panics
-    ///
     /// Panics if the lengths differ.
     fn copy_to(&self, dest: &mut O) -> CudaResult<()>;
 }
@@ -41,15 +37,12 @@ pub trait AsyncCopyDestination<O: ?Sized> {
     /// Enqueues a copy of `source` to this memory.
     ///
     /// # Errors
-    ///
     /// Returns driver errors.
     ///
     /// # Panics
-    ///
     /// Panics if the lengths differ.
     ///
     /// # Safety
-    ///
     /// Both memory ranges must stay valid until the copy is complete. Until then, nothing else may write to either of
     /// them or read this memory.
     unsafe fn async_copy_from(&mut self, source: &O, stream: &Stream) -> CudaResult<()>;
@@ -57,15 +50,12 @@ pub trait AsyncCopyDestination<O: ?Sized> {
     /// Enqueues a copy of this memory to `dest`.
     ///
     /// # Errors
-    ///
     /// Returns driver errors.
     ///
     /// # Panics
-    ///
     /// Panics if the lengths differ.
     ///
     /// # Safety
-    ///
     /// The caller must uphold the safety contract of [`Self::async_copy_from`].
     unsafe fn async_copy_to(&self, dest: &mut O, stream: &Stream) -> CudaResult<()>;
 }
@@ -83,7 +73,6 @@ impl Transfer {
     /// Performs the transfer, ordered after earlier work in blocking streams.
     ///
     /// # Safety
-    ///
     /// Both memory ranges must have `bytes` bytes. During the call, nothing else may access them, except for reads of
     /// the source.
     pub unsafe fn run(self, bytes: usize) -> CudaResult<()> {
@@ -101,7 +90,6 @@ impl Transfer {
     /// Enqueues the transfer.
     ///
     /// # Safety
-    ///
     /// The safety contract of [`Self::run`] must be upheld until the stream has completed the transfer.
     pub unsafe fn enqueue(self, bytes: usize, stream: &Stream) -> CudaResult<()> {
         if bytes == 0 {
@@ -113,7 +101,6 @@ impl Transfer {
     }
 
     /// # Safety
-    ///
     /// The caller must uphold the safety contract of [`Self::enqueue`], and the stream must belong to the device.
     pub(super) unsafe fn enqueue_on(
         self,

@@ -25,7 +25,6 @@ impl<T: DeviceCopy> DeviceBox<T> {
     /// Copies a value to the device.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`cuda_malloc`].
     pub fn new(value: &T) -> CudaResult<Self> {
         // SAFETY: the memory is written immediately after its allocation.
@@ -37,11 +36,9 @@ impl<T: DeviceCopy> DeviceBox<T> {
     /// Copies a value to the device in a stream. The value may change as soon as the function has returned.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`cuda_malloc`].
     ///
     /// # Safety
-    ///
     /// Other streams may use the box only after the copy.
     pub unsafe fn new_async(value: &T, stream: &Stream) -> CudaResult<Self> {
         // SAFETY: guaranteed by the caller.
@@ -56,7 +53,6 @@ impl<T: DeviceCopy> DeviceBox<T> {
     /// Copies the value to the host.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`CopyDestination::copy_to`].
     pub fn as_host_value(&self) -> CudaResult<T> {
         let mut value = MaybeUninit::uninit();
@@ -70,7 +66,6 @@ impl<T: DeviceCopy> DeviceBox<T> {
     /// Allocates a value of zeros.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`cuda_malloc`].
     pub fn zeroed() -> CudaResult<Self>
     where
@@ -84,11 +79,9 @@ impl<T> DeviceBox<T> {
     /// Allocates memory for a value.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`cuda_malloc`].
     ///
     /// # Safety
-    ///
     /// The memory must be written before it is read.
     pub unsafe fn uninitialized() -> CudaResult<Self> {
         let pointer = match size_of::<T>() {
@@ -102,11 +95,9 @@ impl<T> DeviceBox<T> {
     /// Allocates memory for a value. Work enqueued in `stream` can use the memory immediately.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`cuda_malloc`].
     ///
     /// # Safety
-    ///
     /// The caller must uphold the safety contract of [`Self::uninitialized`]. Other streams may use the memory only
     /// after the work already enqueued in `stream`.
     pub unsafe fn uninitialized_async(stream: &Stream) -> CudaResult<Self> {
@@ -121,7 +112,6 @@ impl<T> DeviceBox<T> {
     /// Takes ownership of memory allocated by [`cuda_malloc`].
     ///
     /// # Safety
-    ///
     /// `pointer` must be null or come from [`cuda_malloc`], and nothing else may free the memory.
     pub unsafe fn from_device(pointer: DevicePointer<T>) -> Self {
         Self { pointer }
@@ -130,7 +120,6 @@ impl<T> DeviceBox<T> {
     /// Takes ownership of memory allocated by [`cuda_malloc`], given by its address.
     ///
     /// # Safety
-    ///
     /// The caller must uphold the safety contract of [`Self::from_device`].
     pub unsafe fn from_raw(address: u64) -> Self {
         Self { pointer: DevicePointer::from_raw(address) }
@@ -149,7 +138,6 @@ impl<T> DeviceBox<T> {
     /// Frees the memory after the work already enqueued in `stream`.
     ///
     /// # Errors
-    ///
     /// Returns driver errors.
     pub fn drop_async(self, stream: &Stream) -> CudaResult<()> {
         let pointer = Self::into_device(self);
@@ -164,7 +152,6 @@ impl<T> DeviceBox<T> {
     /// Drops the box and reports any error.
     ///
     /// # Errors
-    ///
     /// Returns a fault in earlier work. The memory is freed nevertheless, so the returned box is empty.
     pub fn drop(boxed: DeviceBox<T>) -> DropResult<DeviceBox<T>> {
         let pointer = Self::into_device(boxed);

@@ -19,13 +19,11 @@ use crate::stream::Stream;
 ///
 /// ```
 /// # use cust::memory::*;
-/// # fn main() -> Result<(), cust::error::CudaError> {
 /// # let _context = cust::context::Context::from_runtime(&cust::runtime::Device::emulated(0)?);
 /// let mut buffer = DeviceBuffer::from_slice(&[1.0f32, 2.0, 3.0])?;
 /// buffer[1..].copy_from(&[5.0, 6.0])?;
 /// assert_eq!(buffer.as_host_vec()?, [1.0, 5.0, 6.0]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), cust::error::CudaError>(())
 /// ```
 pub struct DeviceBuffer<T: DeviceCopy> {
     pointer: DevicePointer<T>,
@@ -41,11 +39,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Allocates memory for `len` elements.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`cuda_malloc`].
     ///
     /// # Safety
-    ///
     /// The memory must be written before it is read.
     pub unsafe fn uninitialized(len: usize) -> CudaResult<Self> {
         let pointer = match size_of_values::<T>(len)? {
@@ -59,11 +55,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Allocates memory for `len` elements. Work enqueued in `stream` can use the memory immediately.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`cuda_malloc`].
     ///
     /// # Safety
-    ///
     /// The caller must uphold the safety contract of [`Self::uninitialized`]. Other streams may use the memory only
     /// after the work already enqueued in `stream`.
     pub unsafe fn uninitialized_async(len: usize, stream: &Stream) -> CudaResult<Self> {
@@ -78,7 +72,6 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Allocates `len` elements of zeros.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`cuda_malloc`].
     pub fn zeroed(len: usize) -> CudaResult<Self>
     where
@@ -93,11 +86,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Allocates `len` elements, which `stream` sets to zero.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`cuda_malloc`].
     ///
     /// # Safety
-    ///
     /// The buffer must not be read before the stream has set its elements.
     pub unsafe fn zeroed_async(len: usize, stream: &Stream) -> CudaResult<Self>
     where
@@ -114,7 +105,6 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Copies elements from the host.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`cuda_malloc`].
     pub fn from_slice(elements: &[T]) -> CudaResult<Self> {
         // SAFETY: the memory is written immediately after its allocation.
@@ -126,11 +116,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Copies elements from the host in a stream.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`cuda_malloc`].
     ///
     /// # Safety
-    ///
     /// Until the copy is complete, the elements must not change, and other streams must not use the buffer.
     pub unsafe fn from_slice_async(elements: &[T], stream: &Stream) -> CudaResult<Self> {
         // SAFETY: guaranteed by the caller.
@@ -148,7 +136,6 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Takes ownership of memory allocated by [`cuda_malloc`].
     ///
     /// # Safety
-    ///
     /// `pointer` must come from [`cuda_malloc`] for `len` elements, unless `len` is 0. Nothing else may free it.
     pub unsafe fn from_raw_parts(pointer: DevicePointer<T>, len: usize) -> Self {
         Self { pointer, len }
@@ -164,7 +151,6 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Reinterprets the bytes as elements of another type.
     ///
     /// # Panics
-    ///
     /// Panics if the size in bytes is not a multiple of the size of `U`.
     #[track_caller]
     pub fn cast<U: DeviceCopy + bytemuck::Pod>(self) -> DeviceBuffer<U>
@@ -184,7 +170,6 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Frees the memory after the work already enqueued in `stream`.
     ///
     /// # Errors
-    ///
     /// Returns driver errors.
     pub fn drop_async(self, stream: &Stream) -> CudaResult<()> {
         let (pointer, _) = self.into_raw_parts();
@@ -200,7 +185,6 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Drops the buffer and reports any error.
     ///
     /// # Errors
-    ///
     /// Returns a fault in earlier work. The memory is freed nevertheless, so the returned buffer is empty.
     pub fn drop(buffer: DeviceBuffer<T>) -> DropResult<DeviceBuffer<T>> {
         let (pointer, _) = buffer.into_raw_parts();

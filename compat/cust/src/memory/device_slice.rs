@@ -29,7 +29,6 @@ impl<T> DeviceSlice<T> {
     /// Creates a slice from an address.
     ///
     /// # Safety
-    ///
     /// During `'a`, there must be `len` elements at the address, and this slice must be allowed to read them.
     pub unsafe fn from_raw_parts<'a>(pointer: DevicePointer<T>, len: usize) -> &'a DeviceSlice<T> {
         let address = if pointer.is_null() { EMPTY } else { pointer.as_raw() };
@@ -42,7 +41,6 @@ impl<T> DeviceSlice<T> {
     /// Creates a mutable slice from an address.
     ///
     /// # Safety
-    ///
     /// During `'a`, there must be `len` elements at the address, and nothing else may access them.
     pub unsafe fn from_raw_parts_mut<'a>(pointer: DevicePointer<T>, len: usize) -> &'a mut DeviceSlice<T> {
         let address = if pointer.is_null() { EMPTY } else { pointer.as_raw() };
@@ -78,7 +76,6 @@ impl<T> DeviceSlice<T> {
     /// Splits the slice into the first `middle` elements and the rest.
     ///
     /// # Panics
-    ///
     /// Panics if `middle` exceeds the length.
     #[track_caller]
     pub fn split_at(&self, middle: usize) -> (&DeviceSlice<T>, &DeviceSlice<T>) {
@@ -88,7 +85,6 @@ impl<T> DeviceSlice<T> {
     /// Splits the slice into the first `middle` elements and the rest.
     ///
     /// # Panics
-    ///
     /// Panics if `middle` exceeds the length.
     #[track_caller]
     pub fn split_at_mut(&mut self, middle: usize) -> (&mut DeviceSlice<T>, &mut DeviceSlice<T>) {
@@ -110,7 +106,6 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     /// Copies the elements to the host.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`CopyDestination::copy_to`].
     pub fn as_host_vec(&self) -> CudaResult<Vec<T>> {
         let mut host: Vec<T> = Vec::with_capacity(self.len());
@@ -126,7 +121,6 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     /// Sets every byte to 0.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`CopyDestination::copy_from`].
     pub fn set_zero(&mut self) -> CudaResult<()>
     where
@@ -139,11 +133,9 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     /// Enqueues a memset of every byte to 0.
     ///
     /// # Errors
-    ///
     /// Returns driver errors.
     ///
     /// # Safety
-    ///
     /// The caller must uphold the safety contract of [`AsyncCopyDestination::async_copy_from`].
     pub unsafe fn set_zero_async(&mut self, stream: &Stream) -> CudaResult<()>
     where
@@ -156,7 +148,6 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     /// Sets every byte to `value`.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`CopyDestination::copy_from`].
     pub fn set_8(&mut self, value: u8) -> CudaResult<()>
     where
@@ -169,11 +160,9 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     /// Enqueues a memset of every byte to `value`.
     ///
     /// # Errors
-    ///
     /// Returns driver errors.
     ///
     /// # Safety
-    ///
     /// The caller must uphold the safety contract of [`AsyncCopyDestination::async_copy_from`].
     pub unsafe fn set_8_async(&mut self, value: u8, stream: &Stream) -> CudaResult<()>
     where

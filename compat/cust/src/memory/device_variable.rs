@@ -10,7 +10,6 @@ use crate::error::CudaResult;
 ///
 /// ```
 /// # use cust::memory::DeviceVariable;
-/// # fn main() -> Result<(), cust::error::CudaError> {
 /// # let _context = cust::context::Context::from_runtime(&cust::runtime::Device::emulated(0)?);
 /// let mut steps = DeviceVariable::new(1u32)?;
 /// *steps += 1;
@@ -18,8 +17,7 @@ use crate::error::CudaResult;
 /// *steps = 0;
 /// steps.copy_dtoh()?;
 /// assert_eq!(*steps, 2);
-/// # Ok(())
-/// # }
+/// # Ok::<(), cust::error::CudaError>(())
 /// ```
 #[derive(Debug)]
 pub struct DeviceVariable<T: DeviceCopy> {
@@ -31,7 +29,6 @@ impl<T: DeviceCopy> DeviceVariable<T> {
     /// Copies a value to the device.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`DeviceBox::new`].
     pub fn new(value: T) -> CudaResult<Self> {
         Ok(Self { device: DeviceBox::new(&value)?, host: value })
@@ -40,7 +37,6 @@ impl<T: DeviceCopy> DeviceVariable<T> {
     /// Copies the value from the host to the device.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`CopyDestination::copy_from`].
     pub fn copy_htod(&mut self) -> CudaResult<()> {
         self.device.copy_from(&self.host)
@@ -49,7 +45,6 @@ impl<T: DeviceCopy> DeviceVariable<T> {
     /// Copies the value from the device to the host.
     ///
     /// # Errors
-    ///
     /// Returns the same errors as [`CopyDestination::copy_to`].
     pub fn copy_dtoh(&mut self) -> CudaResult<()> {
         self.device.copy_to(&mut self.host)

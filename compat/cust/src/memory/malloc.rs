@@ -44,12 +44,10 @@ fn some_bytes<T>(count: usize) -> CudaResult<usize> {
 /// Allocates uninitialized device memory for `count` values.
 ///
 /// # Errors
-///
 /// Returns [`CudaError::OutOfMemory`]; [`CudaError::InvalidMemoryAllocation`] if the size is zero or too large;
 /// [`CudaError::InvalidContext`] if there is no current context.
 ///
 /// # Safety
-///
 /// The memory must be freed with [`cuda_free`] and must be written before it is read.
 pub unsafe fn cuda_malloc<T>(count: usize) -> CudaResult<DevicePointer<T>> {
     let device = context::current()?;
@@ -59,11 +57,9 @@ pub unsafe fn cuda_malloc<T>(count: usize) -> CudaResult<DevicePointer<T>> {
 /// Allocates device memory that work in a stream can use immediately.
 ///
 /// # Errors
-///
 /// Returns the same errors as [`cuda_malloc`].
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`cuda_malloc`]. Other streams may use the memory only after the work
 /// already enqueued in `stream`.
 pub unsafe fn cuda_malloc_async<T>(stream: &Stream, count: usize) -> CudaResult<DevicePointer<T>> {
@@ -86,12 +82,10 @@ fn taken<V>(table: &Table<V>, address: u64) -> CudaResult<V> {
 /// Frees device memory after all work on the device.
 ///
 /// # Errors
-///
 /// Returns [`CudaError::InvalidValue`] if the pointer does not come from this module. Returns a fault in earlier work,
 /// in which case the memory is freed nevertheless.
 ///
 /// # Safety
-///
 /// Nothing may use the memory, except for work that has already been enqueued.
 pub unsafe fn cuda_free<T>(pointer: DevicePointer<T>) -> CudaResult<()> {
     let buffer = taken(&DEVICE, pointer.as_raw())?;
@@ -103,11 +97,9 @@ pub unsafe fn cuda_free<T>(pointer: DevicePointer<T>) -> CudaResult<()> {
 /// Frees device memory after the work already enqueued in `stream`.
 ///
 /// # Errors
-///
 /// Returns [`CudaError::InvalidValue`] if the pointer does not come from this module, or a driver error.
 ///
 /// # Safety
-///
 /// Nothing may use the memory, except for work that has already been enqueued in `stream`.
 pub unsafe fn cuda_free_async<T>(stream: &Stream, pointer: DevicePointer<T>) -> CudaResult<()> {
     let buffer = taken(&DEVICE, pointer.as_raw())?;
@@ -117,11 +109,9 @@ pub unsafe fn cuda_free_async<T>(stream: &Stream, pointer: DevicePointer<T>) -> 
 /// Allocates page-locked memory for `count` values that host and device access at the same address.
 ///
 /// # Errors
-///
 /// Returns the same errors as [`cuda_malloc`].
 ///
 /// # Safety
-///
 /// The memory must be freed with [`cuda_free_unified`] and must be written before it is read.
 pub unsafe fn cuda_malloc_unified<T>(count: usize) -> CudaResult<UnifiedPointer<T>> {
     let pointer = pinned::<T>(count)?;
@@ -151,11 +141,9 @@ pub unsafe fn cuda_malloc_unified<T>(count: usize) -> CudaResult<UnifiedPointer<
 /// Frees unified memory after all work on the device.
 ///
 /// # Errors
-///
 /// Returns the same errors as [`cuda_free`].
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`cuda_free`].
 pub unsafe fn cuda_free_unified<T>(pointer: UnifiedPointer<T>) -> CudaResult<()> {
     // SAFETY: guaranteed by the caller.
@@ -165,11 +153,9 @@ pub unsafe fn cuda_free_unified<T>(pointer: UnifiedPointer<T>) -> CudaResult<()>
 /// Allocates uninitialized page-locked host memory for `count` values.
 ///
 /// # Errors
-///
 /// Returns the same errors as [`cuda_malloc`].
 ///
 /// # Safety
-///
 /// The memory must be freed with [`cuda_free_locked`] and must be written before it is read.
 pub unsafe fn cuda_malloc_locked<T>(count: usize) -> CudaResult<*mut T> {
     pinned(count)
@@ -191,11 +177,9 @@ fn pinned<T>(count: usize) -> CudaResult<*mut T> {
 /// Frees page-locked memory after all work on the device.
 ///
 /// # Errors
-///
 /// Returns the same errors as [`cuda_free`].
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`cuda_free`].
 pub unsafe fn cuda_free_locked<T>(pointer: *mut T) -> CudaResult<()> {
     let device = taken(&PINNED, pointer.addr() as u64)?;

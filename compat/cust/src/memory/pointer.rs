@@ -145,7 +145,6 @@ impl<T> DevicePointer<T> {
     /// Returns the pointer moved forward by `count` elements.
     ///
     /// # Safety
-    ///
     /// The result must point into the same allocation or to its end.
     pub unsafe fn offset(self, count: isize) -> Self {
         self.wrapping_offset(count)
@@ -154,7 +153,6 @@ impl<T> DevicePointer<T> {
     /// Returns the pointer moved forward by `count` elements.
     ///
     /// # Safety
-    ///
     /// The caller must uphold the safety contract of [`Self::offset`].
     #[allow(clippy::should_implement_trait)]
     pub unsafe fn add(self, count: usize) -> Self {
@@ -164,7 +162,6 @@ impl<T> DevicePointer<T> {
     /// Returns the pointer moved back by `count` elements.
     ///
     /// # Safety
-    ///
     /// The caller must uphold the safety contract of [`Self::offset`].
     #[allow(clippy::should_implement_trait)]
     pub unsafe fn sub(self, count: usize) -> Self {
@@ -176,7 +173,6 @@ impl<T> UnifiedPointer<T> {
     /// Creates a unified pointer from an address.
     ///
     /// # Safety
-    ///
     /// The address must be null or point into unified memory.
     pub unsafe fn wrap(pointer: *mut T) -> Self {
         Self(pointer)

@@ -114,7 +114,7 @@ fn models_that_do_not_divide_are_refused() {
         (
             2,
             WeightFormat::Int8,
-            "the matrix `model.layers.0.mlp.down_proj`: 2 GPUs cannot divide its 128 inputs into groups of 128",
+            "the matrix `model.layers.0.mlp.down_proj`: 2 GPU(s) cannot divide its 128 inputs into groups of 128",
         ),
     ] {
         let error = engine("llama", devices, format, limits).map(drop).unwrap_err();

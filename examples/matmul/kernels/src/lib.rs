@@ -89,7 +89,6 @@ pub fn registers<const DEPTH: usize>(
 /// Writes an element, unless it is outside the matrix.
 ///
 /// # Safety
-///
 /// No other thread of the launch accesses the element.
 #[inline(always)]
 unsafe fn store(c: &mut DisjointMut2<f32>, [row, column]: [usize; 2], value: f32) {

@@ -101,7 +101,6 @@ where
     /// See the [example](crate::tensor#example).
     ///
     /// # Safety
-    ///
     /// All threads of the warpgroup must call this method, and the methods of its result, together.
     #[inline(always)]
     pub unsafe fn pending(self) -> Pending<N, S> {
@@ -124,7 +123,6 @@ where
     /// See the [example](crate::tensor#example).
     ///
     /// # Safety
-    ///
     /// All threads of the warpgroup must call this method, and the methods of the batch, together.
     #[inline(always)]
     pub unsafe fn begin(self) -> Batch<N, S> {
@@ -172,7 +170,6 @@ where
     /// See the example of [`Fragments`].
     ///
     /// # Safety
-    ///
     /// The caller must uphold the safety contract of [`Self::begin`].
     #[inline(always)]
     pub unsafe fn begin_with<T: Half, const K: usize>(
@@ -226,7 +223,6 @@ where
     /// ```
     ///
     /// # Safety
-    ///
     /// The warpgroup must have committed at least `LATER` batches after the last batch of this accumulator.
     #[inline(always)]
     #[track_caller]
@@ -255,7 +251,6 @@ where
     /// See the example of [`Fragments`].
     ///
     /// # Safety
-    ///
     /// The conditions of [`Self::mma`] apply to the tile. `64 * part` must be below `K`, and `part` must be the same in
     /// all threads of the warpgroup.
     #[inline(always)]
@@ -296,7 +291,6 @@ where
     /// See the [example](crate::tensor#example).
     ///
     /// # Safety
-    ///
     /// The tiles must contain the operands. Either a thread has waited for the copy to the tile, or all its writers
     /// called [`fence_tiles`](super::copy::fence_tiles) before a barrier. Nothing may write the tiles until a thread
     /// has waited for the batch. `accumulate` must be the same in all threads of the warpgroup.
@@ -333,7 +327,6 @@ where
     /// ```
     ///
     /// # Safety
-    ///
     /// The caller must uphold the safety contract of [`Self::mma`].
     #[inline(always)]
     #[track_caller]

@@ -228,7 +228,6 @@ pub trait Output<S: Sum>: KernelType {
     /// See the example of [`Output`].
     ///
     /// # Safety
-    ///
     /// The tile must contain these rows and columns. `row` must be the same in all threads of the warp, and a multiple
     /// of 16. No copy or other thread may access these elements concurrently.
     unsafe fn store<const ROWS: usize>(tile: SharedTile<Self, ROWS>, row: u32, block: u32, sums: [S; 8]);

@@ -24,13 +24,8 @@ use crate::element::{DataType, LibraryType};
 use crate::error::{LibraryError, check_devices};
 use crate::lru::PlanCache;
 use crate::vendor::Vendor;
-use warpsmith_runtime::device::Device;
-use warpsmith_runtime::error::{Error, Result};
-use warpsmith_runtime::extension::Access;
-use warpsmith_runtime::extension::BufferUse;
-use warpsmith_runtime::extension::site;
-use warpsmith_runtime::memory::{DeviceBuffer, DeviceCopy, DeviceSlice};
-use warpsmith_runtime::stream::Stream;
+use warpsmith_runtime::extension::{Access, BufferUse, site};
+use warpsmith_runtime::{Device, DeviceBuffer, DeviceCopy, DeviceSlice, Error, Result, Stream};
 
 /// Activation function, applied last to every output element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -151,7 +146,6 @@ const OPERATION: &str = "matmul";
 /// use warpsmith_libraries::blas::{self, Activation, Matmul, Matrix};
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Device::emulated(0)?.default_stream();
 /// let x = DeviceBuffer::from_host(&stream, &[1f32, 2.0])?; // one row
 /// let weights = DeviceBuffer::from_host(&stream, &[3f32, 4.0, -5.0, -6.0])?; // outputs x inputs
@@ -161,8 +155,7 @@ const OPERATION: &str = "matmul";
 /// let weights = Matrix::from(weights.as_2d(2, 2)?).transposed();
 /// blas::matmul(&stream, &options, x.as_2d(1, 2)?, weights, y.as_2d_mut(1, 2)?)?;
 /// assert_eq!(y.to_host()?, [11.5, 0.0]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 ///
 /// # Errors

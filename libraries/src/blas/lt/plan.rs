@@ -20,8 +20,7 @@ use super::{OPERATION, Search};
 use crate::element::{DataType, code};
 use crate::error::LibraryError;
 use warpsmith_runtime::driver::StreamHandle;
-use warpsmith_runtime::error::Result;
-use warpsmith_runtime::stream::Stream;
+use warpsmith_runtime::{Result, Stream};
 
 /// Cache key, which contains everything that determines the choice of an algorithm.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

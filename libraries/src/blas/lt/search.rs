@@ -2,10 +2,8 @@
 
 use super::super::handle;
 use super::plan::{self, Key, Plan, Pointers};
-use warpsmith_runtime::error::Result;
 use warpsmith_runtime::extension::BufferUse;
-use warpsmith_runtime::memory::{DeviceBuffer, DeviceCopy};
-use warpsmith_runtime::stream::Stream;
+use warpsmith_runtime::{DeviceBuffer, DeviceCopy, Result, Stream};
 
 /// Returns a plan that uses the fastest of the first `candidates` algorithms. Each algorithm runs once and then
 /// `repeats` times between two events on the stream. The runs write to a separate buffer instead of the output of the

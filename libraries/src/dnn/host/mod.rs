@@ -3,4 +3,3 @@
 pub mod convolution;
 pub mod norm;
 pub mod pooling;
-pub mod softmax;

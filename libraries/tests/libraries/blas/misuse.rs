@@ -38,8 +38,6 @@ fn what_does_not_fit_is_refused() {
     assert_shape(blas::gemm(&stream, options, tall, wide, two(&mut y)), "c (2 x 2)");
     let batch = Matrix::with_layout(&x, Layout::new(2, 3).with_batch(2, 6)).unwrap();
     assert_shape(blas::gemm(&stream, options, batch, tall, two(&mut y)), "2 of 2 x 3");
-    let products = vec![(wide, wide, two(&mut y))];
-    assert_shape(blas::gemm_grouped(&stream, options, products), "times b");
     assert_shape(blas::gemv(&stream, options, wide, x.slice(..2), y.slice_mut(..2)), "x has 2");
     assert_shape(blas::trsm(&stream, Trsm::default(), wide, two(&mut y)), "must be 2 x 2");
     let options = Matmul { bias: Some(x.slice(..3)), ..Matmul::default() };

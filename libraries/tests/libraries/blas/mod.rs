@@ -10,7 +10,7 @@ mod products;
 mod streams;
 mod vectors;
 
-use crate::numbers::{TestValue, assert_refused, buffer, each, is_refused, name, stream, values};
+use crate::numbers::{TestValue, assert_refused, buffer, each, is_refused, name, stream};
 use crate::under_test::device;
 use half::{bf16, f16};
 use warpsmith_libraries::LibraryError;

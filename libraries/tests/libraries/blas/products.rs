@@ -1,4 +1,4 @@
-//! GEMM, batched and grouped, of every type.
+//! GEMM and batched GEMM of every type.
 
 use super::*;
 
@@ -90,14 +90,11 @@ fn inputs_are_not_read_with_alpha_zero() {
             blas::gemm(&stream, options, square(), square(), output).unwrap();
             let mut y = buffer(&stream, &values[..16]);
             blas::gemv(&stream, options, square(), nan.slice(..16), &mut y).unwrap();
-            let mut grouped = buffer(&stream, &values);
-            let output = grouped.as_2d_mut(16, 16).unwrap().into();
-            blas::gemm_grouped(&stream, options, vec![(square(), square(), output)]).unwrap();
             let mut by_lt = buffer(&stream, &values);
             let output = by_lt.as_2d_mut(16, 16).unwrap();
             let options = Matmul { alpha: zero, beta, ..Matmul::default() };
             blas::matmul(&stream, &options, square(), square(), output).unwrap();
-            let all = [("gemm", c), ("gemv", y), ("gemm_grouped", grouped), ("matmul", by_lt)];
+            let all = [("gemm", c), ("gemv", y), ("matmul", by_lt)];
             for (what, found) in all.map(|(what, buffer)| (what, buffer.to_host().unwrap())) {
                 let differs = |(found, value): (&T, &T)| found.value() != expected * value.value();
                 let at = found.iter().zip(&values).position(differs);
@@ -175,55 +172,6 @@ fn matrices_of_a_batch_may_be_at_any_distance() {
     each!(check(): f16, bf16, f32, f64);
 }
 
-fn check_groups<T: Plain>(captured: bool) {
-    let stream = stream();
-    let shapes = [(4, 8, 3), (0, 8, 3), (9, 2, 30), (16, 16, 16), (5, 6, 0)];
-    let inputs: Vec<_> = shapes
-        .iter()
-        .enumerate()
-        .map(|(seed, (m, n, k))| {
-            (HostMatrix::new::<T>(seed as u64, *m, *k), HostMatrix::new::<T>(seed as u64 + 9, *k, *n))
-        })
-        .collect();
-    let upload = |matrix: &HostMatrix, transposed| {
-        let memory = matrix.at_place::<T>(Place::of(matrix, 0, transposed));
-        buffer(&stream, &memory)
-    };
-    let memory: Vec<_> = inputs.iter().map(|(a, b)| (upload(a, false), upload(b, true))).collect();
-    let mut outputs: Vec<_> =
-        shapes.iter().map(|(m, n, _)| DeviceBuffer::<T>::zeros(&stream, m * n).unwrap()).collect();
-    let mut run = || {
-        let products = shapes.iter().zip(&memory).zip(&mut outputs).map(|(((m, n, k), (a, b)), c)| {
-            let b = Matrix::with_layout(b, Layout::new(*n, *k)).unwrap().transposed();
-            (
-                Matrix::with_layout(a, Layout::new(*m, *k)).unwrap(),
-                b,
-                MatrixMut::with_layout(c, Layout::new(*m, *n)).unwrap(),
-            )
-        });
-        let options = Gemm { alpha: T::scalar(2.0), ..Gemm::default() };
-        blas::gemm_grouped(&stream, options, products.collect())
-    };
-    match captured {
-        false => run().unwrap(),
-        true => Graph::capture(&stream, run).unwrap().instantiate().unwrap().launch(&stream).unwrap(),
-    }
-    for ((a, b), output) in inputs.iter().zip(&outputs) {
-        let zero = HostMatrix::zeros(a.rows, b.cols);
-        let found = values(&output.to_host().unwrap());
-        let what = format!("a group of {}, captured: {captured}", name::<T>());
-        assert_near::<T>(&what, a.cols, &found, &reference((2.0, 0.0), a, b, &zero));
-    }
-    blas::gemm_grouped::<T, T, T>(&stream, Gemm::default(), Vec::new()).unwrap();
-}
-
-#[test]
-fn groups_have_many_shapes() {
-    for captured in [false, true] {
-        each!(check_groups(captured): f32, f64, f16, bf16);
-    }
-}
-
 #[test]
 fn without_an_inner_dimension_products_are_zero() {
     let stream = stream();
@@ -267,9 +215,6 @@ fn narrow_products_without_inner_dimension_are_zero() {
     let output = c.as_2d_mut(4, 4).unwrap();
     blas::gemm(&stream, Gemm { beta: 2, ..Gemm::default() }, a, b, output).unwrap();
     assert_eq!(c.to_host().unwrap(), [6; 16]);
-    let options = Gemm { beta: 2, ..Gemm::default() };
-    blas::gemm_grouped(&stream, options, vec![(a, b, c.as_2d_mut(4, 4).unwrap().into())]).unwrap();
-    assert_eq!(c.to_host().unwrap(), [12; 16]);
 
     let empty = DeviceBuffer::<F8E4M3>::uninit(&stream, 0).unwrap();
     let rows = Matrix::from(empty.as_2d(16, 0).unwrap());

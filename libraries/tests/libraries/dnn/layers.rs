@@ -1,4 +1,4 @@
-//! Pooling, softmax and batch normalization.
+//! Pooling and batch normalization.
 
 use half::{bf16, f16};
 use warpsmith_libraries::dnn::{self, *};
@@ -165,77 +165,6 @@ fn poolings_that_do_not_fit_are_refused() {
         (with(2, 1, 1), &[1, 1], "no spatial"),
     ] {
         assert_refused(operator.output_shape(shape), expected);
-    }
-}
-
-fn softmax_is_correct<T: TestNumber>(
-    shape: &[usize],
-    function: Softmax,
-    layout: Layout,
-    (captured, first): How,
-) {
-    let what = format!("{} {function:?} {shape:?} {layout:?}", name::<T>());
-    let five = five(shape);
-    let count = shape.iter().product();
-    let x: Vec<T> = random::<T>(count, 1).iter().map(|value| T::of(value.value() * 6.0)).collect();
-    let dy = random::<T>(count, 2);
-    let stream = stream();
-    let [on_x, on_dy, mut y, mut dx] = [&x, &dy, &x, &x].map(|values| padded(&stream, values, first));
-    let part = first..first + count;
-    enqueue(&stream, captured, || {
-        let target = &mut TensorMut::new(y.slice_mut(part.clone()), shape, layout)?;
-        softmax(&stream, function, &Tensor::new(on_x.slice(part.clone()), shape, layout)?, target)?;
-        let on_y = Tensor::new(y.slice(part.clone()), shape, layout)?;
-        let target = &mut TensorMut::new(dx.slice_mut(part.clone()), shape, layout)?;
-        softmax_backward(
-            &stream,
-            function,
-            &on_y,
-            &Tensor::new(on_dy.slice(part.clone()), shape, layout)?,
-            target,
-        )
-    })
-    .unwrap();
-    let y = inside(&y, first);
-    let (mut y_expected, mut dx_expected) = (vec![0.0; count], vec![0.0; count]);
-    for place in places([five[0], 1, five[2], five[3], five[4]]) {
-        let of = |c| at(five, layout, [place[0], c, place[2], place[3], place[4]]);
-        let channels = || (0..five[1]).map(of);
-        let sum: f64 = channels().map(|i| x[i].value().exp()).sum();
-        for i in channels() {
-            let share = x[i].value().exp() / sum;
-            y_expected[i] = if function == Softmax::Log { share.ln() } else { share };
-            // The expected gradient is the sum over the channels of the output gradient times the derivative by this
-            // input, using the computed y.
-            dx_expected[i] = channels()
-                .map(|j| {
-                    let same = f64::from(u8::from(i == j));
-                    dy[j].value()
-                        * match function {
-                            Softmax::Plain => y[j].value() * (same - y[i].value()),
-                            Softmax::Log => same - y[i].value().exp(),
-                        }
-                })
-                .sum();
-        }
-    }
-    assert_near(&y, &y_expected, 8.0, &what);
-    assert_near(&inside(&dx, first), &dx_expected, 32.0, &what);
-}
-
-#[test]
-fn softmax_and_its_gradient_are_correct() {
-    for function in [Softmax::Plain, Softmax::Log] {
-        for layout in LAYOUTS {
-            softmax_is_correct::<f32>(&[5, 10], function, layout, PLAIN);
-            for first in 0..4 {
-                each!(softmax_is_correct(&[2, 7, 3, 5], function, layout, (false, first)): f32, f16);
-            }
-        }
-        softmax_is_correct::<f64>(&[3, 1000], function, Layout::Nchw, PLAIN);
-        softmax_is_correct::<f16>(&[4, 33], function, Layout::Nchw, PLAIN);
-        softmax_is_correct::<bf16>(&[2, 9, 4], function, Layout::Nchw, PLAIN);
-        softmax_is_correct::<f32>(&[2, 7, 3, 5], function, Layout::Nchw, CAPTURED);
     }
 }
 

@@ -222,9 +222,10 @@ fn an_empty_tensor_of_another_device_is_refused_too() {
     let (stream, other) = (stream(), stream());
     let x = DeviceBuffer::<f32>::uninit(&other, 0).unwrap();
     let mut y = uninit::<f32>(&stream, 0);
-    let x = Tensor::new(&x, &[0, 4], Layout::Nchw).unwrap();
-    let mut y = TensorMut::new(&mut y, &[0, 4], Layout::Nchw).unwrap();
-    let refused = dnn::softmax(&stream, Softmax::Plain, &x, &mut y);
+    let x = Tensor::new(&x, &[0, 4, 1, 1], Layout::Nchw).unwrap();
+    let mut y = TensorMut::new(&mut y, &[0, 4, 1, 1], Layout::Nchw).unwrap();
+    let single = Pooling { window: 1.into(), ..Pooling::default() };
+    let refused = dnn::pooling(&stream, &single, &x, &mut y);
     assert!(matches!(refused, Err(Error::DifferentDevices { .. })), "{refused:?}");
 }
 
@@ -368,8 +369,9 @@ fn tensors_of_no_elements_have_defined_results() {
     let target = &mut TensorMut::new(&mut y, &[1, 2, 1, 3], layout).unwrap();
     dnn::convolution(&stream, &padded, &x, &Tensor::new(&w, &[2, 3, 2, 2], layout).unwrap(), target).unwrap();
     assert_eq!(y.to_host().unwrap(), [0.0; 6]);
-    let x = Tensor::new(&none, &[0, 3], layout).unwrap();
-    softmax(&stream, Softmax::Plain, &x, &mut TensorMut::new(&mut nothing, &[0, 3], layout).unwrap())
+    let single = Pooling { window: 1.into(), ..Pooling::default() };
+    let x = Tensor::new(&none, &[0, 3, 1, 1], layout).unwrap();
+    dnn::pooling(&stream, &single, &x, &mut TensorMut::new(&mut nothing, &[0, 3, 1, 1], layout).unwrap())
         .unwrap();
 }
 

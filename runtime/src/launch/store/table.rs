@@ -31,7 +31,6 @@ const MAX: usize = 1 << 16;
 /// use warpsmith_runtime::Device;
 /// use warpsmith_runtime::store::{LaunchStore, TunedConfiguration, TuningKey};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let (store, device) = (LaunchStore::in_memory(), Device::emulated(0)?);
 /// let subject = TuningKey {
 ///     device: device.properties(),
@@ -49,8 +48,7 @@ const MAX: usize = 1 << 16;
 /// // It also applies to similar sizes.
 /// let found = store.tuned(&TuningKey { n: 1_200_000, ..subject });
 /// assert_eq!(found.and_then(|found| found.value("block").map(str::to_owned)), Some("256".to_owned()));
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct LaunchStore(Arc<Inner>);

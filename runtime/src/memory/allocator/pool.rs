@@ -35,12 +35,10 @@ thread_local! {
 /// use warpsmith_runtime::memory::PoolOptions;
 /// use warpsmith_runtime::{Device, MemoryPool};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let options = PoolOptions { use_on_oom: true, ..PoolOptions::default() };
 /// let pool = MemoryPool::with_options(&Device::emulated(0)?, options)?;
 /// assert!(pool.options().use_on_oom);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PoolOptions {
@@ -60,7 +58,6 @@ pub struct PoolOptions {
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer, MemoryPool};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let device = Device::emulated(0)?;
 /// let stream = device.default_stream();
 /// let pool = MemoryPool::new(&device)?;
@@ -69,8 +66,7 @@ pub struct PoolOptions {
 /// drop(guard);
 /// assert_eq!(pool.allocated(), 4096);
 /// # drop(buffer);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct MemoryPool(Arc<PoolShared>);
@@ -233,7 +229,6 @@ impl MemoryPool {
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, MemoryPool, Stream};
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Stream::new(&Device::emulated(0)?)?;
     /// let pool = MemoryPool::new(stream.device())?;
     /// let guard = pool.capture(&stream)?;
@@ -241,8 +236,7 @@ impl MemoryPool {
     /// drop(guard);
     /// assert_eq!(pool.allocated(), 1024);
     /// # drop(buffer);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors

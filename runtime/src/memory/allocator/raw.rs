@@ -70,7 +70,6 @@ impl Memory<'_> {
     /// ```
     /// use warpsmith_runtime::Device;
     ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Device::emulated(0)?.default_stream();
     /// let memory = stream.device().memory();
     /// let address = memory.allocate_raw(&stream, 1000)?;
@@ -78,8 +77,7 @@ impl Memory<'_> {
     /// // SAFETY: no work uses the memory.
     /// unsafe { memory.free_raw(address) }?;
     /// assert_eq!(memory.allocated(), 0);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), warpsmith_runtime::Error>(())
     /// ```
     ///
     /// # Errors

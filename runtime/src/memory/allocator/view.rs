@@ -17,7 +17,6 @@ use crate::snapshot::Snapshot;
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let device = Device::emulated(0)?;
 /// let buffer = DeviceBuffer::<f32>::zeros(&device.default_stream(), 1000)?;
 /// assert!(device.memory().allocated() >= 4096);
@@ -25,8 +24,7 @@ use crate::snapshot::Snapshot;
 /// assert!(device.memory().reserved() >= device.memory().allocated());
 /// device.memory().empty_cache()?;
 /// println!("{}", device.memory().summary(true));
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Memory<'a> {

@@ -35,15 +35,13 @@ const NO_CACHING_VARIABLES: [&str; 2] = ["WARPSMITH_NO_MEMORY_CACHING", "PYTORCH
 /// use warpsmith_runtime::AllocatorOptions;
 /// use warpsmith_runtime::memory::options::Reserve;
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let text = "expandable_segments:True,expandable_segments_reserve:40G,pinned_max_cached_size_mb:256";
 /// let options = AllocatorOptions::default().with(text)?;
 /// assert!(options.expandable_segments && options.caching);
 /// assert_eq!(options.expandable_segments_reserve, Some(Reserve::Bytes(40 << 30)));
 /// assert_eq!(options.pinned.max_cached_size, Some(256 << 20));
 /// assert!(options.with("max_split_size_mb:1").is_err());
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct AllocatorOptions {
@@ -109,11 +107,9 @@ pub struct PinnedOptions {
 /// use warpsmith_runtime::AllocatorOptions;
 /// use warpsmith_runtime::memory::options::Backend;
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let options = AllocatorOptions::default().with("backend:cudaMallocAsync")?;
 /// assert_eq!(options.backend, Backend::StreamOrdered);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Backend {

@@ -27,13 +27,11 @@ const ALIGN: usize = 256;
 /// ```
 /// use warpsmith_runtime::{Device, PinnedBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let device = Device::emulated(0)?;
 /// let mut buffer = PinnedBuffer::from_slice(&device, &[1.0f32, 2.0, 3.0])?;
 /// buffer[1] = 5.0;
 /// assert_eq!(buffer[..], [1.0, 5.0, 3.0]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 pub struct PinnedBuffer<T: DeviceCopy> {
     elements: NonNull<T>,

@@ -12,7 +12,6 @@ use crate::memory::slice::resolve_or_panic;
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let device = Device::emulated(0)?;
 /// let stream = device.default_stream();
 /// let all = PinnedBuffer::from_slice(&device, &[1u32, 2, 3, 4, 5])?;
@@ -21,8 +20,7 @@ use crate::memory::slice::resolve_or_panic;
 /// let all = pending.wait()?.into_buffer();
 /// assert_eq!(all.len(), 5);
 /// assert_eq!(target.to_host()?, [2, 3, 4]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 pub struct PinnedRange<T: DeviceCopy> {
     buffer: PinnedBuffer<T>,

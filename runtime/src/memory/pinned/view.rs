@@ -11,7 +11,6 @@ use crate::memory::statistics::HostMemoryStatistics;
 /// ```
 /// use warpsmith_runtime::{Device, PinnedBuffer};
 ///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let device = Device::emulated(0)?;
 /// let pinned = device.pinned_memory();
 /// pinned.set_limit(Some(64 << 20));
@@ -19,8 +18,7 @@ use crate::memory::statistics::HostMemoryStatistics;
 /// assert_eq!(pinned.statistics().active_bytes.current, 0);
 /// // The block is cached until now.
 /// assert_eq!(pinned.empty_cache()?, 1 << 20);
-/// # Ok(())
-/// # }
+/// # Ok::<(), warpsmith_runtime::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct PinnedMemory<'a> {

@@ -22,7 +22,6 @@ use crate::tiles::divide;
 /// Body of [`attention_backward_keys()`](super::attention_backward_keys()) for heads of `D` elements.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`attention_backward_keys()`](super::attention_backward_keys()), and
 /// `ROWS` must be `2 * D`.
 #[inline(always)]
@@ -324,7 +323,6 @@ fn mask_columns(scores: &mut [f32], froms: [i32; 2], end: i32, first: u32) {
 /// the thread's position in the quad. `kind` is 0 for log-sum-exps and 1 for `delta`.
 ///
 /// # Safety
-///
 /// The tile must contain these values, and nothing may write to it during the call.
 #[inline(always)]
 unsafe fn chunk_of(tile: SharedTile<f32, 8>, kind: u32, lane: u32, index: usize) -> [f32; 4] {

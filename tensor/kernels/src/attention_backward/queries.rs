@@ -19,7 +19,6 @@ use crate::tiles::divide;
 /// Body of [`attention_backward_queries()`](super::attention_backward_queries()) for heads of `D` elements.
 ///
 /// # Safety
-///
 /// The caller must uphold the safety contract of [`attention_backward_queries()`](super::attention_backward_queries()),
 /// and `ROWS` must be `2 * D`.
 #[inline(always)]
