@@ -281,7 +281,7 @@ mod tests {
         let lzma = |stream, len| unpack(&Packed::Lzma { stream, len });
         assert_eq!(*lzma(stream, 1000).unwrap(), [7; 1000]);
         // The last stream requests a window of 4 GiB.
-        let large: &[u8] = vec![stream[..1].to_vec(), vec![255; 4], stream[5..].to_vec()].concat().leak();
+        let large: &[u8] = [stream[..1].to_vec(), vec![255; 4], stream[5..].to_vec()].concat().leak();
         for (stream, len) in [
             (&*stream, 999),
             (stream, 1001),
