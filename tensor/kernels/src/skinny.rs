@@ -363,8 +363,8 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
     // multiple of the step.
     let minus_ones: [u32; 4] = from_fn(|i| both(T::MINUS_CODE) | (k % step) << i);
     let mut sums = [[[0.0f32; 4]; TILES]; GROUPS];
-    // Products of the rows of A with each other. Those of a row with itself are on the diagonal.
-    let mut squares = [[0.0f32; 4]; GROUPS];
+    // The sum of the lanes of a quad is that of the row.
+    let mut squares = [0.0f32; GROUPS];
     let mut at = warp * step;
     if at >= k {
         grid::dependency_wait();
@@ -407,20 +407,26 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
                 warp::sync_warp(!0);
             }
             if let Some(weights) = weights {
-                each::<MAX_CHUNKS>(|chunk| {
-                    each::<GROUPS>(|group| {
+                each::<GROUPS>(|group| {
+                    // The products of the rows with each other. Those of a row with itself are on the diagonal.
+                    let mut products = [0.0; 4];
+                    each::<MAX_CHUNKS>(|chunk| {
                         if chunk < B::CHUNKS {
                             let of_a = &mut numbers[chunk][group];
                             let [x, y, z, w] = *of_a;
                             // SAFETY: the whole warp executes this call, because `at` is the same in all lanes.
-                            squares[group] = unsafe {
-                                mma::<T>(mma::<T>(squares[group], [x, x, y, y], [x, y]), [z, z, w, w], [z, w])
+                            products = unsafe {
+                                mma::<T>(mma::<T>(products, [x, x, y, y], [x, y]), [z, z, w, w], [z, w])
                             };
                             each::<4>(|i| {
-                                of_a[i] = T::multiply_add(of_a[i], weights[chunk][0][i], 0x8000_8000);
+                                of_a[i] = T::multiply_add(of_a[i], weights[chunk][0][i], 0x8000_8000)
                             });
                         }
                     });
+                    // The lane has the products of its row with two others, of which one may be the row itself.
+                    if quarter == row / 2 {
+                        squares[group] += if row % 2 == 0 { products[0] } else { products[1] };
+                    }
                 });
             }
             let loaded: [[B::Loaded; 2]; TILES] = from_fn(|tile| {
@@ -513,15 +519,7 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
             }
             tile += 1;
         }
-        // The lane's products of its row with two others, of which one may be the row itself.
-        let [even, odd, ..] = squares[group];
-        let square = if quarter != row / 2 {
-            0.0
-        } else if row % 2 == 0 {
-            even
-        } else {
-            odd
-        };
+        let square = squares[group];
         let square = square + warp::shuffle_xor(!0, square, 1);
         let square = square + warp::shuffle_xor(!0, square, 2);
         let of_row = warp as usize * MAX_M as usize + GROUP_M as usize * group + row as usize;
