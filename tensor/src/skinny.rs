@@ -9,7 +9,8 @@ use warpsmith_tensor_kernels::epilogue::EpilogueParams;
 use warpsmith_tensor_kernels::mixed::matmul_mixed;
 use warpsmith_tensor_kernels::number4::Number4;
 use warpsmith_tensor_kernels::skinny::{
-    self as kernels, GROUP_K, GROUP_M, MAX_M, MAX_WARPS, SkinnySizes, TILE_N,
+    self as kernels, GROUP_K, GROUP_M, MAX_M, MAX_WARPS, SkinnySizes, TILE_N, matmul_row_fp4,
+    matmul_row_quantized,
 };
 
 use crate::IMAGE;
@@ -21,6 +22,9 @@ use crate::schedule::{Schedule, multiprocessors};
 
 /// Maximum number of blocks per grid.
 const MAX_BLOCKS: u32 = i32::MAX as u32;
+
+/// Dynamic shared memory that a block can have on all GPUs, in bytes.
+const MAX_SHARED: u32 = 99 << 10;
 
 /// Fails on a device without `mma.m16n8k16`.
 pub(crate) fn check_device(operation: &'static str, device: &Device) -> Result<()> {
@@ -87,6 +91,26 @@ macro_rules! quantized {
     };
 }
 
+/// Selects the kernel instance for one row.
+macro_rules! row {
+    ($ty:ty, $product:ident, $sizes:ident, $blocks:ident, $codes:literal) => {
+        match ($blocks.tiles, $product.group < GROUP_K) {
+            (1, false) => {
+                launch_quantized::<matmul_row_quantized<$ty, 1, $codes, 0>, $ty>($product, $sizes, $blocks)
+            }
+            (1, true) => {
+                launch_quantized::<matmul_row_quantized<$ty, 1, $codes, 1>, $ty>($product, $sizes, $blocks)
+            }
+            (_, false) => {
+                launch_quantized::<matmul_row_quantized<$ty, 2, $codes, 0>, $ty>($product, $sizes, $blocks)
+            }
+            (_, true) => {
+                launch_quantized::<matmul_row_quantized<$ty, 2, $codes, 1>, $ty>($product, $sizes, $blocks)
+            }
+        }
+    };
+}
+
 /// Selects the kernel instance for the tile of a mixed-input GEMM.
 macro_rules! mixed {
     ($plan:ident, $product:ident, $sizes:ident, $ty:ty, $codes:expr) => {
@@ -126,6 +150,12 @@ macro_rules! elements {
                 let sizes = sizes(&product.a, None, &product.c, &product.epilogue, product.reads_early());
                 let blocks = Blocks::new(&sizes, product.stream.device(), product.bits());
                 match product.codes_kind {
+                    kernels::FP4 if blocks.is_row => match blocks.tiles {
+                        1 => launch_fp4::<matmul_row_fp4<$ty, 1>, $ty>(product, sizes, blocks),
+                        _ => launch_fp4::<matmul_row_fp4<$ty, 2>, $ty>(product, sizes, blocks),
+                    },
+                    kernels::INT4 if blocks.is_row => row!($ty, product, sizes, blocks, 0),
+                    kernels::INT4_ZEROS if blocks.is_row => row!($ty, product, sizes, blocks, 1),
                     kernels::INT4 => quantized!($ty, product, sizes, blocks, 0),
                     kernels::INT4_ZEROS => quantized!($ty, product, sizes, blocks, 1),
                     kernels::INT8 => quantized!($ty, product, sizes, blocks, 2),
@@ -204,6 +234,8 @@ struct Blocks {
     tiles: u32,
     /// Number of warps per block. Each processes a part of K.
     warps: u32,
+    /// The block stores the only row of A in shared memory.
+    is_row: bool,
 }
 
 impl Blocks {
@@ -228,7 +260,10 @@ impl Blocks {
         let can_have_fewer = groups == 1 && (has_two || bits < 16);
         let warps =
             [2, 4].into_iter().filter(|_| can_have_fewer).find(has_enough).unwrap_or(MAX_WARPS as u32);
-        Self { groups, tiles, warps }
+        // With weights of 16 or 8 bits, fewer instructions do not save time.
+        let needed = kernels::shared_bytes(warps, tiles, true) + kernels::row_bytes(sizes.k);
+        let is_row = sizes.m == 1 && bits == 4 && needed <= MAX_SHARED;
+        Self { groups, tiles, warps, is_row }
     }
 
     /// Returns the launch configuration that covers C.
@@ -245,7 +280,8 @@ impl Blocks {
         let blocks = columns * u64::from(sizes.m.div_ceil(GROUP_M * self.groups)) * planes as u64;
         match u32::try_from(blocks) {
             Ok(blocks) if blocks <= MAX_BLOCKS => {
-                let shared = kernels::shared_bytes(self.warps, self.tiles, bits == 4);
+                let of_row = if self.is_row { kernels::row_bytes(sizes.k) } else { 0 };
+                let shared = kernels::shared_bytes(self.warps, self.tiles, bits == 4) + of_row;
                 let shared = spread(blocks, shared, device);
                 Ok(Launch::grid_block(blocks, 32 * self.warps).shared(shared).dependent())
             }

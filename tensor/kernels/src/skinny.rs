@@ -19,12 +19,13 @@ mod columns;
 mod fp4;
 
 use core::array::from_fn;
+use core::mem::MaybeUninit;
 
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
 use gpu_std::shared::{self, commit_copies, wait_copies_leaving};
 use gpu_std::tensor::mma::mma;
-use gpu_std::vectorized::{each, load_or};
+use gpu_std::vectorized::{each, load, load_or};
 
 use self::columns::{Codes, Columns, Plain, eight};
 pub(crate) use self::columns::{Slot, load_bits, ordered};
@@ -82,6 +83,12 @@ pub const fn shared_bytes(warps: u32, tiles: u32, is_4bit: bool) -> u32 {
     16 * 32 * warps * 2 * tiles * loads * STAGES as u32
 }
 
+/// Returns the additional shared memory of the kernels for one row, in bytes: the row of A with its sums.
+pub const fn row_bytes(k: u32) -> u32 {
+    let steps = k.div_ceil(GROUP_K);
+    2 * GROUP_K * steps + 16 * steps
+}
+
 /// Returns the minimum number of resident blocks per SM, which limits the registers per thread. The minimum exceeds 1
 /// only for instances that do not spill with this limit, except for a few bytes on compute capability 10.0
 /// and 12.x.
@@ -90,6 +97,11 @@ const fn resident_quantized(groups: usize, tiles: usize, codes: usize, fine: usi
         (2, 2, _, _) | (1, 2, 1, _) | (2, 1, _, 1) => 1,
         _ => 2,
     }
+}
+
+/// Like [`resident_quantized`], for the kernels for one row, which do not spill with these limits either.
+const fn resident_row(tiles: usize) -> u32 {
+    if tiles == 1 { 3 } else { 2 }
 }
 
 /// Problem size; strides in elements.
@@ -164,7 +176,7 @@ pub unsafe fn matmul_skinny<T: Number4, const GROUPS: usize, const TILES: usize>
     let b = Plain { from, pitch: sizes.b_pitch, k: sizes.k };
     let norm = Norm { weight: norm, epsilon };
     // SAFETY: guaranteed by the caller.
-    unsafe { product::<T, _, GROUPS, TILES>(a, b, &mut c, bias, norm, sizes, place, finish) }
+    unsafe { product::<T, _, GROUPS, TILES, false>(a, b, &mut c, bias, norm, sizes, place, finish) }
 }
 
 /// Like [`matmul_skinny()`], but with packed quantized weights (W4A16 and W8A16): B is `scales * (codes - zeros)`.
@@ -209,7 +221,7 @@ pub unsafe fn matmul_skinny_quantized<
     let norm = Norm { weight: norm, epsilon };
     let b = Codes::<T, CODES, FINE>::new(codes, scales, zeros, sizes.k, group);
     // SAFETY: guaranteed by the caller.
-    unsafe { product::<T, _, GROUPS, TILES>(a, b, &mut c, bias, norm, sizes, place, finish) }
+    unsafe { product::<T, _, GROUPS, TILES, false>(a, b, &mut c, bias, norm, sizes, place, finish) }
 }
 
 /// Like [`matmul_skinny()`], but with weights of the kind [`FP4`]. Each weight is multiplied by its scale, rounded to
@@ -246,7 +258,76 @@ pub unsafe fn matmul_skinny_fp4<T: Number4, const GROUPS: usize, const TILES: us
     let norm = Norm { weight: norm, epsilon };
     let b = Fp4::new(codes, scales, sizes.k, group);
     // SAFETY: guaranteed by the caller.
-    unsafe { product::<T, _, GROUPS, TILES>(a, b, &mut c, bias, norm, sizes, place, finish) }
+    unsafe { product::<T, _, GROUPS, TILES, false>(a, b, &mut c, bias, norm, sizes, place, finish) }
+}
+
+/// Like [`matmul_skinny_quantized()`] with one row of A and `CODES` of 4 bits. Each block stores the row in shared
+/// memory, after the RMS norm, in the order in which the instructions use it, and with its sums.
+///
+/// # Safety
+///
+/// As for [`matmul_skinny_quantized()`], with m = 1 and [`row_bytes`] more of dynamic shared memory. The row must be
+/// contiguous.
+#[kernel(
+    types(T = bf16, f16),
+    consts(TILES = 1, 2; CODES = 0, 1; FINE = 0, 1),
+    arch = 80,
+    launch_bounds(THREADS, resident_row(TILES)),
+    dependent,
+    no_panic
+)]
+#[allow(clippy::too_many_arguments, reason = "they are a kernel's")]
+pub unsafe fn matmul_row_quantized<T: Number4, const TILES: usize, const CODES: usize, const FINE: usize>(
+    a: &[T],
+    codes: &[u8],
+    scales: &[T],
+    zeros: Option<&[T]>,
+    mut c: DisjointMut<T>,
+    bias: Option<&[T]>,
+    norm: Option<&[T]>,
+    epsilon: f32,
+    group: u32,
+    sizes: SkinnySizes,
+    finish: EpilogueParams,
+) {
+    let place = Place::new::<1, TILES>(&sizes);
+    let norm = Norm { weight: norm, epsilon };
+    let b = Codes::<T, CODES, FINE>::new(codes, scales, zeros, sizes.k, group);
+    // SAFETY: guaranteed by the caller.
+    unsafe { product::<T, _, 1, TILES, true>(a, b, &mut c, bias, norm, sizes, place, finish) }
+}
+
+/// Like [`matmul_skinny_fp4()`] with one row of A, as [`matmul_row_quantized()`] multiplies it.
+///
+/// # Safety
+///
+/// As for [`matmul_skinny_fp4()`], with m = 1 and [`row_bytes`] more of dynamic shared memory.
+#[kernel(
+    types(T = bf16, f16),
+    consts(TILES = 1, 2),
+    arch = 80,
+    launch_bounds(THREADS, resident_row(TILES)),
+    dependent,
+    no_panic
+)]
+#[allow(clippy::too_many_arguments, reason = "they are a kernel's")]
+pub unsafe fn matmul_row_fp4<T: Number4, const TILES: usize>(
+    a: &[T],
+    codes: &[u8],
+    scales: &[u8],
+    mut c: DisjointMut<T>,
+    bias: Option<&[T]>,
+    norm: Option<&[T]>,
+    epsilon: f32,
+    group: u32,
+    sizes: SkinnySizes,
+    finish: EpilogueParams,
+) {
+    let place = Place::new::<1, TILES>(&sizes);
+    let norm = Norm { weight: norm, epsilon };
+    let b = Fp4::new(codes, scales, sizes.k, group);
+    // SAFETY: guaranteed by the caller.
+    unsafe { product::<T, _, 1, TILES, true>(a, b, &mut c, bias, norm, sizes, place, finish) }
 }
 
 /// Tile of a block.
@@ -282,12 +363,14 @@ struct Norm<'a, T> {
     epsilon: f32,
 }
 
+/// Computes the tile of a block. If `IS_ROW`, A has one row, which the block stores in shared memory.
+///
 /// # Safety
 ///
 /// The caller must uphold the safety contracts of the kernels.
 #[inline(always)]
 #[allow(clippy::too_many_arguments, reason = "they are those of the kernels")]
-unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: usize>(
+unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: usize, const IS_ROW: bool>(
     a: &[T],
     b: B,
     c: &mut DisjointMut<T>,
@@ -322,8 +405,10 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
     let step = CHUNK_K * B::CHUNKS as u32;
     let hop = warps * step;
     // Each warp has its own stages.
-    let places = shared::dynamic_aligned::<[u32; 4]>()
-        .wrapping_add(warp as usize * STAGES * TILES * 2 * B::LOADS * LANES);
+    let memory = shared::dynamic_aligned::<[u32; 4]>();
+    let of_warp = const { STAGES * TILES * 2 * B::LOADS * LANES };
+    let places = memory.wrapping_add(warp as usize * of_warp);
+    let stored_row = Row::new::<T, B>(memory.wrapping_add(warps as usize * of_warp), k);
     let place = |stage: u32, tile: usize, half: usize| {
         let of_stage = places.wrapping_add((stage * (TILES * 2 * B::LOADS * LANES) as u32) as usize);
         of_stage.wrapping_add((tile * 2 + half) * B::LOADS * LANES)
@@ -366,13 +451,12 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
     // The sum of the lanes of a quad is that of the row.
     let mut squares = [0.0f32; GROUPS];
     let mut at = warp * step;
-    if at >= k {
-        grid::dependency_wait();
-        grid::launch_dependents();
-    } else {
-        // Scales come from memory. Those of steps with one scale per column are loaded two steps before they are used.
-        // Steps with several scales would need too many registers; their scales are prefetched to the L2 cache.
-        let mut scales = [beside(at), beside(at + hop)];
+    let has_steps = at < k;
+    // Scales come from memory. Those of steps with one scale per column are loaded two steps before they are used.
+    // Steps with several scales would need too many registers; their scales are prefetched to the L2 cache.
+    let mut scales = MaybeUninit::uninit();
+    if has_steps {
+        scales.write([beside(at), beside(at + hop)]);
         let mut stage = 0;
         while stage < STAGES as u32 - 1 {
             if B::IS_FINE {
@@ -381,123 +465,143 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
             copy(at + stage * hop, stage);
             stage += 1;
         }
-        grid::dependency_wait();
-        let mut numbers = of_a(at);
-        stage = 0;
-        while at < k {
-            // SAFETY: the weight has k elements.
-            let weights =
-                norm.weight.map(|weight| unsafe { chunks::<T, B, 1>([weight.as_ptr()], at, quarter, k) });
-            // This copy reuses the stage of the preceding step, whose products have been computed.
-            if B::SHARES {
-                warp::sync_warp(!0);
-            }
-            let groups = if B::IS_FINE { beside(at) } else { scales[0] };
-            let next = at + (STAGES as u32 - 1) * hop;
-            if next + hop >= k {
-                // The next launch starts its copies of B when this one has issued its last ones.
-                grid::launch_dependents();
-            }
-            if B::IS_FINE {
-                prefetch(next);
-            }
-            copy(next, if stage == 0 { STAGES as u32 - 1 } else { stage - 1 });
-            wait_copies_leaving::<{ STAGES - 1 }>();
-            if B::SHARES {
-                warp::sync_warp(!0);
-            }
-            if let Some(weights) = weights {
-                each::<GROUPS>(|group| {
-                    // The products of the rows with each other. Those of a row with itself are on the diagonal.
-                    let mut products = [0.0; 4];
-                    each::<MAX_CHUNKS>(|chunk| {
-                        if chunk < B::CHUNKS {
-                            let of_a = &mut numbers[chunk][group];
-                            let [x, y, z, w] = *of_a;
-                            // SAFETY: the whole warp executes this call, because `at` is the same in all lanes.
-                            products = unsafe {
-                                mma::<T>(mma::<T>(products, [x, x, y, y], [x, y]), [z, z, w, w], [z, w])
-                            };
-                            each::<4>(|i| {
-                                of_a[i] = T::multiply_add(of_a[i], weights[chunk][0][i], 0x8000_8000)
-                            });
-                        }
-                    });
-                    // The lane has the products of its row with two others, of which one may be the row itself.
-                    if quarter == row / 2 {
-                        squares[group] += if row % 2 == 0 { products[0] } else { products[1] };
+    }
+    grid::dependency_wait();
+    if !has_steps {
+        grid::launch_dependents();
+    }
+    let mut square_of_row = 0.0;
+    if IS_ROW {
+        // SAFETY: the row has k elements, and all threads execute this call.
+        square_of_row = unsafe { stored_row.fill::<T, B>(rows[0], norm.weight, k) };
+        thread::sync_threads();
+    }
+    let mut numbers = if IS_ROW || !has_steps { [[[0; 4]; GROUPS]; MAX_CHUNKS] } else { of_a(at) };
+    let mut stage = 0;
+    while at < k {
+        let weight = norm.weight.filter(|_| !IS_ROW);
+        // SAFETY: the weight has k elements.
+        let weights = weight.map(|weight| unsafe { chunks::<T, B, 1>([weight.as_ptr()], at, quarter, k) });
+        // This copy reuses the stage of the preceding step, whose products have been computed.
+        if B::SHARES {
+            warp::sync_warp(!0);
+        }
+        // SAFETY: these scales have been loaded, because a step exists.
+        let [first, second] = unsafe { scales.assume_init() };
+        let groups = if B::IS_FINE { beside(at) } else { first };
+        // For one row, the registers of the second scales are worth more than their earlier load.
+        let second = if IS_ROW && !B::IS_FINE { beside(at + hop) } else { second };
+        let next = at + (STAGES as u32 - 1) * hop;
+        if next + hop >= k {
+            // The next launch starts its copies of B when this one has issued its last ones.
+            grid::launch_dependents();
+        }
+        if B::IS_FINE {
+            prefetch(next);
+        }
+        copy(next, if stage == 0 { STAGES as u32 - 1 } else { stage - 1 });
+        wait_copies_leaving::<{ STAGES - 1 }>();
+        if B::SHARES {
+            warp::sync_warp(!0);
+        }
+        if let Some(weights) = weights {
+            each::<GROUPS>(|group| {
+                // The products of the rows with each other. Those of a row with itself are on the diagonal.
+                let mut products = [0.0; 4];
+                each::<MAX_CHUNKS>(|chunk| {
+                    if chunk < B::CHUNKS {
+                        let of_a = &mut numbers[chunk][group];
+                        let [x, y, z, w] = *of_a;
+                        // SAFETY: the whole warp executes this call, because `at` is the same in all lanes.
+                        products = unsafe {
+                            mma::<T>(mma::<T>(products, [x, x, y, y], [x, y]), [z, z, w, w], [z, w])
+                        };
+                        each::<4>(|i| of_a[i] = T::multiply_add(of_a[i], weights[chunk][0][i], 0x8000_8000));
                     }
                 });
-            }
-            let loaded: [[B::Loaded; 2]; TILES] = from_fn(|tile| {
-                from_fn(|half| {
-                    // SAFETY: the copies of the stage are complete.
-                    unsafe { b.loaded(place(stage, tile, half), &groups[tile][half], [row, quarter]) }
-                })
+                // The lane has the products of its row with two others, of which one may be the row itself.
+                if quarter == row / 2 {
+                    squares[group] += if row % 2 == 0 { products[0] } else { products[1] };
+                }
             });
-            let mut products = [[[0.0f32; 4]; TILES]; GROUPS];
-            let mut minus_a = [[0.0f32; 4]; GROUPS];
-            let mut chunk = 0;
-            while chunk < B::CHUNKS {
-                let of_a = numbers[chunk].map(B::ordered);
-                if B::USES_SUMS {
-                    each::<GROUPS>(|group| {
-                        let [x, y, z, w] = of_a[group];
-                        // SAFETY: the whole warp executes this call, because `at` is the same in all lanes.
-                        minus_a[group] = unsafe {
-                            mma::<T>(mma::<T>(minus_a[group], minus_ones, [x, y]), minus_ones, [z, w])
-                        };
+        }
+        let loaded: [[B::Loaded; 2]; TILES] = from_fn(|tile| {
+            from_fn(|half| {
+                // SAFETY: the copies of the stage are complete.
+                unsafe { b.loaded(place(stage, tile, half), &groups[tile][half], [row, quarter]) }
+            })
+        });
+        let mut products = [[[0.0f32; 4]; TILES]; GROUPS];
+        let mut minus_a = [[0.0f32; 4]; GROUPS];
+        let mut chunk = 0;
+        while chunk < B::CHUNKS {
+            let of_a = if IS_ROW {
+                // SAFETY: the row has been stored.
+                [unsafe { stored_row.elements(at, chunk, quarter) }; GROUPS]
+            } else {
+                numbers[chunk].map(B::ordered)
+            };
+            if B::USES_SUMS && !IS_ROW {
+                each::<GROUPS>(|group| {
+                    let [x, y, z, w] = of_a[group];
+                    // SAFETY: the whole warp executes this call, because `at` is the same in all lanes.
+                    minus_a[group] =
+                        unsafe { mma::<T>(mma::<T>(minus_a[group], minus_ones, [x, y]), minus_ones, [z, w]) };
+                });
+            }
+            let mut tile = 0;
+            while tile < TILES {
+                let mut part = 0;
+                while part < B::PARTS {
+                    let [low, high] = loaded[tile].each_ref().map(|loaded| {
+                        // SAFETY: the elements belong to the current step.
+                        unsafe { B::numbers(loaded, chunk, part) }
                     });
-                }
-                let mut tile = 0;
-                while tile < TILES {
-                    let mut part = 0;
-                    while part < B::PARTS {
-                        let [low, high] = loaded[tile].each_ref().map(|loaded| {
-                            // SAFETY: the elements belong to the current step.
-                            unsafe { B::numbers(loaded, chunk, part) }
-                        });
-                        let mut i = 0;
-                        while i < 2 * GROUPS {
-                            let (group, pair) = (i / 2, i % 2 * 2);
-                            let of_b = [low[pair], high[pair], low[pair + 1], high[pair + 1]];
-                            // SAFETY: as above.
-                            products[group][tile] = unsafe {
-                                mma::<T>(
-                                    products[group][tile],
-                                    of_b,
-                                    [of_a[group][pair], of_a[group][pair + 1]],
-                                )
-                            };
-                            i += 1;
-                        }
-                        part += 1;
-                    }
-                    tile += 1;
-                }
-                if B::IS_FINE || chunk + 1 == B::CHUNKS {
                     let mut i = 0;
-                    while i < GROUPS * TILES {
-                        let (group, tile) = (i / TILES, i % TILES);
-                        sums[group][tile] = from_fn(|i| {
-                            let (sum, product) = (sums[group][tile][i], products[group][tile][i]);
-                            b.add(&groups[tile][i / 2], chunk, sum, product, minus_a[group][i])
-                        });
-                        products[group][tile] = [0.0; 4];
+                    while i < 2 * GROUPS {
+                        let (group, pair) = (i / 2, i % 2 * 2);
+                        let of_b = [low[pair], high[pair], low[pair + 1], high[pair + 1]];
+                        // SAFETY: as above.
+                        products[group][tile] = unsafe {
+                            mma::<T>(products[group][tile], of_b, [of_a[group][pair], of_a[group][pair + 1]])
+                        };
                         i += 1;
                     }
-                    minus_a = [[0.0; 4]; GROUPS];
+                    part += 1;
                 }
-                chunk += 1;
+                tile += 1;
             }
-            at += hop;
-            // These loads complete while the warp waits for the next copies.
-            numbers = of_a(at);
-            scales = [scales[1], beside(at + hop)];
-            stage = if stage + 1 == STAGES as u32 { 0 } else { stage + 1 };
+            if B::IS_FINE || chunk + 1 == B::CHUNKS {
+                if B::USES_SUMS && IS_ROW {
+                    // SAFETY: the sums have been stored.
+                    minus_a = [[unsafe { stored_row.minus_sum::<T, B>(at, chunk) }; 4]; GROUPS];
+                }
+                let mut i = 0;
+                while i < GROUPS * TILES {
+                    let (group, tile) = (i / TILES, i % TILES);
+                    sums[group][tile] = from_fn(|i| {
+                        // Odd numbers belong to odd rows of A.
+                        if IS_ROW && i % 2 == 1 {
+                            return 0.0;
+                        }
+                        let (sum, product) = (sums[group][tile][i], products[group][tile][i]);
+                        b.add(&groups[tile][i / 2], chunk, sum, product, minus_a[group][i])
+                    });
+                    products[group][tile] = [0.0; 4];
+                    i += 1;
+                }
+                minus_a = [[0.0; 4]; GROUPS];
+            }
+            chunk += 1;
         }
+        at += hop;
+        // These loads complete while the warp waits for the next copies.
+        if !IS_ROW {
+            numbers = of_a(at);
+        }
+        scales.write([second, if IS_ROW { second } else { beside(at + hop) }]);
+        stage = if stage + 1 == STAGES as u32 { 0 } else { stage + 1 };
     }
-
     // The sums reuse the memory of the copied elements.
     thread::sync_threads();
     let stage = shared::dynamic_aligned::<f32>();
@@ -519,9 +623,12 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
             }
             tile += 1;
         }
-        let square = squares[group];
-        let square = square + warp::shuffle_xor(!0, square, 1);
-        let square = square + warp::shuffle_xor(!0, square, 2);
+        let mut square = if IS_ROW { square_of_row } else { squares[group] };
+        let mut distance = 1;
+        while distance < if IS_ROW { 32 } else { 4 } {
+            square += warp::shuffle_xor(!0, square, distance);
+            distance *= 2;
+        }
         let of_row = warp as usize * MAX_M as usize + GROUP_M as usize * group + row as usize;
         if quarter == 0 {
             // SAFETY: each row of a warp has its own slot, after the sums.
@@ -574,6 +681,121 @@ unsafe fn product<T: Number4, B: Columns<T>, const GROUPS: usize, const TILES: u
             }
         }
         i += thread::block_dim_x();
+    }
+}
+
+/// A row of A in shared memory, in the order in which the instructions use it, and its sums.
+#[derive(Clone, Copy)]
+struct Row {
+    units: *mut [u32; 4],
+    /// Sums of the elements that share a scale in a step, times [`Number4::MINUS_CODE`].
+    sums: *mut f32,
+}
+
+impl Row {
+    #[inline(always)]
+    fn new<T, B: Columns<T>>(memory: *mut [u32; 4], k: u32) -> Self {
+        Self { units: memory, sums: memory.wrapping_add(Self::units::<T, B>(k) as usize).cast() }
+    }
+
+    /// Returns the number of units of 8 elements in all steps.
+    #[inline(always)]
+    fn units<T, B: Columns<T>>(k: u32) -> u32 {
+        k.div_ceil(const { CHUNK_K * B::CHUNKS as u32 }) * const { 4 * B::CHUNKS as u32 }
+    }
+
+    /// Returns the number of units whose elements have a common sum.
+    const fn units_per_sum<T, B: Columns<T>>() -> u32 {
+        if B::IS_FINE { 4 } else { 16 }
+    }
+
+    /// Stores a row of k elements, a multiple of 8, times `weight`, and their sums. Elements beyond k are zero. Returns the sum of the
+    /// squares of the elements that the calling thread has loaded.
+    ///
+    /// # Safety
+    ///
+    /// The row and the weight must have k elements and start on 16-byte boundaries. All threads of the block must
+    /// execute this call.
+    #[inline(always)]
+    unsafe fn fill<T: Number4, B: Columns<T>>(self, row: *const T, weight: Option<&[T]>, k: u32) -> f32 {
+        /// Number of loads per thread in flight.
+        const BATCH: usize = 4;
+        let (thread, threads) = (thread::thread_idx_x(), thread::block_dim_x());
+        let of_step = const { 4 * B::CHUNKS as u32 };
+        let units = Self::units::<T, B>(k);
+        let mut square = 0.0;
+        let mut first = 0;
+        while first < units {
+            let unit = |i: usize| first + thread + threads * i as u32;
+            // SAFETY: guaranteed by the caller.
+            let load = |from: *const T| -> [[u32; 4]; BATCH] {
+                from_fn(|i| unsafe {
+                    let at = 8 * unit(i);
+                    load_or::<u32, 4, true>(from.wrapping_add(at as usize).cast(), at < k, [0; 4])
+                })
+            };
+            let (elements, weights) = (load(row), weight.map(|weight| load(weight.as_ptr())));
+            each::<BATCH>(|i| {
+                let mut words = elements[i];
+                if let Some(weights) = weights {
+                    each::<4>(|word| {
+                        let both = &mut words[word];
+                        let [low, high] = [T::widened(*both & 0xffff), T::widened(*both >> 16)];
+                        square = Math::mul_add(low, low, Math::mul_add(high, high, square));
+                        *both = T::multiply_add(*both, weights[i][word], 0x8000_8000);
+                    });
+                }
+                let unit = unit(i);
+                if B::USES_SUMS {
+                    let mut sum = 0.0;
+                    each::<4>(|word| {
+                        sum += T::widened(words[word] & 0xffff) + T::widened(words[word] >> 16);
+                    });
+                    let mut distance = 1;
+                    while distance < Self::units_per_sum::<T, B>() {
+                        sum += warp::shuffle_xor(!0, sum, distance);
+                        distance *= 2;
+                    }
+                    if unit < units && unit % Self::units_per_sum::<T, B>() == 0 {
+                        let to = self.sums.wrapping_add((unit / Self::units_per_sum::<T, B>()) as usize);
+                        // SAFETY: the sum has a place, to which one thread writes.
+                        unsafe { to.write(sum * T::widened(T::MINUS_CODE)) };
+                    }
+                }
+                if unit < units {
+                    let place = unit / of_step * of_step + B::place(unit % of_step);
+                    // SAFETY: the unit has a place, to which one thread writes.
+                    unsafe { self.units.add(place as usize).write(B::ordered(words)) };
+                }
+            });
+            first += BATCH as u32 * threads;
+        }
+        square
+    }
+
+    /// Returns the lane's elements of a chunk of the step that starts at `at`, in the order of [`Columns::numbers`].
+    ///
+    /// # Safety
+    ///
+    /// The row must have been stored, and the step must start before k.
+    #[inline(always)]
+    unsafe fn elements(self, at: u32, chunk: usize, quarter: u32) -> [u32; 4] {
+        let unit = self.units.wrapping_add((at / 8 + quarter) as usize).wrapping_add(4 * chunk);
+        // SAFETY: guaranteed by the caller.
+        unsafe { load::<u32, 4>(unit.cast()) }
+    }
+
+    /// Returns the sum for [`Columns::add`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::elements`].
+    #[inline(always)]
+    unsafe fn minus_sum<T, B: Columns<T>>(self, at: u32, chunk: usize) -> f32 {
+        let of_chunk = if B::IS_FINE { chunk } else { 0 };
+        let from = self.sums.wrapping_add((at / (8 * Self::units_per_sum::<T, B>())) as usize);
+        // SAFETY: guaranteed by the caller.
+        unsafe { from.add(of_chunk).read() }
     }
 }
 

@@ -98,6 +98,13 @@ pub(super) trait Columns<T>: Copy {
     /// result is the sum of a function of `chunk` and a function of `quarter`.
     fn at(chunk: usize, quarter: u32) -> u32;
 
+    /// Returns at which place in the order of chunks and quarters the 8 elements with the number `unit` of a step are,
+    /// which is the inverse of [`Self::at`]. Used for one row of A.
+    #[inline(always)]
+    fn place(unit: u32) -> u32 {
+        unit
+    }
+
     /// Returns the addresses of a column's data.
     fn column(self, column: u32) -> Self::Column;
 
@@ -304,6 +311,11 @@ impl<T: Number4, const CODES: usize, const FINE: usize> Columns<T> for Codes<'_,
             (false, 4) => 8 * chunk + CHUNK_K * quarter,
             (false, _) => 8 * (chunk % 2) + 64 * (chunk / 2) + 16 * quarter,
         }
+    }
+
+    #[inline(always)]
+    fn place(unit: u32) -> u32 {
+        if FINE == 1 { unit } else { 4 * (unit % 4) + unit / 4 }
     }
 
     #[inline(always)]

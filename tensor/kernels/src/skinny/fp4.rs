@@ -58,6 +58,11 @@ impl<T: Number4> Columns<T> for Fp4<'_> {
     }
 
     #[inline(always)]
+    fn place(unit: u32) -> u32 {
+        4 * (unit % 4) + unit / 4
+    }
+
+    #[inline(always)]
     fn column(self, column: u32) -> Fp4Column {
         let codes = u64::from(column) * u64::from(self.k / 2);
         let scales = u64::from(column) * u64::from(self.groups(self.k));
