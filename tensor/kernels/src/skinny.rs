@@ -6,6 +6,9 @@
 //! and A the operand with 8 columns. Each warp of a block accumulates an interleaved part of K, and the warps' partial
 //! sums are added in warp order. Elements of A are loaded to registers one step ahead.
 //!
+//! With one row of A and codes of 4 bits, the number of instructions limits the speed. Each block then stores the row
+//! in shared memory once, after the RMS norm, in the order of the operands, and with the sums of its groups.
+//!
 //! Codes of 4 bits become numbers by inserting them into the bits of a power of two. This offset and the zero points
 //! are not subtracted from each number: the sums of A, which are products with a matrix of -1, are multiplied by them,
 //! per group. Codes of 8 bits are two numbers, whose offsets cancel.

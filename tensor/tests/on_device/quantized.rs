@@ -162,6 +162,17 @@ fn products_by_4_bit_weights_are_exact() {
     exact::<bf16>(Int4, [1, 21_200, 128], 128, false);
 }
 
+/// Blocks store one row in shared memory if it fits.
+#[test]
+fn one_row_of_any_length_is_exact() {
+    for k in [128, 1152, 5120, 40_960] {
+        for (group, has_zeros) in [(32, false), (64, true), (128, true), (k, false)] {
+            exact::<bf16>(Int4, [1, 40, k], group, has_zeros);
+        }
+        exact::<f16>(Int4, [1, 17, k], 128, false);
+    }
+}
+
 #[test]
 fn products_by_groups_of_all_sizes_are_exact() {
     for [m, n, k] in [[1, 1, 128], [2, 17, 384], [9, 40, 1152], [16, 33, 2048], [3, 1000, 128]] {
