@@ -105,6 +105,7 @@ pub(crate) fn product<T: MmaElement>(product: Product<'_, '_, T, T::Output>) -> 
         batches: c.planes() as u32,
         stages: (a.columns() * size_of::<T>()).div_ceil(STEP_BYTES) as u32,
         multiprocessors: multiprocessors(stream.device()).max(1),
+        slowdown: slowdown(stream.device().capability()),
         is_aligned,
     };
     let schedule = (*schedule).unwrap_or_else(|| work.schedule());
@@ -124,7 +125,21 @@ struct Work {
     /// Number of stages along K.
     stages: u32,
     multiprocessors: u32,
+    /// Duration of a stage relative to that on an H200.
+    slowdown: f64,
     is_aligned: bool,
+}
+
+/// Returns how much longer a stage of a tile takes on an SM of a compute capability than on an SM of an H200.
+///
+/// The factors are ratios of `bf16` rates per SM. NVIDIA specifies 2.9 TFLOP/s for an A100, 0.9 (RTX 3090, 8.6) to 1.8
+/// (A10), 1.3 (RTX 4090, 8.9) to 2.6 (L40S) and 1.2 (RTX 5090, 12.0). An H200 was measured at 4.8 with `mma.sync`.
+fn slowdown(capability: (u32, u32)) -> f64 {
+    match capability {
+        (8, 0) => 1.7,
+        (8 | 12, _) => 3.0,
+        _ => 1.0,
+    }
 }
 
 impl Work {
@@ -165,7 +180,7 @@ impl Work {
         let stage = TILES.iter().find(|of| of.0 == tile).map_or(0.0, |of| of.1);
         let blocks = self.tiles(tile) * u64::from(split_k);
         let per_multiprocessor = blocks.div_ceil(self.multiprocessors.into()) as f64;
-        let stages = f64::from(self.stages.div_ceil(split_k));
+        let stages = f64::from(self.stages.div_ceil(split_k)) * self.slowdown;
         let sums = f64::from(tile[0] * tile[1] * split_k);
         let added = if split_k > 1 { ADD.0 + sums / ADD.1 } else { 0.0 };
         stages * (per_multiprocessor * stage).max(WARP_US) + BLOCK_US * per_multiprocessor.min(2.0) + added
@@ -224,12 +239,38 @@ impl<T: MmaElement> Plan<'_, '_, T> {
 mod tests {
     use super::*;
 
+    /// Returns the schedule for an H200.
     fn schedule(sides: [u32; 2], k: u32, is_aligned: bool) -> ([u32; 2], u32) {
+        schedule_on(132, (9, 0), sides, k, is_aligned)
+    }
+
+    fn schedule_on(
+        multiprocessors: u32,
+        capability: (u32, u32),
+        sides: [u32; 2],
+        k: u32,
+        is_aligned: bool,
+    ) -> ([u32; 2], u32) {
         let stages = (2 * k).div_ceil(STEP_BYTES as u32);
-        let work = Work { sides, batches: 1, stages, multiprocessors: 132, is_aligned };
+        let slowdown = slowdown(capability);
+        let work = Work { sides, batches: 1, stages, multiprocessors, slowdown, is_aligned };
         let Schedule { tile, cluster, split_k } = work.schedule();
         assert_eq!(cluster, 1);
         (tile, split_k)
+    }
+
+    /// The table in `docs/benchmarks/tensor-cores.md`.
+    #[test]
+    fn other_gpus_get_their_own_schedules() {
+        // A100, L4, RTX 4090, RTX 5090.
+        let gpus = [(108, (8, 0)), (58, (8, 9)), (128, (8, 9)), (170, (12, 0))];
+        let schedules = |sides, k| gpus.map(|(count, of)| schedule_on(count, of, sides, k, true));
+        let [large, middle, small] = [[128, 256], [128, 128], [64, 128]];
+        let expected = [(large, 1), (large, 1), (large, 1), (middle, 1)];
+        assert_eq!(schedules([4096, 4096], 4096), expected);
+        assert_eq!(schedules([2048, 2048], 2048), [(small, 1), (middle, 1), (large, 1), (large, 1)]);
+        assert_eq!(schedules([256, 4096], 4096), [(large, 3), (large, 3), (middle, 2), (middle, 2)]);
+        assert_eq!(schedules([64, 4096], 4096), [(small, 3), (small, 3), (small, 8), (small, 8)]);
     }
 
     #[test]
@@ -247,8 +288,14 @@ mod tests {
 
     #[test]
     fn there_are_counters_for_all_tiles_of_split_products() {
-        let work =
-            |side| Work { sides: [side; 2], batches: 1, stages: 8, multiprocessors: 132, is_aligned: true };
+        let work = |side| Work {
+            sides: [side; 2],
+            batches: 1,
+            stages: 8,
+            multiprocessors: 132,
+            slowdown: 1.0,
+            is_aligned: true,
+        };
         let schedule = Schedule { tile: [128, 128], cluster: 1, split_k: 2 };
         assert!(work(64 * 128).has(&schedule) && !work(65 * 128).has(&schedule));
     }

@@ -730,11 +730,11 @@ impl Row {
         let mut first = 0;
         while first < units {
             let unit = |i: usize| first + thread + threads * i as u32;
-            // SAFETY: guaranteed by the caller.
             let load = |from: *const T| -> [[u32; 4]; BATCH] {
-                from_fn(|i| unsafe {
+                from_fn(|i| {
                     let at = 8 * unit(i);
-                    load_or::<u32, 4, true>(from.wrapping_add(at as usize).cast(), at < k, [0; 4])
+                    // SAFETY: guaranteed by the caller.
+                    unsafe { load_or::<u32, 4, true>(from.wrapping_add(at as usize).cast(), at < k, [0; 4]) }
                 })
             };
             let (elements, weights) = (load(row), weight.map(|weight| load(weight.as_ptr())));
