@@ -97,7 +97,7 @@ pub const fn row_bytes(k: u32) -> u32 {
 /// and 12.x.
 const fn resident_quantized(groups: usize, tiles: usize, codes: usize, fine: usize) -> u32 {
     match (groups, tiles, codes, fine) {
-        (2, 2, _, _) | (1, 2, 1, _) | (2, 1, _, 1) => 1,
+        (2, 2, _, _) | (1, 2, 1, _) | (1, 2, 2, 1) | (2, 1, _, 1) => 1,
         _ => 2,
     }
 }
