@@ -389,7 +389,7 @@ fn the_product_image_is_small_and_in_parts() {
             Packed::Lzma { stream, .. } => stream.len(),
         })
         .sum();
-    assert!(embedded <= 2_200_000, "{embedded} bytes of GPU code");
+    assert!(embedded <= 2_700_000, "{embedded} bytes of GPU code");
     assert!(
         IMAGE.spec().device_runtime.is_none(),
         "libcudadevrt is for kernels that set a graph's conditions"
