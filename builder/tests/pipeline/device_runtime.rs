@@ -62,7 +62,7 @@ fn kernels_that_set_conditions_have_a_module_of_their_own() {
         assert_eq!(archs, ["sm_80", "sm_90a"], "{}", kernel.symbol);
     }
     let text = std::fs::read_to_string(&image.file).unwrap();
-    assert!(text.contains("include_bytes!(\"scratch_device_runtime.libcudadevrt.a.deflate\")"), "{text}");
+    assert!(text.contains("include_bytes!(\"scratch_device_runtime.libcudadevrt.a.lzma\")"), "{text}");
     assert!(text.contains("name: \"device runtime\", is_linked: true"), "{text}");
     for (symbol, index) in [("plain", 0), ("setter", 1)] {
         assert!(text.contains(&format!("symbol: {symbol:?}, module_index: {index},")), "{text}");
