@@ -79,8 +79,8 @@ mod tests {
         let base = std::env::temp_dir().join(format!("warpsmith-ready-{}", std::process::id()));
         let (made, ready, out) = (base.join("made"), base.join("ready"), base.join("out"));
         [&made, &out].into_iter().for_each(|folder| std::fs::create_dir_all(folder).unwrap());
-        std::fs::write(made.join("k.sm_80.ptx.deflate"), b"code").unwrap();
-        let text = "\n    sources: &[Source {}],\ncompilers: Compilers { device: \"d\", host: \"builder's\" }, stream: include_bytes!(\"k.sm_80.ptx.deflate\")";
+        std::fs::write(made.join("k.sm_80.ptx.lzma"), b"code").unwrap();
+        let text = "\n    sources: &[Source {}],\ncompilers: Compilers { device: \"d\", host: \"builder's\" }, stream: include_bytes!(\"k.sm_80.ptx.lzma\")";
         std::fs::write(made.join("k_image.rs"), text).unwrap();
         export(&made.join("k_image.rs"), &ready).unwrap();
         let exported = std::fs::read_to_string(ready.join("k_image.rs")).unwrap();
@@ -89,7 +89,7 @@ mod tests {
         let file = import(&ready, "k", &out).unwrap().unwrap();
         let imported = std::fs::read_to_string(file).unwrap();
         assert!(imported.contains("device: \"d\"") && !imported.contains(HOST), "{imported}");
-        assert_eq!(std::fs::read(out.join("k.sm_80.ptx.deflate")).unwrap(), b"code");
+        assert_eq!(std::fs::read(out.join("k.sm_80.ptx.lzma")).unwrap(), b"code");
         assert_eq!(import(&ready, "other", &out).unwrap(), None);
         std::fs::write(made.join("k_image.rs"), "modules: &[]").unwrap();
         assert!(matches!(export(&made.join("k_image.rs"), &ready), Err(Error::ImageRequired { .. })));

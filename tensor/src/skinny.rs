@@ -23,7 +23,7 @@ use crate::schedule::{Schedule, multiprocessors};
 /// Maximum number of blocks per grid.
 const MAX_BLOCKS: u32 = i32::MAX as u32;
 
-/// Dynamic shared memory that a block can have on all GPUs, in bytes.
+/// Dynamic shared memory that a block can have on all GPUs of compute capability 8.0 and later, in bytes.
 const MAX_SHARED: u32 = 99 << 10;
 
 /// Fails on a device without `mma.m16n8k16`.
@@ -261,8 +261,10 @@ impl Blocks {
         let warps =
             [2, 4].into_iter().filter(|_| can_have_fewer).find(has_enough).unwrap_or(MAX_WARPS as u32);
         // With weights of 16 or 8 bits, fewer instructions do not save time.
-        let needed = kernels::shared_bytes(warps, tiles, true) + kernels::row_bytes(sizes.k);
-        let is_row = sizes.m == 1 && bits == 4 && needed <= MAX_SHARED;
+        let is_row = sizes.m == 1
+            && bits == 4
+            && sizes.k <= MAX_SHARED
+            && kernels::shared_bytes(warps, tiles, true) + kernels::row_bytes(sizes.k) <= MAX_SHARED;
         Self { groups, tiles, warps, is_row }
     }
 

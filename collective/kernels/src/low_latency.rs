@@ -90,7 +90,7 @@ pub unsafe fn reduce_low_latency<T: Packed, const WORLD: usize>(
         // The first vector of a block belongs to the block's first thread.
         let is_last = next - thread::thread_idx_x() as usize >= count;
         if is_last {
-            // The next launch must not start before the block has stopped to wait: its blocks could take the SMs that
+            // The next launch must not start before the block has stopped waiting: its blocks could take the SMs that
             // another communicator's kernel needs, for which another rank waits.
             grid::launch_dependents();
         }

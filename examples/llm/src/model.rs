@@ -217,7 +217,8 @@ impl Model {
         let (c, device) = (&self.config, stream.device());
         let new = |width| Rows::new(stream, rows, width);
         let gathered = || Rows::new(stream, self.pages() * PAGE, c.kv_width());
-        let blocks = if self.ranks.is_some() { outputs * c.vocabulary } else { 0 };
+        let has_blocks = self.outputs.len() < c.vocabulary && outputs > 1;
+        let blocks = if has_blocks { outputs * c.vocabulary } else { 0 };
         let mut memory = Memory {
             pages: 0,
             cache: Vec::new(),

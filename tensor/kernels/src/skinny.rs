@@ -269,8 +269,7 @@ pub unsafe fn matmul_skinny_fp4<T: Number4, const GROUPS: usize, const TILES: us
 ///
 /// # Safety
 ///
-/// As for [`matmul_skinny_quantized()`], with m = 1 and [`row_bytes`] more of dynamic shared memory. The row must be
-/// contiguous.
+/// As for [`matmul_skinny_quantized()`], with m = 1 and [`row_bytes`] more of dynamic shared memory.
 #[kernel(
     types(T = bf16, f16),
     consts(TILES = 1, 2; CODES = 0, 1; FINE = 0, 1),
@@ -712,13 +711,13 @@ impl Row {
         if B::IS_FINE { 4 } else { 16 }
     }
 
-    /// Stores a row of k elements, a multiple of 8, times `weight`, and their sums. Elements beyond k are zero. Returns the sum of the
-    /// squares of the elements that the calling thread has loaded.
+    /// Stores a row of k elements, a multiple of 8, times `weight`, and their sums. Elements beyond k are zero. Returns
+    /// the sum of the squares of the elements that the calling thread has loaded.
     ///
     /// # Safety
     ///
-    /// The row and the weight must have k elements and start on 16-byte boundaries. All threads of the block must
-    /// execute this call.
+    /// The row and the weight must have k elements and start on 16-byte boundaries. The memory must have [`row_bytes`]
+    /// that nothing else uses. All threads of the block must execute this call.
     #[inline(always)]
     unsafe fn fill<T: Number4, B: Columns<T>>(self, row: *const T, weight: Option<&[T]>, k: u32) -> f32 {
         /// Number of loads per thread in flight.

@@ -166,9 +166,11 @@ fn products_by_4_bit_weights_are_exact() {
 #[test]
 fn one_row_of_any_length_is_exact() {
     for k in [128, 1152, 5120, 40_960] {
-        for (group, has_zeros) in [(32, false), (64, true), (128, true), (k, false)] {
+        for (group, has_zeros) in [(32, false), (32, true), (64, true), (128, true), (k, false)] {
             exact::<bf16>(Int4, [1, 40, k], group, has_zeros);
         }
+        exact::<bf16>(Mxfp4, [1, 40, k], 32, false);
+        exact::<bf16>(Nvfp4, [1, 17, k], 16, false);
         exact::<f16>(Int4, [1, 17, k], 128, false);
     }
 }
@@ -344,8 +346,13 @@ fn all_fp8_numbers_are_multiplied() {
 
 #[test]
 fn rows_are_normalized_before_quantized_products() {
+    rows_are_normalized(1);
+    rows_are_normalized(3);
+}
+
+fn rows_are_normalized(m: usize) {
     let stream = Stream::new(&under_test::device()).unwrap();
-    let [m, n, k] = [3, 50, 1152];
+    let [n, k] = [50, 1152];
     let (a, weight) = (random::<f16>(1, m * k), random::<f16>(2, k));
     let on_weight = DeviceBuffer::from_host(&stream, &weight).unwrap();
     let norm = Some(RmsNorm { weight: on_weight.as_slice(), epsilon: 0.25 });
@@ -393,6 +400,8 @@ fn zero_points_of_positive_rows_are_accurate() {
             }
         }
     }
+    check::<bf16>(1, 1.0 / 256.0);
+    check::<f16>(1, 1.0 / 2048.0);
     check::<bf16>(3, 1.0 / 256.0);
     check::<f16>(3, 1.0 / 2048.0);
     check::<bf16>(34, 1.0 / 256.0);
@@ -403,9 +412,9 @@ fn zero_points_of_positive_rows_are_accurate() {
 fn quantized_products_are_gated_and_accumulated() {
     let stream = Stream::new(&under_test::device()).unwrap();
     let [n, k] = [50, 256];
-    // The skinny kernel, and three tiles of the mixed-input kernel.
+    // The skinny kernels, and three tiles of the mixed-input kernel.
     let cases = [(Int4, 128), (Int4, 32), (Int8, 32), (Fp8, 128), (Mxfp4, 32), (Nvfp4, 16)];
-    for (m, (kind, group)) in [3, 20, 40, 150].into_iter().flat_map(|m| cases.map(|case| (m, case))) {
+    for (m, (kind, group)) in [1, 3, 20, 40, 150].into_iter().flat_map(|m| cases.map(|case| (m, case))) {
         let a: Vec<bf16> = random_integers::<bf16>(1, m * k);
         let coded = Coded::<bf16>::new(&stream, kind, [2 * n, k], group, false);
         let before = random_integers::<bf16>(2, m * n);

@@ -99,7 +99,7 @@ pub(super) trait Columns<T>: Copy {
     fn at(chunk: usize, quarter: u32) -> u32;
 
     /// Returns at which place in the order of chunks and quarters the 8 elements with the number `unit` of a step are,
-    /// which is the inverse of [`Self::at`]. Used for one row of A.
+    /// which is the inverse of [`Self::at`]. The kernels for one row use it, for codes of 4 bits.
     #[inline(always)]
     fn place(unit: u32) -> u32 {
         unit
