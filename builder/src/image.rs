@@ -20,8 +20,7 @@ use crate::parts::Part;
 use crate::report::KernelReport;
 use crate::rewrite::Kernel;
 
-/// Compression preset of LZMA. A window of a whole module matters, because the instances of a kernel resemble each
-/// other: DEFLATE, whose window has 32 KiB, produces 3.6 times the bytes in more time.
+/// Compression preset of LZMA. The window covers a whole module, because the instances of a kernel resemble each other.
 const PRESET: u32 = 6;
 /// Maximum size of the window in bytes, as much as preset 9 has.
 const MAX_WINDOW: u32 = 64 << 20;
