@@ -8,7 +8,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use gpu_spec::AbiParam;
-use gpu_spec::image::hash;
+use gpu_spec::image::{MAX_WINDOW, hash};
 use lzma_rust2::{DICT_SIZE_MIN, LzmaOptions, LzmaWriter};
 
 use crate::arch::Arch;
@@ -22,8 +22,6 @@ use crate::rewrite::Kernel;
 
 /// Compression preset of LZMA. The window covers a whole module, because the instances of a kernel resemble each other.
 const PRESET: u32 = 6;
-/// Maximum size of the window in bytes, as much as preset 9 has.
-const MAX_WINDOW: u32 = 64 << 20;
 
 /// Toolchains, with versions, that compile an image and the program that embeds it. An unknown toolchain is an empty
 /// string.

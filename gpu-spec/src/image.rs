@@ -132,12 +132,15 @@ pub enum CodeKind {
     Cubin(&'static str),
 }
 
+/// Maximum size of the window of compressed code, in bytes.
+pub const MAX_WINDOW: u32 = 64 << 20;
+
 /// Bytes that are either compressed or uncompressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packed {
     /// Uncompressed bytes.
     Plain(&'static [u8]),
-    /// An LZMA stream with its header.
+    /// An LZMA stream with its header, whose window has at most [`MAX_WINDOW`] bytes.
     Lzma {
         /// Compressed stream.
         stream: &'static [u8],

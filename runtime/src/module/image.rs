@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::io::{self, Read};
 
-use gpu_spec::image::{CodeForm, CodeKind, ImageModule, ImageSpec, KernelRecord, Package, Packed};
+use gpu_spec::image::{
+    CodeForm, CodeKind, ImageModule, ImageSpec, KernelRecord, MAX_WINDOW, Package, Packed,
+};
 use lzma_rust2::LzmaReader;
 
 use crate::device::DeviceId;
@@ -201,8 +203,8 @@ pub fn unpack(packed: &Packed) -> Result<Cow<'static, [u8]>> {
     }
 }
 
-/// Maximum memory of the decompressor, in KiB. The builder uses windows of at most 64 MiB.
-const MAX_MEMORY_KIB: u32 = (64 << 10) + (1 << 10);
+/// Maximum memory of the decompressor, in KiB: the window and its tables.
+const MAX_MEMORY_KIB: u32 = (MAX_WINDOW >> 10) + (1 << 10);
 
 /// Decompresses at most `len + 1` bytes.
 fn decompress(stream: &[u8], len: usize) -> io::Result<Vec<u8>> {
