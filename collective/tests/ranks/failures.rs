@@ -68,7 +68,7 @@ fn mismatch(calls: [&str; 2], call: impl Fn(&mut Communicator) -> Result<Work> +
 }
 
 #[test]
-fn different_operations_are_named() {
+fn different_calls_are_named() {
     mismatch(["all_reduce #0 (sum, f32, 4 elements)", "broadcast #0 (f32, 4 elements, root 0)"], |ranks| {
         let mut x = DeviceBuffer::from_host(ranks.stream(), &[1.0f32; 4]).expect("x");
         match ranks.rank() {
@@ -83,10 +83,6 @@ fn different_operations_are_named() {
             _ => ranks.reduce_scatter_in_place(ReduceOp::Sum, &mut x),
         }
     });
-}
-
-#[test]
-fn different_lengths_are_named() {
     mismatch(["all_reduce #0 (sum, f32, 4 elements)", "all_reduce #0 (sum, f32, 5 elements)"], |ranks| {
         let mut x = DeviceBuffer::from_host(ranks.stream(), &vec![1.0f32; 4 + ranks.rank()]).expect("x");
         ranks.all_reduce_in_place(ReduceOp::Sum, &mut x)
@@ -95,10 +91,6 @@ fn different_lengths_are_named() {
         let mut y = DeviceBuffer::<u16>::zeros(ranks.stream(), 200 + 2 * ranks.rank())?;
         ranks.all_gather_in_place(&mut y)
     });
-}
-
-#[test]
-fn different_types_are_named() {
     mismatch(["all_gather #0 (f32, 4 elements)", "all_gather #0 (i32, 4 elements)"], |ranks| {
         let stream = ranks.stream().clone();
         match ranks.rank() {
@@ -120,18 +112,10 @@ fn different_types_are_named() {
         let x = DeviceBuffer::<f32>::zeros(ranks.stream(), 200)?;
         ranks.all_to_all(&x, &mut DeviceBuffer::<f32>::zeros(ranks.stream(), 200)?)
     });
-}
-
-#[test]
-fn different_operators_are_named() {
     mismatch(["all_reduce #0 (min, u8, 4 elements)", "all_reduce #0 (max, u8, 4 elements)"], |ranks| {
         let mut x = DeviceBuffer::from_host(ranks.stream(), &[1u8; 4]).expect("x");
         ranks.all_reduce_in_place(if ranks.rank() == 0 { ReduceOp::Min } else { ReduceOp::Max }, &mut x)
     });
-}
-
-#[test]
-fn different_roots_are_named() {
     // Each rank names the other one as the root.
     mismatch(["broadcast #0 (u8, 4 elements, root 1)", "broadcast #0 (u8, 4 elements, root 0)"], |ranks| {
         let mut x = DeviceBuffer::from_host(ranks.stream(), &[1u8; 4]).expect("x");
@@ -145,10 +129,6 @@ fn different_roots_are_named() {
             ranks.reduce(&x, ReduceOp::Sum, ranks.rank(), Some(y.as_mut_slice()))
         },
     );
-}
-
-#[test]
-fn another_order_is_named() {
     mismatch(["barrier #0", "all_reduce #0 (sum, u32, 1 element)"], |ranks| {
         let mut x = DeviceBuffer::from_host(ranks.stream(), &[1u32]).expect("x");
         match ranks.rank() {
