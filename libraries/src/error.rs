@@ -91,14 +91,14 @@ pub enum LibraryError {
     },
 
     /// The library or this GPU does not support the request.
-    #[error("{operation}: {what} is not supported{}", needs.as_deref().map(|n| format!("; it needs {n}")).unwrap_or_default())]
+    #[error("{operation}: {what} is not supported; it needs {needs}")]
     Unsupported {
         /// Requested operation.
         operation: &'static str,
         /// The unsupported type, layout or option.
         what: String,
         /// A supported alternative.
-        needs: Option<String>,
+        needs: String,
     },
 
     /// The emulated device does not support the operation.
@@ -146,7 +146,7 @@ impl LibraryError {
     #[cfg(any(feature = "blas", feature = "dnn"))]
     #[cold]
     pub(crate) fn unsupported(operation: &'static str, what: impl Into<String>, needs: &str) -> Error {
-        Self::Unsupported { operation, what: what.into(), needs: Some(needs.to_owned()) }.into()
+        Self::Unsupported { operation, what: what.into(), needs: needs.to_owned() }.into()
     }
 }
 

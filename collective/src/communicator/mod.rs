@@ -111,7 +111,7 @@ impl CommunicatorOptions {
         }
     }
 
-    fn nccl(&self) -> Result<&'static nccl::Nccl, nccl::NcclError> {
+    fn nccl(&self) -> Result<&'static nccl::Nccl, CollectiveError> {
         #[cfg(test)]
         if let Some(nccl) = self.nccl {
             return Ok(nccl);
@@ -192,7 +192,6 @@ impl Communicator {
             address: options.address,
             device: facts,
             gpu: (!device.is_emulated() && !options.shares_gpu).then(|| device.uuid()),
-            recorded: options.recorded,
             dump_to: options.dump_to.clone(),
         };
         let (mesh, devices) = mesh::connect(&bootstrap)?;
@@ -234,7 +233,7 @@ impl Communicator {
         self.abort_with("the program called `abort`");
     }
 
-    /// Returns the contents of the flight recorder: the outcomes of the most recent operations.
+    /// Returns the contents of the flight recorder: the outcomes of the last 1024 operations.
     pub fn dump(&self) -> FlightRecord {
         self.mesh.record()
     }

@@ -28,7 +28,7 @@ use warpsmith_runtime::{DeviceBuffer, Stream};
 
 use self::calls::{Refused, checked};
 use self::comm::{NotReady, RawComm};
-pub use self::library::{NcclError, NcclLibrary, nccl_library};
+pub use self::library::{NcclLibrary, nccl_library};
 pub(crate) use self::library::{nccl, version_text};
 use self::rank::Rank;
 pub(crate) use self::sys::Nccl;
