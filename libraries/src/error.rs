@@ -101,15 +101,6 @@ pub enum LibraryError {
         needs: String,
     },
 
-    /// The emulated device does not support the operation.
-    #[error(
-        "{operation} is not supported on the emulated device; open a CUDA device, for example with `Device::cuda(0)`"
-    )]
-    NeedsGpu {
-        /// Requested operation.
-        operation: &'static str,
-    },
-
     /// No algorithm works within the workspace limit.
     #[error(
         "{operation}: no algorithm works within the workspace limit of {}; raise the limit to at least {}",
