@@ -20,9 +20,9 @@ use warpsmith_runtime::Stream;
 use warpsmith_runtime::driver::{DevicePtr, Fault, HostAccess, HostWork};
 
 pub(super) use self::calls::{old_table, table};
-use self::numbers::{decode, element_bytes, reduced};
+use self::numbers::{element_bytes, reduced};
 use super::sys::{self, Comm, Status, status};
-use crate::element::Operator;
+use crate::element::ReduceOp;
 
 /// Scripted behavior of all communicators with a given name, and a log of their calls.
 #[derive(Debug, Default)]
@@ -87,8 +87,6 @@ struct FakeComm {
     is_aborted: Arc<AtomicBool>,
     has_ended: AtomicBool,
     error: AtomicI32,
-    /// Factors of the user-created reduction operators. Operator `5 + i` uses `factors[i]`.
-    factors: Mutex<Vec<f32>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -168,7 +166,6 @@ impl FakeComm {
             is_aborted: parent.map_or_else(Arc::default, |parent| Arc::clone(&parent.is_aborted)),
             has_ended: AtomicBool::new(false),
             error: AtomicI32::new(status::SUCCESS),
-            factors: Mutex::default(),
             script,
         })
     }
@@ -312,22 +309,12 @@ impl Op {
             // SAFETY: the memory is valid while the stream runs this operation, which real NCCL also requires.
             _ => unsafe { std::slice::from_raw_parts(x, read) }.to_vec(),
         };
-        let own = usize::try_from(self.operator - 5).ok();
-        let factor = match own.and_then(|index| locked(&comm.factors).get(index).copied()) {
-            None if sys::operator(Operator::Avg) == Some(self.operator) && comm.world == 1 => Some(1.0),
-            factor => factor,
-        };
-        if let Some(factor) = factor {
-            let mut scaled = decode(self.data_type, &bytes);
-            if comm.world == 1 {
-                // NCCL's kernel for one rank does not write the last elements if its blocks are unequal; the emulation
-                // reproduces this bug.
-                let blocks = bytes.len().div_ceil(16 << 10).clamp(1, 32);
-                let pack = 16 / element_bytes(self.data_type);
-                scaled.truncate(blocks * (scaled.len() / blocks).next_multiple_of(pack));
-            }
-            scaled.iter_mut().for_each(|x| *x *= factor);
-            bytes = bytemuck::cast_slice(&scaled).to_vec();
+        if sys::operator(ReduceOp::Avg) == self.operator && comm.world == 1 {
+            // NCCL's kernel for one rank does not write the last elements if its blocks are unequal; the emulation
+            // reproduces this bug.
+            let element = element_bytes(self.data_type);
+            let (elements, blocks) = (bytes.len() / element, bytes.len().div_ceil(16 << 10).clamp(1, 32));
+            bytes.truncate(blocks * (elements / blocks).next_multiple_of(16 / element) * element);
         }
         match self.name {
             "ncclSend" => {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::numbers::{decode, element_bytes};
 use super::{DEPTH, FakeComm, Op, PENDING, SCRIPTS, Script, enqueue, issue, locked};
 use crate::nccl::sys::{Comm, Config, CudaStream, Nccl, Status, UniqueId, status};
 
@@ -153,37 +152,6 @@ unsafe extern "C" fn group_end() -> Status {
     enqueue(PENDING.take())
 }
 
-unsafe extern "C" fn create_pre_mul_sum(
-    operator: *mut c_int,
-    factor: *mut c_void,
-    data_type: c_int,
-    residence: c_int,
-    comm: Comm,
-) -> Status {
-    let comm = FakeComm::of(comm);
-    comm.log(format!("ncclRedOpCreatePreMulSum(type {data_type}, residence {residence})"));
-    if let Some(refused) = comm.called("ncclRedOpCreatePreMulSum") {
-        return refused;
-    }
-    // SAFETY: the caller's pointers are valid, and `factor` points to one element.
-    let bytes = unsafe { std::slice::from_raw_parts(factor.cast::<u8>(), element_bytes(data_type)) };
-    let mut factors = locked(&comm.factors);
-    factors.push(decode(data_type, bytes)[0]);
-    // SAFETY: as above.
-    unsafe { *operator = 4 + factors.len() as c_int };
-    status::SUCCESS
-}
-
-unsafe extern "C" fn destroy_op(operator: c_int, comm: Comm) -> Status {
-    let comm = FakeComm::of(comm);
-    comm.log("ncclRedOpDestroy".to_owned());
-    comm.called("ncclRedOpDestroy");
-    if operator - 5 >= locked(&comm.factors).len() as c_int || operator < 5 {
-        comm.script.violated(format!("operator {operator} was not made"));
-    }
-    status::SUCCESS
-}
-
 macro_rules! operations {
     ($($function:ident = $name:literal(
         $($argument:ident: $type:ty),*
@@ -239,8 +207,6 @@ pub(in crate::nccl) fn table() -> Nccl {
         get_last_error,
         group_start,
         group_end,
-        create_pre_mul_sum,
-        destroy_op,
         all_reduce,
         reduce,
         broadcast,
