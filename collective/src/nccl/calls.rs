@@ -1,7 +1,7 @@
 //! Operations as NCCL calls.
 //!
-//! Operations that only move data are issued on bytes, so elements can have any type. Operations that a library version
-//! does not support are issued as groups of sends and receives.
+//! Operations that only move data are issued on bytes, so elements can have any type. All-to-all, gather and scatter are
+//! groups of sends and receives.
 
 use std::ffi::{c_int, c_void};
 
@@ -41,6 +41,11 @@ fn at(memory: Memory, offset: usize) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut((memory.address as usize).wrapping_add(offset))
 }
 
+/// Returns whether a call consists of several NCCL calls.
+fn is_several(call: &Call) -> bool {
+    matches!(call.kind, Kind::AllToAll | Kind::Gather { .. } | Kind::Scatter { .. })
+}
+
 impl Target<'_> {
     /// Enqueues the calls, as a group if there are several.
     ///
@@ -48,7 +53,9 @@ impl Target<'_> {
     /// The communicator must be blocking, and no other thread may be using it. The memory of the calls must stay valid
     /// until the stream has executed them.
     pub unsafe fn enqueue(&self, calls: &[Call]) -> Result<(), Refused> {
-        if let ([call], false) = (calls, calls.iter().any(|call| self.is_several(call))) {
+        if let [call] = calls
+            && !is_several(call)
+        {
             // SAFETY: guaranteed by the caller.
             return unsafe { self.issue(call) };
         }
@@ -70,19 +77,9 @@ impl Target<'_> {
         if self.world == 1 { sys::SUM } else { sys::operator(reduction.operator) }
     }
 
-    /// Returns whether a call must be issued as several NCCL calls.
-    fn is_several(&self, call: &Call) -> bool {
-        match call.kind {
-            Kind::AllToAll => self.nccl.all_to_all.is_none(),
-            Kind::Gather { .. } => self.nccl.gather.is_none(),
-            Kind::Scatter { .. } => self.nccl.scatter.is_none(),
-            _ => false,
-        }
-    }
-
     /// # Safety
-    /// The caller must uphold the safety contract of [`Self::enqueue`]. If the call [requires several NCCL
-    /// calls](Self::is_several), a group must be open.
+    /// The caller must uphold the safety contract of [`Self::enqueue`]. If the call [consists of several NCCL
+    /// calls](is_several), a group must be open.
     unsafe fn issue(&self, call: &Call) -> Result<(), Refused> {
         let Self { nccl, comm, stream, rank, world, scratch } = *self;
         let (x, y) = (at(call.from, 0), at(call.to, 0));
@@ -113,24 +110,13 @@ impl Target<'_> {
                 Kind::AllGather => {
                     checked("ncclAllGather", (nccl.all_gather)(x, y, from, BYTES, comm, stream))
                 }
-                Kind::AllToAll => match nccl.all_to_all {
-                    Some(all_to_all) => {
-                        checked("ncclAlltoAll", all_to_all(x, y, from / world, BYTES, comm, stream))
-                    }
-                    None => self.exchange(call, 0..world, 0..world),
-                },
-                Kind::Gather { root } => match nccl.gather {
-                    Some(gather) => {
-                        checked("ncclGather", gather(x, y, from, BYTES, root as c_int, comm, stream))
-                    }
-                    None => self.exchange(call, root..root + 1, if root == rank { 0..world } else { 0..0 }),
-                },
-                Kind::Scatter { root } => match nccl.scatter {
-                    Some(scatter) => {
-                        checked("ncclScatter", scatter(x, y, to, BYTES, root as c_int, comm, stream))
-                    }
-                    None => self.exchange(call, if root == rank { 0..world } else { 0..0 }, root..root + 1),
-                },
+                Kind::AllToAll => self.exchange(call, 0..world, 0..world),
+                Kind::Gather { root } => {
+                    self.exchange(call, root..root + 1, if root == rank { 0..world } else { 0..0 })
+                }
+                Kind::Scatter { root } => {
+                    self.exchange(call, if root == rank { 0..world } else { 0..0 }, root..root + 1)
+                }
                 Kind::Send { to } => {
                     checked("ncclSend", (nccl.send)(x, from, BYTES, to as c_int, comm, stream))
                 }

@@ -257,11 +257,8 @@ impl Op {
         match self.name {
             "ncclAllGather" => (one, one * world),
             "ncclReduceScatter" => (one * world, one),
-            "ncclAlltoAll" => (one * world, one * world),
             "ncclReduce" => (one, if is_root { one } else { 0 }),
             "ncclBroadcast" => (if is_root { one } else { 0 }, one),
-            "ncclGather" => (one, if is_root { one * world } else { 0 }),
-            "ncclScatter" => (if is_root { one * world } else { 0 }, one),
             "ncclSend" => (one, 0),
             "ncclRecv" => (0, one),
             _ => (one, one),
@@ -351,9 +348,7 @@ impl Op {
         match self.name {
             "ncclRecv" => said[0].bytes.clone(),
             "ncclBroadcast" => said[self.root as usize].bytes.clone(),
-            "ncclScatter" => block(&said[self.root as usize], comm.rank),
-            "ncclAllGather" | "ncclGather" => said.iter().flat_map(|said| said.bytes.clone()).collect(),
-            "ncclAlltoAll" => said.iter().flat_map(|said| block(said, comm.rank)).collect(),
+            "ncclAllGather" => said.iter().flat_map(|said| said.bytes.clone()).collect(),
             "ncclReduceScatter" => {
                 reduced(self.data_type, self.operator, said.iter().map(|said| block(said, comm.rank)))
             }

@@ -148,10 +148,7 @@ impl Config {
 }
 
 macro_rules! table {
-    (
-        required { $($name:ident = $symbol:literal fn($($argument:ty),*) $(-> $result:ty)?;)* }
-        optional { $($other:ident = $other_symbol:literal fn($($other_argument:ty),*);)* }
-    ) => {
+    ($($name:ident = $symbol:literal fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
         /// Table of the NCCL functions that this crate uses. The NCCL documentation defines the contract of each
         /// function.
         #[derive(Debug, Clone)]
@@ -159,7 +156,6 @@ macro_rules! table {
             /// Version code returned by `ncclGetVersion`; 22809 means 2.28.9.
             pub version: c_int,
             $(pub $name: unsafe extern "C" fn($($argument),*) -> table!(@ $($result)?),)*
-            $(pub $other: Option<unsafe extern "C" fn($($other_argument),*) -> Status>,)*
         }
 
         impl Nccl {
@@ -171,7 +167,6 @@ macro_rules! table {
                     Ok(Self {
                         version: 0,
                         $($name: *library.get($symbol.as_bytes()).map_err(|_| $symbol)?,)*
-                        $($other: library.get($other_symbol.as_bytes()).ok().map(|function| *function),)*
                     })
                 }
             }
@@ -182,31 +177,24 @@ macro_rules! table {
 }
 
 table! {
-    required {
-        get_version = "ncclGetVersion" fn(*mut c_int);
-        get_unique_id = "ncclGetUniqueId" fn(*mut UniqueId);
-        init_rank_config = "ncclCommInitRankConfig" fn(*mut Comm, c_int, UniqueId, c_int, *mut Config);
-        split = "ncclCommSplit" fn(Comm, c_int, c_int, *mut Comm, *mut Config);
-        destroy = "ncclCommDestroy" fn(Comm);
-        abort = "ncclCommAbort" fn(Comm);
-        get_async_error = "ncclCommGetAsyncError" fn(Comm, *mut Status);
-        get_error_string = "ncclGetErrorString" fn(Status) -> *const c_char;
-        get_last_error = "ncclGetLastError" fn(Comm) -> *const c_char;
-        group_start = "ncclGroupStart" fn();
-        group_end = "ncclGroupEnd" fn();
-        all_reduce = "ncclAllReduce" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, CudaStream);
-        reduce = "ncclReduce" fn(*const c_void, *mut c_void, usize, c_int, c_int, c_int, Comm, CudaStream);
-        broadcast = "ncclBroadcast" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, CudaStream);
-        all_gather = "ncclAllGather" fn(*const c_void, *mut c_void, usize, c_int, Comm, CudaStream);
-        reduce_scatter = "ncclReduceScatter" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, CudaStream);
-        send = "ncclSend" fn(*const c_void, usize, c_int, c_int, Comm, CudaStream);
-        recv = "ncclRecv" fn(*mut c_void, usize, c_int, c_int, Comm, CudaStream);
-    }
-    optional {
-        all_to_all = "ncclAlltoAll" fn(*const c_void, *mut c_void, usize, c_int, Comm, CudaStream);
-        gather = "ncclGather" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, CudaStream);
-        scatter = "ncclScatter" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, CudaStream);
-    }
+    get_version = "ncclGetVersion" fn(*mut c_int);
+    get_unique_id = "ncclGetUniqueId" fn(*mut UniqueId);
+    init_rank_config = "ncclCommInitRankConfig" fn(*mut Comm, c_int, UniqueId, c_int, *mut Config);
+    split = "ncclCommSplit" fn(Comm, c_int, c_int, *mut Comm, *mut Config);
+    destroy = "ncclCommDestroy" fn(Comm);
+    abort = "ncclCommAbort" fn(Comm);
+    get_async_error = "ncclCommGetAsyncError" fn(Comm, *mut Status);
+    get_error_string = "ncclGetErrorString" fn(Status) -> *const c_char;
+    get_last_error = "ncclGetLastError" fn(Comm) -> *const c_char;
+    group_start = "ncclGroupStart" fn();
+    group_end = "ncclGroupEnd" fn();
+    all_reduce = "ncclAllReduce" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, CudaStream);
+    reduce = "ncclReduce" fn(*const c_void, *mut c_void, usize, c_int, c_int, c_int, Comm, CudaStream);
+    broadcast = "ncclBroadcast" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, CudaStream);
+    all_gather = "ncclAllGather" fn(*const c_void, *mut c_void, usize, c_int, Comm, CudaStream);
+    reduce_scatter = "ncclReduceScatter" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, CudaStream);
+    send = "ncclSend" fn(*const c_void, usize, c_int, c_int, Comm, CudaStream);
+    recv = "ncclRecv" fn(*mut c_void, usize, c_int, c_int, Comm, CudaStream);
 }
 
 #[cfg(test)]

@@ -180,12 +180,6 @@ operations! {
         x: x.expose_provenance(), y: y.expose_provenance(), count: n, data_type: t, root: root;
     all_gather = "ncclAllGather"(x: X, y: Y, n: usize, t: c_int)
         x: x.expose_provenance(), y: y.expose_provenance(), count: n, data_type: t;
-    all_to_all = "ncclAlltoAll"(x: X, y: Y, n: usize, t: c_int)
-        x: x.expose_provenance(), y: y.expose_provenance(), count: n, data_type: t;
-    gather = "ncclGather"(x: X, y: Y, n: usize, t: c_int, root: c_int)
-        x: x.expose_provenance(), y: y.expose_provenance(), count: n, data_type: t, root: root;
-    scatter = "ncclScatter"(x: X, y: Y, n: usize, t: c_int, root: c_int)
-        x: x.expose_provenance(), y: y.expose_provenance(), count: n, data_type: t, root: root;
     send = "ncclSend"(x: X, n: usize, t: c_int, peer: c_int)
         x: x.expose_provenance(), count: n, data_type: t, root: peer;
     recv = "ncclRecv"(y: Y, n: usize, t: c_int, peer: c_int)
@@ -214,13 +208,10 @@ pub(in crate::nccl) fn table() -> Nccl {
         reduce_scatter,
         send,
         recv,
-        all_to_all: Some(all_to_all),
-        gather: Some(gather),
-        scatter: Some(scatter),
     }
 }
 
 /// Returns the function table of library version 2.18.
 pub(in crate::nccl) fn old_table() -> Nccl {
-    Nccl { version: 21_805, all_to_all: None, gather: None, scatter: None, ..table() }
+    Nccl { version: 21_805, ..table() }
 }
