@@ -26,7 +26,7 @@
 //! | `profiler`, with the feature `profiler` | traces of device and host activity, in memory and in files; the environment variable `WARPSMITH_PROFILE=FILE`, which profiles an unmodified program |
 //! | `tensor`, with the feature `tensor` | GEMM and attention on tensor cores |
 //! | [`range!`], [`mark!`], [`nvtx`], [`ranges`] | named ranges of a program, for profilers and tools |
-//! | `library`, with one feature per library | cuBLAS, cuDNN, cuFFT, cuRAND, cuSPARSE |
+//! | `library`, with one feature per library | cuBLAS, cuDNN, cuFFT, cuSPARSE |
 //! | `glam`, with the feature `glam` | vectors and matrices as kernel parameters |
 //! | [`gpu_std`] | the standard library for kernels; kernel crates depend on it directly |
 //! | [`kernels`] | the kernels that implement [`ops`], for direct launches |
@@ -125,16 +125,8 @@ pub mod library {
     pub use warpsmith_libraries::dnn;
     #[cfg(feature = "fft")]
     pub use warpsmith_libraries::fft;
-    #[cfg(feature = "rand")]
-    pub use warpsmith_libraries::rand;
     #[cfg(feature = "sparse")]
     pub use warpsmith_libraries::sparse;
-    #[cfg(any(
-        feature = "blas",
-        feature = "dnn",
-        feature = "fft",
-        feature = "rand",
-        feature = "sparse"
-    ))]
+    #[cfg(any(feature = "blas", feature = "dnn", feature = "fft", feature = "sparse"))]
     pub use warpsmith_libraries::{LibraryError, Vendor, VendorVersion};
 }

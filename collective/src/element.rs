@@ -9,10 +9,10 @@ use warpsmith_runtime::memory::DeviceCopy;
 /// `u64`, `f16`, `f32`, `f64`, `bf16`, [`F8E4M3`] and [`F8E5M2`]. The trait is sealed. Other types do not compile:
 ///
 /// ```compile_fail
-/// use warpsmith_collective::ReduceOp;
-/// let sum = ReduceOp::<u16>::Sum;
+/// fn reduce<T: warpsmith_collective::Reducible>() {}
+/// reduce::<u16>();
 /// ```
-pub trait Reducible: DeviceCopy + bytemuck::Pod + sealed::Sealed {
+pub trait Reducible: DeviceCopy + sealed::Sealed {
     /// Value that represents this type at run time.
     const TYPE: ElementType;
 }
@@ -86,30 +86,8 @@ impl ElementType {
 ///
 /// NCCL selects the order of the additions and the intermediate rounding. Its results are bit-identical on all ranks,
 /// but can differ between GPUs, lengths and library versions.
-///
-/// ```
-/// use warpsmith_collective::{Communicator, CommunicatorOptions, ReduceOp};
-/// use warpsmith_emulated::EmulatedDriver;
-/// use warpsmith_runtime::{Device, DeviceBuffer};
-///
-/// # let driver = EmulatedDriver::builder().devices(2).build();
-/// # let streams = [0, 1].map(|n| Device::with_driver(driver.clone(), n).map(|device| device.default_stream()));
-/// # let streams = streams.into_iter().collect::<Result<Vec<_>, _>>()?;
-/// let mut results = Vec::new();
-/// for mut ranks in Communicator::init_all(&streams, &CommunicatorOptions::new())? {
-///     let mut x = DeviceBuffer::from_host(ranks.stream(), &[1.0f32, -8.0])?;
-///     // Each rank multiplies its elements by its own factor, 0.5 or 1, before the sum.
-///     let factor = 0.5 * (1 + ranks.rank()) as f32;
-///     let work = ranks.all_reduce_in_place(ReduceOp::PreMulSum(factor), &mut x)?;
-///     results.push((x, work, ranks));
-/// }
-/// for (x, ..) in &results {
-///     assert_eq!(x.to_host()?, [1.5, -12.0]);
-/// }
-/// # Ok::<(), warpsmith_runtime::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum ReduceOp<T: Reducible> {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReduceOp {
     /// Sum.
     Sum,
     /// Product.
@@ -120,31 +98,16 @@ pub enum ReduceOp<T: Reducible> {
     Max,
     /// Sum divided by the number of ranks; for integers, the quotient is rounded toward zero.
     Avg,
-    /// Sum of the elements of all ranks, each multiplied by its rank's factor. The products are rounded to the element
-    /// type, as in NCCL.
-    PreMulSum(T),
 }
 
-/// [`ReduceOp`] without its element type.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Operator {
-    Sum,
-    Prod,
-    Min,
-    Max,
-    Avg,
-    PreMulSum,
-}
-
-impl Operator {
-    pub fn name(self) -> &'static str {
+impl ReduceOp {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Sum => "sum",
             Self::Prod => "prod",
             Self::Min => "min",
             Self::Max => "max",
             Self::Avg => "avg",
-            Self::PreMulSum => "premul_sum",
         }
     }
 }
@@ -153,25 +116,5 @@ impl Operator {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reduction {
     pub element: ElementType,
-    pub operator: Operator,
-    /// Factor of [`Operator::PreMulSum`], as bytes.
-    pub factor: [u8; 8],
-}
-
-impl<T: Reducible> From<ReduceOp<T>> for Reduction {
-    fn from(op: ReduceOp<T>) -> Self {
-        let (operator, factor) = match op {
-            ReduceOp::Sum => (Operator::Sum, [0; 8]),
-            ReduceOp::Prod => (Operator::Prod, [0; 8]),
-            ReduceOp::Min => (Operator::Min, [0; 8]),
-            ReduceOp::Max => (Operator::Max, [0; 8]),
-            ReduceOp::Avg => (Operator::Avg, [0; 8]),
-            ReduceOp::PreMulSum(factor) => {
-                let mut bytes = [0; 8];
-                bytes[..size_of::<T>()].copy_from_slice(bytemuck::bytes_of(&factor));
-                (Operator::PreMulSum, bytes)
-            }
-        };
-        Self { element: T::TYPE, operator, factor }
-    }
+    pub operator: ReduceOp,
 }

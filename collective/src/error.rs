@@ -8,7 +8,12 @@ pub(crate) use warpsmith_runtime::{Error, Result};
 use crate::failure::CommunicatorError;
 use crate::rendezvous_error::RendezvousError;
 
-/// Error of a store, a launcher, or a collective operation. [`warpsmith_runtime::Error::downcast_ref`] retrieves it.
+/// Advice for installing NCCL.
+const NCCL_REMEDY: &str = "install NVIDIA's package libnccl2, install the wheel nvidia-nccl-cu13 (nvidia-nccl-cu12 \
+                           for CUDA 12 drivers) in the active Python environment, or set WARPSMITH_LIBRARY_PATH to \
+                           the folder that contains libnccl.so.2";
+
+/// Error of a store, a launcher, NCCL, or a collective operation. [`warpsmith_runtime::Error::downcast_ref`] retrieves it.
 /// Failures of a communicator are [`CommunicatorError`](crate::CommunicatorError)s instead, and failures of a
 /// rendezvous are [`RendezvousError`](crate::rendezvous::RendezvousError)s.
 ///
@@ -202,6 +207,25 @@ pub enum CollectiveError {
         rank: usize,
         /// Number of ranks.
         world_size: usize,
+    },
+    /// NCCL was not found, or cannot be loaded.
+    #[error(
+        "NCCL was not found: {reason}; searched for libnccl.so.2 in the system's search path and in {searched}; \
+         {NCCL_REMEDY}"
+    )]
+    NcclMissing {
+        /// Error of the dynamic loader.
+        reason: String,
+        /// Searched folders.
+        searched: String,
+    },
+    /// NCCL lacks required functions.
+    #[error("{found} is too old: {lacks}; version 2.18 or later is required: {NCCL_REMEDY}")]
+    NcclTooOld {
+        /// The library, with its version.
+        found: String,
+        /// The missing function or version.
+        lacks: String,
     },
     /// A rendezvous key in the store has a value that ranks never write.
     #[error(

@@ -9,7 +9,7 @@
 //! | gradients reduced in buckets, overlapped with the backward pass | [`Buckets`] |
 //! | memory on each rank that kernels of all ranks can access | a [`SymmetricBuffer`] |
 //! | outcome of an operation | its [`Work`]; [`Communicator::dump`] |
-//! | errors, in a [`warpsmith_runtime::Error`] | [`CollectiveError`], [`RendezvousError`](rendezvous::RendezvousError), [`NcclError`] |
+//! | errors, in a [`warpsmith_runtime::Error`] | [`CollectiveError`], [`RendezvousError`](rendezvous::RendezvousError) |
 //! | cause of a communicator's failure | [`Failure`], in a [`CommunicatorError`] |
 #![deny(missing_docs)]
 
@@ -48,7 +48,7 @@ pub use self::error::CollectiveError;
 pub use self::failure::{CommunicatorError, Failure};
 pub use self::fingerprint::Fingerprint;
 pub use self::launch::{Launch, Launcher, StoreAddress, StoreHost};
-pub use self::nccl::{NcclError, NcclLibrary, nccl_library};
+pub use self::nccl::{NcclLibrary, nccl_library};
 pub use self::recorder::{FlightRecord, OperationState, RecordedOperation};
 pub use self::store::Store;
 pub use self::symmetric::{SymmetricBuffer, ipc_collect};

@@ -91,23 +91,14 @@ pub enum LibraryError {
     },
 
     /// The library or this GPU does not support the request.
-    #[error("{operation}: {what} is not supported{}", needs.as_deref().map(|n| format!("; it needs {n}")).unwrap_or_default())]
+    #[error("{operation}: {what} is not supported; it needs {needs}")]
     Unsupported {
         /// Requested operation.
         operation: &'static str,
         /// The unsupported type, layout or option.
         what: String,
         /// A supported alternative.
-        needs: Option<String>,
-    },
-
-    /// The emulated device does not support the operation.
-    #[error(
-        "{operation} is not supported on the emulated device; open a CUDA device, for example with `Device::cuda(0)`"
-    )]
-    NeedsGpu {
-        /// Requested operation.
-        operation: &'static str,
+        needs: String,
     },
 
     /// No algorithm works within the workspace limit.
@@ -146,7 +137,7 @@ impl LibraryError {
     #[cfg(any(feature = "blas", feature = "dnn"))]
     #[cold]
     pub(crate) fn unsupported(operation: &'static str, what: impl Into<String>, needs: &str) -> Error {
-        Self::Unsupported { operation, what: what.into(), needs: Some(needs.to_owned()) }.into()
+        Self::Unsupported { operation, what: what.into(), needs: needs.to_owned() }.into()
     }
 }
 

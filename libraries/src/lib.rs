@@ -7,7 +7,6 @@
 //! | [`dnn`] | cuDNN: convolution, pooling, batch normalization | plain Rust |
 //! | [`fft`] | cuFFT | all operations, with `rustfft` |
 //! | [`sparse`] | cuSPARSE | all operations, sequentially |
-//! | [`rand`] | cuRAND | not available; calls return an error |
 //!
 //! On the emulated device, captured library work becomes a host function. It therefore cannot be part of the body of a
 //! conditional node ([`Graph::add_if`](warpsmith_runtime::Graph::add_if) and similar methods), which, as in CUDA,
@@ -34,7 +33,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // If no library is enabled, only `Vendor` is in use.
 #![cfg_attr(
-    not(any(feature = "blas", feature = "dnn", feature = "fft", feature = "rand", feature = "sparse")),
+    not(any(feature = "blas", feature = "dnn", feature = "fft", feature = "sparse")),
     allow(dead_code)
 )]
 #[cfg(feature = "blas")]
@@ -52,11 +51,9 @@ mod functions;
 mod handles;
 #[cfg(any(feature = "blas", feature = "dnn"))]
 mod lru;
-#[cfg(any(feature = "dnn", feature = "fft", feature = "rand", feature = "sparse"))]
+#[cfg(any(feature = "dnn", feature = "fft", feature = "sparse"))]
 mod on_device;
 mod pressure;
-#[cfg(feature = "rand")]
-pub mod rand;
 #[cfg(any(feature = "fft", feature = "sparse"))]
 mod scale;
 #[cfg(feature = "sparse")]

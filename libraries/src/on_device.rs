@@ -1,6 +1,6 @@
-//! [`OnDevice`]: library plans and generators that need the device's context when they are dropped.
+//! [`OnDevice`]: library plans that need the device's context when they are dropped.
 
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 
 use warpsmith_runtime::device::Device;
 use warpsmith_runtime::extension::{WeakDevice, drop_elsewhere, in_host_function};
@@ -25,13 +25,6 @@ impl<T: Send> Deref for OnDevice<T> {
 
     fn deref(&self) -> &T {
         let Some(value) = &self.value else { unreachable!("it is there until it is dropped") };
-        value
-    }
-}
-
-impl<T: Send> DerefMut for OnDevice<T> {
-    fn deref_mut(&mut self) -> &mut T {
-        let Some(value) = &mut self.value else { unreachable!("it is there until it is dropped") };
         value
     }
 }

@@ -18,7 +18,7 @@ pub(super) fn with_memory<R>(device: &Device, make: impl Fn() -> Result<R>) -> R
 }
 
 /// Returns true if the status reports an allocation failure, such as `CUFFT_ALLOC_FAILED` or
-/// `CURAND_STATUS_ALLOCATION_FAILED`.
+/// `CUBLAS_STATUS_ALLOC_FAILED`.
 fn lacks_memory(error: &LibraryError) -> bool {
     matches!(error, LibraryError::Call { status, .. } if status.contains("ALLOC"))
 }

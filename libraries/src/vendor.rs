@@ -12,7 +12,7 @@ use warpsmith_runtime::driver::library_paths::{LibraryPaths, SharedLibrary};
 use warpsmith_runtime::error::{Error, Result};
 
 /// Loaded libraries, indexed by [`Vendor`].
-static LIBRARIES: [OnceLock<SharedLibrary>; 6] = [const { OnceLock::new() }; 6];
+static LIBRARIES: [OnceLock<SharedLibrary>; 5] = [const { OnceLock::new() }; 5];
 
 /// The names and versions of a library.
 struct Entry {
@@ -65,8 +65,6 @@ vendors! {
         Cudnn, "cuDNN", "cudnn", "nvidia-cudnn-cu13", 9, "cudnnGetProperty";
     "fft": #[doc = "Fourier transforms."]
         Cufft, "cuFFT", "cufft", "nvidia-cufft", 11, "cufftGetProperty";
-    "rand": #[doc = "Random numbers."]
-        Curand, "cuRAND", "curand", "nvidia-curand", 10, "curandGetProperty";
     "sparse": #[doc = "Sparse linear algebra."]
         Cusparse, "cuSPARSE", "cusparse", "nvidia-cusparse", 12, "cusparseGetProperty";
 }
@@ -94,8 +92,8 @@ impl Vendor {
     /// Returns [`LibraryError::Missing`] if the library is not installed or cannot be loaded, or
     /// [`LibraryError::TooOld`].
     pub fn version(self) -> Result<VendorVersion> {
-        static KNOWN: [OnceLock<std::result::Result<VendorVersion, LibraryError>>; 6] =
-            [const { OnceLock::new() }; 6];
+        static KNOWN: [OnceLock<std::result::Result<VendorVersion, LibraryError>>; 5] =
+            [const { OnceLock::new() }; 5];
         let known = KNOWN[self as usize].get_or_init(|| self.load());
         known.clone().map_err(Error::from)
     }

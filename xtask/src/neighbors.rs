@@ -20,7 +20,7 @@ pub fn check(root: &Path) -> Result<()> {
     })?;
     // candle's feature `cuda` enables the same feature of cudarc. A build of candle requires nvcc; this check does not.
     let all = ["check", "--package", "warpsmith-libraries", "--features"];
-    let features = "blas,dnn,fft,rand,sparse,cudarc/dynamic-linking";
+    let features = "blas,dnn,fft,sparse,cudarc/dynamic-linking";
     step("linked libraries", || run(linted(root, &all).arg(features)))
 }
 

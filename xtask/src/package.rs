@@ -279,9 +279,9 @@ fn prove(root: &Path, registry: &Path, outside: &Path, lint: fn(&mut Command) ->
 
 /// Uses items that require features that the project has not enabled. The compiler's errors must name these features.
 fn name_features(project: &Path, build: &mut Command) -> Result<()> {
-    let features = ["blas", "dnn", "fft", "rand", "sparse", "glam"];
+    let features = ["blas", "dnn", "fft", "sparse", "glam"];
     let file = project.join("tests/features.rs");
-    let text = "use warpsmith::library::{blas, dnn, fft, rand, sparse};\nuse warpsmith::glam;\n";
+    let text = "use warpsmith::library::{blas, dnn, fft, sparse};\nuse warpsmith::glam;\n";
     fs::write(&file, text).map_err(Error::file(&file))?;
     let output = build.output().map_err(|source| Error::NotStarted { command: "cargo".into(), source })?;
     fs::remove_file(&file).map_err(Error::file(&file))?;

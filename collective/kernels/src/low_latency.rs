@@ -40,7 +40,6 @@ pub unsafe fn reduce_low_latency<T: Packed, const WORLD: usize>(
     x: *const T,
     y: *mut T,
     len: usize,
-    factor: T,
     comm: DeviceComm,
 ) {
     grid::dependency_wait();
@@ -65,9 +64,6 @@ pub unsafe fn reduce_low_latency<T: Packed, const WORLD: usize>(
     let mut is_first = true;
     // All threads of a block execute every iteration of the loop, and at least one iteration.
     loop {
-        if has(options::SCALED) {
-            elements = T::scale(elements, factor);
-        }
         let own = T::to_words(elements);
         let wanted = is_there && is_for_this;
         let mut of_ranks = [own; WORLD];

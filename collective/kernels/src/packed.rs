@@ -43,9 +43,6 @@ pub trait Packed: Scalar<Accumulator: Accumulate> {
     /// Reinterprets the bits of elements as words.
     fn to_words(lanes: Self::Lanes) -> [u32; 4];
 
-    /// Multiplies each element by the factor.
-    fn scale(lanes: Self::Lanes, factor: Self) -> Self::Lanes;
-
     /// Reduces the elements of the first `world` ranks, lane by lane.
     fn reduce<const WORLD: usize>(how: Reduce, of_ranks: [Self::Lanes; WORLD]) -> Self::Lanes;
 }
@@ -124,16 +121,6 @@ macro_rules! packed {
             fn to_words(lanes: Self::Lanes) -> [u32; 4] {
                 // SAFETY: both types have a size of 16 bytes, and all bit patterns are valid numbers.
                 unsafe { core::mem::transmute_copy(&lanes) }
-            }
-
-            #[inline(always)]
-            fn scale(mut lanes: Self::Lanes, factor: Self) -> Self::Lanes {
-                let mut lane = 0;
-                while lane < $lanes {
-                    lanes[lane] = <$type>::from_acc(lanes[lane].to_acc().multiply(factor.to_acc()));
-                    lane += 1;
-                }
-                lanes
             }
 
             #[inline(always)]

@@ -30,21 +30,19 @@ pub mod options {
     pub const STEP: u32 = 3;
     /// Divides sums by the number of ranks.
     pub const AVERAGE: u32 = 1 << 2;
-    /// First multiplies the rank's elements by the rank's factor. Cannot be combined with [`DIRECT`].
-    pub const SCALED: u32 = 1 << 3;
     /// Selects two-shot. Among this and the following options, [`low_latency`](mod@crate::low_latency) supports only
     /// [`to`].
-    pub const TWO_SHOT: u32 = 1 << 4;
+    pub const TWO_SHOT: u32 = 1 << 3;
     /// Reads elements at [`DeviceComm::direct`](super::DeviceComm::direct). Requires [`TWO_SHOT`] or [`SCATTER`].
-    pub const DIRECT: u32 = 1 << 5;
+    pub const DIRECT: u32 = 1 << 4;
     /// Computes one block of the result per rank; `x` contains one block per rank. Cannot be combined with
     /// [`TWO_SHOT`].
-    pub const SCATTER: u32 = 1 << 6;
+    pub const SCATTER: u32 = 1 << 5;
     /// With [`DIRECT`] and [`TWO_SHOT`], the results replace the elements on all ranks.
-    pub const IN_PLACE: u32 = 1 << 7;
+    pub const IN_PLACE: u32 = 1 << 6;
     /// First bit of the root field. The field contains the only rank that receives the results, plus one, or zero for
     /// all ranks.
-    const ROOT: u32 = 8;
+    const ROOT: u32 = 7;
 
     /// Returns the option that sends the results only to rank `root`. Other ranks do not use `y`.
     pub const fn to(root: usize) -> u32 {
@@ -83,7 +81,6 @@ pub unsafe fn reduce<T: Packed, const WORLD: usize>(
     y: *mut T,
     len: usize,
     stride: usize,
-    factor: T,
     comm: DeviceComm,
 ) {
     grid::dependency_wait();
@@ -96,7 +93,6 @@ pub unsafe fn reduce<T: Packed, const WORLD: usize>(
         is_average: has(options::AVERAGE),
     };
     let rank = comm.rank as usize;
-    let factor = has(options::SCALED).then_some(factor);
     let parts = match (has(options::TWO_SHOT), has(options::SCATTER)) {
         (true, _) => {
             // `max` avoids the panic that a division by zero would cause.
@@ -106,7 +102,7 @@ pub unsafe fn reduce<T: Packed, const WORLD: usize>(
         (false, true) => Parts { stride, len, end: usize::MAX },
         (false, false) => Parts { stride: 0, len, end: len },
     };
-    let work = Work { how, x, y, parts, factor, rank, epoch };
+    let work = Work { how, x, y, parts, rank, epoch };
     // SAFETY: guaranteed by the caller.
     if unsafe { work.run::<WORLD>() } {
         epoch.end();
@@ -152,7 +148,6 @@ struct Work<T> {
     x: *const T,
     y: *mut T,
     parts: Parts,
-    factor: Option<T>,
     rank: usize,
     epoch: Epoch,
 }
@@ -172,20 +167,6 @@ impl<T: Packed> Work<T> {
     #[inline(always)]
     fn is_for(&self, rank: usize) -> bool {
         options::is_for(self.epoch.comm.options, rank)
-    }
-
-    /// Loads a vector of the rank's `len` elements and multiplies it by the rank's factor, if there is one.
-    ///
-    /// # Safety
-    /// The caller must uphold the safety contract of [`load`].
-    #[inline(always)]
-    unsafe fn own(&self, from: *const T, len: usize, vector: usize) -> T::Lanes {
-        // SAFETY: guaranteed by the caller.
-        let lanes = unsafe { load(from, len, vector) };
-        match self.factor {
-            Some(factor) => T::scale(lanes, factor),
-            None => lanes,
-        }
     }
 
     /// Returns the rank that follows this one by `steps`, modulo the number of ranks. `steps` must be less than the
@@ -270,7 +251,7 @@ impl<T: Packed> Work<T> {
             while step < DEPTH {
                 if vector + step * stride < count {
                     // SAFETY: the vector contains elements.
-                    elements[step] = unsafe { self.own(from, len, vector + step * stride) };
+                    elements[step] = unsafe { load(from, len, vector + step * stride) };
                 }
                 step += 1;
             }
@@ -318,7 +299,7 @@ impl<T: Packed> Work<T> {
                                 unsafe { T::load(this.source(rank, start).add(vector * T::LANES)) };
                         } else if rank == this.rank {
                             // SAFETY: the vector contains elements.
-                            elements[step][rank] = unsafe { this.own(own, len, vector) };
+                            elements[step][rank] = unsafe { load(own, len, vector) };
                         }
                         rank += 1;
                     }

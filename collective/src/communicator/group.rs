@@ -39,22 +39,22 @@ impl<'a> Group<'a> {
     pub fn all_reduce<T: Reducible>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
-        op: ReduceOp<T>,
+        op: ReduceOp,
         y: impl Into<DeviceSliceMut<'a, T>>,
     ) -> Result<()> {
         let (x, y) = (x.into(), y.into());
         self.place.check_equal("all_reduce", x.len(), y.len())?;
-        self.add(Prepared::new::<T>(Kind::AllReduce, x.len()).reads(&x).writes(&y).reduces(op))
+        self.add(Prepared::new::<T>(Kind::AllReduce, x.len()).reads(&x).writes(&y).reduces::<T>(op))
     }
 
     /// Adds an [`all_reduce_in_place`](super::Communicator::all_reduce_in_place) to the group.
     pub fn all_reduce_in_place<T: Reducible>(
         &mut self,
-        op: ReduceOp<T>,
+        op: ReduceOp,
         buffer: impl Into<DeviceSliceMut<'a, T>>,
     ) -> Result<()> {
         let buffer = buffer.into();
-        let mut prepared = Prepared::new::<T>(Kind::AllReduce, buffer.len()).writes(&buffer).reduces(op);
+        let mut prepared = Prepared::new::<T>(Kind::AllReduce, buffer.len()).writes(&buffer).reduces::<T>(op);
         prepared.call.from = prepared.call.to;
         self.add(prepared)
     }
@@ -63,14 +63,14 @@ impl<'a> Group<'a> {
     pub fn reduce<T: Reducible>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
-        op: ReduceOp<T>,
+        op: ReduceOp,
         root: usize,
         y: Option<DeviceSliceMut<'a, T>>,
     ) -> Result<()> {
         let x = x.into();
         self.place.check_rank("reduce", "root", root)?;
         self.place.check_given("reduce", root, "target", &y)?;
-        let prepared = Prepared::new::<T>(Kind::Reduce { root }, x.len()).reads(&x).reduces(op);
+        let prepared = Prepared::new::<T>(Kind::Reduce { root }, x.len()).reads(&x).reduces::<T>(op);
         match y.filter(|_| self.place.rank == root) {
             Some(y) => {
                 self.place.check_equal("reduce", x.len(), y.len())?;
@@ -118,23 +118,23 @@ impl<'a> Group<'a> {
     pub fn reduce_scatter<T: Reducible>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
-        op: ReduceOp<T>,
+        op: ReduceOp,
         y: impl Into<DeviceSliceMut<'a, T>>,
     ) -> Result<()> {
         let (x, y) = (x.into(), y.into());
         self.place.check_blocks("reduce_scatter", ("source", x.len()), ("target", y.len()))?;
-        self.add(Prepared::new::<T>(Kind::ReduceScatter, y.len()).reads(&x).writes(&y).reduces(op))
+        self.add(Prepared::new::<T>(Kind::ReduceScatter, y.len()).reads(&x).writes(&y).reduces::<T>(op))
     }
 
     /// Adds a [`reduce_scatter_in_place`](super::Communicator::reduce_scatter_in_place) to the group.
     pub fn reduce_scatter_in_place<T: Reducible>(
         &mut self,
-        op: ReduceOp<T>,
+        op: ReduceOp,
         buffer: impl Into<DeviceSliceMut<'a, T>>,
     ) -> Result<()> {
         let buffer = buffer.into();
         let len = self.place.block_len("reduce_scatter", buffer.len())?;
-        let mut prepared = Prepared::new::<T>(Kind::ReduceScatter, len).writes(&buffer).reduces(op);
+        let mut prepared = Prepared::new::<T>(Kind::ReduceScatter, len).writes(&buffer).reduces::<T>(op);
         let call = &mut prepared.call;
         (call.from, call.to) = (call.to, self.place.own_block(call.to));
         self.add(prepared)

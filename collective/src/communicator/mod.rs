@@ -25,7 +25,7 @@ use crate::mesh::{self, Bootstrap, DeviceFacts, Mesh};
 use crate::nccl;
 use crate::recorder::FlightRecord;
 use crate::store::{MemoryStore, Store};
-use crate::symmetric::{self, Agreement, Pool, SymmetricBuffer};
+use crate::symmetric::{self, Agreement, SymmetricBuffer};
 use crate::work::{Work, WorkState};
 
 /// One rank in a group of ranks that run collective operations. Each rank uses its own stream.
@@ -85,8 +85,6 @@ pub struct Communicator {
     splits: u64,
     /// Number of calls to [`Self::symmetric_buffer`] so far.
     symmetric: u64,
-    /// Memory pool of symmetric buffers.
-    pool: Pool,
 }
 
 impl CommunicatorOptions {
@@ -113,7 +111,7 @@ impl CommunicatorOptions {
         }
     }
 
-    fn nccl(&self) -> Result<&'static nccl::Nccl, nccl::NcclError> {
+    fn nccl(&self) -> Result<&'static nccl::Nccl, CollectiveError> {
         #[cfg(test)]
         if let Some(nccl) = self.nccl {
             return Ok(nccl);
@@ -194,7 +192,6 @@ impl Communicator {
             address: options.address,
             device: facts,
             gpu: (!device.is_emulated() && !options.shares_gpu).then(|| device.uuid()),
-            recorded: options.recorded,
             dump_to: options.dump_to.clone(),
         };
         let (mesh, devices) = mesh::connect(&bootstrap)?;
@@ -202,17 +199,7 @@ impl Communicator {
         options.address = mesh.address;
         let backend =
             choose::Choosing { stream, options: &options, mesh: &mesh, devices: &devices }.backend()?;
-        Ok(Self {
-            stream: stream.clone(),
-            mesh,
-            backend,
-            launch,
-            store,
-            options,
-            splits: 0,
-            symmetric: 0,
-            pool: Pool::default(),
-        })
+        Ok(Self { stream: stream.clone(), mesh, backend, launch, store, options, splits: 0, symmetric: 0 })
     }
 
     /// Returns this rank, counted from 0.
@@ -246,7 +233,7 @@ impl Communicator {
         self.abort_with("the program called `abort`");
     }
 
-    /// Returns the contents of the flight recorder: the outcomes of the most recent operations.
+    /// Returns the contents of the flight recorder: the outcomes of the last 1024 operations.
     pub fn dump(&self) -> FlightRecord {
         self.mesh.record()
     }
@@ -273,6 +260,7 @@ impl Communicator {
 
     /// Allocates a zeroed buffer of `len` elements on each rank; kernels of all ranks can access it. All ranks must
     /// make this call with the same length. The call waits for the other ranks to make it, but not for their streams.
+    /// Each buffer occupies whole allocation pages on each rank, normally of 2 MiB on GPUs.
     ///
     /// # Errors
     /// Returns [`CollectiveError::Symmetric`] on all ranks, if any rank is out of memory or cannot map the memory of
@@ -287,7 +275,7 @@ impl Communicator {
         self.symmetric += 1;
         let (operation, term) = (Arc::new(operation), Term::new(self.options.timeout));
         let agreement = Agreement { mesh: &self.mesh, operation, term };
-        let buffer = SymmetricBuffer::rendezvous(&agreement, &mut self.pool, &self.stream, len)?;
+        let buffer = SymmetricBuffer::rendezvous(&agreement, &self.stream, len)?;
         self.backend.adopt(buffer.common());
         Ok(buffer)
     }

@@ -56,7 +56,7 @@ impl Communicator {
     pub fn all_reduce<'x, 'y, T: Reducible>(
         &mut self,
         x: impl Into<DeviceSlice<'x, T>>,
-        op: ReduceOp<T>,
+        op: ReduceOp,
         y: impl Into<DeviceSliceMut<'y, T>>,
     ) -> Result<Work> {
         self.one(|group| group.all_reduce(read(x), op, write(y)))
@@ -69,7 +69,7 @@ impl Communicator {
     #[track_caller]
     pub fn all_reduce_in_place<'y, T: Reducible>(
         &mut self,
-        op: ReduceOp<T>,
+        op: ReduceOp,
         buffer: impl Into<DeviceSliceMut<'y, T>>,
     ) -> Result<Work> {
         self.one(|group| group.all_reduce_in_place(op, write(buffer)))
@@ -84,7 +84,7 @@ impl Communicator {
     pub fn reduce<'x, 'y, T: Reducible>(
         &mut self,
         x: impl Into<DeviceSlice<'x, T>>,
-        op: ReduceOp<T>,
+        op: ReduceOp,
         root: usize,
         y: Option<DeviceSliceMut<'y, T>>,
     ) -> Result<Work> {
@@ -140,7 +140,7 @@ impl Communicator {
     pub fn reduce_scatter<'x, 'y, T: Reducible>(
         &mut self,
         x: impl Into<DeviceSlice<'x, T>>,
-        op: ReduceOp<T>,
+        op: ReduceOp,
         y: impl Into<DeviceSliceMut<'y, T>>,
     ) -> Result<Work> {
         self.one(|group| group.reduce_scatter(read(x), op, write(y)))
@@ -154,7 +154,7 @@ impl Communicator {
     #[track_caller]
     pub fn reduce_scatter_in_place<'y, T: Reducible>(
         &mut self,
-        op: ReduceOp<T>,
+        op: ReduceOp,
         buffer: impl Into<DeviceSliceMut<'y, T>>,
     ) -> Result<Work> {
         self.one(|group| group.reduce_scatter_in_place(op, write(buffer)))

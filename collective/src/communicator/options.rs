@@ -60,7 +60,6 @@ pub struct CommunicatorOptions {
     pub(crate) backend: BackendChoice,
     pub(crate) is_checked: bool,
     pub(crate) address: Option<IpAddr>,
-    pub(crate) recorded: usize,
     pub(crate) dump_to: Option<PathBuf>,
     pub(crate) shares_gpu: bool,
     /// Replacement for the NCCL library on emulated devices.
@@ -77,7 +76,6 @@ impl Default for CommunicatorOptions {
             backend: BackendChoice::Auto,
             is_checked: false,
             address: None,
-            recorded: 1024,
             dump_to: None,
             shares_gpu: false,
             #[cfg(test)]
@@ -141,12 +139,6 @@ impl CommunicatorOptions {
     /// own value of the environment variable `NCCL_HOSTID`; NCCL then treats the ranks as ranks on different hosts.
     pub fn shared_gpu(mut self, is_allowed: bool) -> Self {
         self.shares_gpu = is_allowed;
-        self
-    }
-
-    /// Sets the number of operations that the flight recorder retains. The default is 1024.
-    pub fn recorded(mut self, operations: usize) -> Self {
-        self.recorded = operations;
         self
     }
 

@@ -52,10 +52,9 @@ impl<'a> Prepared<'a> {
         self
     }
 
-    pub fn reduces<T: Reducible>(mut self, op: ReduceOp<T>) -> Self {
-        let reduction = Reduction::from(op);
-        self.call.fingerprint.reduction = Some(Cow::Borrowed(reduction.operator.name()));
-        self.call.reduction = Some(reduction);
+    pub fn reduces<T: Reducible>(mut self, operator: ReduceOp) -> Self {
+        self.call.fingerprint.reduction = Some(Cow::Borrowed(operator.name()));
+        self.call.reduction = Some(Reduction { element: T::TYPE, operator });
         self
     }
 }

@@ -7,7 +7,7 @@ use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
 use warpsmith_collective_kernels::number::{Accumulate, Scalar};
 
-use crate::element::{ElementType, Operator, Reduction};
+use crate::element::{ElementType, ReduceOp, Reduction};
 use crate::exchange::Bytes;
 
 /// Reads the element with index `index` from the bytes.
@@ -44,13 +44,13 @@ macro_rules! with_type {
     };
 }
 
-/// Reduces the inputs of all ranks; each input must have the length of the result. Factors must already be applied.
+/// Reduces the inputs of all ranks; each input must have the length of the result.
 pub(super) fn reduce(reduction: Reduction, of_ranks: &[Bytes], result: Bytes) {
     with_type!(reduction.element, reduce_typed(reduction.operator, of_ranks, result))
 }
 
 fn reduce_typed<T: Copy, W: Accumulate>(
-    operator: Operator,
+    operator: ReduceOp,
     of_ranks: &[Bytes],
     result: Bytes,
     widen: impl Fn(T) -> W,
@@ -62,35 +62,16 @@ fn reduce_typed<T: Copy, W: Accumulate>(
             let mut values = of_ranks.iter().map(|bytes| widen(read(*bytes, index)));
             let Some(first) = values.next() else { return };
             let mut value = values.fold(first, step);
-            if operator == Operator::Avg {
+            if operator == ReduceOp::Avg {
                 value = value.divide(ranks as u32);
             }
             write(result, index, narrow(value));
         }
     };
     match operator {
-        Operator::Sum | Operator::Avg | Operator::PreMulSum => fold(W::add),
-        Operator::Prod => fold(W::multiply),
-        Operator::Min => fold(W::less),
-        Operator::Max => fold(W::greater),
-    }
-}
-
-/// Multiplies elements by the factor of the reduction, rounds the products to the element type, and stores them in
-/// `result`. Both ranges must have the same length.
-pub(super) fn scale(reduction: Reduction, of_rank: Bytes, result: Bytes) {
-    with_type!(reduction.element, scale_typed(reduction.factor, of_rank, result))
-}
-
-fn scale_typed<T: Copy, W: Accumulate>(
-    mut factor: [u8; 8],
-    of_rank: Bytes,
-    result: Bytes,
-    widen: impl Fn(T) -> W,
-    narrow: impl Fn(W) -> T,
-) {
-    let factor = widen(read(Bytes::of(&mut factor), 0));
-    for index in 0..result.len / size_of::<T>() {
-        write(result, index, narrow(widen(read(of_rank, index)).multiply(factor)));
+        ReduceOp::Sum | ReduceOp::Avg => fold(W::add),
+        ReduceOp::Prod => fold(W::multiply),
+        ReduceOp::Min => fold(W::less),
+        ReduceOp::Max => fold(W::greater),
     }
 }

@@ -14,7 +14,7 @@ use warpsmith_runtime::Stream;
 use warpsmith_runtime::extension::BufferUse;
 
 use crate::backend::{Backend, Batch, Call, Kind, Places};
-use crate::element::{Operator, Reduction};
+use crate::element::Reduction;
 use crate::error::Result;
 use crate::exchange::{Bytes, Message, Term, exchange, stopped};
 use crate::failure::Failure;
@@ -326,21 +326,8 @@ impl Collective<'_> {
     ) -> Result<(), Failure> {
         let (rank, world) = (self.mesh.rank(), self.mesh.world());
         let Some(reduction) = self.call.reduction else { return Ok(()) };
-        // This rank's elements, multiplied by its factor.
-        let mut scaled: Vec<Vec<u8>> = Vec::new();
-        if reduction.operator == Operator::PreMulSum {
-            for owner in owners.clone() {
-                let mut piece = vec![0; piece_of(owner).len];
-                arithmetic::scale(reduction, piece_of(owner), Bytes::of(&mut piece));
-                scaled.push(piece);
-            }
-        }
-        let scaled: Vec<Bytes> = scaled.iter_mut().map(|piece| Bytes::of(piece)).collect();
-        let own = |owner: usize| match scaled.get(owner - owners.start) {
-            Some(scaled) => *scaled,
-            None => piece_of(owner),
-        };
-        let sends = owners.clone().filter(|owner| *owner != rank).map(|owner| (owner, own(owner))).collect();
+        let others = owners.clone().filter(|owner| *owner != rank);
+        let sends = others.map(|owner| (owner, piece_of(owner))).collect();
         if !owners.contains(&rank) {
             return self.exchange(sends, Vec::new());
         }
@@ -349,7 +336,7 @@ impl Collective<'_> {
         let from = |other: usize| received.part(other * result.len, result.len);
         self.exchange(sends, self.mesh.others().map(|other| (other, from(other))).collect())?;
         let of_ranks: Vec<Bytes> =
-            (0..world).map(|other| if other == rank { own(rank) } else { from(other) }).collect();
+            (0..world).map(|other| if other == rank { piece_of(rank) } else { from(other) }).collect();
         arithmetic::reduce(reduction, &of_ranks, result);
         Ok(())
     }

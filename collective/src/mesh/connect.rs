@@ -33,6 +33,8 @@ use crate::store::{PrefixStore, Store, Token, is_end, resolve};
 
 /// Key under which a rank publishes its reason for giving up.
 const BROKEN: &str = "broken";
+/// Number of operations that the flight recorder retains.
+const RECORDED: usize = 1024;
 /// Time limit for a rank to publish its reason for giving up.
 const CAUSE_TIME: Duration = Duration::from_millis(500);
 /// Interval at which a waiting rank checks whether other ranks have given up or exited.
@@ -78,8 +80,6 @@ pub(crate) struct Bootstrap<'a> {
     pub device: DeviceFacts,
     /// UUID of the GPU; `None` for emulated devices.
     pub gpu: Option<Uuid>,
-    /// Number of operations that the flight recorder retains.
-    pub recorded: usize,
     /// Folder to which the flight record is written after a failure.
     pub dump_to: Option<PathBuf>,
 }
@@ -92,7 +92,7 @@ pub(crate) fn connect(bootstrap: &Bootstrap<'_>) -> Result<(Arc<Mesh>, Vec<Devic
     if rank >= world {
         return Err(bootstrap.error("the rank must be at least 0 and less than the world size"));
     }
-    let (this, member) = (Process::this()?, Member::new(rank, world, Recorder::new(bootstrap.recorded)));
+    let (this, member) = (Process::this()?, Member::new(rank, world, Recorder::new(RECORDED)));
     if world == 1 {
         let id = format!("{name}#alone{}", member.number);
         let mesh = bootstrap.mesh(id, member, bootstrap.address, &[this], |_| {

@@ -1,13 +1,13 @@
 //! Operations as NCCL calls.
 //!
-//! Operations that only move data are issued on bytes, so elements can have any type. Operations that a library version
-//! does not support are issued as groups of sends and receives.
+//! Operations that only move data are issued on bytes, so elements can have any type. All-to-all, gather and scatter are
+//! groups of sends and receives.
 
 use std::ffi::{c_int, c_void};
 
-use super::sys::{self, BYTES, Comm, CudaStream, Nccl, SCALAR_ON_HOST, Status, status};
+use super::sys::{self, BYTES, Comm, CudaStream, Nccl, Status, status};
 use crate::backend::{Call, Kind, Memory};
-use crate::element::{Operator, Reduction};
+use crate::element::Reduction;
 
 /// NCCL call that failed, with its name and its status.
 #[derive(Debug, Clone, Copy)]
@@ -41,24 +41,9 @@ fn at(memory: Memory, offset: usize) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut((memory.address as usize).wrapping_add(offset))
 }
 
-/// Returns the call itself, or two calls that are equivalent to it. For a communicator with one rank, NCCL's kernel
-/// uses `min(32, ⌈bytes / 16 KiB⌉)` blocks. Up to version 2.28, the kernel omits the last elements if the element count
-/// is not a multiple of the number of blocks (`onerank.cu`).
-fn divided_for_one_rank(call: &Call) -> Vec<Call> {
-    const BLOCK: usize = 16 << 10;
-    let multiplies = call.reduction.is_some_and(|reduction| reduction.operator == Operator::PreMulSum);
-    let bytes = call.from.bytes;
-    let whole = bytes - bytes % BLOCK;
-    if !multiplies || whole == 0 || whole == bytes {
-        return vec![call.clone()];
-    }
-    let part = |from: usize, to: usize| {
-        let of = |memory: Memory| Memory { address: memory.address + from as u64, bytes: to - from };
-        let mut part = Call { from: of(call.from), to: of(call.to), ..call.clone() };
-        part.fingerprint.count = call.fingerprint.count * (to - from) as u64 / bytes as u64;
-        part
-    };
-    vec![part(0, whole), part(whole, bytes)]
+/// Returns whether a call consists of several NCCL calls.
+fn is_several(call: &Call) -> bool {
+    matches!(call.kind, Kind::AllToAll | Kind::Gather { .. } | Kind::Scatter { .. })
 }
 
 impl Target<'_> {
@@ -68,95 +53,40 @@ impl Target<'_> {
     /// The communicator must be blocking, and no other thread may be using it. The memory of the calls must stay valid
     /// until the stream has executed them.
     pub unsafe fn enqueue(&self, calls: &[Call]) -> Result<(), Refused> {
-        let mut operators = Vec::new();
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.enqueue_with(calls, &mut operators) }?;
-        // NCCL allows this as soon as the calls that use the operators have returned.
-        operators.into_iter().try_for_each(|operator| {
-            // SAFETY: the operator was created for this communicator.
-            checked("ncclRedOpDestroy", unsafe { (self.nccl.destroy_op)(operator, self.comm) })
-        })
-    }
-
-    /// Enqueues the calls like [`Self::enqueue`], and stores the created operators in `operators`.
-    ///
-    /// # Safety
-    /// The caller must uphold the safety contract of [`Self::enqueue`].
-    unsafe fn enqueue_with(&self, calls: &[Call], operators: &mut Vec<c_int>) -> Result<(), Refused> {
-        let divided: Vec<Call>;
-        let calls = if self.world == 1 {
-            divided = calls.iter().flat_map(divided_for_one_rank).collect();
-            &divided
-        } else {
-            calls
-        };
-        let mut ready = Vec::with_capacity(calls.len());
-        for call in calls {
-            ready.push(match &call.reduction {
-                Some(reduction) => self.operator(reduction, operators)?,
-                None => sys::SUM,
-            });
-        }
-        if let ([call], false) = (calls, calls.iter().any(|call| self.is_several(call))) {
+        if let [call] = calls
+            && !is_several(call)
+        {
             // SAFETY: guaranteed by the caller.
-            return unsafe { self.issue(call, ready[0]) };
+            return unsafe { self.issue(call) };
         }
         // SAFETY: each thread has its own group, and this one is ended below in every case.
         checked("ncclGroupStart", unsafe { (self.nccl.group_start)() })?;
-        let issued = calls.iter().zip(&ready).try_for_each(|(call, operator)| {
+        let issued = calls.iter().try_for_each(|call| {
             // SAFETY: guaranteed by the caller.
-            unsafe { self.issue(call, *operator) }
+            unsafe { self.issue(call) }
         });
         // SAFETY: the group was started above.
         let ended = checked("ncclGroupEnd", unsafe { (self.nccl.group_end)() });
         issued.and(ended)
     }
 
-    /// Returns the operator of a reduction, creating it if necessary.
-    fn operator(&self, reduction: &Reduction, made: &mut Vec<c_int>) -> Result<c_int, Refused> {
-        match sys::operator(reduction.operator) {
-            // The average over one rank is that rank's elements. NCCL would multiply the elements by 1.
-            Some(_) if self.world == 1 => return Ok(sys::SUM),
-            Some(operator) => return Ok(operator),
-            None => {}
-        }
-        let mut operator = 0;
-        let mut factor = u64::from_ne_bytes(reduction.factor);
-        let data_type = sys::data_type(reduction.element);
-        // SAFETY: the factor is a value of the type and is stored in memory that is aligned for every type. The library
-        // reads the factor before it returns.
-        let status = unsafe {
-            (self.nccl.create_pre_mul_sum)(
-                &mut operator,
-                (&raw mut factor).cast(),
-                data_type,
-                SCALAR_ON_HOST,
-                self.comm,
-            )
-        };
-        checked("ncclRedOpCreatePreMulSum", status)?;
-        made.push(operator);
-        Ok(operator)
-    }
-
-    /// Returns whether a call must be issued as several NCCL calls.
-    fn is_several(&self, call: &Call) -> bool {
-        match call.kind {
-            Kind::AllToAll => self.nccl.all_to_all.is_none(),
-            Kind::Gather { .. } => self.nccl.gather.is_none(),
-            Kind::Scatter { .. } => self.nccl.scatter.is_none(),
-            _ => false,
-        }
+    /// Returns the `ncclRedOp_t` of a reduction.
+    fn operator(&self, reduction: Reduction) -> c_int {
+        // The average over one rank is that rank's elements. NCCL would multiply the elements by 1 in a kernel that, up
+        // to version 2.28, omits the last elements if their number is not a multiple of its blocks (`onerank.cu`).
+        if self.world == 1 { sys::SUM } else { sys::operator(reduction.operator) }
     }
 
     /// # Safety
-    /// The caller must uphold the safety contract of [`Self::enqueue`]. If the call [requires several NCCL
-    /// calls](Self::is_several), a group must be open.
-    unsafe fn issue(&self, call: &Call, operator: c_int) -> Result<(), Refused> {
+    /// The caller must uphold the safety contract of [`Self::enqueue`]. If the call [consists of several NCCL
+    /// calls](is_several), a group must be open.
+    unsafe fn issue(&self, call: &Call) -> Result<(), Refused> {
         let Self { nccl, comm, stream, rank, world, scratch } = *self;
         let (x, y) = (at(call.from, 0), at(call.to, 0));
         let count = call.fingerprint.count as usize;
-        let data_type = call.reduction.map_or(BYTES, |reduction| sys::data_type(reduction.element));
+        let (data_type, operator) = call.reduction.map_or((BYTES, sys::SUM), |reduction| {
+            (sys::data_type(reduction.element), self.operator(reduction))
+        });
         let (from, to) = (call.from.bytes, call.to.bytes);
         // SAFETY: the memory has the length that each function expects. All lengths have been checked, including that
         // there is one block per rank. No function accesses memory that this rank has not passed.
@@ -180,24 +110,13 @@ impl Target<'_> {
                 Kind::AllGather => {
                     checked("ncclAllGather", (nccl.all_gather)(x, y, from, BYTES, comm, stream))
                 }
-                Kind::AllToAll => match nccl.all_to_all {
-                    Some(all_to_all) => {
-                        checked("ncclAlltoAll", all_to_all(x, y, from / world, BYTES, comm, stream))
-                    }
-                    None => self.exchange(call, 0..world, 0..world),
-                },
-                Kind::Gather { root } => match nccl.gather {
-                    Some(gather) => {
-                        checked("ncclGather", gather(x, y, from, BYTES, root as c_int, comm, stream))
-                    }
-                    None => self.exchange(call, root..root + 1, if root == rank { 0..world } else { 0..0 }),
-                },
-                Kind::Scatter { root } => match nccl.scatter {
-                    Some(scatter) => {
-                        checked("ncclScatter", scatter(x, y, to, BYTES, root as c_int, comm, stream))
-                    }
-                    None => self.exchange(call, if root == rank { 0..world } else { 0..0 }, root..root + 1),
-                },
+                Kind::AllToAll => self.exchange(call, 0..world, 0..world),
+                Kind::Gather { root } => {
+                    self.exchange(call, root..root + 1, if root == rank { 0..world } else { 0..0 })
+                }
+                Kind::Scatter { root } => {
+                    self.exchange(call, if root == rank { 0..world } else { 0..0 }, root..root + 1)
+                }
                 Kind::Send { to } => {
                     checked("ncclSend", (nccl.send)(x, from, BYTES, to as c_int, comm, stream))
                 }

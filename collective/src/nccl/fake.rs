@@ -20,9 +20,9 @@ use warpsmith_runtime::Stream;
 use warpsmith_runtime::driver::{DevicePtr, Fault, HostAccess, HostWork};
 
 pub(super) use self::calls::{old_table, table};
-use self::numbers::{decode, element_bytes, reduced};
+use self::numbers::{element_bytes, reduced};
 use super::sys::{self, Comm, Status, status};
-use crate::element::Operator;
+use crate::element::ReduceOp;
 
 /// Scripted behavior of all communicators with a given name, and a log of their calls.
 #[derive(Debug, Default)]
@@ -87,8 +87,6 @@ struct FakeComm {
     is_aborted: Arc<AtomicBool>,
     has_ended: AtomicBool,
     error: AtomicI32,
-    /// Factors of the user-created reduction operators. Operator `5 + i` uses `factors[i]`.
-    factors: Mutex<Vec<f32>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -168,7 +166,6 @@ impl FakeComm {
             is_aborted: parent.map_or_else(Arc::default, |parent| Arc::clone(&parent.is_aborted)),
             has_ended: AtomicBool::new(false),
             error: AtomicI32::new(status::SUCCESS),
-            factors: Mutex::default(),
             script,
         })
     }
@@ -260,11 +257,8 @@ impl Op {
         match self.name {
             "ncclAllGather" => (one, one * world),
             "ncclReduceScatter" => (one * world, one),
-            "ncclAlltoAll" => (one * world, one * world),
             "ncclReduce" => (one, if is_root { one } else { 0 }),
             "ncclBroadcast" => (if is_root { one } else { 0 }, one),
-            "ncclGather" => (one, if is_root { one * world } else { 0 }),
-            "ncclScatter" => (if is_root { one * world } else { 0 }, one),
             "ncclSend" => (one, 0),
             "ncclRecv" => (0, one),
             _ => (one, one),
@@ -312,22 +306,12 @@ impl Op {
             // SAFETY: the memory is valid while the stream runs this operation, which real NCCL also requires.
             _ => unsafe { std::slice::from_raw_parts(x, read) }.to_vec(),
         };
-        let own = usize::try_from(self.operator - 5).ok();
-        let factor = match own.and_then(|index| locked(&comm.factors).get(index).copied()) {
-            None if sys::operator(Operator::Avg) == Some(self.operator) && comm.world == 1 => Some(1.0),
-            factor => factor,
-        };
-        if let Some(factor) = factor {
-            let mut scaled = decode(self.data_type, &bytes);
-            if comm.world == 1 {
-                // NCCL's kernel for one rank does not write the last elements if its blocks are unequal; the emulation
-                // reproduces this bug.
-                let blocks = bytes.len().div_ceil(16 << 10).clamp(1, 32);
-                let pack = 16 / element_bytes(self.data_type);
-                scaled.truncate(blocks * (scaled.len() / blocks).next_multiple_of(pack));
-            }
-            scaled.iter_mut().for_each(|x| *x *= factor);
-            bytes = bytemuck::cast_slice(&scaled).to_vec();
+        if sys::operator(ReduceOp::Avg) == self.operator && comm.world == 1 {
+            // NCCL's kernel for one rank does not write the last elements if its blocks are unequal; the emulation
+            // reproduces this bug.
+            let element = element_bytes(self.data_type);
+            let (elements, blocks) = (bytes.len() / element, bytes.len().div_ceil(16 << 10).clamp(1, 32));
+            bytes.truncate(blocks * (elements / blocks).next_multiple_of(16 / element) * element);
         }
         match self.name {
             "ncclSend" => {
@@ -364,9 +348,7 @@ impl Op {
         match self.name {
             "ncclRecv" => said[0].bytes.clone(),
             "ncclBroadcast" => said[self.root as usize].bytes.clone(),
-            "ncclScatter" => block(&said[self.root as usize], comm.rank),
-            "ncclAllGather" | "ncclGather" => said.iter().flat_map(|said| said.bytes.clone()).collect(),
-            "ncclAlltoAll" => said.iter().flat_map(|said| block(said, comm.rank)).collect(),
+            "ncclAllGather" => said.iter().flat_map(|said| said.bytes.clone()).collect(),
             "ncclReduceScatter" => {
                 reduced(self.data_type, self.operator, said.iter().map(|said| block(said, comm.rank)))
             }

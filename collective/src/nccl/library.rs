@@ -11,15 +11,12 @@ use libloading::Library;
 use warpsmith_runtime::driver::library_paths::LibraryPaths;
 
 use super::sys::{Comm, Nccl, Status, status};
+use crate::error::CollectiveError;
 
 /// File name of the NCCL library in NVIDIA's packages and wheels.
 const FILE: &str = "libnccl.so.2";
 /// Oldest version that can end a communicator without blocking while operations of the communicator hang.
 const MIN: i32 = 21_800;
-/// Installation advice.
-const REMEDY: &str = "install NVIDIA's package libnccl2, install the wheel nvidia-nccl-cu13 (nvidia-nccl-cu12 for \
-                      CUDA 12 drivers) in the active Python environment, or set WARPSMITH_LIBRARY_PATH to the folder \
-                      that contains libnccl.so.2";
 
 /// NCCL library that this process uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,36 +39,6 @@ impl fmt::Display for NcclLibrary {
     }
 }
 
-/// Reason why NCCL cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum NcclError {
-    /// NCCL was not found, or cannot be loaded.
-    #[error(
-        "NCCL was not found: {reason}; searched for {FILE} in the system's search path and in {searched}; {REMEDY}"
-    )]
-    Missing {
-        /// Error of the dynamic loader.
-        reason: String,
-        /// Searched folders.
-        searched: String,
-    },
-    /// NCCL lacks required functions.
-    #[error("{found} is too old: {lacks}; version 2.18 or later is required: {REMEDY}")]
-    TooOld {
-        /// The library, with its version.
-        found: String,
-        /// The missing function or version.
-        lacks: String,
-    },
-}
-
-impl From<NcclError> for warpsmith_runtime::Error {
-    fn from(error: NcclError) -> Self {
-        Self::extension(error)
-    }
-}
-
 /// Returns the NCCL library that communicators on GPUs use. The library is loaded by the first successful call in a
 /// process.
 ///
@@ -83,13 +50,13 @@ impl From<NcclError> for warpsmith_runtime::Error {
 /// ```
 ///
 /// # Errors
-/// Returns [`NcclError::Missing`] or [`NcclError::TooOld`].
+/// Returns [`CollectiveError::NcclMissing`] or [`CollectiveError::NcclTooOld`].
 pub fn nccl_library() -> warpsmith_runtime::Result<NcclLibrary> {
     Ok(nccl()?.library())
 }
 
 /// Returns the library's functions.
-pub(crate) fn nccl() -> Result<&'static Nccl, NcclError> {
+pub(crate) fn nccl() -> Result<&'static Nccl, CollectiveError> {
     static LOADED: Mutex<Option<&'static Nccl>> = Mutex::new(None);
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(nccl) = *loaded {
@@ -100,7 +67,7 @@ pub(crate) fn nccl() -> Result<&'static Nccl, NcclError> {
 }
 
 /// Loads the first usable library. If no candidate is usable, the error describes the first one found.
-fn load(paths: &LibraryPaths, name: &str) -> Result<Nccl, NcclError> {
+fn load(paths: &LibraryPaths, name: &str) -> Result<Nccl, CollectiveError> {
     let (mut unusable, mut reason) = (None, String::new());
     for file in paths.candidates(&[name.to_owned()]) {
         // SAFETY: this loads NCCL, whose initializers can run safely at any time.
@@ -124,16 +91,16 @@ fn load(paths: &LibraryPaths, name: &str) -> Result<Nccl, NcclError> {
         // A rejected library is not unloaded either, because other code in the process may be using it.
         std::mem::forget(library);
     }
-    Err(unusable.unwrap_or_else(|| NcclError::Missing { reason, searched: paths.searched() }))
+    Err(unusable.unwrap_or_else(|| CollectiveError::NcclMissing { reason, searched: paths.searched() }))
 }
 
 /// Returns the functions of a library if it exports all of them and is new enough.
-fn usable(library: &Library) -> Result<Nccl, NcclError> {
+fn usable(library: &Library) -> Result<Nccl, CollectiveError> {
     let mut nccl = Nccl::of(library).map_err(|symbol| {
         let version = version_of(library).map_or("an NCCL of unknown version".to_owned(), |version| {
             format!("NCCL {}", version_text(version))
         });
-        NcclError::TooOld { found: version, lacks: format!("it has no `{symbol}`") }
+        CollectiveError::NcclTooOld { found: version, lacks: format!("it has no `{symbol}`") }
     })?;
     // SAFETY: the pointer points to a field of the table.
     unsafe { (nccl.get_version)(&mut nccl.version) };
@@ -169,13 +136,13 @@ pub(crate) fn version_text(version: i32) -> String {
 
 impl Nccl {
     /// Returns the library, or an error if its version is too old.
-    pub(super) fn new_enough(self) -> Result<Self, NcclError> {
+    pub(super) fn new_enough(self) -> Result<Self, CollectiveError> {
         let comparable = if self.version < 10_000 { 0 } else { self.version };
         if comparable >= MIN {
             return Ok(self);
         }
         let lacks = "its communicators cannot be aborted safely while an operation hangs".to_owned();
-        Err(NcclError::TooOld { found: format!("NCCL {}", self.library()), lacks })
+        Err(CollectiveError::NcclTooOld { found: format!("NCCL {}", self.library()), lacks })
     }
 
     /// Returns the public description of the library.
@@ -275,7 +242,7 @@ mod tests {
     fn a_library_without_the_functions_is_named() {
         let paths = LibraryPaths::default();
         let error = load(&paths, "libc.so.6").expect_err("it is no NCCL");
-        assert!(matches!(error, NcclError::TooOld { .. }), "{error}");
+        assert!(matches!(error, CollectiveError::NcclTooOld { .. }), "{error}");
         assert!(error.to_string().contains("`ncclGetVersion`"), "{error}");
     }
 

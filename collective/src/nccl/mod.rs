@@ -28,7 +28,7 @@ use warpsmith_runtime::{DeviceBuffer, Stream};
 
 use self::calls::{Refused, checked};
 use self::comm::{NotReady, RawComm};
-pub use self::library::{NcclError, NcclLibrary, nccl_library};
+pub use self::library::{NcclLibrary, nccl_library};
 pub(crate) use self::library::{nccl, version_text};
 use self::rank::Rank;
 pub(crate) use self::sys::Nccl;
@@ -193,9 +193,8 @@ impl Backend for NcclBackend {
         let device = stream.device();
         let capability = (!device.is_emulated()).then(|| device.capability());
         for call in &batch.calls {
-            let reduction = call.reduction.as_ref();
-            let (world, version) = (rank.mesh.world(), rank.nccl.version);
-            if let Some(reason) = reduction.and_then(|of| sys::unsupported(of, world, version, capability)) {
+            let Some(reduction) = call.reduction else { continue };
+            if let Some(reason) = sys::unsupported(reduction.element, rank.nccl.version, capability) {
                 let operation = call.kind.method();
                 return Err(CollectiveError::Argument { operation, rank: rank.mesh.rank(), reason }.into());
             }

@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use libloading::Library;
 
-use crate::element::{ElementType, Operator, Reduction};
+use crate::element::{ElementType, ReduceOp};
 
 /// `ncclResult_t`.
 pub(crate) type Status = c_int;
@@ -36,8 +36,6 @@ pub(crate) mod status {
 #[derive(Clone, Copy)]
 pub(crate) struct UniqueId(pub [u8; 128]);
 
-/// `ncclScalarHostImmediate`.
-pub(super) const SCALAR_ON_HOST: c_int = 1;
 /// `ncclUint8`, used for elements that are only copied.
 pub(super) const BYTES: c_int = 1;
 /// `ncclSum`.
@@ -61,30 +59,21 @@ pub(super) fn data_type(element: ElementType) -> c_int {
     }
 }
 
-/// Returns the reason why a library of this version does not support the reduction for this number of ranks and this
-/// compute capability, or `None` if it does.
+/// Returns the reason why a library of this version does not reduce elements of this type on GPUs of this compute
+/// capability, or `None` if it does.
 pub(super) fn unsupported(
-    reduction: &Reduction,
-    world: usize,
+    element: ElementType,
     version: c_int,
     capability: Option<(u32, u32)>,
 ) -> Option<String> {
-    if !reduction.element.is_f8() {
+    if !element.is_f8() {
         return None;
     }
-    let name = reduction.element.name();
+    let name = element.name();
     if version < 22_400 {
         let version = super::version_text(version);
         return Some(format!(
             "NCCL {version} cannot reduce {name}; install 2.24 or newer, or convert to bf16"
-        ));
-    }
-    // NCCL selects this kernel by the architecture macro of the compilation, and this macro is not defined in host code
-    // (`onerank.cu`).
-    if world == 1 && reduction.operator == Operator::PreMulSum {
-        return Some(format!(
-            "NCCL does not support pre-multiplied sums of {name} in a communicator of one rank; \
-                             convert to bf16"
         ));
     }
     let (major, minor) = capability.filter(|capability| *capability < (9, 0))?;
@@ -94,15 +83,14 @@ pub(super) fn unsupported(
     ))
 }
 
-/// Returns the built-in `ncclRedOp_t`, or `None` for [`Operator::PreMulSum`], which must be created.
-pub(super) fn operator(operator: Operator) -> Option<c_int> {
+/// Returns the `ncclRedOp_t` of an operator.
+pub(super) fn operator(operator: ReduceOp) -> c_int {
     match operator {
-        Operator::Sum => Some(SUM),
-        Operator::Prod => Some(1),
-        Operator::Max => Some(2),
-        Operator::Min => Some(3),
-        Operator::Avg => Some(4),
-        Operator::PreMulSum => None,
+        ReduceOp::Sum => SUM,
+        ReduceOp::Prod => 1,
+        ReduceOp::Max => 2,
+        ReduceOp::Min => 3,
+        ReduceOp::Avg => 4,
     }
 }
 
@@ -160,10 +148,7 @@ impl Config {
 }
 
 macro_rules! table {
-    (
-        required { $($name:ident = $symbol:literal fn($($argument:ty),*) $(-> $result:ty)?;)* }
-        optional { $($other:ident = $other_symbol:literal fn($($other_argument:ty),*);)* }
-    ) => {
+    ($($name:ident = $symbol:literal fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
         /// Table of the NCCL functions that this crate uses. The NCCL documentation defines the contract of each
         /// function.
         #[derive(Debug, Clone)]
@@ -171,7 +156,6 @@ macro_rules! table {
             /// Version code returned by `ncclGetVersion`; 22809 means 2.28.9.
             pub version: c_int,
             $(pub $name: unsafe extern "C" fn($($argument),*) -> table!(@ $($result)?),)*
-            $(pub $other: Option<unsafe extern "C" fn($($other_argument),*) -> Status>,)*
         }
 
         impl Nccl {
@@ -183,7 +167,6 @@ macro_rules! table {
                     Ok(Self {
                         version: 0,
                         $($name: *library.get($symbol.as_bytes()).map_err(|_| $symbol)?,)*
-                        $($other: library.get($other_symbol.as_bytes()).ok().map(|function| *function),)*
                     })
                 }
             }
@@ -194,33 +177,24 @@ macro_rules! table {
 }
 
 table! {
-    required {
-        get_version = "ncclGetVersion" fn(*mut c_int);
-        get_unique_id = "ncclGetUniqueId" fn(*mut UniqueId);
-        init_rank_config = "ncclCommInitRankConfig" fn(*mut Comm, c_int, UniqueId, c_int, *mut Config);
-        split = "ncclCommSplit" fn(Comm, c_int, c_int, *mut Comm, *mut Config);
-        destroy = "ncclCommDestroy" fn(Comm);
-        abort = "ncclCommAbort" fn(Comm);
-        get_async_error = "ncclCommGetAsyncError" fn(Comm, *mut Status);
-        get_error_string = "ncclGetErrorString" fn(Status) -> *const c_char;
-        get_last_error = "ncclGetLastError" fn(Comm) -> *const c_char;
-        group_start = "ncclGroupStart" fn();
-        group_end = "ncclGroupEnd" fn();
-        create_pre_mul_sum = "ncclRedOpCreatePreMulSum" fn(*mut c_int, *mut c_void, c_int, c_int, Comm);
-        destroy_op = "ncclRedOpDestroy" fn(c_int, Comm);
-        all_reduce = "ncclAllReduce" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, CudaStream);
-        reduce = "ncclReduce" fn(*const c_void, *mut c_void, usize, c_int, c_int, c_int, Comm, CudaStream);
-        broadcast = "ncclBroadcast" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, CudaStream);
-        all_gather = "ncclAllGather" fn(*const c_void, *mut c_void, usize, c_int, Comm, CudaStream);
-        reduce_scatter = "ncclReduceScatter" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, CudaStream);
-        send = "ncclSend" fn(*const c_void, usize, c_int, c_int, Comm, CudaStream);
-        recv = "ncclRecv" fn(*mut c_void, usize, c_int, c_int, Comm, CudaStream);
-    }
-    optional {
-        all_to_all = "ncclAlltoAll" fn(*const c_void, *mut c_void, usize, c_int, Comm, CudaStream);
-        gather = "ncclGather" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, CudaStream);
-        scatter = "ncclScatter" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, CudaStream);
-    }
+    get_version = "ncclGetVersion" fn(*mut c_int);
+    get_unique_id = "ncclGetUniqueId" fn(*mut UniqueId);
+    init_rank_config = "ncclCommInitRankConfig" fn(*mut Comm, c_int, UniqueId, c_int, *mut Config);
+    split = "ncclCommSplit" fn(Comm, c_int, c_int, *mut Comm, *mut Config);
+    destroy = "ncclCommDestroy" fn(Comm);
+    abort = "ncclCommAbort" fn(Comm);
+    get_async_error = "ncclCommGetAsyncError" fn(Comm, *mut Status);
+    get_error_string = "ncclGetErrorString" fn(Status) -> *const c_char;
+    get_last_error = "ncclGetLastError" fn(Comm) -> *const c_char;
+    group_start = "ncclGroupStart" fn();
+    group_end = "ncclGroupEnd" fn();
+    all_reduce = "ncclAllReduce" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, CudaStream);
+    reduce = "ncclReduce" fn(*const c_void, *mut c_void, usize, c_int, c_int, c_int, Comm, CudaStream);
+    broadcast = "ncclBroadcast" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, CudaStream);
+    all_gather = "ncclAllGather" fn(*const c_void, *mut c_void, usize, c_int, Comm, CudaStream);
+    reduce_scatter = "ncclReduceScatter" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, CudaStream);
+    send = "ncclSend" fn(*const c_void, usize, c_int, c_int, Comm, CudaStream);
+    recv = "ncclRecv" fn(*mut c_void, usize, c_int, c_int, Comm, CudaStream);
 }
 
 #[cfg(test)]
@@ -229,23 +203,14 @@ mod tests {
 
     #[test]
     fn f8_needs_a_new_library_and_hopper() {
-        let of = |element, version, capability| {
-            let reduction = Reduction { element, operator: Operator::Sum, factor: [0; 8] };
-            unsupported(&reduction, 2, version, capability)
-        };
-        assert_eq!(of(ElementType::F8E4M3, 22_809, Some((9, 0))), None);
-        assert_eq!(of(ElementType::F8E5M2, 22_400, None), None);
-        assert_eq!(of(ElementType::Bf16, 21_800, Some((8, 0))), None);
+        assert_eq!(unsupported(ElementType::F8E4M3, 22_809, Some((9, 0))), None);
+        assert_eq!(unsupported(ElementType::F8E5M2, 22_400, None), None);
+        assert_eq!(unsupported(ElementType::Bf16, 21_800, Some((8, 0))), None);
         assert_eq!(
-            of(ElementType::F8E5M2, 22_105, Some((9, 0))).as_deref(),
+            unsupported(ElementType::F8E5M2, 22_105, Some((9, 0))).as_deref(),
             Some("NCCL 2.21.5 cannot reduce F8E5M2; install 2.24 or newer, or convert to bf16")
         );
         let old = "NCCL reduces F8E4M3 only on GPUs of compute capability 9.0 or higher, but this GPU has 8.9; convert to bf16";
-        assert_eq!(of(ElementType::F8E4M3, 22_809, Some((8, 9))).as_deref(), Some(old));
-        let multiplied =
-            Reduction { element: ElementType::F8E4M3, operator: Operator::PreMulSum, factor: [0; 8] };
-        assert_eq!(unsupported(&multiplied, 2, 22_809, Some((9, 0))), None);
-        let alone = "NCCL does not support pre-multiplied sums of F8E4M3 in a communicator of one rank; convert to bf16";
-        assert_eq!(unsupported(&multiplied, 1, 22_809, Some((9, 0))).as_deref(), Some(alone));
+        assert_eq!(unsupported(ElementType::F8E4M3, 22_809, Some((8, 9))).as_deref(), Some(old));
     }
 }

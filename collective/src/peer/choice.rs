@@ -180,7 +180,7 @@ fn shape(threads: u32, most: usize, bytes: usize) -> Shape {
 mod tests {
     use super::*;
     use crate::backend::Memory;
-    use crate::element::{F8E4M3, ReduceOp, Reduction};
+    use crate::element::{ElementType, ReduceOp, Reduction};
     use crate::fingerprint::Fingerprint;
 
     const AUTO: Choice = Choice { world: 4, is_emulated: false, is_auto: true };
@@ -240,7 +240,7 @@ mod tests {
         assert!(!takes(Kind::Send { to: 0 }, 1, 0) && !takes(Kind::Receive { from: 0 }, 0, 1));
         let peer = Choice { is_auto: false, ..AUTO };
         assert!(peer.takes_call(&call(Kind::AllGather, 1 << 30, 4 << 30)));
-        let reduction = Some(Reduction::from(ReduceOp::<F8E4M3>::Sum));
+        let reduction = Some(Reduction { element: ElementType::F8E4M3, operator: ReduceOp::Sum });
         assert!(!peer.takes_call(&Call { reduction, ..call(Kind::AllReduce, 1, 1) }));
     }
 }

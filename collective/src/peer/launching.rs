@@ -13,7 +13,7 @@ use warpsmith_runtime::{DevicePtr, LaunchConfig, Result, Stream};
 use super::choice::{Algorithm, Shape};
 use super::rank::Rank;
 use crate::backend::{Call, Kind};
-use crate::element::{Operator, Reduction};
+use crate::element::{ReduceOp, Reduction};
 
 /// Operation to launch. See the [module documentation](self).
 pub(super) struct Launching<'a> {
@@ -48,15 +48,14 @@ impl Launching<'_> {
     /// # Safety
     /// The caller must uphold the safety contract of [`Self::launch`].
     unsafe fn reduce(&self, reduction: Reduction) -> Result<()> {
-        let Reduction { element, operator, factor } = reduction;
+        let Reduction { element, operator } = reduction;
         let Some([low_latency, reduce]) = self.rank.kernels.reductions(element) else { return Ok(()) };
         let (step, more) = match operator {
-            Operator::Sum => (Step::Add, 0),
-            Operator::Avg => (Step::Add, options::AVERAGE),
-            Operator::PreMulSum => (Step::Add, options::SCALED),
-            Operator::Prod => (Step::Multiply, 0),
-            Operator::Min => (Step::Less, 0),
-            Operator::Max => (Step::Greater, 0),
+            ReduceOp::Sum => (Step::Add, 0),
+            ReduceOp::Avg => (Step::Add, options::AVERAGE),
+            ReduceOp::Prod => (Step::Multiply, 0),
+            ReduceOp::Min => (Step::Less, 0),
+            ReduceOp::Max => (Step::Greater, 0),
         };
         let choice = &self.rank.choice;
         let (world, half) = (choice.world, choice.half_bytes());
@@ -115,13 +114,6 @@ impl Launching<'_> {
                 args
             } else {
                 args.value((total / element.bytes()) as u64)
-            };
-            let [a, b, c, d, e, f, g, h] = factor;
-            let args = match element.bytes() {
-                1 => args.value(a),
-                2 => args.value(u16::from_ne_bytes([a, b])),
-                4 => args.value(u32::from_ne_bytes([a, b, c, d])),
-                _ => args.value(u64::from_ne_bytes([a, b, c, d, e, f, g, h])),
             };
             // SAFETY: the arguments match the kernel parameters; the caller guarantees the rest.
             unsafe { self.launch_kernel(function, shape, args, comm) }?;

@@ -19,7 +19,6 @@ use super::kernels::Kernels;
 use super::known::Known;
 use super::launching::Launching;
 use crate::backend::{Batch, Call, Kind};
-use crate::element::Operator;
 use crate::error::Result;
 use crate::failure::Failure;
 use crate::fingerprint::Fingerprint;
@@ -192,10 +191,9 @@ impl Rank {
     /// If the kernels of an operation access its elements directly, returns the symmetric memory and the offset of the
     /// elements in it.
     pub fn direct(&self, call: &Call) -> Option<(Arc<Common>, usize)> {
-        let is_scaled = call.reduction?.operator == Operator::PreMulSum;
         let is_aligned =
             call.kind != Kind::ReduceScatter || call.counted_bytes(self.choice.world).is_multiple_of(16);
-        if is_scaled || !is_aligned || !self.choice.is_direct(call.from.bytes) {
+        if call.reduction.is_none() || !is_aligned || !self.choice.is_direct(call.from.bytes) {
             return None;
         }
         let symmetric = locked(&self.symmetric);

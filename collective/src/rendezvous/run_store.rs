@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -139,33 +140,11 @@ fn wait_for_others(run: &PrefixStore, world_size: usize, deadline: Instant) -> R
     }
 }
 
-impl Store for RunStore {
-    fn set(&self, key: &str, value: &[u8], deadline: Instant) -> Result<()> {
-        self.store.set(key, value, deadline)
-    }
+impl Deref for RunStore {
+    type Target = dyn Store;
 
-    fn get(&self, key: &str, deadline: Instant) -> Result<Vec<u8>> {
-        self.store.get(key, deadline)
-    }
-
-    fn wait(&self, keys: &[&str], deadline: Instant) -> Result<()> {
-        self.store.wait(keys, deadline)
-    }
-
-    fn contains(&self, keys: &[&str], deadline: Instant) -> Result<bool> {
-        self.store.contains(keys, deadline)
-    }
-
-    fn add(&self, key: &str, amount: i64, deadline: Instant) -> Result<i64> {
-        self.store.add(key, amount, deadline)
-    }
-
-    fn compare_set(&self, key: &str, expected: &[u8], desired: &[u8], deadline: Instant) -> Result<Vec<u8>> {
-        self.store.compare_set(key, expected, desired, deadline)
-    }
-
-    fn delete(&self, key: &str, deadline: Instant) -> Result<bool> {
-        self.store.delete(key, deadline)
+    fn deref(&self) -> &(dyn Store + 'static) {
+        &*self.store
     }
 }
 

@@ -10,7 +10,7 @@ use crate::mesh::{Lane, Mesh};
 /// Size of a rank's message including its header, in bytes.
 const SAID: usize = 512;
 /// Maximum size of the data in a message, in bytes.
-pub(super) const MAX_SAID: usize = SAID - 3;
+const MAX_SAID: usize = SAID - 3;
 
 /// Call that all ranks make, on threads that may block.
 #[derive(Debug)]

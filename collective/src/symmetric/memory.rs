@@ -97,22 +97,13 @@ impl PeerMemory {
     pub fn world(&self) -> usize {
         self.of_ranks.len()
     }
-
-    /// Returns the size of each rank's memory, in bytes.
-    pub fn bytes(&self) -> usize {
-        self.of_ranks[self.rank].bytes()
-    }
 }
 
 /// Fills memory with zeros.
 ///
 /// # Safety
 /// The memory must be valid, and nothing else may use it during the call.
-pub(super) unsafe fn clear(
-    device: &Device,
-    address: DevicePtr,
-    bytes: usize,
-) -> warpsmith_runtime::Result<()> {
+unsafe fn clear(device: &Device, address: DevicePtr, bytes: usize) -> warpsmith_runtime::Result<()> {
     // This operation uses a separate stream, because the communicator's stream may be waiting for other ranks.
     let stream = Stream::new(device)?;
     // SAFETY: guaranteed by the caller. The stream is synchronized afterwards, and the context is used while the device

@@ -4,7 +4,6 @@ mod agree;
 #[cfg(target_os = "linux")]
 mod descriptors;
 mod memory;
-mod pool;
 
 use std::fmt;
 use std::ops::Deref;
@@ -17,8 +16,6 @@ use warpsmith_runtime::{Device, DeviceBuffer, DeviceCopy, DevicePtr, DeviceSlice
 
 pub(crate) use self::agree::Agreement;
 pub(crate) use self::memory::PeerMemory;
-use self::pool::Placed;
-pub(crate) use self::pool::Pool;
 use crate::error::{CollectiveError, Result};
 use crate::work::WorkState;
 
@@ -49,8 +46,7 @@ const SIGNALS: usize = 4096;
 /// The memory stays allocated until all enqueued work that uses it has run and every rank has dropped the buffer.
 /// Dropping the buffer is not a collective call and does not block, regardless of the other ranks' state.
 ///
-/// Small buffers share pages (2 MiB on GPUs). Once all ranks have dropped a buffer, the next call can reuse its memory,
-/// provided that the page contains another buffer. A page is freed together with its last buffer.
+/// Each buffer occupies whole allocation pages on each rank, normally of 2 MiB on GPUs.
 pub struct SymmetricBuffer<T: DeviceCopy> {
     /// View of the elements; the memory belongs to `common`.
     buffer: DeviceBuffer<T>,
@@ -60,7 +56,7 @@ pub struct SymmetricBuffer<T: DeviceCopy> {
 /// State that the ranks share. This state is kept as long as work of any rank may use it.
 #[derive(Debug)]
 pub(crate) struct Common {
-    placed: Arc<Placed>,
+    memory: PeerMemory,
     peers: DeviceBuffer<u64>,
     signals: DeviceBuffer<u64>,
     /// Size of a rank's elements, in bytes.
@@ -158,7 +154,7 @@ impl Common {
     /// Returns the byte offset of a memory range within this rank's elements, or `None` if the range is not inside
     /// them.
     pub fn offset_of(&self, address: u64, bytes: usize) -> Option<usize> {
-        let start = usize::try_from(address.checked_sub(elements(self.placed.own()).0)?).ok()?;
+        let start = usize::try_from(address.checked_sub(elements(self.memory.own()).0)?).ok()?;
         (start.checked_add(bytes)? <= self.bytes).then_some(start)
     }
 
@@ -202,36 +198,24 @@ impl Common {
 
 impl<T: DeviceCopy> SymmetricBuffer<T> {
     /// Creates the buffers on all ranks. All ranks must make this call.
-    pub(crate) fn rendezvous(
-        agreement: &Agreement<'_>,
-        pool: &mut Pool,
-        stream: &Stream,
-        len: usize,
-    ) -> Result<Self> {
+    pub(crate) fn rendezvous(agreement: &Agreement<'_>, stream: &Stream, len: usize) -> Result<Self> {
         let bytes = len.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(PAD_BYTES));
         let Some(bytes) = bytes.filter(|bytes| *bytes <= isize::MAX as usize) else {
             let error =
                 warpsmith_runtime::Error::TooManyElements { elements: len, element_bytes: size_of::<T>() };
             return Err(error);
         };
-        let tables = |placed: &Placed| {
-            // The setup uses a separate stream that does not wait for other ranks.
-            let setup = Stream::new(stream.device())?;
-            let table = |of: fn(DevicePtr) -> DevicePtr| {
-                let addresses: Vec<u64> =
-                    (0..placed.world()).map(|rank| of(placed.address(rank)).0).collect();
-                DeviceBuffer::from_host(&setup, &addresses)
-            };
-            let tables = (table(elements)?, table(|memory| memory)?);
-            setup.synchronize().map(|()| tables)
-        };
-        let (placed, (peers, signals)) = pool.place(agreement, stream.device(), bytes, tables)?;
-        let own = if len * size_of::<T>() == 0 { DevicePtr::NULL } else { elements(placed.own()) };
+        let memory = PeerMemory::rendezvous(agreement, stream.device(), bytes)?;
+        let tables = tables(stream.device(), &memory);
+        // If the agreement fails, all ranks drop the memory.
+        agreement.share(tables.as_ref().map(|_| Vec::new()).map_err(ToString::to_string))?;
+        let (peers, signals) = tables?;
+        let own = if len * size_of::<T>() == 0 { DevicePtr::NULL } else { elements(memory.own()) };
         let (bytes, number) = (len * size_of::<T>(), agreement.operation.sequence);
         let (device, is_dropped) = (stream.device().clone(), AtomicBool::new(false));
         let operations = Operations::default();
         let common =
-            Arc::new(Common { placed, peers, signals, bytes, number, device, is_dropped, operations });
+            Arc::new(Common { memory, peers, signals, bytes, number, device, is_dropped, operations });
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|common| common.strong_count() > 0);
         all.push(Arc::downgrade(&common));
@@ -254,7 +238,7 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
     /// # Panics
     /// Panics if the rank does not exist.
     pub fn peer_ptr(&self, rank: usize) -> DevicePtr {
-        elements(self.common.placed.address(rank))
+        elements(self.common.memory.address(rank))
     }
 
     /// Returns the addresses of all ranks' elements, in rank order, for kernels that this rank launches. Work that uses
@@ -269,7 +253,7 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
     /// # Panics
     /// Panics if the rank does not exist.
     pub fn signal_ptr(&self, rank: usize) -> DevicePtr {
-        self.common.placed.address(rank)
+        self.common.memory.address(rank)
     }
 
     /// Returns the addresses of all ranks' signal pads, in rank order, for kernels that this rank launches.
@@ -307,6 +291,18 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
     }
 }
 
+/// Returns the addresses of all ranks' elements and signal pads, in rank order.
+fn tables(device: &Device, memory: &PeerMemory) -> Result<(DeviceBuffer<u64>, DeviceBuffer<u64>)> {
+    // The setup uses a separate stream that does not wait for other ranks.
+    let setup = Stream::new(device)?;
+    let table = |of: fn(DevicePtr) -> DevicePtr| {
+        let addresses: Vec<u64> = (0..memory.world()).map(|rank| of(memory.address(rank)).0).collect();
+        DeviceBuffer::from_host(&setup, &addresses)
+    };
+    let tables = (table(elements)?, table(|memory| memory)?);
+    setup.synchronize().map(|()| tables)
+}
+
 /// Returns the address of a rank's elements, which follow the signal pad in the rank's memory.
 fn elements(memory: DevicePtr) -> DevicePtr {
     memory.offset(PAD_BYTES)
@@ -340,7 +336,7 @@ impl<'a, T: DeviceCopy> From<&'a mut SymmetricBuffer<T>> for DeviceSliceMut<'a, 
 
 impl<T: DeviceCopy + fmt::Debug> fmt::Debug for SymmetricBuffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SymmetricBuffer({} ranks, {:?})", self.common.placed.world(), self.buffer)
+        write!(f, "SymmetricBuffer({} ranks, {:?})", self.common.memory.world(), self.buffer)
     }
 }
 

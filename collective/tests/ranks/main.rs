@@ -24,7 +24,6 @@ mod peer_on_gpu;
 mod peer_on_gpus;
 #[cfg(target_os = "linux")]
 mod peer_processes;
-mod pool;
 #[cfg(unix)]
 mod processes;
 mod sequences;

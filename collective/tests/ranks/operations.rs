@@ -8,31 +8,17 @@ use warpsmith_collective::{
 };
 use warpsmith_runtime::{DeviceBuffer, DeviceSliceMut, Result};
 
+use crate::nccl_work::OPERATORS;
 use crate::support::{LONG, on_ranks, streams};
 
 const LENGTHS: [usize; 5] = [0, 1, 31, 33, 257];
-
-/// Indices of the operators.
-const OPERATORS: [usize; 6] = [0, 1, 2, 3, 4, 5];
-
-fn operator<T: Plain>(number: usize, rank: usize) -> ReduceOp<T> {
-    match number {
-        0 => ReduceOp::Sum,
-        1 => ReduceOp::Prod,
-        2 => ReduceOp::Min,
-        3 => ReduceOp::Max,
-        4 => ReduceOp::Avg,
-        _ => ReduceOp::PreMulSum(T::factor(rank)),
-    }
-}
 
 /// Element type with a second implementation of its arithmetic.
 trait Plain: Reducible + Debug {
     fn any(random: &mut fastrand::Rng) -> Self;
     fn bits(self) -> u64;
-    fn factor(rank: usize) -> Self;
     /// Returns the reduction of the ranks' elements in rank order.
-    fn reduced(operator: usize, of_ranks: &[Self]) -> Self;
+    fn reduced(operator: ReduceOp, of_ranks: &[Self]) -> Self;
 }
 
 macro_rules! integers {
@@ -46,25 +32,17 @@ macro_rules! integers {
                 self as u64
             }
 
-            fn factor(rank: usize) -> Self {
-                rank as Self + 2
-            }
-
-            fn reduced(operator: usize, of_ranks: &[Self]) -> Self {
+            fn reduced(operator: ReduceOp, of_ranks: &[Self]) -> Self {
                 let mut value = of_ranks[0];
-                if operator == 5 {
-                    value = value.wrapping_mul(Self::factor(0));
-                }
-                for (rank, next) in of_ranks.iter().enumerate().skip(1) {
+                for next in &of_ranks[1..] {
                     value = match operator {
-                        0 | 4 => value.wrapping_add(*next),
-                        1 => value.wrapping_mul(*next),
-                        2 => value.min(*next),
-                        3 => value.max(*next),
-                        _ => value.wrapping_add(next.wrapping_mul(Self::factor(rank))),
+                        ReduceOp::Sum | ReduceOp::Avg => value.wrapping_add(*next),
+                        ReduceOp::Prod => value.wrapping_mul(*next),
+                        ReduceOp::Min => value.min(*next),
+                        ReduceOp::Max => value.max(*next),
                     };
                 }
-                if operator == 4 { (i128::from(value) / of_ranks.len() as i128) as Self } else { value }
+                if operator == ReduceOp::Avg { (i128::from(value) / of_ranks.len() as i128) as Self } else { value }
             }
         }
     )* };
@@ -84,27 +62,19 @@ macro_rules! floats {
                 self.to_bits().into()
             }
 
-            fn factor(rank: usize) -> Self {
-                let $y = 0.3 + rank as $wide;
-                $narrow
-            }
-
-            fn reduced(operator: usize, of_ranks: &[Self]) -> Self {
+            fn reduced(operator: ReduceOp, of_ranks: &[Self]) -> Self {
                 let widen = |$x: Self| -> $wide { $widen };
                 let narrow = |$y: $wide| -> Self { $narrow };
-                let factored = |rank: usize| widen(narrow(widen(of_ranks[rank]) * widen(Self::factor(rank))));
-                let mut value = if operator == 5 { factored(0) } else { widen(of_ranks[0]) };
-                for rank in 1..of_ranks.len() {
-                    let next = widen(of_ranks[rank]);
+                let mut value = widen(of_ranks[0]);
+                for next in of_ranks[1..].iter().map(|next| widen(*next)) {
                     value = match operator {
-                        0 | 4 => value + next,
-                        1 => value * next,
-                        2 => value.min(next),
-                        3 => value.max(next),
-                        _ => value + factored(rank),
+                        ReduceOp::Sum | ReduceOp::Avg => value + next,
+                        ReduceOp::Prod => value * next,
+                        ReduceOp::Min => value.min(next),
+                        ReduceOp::Max => value.max(next),
                     };
                 }
-                narrow(if operator == 4 { value / of_ranks.len() as $wide } else { value })
+                narrow(if operator == ReduceOp::Avg { value / of_ranks.len() as $wide } else { value })
             }
         }
     )* };
@@ -129,7 +99,7 @@ fn bits<T: Plain>(values: &[T]) -> Vec<u64> {
     values.iter().map(|value| value.bits()).collect()
 }
 
-fn reduced<T: Plain>(operator: usize, of_ranks: &[Vec<T>]) -> Vec<u64> {
+fn reduced<T: Plain>(operator: ReduceOp, of_ranks: &[Vec<T>]) -> Vec<u64> {
     let mut values = Vec::with_capacity(of_ranks.len());
     let one = |index: usize| {
         values.clear();
@@ -144,47 +114,43 @@ fn on_device<T: Plain>(ranks: &Communicator, values: &[T]) -> DeviceBuffer<T> {
 }
 
 /// Runs all reductions of a type with these lengths and operators.
-fn reductions<T: Plain>(world: usize, lengths: &[usize], operators: &[usize]) {
+fn reductions<T: Plain>(world: usize, lengths: &[usize], operators: &[ReduceOp]) {
     on_ranks(world, &CommunicatorOptions::new(), |mut ranks| {
         let rank = ranks.rank();
         for (case, &len) in lengths.iter().enumerate() {
-            for &number in operators {
-                let seed = (world * 1000 + case * 10 + number) as u64;
-                let what = format!(
-                    "{}, {world} ranks, {len} elements, operator {number}",
-                    std::any::type_name::<T>()
-                );
+            for &op in operators {
+                let seed = (world * 1000 + case * 10 + op as usize) as u64;
+                let what = format!("{}, {world} ranks, {len} elements, {op:?}", std::any::type_name::<T>());
                 let all = data::<T>(world, len, seed);
-                let expected = reduced(number, &all);
-                let op = || operator::<T>(number, rank);
+                let expected = reduced(op, &all);
 
                 let x = on_device(&ranks, &all[rank]);
                 let mut y = on_device(&ranks, &data::<T>(1, len, !seed)[0]);
-                ranks.all_reduce(&x, op(), &mut y).expect("all_reduce").wait(LONG).expect("all_reduce");
+                ranks.all_reduce(&x, op, &mut y).expect("all_reduce").wait(LONG).expect("all_reduce");
                 assert_eq!(bits(&y.to_host().expect("y")), expected, "all_reduce of {what}");
                 assert_eq!(bits(&x.to_host().expect("x")), bits(&all[rank]), "the source of {what}");
 
                 let mut x = x;
-                drop(ranks.all_reduce_in_place(op(), &mut x).expect("all_reduce"));
+                drop(ranks.all_reduce_in_place(op, &mut x).expect("all_reduce"));
                 assert_eq!(bits(&x.to_host().expect("x")), expected, "all_reduce in place of {what}");
 
                 let root = case % world;
                 let x = on_device(&ranks, &all[rank]);
                 let before = y.to_host().expect("y");
-                drop(ranks.reduce(&x, op(), root, Some(y.as_mut_slice())).expect("reduce"));
+                drop(ranks.reduce(&x, op, root, Some(y.as_mut_slice())).expect("reduce"));
                 let y = bits(&y.to_host().expect("y"));
                 assert_eq!(y, if rank == root { expected } else { bits(&before) }, "reduce of {what}");
 
                 let all = data::<T>(world, len * world, seed);
-                let expected = reduced(number, &all);
+                let expected = reduced(op, &all);
                 let x = on_device(&ranks, &all[rank]);
                 let mut y = DeviceBuffer::<T>::uninit(ranks.stream(), len).expect("a buffer");
-                drop(ranks.reduce_scatter(&x, op(), &mut y).expect("reduce_scatter"));
+                drop(ranks.reduce_scatter(&x, op, &mut y).expect("reduce_scatter"));
                 let block = &expected[rank * len..(rank + 1) * len];
                 assert_eq!(bits(&y.to_host().expect("y")), block, "reduce_scatter of {what}");
 
                 let mut x = x;
-                drop(ranks.reduce_scatter_in_place(op(), &mut x).expect("reduce_scatter"));
+                drop(ranks.reduce_scatter_in_place(op, &mut x).expect("reduce_scatter"));
                 let x = x.to_host().expect("x");
                 assert_eq!(
                     bits(&x[rank * len..(rank + 1) * len]),
@@ -224,8 +190,8 @@ reduces! {
 #[test]
 fn reductions_longer_than_a_part_are_whole() {
     // A chunk has 256 KiB, so these reductions need several chunks.
-    reductions::<f64>(2, &[(256 << 10) / 8 * 3 + 1], &[5]);
-    reductions::<u8>(3, &[(256 << 10) + 1], &[0]);
+    reductions::<f64>(2, &[(256 << 10) / 8 * 3 + 1], &[ReduceOp::Avg]);
+    reductions::<u8>(3, &[(256 << 10) + 1], &[ReduceOp::Sum]);
 }
 
 #[test]

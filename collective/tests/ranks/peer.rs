@@ -60,10 +60,9 @@ pub const LENGTHS: [usize; 7] = [0, 1, 3, 257, 1024, 5003, 300_001];
 pub fn reduced<T: Numbers>(ranks: &mut Communicator, lengths: &[usize]) -> Vec<u64> {
     let mut random = fastrand::Rng::with_seed(7 + ranks.rank() as u64);
     let stream = ranks.stream().clone();
-    let factor = T::any(&mut random);
     let mut bits = Vec::new();
     for &len in lengths {
-        for (number, op) in nccl_work::operators(factor).into_iter().enumerate() {
+        for (number, op) in nccl_work::OPERATORS.into_iter().enumerate() {
             let start = number % 3;
             let values: Vec<T> = (0..start + len).map(|_| T::any(&mut random)).collect();
             let mut x = DeviceBuffer::from_host(&stream, &values).expect("x");
@@ -164,25 +163,26 @@ fn symmetric_buffers_are_reduced_where_they_are() {
 /// Replays a graph with low-latency, one-shot and two-shot sums many times, with calls in between.
 pub fn replays(mut ranks: Communicator, launches: u32) {
     let (rank, world, stream) = (ranks.rank() as u32, ranks.world_size() as u32, ranks.stream().clone());
-    // The sum of the factors is odd, so no power of it is zero, and each launch computes different values.
-    let factor = |rank: u32| 2 * rank + if rank == 0 && world % 2 == 0 { 2 } else { 1 };
     let mut small = DeviceBuffer::from_host(&stream, &[rank + 1; 100]).expect("x");
     let mut middle = DeviceBuffer::from_host(&stream, &[rank + 1; 1500]).expect("x");
     let mut large = DeviceBuffer::from_host(&stream, &[rank + 1; 5000]).expect("x");
     let mut symmetric = ranks.symmetric_buffer::<u32>(5000).expect("memory in common");
     symmetric.copy_from_host(&[rank + 1; 5000]).expect("copied");
+    let own = DeviceBuffer::from_host(&stream, &[rank + 1; 5000]).expect("x");
     let capture = Capture::begin(&stream, CaptureMode::ThreadLocal).expect("a capture");
-    let op = ReduceOp::PreMulSum(factor(rank));
-    drop(ranks.all_reduce_in_place(op, &mut small).expect("captured"));
-    drop(ranks.all_reduce_in_place(op, &mut large).expect("captured"));
-    drop(ranks.all_reduce_in_place(op, &mut middle).expect("captured"));
+    // At each launch, one rank adds the sum of the previous launch, so each launch computes different values.
+    let adder = |index: u32| index % world;
+    for (index, x) in (0..).zip([&mut small, &mut large, &mut middle]) {
+        if rank != adder(index) {
+            stream.copy(own.slice(..x.len()), x).expect("captured");
+        }
+    }
+    drop(ranks.all_reduce_in_place(ReduceOp::Sum, &mut small).expect("captured"));
+    drop(ranks.all_reduce_in_place(ReduceOp::Sum, &mut large).expect("captured"));
+    drop(ranks.all_reduce_in_place(ReduceOp::Sum, &mut middle).expect("captured"));
     drop(ranks.all_reduce_in_place(ReduceOp::Avg, &mut symmetric).expect("captured"));
     let graph = capture.end().expect("a graph").instantiate().expect("an executable");
-    let mut expected = (0..world).map(|rank| factor(rank) * (rank + 1)).sum::<u32>();
     for launch in 0..launches {
-        if launch > 0 {
-            expected = expected.wrapping_mul((0..world).map(factor).sum());
-        }
         graph.launch(&stream).expect("launched");
         if launch % 16 == 7 {
             // Ranks are not in lockstep, and calls between launches must be ordered with the launches.
@@ -194,10 +194,15 @@ pub fn replays(mut ranks: Communicator, launches: u32) {
             stream.synchronize().expect("done");
         }
     }
-    assert_eq!(small.to_host().expect("x"), [expected; 100]);
-    assert_eq!(middle.to_host().expect("x"), [expected; 1500]);
-    assert_eq!(large.to_host().expect("x"), [expected; 5000]);
-    let average = (1..=world).sum::<u32>() / world;
+    let sum = (1..=world).sum::<u32>();
+    let expected = |index: u32| {
+        let first = adder(index) + 1;
+        first + launches * (sum - first)
+    };
+    assert_eq!(small.to_host().expect("x"), [expected(0); 100]);
+    assert_eq!(large.to_host().expect("x"), [expected(1); 5000]);
+    assert_eq!(middle.to_host().expect("x"), [expected(2); 1500]);
+    let average = sum / world;
     assert_eq!(symmetric.to_host().expect("x"), [average; 5000]);
     drop(symmetric);
     ranks.barrier().expect("enqueued").wait(LONG).expect("done");

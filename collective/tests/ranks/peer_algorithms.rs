@@ -105,7 +105,7 @@ fn mismatched(named: [&str; 2], call: impl Fn(&mut Communicator, &mut DeviceBuff
 }
 
 /// Calls `all_reduce` on the first elements, with this rank's length and operator.
-fn sums(ranks: &mut Communicator, x: &mut DeviceBuffer<u32>, lengths: [usize; 2], ops: [ReduceOp<u32>; 2]) {
+fn sums(ranks: &mut Communicator, x: &mut DeviceBuffer<u32>, lengths: [usize; 2], ops: [ReduceOp; 2]) {
     let part = x.slice_mut(..lengths[ranks.rank()]);
     let work = ranks.all_reduce_in_place(ops[ranks.rank()], part).expect("enqueued");
     work.wait(LONG).expect_err("a mismatch");

@@ -15,7 +15,6 @@ use crate::peer::{
 use crate::peer_exchange::{self, exchanged, symmetric_parts};
 use crate::peer_on_gpu::peer_tests;
 use crate::peer_processes::compare_processes;
-use crate::pool;
 use crate::processes::{Rank, processes};
 use crate::support::{on_streams, timeout};
 
@@ -40,21 +39,6 @@ fn all_operations_have_the_bits_of_host() {
 #[ignore = "needs two GPUs"]
 fn all_operations_of_processes_have_the_bits_of_host() {
     compare_processes(this_test!(), world(), init, |ranks| exchanged(ranks, &[3, 1024, 33_001]));
-}
-
-#[test]
-#[ignore = "needs two GPUs"]
-fn small_symmetric_buffers_of_threads_share_pages() {
-    on_streams(&streams(world()), &peer(), pool::sums);
-}
-
-#[test]
-#[ignore = "needs two GPUs"]
-fn small_symmetric_buffers_of_processes_share_pages() {
-    if let Some(this) = Rank::this() {
-        return pool::sums(init(&this));
-    }
-    processes(this_test!(), world(), None);
 }
 
 #[test]

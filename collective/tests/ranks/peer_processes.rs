@@ -13,7 +13,6 @@ use crate::alone::this_test;
 use crate::lives::{entries, settle};
 use crate::peer::{LENGTHS, peer, reduced};
 use crate::peer_exchange::exchanged;
-use crate::pool::any_order;
 use crate::processes::{Rank, digest, processes};
 use crate::support::{LONG, failure, on_ranks, streams, timeout};
 
@@ -52,14 +51,6 @@ fn processes_have_the_bits_of_threads_by_host() {
 #[test]
 fn all_operations_of_processes_have_the_bits_of_host() {
     compare_processes(this_test!(), 3, init, |ranks| exchanged(ranks, &[3, 1024, 9001]));
-}
-
-#[test]
-fn processes_divide_pages_alike() {
-    if let Some(this) = Rank::this() {
-        return any_order(this.init(&timeout(60_000)).expect("ranks connect"), 5);
-    }
-    processes(this_test!(), 3, None);
 }
 
 #[test]

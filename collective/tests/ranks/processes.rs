@@ -212,19 +212,6 @@ fn processes_and_threads_have_the_same_bits() {
     }
 }
 
-#[test]
-fn a_rank_killed_before_init_is_named() {
-    if let Some(this) = Rank::this() {
-        if this.rank == 1 {
-            this.die();
-        }
-        let options = timeout(60_000).init_timeout(Duration::from_millis(1500));
-        let error = this.init(&options).expect_err("rank 1 does not come").to_string();
-        return assert!(error.contains("rank 1 of 3 did not arrive within 1."), "{error}");
-    }
-    processes(this_test!(), 3, Some(1));
-}
-
 /// Store that calls a hook after it has set a key.
 #[derive(Debug)]
 struct Hooked {

@@ -8,7 +8,7 @@ use warpsmith_collective::{CollectiveError, ipc_collect};
 use warpsmith_runtime::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::{Device, DevicePtr, GpuImage, Launch, Stream};
 
-use crate::support::{LONG, failure, on_ranks, on_streams, timeout};
+use crate::support::{LONG, failure, on_ranks, on_streams, streams_of, timeout};
 
 /// Copies device memory of another rank.
 fn read(stream: &warpsmith_runtime::Stream, from: DevicePtr, len: usize) -> Vec<u32> {
@@ -20,7 +20,7 @@ fn read(stream: &warpsmith_runtime::Stream, from: DevicePtr, len: usize) -> Vec<
 
 /// Waits for a condition that becomes true in the background.
 #[track_caller]
-pub fn await_that(mut is_so: impl FnMut() -> bool) {
+fn await_that(mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + LONG;
     while !is_so() {
         assert!(Instant::now() < end, "the memory stays");
@@ -66,24 +66,42 @@ fn different_lengths_name_both_ranks() {
 #[test]
 fn a_rank_without_memory_is_named_on_all() {
     let driver = EmulatedDriver::builder().devices(3).build();
-    let stream =
-        |n| Stream::new(&Device::with_driver(driver.clone(), n).expect("a device")).expect("a stream");
-    on_streams(&[0, 1, 2].map(stream), &timeout(60_000), |mut ranks| {
-        if ranks.rank() == 0 {
-            driver.fail_call(Call::PhysicalCreateShareable, 1);
+    on_streams(&streams_of(&driver, 3), &timeout(60_000), |mut ranks| {
+        // The rank cannot allocate its memory, clear it, or copy the tables of addresses.
+        let calls = [Call::PhysicalCreateShareable, Call::Memset, Call::CopyToDevice];
+        for (call, expected) in calls.into_iter().zip(["OUT_OF_MEMORY", "memset", "copy_to_device"]) {
+            if ranks.rank() == 0 {
+                driver.fail_call(call, 1);
+            }
+            ranks.barrier().expect("enqueued").wait(LONG).expect("done");
+            let error = ranks.symmetric_buffer::<f32>(100).expect_err("a rank has no memory");
+            let Some(CollectiveError::Symmetric { rank, reason }) = error.downcast_ref() else {
+                panic!("another error: {error}")
+            };
+            assert!(*rank < 3 && reason.contains(expected), "{error}");
         }
-        ranks.barrier().expect("enqueued").wait(LONG).expect("done");
-        let error = ranks.symmetric_buffer::<f32>(100).expect_err("a rank has no memory");
-        let Some(CollectiveError::Symmetric { rank, reason }) = error.downcast_ref() else {
-            panic!("another error: {error}")
-        };
-        assert!(*rank < 3 && reason.contains("OUT_OF_MEMORY"), "{error}");
         // The communicator must remain usable.
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         ranks.symmetric_buffer::<f32>(100).expect("memory in common");
         ranks.finish().expect("the end in common");
     });
     await_that(|| [0, 1, 2].map(|ordinal| driver.live_reservations(ordinal)) == [0; 3]);
+}
+
+#[test]
+fn an_abort_leaves_no_memory() {
+    let driver = EmulatedDriver::builder().devices(2).build();
+    on_streams(&streams_of(&driver, 2), &timeout(60_000), |mut ranks| {
+        let kept = ranks.symmetric_buffer::<u32>(10).expect("memory in common");
+        // The abort of the other rank arrives during this call or the next.
+        drop(ranks.symmetric_buffer::<u32>(10));
+        if ranks.rank() == 0 {
+            ranks.abort();
+        }
+        ranks.symmetric_buffer::<u32>(10).expect_err("an abort");
+        drop(kept);
+    });
+    await_that(|| [0, 1].map(|ordinal| driver.live_reservations(ordinal)) == [0; 2]);
 }
 
 #[test]

@@ -35,10 +35,6 @@ const MULTI_GET: Exchange = (
     "0a020000000000000003000000000000002f613103000000000000002f6132",
     "010000000000000031010000000000000032",
 );
-const QUEUE_PUSH: Exchange = ("0e02000000000000002f51010000000000000031", "");
-const QUEUE_LENGTH: Exchange = ("1002000000000000002f51", "0100000000000000");
-const QUEUE_POP: Exchange = ("0f02000000000000002f51", "0100000000000000010000000000000031");
-const QUEUE_POP_EMPTY: Exchange = ("0f02000000000000002f51", "0000000000000000");
 
 fn bytes(digits: &str) -> Vec<u8> {
     (0..digits.len() / 2).map(|at| u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).unwrap()).collect()
@@ -76,10 +72,6 @@ fn the_server_answers_as_pytorch_does() {
         APPEND,
         MULTI_SET,
         MULTI_GET,
-        QUEUE_PUSH,
-        QUEUE_LENGTH,
-        QUEUE_POP,
-        QUEUE_POP_EMPTY,
     ] {
         stream.write_all(&bytes(asked)).unwrap();
         assert_eq!(read(&mut stream, answer.len() / 2), answer, "{asked}");

@@ -77,36 +77,3 @@ pub(super) unsafe fn gemm<A, B, C>(
         }
     }
 }
-
-/// Solves `a * x = alpha * b` for `x`, where `a` is triangular. The solution overwrites `b`. Elements outside the
-/// triangle and a unit diagonal are not read. If `alpha` is 0, neither matrix is read.
-///
-/// # Safety
-/// The matrices must be in readable memory, `b` must be in writable memory, and nothing else may access `b`.
-pub(super) unsafe fn solve<T: LibraryType>(
-    alpha: f64,
-    is_lower: bool,
-    unit_diagonal: bool,
-    batch: usize,
-    [a, b]: [HostMatrix; 2],
-) {
-    let (m, n) = (b.layout.rows(), b.layout.columns());
-    let a_batch = if a.layout.count() == 1 { 0 } else { batch };
-    for col in 0..n {
-        for step in 0..m {
-            let row = if is_lower { step } else { m - 1 - step };
-            let known = if is_lower { 0..row } else { row + 1..m };
-            // SAFETY: `a` is m x m and `b` is m x n, and the caller guarantees the memory.
-            unsafe {
-                if alpha == 0.0 {
-                    b.set::<T>(batch, row, col, 0.0);
-                    continue;
-                }
-                let product = |other| a.get::<T>(a_batch, row, other) * b.get::<T>(batch, other, col);
-                let rest = alpha * b.get::<T>(batch, row, col) - known.map(product).sum::<f64>();
-                let x = if unit_diagonal { rest } else { rest / a.get::<T>(a_batch, row, row) };
-                b.set::<T>(batch, row, col, x);
-            }
-        }
-    }
-}

@@ -1,11 +1,10 @@
-//! Dense linear algebra with cuBLAS and cuBLASLt: GEMM, GEMV and triangular systems.
+//! Dense linear algebra with cuBLAS and cuBLASLt: GEMM and GEMV.
 //!
 //! | function | operation | in `torch` |
 //! | --- | --- | --- |
 //! | [`gemm`] | `c = alpha * a * b + beta * c`, for one matrix or a batch | `mm`, `bmm`, `addmm`, `baddbmm` |
 //! | [`matmul`] | GEMM with bias and activation fused into the epilogue | `nn.functional.linear`, `_scaled_mm` |
 //! | [`gemv`] | `y = alpha * a * x + beta * y` | `mv`, `addmv` |
-//! | [`trsm`] | solution of triangular systems | `linalg.solve_triangular` |
 //!
 //! Matrices are 2-D views (`buffer.as_2d(rows, columns)?`), and batches are 3-D views. [`Matrix::transposed`]
 //! transposes a matrix. A [`Layout`] describes batches with other strides. [`Math`] sets the precision. TF32 is off by
@@ -21,7 +20,7 @@
 //! | `types` | element types and supported products |
 //! | `settings` | precision and workspaces |
 //! | `handle` | library handles and the enqueueing of calls |
-//! | `gemm`, `gemv`, `trsm` | cuBLAS operations |
+//! | `gemm`, `gemv` | cuBLAS operations |
 //! | `lt` | cuBLASLt operations: plans and timed search |
 //! | `host` | implementation for the emulated device |
 
@@ -32,7 +31,6 @@ mod host;
 mod lt;
 mod matrix;
 mod settings;
-mod trsm;
 mod types;
 mod vector_view;
 
@@ -45,7 +43,6 @@ pub use self::gemv::gemv;
 pub use self::lt::{Activation, Matmul, Search, matmul, plan_cache};
 pub use self::matrix::{Layout, Matrix, MatrixMut};
 pub use self::settings::{Math, Workspaces, math, set_math, workspaces};
-pub use self::trsm::{Side, Solve, Triangle, Trsm, trsm};
 pub use self::types::{GemmType, Multiply, Scale, VectorType};
 pub use self::vector_view::{Vector, VectorMut};
 

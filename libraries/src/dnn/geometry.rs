@@ -191,14 +191,3 @@ impl Key {
 fn alignment(address: DevicePtr) -> u8 {
     1 << address.0.trailing_zeros().min(4)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn alignments_are_powers_of_two_up_to_sixteen() {
-        let of = |address| alignment(DevicePtr(address));
-        assert_eq!([of(0), of(1), of(4), of(24), of(512)], [16, 1, 4, 8, 16]);
-    }
-}

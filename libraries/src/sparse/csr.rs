@@ -69,28 +69,6 @@ impl<T: FloatType, I: Index> Csr<T, I> {
         Ok(Self { plans: Plans::default(), rows, columns, offsets, indices, values })
     }
 
-    /// Creates a matrix of shape `[rows, columns]` from data that is already in device memory, without reading the
-    /// data.
-    ///
-    /// # Errors
-    /// Returns [`LibraryError::Shape`] if lengths do not match, or
-    /// [`Error::DifferentDevices`](warpsmith_runtime::Error).
-    ///
-    /// # Safety
-    /// Whenever a product runs, the offsets must not decrease and must run from 0 to the number of elements, and every
-    /// column must be in range.
-    pub unsafe fn new_unchecked(
-        [rows, columns]: [usize; 2],
-        offsets: DeviceBuffer<I>,
-        indices: DeviceBuffer<I>,
-        values: DeviceBuffer<T>,
-    ) -> Result<Self> {
-        check_lengths::<I>([rows, columns], offsets.len(), indices.len(), values.len())?;
-        let used = [(offsets.device(), "the offsets"), (indices.device(), "the columns")];
-        check_devices(values.stream(), OPERATION, used)?;
-        Ok(Self { plans: Plans::default(), rows, columns, offsets, indices, values })
-    }
-
     /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.rows
@@ -129,11 +107,6 @@ impl<T: FloatType, I: Index> Csr<T, I> {
     /// Returns a mutable slice of the elements' values.
     pub fn values_mut(&mut self) -> DeviceSliceMut<'_, T> {
         self.values.as_mut_slice()
-    }
-
-    /// Drops the cached descriptors and workspaces. Later products create new ones.
-    pub fn forget_plans(&self) {
-        self.plans.clear();
     }
 
     pub(super) fn plans(&self) -> &Plans {

@@ -78,11 +78,6 @@ impl Default for Plans {
 }
 
 impl Plans {
-    pub fn clear(&self) {
-        let evicted = self.lock().clear();
-        drop(evicted);
-    }
-
     fn lock(&self) -> MutexGuard<'_, Lru<Key, Arc<Mutex<Plan>>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

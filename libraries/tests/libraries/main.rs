@@ -6,14 +6,11 @@ mod dnn;
 mod fft;
 mod names;
 mod numbers;
-mod rand_on_gpu;
 mod sparse;
 #[path = "../../../runtime/tests/common/under_test.rs"]
 mod under_test;
 
-use warpsmith_libraries::rand::{Generator, Pseudo, Quasi};
 use warpsmith_libraries::{LibraryError, Vendor};
-use warpsmith_runtime::Device;
 
 #[test]
 fn libraries_are_there_on_a_gpu_or_missing() {
@@ -29,12 +26,4 @@ fn libraries_are_there_on_a_gpu_or_missing() {
             }
         }
     }
-}
-
-#[test]
-fn the_emulated_device_has_no_generators() {
-    let device = Device::emulated(0).unwrap();
-    let made =
-        [Generator::pseudo(&device, Pseudo::Philox, 1, 0), Generator::quasi(&device, Quasi::Sobol32, 3, 0)];
-    assert!(made.iter().all(|made| numbers::is_refused!(made, LibraryError::NeedsGpu { .. })), "{made:?}");
 }

@@ -197,13 +197,10 @@ fn kept_plans_change_no_result() -> Result<()> {
     let product = Product { deterministic: true, ..Product::default() };
     let x = buffer(&stream, &random::<f32>(1000, 3));
     let mut results = Vec::new();
-    for round in 0..4 {
+    for _ in 0..2 {
         let mut y = DeviceBuffer::uninit(&stream, 2000)?;
         sparse::spmv(&stream, product, &matrix, &x, &mut y)?;
         results.push(y.to_host()?);
-        if round == 1 {
-            matrix.forget_plans();
-        }
     }
     // A captured product is not preprocessed, and must give the same bits.
     let mut y = DeviceBuffer::uninit(&stream, 2000)?;

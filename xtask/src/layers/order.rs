@@ -145,7 +145,6 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
             "dnn",
             "fft",
             "sparse",
-            "rand",
         ],
     ),
 ];

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::numbers::{decode, element_bytes};
 use super::{DEPTH, FakeComm, Op, PENDING, SCRIPTS, Script, enqueue, issue, locked};
 use crate::nccl::sys::{Comm, Config, CudaStream, Nccl, Status, UniqueId, status};
 
@@ -153,37 +152,6 @@ unsafe extern "C" fn group_end() -> Status {
     enqueue(PENDING.take())
 }
 
-unsafe extern "C" fn create_pre_mul_sum(
-    operator: *mut c_int,
-    factor: *mut c_void,
-    data_type: c_int,
-    residence: c_int,
-    comm: Comm,
-) -> Status {
-    let comm = FakeComm::of(comm);
-    comm.log(format!("ncclRedOpCreatePreMulSum(type {data_type}, residence {residence})"));
-    if let Some(refused) = comm.called("ncclRedOpCreatePreMulSum") {
-        return refused;
-    }
-    // SAFETY: the caller's pointers are valid, and `factor` points to one element.
-    let bytes = unsafe { std::slice::from_raw_parts(factor.cast::<u8>(), element_bytes(data_type)) };
-    let mut factors = locked(&comm.factors);
-    factors.push(decode(data_type, bytes)[0]);
-    // SAFETY: as above.
-    unsafe { *operator = 4 + factors.len() as c_int };
-    status::SUCCESS
-}
-
-unsafe extern "C" fn destroy_op(operator: c_int, comm: Comm) -> Status {
-    let comm = FakeComm::of(comm);
-    comm.log("ncclRedOpDestroy".to_owned());
-    comm.called("ncclRedOpDestroy");
-    if operator - 5 >= locked(&comm.factors).len() as c_int || operator < 5 {
-        comm.script.violated(format!("operator {operator} was not made"));
-    }
-    status::SUCCESS
-}
-
 macro_rules! operations {
     ($($function:ident = $name:literal(
         $($argument:ident: $type:ty),*
@@ -212,12 +180,6 @@ operations! {
         x: x.expose_provenance(), y: y.expose_provenance(), count: n, data_type: t, root: root;
     all_gather = "ncclAllGather"(x: X, y: Y, n: usize, t: c_int)
         x: x.expose_provenance(), y: y.expose_provenance(), count: n, data_type: t;
-    all_to_all = "ncclAlltoAll"(x: X, y: Y, n: usize, t: c_int)
-        x: x.expose_provenance(), y: y.expose_provenance(), count: n, data_type: t;
-    gather = "ncclGather"(x: X, y: Y, n: usize, t: c_int, root: c_int)
-        x: x.expose_provenance(), y: y.expose_provenance(), count: n, data_type: t, root: root;
-    scatter = "ncclScatter"(x: X, y: Y, n: usize, t: c_int, root: c_int)
-        x: x.expose_provenance(), y: y.expose_provenance(), count: n, data_type: t, root: root;
     send = "ncclSend"(x: X, n: usize, t: c_int, peer: c_int)
         x: x.expose_provenance(), count: n, data_type: t, root: peer;
     recv = "ncclRecv"(y: Y, n: usize, t: c_int, peer: c_int)
@@ -239,8 +201,6 @@ pub(in crate::nccl) fn table() -> Nccl {
         get_last_error,
         group_start,
         group_end,
-        create_pre_mul_sum,
-        destroy_op,
         all_reduce,
         reduce,
         broadcast,
@@ -248,13 +208,10 @@ pub(in crate::nccl) fn table() -> Nccl {
         reduce_scatter,
         send,
         recv,
-        all_to_all: Some(all_to_all),
-        gather: Some(gather),
-        scatter: Some(scatter),
     }
 }
 
 /// Returns the function table of library version 2.18.
 pub(in crate::nccl) fn old_table() -> Nccl {
-    Nccl { version: 21_805, all_to_all: None, gather: None, scatter: None, ..table() }
+    Nccl { version: 21_805, ..table() }
 }

@@ -15,7 +15,7 @@ pub(super) fn element_bytes(data_type: c_int) -> usize {
 }
 
 /// Decodes `f32` elements.
-pub(super) fn decode(data_type: c_int, bytes: &[u8]) -> Vec<f32> {
+fn decode(data_type: c_int, bytes: &[u8]) -> Vec<f32> {
     assert_eq!(data_type, F32, "only f32 is calculated with");
     bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect()
 }

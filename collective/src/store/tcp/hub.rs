@@ -4,8 +4,8 @@
 //! it knows the token, only handshake requests are accepted. The amount of memory that clients can make the server
 //! allocate is limited.
 
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
 
 use super::protocol::{
     ALL_SET, CANCELED, LONGEST_REQUEST, MAGIC, Malformed, Parsed, Request, parse, write_text,
@@ -24,7 +24,7 @@ const LONGEST_GREETING: usize = 64;
 const MAX_BYTES: usize = if cfg!(test) { 1 << 20 } else { 256 << 20 };
 /// Overhead per awaited key, in bytes, in addition to twice the length of the key.
 const AWAITED_KEY: usize = 64;
-/// Maximum number of keys, and maximum number of queued values.
+/// Maximum number of keys.
 const MAX_VALUES: usize = 1 << 20;
 /// Maximum size of unsent replies, in bytes, per client and in total.
 const MAX_REPLIES: usize = if cfg!(test) { 1 << 20 } else { 16 << 20 };
@@ -47,7 +47,6 @@ pub struct Progress {
 pub struct Hub {
     token: Option<Token>,
     values: Values,
-    queues: Queues,
     /// Waiting clients per key. A client that waits twice for the same key is listed twice.
     waiting: HashMap<Vec<u8>, Vec<Client>>,
     clients: HashMap<Client, State>,
@@ -203,7 +202,7 @@ impl Hub {
                 self.reply(client, &sum.to_le_bytes())?;
             }
             Request::Check { keys } => {
-                let is_missing = keys.iter().any(|key| !self.has(key));
+                let is_missing = keys.iter().any(|key| !self.values.contains(key));
                 self.reply(client, &[u8::from(is_missing)])?;
             }
             Request::Wait { keys } => self.wait(client, &keys)?,
@@ -217,20 +216,6 @@ impl Hub {
                 self.reply(client, &removed.to_le_bytes())?;
             }
             Request::Ping(number) => self.reply(client, &number.to_le_bytes())?,
-            Request::QueuePush { key, value } => {
-                self.check_room(key, value)?;
-                self.queues.push(key, value);
-                self.wake_one(key);
-            }
-            Request::QueuePop { key } => {
-                self.reply(client, &(self.queues.length(key) as u64).to_le_bytes())?;
-                if let Some(value) = self.queues.pop(key) {
-                    self.reply_value(client, &value)?;
-                }
-            }
-            Request::QueueLength { key } => {
-                self.reply(client, &(self.queues.length(key) as u64).to_le_bytes())?;
-            }
             Request::Will { key, value } => {
                 self.leave_will(client, key, value)?;
                 self.reply(client, &[0])?;
@@ -266,17 +251,13 @@ impl Hub {
         }
     }
 
-    fn has(&self, key: &[u8]) -> bool {
-        self.values.contains(key) || self.queues.length(key) > 0
-    }
-
     fn bytes(&self) -> usize {
-        self.values.bytes() + self.queues.bytes + self.promised
+        self.values.bytes() + self.promised
     }
 
     fn check_room(&self, key: &[u8], value: &[u8]) -> Result<(), Malformed> {
         let bytes = self.bytes() + key.len() + value.len();
-        match bytes <= MAX_BYTES && self.values.count() + self.queues.count < MAX_VALUES {
+        match bytes <= MAX_BYTES && self.values.count() < MAX_VALUES {
             true => Ok(()),
             false => Err(Malformed("the store is full")),
         }
@@ -316,7 +297,7 @@ impl Hub {
 
     fn wait(&mut self, client: Client, keys: &[&[u8]]) -> Result<(), Malformed> {
         let awaited: Vec<Vec<u8>> =
-            keys.iter().filter(|key| !self.has(key)).map(|key| key.to_vec()).collect();
+            keys.iter().filter(|key| !self.values.contains(key)).map(|key| key.to_vec()).collect();
         if awaited.is_empty() {
             return self.reply(client, &[ALL_SET]);
         }
@@ -354,16 +335,6 @@ impl Hub {
         for client in self.waiting.remove(key).unwrap_or_default() {
             self.wake(client);
         }
-    }
-
-    /// Wakes one client that is waiting for a queue. Called after a value has been pushed.
-    fn wake_one(&mut self, key: &[u8]) {
-        let Some(waiting) = self.waiting.get_mut(key) else { return };
-        let client = waiting.remove(0);
-        if waiting.is_empty() {
-            self.waiting.remove(key);
-        }
-        self.wake(client);
     }
 
     fn wake(&mut self, client: Client) {
@@ -410,37 +381,6 @@ impl Hub {
 /// lists of waiting clients per key.
 fn awaited_bytes(keys: &[Vec<u8>]) -> usize {
     keys.iter().map(|key| 2 * key.len() + AWAITED_KEY).sum()
-}
-
-/// Values in queues.
-#[derive(Debug, Default)]
-struct Queues {
-    queues: HashMap<Vec<u8>, VecDeque<Vec<u8>>>,
-    count: usize,
-    bytes: usize,
-}
-
-impl Queues {
-    fn length(&self, key: &[u8]) -> usize {
-        self.queues.get(key).map_or(0, VecDeque::len)
-    }
-
-    fn push(&mut self, key: &[u8], value: &[u8]) {
-        self.count += 1;
-        self.bytes += key.len() + value.len();
-        self.queues.entry(key.to_vec()).or_default().push_back(value.to_vec());
-    }
-
-    fn pop(&mut self, key: &[u8]) -> Option<Vec<u8>> {
-        let queue = self.queues.get_mut(key)?;
-        let value = queue.pop_front()?;
-        if queue.is_empty() {
-            self.queues.remove(key);
-        }
-        self.count -= 1;
-        self.bytes -= key.len() + value.len();
-        Some(value)
-    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Wire protocol of PyTorch's `TCPStore`, with a handshake and wills as extensions.
+//! Wire protocol of PyTorch's `TCPStore`, without its queues, and with a handshake and wills as extensions.
 //!
 //! A request consists of an operation code and its arguments. Numbers are little-endian, and text is preceded by its
 //! length in 64 bits. Every length is checked against its limit before it is used, and an incomplete request allocates
@@ -7,7 +7,7 @@
 //! | code | request | reply |
 //! | --- | --- | --- |
 //! | 0 | validate: the number [`MAGIC`], as the first request of a connection | none |
-//! | 1, 9, 11, 14 | set, append, set several, push to a queue | none |
+//! | 1, 9, 11 | set, append, set several | none |
 //! | 2 | compare and set: key, expected, desired | the new value |
 //! | 3, 10 | get, get several: keys, all of which are set | the values |
 //! | 4 | add: key, number | the sum |
@@ -16,7 +16,6 @@
 //! | 7 | the number of keys | that number |
 //! | 8 | delete: key | number of removed keys |
 //! | 13 | ping: a number | the same number |
-//! | 15, 16 | pop from a queue; queue length | the queue length, for pop followed by the value if there is one |
 //! | 160, 161 | extensions, in this order: a nonce; a proof of the token | a nonce and a proof; 0 |
 //! | 162 | extension: key and value to append when this connection ends; an empty key cancels the append | 0 |
 
@@ -54,9 +53,6 @@ mod code {
     pub const MULTI_SET: u8 = 11;
     pub const CANCEL_WAIT: u8 = 12;
     pub const PING: u8 = 13;
-    pub const QUEUE_PUSH: u8 = 14;
-    pub const QUEUE_POP: u8 = 15;
-    pub const QUEUE_LENGTH: u8 = 16;
     pub const NONCE: u8 = 160;
     pub const PROOF: u8 = 161;
     pub const WILL: u8 = 162;
@@ -79,9 +75,6 @@ pub enum Request<'a> {
     MultiSet { values: Vec<(&'a [u8], &'a [u8])> },
     CancelWait,
     Ping(u32),
-    QueuePush { key: &'a [u8], value: &'a [u8] },
-    QueuePop { key: &'a [u8] },
-    QueueLength { key: &'a [u8] },
     Nonce(&'a [u8]),
     Proof(&'a [u8]),
     Will { key: &'a [u8], value: &'a [u8] },
@@ -142,9 +135,6 @@ impl<'a> Reader<'a> {
             }
             code::CANCEL_WAIT => Request::CancelWait,
             code::PING => Request::Ping(self.u32()?),
-            code::QUEUE_PUSH => Request::QueuePush { key: self.key()?, value: self.value()? },
-            code::QUEUE_POP => Request::QueuePop { key: self.key()? },
-            code::QUEUE_LENGTH => Request::QueueLength { key: self.key()? },
             code::NONCE => Request::Nonce(self.take(PROOF)?),
             code::PROOF => Request::Proof(self.take(PROOF)?),
             code::WILL => Request::Will { key: self.key()?, value: self.value()? },
@@ -225,9 +215,6 @@ impl Request<'_> {
             }
             Self::CancelWait => out.push(code::CANCEL_WAIT),
             Self::Ping(number) => write(out, code::PING, &[]).extend(number.to_le_bytes()),
-            Self::QueuePush { key, value } => drop(write(out, code::QUEUE_PUSH, &[key, value])),
-            Self::QueuePop { key } => drop(write(out, code::QUEUE_POP, &[key])),
-            Self::QueueLength { key } => drop(write(out, code::QUEUE_LENGTH, &[key])),
             Self::Nonce(bytes) => write(out, code::NONCE, &[]).extend(*bytes),
             Self::Proof(bytes) => write(out, code::PROOF, &[]).extend(*bytes),
             Self::Will { key, value } => drop(write(out, code::WILL, &[key, value])),

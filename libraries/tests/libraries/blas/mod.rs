@@ -16,7 +16,7 @@ use half::{bf16, f16};
 use warpsmith_libraries::LibraryError;
 use warpsmith_libraries::blas::{
     self, Activation, F8E4M3, F8E5M2, Gemm, GemmType, Layout, Math, Matmul, Matrix, MatrixMut, Multiply,
-    Scale, Search, Side, Triangle, Trsm, Vector, VectorMut, VectorType,
+    Scale, Search, Vector, VectorMut, VectorType,
 };
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, Stream};
 
