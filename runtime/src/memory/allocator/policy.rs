@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::size;
-use crate::memory::options::{AllocatorOptions, Backend, Reserve};
+use crate::memory::options::{AllocatorOptions, Backend};
 
 /// Allocation policy. Every arena stores a copy, so that an allocation does not read shared state.
 #[derive(Debug, Clone)]
@@ -24,8 +24,6 @@ pub(crate) struct Policy {
     /// own pool is used.
     pub graph: bool,
     pub backend: Backend,
-    /// Size of an expandable segment's address range.
-    pub expandable_reserve: Option<Reserve>,
     /// Counter of searches for large blocks on the entire device; `None` if garbage collection is disabled.
     clock: Option<Arc<AtomicU64>>,
 }
@@ -43,7 +41,6 @@ impl Policy {
             caching: options.caching && options.backend == Backend::Native,
             graph: false,
             backend: options.backend,
-            expandable_reserve: options.expandable_segments_reserve,
             clock: (options.garbage_collection_threshold > 0.0).then(|| Arc::clone(clock)),
         }
     }
