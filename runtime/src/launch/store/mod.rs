@@ -24,11 +24,10 @@ mod tuned;
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use crate::Device;
 use crate::driver::process::is_privileged;
-use crate::launch::policy::LaunchPolicy;
 
 pub use self::problem::StoreProblem;
 use self::record::from_line;
@@ -88,10 +87,10 @@ pub fn user_directory() -> Option<PathBuf> {
     directory(|name| if is_privileged() { None } else { env::var_os(name) })
 }
 
-/// Returns the policy of a device. CUDA devices use the user's store. An emulated device uses an in-memory store,
-/// because its times are CPU times.
-pub(super) fn policy(device: &Device) -> Arc<dyn LaunchPolicy> {
-    if device.is_emulated() { LaunchStore::in_memory().policy() } else { shared().policy() }
+/// Returns the store of a device on which none is installed. CUDA devices use the user's store. An emulated device uses
+/// an in-memory store, because its times are CPU times.
+pub(super) fn default_of(device: &Device) -> LaunchStore {
+    if device.is_emulated() { LaunchStore::in_memory() } else { shared() }
 }
 
 fn cannot(what: &str, path: &Path, error: &std::io::Error) -> String {
