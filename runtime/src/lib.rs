@@ -59,8 +59,7 @@ pub use self::error::{Error, ExtensionError, GraphError, LaunchError, LoadError,
 pub use self::event::Event;
 pub use self::graph::{Capture, Graph, GraphCache, GraphExec};
 pub use self::launch::{
-    Argument, Arguments, Dim, Explanation, Function, Launch, LaunchConfig, PreparedFunction, PreparedLaunch,
-    TypedKernel, store,
+    Argument, Arguments, Dim, Explanation, Function, Launch, LaunchConfig, PreparedLaunch, TypedKernel, store,
 };
 pub use self::memory::options::AllocatorOptions;
 pub use self::memory::{

@@ -22,7 +22,7 @@
 //! use gpu_std::Kernel;
 //! use gpu_std::prelude::*;
 //! use warpsmith_runtime::launch::RawArguments;
-//! use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch, Stream};
+//! use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch, LaunchConfig, Stream};
 //!
 //! /// Adds 1 to `n` numbers.
 //! ///
@@ -56,7 +56,7 @@
 //!     // As for `cuLaunchKernel`: nothing tracks the use of `x`.
 //!     let (n, address) = (4_u32, x.as_device_ptr());
 //!     let args = [(&raw const n).cast(), (&raw const address).cast()];
-//!     function.prepare(launch)?.launch_raw(&stream, &args)?;
+//!     function.launch_raw(&stream, LaunchConfig::new([1; 3], [32, 1, 1], 0), &args)?;
 //! }
 //! assert_eq!(x.to_host()?, [5; 4]);
 //! # Ok(())
@@ -105,7 +105,7 @@ pub(crate) use self::kernel::{FunctionInner, bytes_of_launch};
 pub(crate) use self::loaded::Loaded;
 pub(crate) use self::lookup::Launches;
 pub use self::occupancy::{Limiter, Occupancy};
-pub use self::prepared::{PreparedFunction, PreparedLaunch};
+pub use self::prepared::PreparedLaunch;
 pub use self::queries::PotentialBlock;
 pub use self::resolve::Source;
 pub use self::shape::{Dim, Launch};
