@@ -129,10 +129,9 @@ impl<T> std::ops::DerefMut for SharedGuard<'_, T> {
     }
 }
 
-type FreeCallback = Arc<dyn Fn() -> bool + Send + Sync>;
 type Observer = Arc<dyn Fn(&OutOfMemory) + Send + Sync>;
 
-/// The registry of the device's arenas, pools, options and callbacks.
+/// The registry of the device's arenas, pools, options and observers.
 #[derive(Default)]
 struct Registry {
     options: AllocatorOptions,
@@ -142,7 +141,6 @@ struct Registry {
     pools: Vec<Weak<PoolShared>>,
     /// IDs of capturing streams, each with the pool that serves its requests.
     captures: Vec<(u64, Arc<PoolShared>)>,
-    free_callbacks: Vec<FreeCallback>,
     observers: Vec<Observer>,
     /// Number of events that each arena's history keeps.
     history: Option<usize>,

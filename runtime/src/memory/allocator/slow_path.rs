@@ -1,19 +1,17 @@
 //! The slow path of an allocation: the steps, in order, if no free block of the arena fits.
 //!
-//! 1. Calls the callbacks that may free memory, then searches the free blocks again.
-//! 2. Collects garbage, if garbage collection is enabled.
-//! 3. Borrows an entirely free segment from another stream of the pool, if the pool lends segments.
-//! 4. Requests a segment from the driver.
-//! 5. If `max_split_size` is set, releases oversize blocks of this arena and requests a segment from the driver again.
-//! 6. Waits for all events and searches the free blocks again (PyTorch omits this step, see its issue #189504). Then
+//! 1. Collects garbage, if garbage collection is enabled.
+//! 2. Borrows an entirely free segment from another stream of the pool, if the pool lends segments.
+//! 3. Requests a segment from the driver.
+//! 4. If `max_split_size` is set, releases oversize blocks of this arena and requests a segment from the driver again.
+//! 5. Waits for all events and searches the free blocks again (PyTorch omits this step, see its issue #189504). Then
 //!    releases all cached memory and requests a segment from the driver again. Finally requests only the block's size;
 //!    without this step, as in PyTorch, a request for 2 MiB would fail unless 20 MiB were free.
-//! 7. Uses free blocks of private pools that lend memory when memory runs out.
-//! 8. Calls the out-of-memory observers, then returns the error.
+//! 6. Uses free blocks of private pools that lend memory when memory runs out.
+//! 7. Calls the out-of-memory observers, then returns the error.
 //!
-//! While a capture is active, the allocator does not wait and releases no memory, so steps 2, 3, 5 and 6 are skipped.
+//! While a capture is active, the allocator does not wait and releases no memory, so steps 1, 2, 4 and 5 are skipped.
 
-use std::cell::Cell;
 use std::sync::Arc;
 
 use super::arena::{ArenaState, Segment, Source};
@@ -70,11 +68,6 @@ impl CachingAllocator {
     ) -> Result<Allocation> {
         let place = Place { stream, arena, owner };
         let device = stream.device();
-        if self.run_free_callbacks()
-            && let Some(allocation) = place.take(request)
-        {
-            return Ok(allocation);
-        }
         self.collect_garbage(device)?;
         if self.borrow_segment(&place, request)?
             && let Some(allocation) = place.take(request)
@@ -110,14 +103,6 @@ impl CachingAllocator {
             return Ok(allocation);
         }
         Err(self.out_of_memory(stream, arena, request))
-    }
-
-    /// Calls the user's callbacks, without holding a lock. Returns true if any of them freed memory.
-    fn run_free_callbacks(&self) -> bool {
-        let Some(_guard) = Callbacks::enter() else { return false };
-        let callbacks = self.registry.lock().free_callbacks.clone();
-        // All callbacks are called, even if an earlier one freed memory.
-        callbacks.iter().filter(|callback| callback()).count() > 0
     }
 
     /// Claims a share of the memory limit before a request to the driver. Returns false if the claim would exceed the
@@ -266,27 +251,6 @@ impl CachingAllocator {
                 Place { stream, arena: &arena, owner: Some(&arena) }.take(request)
             },
         )
-    }
-}
-
-thread_local! {
-    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Marks this thread as calling user callbacks, for any device, until dropped.
-pub(super) struct Callbacks(());
-
-impl Callbacks {
-    /// Marks the thread; `None` if it is already inside a callback. Calling callbacks for a callback's own allocations
-    /// could recurse without end.
-    pub(super) fn enter() -> Option<Self> {
-        (!IN_CALLBACK.replace(true)).then(|| Self(()))
-    }
-}
-
-impl Drop for Callbacks {
-    fn drop(&mut self) {
-        IN_CALLBACK.set(false);
     }
 }
 
