@@ -188,7 +188,6 @@ fn reserve_addresses(
         kind,
         first: NONE,
         source: Source::Expandable(pages),
-        idle: None,
         site: request.site,
     };
     Ok(Some(Run { first: state.add_segment(segment, false) }))

@@ -15,8 +15,6 @@ pub(crate) struct Policy {
     pub large_segment: u64,
     pub divisions: [u32; 16],
     pub no_split: bool,
-    /// True if entirely free segments may be lent to other streams of the pool.
-    pub lends: bool,
     pub expandable: bool,
     /// True if freed blocks are cached.
     pub caching: bool,
@@ -36,7 +34,6 @@ impl Policy {
             large_segment: options.large_segment_size,
             divisions: options.roundup_power2_divisions,
             no_split: false,
-            lends: options.cross_stream_reuse,
             expandable: options.expandable_segments,
             caching: options.caching && options.backend == Backend::Native,
             graph: false,
@@ -47,8 +44,8 @@ impl Policy {
 
     /// Returns the policy of a private pool after the device's options have changed. The pool's own settings are kept.
     pub fn updated(&self, new: Policy) -> Self {
-        let Policy { no_split, lends, expandable, graph, .. } = *self;
-        let updated = Policy { no_split, lends, expandable, ..new };
+        let Policy { no_split, expandable, graph, .. } = *self;
+        let updated = Policy { no_split, expandable, ..new };
         if graph { updated.for_graph() } else { updated }
     }
 
@@ -60,7 +57,7 @@ impl Policy {
 
     /// Returns true if leaving a freed block unmerged until the next request has no visible effect.
     pub fn may_defer_frees(&self) -> bool {
-        self.caching && !self.lends && self.clock.is_none()
+        self.caching && self.clock.is_none()
     }
 
     /// Rounds a request to the size of its block.

@@ -70,9 +70,6 @@ pub struct AllocatorOptions {
     pub per_process_memory_fraction: f64,
     /// True if a request that would most likely fail is rejected without a driver call. Default: false.
     pub throw_on_cudamalloc_oom: bool,
-    /// True if a free segment of another stream may be reused, after waiting for an event, before the driver is called.
-    /// Default: false. PyTorch has no such option.
-    pub cross_stream_reuse: bool,
     /// Options for page-locked host memory.
     pub pinned: PinnedOptions,
 }
@@ -137,7 +134,6 @@ impl Default for AllocatorOptions {
             expandable_segments: false,
             per_process_memory_fraction: 1.0,
             throw_on_cudamalloc_oom: false,
-            cross_stream_reuse: false,
             pinned: PinnedOptions::default(),
         }
     }

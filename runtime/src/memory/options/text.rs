@@ -59,7 +59,6 @@ const ENTRIES: &[Entry] = &[
     entry!("expandable_segments", expandable_segments, read_bool, write_bool),
     entry!("per_process_memory_fraction", per_process_memory_fraction, read_number, f64::to_string),
     entry!("throw_on_cudamalloc_oom", throw_on_cudamalloc_oom, read_bool, write_bool),
-    entry!("cross_stream_reuse", cross_stream_reuse, read_bool, write_bool),
     entry!("pinned_use_background_threads", pinned.use_background_threads, read_bool, write_bool),
     entry!("pinned_reserve_segment_size_mb", pinned.reserve_segment_size, read_mib, write_mib),
     entry!("pinned_max_round_threshold_mb", pinned.max_round_threshold, read_some_mib, write_some_mib),
@@ -222,7 +221,7 @@ mod tests {
         let text = "backend:cudaMallocAsync, caching:False, large_segment_size_mb:32, max_split_size_mb:64,\
             max_non_split_rounding_mb:24, roundup_power2_divisions:8, garbage_collection_threshold:0.8,\
             expandable_segments:True, per_process_memory_fraction:0.25,\
-            throw_on_cudamalloc_oom:True, cross_stream_reuse:True,\
+            throw_on_cudamalloc_oom:True,\
             pinned_use_background_threads:True, pinned_reserve_segment_size_mb:5,\
             pinned_max_round_threshold_mb:6, pinned_max_cached_size_mb:7";
         let expected = AllocatorOptions {
@@ -236,7 +235,6 @@ mod tests {
             expandable_segments: true,
             per_process_memory_fraction: 0.25,
             throw_on_cudamalloc_oom: true,
-            cross_stream_reuse: true,
             pinned: PinnedOptions {
                 use_background_threads: true,
                 reserve_segment_size: 5 << 20,
