@@ -70,5 +70,5 @@ pub use self::memory::{
 pub use self::module::{Code, GpuImage, Module};
 pub use self::ranges::nvtx;
 pub use self::stream::{Stream, StreamGuard};
-pub use self::transfer::{CopyFailed, HostMemory, Pending, PinnedRows};
+pub use self::transfer::{CopyFailed, HostMemory, Pending};
 pub use gpu_spec::{SharedLen, Swizzle};
