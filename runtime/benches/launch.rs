@@ -1,6 +1,5 @@
-//! Benchmarks of the host time of typed, prepared and tuned launches and of graphs, compared with the driver's own
-//! calls in the same loop. Also measures the cost of observers, and of waiting for a launch by blocking and by
-//! awaiting.
+//! Benchmarks of the host time of typed and prepared launches and of graphs, compared with the driver's own calls in
+//! the same loop. Also measures the cost of waiting for a launch by blocking and by awaiting.
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device. The default is an emulated device that accepts launches but runs none, so
 //! that the overhead of this crate is visible. On a CUDA device the kernels are empty. `docs/benchmarks/launches.md`
@@ -22,8 +21,6 @@ use gpu_spec::{Kernel, KernelSpec};
 use kernels::{EightArguments, Empty, IMAGE, PTX, Spin, TwoArguments};
 use warpsmith_runtime::driver::{FunctionHandle, ModuleSource, NodeHandle, NodeWork};
 use warpsmith_runtime::emulated::EmulatedDriver;
-use warpsmith_runtime::extension::{Ended, Observed, Observer, observe};
-use warpsmith_runtime::store::{LaunchStore, TunedConfiguration, TuningKey};
 use warpsmith_runtime::{Device, DeviceBuffer, Graph, Launch, LaunchConfig, Module, Result, Stream};
 
 fn main() {
@@ -93,30 +90,9 @@ fn bench(criterion: &mut Criterion) -> Result<()> {
         bencher.iter(|| prepared.launch(&stream, (&from, &from, &from, &from, &from, &from, &from, &mut to)));
     });
     group.finish();
-    observed(criterion, &stream, &module)?;
     awaited(criterion, &stream, &module)?;
-    tuned(criterion, &stream, &module)?;
     graphs(criterion, &stream, &raw)?;
     device.synchronize()
-}
-
-/// Compares a launch with a registered observer to one without.
-fn observed(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Result<()> {
-    /// Does nothing.
-    struct Idle;
-    impl Observer for Idle {
-        fn end(&self, _: &Observed<'_>, _: Ended) {}
-    }
-
-    let prepared = module.kernel::<Empty>()?.prepare(Launch::linear(1000, 256))?;
-    let mut group = criterion.benchmark_group("launch, observers");
-    group.bench_function("none", |bencher| bencher.iter(|| prepared.launch(stream, ())));
-    let observation = observe(Idle);
-    group.bench_function("one", |bencher| bencher.iter(|| prepared.launch(stream, ())));
-    drop(observation);
-    group.bench_function("none any more", |bencher| bencher.iter(|| prepared.launch(stream, ())));
-    group.finish();
-    Ok(())
 }
 
 /// Measures waiting for a launch and for longer work, by blocking and by awaiting on a thread that sleeps until it is
@@ -204,52 +180,6 @@ fn block_on<F: IntoFuture>(future: F) -> F::Output {
             }
         }
     })
-}
-
-/// Measures the lookup of a tuned configuration, and launches that include the lookup.
-fn tuned(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Result<()> {
-    let device = stream.device();
-    let store = LaunchStore::in_memory();
-    store.install(device);
-    let properties = device.properties();
-    let of = |n| TuningKey {
-        device: properties,
-        package: "bench-kernels",
-        kernel: "two",
-        types: "",
-        image: module.image_hash(),
-        n,
-        alignment: 16,
-    };
-    // Two sizes per power of two, because the lookup distinguishes no more.
-    for n in (1..24).flat_map(|power| [1 << power, 3 << (power - 1)]) {
-        let configuration = TunedConfiguration {
-            values: vec![("block".to_owned(), "128".to_owned())],
-            symbol: Some("two".to_owned()),
-            threads: None,
-            median_us: 1.0,
-            toolchain: module.toolchain(),
-        };
-        store.store_tuned(&of(n), configuration)?;
-    }
-    let kernel = module.kernel::<TwoArguments>()?;
-    let from = DeviceBuffer::<u32>::uninit(stream, 1000)?;
-    let mut to = DeviceBuffer::<u32>::uninit(stream, 1000)?;
-    let mut group = criterion.benchmark_group("tuned");
-    group.bench_function("look-up", |bencher| bencher.iter(|| store.tuned(&of(1000)).expect("it is kept")));
-    group.bench_function("launch, automatic shape", |bencher| {
-        bencher.iter(|| kernel.launch(stream, Launch::auto(1000), (&from, &mut to)));
-    });
-    // No two consecutive launches have the same size.
-    let mut n = 0;
-    group.bench_function("launch, automatic shape, another size each time", |bencher| {
-        bencher.iter(|| {
-            n = n % 1000 + 1;
-            kernel.launch(stream, Launch::auto(n), (&from, &mut to))
-        });
-    });
-    group.finish();
-    Ok(())
 }
 
 /// Number of kernels in a graph.

@@ -59,8 +59,7 @@ pub use self::error::{Error, ExtensionError, GraphError, LaunchError, LoadError,
 pub use self::event::Event;
 pub use self::graph::{Capture, Graph, GraphCache, GraphExec};
 pub use self::launch::{
-    Argument, Arguments, Dim, Explanation, Function, Launch, LaunchConfig, PreparedFunction, PreparedLaunch,
-    TypedKernel, store,
+    Argument, Arguments, Dim, Explanation, Function, Launch, LaunchConfig, PreparedLaunch, TypedKernel, store,
 };
 pub use self::memory::options::AllocatorOptions;
 pub use self::memory::{
@@ -71,5 +70,5 @@ pub use self::memory::{
 pub use self::module::{Code, GpuImage, Module};
 pub use self::ranges::nvtx;
 pub use self::stream::{Stream, StreamGuard};
-pub use self::transfer::{CopyFailed, HostMemory, Pending, PinnedRows};
+pub use self::transfer::{CopyFailed, HostMemory, Pending};
 pub use gpu_spec::{SharedLen, Swizzle};

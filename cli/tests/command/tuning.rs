@@ -64,8 +64,7 @@ mod on_gpu {
         let kept = fs::read_to_string(&store).unwrap();
         assert!(kept.contains("copy") && kept.contains("rustc 1."), "{kept}");
         fs::write(&store, kept + "{torn").unwrap();
-        let errors = text(&within(&folder, &args).stderr);
-        assert!(errors.contains("launches.jsonl: a damaged line was skipped, line"), "{errors}");
+        assert_eq!(within(&folder, &args).status.code(), Some(0), "a damaged line is skipped");
         let hot = [&["tune", "axpy", "--trials", "2", "--mode", "hot"][..], &QUICK].concat();
         let hot = text(&within(&folder, &hot).stdout);
         assert!(hot.contains("; no winner was saved\n"), "{hot}");

@@ -70,7 +70,7 @@ impl OutOfMemory {
         } else if self.cached + self.cached_by_other_streams >= self.segment && !self.expandable {
             "the free memory is fragmented: set `expandable_segments:True` (WARPSMITH_ALLOC_CONF)"
         } else if self.cached_by_other_streams >= self.segment {
-            "use fewer streams, or let them share memory with `cross_stream_reuse:True` (WARPSMITH_ALLOC_CONF)"
+            "use fewer streams, because each keeps its own free memory"
         } else if over_limit {
             "free buffers first, or raise the limit with a larger memory fraction"
         } else if others >= self.segment {

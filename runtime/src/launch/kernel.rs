@@ -180,29 +180,13 @@ impl Function {
         let _site = site();
         let config = self.configure(Launch::from(config))?;
         config.as_ref().map_or(Ok(()), |config| self.allow(config))?;
-        // SAFETY: the configuration was checked and allowed; the rest is guaranteed by the caller.
-        unsafe { self.enqueue_pointers(stream, (config.as_ref(), Source::Given), None, args) }
-    }
-
-    /// Enqueues a launch with arguments in the driver's form. Without a configuration, only checks the arguments.
-    ///
-    /// # Safety
-    /// The requirements are the same as for [`Self::launch_raw`]. The configuration must have been checked and
-    /// [allowed](Self::allow).
-    pub(super) unsafe fn enqueue_pointers(
-        &self,
-        stream: &Stream,
-        (config, source): (Option<&LaunchConfig>, Source),
-        extent: Option<[u64; 3]>,
-        args: &[*const c_void],
-    ) -> Result<()> {
         self.check_argument_count(args.len())?;
         let mut uses = Uses::default();
         // SAFETY: guaranteed by the caller.
-        unsafe { self.check_arguments(stream, extent, args, &mut uses) }?;
-        let Some(config) = config else { return Ok(()) };
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.enqueue(stream, (config, source), args, uses.iter()) }
+        unsafe { self.check_arguments(stream, None, args, &mut uses) }?;
+        let Some(config) = &config else { return Ok(()) };
+        // SAFETY: the configuration was checked and allowed; the rest is guaranteed by the caller.
+        unsafe { self.enqueue(stream, (config, Source::Given), args, uses.iter()) }
     }
 
     pub(super) fn check_argument_count(&self, got: usize) -> Result<()> {

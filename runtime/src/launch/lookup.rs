@@ -1,21 +1,22 @@
-//! [`Launches`]: the launch policy of a device.
+//! [`Launches`]: the launch store of a device.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::policy::{LaunchPolicy, OpenLaunch, Winner};
+use super::policy::{OpenLaunch, Winner};
 use super::shape::Shape;
+use super::store::LaunchStore;
 use super::{Function, Launch, store};
 use crate::device::{Device, EventPool, Part};
 use crate::driver::{Context, Driver};
 
-/// Launch policy of a device.
+/// Launch store of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Launches {
     /// Incremented by every change that can change the configuration of a launch.
     generation: Arc<AtomicU64>,
-    /// The launch policy; `None` until it is first needed.
-    policy: RwLock<Option<Arc<dyn LaunchPolicy>>>,
+    /// The store; `None` until it is first needed.
+    store: RwLock<Option<LaunchStore>>,
 }
 
 impl Part for Launches {
@@ -30,15 +31,13 @@ impl Launches {
         self.generation.load(Ordering::Acquire)
     }
 
-    fn policy(&self, device: &Device) -> Arc<dyn LaunchPolicy> {
-        if let Some(policy) = &*self.policy.read().unwrap_or_else(PoisonError::into_inner) {
-            return policy.clone();
+    fn store(&self, device: &Device) -> LaunchStore {
+        if let Some(store) = &*self.store.read().unwrap_or_else(PoisonError::into_inner) {
+            return store.clone();
         }
-        let new = store::policy(device);
+        let new = store::default_of(device);
         new.watch(&self.generation);
-        let mut policy = self.policy.write().unwrap_or_else(PoisonError::into_inner);
-        // The loser of a race drops its policy without holding the lock.
-        Arc::clone(policy.get_or_insert_with(|| Arc::clone(&new)))
+        self.store.write().unwrap_or_else(PoisonError::into_inner).get_or_insert(new).clone()
     }
 
     /// Returns the fastest known block and grid size for this launch; `None` if unknown, or if the launch specifies
@@ -56,7 +55,7 @@ impl Launches {
         if !launch.is_open() || !is_plain {
             return None;
         }
-        self.policy(function.device()).find(&OpenLaunch {
+        self.store(function.device()).find(&OpenLaunch {
             device: function.device().properties(),
             package: spec.package,
             symbol: spec.symbol,
@@ -67,19 +66,18 @@ impl Launches {
     }
 }
 
-impl Device {
-    /// Returns the device's launch policy.
-    pub fn launch_policy(&self) -> Arc<dyn LaunchPolicy> {
-        self.part::<Launches>().policy(self)
+impl LaunchStore {
+    /// Returns the store of a device: the [installed](Self::install) store, if any. Otherwise, a CUDA device uses the
+    /// user's file, and an emulated device an in-memory store, because its times are CPU times.
+    pub fn of(device: &Device) -> Self {
+        device.part::<Launches>().store(device)
     }
 
-    /// Replaces the device's policy. Subsequent launches use the new one.
-    pub fn set_launch_policy(&self, policy: Arc<dyn LaunchPolicy>) {
-        let launches = self.part::<Launches>();
-        policy.watch(&launches.generation);
-        let before = launches.policy.write().unwrap_or_else(PoisonError::into_inner).replace(policy);
-        // The lock is released first, because dropping the policy may run user code.
-        drop(before);
+    /// Makes later launches on a device use this store.
+    pub fn install(&self, device: &Device) {
+        let launches = device.part::<Launches>();
+        self.watch(&launches.generation);
+        *launches.store.write().unwrap_or_else(PoisonError::into_inner) = Some(self.clone());
         launches.generation.fetch_add(1, Ordering::AcqRel);
     }
 }

@@ -8,7 +8,7 @@
 //! many launches.
 //!
 //! A [`Launch`] is a request. A block or grid that it leaves open is chosen from the tuner's measurements if available
-//! ([`policy`]), and otherwise from properties of the device and the kernel. [`Launch::explain`] reports the choice and
+//! ([`store`]), and otherwise from properties of the device and the kernel. [`Launch::explain`] reports the choice and
 //! the reasons.
 //!
 //! A launch is asynchronous. A later call reports an error in the kernel, with the kernel's name, configuration and
@@ -22,7 +22,7 @@
 //! use gpu_std::Kernel;
 //! use gpu_std::prelude::*;
 //! use warpsmith_runtime::launch::RawArguments;
-//! use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch, Stream};
+//! use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch, LaunchConfig, Stream};
 //!
 //! /// Adds 1 to `n` numbers.
 //! ///
@@ -56,7 +56,7 @@
 //!     // As for `cuLaunchKernel`: nothing tracks the use of `x`.
 //!     let (n, address) = (4_u32, x.as_device_ptr());
 //!     let args = [(&raw const n).cast(), (&raw const address).cast()];
-//!     function.prepare(launch)?.launch_raw(&stream, &args)?;
+//!     function.launch_raw(&stream, LaunchConfig::new([1; 3], [32, 1, 1], 0), &args)?;
 //! }
 //! assert_eq!(x.to_host()?, [5; 4]);
 //! # Ok(())
@@ -70,7 +70,7 @@
 //! | [`occupancy`] | theoretical occupancy of a kernel |
 //! | `heuristic` | choice of block and grid size |
 //! | `explain` | [`Explanation`]: the choice and its reasons |
-//! | [`policy`], `lookup` | lookup of the fastest block and grid; a device's policy |
+//! | `policy`, `lookup` | lookup of the fastest block and grid; a device's store |
 //! | [`store`] | the user's file of tuned launches |
 //! | [`arguments`] | arguments for each kind of parameter |
 //! | `kernel`, `prepared`, `queries` | [`TypedKernel`], [`Function`], [`PreparedLaunch`]; queries of a kernel |
@@ -88,7 +88,7 @@ mod limits;
 mod loaded;
 mod lookup;
 pub mod occupancy;
-pub mod policy;
+mod policy;
 mod prepared;
 mod queries;
 mod resolve;
@@ -105,8 +105,7 @@ pub(crate) use self::kernel::{FunctionInner, bytes_of_launch};
 pub(crate) use self::loaded::Loaded;
 pub(crate) use self::lookup::Launches;
 pub use self::occupancy::{Limiter, Occupancy};
-pub use self::policy::LaunchPolicy;
-pub use self::prepared::{PreparedFunction, PreparedLaunch};
+pub use self::prepared::PreparedLaunch;
 pub use self::queries::PotentialBlock;
 pub use self::resolve::Source;
 pub use self::shape::{Dim, Launch};

@@ -1,52 +1,8 @@
-//! [`LaunchPolicy`]: lookup of the fastest known block and grid size for open launches.
-//!
-//! The default policy is the user's [store](super::store), which contains the results of tuners.
-//!
-//! # Example
-//! A policy that always chooses blocks of 128 threads:
-//!
-//! ```
-//! use std::sync::Arc;
-//! use std::sync::atomic::AtomicU64;
-//! use warpsmith_runtime::launch::policy::{GridChoice, LaunchPolicy, OpenLaunch, Winner};
-//! # use gpu_std::prelude::*;
-//! # use warpsmith_runtime::{Device, GpuImage, Launch};
-//!
-//! struct Always128;
-//!
-//! impl LaunchPolicy for Always128 {
-//!     fn find(&self, launch: &OpenLaunch<'_>) -> Option<Winner> {
-//!         assert_eq!(launch.symbol, "nothing");
-//!         Some(Winner { block: 128, grid: GridChoice::All })
-//!     }
-//!
-//!     /// The answers never change.
-//!     fn watch(&self, _: &Arc<AtomicU64>) {}
-//! }
-//!
-//! # #[kernel]
-//! # fn nothing() {}
-//! # static IMAGE: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "example");
-//! # fn main() -> Result<(), warpsmith_runtime::Error> {
-//! # let device = Device::emulated(0)?;
-//! # let function = device.load(&IMAGE)?.kernel::<nothing>()?.function().clone();
-//! device.set_launch_policy(Arc::new(Always128));
-//! let config = function.configure(Launch::auto(1000))?.expect("there are threads");
-//! assert_eq!((config.grid, config.block), ([8, 1, 1], [128, 1, 1]));
-//! # Ok(())
-//! # }
-//! ```
-
-use std::any::Any;
-use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+//! Open launches, which leave the block and grid size to the [store](super::store), and the store's answer.
 
 use crate::driver::DeviceProperties;
 
 /// Rule for the number of blocks that run a loop over items.
-///
-/// See the [example](self#example).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GridChoice {
     /// One block per tile, where a tile is the set of items that one block processes at a time.
@@ -74,8 +30,6 @@ impl GridChoice {
 }
 
 /// The fastest block size and the rule for the grid.
-///
-/// See the [example](self#example).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Winner {
     /// Number of threads per block, at least 1.
@@ -85,8 +39,6 @@ pub struct Winner {
 }
 
 /// A launch of a kernel instance that leaves the block and grid size open.
-///
-/// See the [example](self#example).
 #[derive(Debug, Clone, Copy)]
 pub struct OpenLaunch<'a> {
     /// The device.
@@ -101,25 +53,6 @@ pub struct OpenLaunch<'a> {
     pub is_loop: bool,
     /// Number of threads, or of items for a loop.
     pub n: u64,
-}
-
-/// A source of the fastest block and grid size for open launches. The runtime queries it once per kernel and launch
-/// request, and again after a change.
-///
-/// See the [example](self#example).
-pub trait LaunchPolicy: Any + Send + Sync {
-    /// Returns the fastest known block and grid size. The runtime ignores a result that exceeds the device's limits.
-    fn find(&self, launch: &OpenLaunch<'_>) -> Option<Winner>;
-
-    /// Registers a device's counter. The policy must increment the counter whenever [`Self::find`] may return a
-    /// different result.
-    fn watch(&self, changes: &Arc<AtomicU64>);
-}
-
-impl fmt::Debug for dyn LaunchPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LaunchPolicy")
-    }
 }
 
 /// Returns the class of a size, two per power of two. Sizes in one class share measurements.

@@ -2,139 +2,17 @@
 
 use std::ffi::c_void;
 use std::fmt;
-use std::marker::PhantomData;
 
 use gpu_spec::{Kernel, SafeKernel};
 
 use super::arguments::{ArgumentList, Arguments, Uses};
 use super::kernel::{Function, TypedKernel};
-use super::resolve::{Source, checked};
+use super::resolve::{Resolved, checked};
 use super::shape::Launch;
 use crate::device::observe::site;
 use crate::driver::LaunchConfig;
 use crate::error::Result;
 use crate::stream::Stream;
-
-/// A kernel without its parameter types, with a checked configuration.
-///
-/// See the [example](crate::launch#example).
-#[derive(Clone)]
-pub struct PreparedFunction {
-    function: Function,
-    /// The configuration; `None` if there are no threads to launch.
-    config: Option<LaunchConfig>,
-    source: Source,
-    /// Extent of the launch.
-    extent: Option<[u64; 3]>,
-}
-
-impl Function {
-    /// Chooses and checks the configuration of a launch once, for any number of later launches.
-    ///
-    /// The configuration is fixed, so later tuning does not change it. Only the shared memory of `Shared<[T]>` arrays,
-    /// whose lengths are launch arguments, is added and checked at each launch.
-    ///
-    /// # Errors
-    /// Returns the same configuration errors as [`TypedKernel::launch`].
-    pub fn prepare(&self, launch: Launch) -> Result<PreparedFunction> {
-        let resolved = launch.resolve(self)?;
-        let config = resolved.map(|resolved| resolved.config);
-        if let Some(config) = &config {
-            self.allow(config)?;
-        }
-        let source = resolved.map_or(Source::Given, |resolved| resolved.source);
-        Ok(PreparedFunction { function: self.clone(), config, source, extent: launch.extent() })
-    }
-}
-
-impl PreparedFunction {
-    /// Returns the kernel.
-    pub fn function(&self) -> &Function {
-        &self.function
-    }
-
-    /// Returns the configuration; `None` if there are no threads to launch.
-    pub fn config(&self) -> Option<LaunchConfig> {
-        self.config
-    }
-
-    /// Enqueues a launch, like [`Function::launch_as`].
-    ///
-    /// See the [example](crate::launch#example).
-    ///
-    /// # Errors
-    /// Returns [`Error::DifferentDevices`](crate::Error::DifferentDevices), or the fault of earlier work.
-    ///
-    /// # Safety
-    /// The requirements are the same as for [`Function::launch_as`].
-    #[inline]
-    #[track_caller]
-    pub unsafe fn launch_as<P, A: Arguments<P>>(&self, stream: &Stream, args: &A) -> Result<()> {
-        let _site = site();
-        ArgumentList::of(args, |args, uses| {
-            // SAFETY: `args` contains the parameters' values, in order, and `uses` lists the buffers that they point
-            // to. The rest is guaranteed by the caller.
-            unsafe { self.launch_arguments(stream, args, uses) }
-        })
-    }
-
-    /// Checks the arguments and enqueues the launch.
-    ///
-    /// # Safety
-    /// The requirements of [`Function::launch_raw`] apply to memory outside the buffers in `uses`.
-    unsafe fn launch_arguments<'a>(
-        &'a self,
-        stream: &Stream,
-        args: &[*const c_void],
-        uses: &mut Uses<'a>,
-    ) -> Result<()> {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.function.check_arguments(stream, self.extent, args, uses) }?;
-        let Some(mut config) = self.config.as_ref() else { return Ok(()) };
-        let with_arrays;
-        if uses.shared_bytes > 0 {
-            with_arrays = self.with_arrays(config, uses.shared_bytes)?;
-            config = &with_arrays;
-        }
-        // SAFETY: the configuration was checked and allowed; the rest is guaranteed by the caller.
-        unsafe { self.function.enqueue(stream, (config, self.source), args, uses.iter()) }
-    }
-
-    /// Adds the shared memory of arrays to the configuration, then checks and allows it.
-    fn with_arrays(&self, config: &LaunchConfig, bytes: u32) -> Result<LaunchConfig> {
-        let shared_bytes = config.shared_bytes.saturating_add(bytes);
-        let config = checked(&self.function, LaunchConfig { shared_bytes, ..*config })?;
-        self.function.allow(&config)?;
-        Ok(config)
-    }
-
-    /// Enqueues a launch with arguments in the driver's form, like [`Function::launch_raw`].
-    ///
-    /// See the [example](crate::launch#example).
-    ///
-    /// # Errors
-    /// Returns [`LaunchError::ArgumentCount`](crate::LaunchError::ArgumentCount),
-    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices), or the fault of earlier work.
-    ///
-    /// # Safety
-    /// The requirements are the same as for [`Function::launch_raw`].
-    #[track_caller]
-    pub unsafe fn launch_raw(&self, stream: &Stream, args: &[*const c_void]) -> Result<()> {
-        let _site = site();
-        let config = (self.config.as_ref(), self.source);
-        // SAFETY: the configuration was checked and allowed; the rest is guaranteed by the caller.
-        unsafe { self.function.enqueue_pointers(stream, config, self.extent, args) }
-    }
-}
-
-impl fmt::Debug for PreparedFunction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.config {
-            Some(config) => write!(f, "{:?} with {config}", self.function),
-            None => write!(f, "{:?} with nothing to launch", self.function),
-        }
-    }
-}
 
 /// A kernel with its parameter types and a checked configuration, which launches do not check again.
 ///
@@ -163,30 +41,34 @@ impl fmt::Debug for PreparedFunction {
 /// # }
 /// ```
 pub struct PreparedLaunch<K> {
-    prepared: PreparedFunction,
-    kernel: PhantomData<fn() -> K>,
+    kernel: TypedKernel<K>,
+    /// The configuration; `None` if there are no threads to launch.
+    resolved: Option<Resolved>,
+    /// Extent of the launch.
+    extent: Option<[u64; 3]>,
 }
 
 impl<K: Kernel> TypedKernel<K> {
-    /// Chooses and checks the configuration of a launch once, for any number of later launches; see
-    /// [`Function::prepare`].
+    /// Chooses and checks the configuration of a launch once, for any number of later launches.
+    ///
+    /// The configuration is fixed, so later tuning does not change it. Only the shared memory of `Shared<[T]>` arrays,
+    /// whose lengths are launch arguments, is added and checked at each launch.
     ///
     /// # Errors
     /// Returns the same configuration errors as [`TypedKernel::launch`].
     pub fn prepare(&self, launch: Launch) -> Result<PreparedLaunch<K>> {
-        Ok(PreparedLaunch { prepared: self.function().prepare(launch)?, kernel: PhantomData })
+        let resolved = launch.resolve(self.function())?;
+        if let Some(Resolved { config, .. }) = &resolved {
+            self.function().allow(config)?;
+        }
+        Ok(PreparedLaunch { kernel: self.clone(), resolved, extent: launch.extent() })
     }
 }
 
 impl<K: Kernel> PreparedLaunch<K> {
-    /// Returns the prepared launch without the kernel's parameter types.
-    pub fn prepared(&self) -> &PreparedFunction {
-        &self.prepared
-    }
-
     /// Returns the configuration; `None` if there are no threads to launch.
     pub fn config(&self) -> Option<LaunchConfig> {
-        self.prepared.config
+        self.resolved.as_ref().map(|resolved| resolved.config)
     }
 
     /// Enqueues a launch of an `unsafe` kernel, like [`TypedKernel::launch_unsafe`].
@@ -201,12 +83,15 @@ impl<K: Kernel> PreparedLaunch<K> {
     #[inline]
     #[track_caller]
     pub unsafe fn launch_unsafe<A: Arguments<K::Params>>(&self, stream: &Stream, args: A) -> Result<()> {
-        // SAFETY: `Arguments` provides values of the types in `K::Params`; the rest is guaranteed by the caller.
-        unsafe { self.prepared.launch_as(stream, &args) }
+        let _site = site();
+        ArgumentList::of(&args, |args, uses| {
+            let function = self.kernel.function();
+            // SAFETY: `args` contains values of the types in `K::Params`, in order, and `uses` lists the buffers that
+            // they point to. The rest is guaranteed by the caller.
+            unsafe { function.launch_prepared(stream, self.resolved.as_ref(), self.extent, args, uses) }
+        })
     }
-}
 
-impl<K: Kernel> PreparedLaunch<K> {
     /// Enqueues a launch, like [`TypedKernel::launch`].
     ///
     /// # Errors
@@ -222,18 +107,52 @@ impl<K: Kernel> PreparedLaunch<K> {
         // SAFETY: `Arguments` provides values of the types in `K::Params`. The borrows in `args` ensure that
         // exclusively borrowed memory overlaps no other argument. A safe kernel has no undefined behavior with such
         // arguments in any configuration.
-        unsafe { self.prepared.launch_as(stream, &args) }
+        unsafe { self.launch_unsafe(stream, args) }
+    }
+}
+
+impl Function {
+    /// Checks the arguments and enqueues a launch with a prepared configuration. `extent` is the extent of the launch.
+    ///
+    /// # Safety
+    /// The requirements of [`Function::launch_raw`] apply to memory outside the buffers in `uses`. The configuration
+    /// must have been checked and [allowed](Function::allow).
+    unsafe fn launch_prepared<'a>(
+        &'a self,
+        stream: &Stream,
+        resolved: Option<&Resolved>,
+        extent: Option<[u64; 3]>,
+        args: &[*const c_void],
+        uses: &mut Uses<'a>,
+    ) -> Result<()> {
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.check_arguments(stream, extent, args, uses) }?;
+        let Some(Resolved { config, source }) = resolved else { return Ok(()) };
+        let mut config = config;
+        let with_arrays;
+        if uses.shared_bytes > 0 {
+            let shared_bytes = config.shared_bytes.saturating_add(uses.shared_bytes);
+            with_arrays = checked(self, LaunchConfig { shared_bytes, ..*config })?;
+            self.allow(&with_arrays)?;
+            config = &with_arrays;
+        }
+        // SAFETY: the configuration was checked and allowed; the rest is guaranteed by the caller.
+        unsafe { self.enqueue(stream, (config, *source), args, uses.iter()) }
     }
 }
 
 impl<K> Clone for PreparedLaunch<K> {
     fn clone(&self) -> Self {
-        Self { prepared: self.prepared.clone(), kernel: PhantomData }
+        let Self { kernel, resolved, extent } = self;
+        Self { kernel: kernel.clone(), resolved: *resolved, extent: *extent }
     }
 }
 
 impl<K> fmt::Debug for PreparedLaunch<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.prepared.fmt(f)
+        match &self.resolved {
+            Some(Resolved { config, .. }) => write!(f, "{:?} with {config}", self.kernel),
+            None => write!(f, "{:?} with nothing to launch", self.kernel),
+        }
     }
 }

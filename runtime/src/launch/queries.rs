@@ -7,7 +7,7 @@ use super::occupancy::Occupancy;
 use super::resolve::volume;
 use super::shape::Launch;
 use crate::driver::LaunchConfig;
-use crate::error::{LaunchError, Result, code};
+use crate::error::{Result, code};
 
 /// The block size with the highest occupancy for a kernel, and the smallest grid of such blocks that fills the device.
 ///
@@ -95,40 +95,6 @@ impl Function {
         limits.check(&LaunchConfig::new([1; 3], [block, 1, 1], shared_bytes))?;
         let grid = self.max_blocks(block, shared_bytes)?;
         Ok(PotentialBlock { block, shared_bytes, grid: u32::try_from(grid).unwrap_or(u32::MAX) })
-    }
-
-    /// Returns the number of blocks in the largest cluster that a launch with this block size and this amount of shared
-    /// memory can use.
-    ///
-    /// # Errors
-    /// Returns [`Error::Launch`](crate::Error::Launch) on a device that does not support clusters, or any [driver
-    /// error](crate::Error::Driver).
-    pub fn max_cluster_blocks(&self, block_threads: u32, shared_bytes: u32) -> Result<u32> {
-        let limit = self.device().properties().max_cluster;
-        if limit == 0 {
-            let (kernel, device) = (self.spec().symbol.to_owned(), self.device().id());
-            let capability = self.device().properties().capability;
-            return Err(LaunchError::NoClusters { kernel, device, capability }.into());
-        }
-        // Requests the maximum, to include clusters above the portable size.
-        let cluster = [limit.saturating_add(1), 1, 1];
-        self.max_cluster(&LaunchConfig {
-            cluster,
-            ..LaunchConfig::new(cluster, [block_threads, 1, 1], shared_bytes)
-        })
-    }
-
-    /// Returns the number of clusters of this launch that can be resident concurrently, or of blocks if the launch uses
-    /// no clusters.
-    ///
-    /// # Errors
-    /// Returns [`Error::Launch`](crate::Error::Launch) if the launch exceeds a limit of the device or the kernel, or
-    /// any [driver error](crate::Error::Driver).
-    pub fn resident_clusters(&self, launch: Launch) -> Result<u64> {
-        match self.configure(launch)? {
-            Some(config) => Ok(self.capacity(&config)? / volume(config.cluster).max(1)),
-            None => Ok(0),
-        }
     }
 
     /// Returns the resolved configuration of a launch for this kernel, and the reasons for it.

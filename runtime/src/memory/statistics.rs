@@ -75,10 +75,6 @@ impl ByPool {
         [("all", &self.all), ("small_pool", &self.small_pool), ("large_pool", &self.large_pool)]
     }
 
-    fn each_mut(&mut self) -> [&mut Statistic; 3] {
-        [&mut self.all, &mut self.small_pool, &mut self.large_pool]
-    }
-
     fn write(&self, map: &mut BTreeMap<String, i64>, name: &str) {
         for (pool, statistic) in self.each() {
             statistic.write(map, &format!("{name}.{pool}"));
@@ -167,22 +163,6 @@ impl MemoryStatistics {
         map
     }
 
-    /// Sets the peaks to the current amounts.
-    pub fn reset_peak(&mut self) {
-        self.statistics_mut().for_each(Statistic::reset_peak);
-    }
-
-    /// Resets the sums of increases and decreases and the event counts to zero.
-    pub fn reset_accumulated(&mut self) {
-        self.statistics_mut().for_each(Statistic::reset_accumulated);
-        self.num_alloc_retries = 0;
-        self.num_ooms = 0;
-        self.num_sync_all_streams = 0;
-        self.num_device_alloc = 0;
-        self.num_device_free = 0;
-        self.num_oom_rejections = 0;
-    }
-
     fn by_pool(&self) -> [(&'static str, &ByPool); 9] {
         [
             ("allocation", &self.allocation),
@@ -195,24 +175,6 @@ impl MemoryStatistics {
             ("inactive_split_bytes", &self.inactive_split_bytes),
             ("requested_bytes", &self.requested_bytes),
         ]
-    }
-
-    fn statistics_mut(&mut self) -> impl Iterator<Item = &mut Statistic> {
-        [
-            &mut self.allocation,
-            &mut self.segment,
-            &mut self.active,
-            &mut self.inactive_split,
-            &mut self.allocated_bytes,
-            &mut self.reserved_bytes,
-            &mut self.active_bytes,
-            &mut self.inactive_split_bytes,
-            &mut self.requested_bytes,
-        ]
-        .into_iter()
-        .chain(self.reserved_bytes_by_private_pools.values_mut())
-        .flat_map(ByPool::each_mut)
-        .chain([&mut self.oversize_allocations, &mut self.oversize_segments])
     }
 }
 
@@ -447,24 +409,6 @@ mod tests {
         assert_eq!(statistic, Statistic { current: 9, peak: 9, allocated: 13, freed: 4 });
         statistic.reset_accumulated();
         assert_eq!(statistic, Statistic { current: 9, peak: 9, allocated: 0, freed: 0 });
-    }
-
-    #[test]
-    fn resets_reach_every_statistic_and_keep_what_is_now() {
-        let full = Statistic { current: 2, peak: 9, allocated: 30, freed: 28 };
-        let by_pool = ByPool { all: full, small_pool: full, large_pool: full };
-        let mut stats = filled(|| full);
-        stats.reserved_bytes_by_private_pools.insert(PoolId(0, 1), by_pool);
-        stats.reset_peak();
-        stats.reset_accumulated();
-        for (key, value) in stats.to_map() {
-            let kept = match key.rsplit('.').next() {
-                Some("current" | "peak") => 2,
-                Some("max_split_size") => 1007,
-                _ => 0,
-            };
-            assert_eq!(value, kept, "{key}");
-        }
     }
 
     #[test]

@@ -545,23 +545,6 @@ impl<'a, T: DeviceCopy> DeviceSliceMut2<'a, T> {
         let (extents, range) = part(self.extents, &rows, &columns);
         Self { elements: self.elements.into_slice(range), extents }
     }
-
-    /// Splits the view at `row` into two views that can be written independently.
-    ///
-    /// # Panics
-    /// Panics if `row` is past the end, like `split_at_mut` of slices.
-    #[track_caller]
-    pub fn split_at_row_mut(self, row: usize) -> (DeviceSliceMut2<'a, T>, DeviceSliceMut2<'a, T>) {
-        let (above, first) = part(self.extents, &(..row), &..);
-        let (below, second) = part(self.extents, &(row..), &..);
-        // The first subview ends at or before the start of the second.
-        let middle = if second.is_empty() { first.end } else { second.start };
-        let (elements, rest) = self.elements.split_at_mut(middle);
-        (
-            DeviceSliceMut2 { elements: elements.into_slice(first), extents: above },
-            DeviceSliceMut2 { elements: rest.into_slice(..second.len()), extents: below },
-        )
-    }
 }
 
 impl<'a, T: DeviceCopy> DeviceSlice3<'a, T> {

@@ -1,4 +1,4 @@
-//! [`Misuse`]: a range ended out of order, on another thread, twice, or not at all.
+//! [`Misuse`]: a range ended out of order, on another thread, or twice.
 
 use crate::ranges::label::Label;
 
@@ -40,13 +40,13 @@ pub enum Misuse {
         thread: u64,
     },
     /// A range was popped on a thread without a pushed range.
-    #[error("`range_pop` was called on thread {thread}, which has no pushed range{}; push and pop on the same \
-             thread, or use `range_start` and `range_end`", elsewhere(.open))]
+    #[error(
+        "`range_pop` was called on thread {thread}, which has no pushed range; push and pop on the same thread, or use \
+         `range_start` and `range_end`"
+    )]
     NothingPushed {
         /// ID of the thread.
         thread: u64,
-        /// The last range that another thread has pushed and not popped, with that thread's ID.
-        open: Option<Box<(Label, u64)>>,
     },
     /// A range was ended that was not started, or had already ended.
     #[error(
@@ -59,16 +59,4 @@ pub enum Misuse {
         /// ID of the thread.
         thread: u64,
     },
-    /// A thread terminated while a range that it pushed was open.
-    #[error("thread {thread} ended while range {open} was open; call `range_pop` first")]
-    ThreadEnded {
-        /// The innermost range that is open.
-        open: Box<Label>,
-        /// ID of the thread.
-        thread: u64,
-    },
-}
-
-fn elsewhere(open: &Option<Box<(Label, u64)>>) -> String {
-    open.as_ref().map_or_else(String::new, |open| format!(", while {} is open on thread {}", open.0, open.1))
 }

@@ -32,8 +32,8 @@
 //!
 //! # Mistakes
 //! Mistakes such as ending a range before a range nested in it, or a pop without a push on the same thread, are
-//! [`Misuse`]s. A misuse is reported to the listeners and as a `tracing` warning that names both ranges or threads. It
-//! does not panic, and recorded ranges are kept. The guard of [`range!`] is `!Send`, so sending it to another thread
+//! [`Misuse`]s. A misuse is reported to the listeners and as a `tracing` warning that names the ranges or the thread.
+//! It does not panic, and recorded ranges are kept. The guard of [`range!`] is `!Send`, so sending it to another thread
 //! does not compile.
 //!
 //! # Forks

@@ -25,7 +25,7 @@ use crate::ranges::listener::RangeId;
 use crate::ranges::stack::{self, Range};
 use crate::ranges::started;
 
-pub use crate::ranges::injection::{allow_cupti, name_cuda_stream, name_thread, tool};
+pub use crate::ranges::injection::{allow_cupti, name_thread, tool};
 
 /// Starts a range on the calling thread; [`range_pop`] ends it. Returns the number of enclosing ranges, including
 /// ranges started with [`range!`](crate::range) if a listener or a tool received them.

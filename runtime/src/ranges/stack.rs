@@ -5,13 +5,12 @@
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::ranges::injection;
 use crate::ranges::label::Label;
 use crate::ranges::listener::{Event, Kind, RangeId, is_calling, next_id, report, report_misuse};
 use crate::ranges::misuse::Misuse;
-use crate::ranges::state::{self, PerProcess};
+use crate::ranges::state;
 
 struct Open {
     /// ID of the range; `None` if no listener or tool received its start.
@@ -26,55 +25,25 @@ struct Open {
     in_tool: bool,
 }
 
-type Ranges = Mutex<Vec<Open>>;
-type Stacks = Mutex<Vec<(Weak<Ranges>, u64)>>;
-
-/// Stack of a thread. Other threads read the stack only for diagnostics.
-struct Stack {
-    ranges: Arc<Ranges>,
-    thread: u64,
-    forks: u32,
-}
-
-/// Stacks of all threads, each with the thread's ID.
-static STACKS: PerProcess<Stacks> = PerProcess::new();
-
 thread_local! {
-    static STACK: RefCell<Option<Stack>> = const { RefCell::new(None) };
+    /// The thread's open ranges, outermost first, and the number of forks when they were started.
+    static STACK: RefCell<(u32, Vec<Open>)> = const { RefCell::new((0, Vec::new())) };
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Returns the thread's stack; `None` if the thread is exiting.
-fn stack() -> Option<Arc<Ranges>> {
-    STACK
-        .try_with(|stack| {
-            let mut stack = stack.try_borrow_mut().ok()?;
-            match &*stack {
-                Some(stack) if stack.forks == state::forks() => Some(Arc::clone(&stack.ranges)),
-                _ => {
-                    let new =
-                        Stack { ranges: Arc::default(), thread: state::thread(), forks: state::forks() };
-                    let ranges = Arc::clone(&new.ranges);
-                    let mut stacks = lock(STACKS.get());
-                    stacks.retain(|(ranges, _)| ranges.strong_count() > 0);
-                    stacks.push((Arc::downgrade(&ranges), new.thread));
-                    drop(stacks);
-                    // The stack of the parent process is leaked, because its lock may be held forever.
-                    std::mem::forget(stack.replace(new));
-                    Some(ranges)
-                }
-            }
-        })
-        .ok()
-        .flatten()
-}
-
-/// Returns the innermost range of a stack that has not ended.
-fn innermost(ranges: &[Open]) -> Option<&Open> {
-    ranges.iter().rfind(|open| !open.ended)
+/// Passes the thread's open ranges to `work`, which must not start or end a range. Returns `None` if the thread is
+/// exiting.
+fn with_stack<R>(work: impl FnOnce(&mut Vec<Open>) -> R) -> Option<R> {
+    let with = |stack: &RefCell<(u32, Vec<Open>)>| {
+        let mut stack = stack.try_borrow_mut().ok()?;
+        let (forks, ranges) = &mut *stack;
+        if *forks != state::forks() {
+            // The open ranges belong to the parent process.
+            ranges.clear();
+            *forks = state::forks();
+        }
+        Some(work(ranges))
+    };
+    STACK.try_with(with).ok().flatten()
 }
 
 /// Returns the innermost open range on this thread that was started with [`range!`](crate::range) or
@@ -86,9 +55,7 @@ fn innermost(ranges: &[Open]) -> Option<&Open> {
 /// assert_eq!(current(), None);
 /// ```
 pub fn current() -> Option<RangeId> {
-    let stack = stack()?;
-    let ranges = lock(&stack);
-    ranges.iter().rev().filter(|open| !open.ended).find_map(|open| open.id)
+    with_stack(|ranges| ranges.iter().rev().filter(|open| !open.ended).find_map(|open| open.id)).flatten()
 }
 
 /// Starts a range if a listener or a tool receives it. Returns the range's ID.
@@ -97,7 +64,7 @@ fn push(label: impl FnOnce() -> Label, pushed: bool) -> Option<RangeId> {
     if !heard && !pushed {
         return None;
     }
-    let stack = stack()?;
+    with_stack(|_| ())?;
     let (id, parent, label, in_tool) = if heard {
         let label = label();
         let (id, parent) = (next_id(), current());
@@ -107,27 +74,32 @@ fn push(label: impl FnOnce() -> Label, pushed: bool) -> Option<RangeId> {
     } else {
         (None, None, label(), false)
     };
-    lock(&stack).push(Open { id, parent, label, pushed, ended: false, in_tool });
+    with_stack(|ranges| ranges.push(Open { id, parent, label, pushed, ended: false, in_tool }));
     id
 }
 
-/// Ends the range at `index`, which must not have ended.
-fn end(stack: &Ranges, index: usize) {
-    let mut ranges = lock(stack);
+/// Ends the innermost open range for which `is_wanted` returns true. Returns the number of enclosing ranges; `None` if
+/// there is no such range.
+fn end(is_wanted: impl Fn(&Open) -> bool) -> Option<usize> {
     let thread = state::thread();
-    let misuse = innermost(&ranges[index + 1..]).map(|open| Misuse::OutOfOrder {
-        ended: Box::new(ranges[index].label.clone()),
-        open: Box::new(open.label.clone()),
-        thread,
-    });
-    let ended = &mut ranges[index];
-    ended.ended = true;
-    let (id, parent, label) = (ended.id, ended.parent, ended.label.clone());
-    let mut pops = 0;
-    while ranges.last().is_some_and(|open| open.ended) {
-        pops += usize::from(ranges.pop().is_some_and(|open| open.in_tool));
-    }
-    drop(ranges);
+    let (id, parent, label, pops, depth, misuse) = with_stack(|ranges| {
+        let index = ranges.iter().rposition(|open| !open.ended && is_wanted(open))?;
+        let misuse = ranges[index + 1..].iter().rfind(|open| !open.ended).map(|open| Misuse::OutOfOrder {
+            ended: Box::new(ranges[index].label.clone()),
+            open: Box::new(open.label.clone()),
+            thread,
+        });
+        let depth = ranges[..index].iter().filter(|open| !open.ended).count();
+        let open = &mut ranges[index];
+        open.ended = true;
+        let (id, parent, label) = (open.id, open.parent, open.label.clone());
+        let mut pops = 0;
+        while ranges.last().is_some_and(|open| open.ended) {
+            pops += usize::from(ranges.pop().is_some_and(|open| open.in_tool));
+        }
+        Some((id, parent, label, pops, depth, misuse))
+    })
+    .flatten()?;
     if let Some(id) = id {
         report(&Event { kind: Kind::Pop, id, parent, thread, label: &label });
     }
@@ -135,6 +107,7 @@ fn end(stack: &Ranges, index: usize) {
     if let Some(misuse) = misuse {
         report_misuse(&misuse);
     }
+    Some(depth)
 }
 
 /// A range started with [`range!`](crate::range). It ends when this value is dropped, and cannot be moved to another
@@ -197,57 +170,22 @@ impl Drop for Range {
 #[cold]
 #[inline(never)]
 pub(crate) fn end_guarded(id: RangeId) {
-    let Some(stack) = stack() else { return };
-    let index = lock(&stack).iter().rposition(|open| open.id == Some(id) && !open.ended);
-    if let Some(index) = index {
-        end(&stack, index);
-    }
+    end(|open| open.id == Some(id));
 }
 
 /// Starts a range that [`pop`] ends. Returns the number of enclosing ranges.
 pub(crate) fn push_depth(label: impl FnOnce() -> Label) -> usize {
     push(label, true);
-    stack().map_or(0, |stack| lock(&stack).iter().filter(|open| !open.ended).count().saturating_sub(1))
+    let open = with_stack(|ranges| ranges.iter().filter(|open| !open.ended).count());
+    open.unwrap_or(0).saturating_sub(1)
 }
 
 /// Ends the innermost pushed range. Returns the number of enclosing ranges.
 pub(crate) fn pop() -> Option<usize> {
-    let stack = stack()?;
-    let ranges = lock(&stack);
-    let Some(index) = ranges.iter().rposition(|open| open.pushed && !open.ended) else {
-        drop(ranges);
-        report_misuse(&Misuse::NothingPushed { thread: state::thread(), open: pushed_elsewhere(&stack) });
-        return None;
-    };
-    let depth = ranges[..index].iter().filter(|open| !open.ended).count();
-    drop(ranges);
-    end(&stack, index);
-    Some(depth)
-}
-
-/// Returns the last range that another thread has pushed and not popped, with the thread's ID.
-fn pushed_elsewhere(own: &Arc<Ranges>) -> Option<Box<(Label, u64)>> {
-    let stacks: Vec<_> =
-        lock(STACKS.get()).iter().filter_map(|(ranges, thread)| Some((ranges.upgrade()?, *thread))).collect();
-    let pushed =
-        stacks.iter().filter(|(ranges, _)| !Arc::ptr_eq(ranges, own)).filter_map(|(ranges, thread)| {
-            let ranges = lock(ranges);
-            let open = ranges.iter().rfind(|open| open.pushed && !open.ended)?;
-            Some((open.id, open.label.clone(), *thread))
-        });
-    let (_, label, thread) = pushed.max_by_key(|(id, ..)| *id)?;
-    Some(Box::new((label, thread)))
-}
-
-impl Drop for Stack {
-    fn drop(&mut self) {
-        if self.forks != state::forks() {
-            return;
-        }
-        let open = innermost(&lock(&self.ranges)).map(|open| open.label.clone());
-        if let Some(open) = open {
-            // Listeners are not called, because the thread-local variables that they use may already be destroyed.
-            tracing::warn!("{}", Misuse::ThreadEnded { open: Box::new(open), thread: self.thread });
-        }
+    with_stack(|_| ())?;
+    let depth = end(|open| open.pushed);
+    if depth.is_none() {
+        report_misuse(&Misuse::NothingPushed { thread: state::thread() });
     }
+    depth
 }

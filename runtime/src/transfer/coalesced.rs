@@ -8,7 +8,7 @@ use super::collective::{check_targets, copies, pack};
 use crate::device::observe::site;
 use crate::error::{Error, Result};
 use crate::memory::slice::check_lengths;
-use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
+use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice};
 use crate::stream::Stream;
 
 /// Recommended `buffer_bytes` for [`broadcast_coalesced`]: 10 MiB, as in PyTorch.
@@ -35,20 +35,6 @@ impl<T: DeviceCopy> Coalesced<T> {
     pub fn slices(&self) -> Vec<DeviceSlice<'_, T>> {
         let pairs = self.buffers.iter().zip(&*self.places);
         pairs.flat_map(|(buffer, places)| places.iter().map(|place| buffer.slice(place.clone()))).collect()
-    }
-
-    /// Returns one mutable slice per source buffer, in order. The slices do not overlap.
-    pub fn slices_mut(&mut self) -> Vec<DeviceSliceMut<'_, T>> {
-        let mut slices = Vec::with_capacity(self.places.iter().map(Vec::len).sum());
-        for (buffer, places) in self.buffers.iter_mut().zip(&*self.places) {
-            let (mut rest, mut start) = (buffer.as_mut_slice(), 0);
-            for place in places {
-                let (slice, after) = rest.into_slice(place.start - start..).split_at_mut(place.len());
-                slices.push(slice);
-                (rest, start) = (after, place.end);
-            }
-        }
-        slices
     }
 }
 

@@ -214,18 +214,14 @@ impl Stream {
     }
 
     /// Validates a copy before any work is enqueued. Returns the event to record after the copy.
-    pub(super) fn check_host_copy(&self, side: &DeviceSide<'_>, elements: usize) -> Result<Event> {
+    fn check_host_copy(&self, side: &DeviceSide<'_>, elements: usize) -> Result<Event> {
         let (left, right) =
             if side.is_target() { (side.elements, elements) } else { (elements, side.elements) };
         check_lengths(side.operation(), left, right)?;
-        self.check_side(side)?;
-        Event::new(self.device())
-    }
-
-    pub(super) fn check_side(&self, side: &DeviceSide<'_>) -> Result<()> {
         self.check_not_capturing(side.call, NOT_IN_GRAPHS)?;
         let role = if side.is_target() { "the target" } else { "the source" };
-        self.check_device(side.device, || (side.operation().to_owned(), role.to_owned()))
+        self.check_device(side.device, || (side.operation().to_owned(), role.to_owned()))?;
+        Event::new(self.device())
     }
 
     /// Enqueues a small copy, staged through page-locked memory of the same size.

@@ -10,7 +10,6 @@
 //! | [`Stream::copy_from_host_async`], [`Stream::copy_to_host_async`] | [`PinnedBuffer`], [`PinnedRange`] | nothing | one copy by the device, at the full bandwidth of its link |
 //! | the same | `Vec`, `Box<[T]>`, over 2 MiB | nothing | an additional host copy of up to [`CHUNK_BYTES`] at a time, on a driver thread, overlapped with the device's copies; two chunks of page-locked memory |
 //! | the same | `Vec`, `Box<[T]>`, up to 2 MiB | a copy between the memory and page-locked memory, in the call (to the device) or in `wait` (to the host) | page-locked memory of the same size |
-//! | [`Stream::copy_rows_from_host_async`], [`Stream::copy_rows_to_host_async`] | [`PinnedRows`] | nothing | one copy by the device |
 //! | [`Stream::copy`], [`Stream::copy_rows`] | on one device | nothing | one copy by the device |
 //! | [`Stream::copy`] | on two devices with peer access | nothing | one copy over the link between them |
 //! | the same | on two devices without peer access | nothing | two overlapped copies through twice [`CHUNK_BYTES`] of page-locked memory |
@@ -36,7 +35,7 @@
 //! | `host_copy` | multithreaded copies of host memory |
 //! | `device` | copies between buffers, memsets |
 //! | `peer` | copies between devices |
-//! | [`rows`] | copies of strided rows |
+//! | `rows` | copies of strided rows |
 //! | [`collective`] | [`broadcast`], [`scatter`], [`gather`] |
 //! | `coalesced` | operations on many small buffers |
 //! | `columns` | scatter and gather of matrix columns |
@@ -46,8 +45,6 @@
 //! [`gather`]: collective::gather
 //! [`Stream::copy_from_host_async`]: crate::Stream::copy_from_host_async
 //! [`Stream::copy_to_host_async`]: crate::Stream::copy_to_host_async
-//! [`Stream::copy_rows_from_host_async`]: crate::Stream::copy_rows_from_host_async
-//! [`Stream::copy_rows_to_host_async`]: crate::Stream::copy_rows_to_host_async
 //! [`Stream::copy`]: crate::Stream::copy
 //! [`Stream::copy_rows`]: crate::Stream::copy_rows
 //! [`Stream::memset`]: crate::Stream::memset
@@ -65,10 +62,9 @@ mod host_copy;
 pub mod host_memory;
 mod peer;
 pub mod pending;
-pub mod rows;
+mod rows;
 mod staged;
 
 pub use self::host_memory::HostMemory;
 pub use self::pending::{CopyFailed, Pending, PendingFuture};
-pub use self::rows::PinnedRows;
 pub use self::staged::CHUNK_BYTES;

@@ -77,7 +77,7 @@ fn a_pooled_buffer_outlives_every_handle() {
 
 #[test]
 fn a_lost_device_reopens_with_no_memory() {
-    for options in ["", "expandable_segments:True", "cross_stream_reuse:True", "caching:False"] {
+    for options in ["", "expandable_segments:True", "caching:False"] {
         let driver = driver(1);
         let open = || {
             let device = Device::with_driver(driver.clone(), 0).unwrap();

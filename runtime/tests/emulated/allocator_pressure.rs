@@ -1,4 +1,4 @@
-//! Tests of the fallback order when no free block fits: callbacks, the driver, freeing, waiting, the error.
+//! Tests of the fallback order when no free block fits: the driver, freeing, waiting, the error.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -166,33 +166,6 @@ fn oversize_blocks_are_freed_largest_first() {
 }
 
 #[test]
-fn callbacks_are_called_before_the_driver() {
-    let (driver, device, stream) = stream_with(128 * MIB, "");
-    let spare: Arc<Mutex<Vec<DeviceBuffer<u8>>>> = Arc::default();
-    spare.lock().unwrap().push(allocate(&stream, 40 * MIB));
-    let asked = Arc::new(AtomicUsize::new(0));
-    let (of_callback, count) = (Arc::clone(&spare), Arc::clone(&asked));
-    let observed = Stream::new(&device).unwrap();
-    device.memory().add_free_callback(move || {
-        count.fetch_add(1, Ordering::Relaxed);
-        // The callback can use the allocator because no lock is held.
-        assert!(observed.device().memory().reserved() > 0);
-        of_callback.lock().unwrap().pop().is_some()
-    });
-    let place = spare.lock().unwrap().first().map(address);
-    driver.reset_calls();
-    let buffer = allocate(&stream, 39 * MIB);
-    assert_eq!((Some(address(&buffer)), calls(&driver)), (place, (0, 0)));
-    assert_eq!(asked.load(Ordering::Relaxed), 1);
-    let second = allocate(&stream, 40 * MIB);
-    assert_eq!((asked.load(Ordering::Relaxed), calls(&driver)), (2, (1, 0)), "it had nothing left");
-    drop(second);
-    allocate_and_free(&stream, 40 * MIB);
-    assert_eq!(asked.load(Ordering::Relaxed), 2, "a hit makes no calls");
-    drop(buffer);
-}
-
-#[test]
 fn observers_see_a_failed_request_once() {
     let (_, device) = device_with(64 * MIB, "");
     let (stream, other) = (device.default_stream(), Stream::new(&device).unwrap());
@@ -336,21 +309,16 @@ fn memory_the_driver_keeps_stays_usable() {
 }
 
 #[test]
-fn requests_of_observers_call_no_callbacks() {
+fn requests_of_observers_call_no_observers() {
     let (_, device) = device_with(64 * MIB, "");
-    let calls = Arc::new([const { AtomicUsize::new(0) }; 2]);
-    let (observed, freed) = (Arc::clone(&calls), Arc::clone(&calls));
-    let [in_observer, in_callback] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let calls = Arc::new(AtomicUsize::new(0));
+    let (observed, inner) = (Arc::clone(&calls), Stream::new(&device).unwrap());
     device.memory().on_out_of_memory(move |_| {
-        observed[0].fetch_add(1, Ordering::Relaxed);
-        DeviceBuffer::<u8>::uninit(&in_observer, 100 * MIB).unwrap_err();
-    });
-    device.memory().add_free_callback(move || {
-        freed[1].fetch_add(1, Ordering::Relaxed);
-        DeviceBuffer::<u8>::uninit(&in_callback, 100 * MIB).is_ok()
+        observed.fetch_add(1, Ordering::Relaxed);
+        DeviceBuffer::<u8>::uninit(&inner, 100 * MIB).unwrap_err();
     });
     for times in 1..3 {
         fails(&device.default_stream(), 100 * MIB);
-        assert_eq!([0, 1].map(|of| calls[of].load(Ordering::Relaxed)), [times; 2]);
+        assert_eq!(calls.load(Ordering::Relaxed), times);
     }
 }

@@ -118,9 +118,7 @@ fn work(shared: &Shared<'_>, mut random: fastrand::Rng, common_stream: &Stream) 
 
 #[test]
 fn threads_that_do_everything_at_once_lose_nothing() {
-    for options in
-        ["", "expandable_segments:True", "cross_stream_reuse:True,garbage_collection_threshold:0.5"]
-    {
+    for options in ["", "expandable_segments:True", "garbage_collection_threshold:0.5"] {
         let (driver, device) = unbacked(512 << 20, options);
         let common_stream = Stream::new(&device).unwrap();
         let shared = Shared {

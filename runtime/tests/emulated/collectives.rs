@@ -308,23 +308,15 @@ fn a_coalesced_broadcast_gives_every_device_all() {
         for buffer_bytes in [0, 1, 512, 1000, COALESCE_BYTES, usize::MAX] {
             let what = format!("{}, in {buffer_bytes}", fixture.what);
             let hold = fixture.driver.hold();
-            let mut results = broadcast_coalesced(&sources, &fixture.streams, buffer_bytes).unwrap();
+            let results = broadcast_coalesced(&sources, &fixture.streams, buffer_bytes).unwrap();
             drop(hold);
             assert_eq!(results.len(), fixture.devices.len());
-            for (result, device) in results.iter_mut().zip(&fixture.devices) {
+            for (result, device) in results.iter().zip(&fixture.devices) {
                 let slices = result.slices();
                 assert_eq!(slices.len(), sizes.len(), "{what}");
                 for (slice, bytes) in slices.iter().zip(&bytes) {
                     assert!(slice.device() == device && slice.as_device_ptr().0 % 256 == 0, "{what}");
                     assert_same(&slice.to_host().unwrap(), bytes, &what);
-                }
-                // Writing one result does not affect the others.
-                for (index, mut slice) in result.slices_mut().into_iter().enumerate() {
-                    let number = [index as u8 + 100];
-                    slice.copy_from_host(&number.repeat(slice.len())).unwrap();
-                }
-                for ((slice, size), number) in result.slices().iter().zip(sizes).zip(100u8..) {
-                    assert_same(&slice.to_host().unwrap(), &vec![number; size], &what);
                 }
             }
         }

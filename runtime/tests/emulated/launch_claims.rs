@@ -5,12 +5,11 @@
 #![allow(clippy::undocumented_unsafe_blocks, reason = "see above")]
 
 use std::ffi::c_void;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use crate::common::*;
 use gpu_spec::{Claims, Kernel, KernelInfo, KernelSpec, SafeKernel};
-use warpsmith_runtime::launch::policy::{GridChoice, LaunchPolicy, OpenLaunch, Winner};
+use warpsmith_runtime::launch::Source;
+use warpsmith_runtime::store::{LaunchStore, TunedConfiguration, TuningKey};
 use warpsmith_runtime::{Device, Graph, Launch, LaunchConfig, Stream};
 
 /// Maximum launch size in threads that the tests run.
@@ -40,6 +39,8 @@ macro_rules! kernels {
             }
             unsafe impl SafeKernel for $name {}
         )*
+        const SYMBOLS: &[&str] = &[$(stringify!($name)),*];
+
         /// Checks launches of all kernels.
         fn check_all(fixture: &Fixture, launches: &[(String, Launch)]) {
             $(fixture.check::<$name>(launches);)*
@@ -74,17 +75,6 @@ fn are_apart(claims: Claims, config: &LaunchConfig) -> bool {
         Claims::Plane => sides[2] == 1 && are_short(2),
         Claims::Volume => are_short(3),
     }
-}
-
-/// A policy that returns a known winner for every launch.
-struct Fixed(Winner);
-
-impl LaunchPolicy for Fixed {
-    fn find(&self, _: &OpenLaunch<'_>) -> Option<Winner> {
-        Some(self.0)
-    }
-
-    fn watch(&self, _: &Arc<AtomicU64>) {}
 }
 
 struct Fixture {
@@ -243,8 +233,26 @@ fn no_random_launch_skips_the_check_of_claims() {
 #[test]
 fn no_known_winner_skips_the_check_of_claims() {
     let fixture = fixture();
-    for (block, grid) in [(1024, GridChoice::All), (64, GridChoice::Waves(2)), (1, GridChoice::Balanced)] {
-        fixture.device.set_launch_policy(Arc::new(Fixed(Winner { block, grid })));
+    let kernel = module(&fixture.device).kernel::<AnyClaims>().unwrap();
+    for (block, grid) in [("1024", "auto"), ("64", "waves:2"), ("1", "blocks:7")] {
+        let store = LaunchStore::in_memory();
+        for (kernel, n) in SYMBOLS.iter().flat_map(|symbol| SIDES.map(|n| (*symbol, n as u64))) {
+            let (device, package, types) = (fixture.device.properties(), "test-kernels", "");
+            let key = TuningKey { device, package, kernel, types, image: 0, n, alignment: 16 };
+            let tuned = TunedConfiguration {
+                values: [("block", block), ("grid", grid)]
+                    .map(|(axis, value)| (axis.to_owned(), value.to_owned()))
+                    .into(),
+                symbol: Some(kernel.to_owned()),
+                threads: None,
+                median_us: 1.0,
+                toolchain: String::new(),
+            };
+            store.store_tuned(&key, tuned).unwrap();
+        }
+        store.install(&fixture.device);
+        let found = Launch::for_bandwidth(1000, 8).explain(kernel.function()).unwrap();
+        assert_eq!(found.source, Source::Tuned);
         for x in SIDES {
             check_all(&fixture, &launches_of(x, 1, 1, 64));
         }

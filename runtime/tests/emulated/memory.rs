@@ -182,22 +182,20 @@ fn scratch_memory_is_new_after_failed_work() {
 }
 
 #[test]
-fn registered_functions_may_use_scratch_memory() {
+fn observers_may_use_scratch_memory() {
     use std::sync::atomic::{AtomicU32, Ordering};
     let (_, device, stream) = fixture();
     let calls = std::sync::Arc::new(AtomicU32::new(0));
     let (inside, counted) = (stream.clone(), calls.clone());
-    device.memory().add_free_callback(move || {
-        if counted.fetch_add(1, Ordering::SeqCst) == 0 {
-            // SAFETY: no work is enqueued with the memory.
-            unsafe { inside.with_scratch("test", 64, |_, _| Ok::<(), Error>(())) }.unwrap();
-        }
-        false
+    device.memory().on_out_of_memory(move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: no work is enqueued with the memory.
+        unsafe { inside.with_scratch("test", 64, |_, _| Ok::<(), Error>(())) }.unwrap();
     });
     // SAFETY: as above.
-    let new = unsafe { stream.with_scratch("test", 1 << 20, |_, new| Ok::<bool, Error>(new)) }.unwrap();
-    assert!(new);
-    assert_eq!(calls.load(Ordering::SeqCst), 1, "not for requests of the callback");
+    let error = unsafe { stream.with_scratch("test", 3 << 30, |_, _| Ok::<(), Error>(())) }.unwrap_err();
+    assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
     assert_eq!(device.memory().statistics().allocation.all.current, 1);
 }
 

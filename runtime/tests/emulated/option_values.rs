@@ -1,7 +1,6 @@
 //! Tests of allocator options as text: accepted values, and rejected values with the reason.
 
 use crate::common::device;
-use warpsmith_runtime::memory::options::Reserve;
 use warpsmith_runtime::{AllocatorOptions, DeviceBuffer};
 
 const MIB: u64 = 1 << 20;
@@ -44,45 +43,6 @@ fn sizes_are_whole_numbers_of_mib_that_fit() {
 fn the_backend_is_one_of_those_there_are() {
     let backends = "must be `native` or `cudaMallocAsync`";
     assert_refused("backend", &[("Native", backends), ("pool", backends)]);
-}
-
-#[test]
-fn a_reserve_is_a_fraction_or_bytes_with_a_unit() {
-    let reserve = |value: &str| {
-        parse(&format!("expandable_segments_reserve:{value}")).expandable_segments_reserve.unwrap()
-    };
-    assert_eq!(reserve("1.125"), Reserve::Fraction(1.125));
-    assert_eq!(reserve("7B"), Reserve::Bytes(7));
-    assert_eq!(reserve("3k"), Reserve::Bytes(3 << 10));
-    assert_eq!(reserve("512M"), Reserve::Bytes(512 << 20));
-    assert_eq!(reserve("40G"), Reserve::Bytes(40 << 30));
-    assert_eq!(reserve("1.5T"), Reserve::Bytes(3 << 39));
-    assert_eq!(parse("expandable_segments_reserve:1024M").to_string(), "expandable_segments_reserve:1G");
-}
-
-#[test]
-fn a_reserve_of_nothing_or_of_too_much_is_refused() {
-    let fraction = "a fraction of the device's memory must be above 0 and at most 1.125; to give bytes, \
-        write a unit, for example `40G`";
-    let malformed = "must be a fraction such as `0.5`, or bytes such as `40G` (units B, K, M, G, T)";
-    let large = "exceeds the address space";
-    assert_refused(
-        "expandable_segments_reserve",
-        &[
-            ("40", fraction),
-            ("0", fraction),
-            ("-0.5", fraction),
-            ("NaN", fraction),
-            ("G", malformed),
-            ("-1G", malformed),
-            ("nanG", malformed),
-            ("40GB", malformed),
-            ("40Q", malformed),
-            ("16777216T", large),
-            ("16777216.5T", large),
-        ],
-    );
-    assert_refused("expandable_segments_reserve", &[("0G", "must be more than 0"), ("0.50e9", fraction)]);
 }
 
 #[test]

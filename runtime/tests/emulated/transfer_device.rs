@@ -1,10 +1,9 @@
 //! Tests of copies, fills and pitched copies on a device: contents, order, and errors.
 
 use crate::common::*;
-use crate::support::pinned::panicked;
 use crate::transfers::*;
 use warpsmith_runtime::emulated::Call;
-use warpsmith_runtime::{CopyFailed, Device, DeviceBuffer, Error, PinnedBuffer, Stream};
+use warpsmith_runtime::{Device, DeviceBuffer, Error, Stream};
 
 #[test]
 fn buffers_may_be_dropped_behind_a_copy() {
@@ -144,43 +143,8 @@ fn views_are_copied_to_the_host_without_their_gaps() {
 }
 
 #[test]
-fn rows_copy_with_pinned_memory_at_offsets() {
-    let (driver, device, stream) = fixture();
-    let host = PinnedBuffer::from_slice(&device, &(0..12u32).collect::<Vec<_>>()).unwrap();
-    let mut buffer = DeviceBuffer::<u32>::zeros(&stream, 9).unwrap();
-    let hold = driver.hold();
-    let source = host.into_range(1..).into_rows(3, 2, 4).unwrap();
-    assert_eq!((source.rows(), source.columns(), source.row_stride(), source.len()), (3, 2, 4, 11));
-    let up = stream.copy_rows_from_host_async(source, buffer.as_2d_strided_mut(3, 2, 3).unwrap()).unwrap();
-    let target = PinnedBuffer::from_slice(&device, &[77u32; 6]).unwrap().into_rows(3, 1, 2).unwrap();
-    let down =
-        stream.copy_rows_to_host_async(buffer.slice(1..).as_2d_strided(3, 1, 3).unwrap(), target).unwrap();
-    assert_eq!((up.is_done().unwrap(), down.is_done().unwrap()), (false, false));
-    drop(hold);
-    assert_eq!(buffer.to_host().unwrap(), [1, 2, 0, 5, 6, 0, 9, 10, 0]);
-    assert_eq!(down.wait().unwrap()[..], [2, 77, 6, 77, 10, 77]);
-    let mut source = up.wait().unwrap();
-    source[0] = 5;
-    assert_eq!(source.into_buffer()[..3], [0, 5, 2]);
-}
-
-#[test]
-fn pinned_rows_outlive_a_dropped_copy() {
-    let (driver, device, stream) = fixture();
-    let mut buffer = numbered(&stream, 6);
-    stream.synchronize().unwrap();
-    let host = PinnedBuffer::from_slice(&device, &[5u32; 6]).unwrap().into_rows(2, 2, 3).unwrap();
-    let hold = driver.hold();
-    drop(stream.copy_rows_from_host_async(host, buffer.as_2d_strided_mut(2, 2, 3).unwrap()).unwrap());
-    let other = PinnedBuffer::from_slice(&device, &[6u32; 6]).unwrap();
-    drop(hold);
-    assert_eq!(buffer.to_host().unwrap(), [5, 5, 2, 5, 5, 5]);
-    drop(other);
-}
-
-#[test]
 fn rows_that_do_not_fit_are_refused() {
-    let (_, device, stream) = fixture();
+    let (_, _, stream) = fixture();
     let mut buffer = DeviceBuffer::<u32>::zeros(&stream, 10).unwrap();
     let said = [
         (2, 3, 0, "the row stride of 0 is smaller than the number of columns"),
@@ -199,9 +163,6 @@ fn rows_that_do_not_fit_are_refused() {
         );
         let error = buffer.as_2d_strided_mut(rows, columns, row_stride).map(drop).unwrap_err();
         assert!(error.to_string().contains(what), "{error}");
-        let host = PinnedBuffer::<u32>::zeroed(&device, 10).unwrap();
-        let CopyFailed { error, memory } = host.into_rows(rows, columns, row_stride).map(drop).unwrap_err();
-        assert!(error.to_string().contains(what) && memory.len() == 10, "{error}");
     }
 }
 
@@ -212,7 +173,6 @@ fn rows_of_unequal_shapes_are_refused() {
     let source = numbered(&stream, 12);
     let mut target = numbered(&stream, 12);
     let mut far = numbered(&there.default_stream(), 12);
-    let host = || PinnedBuffer::<u32>::zeroed(&here, 12).unwrap().into_rows(4, 2, 3).unwrap();
     driver.reset_calls();
     let rows = source.as_2d_strided(4, 2, 3).unwrap();
     for (count, columns, row_stride) in [(3, 2, 4), (4, 3, 3)] {
@@ -222,14 +182,13 @@ fn rows_of_unequal_shapes_are_refused() {
             matches!(error, Error::ShapeMismatch { left: l, right: (4, 2), .. } if l == (count, columns)),
             "{error}"
         );
-        let into = target.as_2d_strided_mut(count, columns, row_stride).unwrap();
-        let CopyFailed { error, memory } = stream.copy_rows_from_host_async(host(), into).unwrap_err();
-        assert!(matches!(error, Error::ShapeMismatch { .. }) && memory.rows() == 4, "{error}");
     }
     let error = stream.copy_rows(rows, far.as_2d_strided_mut(4, 2, 3).unwrap()).unwrap_err();
     assert!(error.to_string().contains("the target is on cpu:1"), "{error}");
-    let failed = stream.copy_rows_to_host_async(far.as_2d_strided(4, 2, 3).unwrap(), host()).unwrap_err();
-    assert!(failed.to_string().contains("the source is on cpu:1"), "{failed}");
+    let error =
+        stream.copy_rows(far.as_2d_strided(4, 2, 3).unwrap(), target.as_2d_strided_mut(4, 2, 3).unwrap());
+    let error = error.unwrap_err();
+    assert!(error.to_string().contains("the source is on cpu:1"), "{error}");
     assert_eq!(driver.calls(Call::CopyRows), 0);
     // An empty copy is not an error.
     for (count, columns) in [(4, 0), (0, 3)] {
@@ -237,28 +196,6 @@ fn rows_of_unequal_shapes_are_refused() {
         stream.copy_rows(none, target.as_2d_strided_mut(count, columns, 3).unwrap()).unwrap();
     }
     assert_eq!(driver.calls(Call::CopyRows), 0);
-}
-
-#[test]
-fn pinned_rows_come_back_from_failures() {
-    for call in [Call::CopyRows, Call::EventRecord, Call::EventCreate] {
-        let (driver, device, stream) = fixture();
-        let mut buffer = numbered(&stream, 12);
-        let host = PinnedBuffer::from_slice(&device, &[5u32; 12]).unwrap().into_rows(4, 2, 3).unwrap();
-        driver.fail_call(call, 0);
-        let rows = buffer.as_2d_strided_mut(4, 2, 3).unwrap();
-        let CopyFailed { error, memory } = stream.copy_rows_from_host_async(host, rows).unwrap_err();
-        assert!(error.to_string().contains(call.name()), "{error}");
-        assert!(stream.query().unwrap(), "nothing uses the memory");
-        let hold = driver.hold();
-        let pending =
-            stream.copy_rows_from_host_async(memory, buffer.as_2d_strided_mut(4, 2, 3).unwrap()).unwrap();
-        driver.poison(0, panicked());
-        drop(hold);
-        let CopyFailed { error, memory } = pending.wait().unwrap_err();
-        assert!(error.is_device_lost(), "{error}");
-        assert_eq!(memory.into_buffer()[..], [5; 12]);
-    }
 }
 
 #[test]

@@ -97,7 +97,6 @@ random_programs! {
     no_buffer_is_overwritten_with_expandable_segments: "expandable_segments:True";
     no_buffer_is_overwritten_with_the_drivers_pool: "backend:cudaMallocAsync";
     no_buffer_is_overwritten_without_a_cache: "caching:False";
-    no_buffer_is_overwritten_when_streams_lend_segments: "cross_stream_reuse:True";
     no_buffer_is_overwritten_with_oversize_blocks: "max_split_size_mb:20,roundup_power2_divisions:8";
 }
 

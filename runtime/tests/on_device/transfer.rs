@@ -125,40 +125,20 @@ fn fills_and_copies_within_and_between_buffers() {
 }
 
 #[test]
-fn rows_go_up_across_and_down() {
+fn rows_go_across_and_down() {
     let device = device();
     let stream = Stream::new(&device).unwrap();
     let (rows, columns) = (301, 517);
-    let all: Vec<u32> = (0..rows * columns).collect();
-    let columns = columns as usize;
-    let host = PinnedBuffer::from_slice(&device, &all)
-        .unwrap()
-        .into_range(7..)
-        .into_rows(rows as usize, 100, columns)
-        .unwrap();
-    let mut matrix = DeviceBuffer::<u32>::zeros(&stream, rows as usize * 128).unwrap();
-    let mut part = DeviceBuffer::<u32>::zeros(&stream, rows as usize * 100).unwrap();
-    let up = stream
-        .copy_rows_from_host_async(host, matrix.as_2d_strided_mut(rows as usize, 100, 128).unwrap())
-        .unwrap();
-    stream
-        .copy_rows(
-            matrix.as_2d_strided(rows as usize, 100, 128).unwrap(),
-            part.as_2d_mut(rows as usize, 100).unwrap(),
-        )
-        .unwrap();
-    let target = PinnedBuffer::from_slice(&device, &vec![9u32; rows as usize * 10]).unwrap();
-    let target = target.into_rows(rows as usize, 5, 10).unwrap();
-    let down = stream
-        .copy_rows_to_host_async(part.as_2d(rows as usize, 100).unwrap().part(.., 1..6), target)
-        .unwrap();
-    let down = down.wait().unwrap();
-    for (row, found) in down.chunks(10).enumerate() {
+    let all: Vec<u32> = (0..(rows * columns) as u32).collect();
+    let source = DeviceBuffer::from_host(&stream, &all).unwrap();
+    let mut matrix = DeviceBuffer::<u32>::zeros(&stream, rows * 128).unwrap();
+    let from = source.slice(7..).as_2d_strided(rows, 100, columns).unwrap();
+    stream.copy_rows(from, matrix.as_2d_strided_mut(rows, 100, 128).unwrap()).unwrap();
+    let down = matrix.as_2d_strided(rows, 100, 128).unwrap().part(.., 1..6).to_host().unwrap();
+    for (row, found) in down.chunks(5).enumerate() {
         let first = (row * columns + 8) as u32;
-        let expected = [first, first + 1, first + 2, first + 3, first + 4, 9, 9, 9, 9, 9];
-        assert_eq!(found, expected, "row {row}");
+        assert_eq!(found, [first, first + 1, first + 2, first + 3, first + 4], "row {row}");
     }
-    assert_eq!(up.wait().unwrap().into_buffer()[..], all[..]);
     let gaps = matrix.to_host().unwrap();
     assert!(gaps.chunks(128).all(|row| row[100..].iter().all(|element| *element == 0)), "gaps stay");
 }

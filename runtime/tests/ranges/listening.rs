@@ -47,8 +47,8 @@ fn recorder() -> (Recorder, Listening) {
     (recorder, listening)
 }
 
-/// Returns a `tracing` subscriber and the buffer for the messages that it receives.
-fn messages() -> (impl tracing::Subscriber + Send + Sync, Arc<Mutex<String>>) {
+/// Returns the `tracing` messages of this thread while `work` runs.
+pub fn warnings(work: impl FnOnce()) -> String {
     struct Messages(Arc<Mutex<String>>);
     struct Text<'a>(&'a mut String);
     impl tracing::field::Visit for Text<'_> {
@@ -62,12 +62,7 @@ fn messages() -> (impl tracing::Subscriber + Send + Sync, Arc<Mutex<String>>) {
         }
     }
     let text = Arc::new(Mutex::new(String::new()));
-    (tracing_subscriber::registry().with(Messages(Arc::clone(&text))), text)
-}
-
-/// Returns the `tracing` messages of this thread while `work` runs.
-pub fn warnings(work: impl FnOnce()) -> String {
-    let (subscriber, text) = messages();
+    let subscriber = tracing_subscriber::registry().with(Messages(Arc::clone(&text)));
     tracing::subscriber::with_default(subscriber, work);
     std::mem::take(&mut *text.lock().unwrap())
 }
@@ -127,13 +122,13 @@ fn wrong_order_is_reported_with_both_ranges() {
 }
 
 #[test]
-fn pops_on_other_threads_name_the_open_range() {
+fn pops_on_other_threads_are_reported() {
     only_alone!();
     let (recorder, _listening) = recorder();
     assert_eq!(nvtx::range_push("mine"), 0);
     std::thread::spawn(|| assert_eq!(nvtx::range_pop(), None)).join().unwrap();
     let text = recorder.misuses()[0].to_string();
-    assert!(text.contains("has no pushed range, while `mine` ("), "{text}");
+    assert!(text.contains("has no pushed range"), "{text}");
     assert_eq!(nvtx::range_pop(), Some(0), "it is still open");
 }
 
@@ -165,17 +160,6 @@ fn started_ranges_end_once_on_any_thread() {
     assert_ne!(seen[0].3, seen[1].3, "the threads");
     end(id);
     assert!(matches!(recorder.misuses()[..], [Misuse::NotStarted { .. }]));
-}
-
-#[test]
-fn threads_that_end_with_open_ranges_warn() {
-    only_alone!();
-    let (subscriber, text) = messages();
-    tracing::subscriber::set_global_default(subscriber).unwrap();
-    let (_, _listening) = recorder();
-    std::thread::spawn(|| nvtx::range_push("left open")).join().unwrap();
-    let text = text.lock().unwrap().clone();
-    assert!(text.contains("ended while range `left open` (") && text.contains("range_pop"), "{text}");
 }
 
 #[test]

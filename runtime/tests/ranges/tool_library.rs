@@ -90,9 +90,6 @@ unsafe extern "C" fn domain(name: *const c_char) -> *mut c_void {
 unsafe extern "C" fn thread(_: u32, name: *const c_char) {
     log(format!("thread {}", unsafe { text(name) }));
 }
-unsafe extern "C" fn stream(stream: *mut c_void, name: *const c_char) {
-    log(format!("stream {} {}", stream.addr(), unsafe { text(name) }));
-}
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn InitializeInjectionNvtx2(tables: unsafe extern "C" fn(u32) -> *const c_void) -> i32 {
@@ -109,15 +106,14 @@ unsafe extern "C" fn InitializeInjectionNvtx2(tables: unsafe extern "C" fn(u32) 
             assert!((*table).is_null() && (*table.add(size as usize)).is_null());
             table
         };
-        let (core, cuda, core2) = (module(1, 16), module(2, 9), module(5, 16));
-        for (number, size) in [(3, 15), (4, 7), (6, 7)] {
+        let (core, core2) = (module(1, 16), module(5, 16));
+        for (number, size) in [(2, 9), (3, 15), (4, 7), (6, 7)] {
             module(number, size);
         }
         let set = |table: *const *mut *const c_void, slot: usize, function: *const c_void| {
             **table.add(slot) = function;
         };
         set(core, 14, thread as *const c_void);
-        set(cuda, 5, stream as *const c_void);
         let functions = [
             (1, mark as *const c_void),
             (2, start as *const c_void),

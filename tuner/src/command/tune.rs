@@ -1,10 +1,9 @@
 //! `tune`: searches for the fastest configurations and stores them where launches look them up.
 
-use std::path::Path;
 use std::time::Duration;
 
 use warpsmith_runtime::Device;
-use warpsmith_runtime::store::{DamagedLines, LaunchStore};
+use warpsmith_runtime::store::LaunchStore;
 
 use super::Program;
 use super::args::TuneArgs;
@@ -30,7 +29,7 @@ pub fn run(program: &Program<'_>, args: &TuneArgs) -> Result<(), Failure> {
     };
     let Opening { stop, path, mut document, begun } = opening;
     let device = plan.device();
-    install_store(program, args, device);
+    install_store(args, device);
     let bar = progress_bar(plan.cases.len() as u64);
     let outcome = tune(&plan, &tuning, &stop, &mut |event| match event {
         Event::Measured { case, record, trials, .. } => {
@@ -58,23 +57,11 @@ pub fn run(program: &Program<'_>, args: &TuneArgs) -> Result<(), Failure> {
 
 /// Installs, on the device, the user's launch store or a store that exists only in memory. Launches on an emulated
 /// device do not read the user's store, so winners found on an emulated device are not saved.
-fn install_store(program: &Program<'_>, args: &TuneArgs, device: &Device) {
+fn install_store(args: &TuneArgs, device: &Device) {
     if args.no_store || device.is_emulated() {
         return LaunchStore::in_memory().install(device);
     }
-    let opened = warpsmith_runtime::store::shared();
-    opened.store.install(device);
-    damaged(program, opened.store.path(), &opened.damaged);
-}
-
-/// Reports that damaged lines of a store file have been skipped.
-fn damaged(program: &Program<'_>, path: Option<&Path>, lines: &DamagedLines) {
-    let (Some(path), Some(first)) = (path, lines.first.first()) else { return };
-    let what = match lines.number {
-        1 => "a damaged line was".to_owned(),
-        count => format!("{count} damaged lines were"),
-    };
-    program.complain(&format!("{}: {what} skipped, {first}", path.display()));
+    warpsmith_runtime::store::shared().install(device);
 }
 
 /// Formats the number of trials, the number of winners that have been stored, and the path of the store.
@@ -121,7 +108,7 @@ mod tests {
         };
         let of = |store: &LaunchStore, kept| on(store, false, kept);
         let directory = std::env::temp_dir().join(format!("warpsmith-summary-{}", std::process::id()));
-        let store = warpsmith_runtime::store::open(&directory).store;
+        let store = warpsmith_runtime::store::open(&directory);
         let path = directory.join("launches.jsonl");
         assert_eq!(of(&store, 0), "3 trials in 2.0 s; no winner was saved\n");
         assert_eq!(of(&store, 1), format!("3 trials in 2.0 s; 1 winner was saved in {}\n", path.display()));

@@ -26,9 +26,13 @@ pub fn document(bytes: &[u8]) {
     }
 }
 
-/// Checks a line of the launch store.
+/// Checks lines of the launch store.
 pub fn store_line(bytes: &[u8]) {
-    let _ = warpsmith_runtime::store::check_line(bytes);
+    let directory = std::env::temp_dir().join(format!("warpsmith-store-line-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a temporary directory can be created");
+    std::fs::write(directory.join("launches.jsonl"), bytes).expect("a temporary file can be written");
+    assert_eq!(warpsmith_runtime::store::open(&directory).problem(), None);
+    std::fs::remove_dir_all(&directory).expect("a temporary directory can be removed");
 }
 
 /// Checks options of the command line: configurations, axes, ranges, sizes and percentages.

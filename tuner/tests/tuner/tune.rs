@@ -160,7 +160,7 @@ fn ranges_keep_the_winner_of_the_largest_size() {
     let directory = Directory::new("range");
     for _ in 0..2 {
         let device = by_case();
-        warpsmith_runtime::store::open(&directory.0).store.install(&device);
+        warpsmith_runtime::store::open(&directory.0).install(&device);
         let sizes = [1500, 1024, 1100, 2048];
         let outcomes = run(&suite(Fake::new(&[])), &device, &sizes, &Tuning::default(), ALL);
         let winners: Vec<String> = outcomes

@@ -4,7 +4,6 @@
 //! supports locks. If a process is killed or the disk is full, a line may be truncated, but the next writer starts a
 //! new line. Reading uses a bounded amount of memory, regardless of the file's contents.
 
-use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -13,57 +12,15 @@ use std::time::Duration;
 
 /// Maximum length of an input line, in bytes.
 pub const LONGEST: usize = 64 << 10;
-/// Maximum number of damaged lines described.
-const MAX_DESCRIBED: usize = 16;
 /// Number of attempts, one millisecond apart, to acquire a lock that another process holds.
 const TRIES: usize = 100;
 
-/// Lines that cannot be used.
-///
-/// The example of [`open`](super::open) reads them.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DamagedLines {
-    /// Number of damaged lines.
-    pub number: usize,
-    /// Descriptions of the first sixteen damaged lines.
-    pub first: Vec<DamagedLine>,
-}
-
-/// A line that cannot be used. `Display` prints, for example, `line 7: expected value at line 1 column 1`.
-///
-/// See [`open`](super::open).
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DamagedLine {
-    /// Line number, starting at 1. If only the end of a file is read, counting starts there.
-    pub line: usize,
-    /// Reason why the line is damaged.
-    pub what: String,
-}
-
-impl fmt::Display for DamagedLine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.what)
-    }
-}
-
-impl DamagedLines {
-    /// Counts another damaged line, and describes it if it is among the first.
-    pub fn add(&mut self, line: usize, what: String) {
-        self.number += 1;
-        if self.first.len() < MAX_DESCRIBED {
-            self.first.push(DamagedLine { line, what });
-        }
-    }
-}
-
-/// Passes each line in the last `most` bytes of a file to `each`, trimmed and with its line number. A line that is too
-/// long is passed as an error. Empty lines are skipped; a missing file has no lines.
+/// Passes each line in the last `most` bytes of a file to `each`, trimmed; `None` stands for a line that is too long.
+/// Empty lines are skipped; a missing file has no lines.
 ///
 /// # Errors
 /// Returns any I/O error. Lines before the error have already been passed to `each`.
-pub fn read(path: &Path, most: u64, each: impl FnMut(usize, Result<&[u8], String>)) -> io::Result<()> {
+pub fn read(path: &Path, most: u64, each: impl FnMut(Option<&[u8]>)) -> io::Result<()> {
     match File::open(path) {
         Ok(file) => {
             locked(|| file.try_lock_shared());
@@ -87,26 +44,25 @@ fn end_of(mut file: File, most: u64) -> io::Result<impl BufRead> {
     Ok(file)
 }
 
-fn lines(mut file: impl BufRead, mut each: impl FnMut(usize, Result<&[u8], String>)) -> io::Result<()> {
+fn lines(mut file: impl BufRead, mut each: impl FnMut(Option<&[u8]>)) -> io::Result<()> {
     let mut line = Vec::new();
-    for number in 1.. {
+    loop {
         line.clear();
         if (&mut file).take(LONGEST as u64 + 1).read_until(b'\n', &mut line)? == 0 {
-            break;
+            return Ok(());
         }
         if line.len() > LONGEST {
             if !line.ends_with(b"\n") {
                 file.skip_until(b'\n')?;
             }
-            each(number, Err(format!("it has more than {LONGEST} bytes")));
+            each(None);
             continue;
         }
         match line.trim_ascii() {
             [] => {}
-            text => each(number, Ok(text)),
+            text => each(Some(text)),
         }
     }
-    Ok(())
 }
 
 /// Appends a line with one write. The line must include its newline. Creates the parent directories of the file.
@@ -166,31 +122,16 @@ fn locked(ask: impl Fn() -> Result<(), TryLockError>) {
 mod tests {
     use super::*;
 
-    fn of(bytes: &[u8]) -> Vec<(usize, Result<Vec<u8>, String>)> {
-        let mut all = Vec::new();
-        lines(bytes, |number, line| all.push((number, line.map(<[u8]>::to_vec)))).unwrap();
-        all
-    }
-
     #[test]
-    fn lines_have_numbers_and_long_ones_are_skipped() {
+    fn lines_are_trimmed_and_long_ones_are_skipped() {
         let longest = [b"x".repeat(LONGEST - 1), b"\n".to_vec()].concat();
         let long = [b"y".repeat(LONGEST), b"\n".to_vec()].concat();
         let longer = [b"z".repeat(3 * LONGEST), b"\n".to_vec()].concat();
-        let found = of(&[b" a \r\n\n", &longest[..], &long, &longer, b"b"].concat());
-        let good: Vec<usize> =
-            found.iter().filter(|(_, line)| line.is_ok()).map(|(number, _)| *number).collect();
-        assert_eq!((good, found.len()), (vec![1, 3, 6], 5));
-        assert_eq!((found[0].1.as_deref(), found[4].1.as_deref()), (Ok(&b"a"[..]), Ok(&b"b"[..])));
-        assert!(found[2].1.as_ref().unwrap_err().contains("more than 65536 bytes"));
-    }
-
-    #[test]
-    fn few_of_many_damaged_lines_are_described() {
-        let mut damaged = DamagedLines::default();
-        (1..=1000).for_each(|line| damaged.add(line, "EOF".to_owned()));
-        assert_eq!((damaged.number, damaged.first.len()), (1000, MAX_DESCRIBED));
-        assert_eq!(damaged.first[1].to_string(), "line 2: EOF");
+        let text = [b" a \r\n\n", &longest[..], &long, &longer, b"b"].concat();
+        let mut found = Vec::new();
+        lines(&text[..], |line| found.push(line.map(<[u8]>::to_vec))).unwrap();
+        let longest = longest.trim_ascii().to_vec();
+        assert_eq!(found, [Some(b"a".to_vec()), Some(longest), None, None, Some(b"b".to_vec())]);
     }
 
     #[test]
@@ -199,7 +140,7 @@ mod tests {
         fs::write(&path, "one\ntwo\nthree\n").unwrap();
         let read = |most| {
             let mut all = Vec::new();
-            super::read(&path, most, |_, line| all.push(String::from_utf8_lossy(line.unwrap()).into_owned()))
+            super::read(&path, most, |line| all.push(String::from_utf8_lossy(line.unwrap()).into_owned()))
                 .unwrap();
             all
         };

@@ -5,9 +5,8 @@
 //! `warpsmith` in the user's cache directory (`XDG_CACHE_HOME` or `~/.cache`, `~/Library/Caches`, `%LOCALAPPDATA%`).
 //!
 //! The append-only file contains JSON lines. It is read only when the store is opened; records that another process
-//! appends later are not seen. Invalid lines are skipped and reported by [`Opened::damaged`]; lines of other versions
-//! are ignored. If the file cannot be read or written, the program continues without it, and [`LaunchStore::problem`]
-//! returns the reason.
+//! appends later are not seen. Damaged lines and lines of other versions are skipped, with a `tracing` warning. If the
+//! file cannot be read or written, the program continues without it, and [`LaunchStore::problem`] returns the reason.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -25,16 +24,13 @@ mod tuned;
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use crate::Device;
 use crate::driver::process::is_privileged;
-use crate::launch::policy::LaunchPolicy;
 
-pub use self::lines::{DamagedLine, DamagedLines};
 pub use self::problem::StoreProblem;
-pub use self::record::check_line;
-use self::record::{Unusable, from_line};
+use self::record::from_line;
 pub use self::subject::TuningKey;
 pub use self::table::LaunchStore;
 pub use self::tuned::TunedConfiguration;
@@ -43,53 +39,46 @@ const FILE: &str = "launches.jsonl";
 /// Maximum number of bytes read from the end of the file.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// A store that was opened, and the state of its file.
-///
-/// See the example of [`open`].
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Opened {
-    /// The store.
-    pub store: LaunchStore,
-    /// Invalid lines of this version. One invalid line is normal if a process was killed during a write.
-    pub damaged: DamagedLines,
-    /// Number of lines ignored because of another version or a full store.
-    pub passed_over: usize,
-}
-
 /// Opens the store in a directory, which is created on the first write.
 ///
 /// ```
 /// let directory = std::env::temp_dir().join(format!("warpsmith-doc-{}", std::process::id()));
-/// let opened = warpsmith_runtime::store::open(&directory);
-/// assert_eq!((opened.store.len(), opened.damaged.number, opened.store.problem()), (0, 0, None));
+/// let store = warpsmith_runtime::store::open(&directory);
+/// assert_eq!((store.len(), store.problem()), (0, None));
 /// ```
-pub fn open(directory: impl AsRef<Path>) -> Opened {
+pub fn open(directory: impl AsRef<Path>) -> LaunchStore {
     let path = directory.as_ref().join(FILE);
-    let (mut damaged, mut passed_over, mut records) = (DamagedLines::default(), 0, Vec::new());
-    let outcome = lines::read(&path, MAX_BYTES, |number, line| match line.map(from_line) {
-        Ok(Ok(record)) => records.push(record),
-        Ok(Err(Unusable::OtherVersion)) => passed_over += 1,
-        Ok(Err(Unusable::Damaged(what))) | Err(what) => damaged.add(number, what),
+    let (mut skipped, mut records) = (0, Vec::new());
+    let outcome = lines::read(&path, MAX_BYTES, |line| match line.and_then(from_line) {
+        Some(record) => records.push(record),
+        None => skipped += 1,
     });
     let problem = outcome.err().map(|error| cannot("read", &path, &error));
     let store = LaunchStore::new(Some(path), problem);
-    passed_over += records.iter().filter(|record| !store.add(record)).count();
-    Opened { store, damaged, passed_over }
+    skipped += records.iter().filter(|record| !store.add(record)).count();
+    if skipped > 0 {
+        let path = store.path();
+        tracing::warn!(
+            skipped,
+            ?path,
+            "the launch store skipped lines that are damaged or of another version"
+        );
+    }
+    store
 }
 
 /// Returns the user's store. Without a cache directory, returns an in-memory store that reports this as its problem.
-pub fn shared() -> &'static Opened {
-    static SHARED: OnceLock<Opened> = OnceLock::new();
-    SHARED.get_or_init(|| match user_directory() {
+pub fn shared() -> LaunchStore {
+    static SHARED: OnceLock<LaunchStore> = OnceLock::new();
+    let store = SHARED.get_or_init(|| match user_directory() {
         Some(directory) => open(directory),
         None => {
             let problem =
                 "there is no cache directory; set WARPSMITH_CACHE_DIR to a writable directory".to_owned();
-            let store = LaunchStore::new(None, Some(problem));
-            Opened { store, damaged: DamagedLines::default(), passed_over: 0 }
+            LaunchStore::new(None, Some(problem))
         }
-    })
+    });
+    store.clone()
 }
 
 /// Returns the directory of the user's store; see the [module's documentation](self). Returns `None` for a set-user-ID
@@ -98,10 +87,10 @@ pub fn user_directory() -> Option<PathBuf> {
     directory(|name| if is_privileged() { None } else { env::var_os(name) })
 }
 
-/// Returns the policy of a device. CUDA devices use the user's store. An emulated device uses an in-memory store,
-/// because its times are CPU times.
-pub(super) fn policy(device: &Device) -> Arc<dyn LaunchPolicy> {
-    if device.is_emulated() { LaunchStore::in_memory().policy() } else { shared().store.policy() }
+/// Returns the store of a device on which none is installed. CUDA devices use the user's store. An emulated device uses
+/// an in-memory store, because its times are CPU times.
+pub(super) fn default_of(device: &Device) -> LaunchStore {
+    if device.is_emulated() { LaunchStore::in_memory() } else { shared() }
 }
 
 fn cannot(what: &str, path: &Path, error: &std::io::Error) -> String {

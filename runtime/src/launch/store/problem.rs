@@ -10,8 +10,8 @@ use crate::Error;
 /// // A file cannot be created below a file.
 /// let file = std::env::temp_dir().join(format!("warpsmith-doc-problem-{}", std::process::id()));
 /// std::fs::write(&file, "")?;
-/// let opened = store::open(file.join("below"));
-/// let problem = opened.store.problem().expect("the file cannot be read");
+/// let store = store::open(file.join("below"));
+/// let problem = store.problem().expect("the file cannot be read");
 /// assert!(problem.starts_with("cannot read "), "{problem}");
 /// # std::fs::remove_file(&file)?;
 /// # Ok::<(), std::io::Error>(())

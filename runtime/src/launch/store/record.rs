@@ -5,16 +5,12 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::problem::StoreProblem;
 use super::subject::TunedSubject;
 use super::tuned::TunedConfiguration;
 use super::{cannot, lines};
 
 /// Version of the line format.
 const VERSION: u32 = 2;
-/// Maximum length of a damaged line's description, in characters.
-const MAX_SAID: usize = 160;
-
 /// A record in a store: the tuned configuration of a kernel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record<'a> {
@@ -25,13 +21,9 @@ pub struct Record<'a> {
 }
 
 impl Record<'_> {
-    /// Returns an error if the record contains values that a tuner cannot produce.
-    fn check(&self) -> Result<(), StoreProblem> {
-        if !self.subject.is_possible() {
-            let what = "its bucket or alignment does not exist".to_owned();
-            return Err(StoreProblem::Configuration { what });
-        }
-        self.configuration.check()
+    /// Returns true if a tuner can have produced the record's values.
+    fn is_possible(&self) -> bool {
+        self.subject.is_possible() && self.configuration.check().is_ok()
     }
 }
 
@@ -45,13 +37,6 @@ struct Line<'a> {
 #[derive(Deserialize)]
 struct Version {
     version: u32,
-}
-
-/// Reason why a line is not used.
-#[derive(Debug, PartialEq)]
-pub enum Unusable {
-    OtherVersion,
-    Damaged(String),
 }
 
 /// Returns the line of a record, including its newline.
@@ -70,37 +55,13 @@ pub fn append(file: &Path, record: &Record<'_>) -> Result<(), String> {
     line.and_then(|line| lines::append(file, &line)).map_err(|error| cannot("write", file, &error))
 }
 
-/// Parses the record in a line.
-pub fn from_line(line: &[u8]) -> Result<Record<'static>, Unusable> {
-    let damaged = |error: serde_json::Error| Unusable::Damaged(shorten(&error.to_string()));
-    let Version { version } = serde_json::from_slice(line).map_err(damaged)?;
+/// Parses the record in a line. Returns `None` for a damaged line and for a line of another version.
+pub fn from_line(line: &[u8]) -> Option<Record<'static>> {
+    let Version { version } = serde_json::from_slice(line).ok()?;
     if version != VERSION {
-        return Err(Unusable::OtherVersion);
+        return None;
     }
-    let record: Record<'static> = serde_json::from_slice(line).map_err(damaged)?;
-    match record.check() {
-        Ok(()) => Ok(record),
-        Err(problem) => Err(Unusable::Damaged(shorten(&problem.to_string()))),
-    }
-}
-
-/// Returns an error if a line of the file is damaged.
-///
-/// # Errors
-/// Returns the reason.
-pub fn check_line(line: &[u8]) -> Result<(), String> {
-    match from_line(line) {
-        Ok(_) => Ok(()),
-        Err(Unusable::OtherVersion) => Err(format!("its version is not {VERSION}")),
-        Err(Unusable::Damaged(what)) => Err(what),
-    }
-}
-
-fn shorten(text: &str) -> String {
-    match text.char_indices().nth(MAX_SAID) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
+    serde_json::from_slice(line).ok().filter(Record::is_possible)
 }
 
 #[cfg(test)]
@@ -134,39 +95,34 @@ mod tests {
     fn lines_round_trip_and_are_one_line() {
         let line = to_line(&record()).unwrap();
         assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
-        assert_eq!(from_line(&line), Ok(record()), "{}", String::from_utf8_lossy(&line));
+        assert_eq!(from_line(&line), Some(record()), "{}", String::from_utf8_lossy(&line));
     }
 
     #[test]
     fn lines_of_earlier_programs_are_read() {
         let tuned = r#"{"version":2,"kind":"tuned","for":{"device":{"name":"NVIDIA H200","capability":[9,0],"multiprocessors":132,"l2_bytes":52428800,"driver":"13"},"code":{"package":"test","image":"0","runtime":"0.1.0"},"kernel":"axpy","types":"f32","bucket":19,"alignment":16},"values":[["block","256"],["grid","waves:4"],["a \"b\"\n","µ"]],"symbol":"axpy__f32_8_16","median_us":3.5,"toolchain":"rustc 1.96.0"}"#;
-        assert_eq!(from_line(tuned.as_bytes()), Ok(record()));
+        assert_eq!(from_line(tuned.as_bytes()), Some(record()));
     }
 
     #[test]
-    fn foreign_lines_and_other_versions_are_distinguished() {
+    fn damaged_lines_and_other_versions_are_not_used() {
         let tuned = String::from_utf8(to_line(&record()).unwrap()).unwrap();
-        let of = |line: &str| from_line(line.as_bytes()).unwrap_err();
-        for version in ["1", "3"] {
-            let other = tuned.replace("\"version\":2", &format!("\"version\":{version}"));
-            assert_eq!(of(&other), Unusable::OtherVersion);
-        }
-        assert_eq!(of(r#"{"version":1,"device":"x"}"#), Unusable::OtherVersion);
-        let damaged = [
-            (tuned.replace("\"bucket\":19", "\"bucket\":128"), "bucket"),
-            (tuned.replace("\"image\":\"", "\"image\":\"x"), "hexadecimal"),
-            (tuned.replace("\"alignment\":16", "\"alignment\":3"), "alignment"),
-            (tuned.replace("\"median_us\":3.5", "\"median_us\":0"), "positive"),
-            (tuned.replace("\"median_us\":3.5", "\"median_us\":null"), "null"),
-            (tuned[..tuned.len() / 2].to_owned(), "EOF"),
-            ("[1, 2]".to_owned(), "trailing"),
-            ("{}".to_owned(), "version"),
-            ("\u{fffd}\0".to_owned(), "expected value"),
-            (format!("{{\"version\":\"{}\"}}", "v".repeat(10_000)), "…"),
+        let replacements = [
+            ("\"version\":2", "\"version\":1"),
+            ("\"version\":2", "\"version\":3"),
+            ("\"bucket\":19", "\"bucket\":128"),
+            ("\"image\":\"", "\"image\":\"x"),
+            ("\"alignment\":16", "\"alignment\":3"),
+            ("\"median_us\":3.5", "\"median_us\":0"),
+            ("\"median_us\":3.5", "\"median_us\":null"),
+            ("\"test\"", "\"\0\""),
         ];
-        for (line, what) in damaged {
-            let Unusable::Damaged(said) = of(&line) else { panic!("{line} is of another version") };
-            assert!(said.contains(what) && said.chars().count() <= MAX_SAID + 1, "{line}: {said}");
+        for (good, bad) in replacements {
+            let line = tuned.replace(good, bad);
+            assert!(line != tuned && from_line(line.as_bytes()).is_none(), "{line}");
+        }
+        for line in [&tuned.as_bytes()[..tuned.len() / 2], b"{\"version\":2}", b"[1, 2]", b"\xff\xfe"] {
+            assert_eq!(from_line(line), None);
         }
     }
 }

@@ -5,7 +5,6 @@
 //!
 //! A store is an in-memory hash table; new records are also appended to the store's file, if any.
 
-use std::any::Any;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
@@ -13,8 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Weak};
 
-use crate::Device;
-use crate::launch::policy::{GridChoice, LaunchPolicy, OpenLaunch, Winner};
+use crate::launch::policy::{GridChoice, OpenLaunch, Winner};
 use foldhash::fast::FixedState;
 
 use super::problem::StoreProblem;
@@ -121,21 +119,18 @@ impl LaunchStore {
         }))
     }
 
-    /// Returns the store of a device: the [installed](Self::install) store, if any. Otherwise, a CUDA device uses the
-    /// user's file, and an emulated device an in-memory store, because its times are CPU times. If another crate has
-    /// set the device's launch policy, returns an empty store.
-    pub fn of(device: &Device) -> Self {
-        let policy: Arc<dyn Any + Send + Sync> = device.launch_policy();
-        policy.downcast().map_or_else(|_| Self::in_memory(), Self)
+    /// Returns the fastest known block and grid size for an open launch.
+    pub(in crate::launch) fn find(&self, launch: &OpenLaunch<'_>) -> Option<Winner> {
+        self.0.known().launches.get(&LaunchSubject::of(launch).key()).copied()
     }
 
-    /// Makes later launches on a device use this store.
-    pub fn install(&self, device: &Device) {
-        device.set_launch_policy(self.policy());
-    }
-
-    pub(crate) fn policy(&self) -> Arc<dyn LaunchPolicy> {
-        self.0.clone()
+    /// Registers a device's counter, which every change of the store increments.
+    pub(in crate::launch) fn watch(&self, changes: &Arc<AtomicU64>) {
+        let mut watchers = self.0.watchers();
+        watchers.retain(|known| known.strong_count() > 0);
+        if !watchers.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(changes))) {
+            watchers.push(Arc::downgrade(changes));
+        }
     }
 
     /// Adds a record that was read from the file. Returns false if the store is full. A later record for the same key
@@ -207,20 +202,6 @@ impl LaunchStore {
         })?;
         let configuration = Cow::Owned(configuration);
         Ok(self.0.take(&Record { subject, configuration })?)
-    }
-}
-
-impl LaunchPolicy for Inner {
-    fn find(&self, launch: &OpenLaunch<'_>) -> Option<Winner> {
-        self.known().launches.get(&LaunchSubject::of(launch).key()).copied()
-    }
-
-    fn watch(&self, changes: &Arc<AtomicU64>) {
-        let mut watchers = self.watchers();
-        watchers.retain(|known| known.strong_count() > 0);
-        if !watchers.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(changes))) {
-            watchers.push(Arc::downgrade(changes));
-        }
     }
 }
 
@@ -300,7 +281,7 @@ mod tests {
         let device = gpu((9, 0));
         let store = LaunchStore::in_memory();
         let winner = |block, grid| Some(Winner { block, grid });
-        let both = |n| [false, true].map(|is_loop| store.policy().find(&open(&device, is_loop, n)));
+        let both = |n| [false, true].map(|is_loop| store.find(&open(&device, is_loop, n)));
         store.store_tuned(&tuned_for(&device, 1000), tuned(&[("block", "96"), ("grid", "auto")])).unwrap();
         store.store_tuned(&tuned_for(&device, 90), tuned(&[("block", "96")])).unwrap();
         let waves = tuned(&[("block", "64"), ("grid", "waves:4"), ("items", "8")]);
@@ -315,7 +296,7 @@ mod tests {
         store.store_tuned(&tuned_for(&device, 40_000), chunks).unwrap();
         assert_eq!((both(10_001)[0], both(40_000)[0]), (winner(32, GridChoice::All), None), "by threads");
         let other = gpu((8, 0));
-        assert_eq!(store.policy().find(&open(&other, false, 1000)), None, "of another device");
+        assert_eq!(store.find(&open(&other, false, 1000)), None, "of another device");
         assert_eq!((store.len(), store.tuned_len()), (7, 4));
     }
 
@@ -323,13 +304,13 @@ mod tests {
     fn every_change_is_counted_for_each_watcher() {
         let (device, store) = (gpu((9, 0)), LaunchStore::in_memory());
         let counters = [Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(10))];
-        counters.iter().chain(&counters).for_each(|counter| store.policy().watch(counter));
+        counters.iter().chain(&counters).for_each(|counter| store.watch(counter));
         for n in [1000, 2000] {
             store.store_tuned(&tuned_for(&device, n), tuned(&[])).unwrap();
         }
         assert_eq!(counters.each_ref().map(|counter| counter.load(Ordering::Relaxed)), [2, 12]);
         drop(counters);
-        store.policy().watch(&Arc::default());
+        store.watch(&Arc::default());
         assert_eq!(store.0.watchers.lock().unwrap().len(), 1, "dropped counters are forgotten");
     }
 }

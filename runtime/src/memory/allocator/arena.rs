@@ -16,7 +16,7 @@ use super::history::{History, Site};
 use super::pending::Pending;
 use super::policy::Policy;
 use super::size::{Kind, MIN_BLOCK, SMALL_SIZE};
-use crate::driver::{DevicePtr, Driver, EventHandle};
+use crate::driver::{DevicePtr, Driver};
 use crate::snapshot::TraceAction;
 
 /// Driver memory from which blocks are cut.
@@ -29,9 +29,6 @@ pub(crate) struct Segment {
     /// The segment's first block.
     pub first: BlockId,
     pub source: Source,
-    /// Event recorded on the arena's stream when the segment last became entirely free, in pools that lend segments to
-    /// other streams.
-    pub idle: Option<EventHandle>,
     /// Source location of the request for which the segment was allocated.
     pub site: Site,
 }
@@ -234,9 +231,9 @@ impl ArenaState {
     }
 
     /// Ends the use of a block, and frees it unless `pending` is set because other streams may still use it;
-    /// [`Self::release`] then frees it later. Returns the resulting merged block.
+    /// [`Self::release`] then frees it later.
     #[inline]
-    pub fn free(&mut self, id: BlockId, pending: bool) -> BlockId {
+    pub fn free(&mut self, id: BlockId, pending: bool) {
         use Counted::*;
         let block = &self.blocks[id];
         debug_assert_eq!(block.state, State::Allocated);
@@ -256,9 +253,8 @@ impl ArenaState {
         if pending {
             self.blocks[id].state = State::Pending;
             self.counters.wait(kind, bytes);
-            id
         } else {
-            self.release(id)
+            self.release(id);
         }
     }
 
@@ -278,27 +274,21 @@ impl ArenaState {
         }
     }
 
-    /// Frees a block that is no longer in use and merges it with free neighbors. Returns the merged block.
+    /// Frees a block that is no longer in use and merges it with free neighbors.
     #[inline]
-    pub fn release(&mut self, id: BlockId) -> BlockId {
+    pub fn release(&mut self, id: BlockId) {
         use Counted::*;
         self.end_use(id);
         let (kind, expandable) = (self.blocks[id].kind, self.blocks[id].expandable);
         let (id, merged, merged_bytes) = self.merge_neighbors(id);
         if !expandable {
             let block = &self.blocks[id];
-            let is_split = block.is_split();
-            let (now, now_bytes) = if is_split { (1, block.size) } else { (0, 0) };
+            let (now, now_bytes) = if block.is_split() { (1, block.size) } else { (0, 0) };
             self.counters.change(kind, InactiveSplit, merged, now);
             self.counters.change(kind, InactiveSplitBytes, merged_bytes, now_bytes);
-            if !is_split && let Some(event) = self.segment(id).and_then(|segment| segment.idle.take()) {
-                // The event predates the segment's latest use and therefore does not cover it.
-                self.pending.keep_event(event);
-            }
         }
         self.blocks[id].freed_at = self.policy.clock();
         self.put_back(id);
-        id
     }
 
     /// Inserts a block into the free index.

@@ -111,7 +111,7 @@ mod tests {
         for (address, size, kind) in small.chain([(10 << 30, 64 << 20, Kind::Large)]) {
             let site = Location::caller();
             let source = Source::Driver;
-            let segment = Segment { address, size, kind, first: NONE, source, idle: None, site };
+            let segment = Segment { address, size, kind, first: NONE, source, site };
             let block = state.add_segment(segment, false);
             state.put_back(block);
         }

@@ -22,7 +22,6 @@ use super::{CachingAllocator, Request};
 use crate::device::Device;
 use crate::driver::{Context, DevicePtr, Driver, PhysicalHandle};
 use crate::error::Result;
-use crate::memory::options::Reserve;
 use crate::snapshot::TraceAction;
 
 /// Percentage by which the reserved memory may exceed the peak in use before pages are remapped instead of newly
@@ -176,13 +175,7 @@ fn reserve_addresses(
         Kind::Large => LARGE_PAGE.min(state.policy.large_segment),
     }
     .next_multiple_of(granularity as u64);
-    let most = total.saturating_add(total / 8);
-    let wanted = match state.policy.expandable_reserve {
-        Some(Reserve::Fraction(fraction)) => ((total as f64 * fraction) as u64).min(most),
-        Some(Reserve::Bytes(bytes)) => bytes.min(most),
-        None => most,
-    };
-    let bytes = wanted.max(request.size).next_multiple_of(page);
+    let bytes = total.saturating_add(total / 8).next_multiple_of(page);
     let reserved = device.call(|driver, context| driver.virtual_reserve(context, bytes as usize));
     let address = match reserved {
         Ok(ptr) => ptr.0,
@@ -195,7 +188,6 @@ fn reserve_addresses(
         kind,
         first: NONE,
         source: Source::Expandable(pages),
-        idle: None,
         site: request.site,
     };
     Ok(Some(Run { first: state.add_segment(segment, false) }))

@@ -129,10 +129,9 @@ impl<T> std::ops::DerefMut for SharedGuard<'_, T> {
     }
 }
 
-type FreeCallback = Arc<dyn Fn() -> bool + Send + Sync>;
 type Observer = Arc<dyn Fn(&OutOfMemory) + Send + Sync>;
 
-/// The registry of the device's arenas, pools, options and callbacks.
+/// The registry of the device's arenas, pools, options and observers.
 #[derive(Default)]
 struct Registry {
     options: AllocatorOptions,
@@ -142,7 +141,6 @@ struct Registry {
     pools: Vec<Weak<PoolShared>>,
     /// IDs of capturing streams, each with the pool that serves its requests.
     captures: Vec<(u64, Arc<PoolShared>)>,
-    free_callbacks: Vec<FreeCallback>,
     observers: Vec<Observer>,
     /// Number of events that each arena's history keeps.
     history: Option<usize>,
@@ -435,10 +433,7 @@ unsafe fn free_block(
         return unsafe { device.part::<CachingAllocator>().free_uncached(stream, arena, block, users) };
     }
     if users.is_empty() || device.is_lost() {
-        let whole = state.free(block, false);
-        if state.policy.lends {
-            device.part::<CachingAllocator>().mark_idle(device, &mut state, whole);
-        }
+        state.free(block, false);
         return Ok(());
     }
     state.free(block, true);
@@ -475,7 +470,7 @@ fn wait_for_users(device: &Device, state: &mut ArenaState, block: BlockId, users
     let events = recorded.len();
     recorded.into_iter().for_each(|(user, event)| state.pending.push(user, event, block));
     match (events, failed.is_ok() || device.is_lost()) {
-        (0, true) => drop(state.release(block)),
+        (0, true) => state.release(block),
         (_, true) => {}
         // Work may still use the block, and no event marks its end.
         (_, false) => state.pending.keep_for_good(block),
@@ -498,12 +493,7 @@ impl CachingAllocator {
         };
         loop {
             match state.pending.next_done(&mut reached) {
-                Ok(Some(block)) => {
-                    let whole = state.release(block);
-                    if state.policy.lends {
-                        self.mark_idle(device, state, whole);
-                    }
-                }
+                Ok(Some(block)) => state.release(block),
                 Ok(None) => break,
                 Err(error) => {
                     lost = Err(error);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::size;
-use crate::memory::options::{AllocatorOptions, Backend, Reserve};
+use crate::memory::options::{AllocatorOptions, Backend};
 
 /// Allocation policy. Every arena stores a copy, so that an allocation does not read shared state.
 #[derive(Debug, Clone)]
@@ -15,8 +15,6 @@ pub(crate) struct Policy {
     pub large_segment: u64,
     pub divisions: [u32; 16],
     pub no_split: bool,
-    /// True if entirely free segments may be lent to other streams of the pool.
-    pub lends: bool,
     pub expandable: bool,
     /// True if freed blocks are cached.
     pub caching: bool,
@@ -24,8 +22,6 @@ pub(crate) struct Policy {
     /// own pool is used.
     pub graph: bool,
     pub backend: Backend,
-    /// Size of an expandable segment's address range.
-    pub expandable_reserve: Option<Reserve>,
     /// Counter of searches for large blocks on the entire device; `None` if garbage collection is disabled.
     clock: Option<Arc<AtomicU64>>,
 }
@@ -38,20 +34,18 @@ impl Policy {
             large_segment: options.large_segment_size,
             divisions: options.roundup_power2_divisions,
             no_split: false,
-            lends: options.cross_stream_reuse,
             expandable: options.expandable_segments,
             caching: options.caching && options.backend == Backend::Native,
             graph: false,
             backend: options.backend,
-            expandable_reserve: options.expandable_segments_reserve,
             clock: (options.garbage_collection_threshold > 0.0).then(|| Arc::clone(clock)),
         }
     }
 
     /// Returns the policy of a private pool after the device's options have changed. The pool's own settings are kept.
     pub fn updated(&self, new: Policy) -> Self {
-        let Policy { no_split, lends, expandable, graph, .. } = *self;
-        let updated = Policy { no_split, lends, expandable, ..new };
+        let Policy { no_split, expandable, graph, .. } = *self;
+        let updated = Policy { no_split, expandable, ..new };
         if graph { updated.for_graph() } else { updated }
     }
 
@@ -63,7 +57,7 @@ impl Policy {
 
     /// Returns true if leaving a freed block unmerged until the next request has no visible effect.
     pub fn may_defer_frees(&self) -> bool {
-        self.caching && !self.lends && self.clock.is_none()
+        self.caching && self.clock.is_none()
     }
 
     /// Rounds a request to the size of its block.

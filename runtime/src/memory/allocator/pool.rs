@@ -47,9 +47,6 @@ pub struct PoolOptions {
     pub no_split: bool,
     /// True if requests in the default pool may use free blocks of this pool when memory runs out.
     pub use_on_oom: bool,
-    /// True if an entirely free segment may be lent to another stream of the pool, which then waits for the last work
-    /// that used the segment. `None` uses the device's setting.
-    pub cross_stream_reuse: Option<bool>,
 }
 
 /// A private pool of device memory. Clones are handles to the same pool, which is released when the last handle is
@@ -101,7 +98,6 @@ impl PoolShared {
         let mut registry = self.device.part::<CachingAllocator>().registry.lock();
         let mut policy = Policy::new(&registry.options, &self.device.part::<CachingAllocator>().clock);
         policy.no_split = self.options.no_split;
-        policy.lends = self.options.cross_stream_reuse.unwrap_or(policy.lends);
         // An expandable segment contains several blocks, which `no_split` forbids.
         policy.expandable &= !self.options.no_split;
         if self.id.0 != 0 {

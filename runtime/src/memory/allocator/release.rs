@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::arena::{ArenaState, Source};
 use super::block::BlockId;
 use super::size::Kind;
-use super::streams::{Arena, ArenaGuard, Order};
+use super::streams::{Arena, ArenaGuard};
 use super::{CachingAllocator, expandable};
 use crate::device::health::Quiet;
 use crate::device::{Device, EventPool, Part};
@@ -52,9 +52,6 @@ impl CachingAllocator {
         device.call(|driver, context| unsafe { driver.memory_free(context, DevicePtr(address)) })?;
         state.take_out(block);
         let Some(segment) = state.remove_segment(block) else { return Ok(0) };
-        if let Some(event) = segment.idle {
-            state.pending.keep_event(event);
-        }
         self.unreserve(kind, segment.size, true, segment.size >= state.policy.max_split);
         Ok(segment.size)
     }
@@ -186,21 +183,6 @@ impl CachingAllocator {
         Ok(())
     }
 
-    /// Records the last use of a block's segment if the segment is now entirely free. A segment without such a record
-    /// is not lent to other streams.
-    pub(super) fn mark_idle(&self, device: &Device, state: &mut ArenaGuard<'_>, block: BlockId) {
-        let found = &state.blocks[block];
-        if found.is_split() || found.expandable || device.is_lost() {
-            return;
-        }
-        let Some(_outside) = self.outside_captures() else { return };
-        let Order::Stream(stream) = state.home().order else { return };
-        let Ok(event) = state.record_event(device, stream) else { return };
-        if let Some(segment) = state.segment(block) {
-            segment.idle = Some(event);
-        }
-    }
-
     /// Frees an uncacheable block, returning it to the driver immediately.
     ///
     /// # Safety
@@ -290,10 +272,6 @@ impl CachingAllocator {
             let mut state = arena.lock();
             state.destroy_events(driver, context);
             for segment in std::mem::take(&mut state.segments).into_iter().flatten() {
-                if let Some(event) = segment.idle {
-                    // SAFETY: nothing waits for the event, and its handle is discarded here.
-                    unsafe { driver.event_destroy(context, event) };
-                }
                 // SAFETY: allocations keep the device open, so none is left, and all work has finished.
                 unsafe {
                     match segment.source {

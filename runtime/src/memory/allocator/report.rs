@@ -1,10 +1,10 @@
 //! Counting and reporting of requests that cannot be served.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use super::counters::Counted;
 use super::size;
-use super::slow_path::Callbacks;
 use super::streams::Arena;
 use super::{CachingAllocator, Request};
 use crate::error::{Error, OutOfMemory};
@@ -75,9 +75,30 @@ impl CachingAllocator {
             registry.observers.clone()
         };
         arena.lock().note(TraceAction::Oom, free, request.bytes, request.site);
-        if let Some(_guard) = Callbacks::enter() {
+        if let Some(_guard) = Observing::enter() {
             observers.iter().for_each(|observer| observer(&report));
         }
         Error::OutOfMemory(Box::new(report))
+    }
+}
+
+thread_local! {
+    static IN_OBSERVER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks this thread as calling observers, for any device, until dropped.
+struct Observing(());
+
+impl Observing {
+    /// Marks the thread; `None` if it is already inside an observer. Calling observers for an observer's own allocations
+    /// could recurse without end.
+    fn enter() -> Option<Self> {
+        (!IN_OBSERVER.replace(true)).then(|| Self(()))
+    }
+}
+
+impl Drop for Observing {
+    fn drop(&mut self) {
+        IN_OBSERVER.set(false);
     }
 }

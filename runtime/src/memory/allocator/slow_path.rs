@@ -1,19 +1,16 @@
 //! The slow path of an allocation: the steps, in order, if no free block of the arena fits.
 //!
-//! 1. Calls the callbacks that may free memory, then searches the free blocks again.
-//! 2. Collects garbage, if garbage collection is enabled.
-//! 3. Borrows an entirely free segment from another stream of the pool, if the pool lends segments.
-//! 4. Requests a segment from the driver.
-//! 5. If `max_split_size` is set, releases oversize blocks of this arena and requests a segment from the driver again.
-//! 6. Waits for all events and searches the free blocks again (PyTorch omits this step, see its issue #189504). Then
+//! 1. Collects garbage, if garbage collection is enabled.
+//! 2. Requests a segment from the driver.
+//! 3. If `max_split_size` is set, releases oversize blocks of this arena and requests a segment from the driver again.
+//! 4. Waits for all events and searches the free blocks again (PyTorch omits this step, see its issue #189504). Then
 //!    releases all cached memory and requests a segment from the driver again. Finally requests only the block's size;
 //!    without this step, as in PyTorch, a request for 2 MiB would fail unless 20 MiB were free.
-//! 7. Uses free blocks of private pools that lend memory when memory runs out.
-//! 8. Calls the out-of-memory observers, then returns the error.
+//! 5. Uses free blocks of private pools that lend memory when memory runs out.
+//! 6. Calls the out-of-memory observers, then returns the error.
 //!
-//! While a capture is active, the allocator does not wait and releases no memory, so steps 2, 3, 5 and 6 are skipped.
+//! While a capture is active, the allocator does not wait and releases no memory, so steps 1, 3 and 4 are skipped.
 
-use std::cell::Cell;
 use std::sync::Arc;
 
 use super::arena::{ArenaState, Segment, Source};
@@ -70,17 +67,7 @@ impl CachingAllocator {
     ) -> Result<Allocation> {
         let place = Place { stream, arena, owner };
         let device = stream.device();
-        if self.run_free_callbacks()
-            && let Some(allocation) = place.take(request)
-        {
-            return Ok(allocation);
-        }
         self.collect_garbage(device)?;
-        if self.borrow_segment(&place, request)?
-            && let Some(allocation) = place.take(request)
-        {
-            return Ok(allocation);
-        }
         if let Some(allocation) = self.grow(&place, request, Extent::Segment)? {
             return Ok(allocation);
         }
@@ -110,14 +97,6 @@ impl CachingAllocator {
             return Ok(allocation);
         }
         Err(self.out_of_memory(stream, arena, request))
-    }
-
-    /// Calls the user's callbacks, without holding a lock. Returns true if any of them freed memory.
-    fn run_free_callbacks(&self) -> bool {
-        let Some(_guard) = Callbacks::enter() else { return false };
-        let callbacks = self.registry.lock().free_callbacks.clone();
-        // All callbacks are called, even if an earlier one freed memory.
-        callbacks.iter().filter(|callback| callback()).count() > 0
     }
 
     /// Claims a share of the memory limit before a request to the driver. Returns false if the claim would exceed the
@@ -211,50 +190,8 @@ impl CachingAllocator {
         };
         self.reserve(kind, bytes, true, bytes >= state.policy.max_split);
         let source = if stream_ordered { Source::StreamOrdered } else { Source::Driver };
-        let segment = Segment {
-            address,
-            size: bytes,
-            kind,
-            first: super::NONE,
-            source,
-            idle: None,
-            site: request.site,
-        };
+        let segment = Segment { address, size: bytes, kind, first: super::NONE, source, site: request.site };
         Ok(Some(state.add_segment(segment, uncached)))
-    }
-
-    /// Borrows an entirely free segment from another stream of the pool, and makes this stream wait for the last work
-    /// that used the segment. Returns true if a segment was borrowed.
-    fn borrow_segment(&self, place: &Place<'_>, request: Request) -> Result<bool> {
-        let (lends, kind, pool) = {
-            let state = place.arena.lock();
-            (state.policy.lends, Kind::of(request.size), place.arena.pool)
-        };
-        if !lends || self.capturing() {
-            return Ok(false);
-        }
-        for other in self.arenas() {
-            if other.pool != pool || Arc::ptr_eq(&other, place.arena) {
-                continue;
-            }
-            let Some((segment, idle)) = lend(&mut other.lock(), kind, request.size) else { continue };
-            let waited = place
-                .device()
-                .call(|driver, context| driver.stream_wait_event(context, place.stream.handle(), idle));
-            // If enqueueing the wait failed, the segment returns to its owner.
-            let target = if waited.is_ok() { place.arena } else { &other };
-            let mut state = target.lock();
-            let segment = if waited.is_ok() {
-                state.pending.keep_event(idle);
-                segment
-            } else {
-                Segment { idle: Some(idle), ..segment }
-            };
-            let block = state.add_segment(segment, false);
-            state.put_back(block);
-            return waited.map(|()| true);
-        }
-        Ok(false)
     }
 
     /// Allocates a free block of a private pool that lends memory when memory runs out.
@@ -267,39 +204,6 @@ impl CachingAllocator {
             },
         )
     }
-}
-
-thread_local! {
-    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Marks this thread as calling user callbacks, for any device, until dropped.
-pub(super) struct Callbacks(());
-
-impl Callbacks {
-    /// Marks the thread; `None` if it is already inside a callback. Calling callbacks for a callback's own allocations
-    /// could recurse without end.
-    pub(super) fn enter() -> Option<Self> {
-        (!IN_CALLBACK.replace(true)).then(|| Self(()))
-    }
-}
-
-impl Drop for Callbacks {
-    fn drop(&mut self) {
-        IN_CALLBACK.set(false);
-    }
-}
-
-/// Removes the best-fitting entirely free segment from an arena. Returns it with the event of its last use.
-fn lend(state: &mut ArenaState, kind: Kind, size: u64) -> Option<(Segment, crate::driver::EventHandle)> {
-    let fits = |id: &super::BlockId| {
-        let block = &state.blocks[*id];
-        block.kind == kind && block.size >= size && !state.policy.wastes(block.size, size)
-    };
-    let best = state.whole_segments().into_iter().filter(fits).min_by_key(|id| state.blocks[*id].size)?;
-    let idle = state.segment(best)?.idle.take()?;
-    state.take_out(best);
-    Some((state.remove_segment(best)?, idle))
 }
 
 /// Classifies a failed driver request as out of memory (`None`) or as an error to report.

@@ -97,7 +97,7 @@ impl ArenaGuard<'_> {
         self.0.home
     }
 
-    /// Destroys the events of an arena that is being removed, except the events of segments that it still contains.
+    /// Destroys the events of an arena that is being removed.
     pub fn destroy_events(&mut self, driver: &dyn Driver, context: Context) {
         let last = match std::mem::replace(&mut self.0.home.order, Order::Done) {
             Order::Event(event) => Some(event),

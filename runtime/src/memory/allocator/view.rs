@@ -207,17 +207,10 @@ impl<'a> Memory<'a> {
     }
 
     /// Registers an observer that is called before a request fails with an out-of-memory error. No lock is held, so the
-    /// observer may use the device. Its own memory requests call neither observers nor free callbacks.
+    /// observer may use the device. Its own memory requests call no observers.
     pub fn on_out_of_memory(&self, observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
         let observer: Observer = Arc::new(observer);
         self.allocator().registry.lock().observers.push(observer);
-    }
-
-    /// Registers a callback that is called when no free block can serve a request, before memory is requested from the
-    /// driver. The callback may free memory, and must return true if it did. No lock is held during the call. The
-    /// callback's own memory requests call neither free callbacks nor observers.
-    pub fn add_free_callback(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
-        self.allocator().registry.lock().free_callbacks.push(Arc::new(callback));
     }
 
     /// Grants another device access to this device's memory.

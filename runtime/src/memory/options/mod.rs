@@ -18,8 +18,6 @@ use crate::error::{Error, Result};
 const MIB: u64 = 1 << 20;
 /// Minimum of `max_non_split_rounding_mb`, in bytes.
 const MIN_ROUNDING: u64 = 20 * MIB;
-/// Maximum size of an expandable segment's address range, as a fraction of the device's memory.
-const MAX_RESERVE: f64 = 1.125;
 
 /// Environment variables that contain options; only the first one that is set is read.
 const OPTION_VARIABLES: [&str; 3] = ["WARPSMITH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
@@ -33,12 +31,10 @@ const NO_CACHING_VARIABLES: [&str; 2] = ["WARPSMITH_NO_MEMORY_CACHING", "PYTORCH
 ///
 /// ```
 /// use warpsmith_runtime::AllocatorOptions;
-/// use warpsmith_runtime::memory::options::Reserve;
 ///
-/// let text = "expandable_segments:True,expandable_segments_reserve:40G,pinned_max_cached_size_mb:256";
+/// let text = "expandable_segments:True,pinned_max_cached_size_mb:256";
 /// let options = AllocatorOptions::default().with(text)?;
 /// assert!(options.expandable_segments && options.caching);
-/// assert_eq!(options.expandable_segments_reserve, Some(Reserve::Bytes(40 << 30)));
 /// assert_eq!(options.pinned.max_cached_size, Some(256 << 20));
 /// assert!(options.with("max_split_size_mb:1").is_err());
 /// # Ok::<(), warpsmith_runtime::Error>(())
@@ -70,15 +66,10 @@ pub struct AllocatorOptions {
     pub garbage_collection_threshold: f64,
     /// True if segments grow in place, by mapping memory into a reserved address range. Default: false.
     pub expandable_segments: bool,
-    /// Size of the address range that an expandable segment reserves. Default: 9/8 of the device's memory.
-    pub expandable_segments_reserve: Option<Reserve>,
     /// Fraction of the device's memory that the process may use; 1, the default, means no limit.
     pub per_process_memory_fraction: f64,
     /// True if a request that would most likely fail is rejected without a driver call. Default: false.
     pub throw_on_cudamalloc_oom: bool,
-    /// True if a free segment of another stream may be reused, after waiting for an event, before the driver is called.
-    /// Default: false. PyTorch has no such option.
-    pub cross_stream_reuse: bool,
     /// Options for page-locked host memory.
     pub pinned: PinnedOptions,
 }
@@ -130,18 +121,6 @@ impl Backend {
     }
 }
 
-/// Size of the address range that an expandable segment reserves. At most 9/8 of the device's memory is used.
-///
-/// See the example of [`AllocatorOptions`].
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Reserve {
-    /// A fraction of the device's memory, for example 0.5. It must be greater than 0 and at most 1.125.
-    Fraction(f64),
-    /// A number of bytes, written with a unit in text, as in `40G`. Units are `B`, `K`, `M`, `G` and `T`, in powers of
-    /// 1024.
-    Bytes(u64),
-}
-
 impl Default for AllocatorOptions {
     fn default() -> Self {
         Self {
@@ -153,10 +132,8 @@ impl Default for AllocatorOptions {
             roundup_power2_divisions: [0; 16],
             garbage_collection_threshold: 0.0,
             expandable_segments: false,
-            expandable_segments_reserve: None,
             per_process_memory_fraction: 1.0,
             throw_on_cudamalloc_oom: false,
-            cross_stream_reuse: false,
             pinned: PinnedOptions::default(),
         }
     }
@@ -244,21 +221,6 @@ impl AllocatorOptions {
         let threshold = self.garbage_collection_threshold;
         if threshold != 0.0 && !(threshold > 0.0 && threshold < 1.0) {
             return fail("garbage_collection_threshold", value::THRESHOLD_RANGE.to_owned());
-        }
-        match self.expandable_segments_reserve {
-            Some(Reserve::Fraction(part)) if !(part > 0.0 && part <= MAX_RESERVE) => {
-                return fail(
-                    "expandable_segments_reserve",
-                    format!(
-                        "a fraction of the device's memory must be above 0 and at most {MAX_RESERVE}; to give bytes, \
-                         write a unit, for example `40G`"
-                    ),
-                );
-            }
-            Some(Reserve::Bytes(0)) => {
-                return fail("expandable_segments_reserve", "must be more than 0".to_owned());
-            }
-            _ => {}
         }
         if !(0.0..=1.0).contains(&self.per_process_memory_fraction) {
             return fail("per_process_memory_fraction", "must be from 0 to 1".to_owned());
@@ -370,11 +332,6 @@ mod tests {
         assert_eq!(
             refusal(&AllocatorOptions { per_process_memory_fraction: fraction, ..default() }),
             "allocator option `per_process_memory_fraction`: invalid value `NaN`: must be from 0 to 1"
-        );
-        let reserve = Some(Reserve::Fraction(f64::INFINITY));
-        assert!(
-            refusal(&AllocatorOptions { expandable_segments_reserve: reserve, ..default() })
-                .contains("`inf`: a fraction of the device's memory must be above 0 and at most 1.125")
         );
         let pinned = PinnedOptions { max_cached_size: Some(1), ..PinnedOptions::default() };
         assert!(

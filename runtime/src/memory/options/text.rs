@@ -8,9 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::AllocatorOptions;
 use super::value::{
-    Parsed, name_and_value, read_backend, read_bool, read_divisions, read_mib, read_number, read_reserve,
-    read_some_mib, read_threshold, write_backend, write_bool, write_divisions, write_mib, write_reserve,
-    write_some_mib, write_threshold,
+    Parsed, name_and_value, read_backend, read_bool, read_divisions, read_mib, read_number, read_some_mib,
+    read_threshold, write_backend, write_bool, write_divisions, write_mib, write_some_mib, write_threshold,
 };
 use crate::error::{Error, Result};
 
@@ -58,10 +57,8 @@ const ENTRIES: &[Entry] = &[
     entry!("roundup_power2_divisions", roundup_power2_divisions, read_divisions, write_divisions),
     entry!("garbage_collection_threshold", garbage_collection_threshold, read_threshold, write_threshold),
     entry!("expandable_segments", expandable_segments, read_bool, write_bool),
-    entry!("expandable_segments_reserve", expandable_segments_reserve, read_reserve, write_reserve),
     entry!("per_process_memory_fraction", per_process_memory_fraction, read_number, f64::to_string),
     entry!("throw_on_cudamalloc_oom", throw_on_cudamalloc_oom, read_bool, write_bool),
-    entry!("cross_stream_reuse", cross_stream_reuse, read_bool, write_bool),
     entry!("pinned_use_background_threads", pinned.use_background_threads, read_bool, write_bool),
     entry!("pinned_reserve_segment_size_mb", pinned.reserve_segment_size, read_mib, write_mib),
     entry!("pinned_max_round_threshold_mb", pinned.max_round_threshold, read_some_mib, write_some_mib),
@@ -200,7 +197,7 @@ fn unknown(name: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::super::value::THRESHOLD_RANGE;
-    use super::super::{Backend, MIB, PinnedOptions, Reserve};
+    use super::super::{Backend, MIB, PinnedOptions};
     use super::*;
 
     fn parse(text: &str) -> AllocatorOptions {
@@ -223,8 +220,8 @@ mod tests {
     fn every_option_is_read_into_its_field() {
         let text = "backend:cudaMallocAsync, caching:False, large_segment_size_mb:32, max_split_size_mb:64,\
             max_non_split_rounding_mb:24, roundup_power2_divisions:8, garbage_collection_threshold:0.8,\
-            expandable_segments:True, expandable_segments_reserve:0.5, per_process_memory_fraction:0.25,\
-            throw_on_cudamalloc_oom:True, cross_stream_reuse:True,\
+            expandable_segments:True, per_process_memory_fraction:0.25,\
+            throw_on_cudamalloc_oom:True,\
             pinned_use_background_threads:True, pinned_reserve_segment_size_mb:5,\
             pinned_max_round_threshold_mb:6, pinned_max_cached_size_mb:7";
         let expected = AllocatorOptions {
@@ -236,10 +233,8 @@ mod tests {
             roundup_power2_divisions: [8; 16],
             garbage_collection_threshold: 0.8,
             expandable_segments: true,
-            expandable_segments_reserve: Some(Reserve::Fraction(0.5)),
             per_process_memory_fraction: 0.25,
             throw_on_cudamalloc_oom: true,
-            cross_stream_reuse: true,
             pinned: PinnedOptions {
                 use_background_threads: true,
                 reserve_segment_size: 5 << 20,
@@ -373,8 +368,7 @@ mod tests {
             "roundup_power2_divisions:[1:2,2:4,4:4,8:1,>:0]",
             "roundup_power2_divisions:[>:1]",
             "roundup_power2_divisions:1",
-            "garbage_collection_threshold:0.000000001,expandable_segments_reserve:1023M",
-            "expandable_segments_reserve:0.333,per_process_memory_fraction:0.1",
+            "garbage_collection_threshold:0.000000001,per_process_memory_fraction:0.1",
             "max_split_size_mb:1073741824,pinned_max_cached_size_mb:0",
         ] {
             let options = parse(text);

@@ -5,16 +5,13 @@
 
 use std::str::FromStr;
 
-use super::{Backend, MIB, Reserve};
+use super::{Backend, MIB};
 
 /// The range of a garbage collection threshold.
 pub(super) const THRESHOLD_RANGE: &str = "must be above 0 and below 1; omit the option to disable it";
 
 /// Reason for rejecting text after a list.
 const AFTER_LIST: &str = "nothing may follow the `]` of the list";
-
-/// Units of [`Reserve::Bytes`], smallest first.
-const UNITS: [(char, u64); 5] = [('B', 1), ('K', 1 << 10), ('M', 1 << 20), ('G', 1 << 30), ('T', 1 << 40)];
 
 /// A parsed value, or the reason why the text is invalid.
 pub(super) type Parsed<T> = std::result::Result<T, String>;
@@ -93,41 +90,6 @@ pub(super) fn read_threshold(text: &str) -> Parsed<f64> {
 /// Formats a threshold. Both zeros (0 and -0) disable garbage collection and format as the default.
 pub(super) fn write_threshold(threshold: &f64) -> String {
     if *threshold == 0.0 { "0".to_owned() } else { threshold.to_string() }
-}
-
-pub(super) fn read_reserve(text: &str) -> Parsed<Option<Reserve>> {
-    let malformed =
-        || "must be a fraction such as `0.5`, or bytes such as `40G` (units B, K, M, G, T)".to_owned();
-    let unit = text.chars().last().and_then(|last| {
-        UNITS.into_iter().find(|(name, _)| *name == last.to_ascii_uppercase()).map(|(_, bytes)| bytes)
-    });
-    let Some(unit) = unit else {
-        return text.parse().map(|part| Some(Reserve::Fraction(part))).map_err(|_| malformed());
-    };
-    let digits = &text[..text.len() - 1];
-    let too_large = || "exceeds the address space".to_owned();
-    if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
-        return bytes.map(|bytes| Some(Reserve::Bytes(bytes))).ok_or_else(too_large);
-    }
-    let bytes = digits.parse::<f64>().map_err(|_| malformed())? * unit as f64;
-    match bytes {
-        _ if !bytes.is_finite() || bytes < 0.0 => Err(malformed()),
-        _ if bytes >= u64::MAX as f64 => Err(too_large()),
-        _ => Ok(Some(Reserve::Bytes(bytes as u64))),
-    }
-}
-
-pub(super) fn write_reserve(reserve: &Option<Reserve>) -> String {
-    match reserve {
-        None => String::new(),
-        Some(Reserve::Fraction(part)) => part.to_string(),
-        Some(Reserve::Bytes(bytes)) => {
-            let (name, unit) =
-                UNITS.into_iter().rev().find(|(_, unit)| bytes.is_multiple_of(*unit)).unwrap_or(UNITS[0]);
-            format!("{}{name}", bytes / unit)
-        }
-    }
 }
 
 pub(super) fn read_divisions(text: &str) -> Parsed<[u32; 16]> {

@@ -25,7 +25,6 @@ pub type NameCategory = unsafe extern "C" fn(Handle, u32, *const c_char);
 pub type RegisterString = unsafe extern "C" fn(Handle, *const c_char) -> Handle;
 pub type DomainCreate = unsafe extern "C" fn(*const c_char) -> Handle;
 pub type NameOsThread = unsafe extern "C" fn(u32, *const c_char);
-pub type NameCuStream = unsafe extern "C" fn(*mut c_void, *const c_char);
 
 /// `nvtxEventAttributes_t`.
 #[repr(C)]

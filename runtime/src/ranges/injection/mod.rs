@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use self::abi::{
-    CORE, CORE2, CUDA, DomainCreate, EventAttributes, Handle, Initialize, MarkEx, NameCategory, NameCuStream,
-    NameOsThread, RangeEnd, RangePop, RangePushEx, RangeStartEx, RegisterString,
+    CORE, CORE2, DomainCreate, EventAttributes, Handle, Initialize, MarkEx, NameCategory, NameOsThread,
+    RangeEnd, RangePop, RangePushEx, RangeStartEx, RegisterString,
 };
 use crate::driver::process::is_privileged;
 use crate::ranges::label::{Label, Payload};
@@ -313,31 +313,5 @@ pub fn name_thread(name: &str) {
     if let Some(set) = unsafe { CORE.function::<NameOsThread>(14) } {
         // SAFETY: the argument is a NUL-terminated string.
         unsafe { set(state::thread() as u32, c_string(name).as_ptr()) };
-    }
-}
-
-/// Names a CUDA stream in the tool.
-///
-/// ```no_run
-/// use warpsmith_runtime::{Device, nvtx};
-///
-/// let stream = Device::cuda(0)?.default_stream();
-/// // SAFETY: the stream exists.
-/// unsafe { nvtx::name_cuda_stream(stream.handle().0 as *mut _, "compute") };
-/// # Ok::<(), warpsmith_runtime::Error>(())
-/// ```
-///
-/// The example needs a GPU.
-///
-/// # Safety
-/// `stream` must be a `CUstream` that has not been destroyed.
-pub unsafe fn name_cuda_stream(stream: *mut c_void, name: &str) {
-    if !is_heard() || attached().is_none() {
-        return;
-    }
-    // SAFETY: the slot has this type.
-    if let Some(set) = unsafe { CUDA.function::<NameCuStream>(5) } {
-        // SAFETY: the caller guarantees that the stream exists, and the string is NUL-terminated.
-        unsafe { set(stream, c_string(name).as_ptr()) };
     }
 }

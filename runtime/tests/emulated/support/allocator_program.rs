@@ -149,7 +149,6 @@ fn random_options(choices: &mut dyn Choices, running: Option<&AllocatorOptions>)
         max_non_split_rounding: (20 + choices.below(2) * 20) * MIB,
         garbage_collection_threshold: if choices.one_in(3) { 0.3 } else { 0.0 },
         expandable_segments: choices.one_in(2),
-        cross_stream_reuse: choices.one_in(2),
         throw_on_cudamalloc_oom: choices.one_in(4),
         ..AllocatorOptions::default()
     };
@@ -357,11 +356,7 @@ impl World {
     fn change_pools(&mut self, choices: &mut dyn Choices, fired: usize) {
         match choices.below(6) {
             0 | 1 if self.pools.len() < 3 => {
-                let options = PoolOptions {
-                    no_split: choices.one_in(3),
-                    use_on_oom: choices.one_in(2),
-                    cross_stream_reuse: choices.one_in(3).then_some(true),
-                };
+                let options = PoolOptions { no_split: choices.one_in(3), use_on_oom: choices.one_in(2) };
                 self.pools.push(MemoryPool::with_options(&self.device, options).unwrap());
             }
             2 | 3 if !self.pools.is_empty() && self.guards.len() < 2 => {

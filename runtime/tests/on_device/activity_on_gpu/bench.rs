@@ -272,16 +272,3 @@ pub fn has_all_work(kept: &[Kept], stream: u32, wanted: &[(ActivityTransfer, u64
         assert_eq!(found.unwrap_or_else(|| panic!("{kind:?} of {bytes} bytes: {kept:#?}")).stream, stream);
     }
 }
-
-/// Returns the sorted kernel durations in nanoseconds.
-pub fn durations(kept: &[Kept]) -> Vec<u64> {
-    let mut durations: Vec<u64> = kept
-        .iter()
-        .filter_map(|record| match record {
-            Kept::Kernel { start, end, .. } => Some(end - start),
-            _ => None,
-        })
-        .collect();
-    durations.sort_unstable();
-    durations
-}

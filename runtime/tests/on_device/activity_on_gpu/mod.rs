@@ -17,8 +17,8 @@ use warpsmith_runtime::driver::activity::{
 use warpsmith_runtime::driver::{CaptureMode, LaunchConfig, NodeHandle, NodeInfo, NodeWork};
 
 use self::bench::{
-    Bench, Kept, MILLISECOND, Records, begins_after_its_call, calls, cupti, durations, has_all_work,
-    one_block, this_thread, work,
+    Bench, Kept, MILLISECOND, Records, begins_after_its_call, calls, cupti, has_all_work, one_block,
+    this_thread, work,
 };
 
 #[test]
@@ -200,12 +200,12 @@ fn recordings_are_repeated_without_mixing() {
     let bench = Bench::new();
     for round in 1..=3 {
         let (records, _) = bench.start(cupti());
-        for _ in 0..round * 100 {
+        for _ in 0..round * 10_000 {
             bench.spin(bench.fixture.stream, one_block(), 0);
         }
         let (kept, loss) = bench.stop(&records);
         let kernels = kept.iter().filter(|record| matches!(record, Kept::Kernel { .. })).count();
-        assert_eq!((kernels, loss), (round * 100, ActivityLoss::default()));
+        assert_eq!((kernels, loss), (round * 10_000, ActivityLoss::default()));
         begins_after_its_call(&kept);
         bench.spin(bench.fixture.stream, one_block(), 0);
         bench.fixture.wait();
@@ -308,37 +308,6 @@ fn calls_have_the_number_of_their_thread() {
     assert_eq!(loss, ActivityLoss::default());
 }
 
-/// The project promises these overhead limits; see the profiler's goals.
-#[test]
-#[ignore = "needs a GPU"]
-fn launches_cost_little_more_while_recorded() {
-    const LAUNCHES: usize = 100_000;
-    let bench = Bench::new();
-    let launches = || {
-        let began = std::time::Instant::now();
-        for _ in 0..LAUNCHES {
-            bench.spin(bench.fixture.stream, one_block(), 0);
-        }
-        let took = began.elapsed().as_secs_f64() * 1e9 / LAUNCHES as f64;
-        bench.fixture.wait();
-        took
-    };
-    launches();
-    let off = launches();
-    let began = std::time::Instant::now();
-    let (records, _) = bench.start(cupti());
-    println!("start: {:.1} ms", began.elapsed().as_secs_f64() * 1e3);
-    launches();
-    let on = launches();
-    let began = std::time::Instant::now();
-    let (kept, loss) = bench.stop(&records);
-    println!("stop: {:.1} ms", began.elapsed().as_secs_f64() * 1e3);
-    launches();
-    let after = launches();
-    println!("ns a launch: {off:.0} off, {on:.0} on, {after:.0} after; {loss:?}");
-    assert_eq!((durations(&kept).len(), loss), (2 * LAUNCHES, ActivityLoss::default()));
-}
-
 #[cfg(unix)]
 #[test]
 #[ignore = "needs a GPU"]
@@ -366,5 +335,6 @@ fn a_forked_child_cannot_record() {
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "{status:x}");
     bench.spin(bench.fixture.stream, one_block(), 0);
     let (kept, _) = bench.stop(&records);
-    assert_eq!(durations(&kept).len(), 1, "the parent goes on");
+    let kernels = kept.iter().filter(|record| matches!(record, Kept::Kernel { .. })).count();
+    assert_eq!(kernels, 1, "the parent goes on");
 }

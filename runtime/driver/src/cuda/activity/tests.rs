@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use super::super::cupti::Cupti;
 use super::buffers::Filled;
@@ -463,38 +462,4 @@ fn pushes_and_pops_pair_across_recordings() {
         pushed().is_empty()
             && !fake::with(|fake| fake.calls.iter().any(|call| call == "pop_external_id(18)"))
     );
-}
-
-/// The goal is one million records per second on one core.
-#[test]
-fn a_core_reads_a_million_records_a_second() {
-    struct Counts(AtomicU64);
-    impl ActivitySink for Counts {
-        fn record(&self, activity: &Activity<'_>) {
-            let end = match activity {
-                Activity::Kernel { end, symbol, .. } => end + symbol.len() as u64,
-                Activity::Call { end, function, .. } => end + function.len() as u64,
-                _ => 0,
-            };
-            self.0.fetch_add(end, Ordering::Relaxed);
-        }
-    }
-    let counts = Arc::new(Counts(AtomicU64::new(0)));
-    let sink = Arc::clone(&counts) as Arc<dyn ActivitySink>;
-    let mut reader = Reader::new(fake::leaked(fake::table()), sink, 0, ContextDevices::default(), true);
-    let pair = [fake::kernel(1, 10, 20), fake::driver_call(60, 1, 5, 9)].concat();
-    let pairs = (4 << 20) / pair.len();
-    let mut filled = Filled::of(&pair.repeat(pairs));
-    let seconds = (0..5).map(|_| {
-        let began = Instant::now();
-        reader.read(&mut filled);
-        began.elapsed().as_secs_f64()
-    });
-    let rate = (2 * pairs) as f64 / seconds.fold(f64::INFINITY, f64::min);
-    println!("{:.1} million records a second", rate / 1e6);
-    assert_eq!(reader.loss(), ReadLoss::default());
-    assert_eq!(counts.0.load(Ordering::Relaxed), 5 * pairs as u64 * (20 + 5 + 9 + 14));
-    // Without optimization, the reader is about 20 times slower.
-    let minimum = if cfg!(debug_assertions) { 2e4 } else { 1e6 };
-    assert!(rate > minimum, "{rate} records a second");
 }
