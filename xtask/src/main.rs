@@ -72,8 +72,8 @@ usage: cargo xtask COMMAND
   test --quick format, lint and tests of changed packages; lint of their direct dependents
   check-kernels
                find data races and invalid memory accesses in the repository's kernels
-  difftest [--seed S] [--count N] [--reduce SEED:KERNEL[:STEP[.CANDIDATE]…]]
-               compare random kernels on the emulated device with plain Rust, and minimize differences
+  difftest [--seed S] [--count N]
+               compare random kernels on the emulated device with plain Rust
   layers       fail on imports from a higher layer and on large import cycles
   book         check the guide in docs/ and build the book in target/book/
   fuzz [S]     run every fuzz target for S seconds, 60 by default
