@@ -4,7 +4,7 @@
 //! compilers (flags, wrappers, target folders, toolchain choices). Flags apply to every crate of the graph, including
 //! `core`. The profile is fixed here and overrides the manifest's, including its profiles for single packages.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::env;
 use std::fs::File;
 use std::io::ErrorKind;
@@ -14,11 +14,9 @@ use std::process::{Command, Output};
 use serde::Deserialize;
 
 use crate::error::Error;
-use crate::features;
 use crate::manifest::Manifest;
 use crate::sources;
 use crate::toolchain::DeviceToolchain;
-use crate::tools;
 
 const TARGET: &str = "nvptx64-nvidia-cuda";
 
@@ -34,7 +32,7 @@ const PROFILE: [&str; 6] = [
 ];
 
 /// Unstable features that `#[kernel]` and inline assembly need in the kernel crate.
-const FEATURES: [&str; 3] = ["abi_ptx", "asm_experimental_arch", "stdarch_nvptx"];
+const FEATURES: &str = "-Zcrate-attr=feature(abi_ptx,asm_experimental_arch,stdarch_nvptx)";
 
 /// A crate to compile, with its settings.
 #[derive(Debug, Clone)]
@@ -120,6 +118,7 @@ pub fn lock(target_dir: &Path) -> Result<File, Error> {
 pub fn compile(toolchain: &DeviceToolchain, request: &Request<'_>) -> Result<Compiled, Error> {
     let manifest = request.manifest.path();
     let package = request.manifest.to_package().name;
+    check_library(request.manifest, &package)?;
     let mut command = cargo(toolchain);
     command
         .args(["rustc", "--quiet", "--color=never", "--lib", "--crate-type=lib", "--release"])
@@ -140,8 +139,9 @@ pub fn compile(toolchain: &DeviceToolchain, request: &Request<'_>) -> Result<Com
         command.arg("--features").arg(request.features.join(","));
     }
     command
-        .args(["--", "-Zcrate-attr=no_std", "-Aunused-features", "-Aunused-attributes"])
-        .args(features(&library(request.manifest, &package)?, || cfgs(toolchain, request))?)
+        .args(["--", "-Zcrate-attr=no_std", FEATURES, "-Aunused-features", "-Aunused-attributes"])
+        // The crate may enable the features itself.
+        .arg("-Aduplicate-features")
         // A `cfg` may be one that rustc sets for other targets, such as target_feature.
         .arg("-Aexplicit-builtin-cfgs-in-flags")
         .args(request.cfgs.iter().flat_map(|cfg| ["--cfg", cfg]))
@@ -186,42 +186,10 @@ fn errors(output: &Output, file: &Path) -> String {
     text
 }
 
-/// Returns the source of the crate's library.
-fn library(manifest: &Manifest, package: &str) -> Result<String, Error> {
+/// Checks that the crate has a library.
+fn check_library(manifest: &Manifest, package: &str) -> Result<(), Error> {
     let path = manifest.library();
-    match std::fs::read_to_string(&path) {
-        Ok(source) => Ok(source),
-        Err(_) if !path.exists() => Err(Error::NoLibrary { package: package.to_owned(), path }),
-        Err(error) => Err(Error::io("cannot read", &path)(error)),
-    }
-}
-
-/// Returns the option that enables the features in [`FEATURES`] that the library does not enable itself, because
-/// enabling a feature twice is an error.
-fn features(
-    source: &str,
-    cfgs: impl FnOnce() -> Result<BTreeSet<features::Cfg>, Error>,
-) -> Result<Option<String>, Error> {
-    let cfgs = if source.contains("cfg_attr") { cfgs()? } else { BTreeSet::new() };
-    let own = features::of_source(source, &cfgs);
-    let is_missing = |feature: &&str| !own.iter().any(|own| own == feature);
-    let missing: Vec<&str> = FEATURES.into_iter().filter(is_missing).collect();
-    Ok((!missing.is_empty()).then(|| format!("-Zcrate-attr=feature({})", missing.join(","))))
-}
-
-/// Returns the `cfg` conditions that hold in the kernel crate.
-fn cfgs(toolchain: &DeviceToolchain, request: &Request<'_>) -> Result<BTreeSet<features::Cfg>, Error> {
-    let mut command = Command::new(&toolchain.rustc);
-    command.args(["--print=cfg", "--target", TARGET, "-Ctarget-cpu=sm_80", "-Cpanic=abort"]);
-    let of_target = tools::run(command.env("RUSTC_BOOTSTRAP", "1"), TARGET)?.stdout;
-    let read = |cfg: &str| match cfg.split_once('=') {
-        Some((name, value)) => (name.trim().to_owned(), Some(value.trim().trim_matches('"').to_owned())),
-        None => (cfg.trim().to_owned(), None),
-    };
-    let own = request.cfgs.iter().map(|cfg| read(cfg));
-    let features = request.manifest.features(request.features, request.default_features);
-    let features = features.into_iter().map(|feature| ("feature".to_owned(), Some(feature)));
-    Ok(of_target.lines().map(read).chain(own).chain(features).collect())
+    if path.exists() { Ok(()) } else { Err(Error::NoLibrary { package: package.to_owned(), path }) }
 }
 
 /// If cargo cannot write the lock file in `root`, returns a path in `lock_dir`, to which an existing lock file is
@@ -392,23 +360,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn features_are_turned_on_once() {
-        let of = |source: &str| features(source, || Ok(BTreeSet::from([("own".to_owned(), None)]))).unwrap();
-        let all = "-Zcrate-attr=feature(abi_ptx,asm_experimental_arch,stdarch_nvptx)";
-        let source =
-            "//! Text.\n#![no_std]\n#![feature(abi_ptx, foo)]\n#![cfg_attr(own, feature(stdarch_nvptx))]\n";
-        assert_eq!(of(source).as_deref(), Some("-Zcrate-attr=feature(asm_experimental_arch)"));
-        assert_eq!(of("/* #![feature(abi_ptx)] */\n#![no_std]").as_deref(), Some(all));
-        assert_eq!(of("#![cfg_attr(other, feature(abi_ptx))]").as_deref(), Some(all));
-        assert_eq!(of("#![feature(abi_ptx, asm_experimental_arch, stdarch_nvptx)]"), None);
-    }
-
-    #[test]
     fn a_crate_without_a_library_is_named() {
         let folder = env::temp_dir().join(format!("warpsmith-no-library-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("Cargo.toml"), "[package]\nname = \"program\"\n").unwrap();
-        let error = library(&Manifest::of(&folder).unwrap(), "program").unwrap_err().to_string();
+        let error = check_library(&Manifest::of(&folder).unwrap(), "program").unwrap_err().to_string();
         std::fs::remove_dir_all(&folder).unwrap();
         assert!(error.contains("`program`") && error.replace('\\', "/").contains("src/lib.rs"), "{error}");
     }

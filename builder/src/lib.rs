@@ -18,7 +18,7 @@
 //! | --- | --- |
 //! | [`toolchain`] | finds rustc, the LLVM tools, ptxas and libdevice |
 //! | `targets` | selects the architectures of this build |
-//! | `manifest`, `packages`, `features` | reads manifests, lock files and the attributes of a crate |
+//! | `manifest`, `packages` | reads manifests and lock files |
 //! | `sources` | records which folder the kernels of a package come from |
 //! | `compile` | runs the inner cargo: compiles the crate's graph to LLVM bitcode |
 //! | `link` | links it into one module, rewrites it (`rewrite`) and reduces it to what kernels reach |
@@ -47,7 +47,6 @@ mod device_runtime;
 mod directives;
 mod error;
 mod externs;
-mod features;
 mod fingerprint;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]

@@ -1,6 +1,5 @@
 //! Reads manifests without cargo, because they are also needed if no device toolchain is installed.
 
-use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 use toml::{Table, Value};
@@ -75,20 +74,6 @@ impl Manifest {
     pub fn library(&self) -> PathBuf {
         let path = get_in(&self.table, &["lib", "path"]).and_then(Value::as_str);
         plain(&self.folder.join(path.unwrap_or("src/lib.rs")))
-    }
-
-    /// Returns the features of the package that are enabled by `requested`, and by the default features if `default`.
-    pub fn features(&self, requested: &[String], default: bool) -> BTreeSet<String> {
-        let mut rest: Vec<&str> = requested.iter().map(String::as_str).collect();
-        rest.extend(default.then_some("default"));
-        let mut on = BTreeSet::new();
-        while let Some(feature) = rest.pop() {
-            if on.insert(feature.to_owned()) {
-                let list = get_in(&self.table, &["features", feature]).and_then(Value::as_array);
-                rest.extend(list.into_iter().flatten().filter_map(Value::as_str));
-            }
-        }
-        on
     }
 
     /// Returns the folder of the package's workspace, as cargo finds it, or the package's own folder if it belongs to
@@ -313,20 +298,6 @@ mod tests {
             error.replace('\\', "/").contains("/no/crate") && error.contains("there is no Cargo.toml"),
             "{error}"
         );
-    }
-
-    #[test]
-    fn features_turn_on_others() {
-        let text = "[package]\nname = \"k\"\n[features]\ndefault = [\"fast\"]\nfast = [\"dep:half\", \"wide\"]\nwide = []\n";
-        with_files("features", &[("Cargo.toml", text)], |folder| {
-            let manifest = Manifest::of(folder).unwrap();
-            let on = |requested: &[&str], default| {
-                let requested: Vec<String> = requested.iter().map(|name| (*name).to_owned()).collect();
-                manifest.features(&requested, default).into_iter().collect::<Vec<_>>().join(" ")
-            };
-            assert_eq!(on(&[], true), "default dep:half fast wide");
-            assert_eq!(on(&["wide", "other"], false), "other wide");
-        });
     }
 
     #[test]

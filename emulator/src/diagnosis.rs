@@ -6,21 +6,21 @@ use crate::block::Block;
 use crate::check::interrupted_frames;
 use gpu_spec::finding::Index;
 
-use crate::fault::{Fault, Places, Waiting};
+use crate::fault::{Fault, FaultKind, Places, Waiting};
 use crate::registers::{Registers, registers};
 use crate::set::BlockSet;
 use crate::warp::Mismatch;
 
 impl BlockSet<'_> {
+    /// Returns the fault of a block.
+    fn fault(&self, block: &Block, kind: FaultKind) -> Fault {
+        Fault { kernel: self.grid.kernel.name, block: Some(block.index()), thread: None, kind }
+    }
+
     /// Returns the fault of a thread that misused a collective operation.
     pub fn misuse(&self, block: &Block, thread: u32, message: String, location: &Location<'_>) -> Fault {
-        Fault::Collective {
-            kernel: self.grid.kernel.name,
-            message,
-            location: location.to_string(),
-            block: block.index(),
-            thread: block.thread_index(self.grid, thread),
-        }
+        let kind = FaultKind::Collective { message, location: location.to_string() };
+        Fault { thread: Some(block.thread_index(self.grid, thread)), ..self.fault(block, kind) }
     }
 
     /// Returns the fault of two lanes that wait for each other but do not agree on the operation.
@@ -62,22 +62,12 @@ impl BlockSet<'_> {
             }
         }
         let first = self.blocks.iter().find(|block| block.alive() != 0).unwrap_or(&self.blocks[0]);
-        Fault::Deadlock {
-            kernel: self.grid.kernel.name,
-            block: first.index(),
-            waiting: self.waiting(),
-            note: self.exited_from_grid(),
-        }
+        self.fault(first, FaultKind::Deadlock { waiting: self.waiting(), note: self.exited_from_grid() })
     }
 
     /// Returns the fault for a livelock, in which threads of the set spin without progress.
     pub fn livelock(&self, block: &Block, spins: u64) -> Fault {
-        Fault::Livelock {
-            kernel: self.grid.kernel.name,
-            block: block.index(),
-            spins,
-            waiting: self.waiting(),
-        }
+        self.fault(block, FaultKind::Livelock { spins, waiting: self.waiting() })
     }
 
     /// Returns an error if copies are in flight after the blocks have finished, because these copies would use memory
@@ -86,9 +76,7 @@ impl BlockSet<'_> {
     pub fn copies_left(&self) -> Result<(), Fault> {
         match self.copies.left() {
             None => Ok(()),
-            Some(message) => {
-                Err(Fault::Copies { kernel: self.grid.kernel.name, block: self.blocks[0].index(), message })
-            }
+            Some(message) => Err(self.fault(&self.blocks[0], FaultKind::Copies(message))),
         }
     }
 
@@ -106,24 +94,17 @@ impl BlockSet<'_> {
         if registers().with_checker(|checker| checker.has_findings()) == Some(true) {
             return Ok(());
         }
-        Err(Fault::RedZone {
-            kernel: self.grid.kernel.name,
-            block: block.index(),
-            message: format!("{damage}; run under `warpsmith check` to find the line"),
-        })
+        let message = format!("{damage}; run under `warpsmith check` to find the line");
+        Err(self.fault(block, FaultKind::RedZone(message)))
     }
 
     /// Returns the fault of a set that has run for too long; `at` is the operation of its running thread, if known.
     pub fn endless(&self, at: Option<String>) -> Fault {
         let registers = registers();
-        Fault::Endless {
-            kernel: self.grid.kernel.name,
-            block: registers.block().index(),
-            thread: at.is_some().then(|| registers.thread.get()),
-            at,
-            seconds: self.grid.time_limit.map_or(0, |limit| limit.as_secs()),
-            waiting: self.waiting(),
-        }
+        let thread = at.is_some().then(|| registers.thread.get());
+        let seconds = self.grid.time_limit.map_or(0, |limit| limit.as_secs());
+        let kind = FaultKind::Endless { seconds, at, waiting: self.waiting() };
+        Fault { thread, ..self.fault(registers.block(), kind) }
     }
 
     /// Returns the fault of a set that has run for too long, if the scheduler detects this. The last running thread
@@ -150,7 +131,7 @@ impl BlockSet<'_> {
 
     /// Returns the fault for a stack that could not be allocated because the operating system is out of memory.
     pub fn out_of_stacks(&self, block: &Block, error: &std::io::Error) -> Fault {
-        Fault::OutOfStacks { kernel: self.grid.kernel.name, block: block.index(), message: error.to_string() }
+        self.fault(block, FaultKind::OutOfStacks(error.to_string()))
     }
 
     /// Returns a description of the threads that can no longer reach the grid barrier, if other threads wait at that

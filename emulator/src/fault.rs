@@ -8,142 +8,71 @@ use gpu_spec::finding::Index;
 use crate::check::Finding;
 
 /// Reason why a launch did not complete.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// Name of the kernel.
+    pub kernel: &'static str,
+    /// Block index, if the fault occurred in a block. If several blocks run concurrently, a fault that concerns all of
+    /// them has the index of one of them.
+    pub block: Option<[u32; 3]>,
+    /// Thread index in the block, if the fault occurred in a thread.
+    pub thread: Option<[u32; 3]>,
+    /// Kind and cause of the fault.
+    pub kind: FaultKind,
+}
+
+/// Kind of a [`Fault`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FaultKind {
     /// A thread panicked.
-    #[error(
-        "kernel `{kernel}` panicked in block {}, thread {}: {message} ({})",
-        Index(block), Index(thread), location.as_deref().unwrap_or("at an unknown location")
-    )]
     Panic {
-        /// Name of the kernel.
-        kernel: &'static str,
         /// Panic message.
         message: String,
         /// Source location of the panic, as `file:line:column`; `None` if unknown.
         location: Option<String>,
-        /// Block index.
-        block: [u32; 3],
-        /// Thread index in the block.
-        thread: [u32; 3],
     },
-
     /// A thread misused a collective operation: lanes or threads disagree, one of them has exited, or the mask does not
     /// include the caller.
-    #[error(
-        "kernel `{kernel}` failed in block {}, thread {}: {message} ({location})",
-        Index(block),
-        Index(thread)
-    )]
     Collective {
-        /// Name of the kernel.
-        kernel: &'static str,
         /// Cause of the fault.
         message: String,
         /// Source location of the call, as `file:line:column`.
         location: String,
-        /// Block index.
-        block: [u32; 3],
-        /// Thread index in the block.
-        thread: [u32; 3],
     },
-
     /// Every thread that has not exited waits, and no thread can be woken. The deadlock involves either one block, or
     /// all blocks of a cluster or a cooperative launch that run concurrently.
-    #[error(
-        "kernel `{kernel}` deadlocked in block {}: every thread waits{}{}",
-        Index(block),
-        Lines(waiting),
-        Note(note)
-    )]
     Deadlock {
-        /// Name of the kernel.
-        kernel: &'static str,
-        /// Index of the block, or of the first block that has threads left.
-        block: [u32; 3],
         /// Waiting threads, one entry per source location.
         waiting: Vec<Waiting>,
         /// Reason why threads that wait in `grid::sync` can never continue, if known.
         note: Option<String>,
     },
-
     /// Threads of a block spin without progress.
-    #[error(
-        "kernel `{kernel}` spins without progress in block {} ({spins} atomic reads; WARPSMITH_EMULATOR_SPIN_LIMIT \
-         sets the limit){}",
-        Index(block),
-        Lines(waiting)
-    )]
     Livelock {
-        /// Name of the kernel.
-        kernel: &'static str,
-        /// Block index.
-        block: [u32; 3],
         /// Number of atomic reads since a thread last made progress.
         spins: u64,
         /// Spinning and waiting threads, one entry per source location.
         waiting: Vec<Waiting>,
     },
-
-    /// Blocks exceeded the time limit.
-    #[error(
-        "kernel `{kernel}` did not finish within {seconds} s in block {} (WARPSMITH_EMULATOR_TIME_LIMIT sets the \
-         limit){}{}",
-        Index(block),
-        RunsAt(thread, at),
-        Lines(waiting)
-    )]
+    /// Blocks exceeded the time limit. The thread of the fault ran last, if it is not waiting.
     Endless {
-        /// Name of the kernel.
-        kernel: &'static str,
-        /// Block index.
-        block: [u32; 3],
-        /// Index of the thread that ran last, if it is not waiting.
-        thread: Option<[u32; 3]>,
-        /// Source location of that thread.
-        at: Option<String>,
         /// Time limit in seconds for a block and the blocks that run concurrently with it.
         seconds: u64,
+        /// Source location of the thread that ran last.
+        at: Option<String>,
         /// Waiting threads, one entry per source location.
         waiting: Vec<Waiting>,
     },
-
-    /// Copies were still in flight after the threads of their block had exited.
-    #[error("kernel `{kernel}` ended block {} too early: {message}", Index(block))]
-    Copies {
-        /// Name of the kernel.
-        kernel: &'static str,
-        /// Index of the block or, if several blocks run concurrently, of the first of them.
-        block: [u32; 3],
-        /// Copies in flight, and the remedy.
-        message: String,
-    },
-
-    /// A block has overwritten bytes around its shared memory.
-    #[error("kernel `{kernel}` wrote outside its shared memory in block {}: {message}", Index(block))]
-    RedZone {
-        /// Name of the kernel.
-        kernel: &'static str,
-        /// Block index.
-        block: [u32; 3],
-        /// Overwritten bytes and the memory to which they belong.
-        message: String,
-    },
-
-    /// The launch is invalid. No thread was run.
-    #[error("kernel `{kernel}` cannot be launched: {message}")]
-    InvalidLaunch {
-        /// Name of the kernel.
-        kernel: &'static str,
-        /// Cause and remedy.
-        message: String,
-    },
-
-    /// A launch that was checked has races or invalid memory accesses ([`crate::check`]).
-    #[error("kernel `{kernel}`: {}", Findings { findings, more: *more, then })]
+    /// Copies were still in flight after the threads of their block had exited. Contains these copies and the remedy.
+    Copies(String),
+    /// A block has overwritten bytes around its shared memory. Contains these bytes and the memory to which they
+    /// belong.
+    RedZone(String),
+    /// The launch is invalid, and no thread was run. Contains the cause and the remedy.
+    InvalidLaunch(String),
+    /// A launch that was checked has races or invalid memory accesses ([`crate::check`]). The block and thread of the
+    /// fault are those of the first finding in a thread.
     Check {
-        /// Name of the kernel.
-        kernel: &'static str,
         /// Findings, one per pair of source locations, in order of occurrence.
         findings: Vec<Finding>,
         /// Number of findings beyond the limit.
@@ -151,113 +80,87 @@ pub enum Fault {
         /// Additional fault with which the launch ended.
         then: Option<Box<Fault>>,
     },
-
-    /// The operating system provided no memory for a thread's stack.
-    #[error(
-        "kernel `{kernel}` stopped in block {}: out of memory for a thread's stack: {message} (use smaller blocks, \
-         reduce WARPSMITH_EMULATOR_STACK or, on Linux, increase vm.max_map_count)",
-        Index(block)
-    )]
-    OutOfStacks {
-        /// Name of the kernel.
-        kernel: &'static str,
-        /// Block index.
-        block: [u32; 3],
-        /// Error of the operating system.
-        message: String,
-    },
-
-    /// A checked launch accessed more memory than the shadow memory covers.
-    #[error(
-        "kernel `{kernel}` stopped in block {}: {}",
-        Index(block),
-        NoShadow(*bytes)
-    )]
-    OutOfShadow {
-        /// Name of the kernel.
-        kernel: &'static str,
-        /// Block index.
-        block: [u32; 3],
-        /// Maximum bytes of shadow memory.
-        bytes: usize,
-    },
+    /// The operating system provided no memory for a thread's stack. Contains its error.
+    OutOfStacks(String),
+    /// A checked launch accessed more memory than the shadow memory, of this many bytes, covers.
+    OutOfShadow(usize),
 }
 
 impl Fault {
-    /// Returns the name of the kernel.
-    pub fn kernel(&self) -> &'static str {
-        match self {
-            Fault::Panic { kernel, .. }
-            | Fault::Collective { kernel, .. }
-            | Fault::Deadlock { kernel, .. }
-            | Fault::Livelock { kernel, .. }
-            | Fault::RedZone { kernel, .. }
-            | Fault::Copies { kernel, .. }
-            | Fault::Endless { kernel, .. }
-            | Fault::InvalidLaunch { kernel, .. }
-            | Fault::Check { kernel, .. }
-            | Fault::OutOfStacks { kernel, .. }
-            | Fault::OutOfShadow { kernel, .. } => kernel,
-        }
-    }
-
-    /// Returns the block of the fault, if the fault occurred in a block.
-    pub fn block(&self) -> Option<[u32; 3]> {
-        match self {
-            Fault::Panic { block, .. }
-            | Fault::Collective { block, .. }
-            | Fault::Deadlock { block, .. }
-            | Fault::Livelock { block, .. }
-            | Fault::RedZone { block, .. }
-            | Fault::Copies { block, .. }
-            | Fault::Endless { block, .. }
-            | Fault::OutOfStacks { block, .. }
-            | Fault::OutOfShadow { block, .. } => Some(*block),
-            Fault::Check { findings, .. } => findings.iter().find_map(|f| Some(f.access.as_ref()?.block)),
-            Fault::InvalidLaunch { .. } => None,
-        }
-    }
-
-    /// Returns the thread of the fault, if the fault occurred in a thread.
-    pub fn thread(&self) -> Option<[u32; 3]> {
-        match self {
-            Fault::Panic { thread, .. } | Fault::Collective { thread, .. } => Some(*thread),
-            Fault::Check { findings, .. } => findings.iter().find_map(|f| Some(f.access.as_ref()?.thread)),
-            _ => None,
-        }
-    }
-
     /// Returns the source location of the failed call, as `file:line:column`, if there is a single location.
     pub fn location(&self) -> Option<&str> {
-        match self {
-            Fault::Panic { location, .. } => location.as_deref(),
-            Fault::Collective { location, .. } => Some(location),
+        match &self.kind {
+            FaultKind::Panic { location, .. } => location.as_deref(),
+            FaultKind::Collective { location, .. } => Some(location),
             _ => None,
         }
     }
 
     /// Returns the message without kernel, block, thread and location, if those are known separately.
     pub fn message(&self) -> String {
-        match self {
-            Fault::Panic { message, .. }
-            | Fault::Collective { message, .. }
-            | Fault::Copies { message, .. }
-            | Fault::InvalidLaunch { message, .. } => message.clone(),
-            Fault::Endless { thread, at, seconds, waiting, .. } => {
-                format!("did not finish within {seconds} s{}{}", RunsAt(thread, at), Lines(waiting))
-            }
-            Fault::RedZone { message, .. } => format!("shared memory: {message}"),
-            Fault::Deadlock { waiting, note, .. } => {
+        match &self.kind {
+            FaultKind::Panic { message, .. }
+            | FaultKind::Collective { message, .. }
+            | FaultKind::Copies(message)
+            | FaultKind::InvalidLaunch(message) => message.clone(),
+            FaultKind::Deadlock { waiting, note } => {
                 format!("deadlock: every thread waits{}{}", Lines(waiting), Note(note))
             }
-            Fault::Livelock { spins, waiting, .. } => {
+            FaultKind::Livelock { spins, waiting } => {
                 format!("no progress after {spins} atomic reads{}", Lines(waiting))
             }
-            Fault::Check { findings, more, then, .. } => Findings { findings, more: *more, then }.to_string(),
-            Fault::OutOfStacks { message, .. } => {
-                format!("out of memory for a thread's stack: {message}")
+            FaultKind::Endless { seconds, at, waiting } => {
+                format!("did not finish within {seconds} s{}{}", RunsAt(self.thread, at), Lines(waiting))
             }
-            Fault::OutOfShadow { bytes, .. } => NoShadow(*bytes).to_string(),
+            FaultKind::RedZone(message) => format!("shared memory: {message}"),
+            FaultKind::Check { findings, more, then } => Findings { findings, more: *more, then }.to_string(),
+            FaultKind::OutOfStacks(message) => format!("out of memory for a thread's stack: {message}"),
+            FaultKind::OutOfShadow(bytes) => NoShadow(*bytes).to_string(),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let block = self.block.map_or_else(String::new, |block| format!(" in block {}", Index(&block)));
+        let thread = self.thread.map_or_else(String::new, |thread| format!(", thread {}", Index(&thread)));
+        write!(f, "kernel `{}`", self.kernel)?;
+        match &self.kind {
+            FaultKind::Panic { message, location } => {
+                let location = location.as_deref().unwrap_or("at an unknown location");
+                write!(f, " panicked{block}{thread}: {message} ({location})")
+            }
+            FaultKind::Collective { message, location } => {
+                write!(f, " failed{block}{thread}: {message} ({location})")
+            }
+            FaultKind::Deadlock { waiting, note } => {
+                write!(f, " deadlocked{block}: every thread waits{}{}", Lines(waiting), Note(note))
+            }
+            FaultKind::Livelock { spins, waiting } => write!(
+                f,
+                " spins without progress{block} ({spins} atomic reads; WARPSMITH_EMULATOR_SPIN_LIMIT sets the limit){}",
+                Lines(waiting)
+            ),
+            FaultKind::Endless { seconds, at, waiting } => write!(
+                f,
+                " did not finish within {seconds} s{block} (WARPSMITH_EMULATOR_TIME_LIMIT sets the limit){}{}",
+                RunsAt(self.thread, at),
+                Lines(waiting)
+            ),
+            FaultKind::Copies(message) => write!(f, " ended too early{block}: {message}"),
+            FaultKind::RedZone(message) => write!(f, " wrote outside its shared memory{block}: {message}"),
+            FaultKind::InvalidLaunch(message) => write!(f, " cannot be launched: {message}"),
+            FaultKind::Check { findings, more, then } => {
+                write!(f, ": {}", Findings { findings, more: *more, then })
+            }
+            FaultKind::OutOfStacks(message) => write!(
+                f,
+                " stopped{block}: out of memory for a thread's stack: {message} (use smaller blocks, reduce \
+                 WARPSMITH_EMULATOR_STACK or, on Linux, increase vm.max_map_count)"
+            ),
+            FaultKind::OutOfShadow(bytes) => write!(f, " stopped{block}: {}", NoShadow(*bytes)),
         }
     }
 }
@@ -414,7 +317,7 @@ impl fmt::Display for Lines<'_> {
 }
 
 /// Formats the source location at which a thread runs, on a separate line.
-struct RunsAt<'a>(&'a Option<[u32; 3]>, &'a Option<String>);
+struct RunsAt<'a>(Option<[u32; 3]>, &'a Option<String>);
 
 impl fmt::Display for RunsAt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

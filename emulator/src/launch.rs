@@ -19,7 +19,7 @@ use gpu_spec::KernelSpec;
 
 use crate::block::Shape;
 use crate::check::{Checker, Subject};
-use crate::fault::Fault;
+use crate::fault::{Fault, FaultKind};
 use crate::order::{Order, Permutation};
 use crate::panics;
 use crate::registers::{Registers, registers};
@@ -70,7 +70,7 @@ pub struct Launch<'a> {
 /// Several host threads may call this function concurrently.
 ///
 /// # Errors
-/// Returns [`Fault::InvalidLaunch`] if the launch is invalid, in which case no thread was run, or the fault of the
+/// Returns [`FaultKind::InvalidLaunch`] if the launch is invalid, in which case no thread was run, or the fault of the
 /// kernel.
 ///
 /// # Safety
@@ -78,13 +78,18 @@ pub struct Launch<'a> {
 /// for calling the kernel must hold: memory to which pointers among the arguments point must be valid until the call
 /// returns, and the documented requirements of an unsafe kernel must be met.
 pub unsafe fn run(launch: &Launch<'_>) -> Result<(), Fault> {
-    let mut grid =
-        Grid::new(launch).map_err(|message| Fault::InvalidLaunch { kernel: launch.kernel.name, message })?;
+    let invalid = |message| Fault {
+        kernel: launch.kernel.name,
+        block: None,
+        thread: None,
+        kind: FaultKind::InvalidLaunch(message),
+    };
+    let mut grid = Grid::new(launch).map_err(invalid)?;
     panics::install();
     let Launch { kernel, grid: size, block, args, .. } = *launch;
     let checker =
         Checker::begin_launch(&Subject { kernel, grid: size, block, args, stack_bytes: grid.stack_bytes })
-            .map_err(|message| Fault::InvalidLaunch { kernel: launch.kernel.name, message })?;
+            .map_err(invalid)?;
     grid.is_checked = checker.is_some();
     if let Some(checker) = checker {
         return run_checked(grid, checker);

@@ -69,6 +69,6 @@ mod wait;
 mod warp;
 mod watch;
 
-pub use fault::{Fault, Waiting};
+pub use fault::{Fault, FaultKind, Waiting};
 pub use launch::{Launch, run};
 pub use order::Order;

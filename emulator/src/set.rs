@@ -9,7 +9,7 @@ use std::panic::{self, AssertUnwindSafe, Location};
 
 use crate::block::Block;
 use crate::cluster::{ClusterBarrier, GridBarrier};
-use crate::fault::Fault;
+use crate::fault::{Fault, FaultKind};
 use crate::in_flight::Copies;
 use crate::launch::Grid;
 use crate::order::Random;
@@ -143,12 +143,11 @@ impl<'g> BlockSet<'g> {
         }));
         if let Err(payload) = result {
             if let Some((message, location)) = panics::describe(&*payload) {
-                self.fail(Fault::Panic {
+                self.fail(Fault {
                     kernel: self.grid.kernel.name,
-                    message,
-                    location,
-                    block: block.index(),
-                    thread: registers.thread.get(),
+                    block: Some(block.index()),
+                    thread: Some(registers.thread.get()),
+                    kind: FaultKind::Panic { message, location },
                 });
             }
             panics::discard(payload);

@@ -1,4 +1,4 @@
-//! Checks the pages of the guide in `docs/`, and builds the book from them with `mdbook`.
+//! Checks the pages of the guide in `docs/`.
 //!
 //! [`check`] requires no other program and takes milliseconds, so it runs for every change. The table of contents must
 //! list every page, and the package in `docs/` must test every page with Rust listings. Listings below `<!-- quotes
@@ -9,87 +9,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
-use std::process::Command;
 
 use crate::benchmarks;
-use crate::check::target_dir;
 use crate::error::{Error, Result};
 use crate::markdown::{Page, Quote};
-use crate::process::{cargo, find, run};
-
-/// Version of mdbook to install if mdbook is missing.
-const MDBOOK: &str = "0.5.4";
-/// Base URL for links to files outside the book.
-const REPOSITORY: &str = "https://github.com/warpsmith/warpsmith/blob/main";
-
-/// Checks the pages and builds the book in `target/book`. Installs `mdbook` into `target/tools` if it is missing.
-pub fn book(root: &Path) -> Result<()> {
-    check(root)?;
-    let tools = target_dir(root).join("tools");
-    let program = match mdbook(root) {
-        Some(program) => program,
-        None => {
-            let install = [
-                "install",
-                "mdbook",
-                "--version",
-                MDBOOK,
-                "--no-default-features",
-                "--features",
-                "search",
-                "--locked",
-            ];
-            run(cargo(root, install).arg("--root").arg(&tools))?;
-            tools.join("bin/mdbook")
-        }
-    };
-    build(root, &program)
-}
-
-/// Builds the book if `mdbook` is installed.
-pub fn build_if_possible(root: &Path) -> Result<()> {
-    match mdbook(root) {
-        Some(program) => build(root, &program),
-        None => {
-            println!("    The pages are right. `cargo xtask book` installs mdbook and makes the book.");
-            Ok(())
-        }
-    }
-}
-
-fn mdbook(root: &Path) -> Option<PathBuf> {
-    let own = target_dir(root).join("tools/bin/mdbook");
-    if own.is_file() { Some(own) } else { find("mdbook") }
-}
-
-/// Builds the book from a copy of the pages, because links to files outside the book must point to the repository.
-fn build(root: &Path, program: &Path) -> Result<()> {
-    let (docs, copy) = (root.join("docs"), target_dir(root).join("book-source"));
-    if copy.exists() {
-        fs::remove_dir_all(&copy).map_err(Error::file(&copy))?;
-    }
-    let mut files = vec![PathBuf::from("book.toml")];
-    files.extend(files_below(&docs, &["css", "md", "png", "svg"])?);
-    for file in files {
-        let (from, to) = (docs.join(&file), copy.join(&file));
-        let folder = to.parent().unwrap_or(&copy);
-        fs::create_dir_all(folder).map_err(Error::file(folder))?;
-        if file.extension().is_some_and(|extension| extension == "md") {
-            let text = read(&from)?;
-            let outside = |link: &str| {
-                let target = resolve(&Path::new("docs").join(&file), link)?;
-                (!target.starts_with("docs")).then(|| format!("{REPOSITORY}/{}", target.display()))
-            };
-            fs::write(&to, Page::new(&text).with_links(outside)).map_err(Error::file(&to))?;
-        } else {
-            fs::copy(&from, &to).map_err(Error::file(&from))?;
-        }
-    }
-    let book = target_dir(root).join("book");
-    run(Command::new(program).arg("build").arg(&copy).arg("--dest-dir").arg(&book))?;
-    println!("    {}", book.join("index.html").display());
-    Ok(())
-}
 
 /// Checks every page in `docs/`, and the links in the other documents.
 pub fn check(root: &Path) -> Result<()> {

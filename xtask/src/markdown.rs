@@ -110,7 +110,7 @@ impl<'a> Page<'a> {
         tables
     }
 
-    /// Returns the anchors of the headings, as GitHub and mdbook generate them.
+    /// Returns the anchors of the headings, as GitHub generates them.
     pub fn anchors(self) -> impl Iterator<Item = String> {
         self.lines().filter(|(.., is_prose)| *is_prose).filter_map(|(_, line, _)| {
             let heading = line.strip_prefix('#')?.trim_start_matches('#').strip_prefix(' ')?;
@@ -132,9 +132,9 @@ impl<'a> Page<'a> {
 
     /// Returns the targets of links and pictures, with their line numbers.
     pub fn links(self) -> impl Iterator<Item = (usize, &'a str)> {
-        self.lines().filter(|(.., is_prose)| *is_prose).flat_map(|(number, line, _)| {
-            spans(line).into_iter().map(move |(start, end)| (number, &line[start..end]))
-        })
+        self.lines()
+            .filter(|(.., is_prose)| *is_prose)
+            .flat_map(|(number, line, _)| targets(line).into_iter().map(move |target| (number, target)))
     }
 
     /// Returns the first cell of each table row, with the heading above the table.
@@ -147,24 +147,6 @@ impl<'a> Page<'a> {
             Some((heading, line.strip_prefix("| ")?.split(" | ").next()?))
         })
     }
-
-    /// Returns the page, in which each link target is replaced if `other` returns a new target.
-    pub fn with_links(self, other: impl Fn(&str) -> Option<String>) -> String {
-        let mut page = String::new();
-        for (_, line, is_prose) in self.lines() {
-            let mut copied = 0;
-            for (start, end) in spans(line).into_iter().filter(|_| is_prose) {
-                if let Some(target) = other(&line[start..end]) {
-                    page += &line[copied..start];
-                    page += &target;
-                    copied = end;
-                }
-            }
-            page += &line[copied..];
-            page.push('\n');
-        }
-        page
-    }
 }
 
 /// Returns the code that a text contains in backticks.
@@ -172,21 +154,19 @@ pub fn code(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// Returns the ranges of link targets in a line. Text in backticks is not a link.
-fn spans(line: &str) -> Vec<(usize, usize)> {
-    let mut spans = Vec::new();
+/// Returns the link targets in a line. Text in backticks is not a link.
+fn targets(line: &str) -> Vec<&str> {
+    let mut targets = Vec::new();
     let mut is_code = false;
     for (index, c) in line.char_indices() {
         is_code ^= c == '`';
-        if is_code || !line[index..].starts_with("](") {
-            continue;
-        }
-        let start = index + 2;
-        if let Some(length) = line[start..].find(')') {
-            spans.push((start, start + length));
+        if !is_code
+            && let Some((target, _)) = line[index..].strip_prefix("](").and_then(|rest| rest.split_once(')'))
+        {
+            targets.push(target);
         }
     }
-    spans
+    targets
 }
 
 #[cfg(test)]
@@ -232,11 +212,5 @@ mod tests {
     #[test]
     fn links_are_found_outside_of_code() {
         assert_eq!(Page::new(PAGE).links().collect::<Vec<_>>(), [(2, "x.md#y"), (2, "z.svg")]);
-    }
-
-    #[test]
-    fn links_are_replaced_where_asked() {
-        let page = Page::new("[a](b) [c](d)\n").with_links(|link| (link == "b").then(|| "B".to_owned()));
-        assert_eq!(page, "[a](B) [c](d)\n");
     }
 }

@@ -8,15 +8,6 @@ use crate::random::Random;
 /// Maximum steps per kernel; a thread writes one word for each.
 const STEPS: usize = 4;
 
-/// A statement of a step.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
-    /// Text of the statement.
-    pub text: String,
-    /// True if other statements need it.
-    pub is_needed: bool,
-}
-
 /// A part of a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
@@ -27,7 +18,7 @@ pub struct Step {
     /// True if the step is a function that is not inlined.
     pub is_apart: bool,
     /// Statements of the step.
-    pub lines: Vec<Line>,
+    pub lines: Vec<String>,
 }
 
 /// A kernel and its launch configuration.
@@ -72,7 +63,7 @@ impl Kernel {
                 step.kind
             );
             for line in &step.lines {
-                _ = writeln!(text, "    {}", line.text);
+                _ = writeln!(text, "    {line}");
             }
             text += if step.collective.is_some() { "    s.h\n}\n\n" } else { "}\n\n" };
             calls += &match step.collective {
@@ -98,11 +89,6 @@ pub fn {name}(data: &[u64], atomics: &[Atomic<u64>], zero: u64, mut out: Disjoin
 "
         );
         text
-    }
-
-    /// Number of statements.
-    pub fn lines(&self) -> usize {
-        self.steps.iter().map(|step| step.lines.len()).sum()
     }
 }
 

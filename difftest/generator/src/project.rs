@@ -12,9 +12,6 @@ const MODULE: usize = 24;
 /// A project of random kernels.
 #[derive(Clone, Copy)]
 pub struct Project<'a> {
-    /// Name of the package and of its program. Cargo treats two packages with the same name in a target folder as the
-    /// same.
-    pub name: &'a str,
     /// Folder of the project.
     pub folder: &'a Path,
     /// Root of the repository.
@@ -83,13 +80,12 @@ impl Project<'_> {
         update(&self.folder.join("kernels/Cargo.toml"), &self.kernels_manifest())?;
         update(&self.folder.join("Cargo.toml"), &self.manifest())?;
         update(&self.folder.join("build.rs"), BUILD_SCRIPT)?;
-        let name = self.name;
-        let cases = cases_of(self.kernels, |index| format!("{name}_kernels::m{:02}", index / MODULE));
+        let cases = cases_of(self.kernels, |index| format!("difftest_kernels::m{:02}", index / MODULE));
         let main = format!(
             "{ALLOW}use difftest_runner::{{GpuImage, Step, include_image}};
 use difftest_support::collective::model;
 
-static KERNELS: GpuImage = include_image!(\"{name}_kernels\");
+static KERNELS: GpuImage = include_image!(\"difftest_kernels\");
 
 fn main() -> std::process::ExitCode {{
     difftest_runner::main({}, &KERNELS, &{cases})
@@ -106,9 +102,8 @@ fn main() -> std::process::ExitCode {{
 
     fn kernels_manifest(&self) -> String {
         format!(
-            "[package]\nname = \"{}_kernels\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[lib]\ntest = false\ndoctest = false\n\n\
+            "[package]\nname = \"difftest_kernels\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[lib]\ntest = false\ndoctest = false\n\n\
              [dependencies]\ndifftest-support = {{ path = {:?} }}\nwarpsmith-gpu-std = {{ path = {:?} }}\n",
-            self.name,
             self.path("support"),
             self.repository.join("gpu-std"),
         )
@@ -116,8 +111,8 @@ fn main() -> std::process::ExitCode {{
 
     fn manifest(&self) -> String {
         format!(
-            "[workspace]\nmembers = [\"kernels\"]\n\n[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n\
-             [dependencies]\n{name}_kernels = {{ path = \"kernels\" }}\ndifftest-runner = {{ path = {:?} }}\n\
+            "[workspace]\nmembers = [\"kernels\"]\n\n[package]\nname = \"difftest\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n\
+             [dependencies]\ndifftest_kernels = {{ path = \"kernels\" }}\ndifftest-runner = {{ path = {:?} }}\n\
              difftest-support = {{ path = {:?} }}\n\n\
              [build-dependencies]\nwarpsmith-builder = {{ path = {:?} }}\n\n\
              [profile.dev]\nopt-level = 1\ndebug = \"line-tables-only\"\ndebug-assertions = false\noverflow-checks = false\n\
@@ -125,7 +120,6 @@ fn main() -> std::process::ExitCode {{
             self.path("runner"),
             self.path("support"),
             self.repository.join("builder"),
-            name = self.name,
         )
     }
 }

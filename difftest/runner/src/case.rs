@@ -54,11 +54,6 @@ impl Session {
     pub fn module(&self) -> Result<Module, Error> {
         self.device.load(self.image)
     }
-
-    /// Input words that every case reads.
-    pub fn data(&self) -> &DeviceBuffer<u64> {
-        &self.data
-    }
 }
 
 /// Arguments of a generated kernel.
@@ -73,18 +68,16 @@ pub struct Arguments<'a> {
 
 type Run = fn(&Session, Launch, &mut Arguments) -> Result<(), Error>;
 
-enum Code {
-    Generated { threads: u32, grid: u32, steps: Vec<Step>, run: Run },
-    Custom { expected: fn() -> Vec<u64>, run: fn(&Session) -> Result<Vec<u64>, Error> },
-}
-
 /// A kernel with its equivalent host function.
 pub struct Case {
     /// Name of the kernel.
     pub name: &'static str,
     /// Source text of the kernel.
     pub source: &'static str,
-    code: Code,
+    threads: u32,
+    grid: u32,
+    steps: Vec<Step>,
+    run: Run,
 }
 
 impl Case {
@@ -96,27 +89,12 @@ impl Case {
         steps: Vec<Step>,
         run: Run,
     ) -> Self {
-        Case { name, source, code: Code::Generated { threads, grid, steps, run } }
-    }
-
-    /// Creates a case from its expected output and a function that computes the output on a device.
-    pub fn custom(
-        name: &'static str,
-        source: &'static str,
-        expected: fn() -> Vec<u64>,
-        run: fn(&Session) -> Result<Vec<u64>, Error>,
-    ) -> Self {
-        Case { name, source, code: Code::Custom { expected, run } }
+        Case { name, source, threads, grid, steps, run }
     }
 
     /// Expected output words, computed in plain Rust.
     pub fn expected(&self) -> Vec<u64> {
-        match &self.code {
-            Code::Generated { threads, grid, steps, .. } => {
-                plain::run(*threads as usize, *grid as usize, steps)
-            }
-            Code::Custom { expected, .. } => expected(),
-        }
+        plain::run(self.threads as usize, self.grid as usize, &self.steps)
     }
 
     /// Output words of the kernel on the device.
@@ -124,17 +102,13 @@ impl Case {
     /// # Errors
     /// Returns any error of the device.
     pub fn found(&self, session: &Session) -> Result<Vec<u64>, Error> {
-        let (threads, grid, run) = match &self.code {
-            Code::Generated { threads, grid, run, .. } => (*threads, *grid, run),
-            Code::Custom { run, .. } => return run(session),
-        };
-        let words = vec![0xBAD; (threads * grid) as usize * WORDS];
+        let words = vec![0xBAD; (self.threads * self.grid) as usize * WORDS];
         let mut arguments = Arguments {
             data: &session.data,
             atomics: DeviceBuffer::from_host(&session.stream, &crate::atomics())?,
             out: DeviceBuffer::from_host(&session.stream, &words)?,
         };
-        run(session, Launch::grid_block(grid, threads), &mut arguments)?;
+        (self.run)(session, Launch::grid_block(self.grid, self.threads), &mut arguments)?;
         let mut found = arguments.out.to_host()?;
         found.extend(arguments.atomics.to_host()?);
         Ok(found)
@@ -142,17 +116,15 @@ impl Case {
 
     /// Description of word `index`.
     pub fn word(&self, index: usize, words: usize) -> String {
-        let Code::Generated { steps, .. } = &self.code else { return format!("word {index}") };
         if index + ATOMICS >= words {
             return format!("atomic {}", index + ATOMICS - words);
         }
-        format!("thread {}, step {} of {}", index / WORDS, index % WORDS, steps.len())
+        format!("thread {}, step {} of {}", index / WORDS, index % WORDS, self.steps.len())
     }
 
-    /// Index of the step that writes a word of a generated kernel; `None` for the atomics.
+    /// Index of the step that writes a word; `None` for the atomics.
     pub(crate) fn step(&self, index: usize, words: usize) -> Option<usize> {
-        let is_thread = matches!(self.code, Code::Generated { .. }) && index + ATOMICS < words;
-        is_thread.then_some(index % WORDS)
+        (index + ATOMICS < words).then_some(index % WORDS)
     }
 }
 

@@ -7,13 +7,13 @@ use crate::case::Case;
 pub struct Difference {
     /// Index of the first differing word.
     pub index: usize,
-    /// Step that wrote it; `None` for atomics and custom cases.
+    /// Step that wrote it; `None` for atomics.
     pub step: Option<usize>,
     /// Description of the word, with its value on both sides.
     pub text: String,
 }
 
-/// Finds the first word that differs; for a generated kernel, the first of the earliest step.
+/// Finds the first differing word of the earliest step; atomics come last.
 pub fn compare(case: &Case, expected: &[u64], found: &[u64]) -> Option<Difference> {
     if expected.len() != found.len() {
         let text = format!("{} words instead of {}", found.len(), expected.len());

@@ -1,19 +1,19 @@
 //! Runs kernels as plain Rust on the host and on a device, and compares every word that they write.
 //!
-//! A program of `cargo xtask difftest` has a list of [`Case`]s and calls [`main`]. The cases run in a child process of
-//! the program, one after the other, until one faults or hangs; the next process continues after it.
+//! A program of `cargo xtask difftest` has a list of [`Case`]s and calls [`main`]. The cases run one after the other
+//! until one faults.
 #![deny(missing_docs)]
 
 mod case;
 mod compare;
 mod plain;
-mod processes;
+mod program;
 
 pub use warpsmith_runtime::{Device, GpuImage, include_image};
 
 pub use self::case::{Arguments, Case, Session, Step};
 pub use self::compare::{Difference, compare};
-pub use self::processes::main;
+pub use self::program::main;
 
 /// Input words of all kernels: random words, including the extremes of every width.
 pub fn data() -> Vec<u64> {

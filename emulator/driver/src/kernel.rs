@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::sync::{PoisonError, RwLock};
 
 use gpu_spec::{Extents2, Extents3, KernelSpec, ParamKind, PtxParam};
-use warpsmith_emulator::{Fault as EmulatorFault, Launch, Order, settings};
+use warpsmith_emulator::{self as emulator, Launch, Order, settings};
 
 use super::control::Call;
 use super::control::driver_error;
@@ -153,29 +153,31 @@ impl KernelCall {
     }
 
     /// Returns a note on how to repeat the thread order in which the kernel failed, if the order was random.
-    fn seed_note(&self, fault: &EmulatorFault) -> String {
-        let depends =
-            !matches!(fault, EmulatorFault::InvalidLaunch { .. } | EmulatorFault::OutOfStacks { .. });
+    fn seed_note(&self, fault: &emulator::Fault) -> String {
+        use emulator::FaultKind::{InvalidLaunch, OutOfStacks};
+        let depends = !matches!(fault.kind, InvalidLaunch(_) | OutOfStacks(_));
         let is_drawn = matches!(self.order, Order::Varied(_)) && depends;
         settings::seed_note().filter(|_| is_drawn).map_or_else(String::new, |note| format!(" ({note})"))
     }
 
-    fn fault(&self, fault: EmulatorFault) -> Fault {
+    fn fault(&self, fault: emulator::Fault) -> Fault {
         Fault {
-            kind: match fault {
-                EmulatorFault::Panic { .. } => FaultKind::Panic,
-                EmulatorFault::Deadlock { .. } | EmulatorFault::Livelock { .. } => FaultKind::Deadlock,
+            kind: match fault.kind {
+                emulator::FaultKind::Panic { .. } => FaultKind::Panic,
+                emulator::FaultKind::Deadlock { .. } | emulator::FaultKind::Livelock { .. } => {
+                    FaultKind::Deadlock
+                }
                 _ => FaultKind::Other,
             },
             message: fault.message() + &self.seed_note(&fault),
             location: fault.location().map(str::to_owned),
             // If the fault occurred in a kernel that this kernel has launched, only the name of that kernel is known.
-            kernel: Some(match fault.kernel() {
+            kernel: Some(match fault.kernel {
                 name if name == self.kernel.name => self.kernel.symbol.to_owned(),
                 child => child.to_owned(),
             }),
-            block: fault.block(),
-            thread: fault.thread(),
+            block: fault.block,
+            thread: fault.thread,
         }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering as Memory;
 
 use super::clocks::{Operation, Ordering, Scope};
 use super::{Accessed, Checker};
-use crate::fault::Fault;
+use crate::fault::{Fault, FaultKind};
 use crate::registers::{Registers, registers};
 
 /// Returns true if an access must be checked, that is, if the launch on this host thread is checked and the memory is
@@ -61,17 +61,13 @@ fn check_slowly(registers: &Registers, address: usize, access: Accessed) {
     let (number, thread) = (registers.block().number, registers.linear.get());
     let fault = registers.with_checker(|checker| {
         checker.access(number, thread, address, &access);
-        match checker {
-            Checker { full: true, .. } => {
-                Some(Fault::Check { kernel: checker.kernel.name, findings: Vec::new(), more: 0, then: None })
-            }
-            Checker { out_of_memory: true, .. } => Some(Fault::OutOfShadow {
-                kernel: checker.kernel.name,
-                block: registers.block().index(),
-                bytes: checker.settings.memory,
-            }),
-            _ => None,
-        }
+        let kind = match checker {
+            Checker { full: true, .. } => FaultKind::Check { findings: Vec::new(), more: 0, then: None },
+            Checker { out_of_memory: true, .. } => FaultKind::OutOfShadow(checker.settings.memory),
+            _ => return None,
+        };
+        let block = Some(registers.block().index());
+        Some(Fault { kernel: checker.kernel.name, block, thread: None, kind })
     });
     // The launch ends when the thread next waits or exits, because the thread cannot be unwound at this point.
     if let Some(fault) = fault.flatten() {

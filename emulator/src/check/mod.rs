@@ -6,8 +6,8 @@
 //! the threads (`clocks`). Each access is also compared with the bounds of the buffer or shared array (`memory`).
 //!
 //! An error becomes a [`Finding`], and the launch continues. At the end, the launch fails with
-//! [`Fault::Check`](crate::Fault). If a stream runs the launch for a thread that [`enqueued`] it, the launch ends as if
-//! successful, and that thread retrieves the findings ([`take_findings`], `collect`).
+//! [`FaultKind::Check`](crate::FaultKind). If a stream runs the launch for a thread that [`enqueued`] it, the launch
+//! ends as if successful, and that thread retrieves the findings ([`take_findings`], `collect`).
 //!
 //! For an enqueued launch, the checker also records the bytes that the launch has accessed (`touched`), so that the
 //! driver can compare launches on unordered streams.
@@ -51,7 +51,7 @@ pub use settings::is_on;
 pub(crate) use settings::settings;
 pub use touched::{Side, Touch, stream_race, take_touched};
 
-use crate::fault::Fault;
+use crate::fault::{Fault, FaultKind};
 use clocks::{Block, Clocks};
 use collect::Collector;
 use memory::{Of, Regions};
@@ -237,19 +237,22 @@ impl Checker {
         }
         let then = match result {
             // If the launch was stopped, its children are not launched.
-            Ok(_) | Err(Fault::Check { .. }) if self.collector.is_some() => {
+            Ok(_) | Err(Fault { kind: FaultKind::Check { .. }, .. }) if self.collector.is_some() => {
                 let collector = self.collector.take();
                 collector.inspect(|collector| collector.add(found, self.reports));
                 return Ok(result.unwrap_or_default());
             }
-            Ok(_) | Err(Fault::Check { .. }) => None,
+            Ok(_) | Err(Fault { kind: FaultKind::Check { .. }, .. }) => None,
             Err(fault) => Some(Box::new(fault)),
         };
         if !self.reports {
             found.findings.iter().for_each(collect::report);
         }
         let Findings { findings, more } = found;
-        Err(Fault::Check { kernel: self.kernel.name, findings, more, then })
+        let access = findings.iter().find_map(|finding| finding.access.as_ref());
+        let (block, thread) = access.map(|access| (access.block, access.thread)).unzip();
+        let kind = FaultKind::Check { findings, more, then };
+        Err(Fault { kernel: self.kernel.name, block, thread, kind })
     }
 
     /// Returns true if there are findings.

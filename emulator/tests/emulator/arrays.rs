@@ -2,7 +2,7 @@
 
 use crate::common::{Elements, ORDERS, SHAPES, block, launch, launch_as, word};
 use warpsmith_emulator::collective::{ARRAY_BARRIERS, array_barrier, barrier};
-use warpsmith_emulator::{Fault, shared, thread};
+use warpsmith_emulator::{FaultKind, shared, thread};
 
 kernel!(static ROTATE = "rotate"(rounds: u64, out: Elements<u64>) {
     static SITE: u8 = 0;
@@ -48,7 +48,7 @@ fn an_exited_thread_is_a_fault_in_every_order() {
         launch_as(&EXITS, [2, 1, 1], [70, 1, 1], 0, order, &[70, 1]).unwrap();
         for exits in [1, 33, 69] {
             let fault = launch_as(&EXITS, [2, 1, 1], [70, 1, 1], 0, order, &[exits, 1]).unwrap_err();
-            assert!(matches!(fault, Fault::Collective { .. }), "{order:?}: {fault}");
+            assert!(matches!(fault.kind, FaultKind::Collective { .. }), "{order:?}: {fault}");
             assert!(fault.message().starts_with("meet waits for every thread of the block"), "{fault}");
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::common::{Elements, ORDERS, SHAPES, block, bounded, fresh, global, launch, launch_as, spec, word};
 use warpsmith_emulator::collective::{BarrierResult, barrier};
-use warpsmith_emulator::{Fault, Order, shared, thread};
+use warpsmith_emulator::{Fault, FaultKind, Order, shared, thread};
 
 kernel!(static INDICES = "indices"(out: Elements<[[u32; 3]; 4]>) {
     let value = [thread::thread_index(), thread::block_index(), thread::block_dim(), thread::grid_dim()];
@@ -171,7 +171,7 @@ unsafe fn nothing(_: *const *const std::ffi::c_void) {}
 #[test]
 fn impossible_launches_say_what_is_wrong() {
     let failure = |grid, block, args: &[u64]| match launch(&LIMITED, grid, block, args) {
-        Err(Fault::InvalidLaunch { kernel: "limited", message }) => message,
+        Err(Fault { kernel: "limited", kind: FaultKind::InvalidLaunch(message), .. }) => message,
         other => panic!("{other:?}"),
     };
     assert!(launch(&LIMITED, [1; 3], [64, 1, 1], &[1, 2]).is_ok());

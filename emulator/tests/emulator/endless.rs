@@ -4,17 +4,17 @@ use crate::alone::only_alone;
 use crate::common::{ORDERS, launch_as, launch_at_once};
 use std::sync::atomic::{AtomicBool, Ordering};
 use warpsmith_emulator::collective::{barrier, spin_hint, warp_exchange};
-use warpsmith_emulator::{Fault, output};
+use warpsmith_emulator::{Fault, FaultKind, output};
 
 /// Returns the thread and the text of a time limit fault.
 #[track_caller]
 fn endless(result: Result<(), Fault>) -> (Option<[u32; 3]>, String) {
     let fault = result.unwrap_err();
-    let Fault::Endless { seconds: 1, thread, .. } = &fault else { panic!("{fault:?}") };
+    assert!(matches!(fault.kind, FaultKind::Endless { seconds: 1, .. }), "{fault:?}");
     let text = fault.to_string();
     assert!(text.contains("did not finish within 1 s in block"), "{text}");
     assert!(text.contains("WARPSMITH_EMULATOR_TIME_LIMIT sets the limit"), "{text}");
-    (*thread, text)
+    (fault.thread, text)
 }
 
 kernel!(static BARRIERS = "barriers"() {

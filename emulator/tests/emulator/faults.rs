@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::common::{Elements, ORDERS, block, global, launch, launch_as, word};
 use warpsmith_emulator::collective::{barrier, spin_hint, warp_exchange};
-use warpsmith_emulator::{Fault, Order, output, thread};
+use warpsmith_emulator::{FaultKind, Order, output, thread};
 
 kernel!(static OUT_OF_BOUNDS = "out_of_bounds"(at: u64) {
     let data = [1u8; 8];
@@ -20,7 +20,7 @@ fn a_panic_names_kernel_thread_text_and_place() {
     for order in ORDERS {
         let fault = launch_as(&OUT_OF_BOUNDS, [4, 2, 1], [20, 5, 1], 0, order, &[717]).unwrap_err();
         assert_eq!(
-            (fault.kernel(), fault.block(), fault.thread()),
+            (fault.kernel, fault.block, fault.thread),
             ("out_of_bounds", Some([3, 1, 0]), Some([17, 0, 0]))
         );
         assert_eq!(fault.message(), "index out of bounds: the len is 8 but the index is 17");
@@ -45,7 +45,7 @@ fn of_many_panics_the_first_block_is_reported() {
     for first in [0u64, 1, 63, 500, 1999] {
         for _ in 0..20 {
             let fault = launch(&MANY, [2000, 1, 1], [32, 1, 1], &[first]).unwrap_err();
-            assert_eq!(fault.block(), Some([first as u32, 0, 0]));
+            assert_eq!(fault.block, Some([first as u32, 0, 0]));
             assert_eq!(fault.message(), format!("block {first} fails"));
         }
     }
@@ -94,7 +94,7 @@ fn a_failing_block_drops_values_on_its_stacks() {
             let fault = launch_as(&DROPS, [40, 1, 1], [1000, 1, 1], 0, order, &args).unwrap_err();
             match how {
                 0 => assert_eq!(fault.message(), "enough"),
-                _ => assert!(matches!(fault, Fault::Deadlock { .. }), "{fault}"),
+                _ => assert!(matches!(fault.kind, FaultKind::Deadlock { .. }), "{fault}"),
             }
             assert!(created.load(Ordering::Relaxed) > 0);
             assert_eq!(alive.load(Ordering::Relaxed), 0, "{how} {order:?}");
@@ -251,7 +251,7 @@ fn a_payload_panicking_on_drop_is_one_fault() {
     for order in ORDERS {
         let fault = launch_as(&BOMB, [2, 1, 1], [64, 1, 1], 0, order, &[]).unwrap_err();
         assert_eq!(fault.message(), "a panic without text");
-        assert_eq!(fault.thread(), Some([5, 0, 0]));
+        assert_eq!(fault.thread, Some([5, 0, 0]));
         // The location of the second panic must not be reported with the next fault.
         let fault = launch_as(&AFTER, [1, 1, 1], [1, 1, 1], 0, order, &[]).unwrap_err();
         assert_eq!(fault.message(), "the next one");

@@ -3,7 +3,7 @@
 use crate::alone::only_alone;
 use crate::common::{ORDERS, launch_as};
 use warpsmith_emulator::collective::{barrier, spin_hint};
-use warpsmith_emulator::{Fault, settings, thread};
+use warpsmith_emulator::{FaultKind, settings, thread};
 
 kernel!(static FOREVER = "forever"() {
     if thread::linear_index().is_multiple_of(2) {
@@ -26,7 +26,7 @@ fn spinning_without_progress_is_reported() {
     settings::set_spin_limit(100_000);
     for order in ORDERS {
         let fault = launch_as(&FOREVER, [2, 1, 1], [64, 1, 1], 0, order, &[]).unwrap_err();
-        let Fault::Livelock { spins, waiting, .. } = &fault else { panic!("{fault:?}") };
+        let FaultKind::Livelock { spins, waiting } = &fault.kind else { panic!("{fault:?}") };
         assert!(*spins > 100_000);
         assert_eq!(waiting.iter().map(|w| w.threads.len()).collect::<Vec<_>>(), [32, 32], "{fault}");
         let text = fault.to_string();

@@ -2,7 +2,7 @@
 
 use crate::common::{Elements, ORDERS, global, launch, launch_as, word};
 use warpsmith_emulator::collective::{WarpValues, active_mask, barrier, warp_exchange};
-use warpsmith_emulator::{Fault, thread};
+use warpsmith_emulator::{FaultKind, thread};
 
 const EMPTY: WarpValues = WarpValues { mask: 0, values: [0; 32] };
 
@@ -110,7 +110,7 @@ fn lanes_at_the_same_place_are_active_together() {
 
 fn text(kernel: &'static gpu_spec::KernelSpec) -> String {
     let fault = launch(kernel, [1; 3], [64, 1, 1], &[]).unwrap_err();
-    assert!(matches!(fault, Fault::Collective { .. }), "{fault:?}");
+    assert!(matches!(fault.kind, FaultKind::Collective { .. }), "{fault:?}");
     assert!(fault.to_string().contains("emulator/warps.rs:"), "{fault}");
     fault.to_string()
 }
@@ -165,9 +165,8 @@ kernel!(static SPLIT = "split"() {
 #[test]
 fn a_deadlock_names_each_place_once() {
     let fault = launch(&SPLIT, [5, 1, 1], [1024, 1, 1], &[]).unwrap_err();
-    let Fault::Deadlock { kernel: "split", block: [0, 0, 0], waiting, note: None } = &fault else {
-        panic!("{fault:?}")
-    };
+    assert_eq!((fault.kernel, fault.block), ("split", Some([0, 0, 0])));
+    let FaultKind::Deadlock { waiting, note: None } = &fault.kind else { panic!("{fault:?}") };
     assert_eq!(waiting.len(), 2);
     assert_eq!((waiting[0].threads.len(), waiting[1].threads.as_slice()), (1023, &[17][..]));
     let text = fault.to_string();

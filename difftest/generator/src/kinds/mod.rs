@@ -1,5 +1,4 @@
-//! Kinds of steps. Each is a function that writes statements. Declarations are needed; statements that change or
-//! observe a value are not.
+//! Kinds of steps. Each is a function that writes statements.
 
 mod control;
 mod data;
@@ -9,29 +8,24 @@ mod slices;
 mod text;
 
 use crate::expressions::{Int, Scope, observe};
-use crate::kernel::{Line, Step};
+use crate::kernel::Step;
 use crate::random::Random;
 
 /// Writer of a step.
 struct Writer<'a> {
     scope: Scope<'a>,
-    lines: Vec<Line>,
+    lines: Vec<String>,
 }
 
 impl Writer<'_> {
-    /// Writes a statement that others need.
-    fn need(&mut self, text: impl Into<String>) {
-        self.lines.push(Line { text: text.into(), is_needed: true });
-    }
-
-    /// Writes a statement that can be omitted.
-    fn may(&mut self, text: impl Into<String>) {
-        self.lines.push(Line { text: text.into(), is_needed: false });
+    /// Writes a statement.
+    fn line(&mut self, text: impl Into<String>) {
+        self.lines.push(text.into());
     }
 
     /// Adds a value to the hash.
     fn observe(&mut self, value: &str, of: &str) {
-        self.may(observe(value, of));
+        self.line(observe(value, of));
     }
 
     fn random(&mut self) -> &mut Random {
@@ -178,7 +172,7 @@ pub fn step(random: &mut Random, threads: u32) -> Step {
     Step { kind: name, collective: None, is_apart: random.once_in(4), lines }
 }
 
-fn write(random: &mut Random, writes: fn(&mut Writer)) -> Vec<Line> {
+fn write(random: &mut Random, writes: fn(&mut Writer)) -> Vec<String> {
     let mut writer = Writer { scope: Scope::new(random), lines: Vec::new() };
     writes(&mut writer);
     writer.lines

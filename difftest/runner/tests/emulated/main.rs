@@ -5,8 +5,6 @@ mod kernels {
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 
-mod processes;
-
 use difftest_runner::{Case, Device, GpuImage, Session, Step, compare};
 use difftest_support::collective::model;
 

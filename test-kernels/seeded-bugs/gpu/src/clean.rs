@@ -202,6 +202,26 @@ unsafe fn block_counts(data: *mut u32) {
     }
 }
 
+/// Each node of a graph reads its neighbors and writes its own result elsewhere.
+#[kernel]
+unsafe fn pull(data: *mut u32) {
+    unsafe {
+        let sum = data.add(global() / 2).read() + data.add((global() + 1) % 256).read();
+        data.add(256 + global()).write(sum);
+    }
+}
+
+/// Slots of a worklist are allocated by an atomic counter.
+#[kernel]
+unsafe fn worklist(data: *mut u32) {
+    if global().is_multiple_of(2) {
+        unsafe {
+            let place = at(data, 0).fetch_add(1, Ordering::Relaxed);
+            data.add(1 + place as usize).write(global() as u32);
+        }
+    }
+}
+
 /// A finding that a comment allows.
 #[kernel]
 unsafe fn allowed(out: *mut u32) {
@@ -234,6 +254,8 @@ cases! {
     cluster_halves: Nothing, None, FOUR_BLOCKS.in_clusters();
     cluster_halves_of_some: Nothing, None, FOUR_BLOCKS.in_clusters();
     block_counts: Nothing, None, FOUR_BLOCKS;
+    pull: Nothing, None, FOUR_BLOCKS;
+    worklist: Nothing, None, FOUR_BLOCKS;
     allowed: Nothing, None, FOUR_BLOCKS;
     prints: Nothing, None, blocks(2, 64, &[zeros(4096)]);
 }

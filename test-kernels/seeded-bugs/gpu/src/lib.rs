@@ -7,7 +7,7 @@
 //! | `atomics` | atomics and fences with insufficient ordering |
 //! | `bounds` | accesses out of bounds, to freed and to uninitialized memory |
 //! | `lengths` | dynamic shared memory as slices |
-//! | `scopes`, `samples` | published bugs, rewritten |
+//! | `scopes` | published bugs, rewritten |
 //! | `patterns` | known algorithms with one line missing or wrong |
 //! | `clean` | no bugs |
 //! | [`case`] | the table entries: expected findings and launches |
@@ -47,7 +47,6 @@ mod clean;
 mod global;
 mod lengths;
 mod patterns;
-mod samples;
 mod scopes;
 mod shared;
 
@@ -61,7 +60,6 @@ pub fn cases() -> impl Iterator<Item = &'static case::Case> {
         scopes::CASES,
         bounds::CASES,
         lengths::CASES,
-        samples::CASES,
         patterns::CASES,
         clean::CASES,
     ];

@@ -371,6 +371,20 @@ unsafe fn different_masks(out: *mut u32) {
     unsafe { out.add(global()).write(sum) };
 }
 
+/// A lane calls `sync_warp` with a mask that does not contain it, as in the sample Synccheck/illegal_syncwarp of
+/// <https://github.com/NVIDIA/compute-sanitizer-samples>.
+#[kernel]
+unsafe fn illegal_syncwarp(data: *mut u32) {
+    let tile = shared_array![u32; 64];
+    let mask = warp::ballot(u32::MAX, own() % 32 < 16);
+    if own() % 32 <= 16 {
+        unsafe { tile.add(own()).write(own() as u32) };
+        warp::sync_warp(mask);
+        unsafe { data.add(own()).write(tile.add(own() & !1).read()) };
+    }
+    thread::sync_threads();
+}
+
 /// Every other 64-bit access is misaligned.
 #[kernel]
 unsafe fn misaligned_double_words(data: *mut u32) {
@@ -400,5 +414,6 @@ cases! {
     past_shared_of_cluster: Access(OutOfBounds), Some(Memcheck), FOUR_BLOCKS.in_clusters();
     shuffle_in_branch: Collective("mask"), None, FOUR_BLOCKS;
     different_masks: Collective("mask"), None, FOUR_BLOCKS;
+    illegal_syncwarp: Collective("mask"), Some(Synccheck), blocks(1, 64, &[zeros(4096)]);
     misaligned_double_words: Access(Misaligned), Some(Memcheck), blocks(1, 64, &[zeros(1024)]);
 }

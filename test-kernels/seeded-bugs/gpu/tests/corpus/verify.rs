@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use seeded_bugs_gpu::case::{Case, Found};
-use warpsmith_emulator::Fault;
 use warpsmith_emulator::check::{Access, Finding, FindingKind};
+use warpsmith_emulator::{Fault, FaultKind};
 
 use crate::launches::launch;
 
@@ -20,12 +20,13 @@ fn one_launch(case: &Case, result: Result<(), Fault>) -> Result<(), String> {
     let (findings, kind) = match (result, case.found) {
         (Ok(()), Found::Nothing) => return Ok(()),
         (Ok(()), found) => return Err(format!("no {found:?}")),
-        (Err(Fault::Check { findings, then: None, .. }), Found::Access(kind)) => (findings, kind),
-        (Err(fault @ (Fault::Collective { .. } | Fault::Deadlock { .. })), Found::Collective(words))
-            if fault.to_string().contains(words) =>
-        {
-            return Ok(());
+        (Err(Fault { kind: FaultKind::Check { findings, then: None, .. }, .. }), Found::Access(kind)) => {
+            (findings, kind)
         }
+        (
+            Err(fault @ Fault { kind: FaultKind::Collective { .. } | FaultKind::Deadlock { .. }, .. }),
+            Found::Collective(words),
+        ) if fault.to_string().contains(words) => return Ok(()),
         (Err(fault), found) => return Err(format!("not {found:?} but {fault}")),
     };
     // In another order, the data of a race may not be written yet; an atomic with a too narrow scope orders nothing.
