@@ -168,25 +168,12 @@ fn a_report_is_one_page_with_the_results() {
 }
 
 #[test]
-fn kernels_and_plans_are_shown_without_measuring() {
+fn kernels_are_listed_without_measuring() {
     let list = run(&["bench", "--list", "--device", "cpu"]);
     assert_eq!(list.code(), Some(0), "{}", list.stderr());
     for word in ["axpy", "reduce_argmax", "types f32, f64", "block = 64, 256", "items = 1, 2, 4, 8"] {
         assert!(list.stdout().contains(word), "{word}: {}", list.stdout());
     }
-    for args in [["bench", "copy"], ["tune", "copy"]] {
-        let plan = run(&[&args[..], &["--device", "cpu", "--sizes", "2^[10:14:2]", "--dry-run"]].concat());
-        assert_eq!(plan.code(), Some(0), "{}", plan.stderr());
-        assert!(plan.stdout().contains("2^12") && plan.stdout().contains("in all"), "{}", plan.stdout());
-        assert!(!plan.folder.join("cache").exists(), "nothing is written");
-        let plan = [&args[..], &["--device", "cpu", "--sizes", "2^10", "--dry-run", "--json"]].concat();
-        assert_eq!(self::run(&plan).json()["cases"][0]["n"], 1024);
-    }
-    let list = self::run(&["bench", "--list", "--device", "cpu", "--json", "copy"]).json();
-    assert_eq!(
-        (&list["kernels"][0]["name"], &list["kernels"][0]["axes"][0]["name"]),
-        (&"copy".into(), &"block".into())
-    );
 }
 
 #[test]

@@ -78,11 +78,8 @@ pub struct BenchArgs {
     #[command(flatten)]
     pub output: Output,
     /// List the kernels with their types and axes, and measure nothing
-    #[arg(long, conflicts_with_all = ["dry_run", "out", "all", "sizes", "dtypes", "axes", "mode", "quick", "precision", "samples", "budget", "seed", "no_probes"])]
+    #[arg(long, conflicts_with_all = ["out", "all", "json", "sizes", "dtypes", "axes", "mode", "quick", "precision", "samples", "budget", "seed", "no_probes"])]
     pub list: bool,
-    /// Show what would be measured, and measure nothing
-    #[arg(long, conflicts_with_all = ["out", "all"])]
-    pub dry_run: bool,
 }
 
 /// Arguments of `tune`.
@@ -101,9 +98,6 @@ pub struct TuneArgs {
     /// Do not read or write the launch store
     #[arg(long)]
     pub no_store: bool,
-    /// Show what would be tuned, and measure nothing
-    #[arg(long, conflicts_with_all = ["out", "all"])]
-    pub dry_run: bool,
     /// Output options.
     #[command(flatten)]
     pub output: Output,
