@@ -151,8 +151,6 @@ fn wrong_use_exits_with_2() {
             &["bench", "copy", "--axis", "vector=4"],
             &["none of the 8 configurations of copy", "accesses of 16 bytes", "--axis"],
         ),
-        (&["bench", "copy", "--precision", "0"], &["--precision", "'0'", "0.5%"]),
-        (&["bench", "copy", "--budget", "-1"], &["--budget"]),
         (&["bench", "copy", "--mode", "warm"], &["warm", "cold", "hot", "graph"]),
         (&["bench", "copy", "--device", "gpu"], &["gpu", "cuda:N", "cpu"]),
         (&["bench", "copy", "--device", "cpu:77"], &["cpu:77"]),

@@ -46,6 +46,5 @@ pub fn options(bytes: &[u8]) {
     }
     assert!(parse_size(text).map_or(true, |size| size > 0));
     assert!(request::share(text).map_or(true, |share| share > 0.0 && share < 1.0));
-    assert!(request::seconds(text).map_or(true, |seconds| seconds > 0.0));
     let _ = text.parse::<Grid>();
 }
