@@ -1,94 +1,45 @@
 //! Warpsmith operations, by name.
 
 use half::bf16;
-use test_kernels::IMAGE;
-use test_kernels::own::{own_relu, own_sum};
 use warpsmith::Result;
-use warpsmith::ops::{self, Comparison, Config, Float, Order};
+use warpsmith::ops::{self, Comparison, Float, Order};
 use warpsmith::prelude::*;
 
 use crate::cases::Case;
 use crate::data::{Data, Value};
 
-/// Implementation of Warpsmith's side.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Ours {
-    /// Operation of `ops`, in the specified or the default configuration.
-    Operation(Option<Config>),
-    /// Equivalent function or operator of a user.
-    Own,
-}
-
 /// Element type of the operations.
 pub trait Operand: Value {
     /// Enqueues the operation on a set. Returns `None` if the operation does not exist for the type.
-    fn launch(
-        stream: &Stream,
-        ours: Ours,
-        case: &Case,
-        data: &mut Data<Self>,
-        set: usize,
-    ) -> Option<Result<()>>;
+    fn launch(stream: &Stream, case: &Case, data: &mut Data<Self>, set: usize) -> Option<Result<()>>;
 }
 
 impl Operand for f32 {
-    fn launch(
-        stream: &Stream,
-        ours: Ours,
-        case: &Case,
-        data: &mut Data<Self>,
-        set: usize,
-    ) -> Option<Result<()>> {
-        let range = set * data.n..(set + 1) * data.n;
-        let x = data.x.slice(range.clone());
-        match (ours, case.operation) {
-            (Ours::Own, "relu") => Some(ops::map::<own_relu>(stream, &IMAGE, (x, data.out.slice_mut(range)))),
-            (Ours::Own, "sum") => Some(ops::reduce_into::<own_sum>(stream, &IMAGE, x, &mut data.sums)),
-            (Ours::Own, _) => None,
-            (Ours::Operation(config), "histogram") => {
-                let counts = data.words.slice_mut(..256);
-                Some(ops::histogram_even_with(stream, config, 1, x, -1.0..1.0, counts))
-            }
-            (Ours::Operation(config), _) => of_floats(stream, config, case, data, set),
+    fn launch(stream: &Stream, case: &Case, data: &mut Data<Self>, set: usize) -> Option<Result<()>> {
+        if case.operation == "histogram" {
+            let x = data.x.slice(set * data.n..(set + 1) * data.n);
+            return Some(ops::histogram_even(stream, x, -1.0..1.0, data.words.slice_mut(..256)));
         }
+        of_floats(stream, case, data, set)
     }
 }
 
 impl Operand for bf16 {
-    fn launch(
-        stream: &Stream,
-        ours: Ours,
-        case: &Case,
-        data: &mut Data<Self>,
-        set: usize,
-    ) -> Option<Result<()>> {
-        match ours {
-            Ours::Operation(config) => of_floats(stream, config, case, data, set),
-            Ours::Own => None,
-        }
+    fn launch(stream: &Stream, case: &Case, data: &mut Data<Self>, set: usize) -> Option<Result<()>> {
+        of_floats(stream, case, data, set)
     }
 }
 
 impl Operand for u32 {
-    fn launch(
-        stream: &Stream,
-        ours: Ours,
-        case: &Case,
-        data: &mut Data<Self>,
-        set: usize,
-    ) -> Option<Result<()>> {
+    fn launch(stream: &Stream, case: &Case, data: &mut Data<Self>, set: usize) -> Option<Result<()>> {
         let range = set * data.n..(set + 1) * data.n;
         let (x, out) = (data.x.slice(range.clone()), data.out.slice_mut(range));
-        match (ours, case.operation) {
-            (Ours::Operation(None), "sort") => Some(ops::sort(stream, Order::Ascending, x, out)),
-            _ => None,
-        }
+        (case.operation == "sort").then(|| ops::sort(stream, Order::Ascending, x, out))
     }
 }
 
 fn of_floats<T: Value + Float<SumAccumulator = f32, Accumulator = f32>>(
     stream: &Stream,
-    config: Option<Config>,
     case: &Case,
     data: &mut Data<T>,
     set: usize,
@@ -99,9 +50,9 @@ fn of_floats<T: Value + Float<SumAccumulator = f32, Accumulator = f32>>(
     let (sums, words) = (&mut data.sums, &mut data.words);
     let rows = || x.as_2d(case.rows, case.columns);
     Some(match case.operation {
-        "sum" => ops::sum_into_with(stream, config, x, sums),
-        "max" => ops::max_into_with(stream, config, x, &mut data.extreme),
-        "argmax" => ops::argmax_into_with(stream, config, x, words.slice_mut(..1)),
+        "sum" => ops::sum_into(stream, x, sums),
+        "max" => ops::max_into(stream, x, &mut data.extreme),
+        "argmax" => ops::argmax_into(stream, x, words.slice_mut(..1)),
         "row_sum" => rows().and_then(|rows| ops::sum_rows(stream, rows, sums)),
         "column_sum" => rows().and_then(|rows| ops::sum_columns(stream, rows, sums)),
         _ => {
@@ -123,41 +74,21 @@ fn of_floats<T: Value + Float<SumAccumulator = f32, Accumulator = f32>>(
                         }
                     })
                 }
-                "copy" => ops::copy_with(stream, config, x, out),
-                "copy_unaligned" => ops::copy_with(stream, config, x.slice(1..), out.slice_mut(..n - 1)),
-                "fill" => ops::fill_with(stream, config, T::FILL, out),
-                "relu" => ops::relu_with(stream, config, x, out),
-                "gelu" => ops::gelu_with(stream, config, x, out),
-                "exp" => ops::exp_with(stream, config, x, out),
-                "add" => ops::add_with(stream, config, x, data.y.slice(range), out),
-                "axpy" => ops::axpy_with(stream, config, x, T::from_f64(1.5), out),
-                "scan" => ops::inclusive_sum_with(stream, config, x, out),
+                "copy" => ops::copy(stream, x, out),
+                "copy_unaligned" => ops::copy(stream, x.slice(1..), out.slice_mut(..n - 1)),
+                "fill" => ops::fill(stream, T::FILL, out),
+                "relu" => ops::relu(stream, x, out),
+                "gelu" => ops::gelu(stream, x, out),
+                "exp" => ops::exp(stream, x, out),
+                "add" => ops::add(stream, x, data.y.slice(range), out),
+                "axpy" => ops::axpy(stream, x, T::from_f64(1.5), out),
+                "scan" => ops::inclusive_sum(stream, x, out),
                 "select_if" => {
                     let count = words.slice_mut(..1);
-                    ops::select_if_with(stream, config, Comparison::Greater, T::from_f64(0.0), x, out, count)
+                    ops::select_if(stream, Comparison::Greater, T::from_f64(0.0), x, out, count)
                 }
                 _ => return None,
             }
         }
-    })
-}
-
-/// Returns the name of the kernel of an operation that supports several configurations.
-pub fn kernel(operation: &str) -> Option<&'static str> {
-    Some(match operation {
-        "copy" | "copy_unaligned" => "copy",
-        "fill" => "fill",
-        "relu" => "relu",
-        "gelu" => "gelu",
-        "exp" => "exp",
-        "add" => "add",
-        "axpy" => "axpy",
-        "sum" => "reduce_sum",
-        "max" => "reduce_max",
-        "argmax" => "reduce_argmax",
-        "scan" => "scan_sum",
-        "select_if" => "compact_compared",
-        "histogram" => "histogram_even",
-        _ => return None,
     })
 }

@@ -10,8 +10,7 @@ use crate::measure::Times;
 
 type Failure = Box<dyn std::error::Error>;
 
-const COLUMNS: &str =
-    "operation\ttype\trows\tcolumns\tours_us\tbest_us\town_us\tcub_us\ttorch_us\tbest_config\tcub_fault";
+const COLUMNS: &str = "operation\ttype\trows\tcolumns\tours_us\tcub_us\ttorch_us\tcub_fault";
 
 /// Case with its times.
 #[derive(Debug, Clone)]
@@ -46,9 +45,9 @@ impl Results {
         let mut text = format!("{}\n{COLUMNS}\n", self.device);
         for Row { case, times, torch } in &self.rows {
             let us = |time: Option<f64>| time.map_or_else(String::new, |us| format!("{us:.3}"));
-            let word = |text: &Option<String>| text.clone().unwrap_or_default().replace(['\t', '\n'], " ");
-            let columns = [times.ours, times.best, times.own, times.cub, *torch].map(us).join("\t");
-            writeln!(text, "{case}\t{columns}\t{}\t{}", word(&times.best_config), word(&times.cub_fault))?;
+            let columns = [times.ours, times.cub, *torch].map(us).join("\t");
+            let fault = times.cub_fault.as_deref().unwrap_or_default().replace(['\t', '\n'], " ");
+            writeln!(text, "{case}\t{columns}\t{fault}")?;
         }
         std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()).into())
     }
@@ -67,18 +66,15 @@ impl Results {
             [false, true].into_iter().flat_map(cases).map(|case| (case.to_string(), case)).collect();
         let row = |line: &str| -> Result<Row, Failure> {
             let columns: Vec<&str> = line.split('\t').collect();
-            let [operation, dtype, rows, sides, ours, best, own, cub, torch, config, fault] = columns[..]
-            else {
+            let [operation, dtype, rows, sides, ours, cub, torch, fault] = columns[..] else {
                 return Err(format!("{}: {line:?} has {} columns", path.display(), columns.len()).into());
             };
             let case = [operation, dtype, rows, sides].join("\t");
             let case =
                 known.get(&case).ok_or_else(|| format!("{}: there is no case {case:?}", path.display()))?;
             let us = |text: &str| if text.is_empty() { Ok(None) } else { text.parse().map(Some) };
-            let word = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-            let (best_config, cub_fault) = (word(config), word(fault));
-            let [ours, best, own, cub] = [us(ours)?, us(best)?, us(own)?, us(cub)?];
-            let times = Times { ours, best, best_config, own, cub, cub_fault };
+            let cub_fault = (!fault.is_empty()).then(|| fault.to_owned());
+            let times = Times { ours: us(ours)?, cub: us(cub)?, cub_fault };
             Ok(Row { case: case.clone(), times, torch: us(torch)? })
         };
         Ok(Self { device, rows: lines.map(row).collect::<Result<_, _>>()? })

@@ -47,7 +47,7 @@ pub enum Command {
     Launch(LaunchArgs),
     /// Run a program with its profiler enabled, and show where the time went
     Profile(ProfileArgs),
-    /// Show where the time went in a trace and why devices were idle, or convert the trace to HTML or JSON
+    /// Show where the time went in a trace and why devices were idle, as tables or as an HTML page
     Trace(TraceArgs),
 }
 
@@ -231,12 +231,11 @@ pub enum When {
 #[derive(Debug, Args)]
 #[command(
     after_help = "The command reads traces from Warpsmith and from PyTorch's profiler, compressed or uncompressed; \
-                  it detects the format from the file's content. With --html or --chrome, it writes the trace to \
-                  that file and prints nothing.\n\nExamples: warpsmith trace train.json.gz; warpsmith trace \
-                  train.json.gz --html train.html; warpsmith trace new.json.gz --diff old.json.gz; warpsmith trace \
-                  torch.json --chrome small.json.gz\n\nExit code: 1 if the file is damaged, or if some events are \
-                  not shown, for example because they have no timestamp; stderr and the JSON document list them. \
-                  Records before the damage are shown."
+                  it detects the format from the file's content. With --html, it writes that file and prints \
+                  nothing.\n\nExamples: warpsmith trace train.json.gz; warpsmith trace train.json.gz --html \
+                  train.html; warpsmith trace new.json.gz --diff old.json.gz\n\nExit code: 1 if the file is \
+                  damaged, or if some events are not shown, for example because they have no timestamp; stderr and \
+                  the JSON document list them. Records before the damage are shown."
 )]
 pub struct TraceArgs {
     /// Trace file
@@ -251,9 +250,6 @@ pub struct TraceArgs {
     /// Write one HTML page with a timeline and the tables, usable offline
     #[arg(long, value_name = "OUT", conflicts_with_all = ["diff", "json"])]
     pub html: Option<PathBuf>,
-    /// Write the trace as JSON for Perfetto, Chrome's viewer and PyTorch's tools; compressed if OUT ends in .gz
-    #[arg(long, value_name = "OUT", conflicts_with_all = ["diff", "json"])]
-    pub chrome: Option<PathBuf>,
     /// Print one JSON document instead of text
     #[arg(long)]
     pub json: bool,

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use comfy_table::Cell;
 use serde::Serialize;
+use warpsmith::device::visible::VARIABLE;
 use warpsmith::{Device, DeviceBuffer, IMAGE, Stream, ops};
 use warpsmith_builder::{Cache, toolchain};
 use warpsmith_libraries::Vendor;
@@ -14,7 +15,6 @@ use warpsmith_libraries::Vendor;
 use crate::args::DoctorArgs;
 use crate::image;
 use crate::kernels::package;
-use crate::visibility;
 use warpsmith::bench::command::failure::Failure;
 use warpsmith::bench::command::output::{bad, good, note, plain, print_form, table};
 use warpsmith::bench::size::format_bytes;
@@ -49,7 +49,7 @@ impl Check {
 /// Runs and prints all checks.
 pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     let mut checks = vec![driver()];
-    checks.extend(visibility::check());
+    checks.extend(visible_devices());
     checks.extend(Device::list().into_iter().map(|info| device(&info)));
     checks.extend(libraries());
     checks.push(gpu_image());
@@ -79,6 +79,13 @@ fn driver() -> Check {
             Check::new("CUDA driver", Status::Broken, error.to_string(), &fix)
         }
     }
+}
+
+/// Shows the list of visible devices and their number, if the variable is set.
+fn visible_devices() -> Option<Check> {
+    let list = std::env::var_os(VARIABLE)?;
+    let count = Device::cuda_count().unwrap_or(0);
+    Some(Check::ok("visible devices", format!("{count}, with {VARIABLE}={}", list.display())))
 }
 
 /// Runs two kernels on a device and compares their results.

@@ -27,7 +27,6 @@ mod profile;
 mod setup;
 #[cfg(feature = "profiler")]
 mod trace;
-mod visibility;
 
 use std::process::ExitCode;
 

@@ -1,5 +1,4 @@
-//! `warpsmith trace`: shows where the time in a trace was spent, as tables or as a page, and converts the trace to
-//! other formats.
+//! `warpsmith trace`: shows where the time in a trace was spent, as tables or as a page.
 
 use std::path::Path;
 
@@ -7,7 +6,7 @@ use serde::Serialize;
 use warpsmith::bench::command::failure::Failure;
 use warpsmith::bench::command::output::{complain, print, print_json};
 use warpsmith_trace::summary::{Diff, Digest, Summary};
-use warpsmith_trace::{Converted, Damage, FileFormat, Omission, convert};
+use warpsmith_trace::{Damage, Omission};
 
 use crate::args::TraceArgs;
 
@@ -31,15 +30,10 @@ enum Content<'a> {
     Diff { old: String, diff: &'a Diff },
 }
 
-/// Prints the tables of a trace, prints the changes between two traces, or writes the trace in a different format.
+/// Prints the tables of a trace, prints the changes between two traces, or writes a page.
 pub fn run(args: &TraceArgs) -> Result<(), Failure> {
-    let outputs = [(&args.html, FileFormat::Html), (&args.chrome, FileFormat::Chrome)];
-    if outputs.iter().any(|(out, _)| out.is_some()) {
-        let mut converted = Converted::default();
-        for (out, format) in outputs.iter().filter_map(|(out, format)| Some((out.as_ref()?, *format))) {
-            converted = convert(&args.file, out, format).map_err(unusable)?;
-        }
-        return judge(&args.file, converted.damage.as_ref(), &converted.left_out, "written");
+    if let Some(out) = &args.html {
+        return write_page(&args.file, out);
     }
     let digest = Digest::read(&args.file).map_err(unusable)?;
     let read = |path| Digest::read(path).map(|digest| (path, digest)).map_err(unusable);
@@ -66,6 +60,19 @@ pub fn run(args: &TraceArgs) -> Result<(), Failure> {
         judge(path, old.damage(), &old.trace().definitions.left_out(), "shown")
     });
     judged.and(old)
+}
+
+/// Writes a page with the timeline and the tables of a trace.
+fn write_page(file: &Path, out: &Path) -> Result<(), Failure> {
+    if file.canonicalize().is_ok_and(|file| out.canonicalize().is_ok_and(|out| file == out)) {
+        let file = file.display();
+        let reason = format!("the trace {file} cannot be converted into itself; give another output path");
+        return Err(Failure::Use(reason));
+    }
+    let digest = Digest::read(file).map_err(unusable)?;
+    let title = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy();
+    digest.write_html(out, &title).map_err(unusable)?;
+    judge(file, digest.damage(), &digest.trace().definitions.left_out(), "written")
 }
 
 fn unusable(error: warpsmith::Error) -> Failure {

@@ -15,7 +15,7 @@
 //!
 //! | task | use |
 //! | --- | --- |
-//! | trace a part of a program | [`Profiler::start`] and [`Profiler::stop`], or [`Profiler::guard`] |
+//! | trace a part of a program | [`Profiler::start`] and [`Profiler::stop`] |
 //! | write a trace of unlimited size to a file | [`Profiler::to_file`] |
 //! | record selected steps of a loop | [`Schedule`] |
 //! | record an unchanged program | the environment variable `WARPSMITH_PROFILE=FILE` |
@@ -41,5 +41,5 @@ pub use warpsmith_trace as trace;
 
 pub use self::error::ProfilerError;
 pub use self::options::ProfilerOptions;
-pub use self::profiler::{FileProfiler, Profiler, ProfilerGuard, Written};
+pub use self::profiler::{FileProfiler, Profiler, Written};
 pub use self::schedule::{Schedule, Scheduled};

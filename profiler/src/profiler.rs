@@ -107,13 +107,6 @@ pub struct FileProfiler {
     path: PathBuf,
 }
 
-/// Guard that passes the trace to a function when it is dropped. See [`Profiler::guard`].
-#[must_use = "it stops when it is dropped"]
-pub struct ProfilerGuard {
-    profiler: Option<Profiler>,
-    handler: Option<Box<dyn FnOnce(Trace)>>,
-}
-
 /// Description of a completed trace file.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -155,21 +148,6 @@ impl Profiler {
     pub fn stop(mut self) -> Result<Trace> {
         let (trace, _) = self.0.stop(true)?;
         Ok(trace.unwrap_or_default())
-    }
-
-    /// Returns a guard that, when dropped, stops recording and then calls `handler` with the trace.
-    ///
-    /// ```
-    /// use warpsmith_profiler::ProfilerOptions;
-    ///
-    /// {
-    ///     let _guard = ProfilerOptions::default().start()?.guard(|trace| println!("{} records", trace.len()));
-    ///     // …
-    /// }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn guard(self, handler: impl FnOnce(Trace) + 'static) -> ProfilerGuard {
-        ProfilerGuard { profiler: Some(self), handler: Some(Box::new(handler)) }
     }
 }
 
@@ -220,26 +198,6 @@ impl Drop for FileProfiler {
         {
             tracing::error!("{error}");
         }
-    }
-}
-
-impl Drop for ProfilerGuard {
-    fn drop(&mut self) {
-        let (Some(profiler), Some(handler)) = (self.profiler.take(), self.handler.take()) else { return };
-        if std::thread::panicking() {
-            // If the handler panicked as well, the program would abort.
-            return;
-        }
-        match profiler.stop() {
-            Ok(trace) => handler(trace),
-            Err(error) => tracing::error!("{error}"),
-        }
-    }
-}
-
-impl std::fmt::Debug for ProfilerGuard {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ProfilerGuard")
     }
 }
 

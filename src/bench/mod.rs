@@ -7,9 +7,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `operations` | the operations as benchmarks |
-//! | `rows` | the row operations, with their data and reference results |
 //! | `ordered` | scans, selection and histograms |
-//! | `sort` | sorting |
 //! | `products` | GEMM, with one configuration per schedule |
 //! | `own` | your own functions and operators as benchmarks |
 //! | `prepare` | the benchmarks' data, and the references that check their results |
@@ -23,26 +21,18 @@ mod prepare;
 mod probes;
 #[cfg(feature = "tensor")]
 mod products;
-#[cfg(feature = "rows")]
-mod rows;
-#[cfg(feature = "sort")]
-mod sort;
 
 pub use operations::{OPERATIONS, Operation};
 pub use own::{map, reduce};
 pub use probes::probes;
 #[cfg(feature = "tensor")]
 pub use products::{PRODUCTS, Product};
-#[cfg(feature = "rows")]
-pub use rows::{ROW_OPERATIONS, RowOperation};
-#[cfg(feature = "sort")]
-pub use sort::Sort;
 pub use warpsmith_tuner::*;
 
 use benchmark::{Benchmark, Suite};
 
-/// Returns a suite of your `own` benchmarks, followed by the operations of [`ops`](crate::ops). The benchmarks' names
-/// must be unique.
+/// Returns a suite of your `own` benchmarks, followed by the operations of [`ops`](crate::ops) that have several
+/// configurations. The benchmarks' names must be unique.
 ///
 /// ```
 /// let suite = warpsmith::bench::suite(Vec::new());
@@ -54,10 +44,6 @@ pub fn suite(own: Vec<Box<dyn Benchmark>>) -> Suite {
     for operation in OPERATIONS.iter().filter(|operation| !operation.dtypes().is_empty()) {
         benchmarks.push(Box::new(*operation));
     }
-    #[cfg(feature = "rows")]
-    benchmarks.extend(ROW_OPERATIONS.iter().map(|operation| Box::new(*operation) as Box<dyn Benchmark>));
-    #[cfg(feature = "sort")]
-    benchmarks.push(Box::new(Sort));
     #[cfg(feature = "tensor")]
     benchmarks.extend(PRODUCTS.iter().map(|product| Box::new(*product) as Box<dyn Benchmark>));
     let left_out = FEATURES.iter().filter(|(_, is_on, _)| !is_on);
@@ -67,11 +53,9 @@ pub fn suite(own: Vec<Box<dyn Benchmark>>) -> Suite {
 
 /// Features that add operations. Each entry contains the feature's name, whether the feature is enabled, and the
 /// prefixes of its operations' names.
-const FEATURES: [(&str, bool, &[&str]); 5] = [
+const FEATURES: [(&str, bool, &[&str]); 3] = [
     ("histogram", cfg!(feature = "histogram"), &["histogram_"]),
-    ("rows", cfg!(feature = "rows"), &["sum_", "argmax_", "softmax_", "layer_norm_", "rms_norm_", "swiglu_"]),
     ("scan", cfg!(feature = "scan"), &["scan_", "compact_"]),
-    ("sort", cfg!(feature = "sort"), &["radix_"]),
     ("tensor", cfg!(feature = "tensor"), &["matmul"]),
 ];
 

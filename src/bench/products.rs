@@ -8,7 +8,7 @@ use gpu_spec::KernelSpec;
 use gpu_std::scalar::Scalar;
 use half::{bf16, f16};
 use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Stream};
-use warpsmith_tuner::benchmark::{Benchmark, Setup, Work};
+use warpsmith_tuner::benchmark::{Benchmark, Setup, Work, dtype};
 use warpsmith_tuner::case::{Arrays, Case, Expected, Parts};
 use warpsmith_tuner::data::{Values, generate, poison};
 use warpsmith_tuner::error::{Error, Result};
@@ -100,14 +100,9 @@ impl Benchmark for Product {
     }
 
     fn prepare(&self, setup: &Setup<'_>) -> Result<Box<dyn Case>> {
-        match setup.dtype {
+        match dtype(self, setup.dtype)? {
             "bf16" => self.case::<bf16>(setup),
-            "f16" => self.case::<f16>(setup),
-            _ => Err(Error::UnknownDtype {
-                dtype: setup.dtype.to_owned(),
-                kernel: self.name().to_owned(),
-                known: self.dtypes().into_iter().map(str::to_owned).collect(),
-            }),
+            _ => self.case::<f16>(setup),
         }
     }
 }

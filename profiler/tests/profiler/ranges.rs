@@ -97,17 +97,3 @@ fn a_loop_that_ends_early_keeps_its_steps() {
     let error = empty.start(ProfilerOptions::default(), |_, _| ()).unwrap_err();
     assert_eq!(error.downcast_ref(), Some(&ProfilerError::EmptySchedule));
 }
-
-#[test]
-fn a_guard_hands_its_trace_over() {
-    only_alone!();
-    let (_, _device, stream) = fixture();
-    let mut x = DeviceBuffer::<u8>::uninit(&stream, 100).unwrap();
-    let count = Rc::new(RefCell::new(0));
-    {
-        let count = Rc::clone(&count);
-        let _guard = start().guard(move |trace| *count.borrow_mut() = trace.transfers.len());
-        stream.memset(&mut x, 1).unwrap();
-    }
-    assert_eq!(*count.borrow(), 1);
-}

@@ -31,14 +31,10 @@
 //! | `summary` | the tables |
 //! | `page` | an HTML page that draws its own data |
 //! | `html` | an HTML page with a timeline and tables |
-//! | `convert` | conversion between files |
 #![deny(missing_docs)]
 
 #[cfg(feature = "traces")]
 mod chrome;
-#[cfg(feature = "traces")]
-mod convert;
-#[cfg(feature = "traces")]
 #[cfg(feature = "traces")]
 mod definitions;
 #[cfg(feature = "traces")]
@@ -61,8 +57,6 @@ mod trace;
 
 #[cfg(feature = "traces")]
 pub use self::chrome::ChromeWriter;
-#[cfg(feature = "traces")]
-pub use self::convert::{Converted, FileFormat, convert};
 #[cfg(feature = "traces")]
 pub use self::definitions::{
     Counter, CounterId, Definitions, Device, Loss, OTHERS, Omission, Stream, StreamId, Thread, ThreadId,

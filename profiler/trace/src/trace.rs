@@ -208,7 +208,7 @@ pub fn read_into(path: impl AsRef<Path>, sink: &mut dyn Sink) -> Result<Option<D
     read_from(BufReader::with_capacity(1 << 16, file), sink).map_err(failure)
 }
 
-pub(crate) fn is_compressed(path: &Path) -> bool {
+fn is_compressed(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "gz")
 }
 
@@ -216,7 +216,7 @@ pub(crate) fn unwritable(path: &Path, error: &io::Error) -> Error {
     not_written(path, &format!("{error}; give a path in a writable folder"))
 }
 
-pub(crate) fn not_written(path: &Path, reason: &str) -> Error {
+fn not_written(path: &Path, reason: &str) -> Error {
     TraceError::of(Some(path), format!("cannot be written: {reason}"))
 }
 

@@ -77,16 +77,10 @@ fn index(entry: &str) -> Option<(bool, usize)> {
     (digits > 0).then(|| (entry.starts_with('-'), index()))
 }
 
-/// Returns the UUIDs of the machine's devices, including hidden ones, in the order that [`read`] expects. Queries NVML,
-/// which does not initialize CUDA; `None` if NVML is not available. Unless `CUDA_DEVICE_ORDER=PCI_BUS_ID` is set, CUDA
-/// may number devices of different models in a different order.
-pub fn machine() -> Option<Vec<String>> {
-    cuda::machine_devices()
-}
-
-/// Returns the devices that the variable makes visible in this process. Returns `None` if the machine's devices are
-/// unknown.
+/// Returns the devices that the variable makes visible in this process. Queries the machine's devices from NVML, which
+/// does not initialize CUDA; returns `None` if NVML is not available. Unless `CUDA_DEVICE_ORDER=PCI_BUS_ID` is set,
+/// CUDA may number devices of different models in a different order.
 pub fn here() -> Option<Visible> {
     let text = std::env::var_os(VARIABLE).map(|text| text.to_string_lossy().into_owned());
-    Some(read(text.as_deref(), &machine()?))
+    Some(read(text.as_deref(), &cuda::machine_devices()?))
 }

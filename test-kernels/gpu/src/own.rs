@@ -48,18 +48,6 @@ pub fn constant(value: [u32; 2]) -> u64 {
     u64::from(value[0]) << 32 | u64::from(value[1])
 }
 
-/// The same as the operation `relu`, for comparison.
-#[elementwise]
-pub fn own_relu(x: f32) -> f32 {
-    x.max_propagate(0.0)
-}
-
-/// The same as the operation `sum`, for comparison.
-#[reduction(identity = 0.0, consts(ITEMS = 8; VECTOR = 16))]
-pub fn own_sum(a: f32, b: f32) -> f32 {
-    a + b
-}
-
 /// Maximum.
 #[reduction(identity = f32::NEG_INFINITY)]
 pub fn largest(a: f32, b: f32) -> f32 {

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::request::{seconds, share};
+use super::request::share;
 use crate::measure::Mode;
 
-/// The measurement and its precision.
+/// The measurement and its sampling effort.
 #[derive(Debug, Clone, Args)]
 pub struct MeasureArgs {
     /// Device: cuda:N, cpu or cpu:N [default: the first CUDA device, or the emulated device if there is none]
@@ -22,20 +22,14 @@ pub struct MeasureArgs {
     /// Kind of launches to time: with cold caches, with warm caches, or in a graph
     #[arg(long, value_enum, default_value_t = Mode::Cold)]
     pub mode: Mode,
-    /// Maximum sampling time per configuration, in seconds
-    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true, value_parser = seconds)]
-    pub budget: Option<f64>,
     /// Values for an axis, instead of the kernel's default values.
     #[arg(short, long = "axis", value_name = "NAME=V,…", help = AXIS_HELP)]
     pub axes: Vec<String>,
     /// Take fewer samples, for a first result in a fraction of the time
     #[arg(long)]
     pub quick: bool,
-    /// Sample until the uncertainty of the median is this small [default: 0.5%]
-    #[arg(long, value_name = "PERCENT", allow_hyphen_values = true, value_parser = share)]
-    pub precision: Option<f64>,
-    /// Take exactly this number of samples per configuration, as far as --budget allows
-    #[arg(long, value_name = "N", conflicts_with_all = ["precision", "quick"], value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    /// Take exactly this number of samples per configuration
+    #[arg(long, value_name = "N", conflicts_with = "quick", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub samples: Option<u32>,
     /// Seed for the input data, to repeat the failure of a check [default: a new seed]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..1 << 32))]
@@ -78,11 +72,8 @@ pub struct BenchArgs {
     #[command(flatten)]
     pub output: Output,
     /// List the kernels with their types and axes, and measure nothing
-    #[arg(long, conflicts_with_all = ["dry_run", "out", "all", "sizes", "dtypes", "axes", "mode", "quick", "precision", "samples", "budget", "seed", "no_probes"])]
+    #[arg(long, conflicts_with_all = ["out", "all", "json", "sizes", "dtypes", "axes", "mode", "quick", "samples", "seed", "no_probes"])]
     pub list: bool,
-    /// Show what would be measured, and measure nothing
-    #[arg(long, conflicts_with_all = ["out", "all"])]
-    pub dry_run: bool,
 }
 
 /// Arguments of `tune`.
@@ -101,9 +92,6 @@ pub struct TuneArgs {
     /// Do not read or write the launch store
     #[arg(long)]
     pub no_store: bool,
-    /// Show what would be tuned, and measure nothing
-    #[arg(long, conflicts_with_all = ["out", "all"])]
-    pub dry_run: bool,
     /// Output options.
     #[command(flatten)]
     pub output: Output,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::args::{BenchArgs, Output};
 use super::failure::Failure;
 use super::opening::{self, Opening};
-use super::output::{print, print_json, progress_bar, terminal_width};
+use super::output::{print, print_json, progress_bar};
 use super::{Program, request, table as results};
 use crate::document::{Condition, Document, Outcome, Record};
 
@@ -22,10 +22,7 @@ pub fn run(program: &Program<'_>, args: &BenchArgs) -> Result<(), Failure> {
     }
     let BenchArgs { kernels, what, .. } = args;
     let plan = opening::plan(program, kernels, what)?;
-    let Some(opening) = Opening::of(program, "bench", &plan, &args.output, args.dry_run)? else {
-        return Ok(());
-    };
-    let Opening { stop, path, mut document, begun } = opening;
+    let Opening { stop, path, mut document, begun } = Opening::of(program, "bench", &plan, &args.output)?;
     let bar = progress_bar(plan.len() as u64);
     let outcome = plan.run(!args.what.no_probes, &stop, |case, record| {
         bar.set_message(case.describe());
@@ -69,7 +66,7 @@ pub(super) fn show(
     if output.json {
         return Ok(print_json(&document.to_json())?);
     }
-    let mut text = results::text(document, output.all, terminal_width());
+    let mut text = results::text(document, output.all);
     if let Some(path) = written {
         text.push_str(&format!("\nresults: {}\n", path.display()));
     }
@@ -112,21 +109,6 @@ fn list(program: &Program<'_>, args: &BenchArgs) -> Result<(), Failure> {
     let chosen = args.kernels.iter().map(|name| program.suite.find(name)).collect::<Result<Vec<_>, _>>()?;
     let every = program.suite.benchmarks.iter().map(|benchmark| &**benchmark);
     let all = if chosen.is_empty() { every.collect() } else { chosen };
-    if args.output.json {
-        let kernels = all.into_iter().map(|benchmark| {
-            let dtypes = benchmark.dtypes();
-            let space = dtypes.first().map(|dtype| benchmark.space(dtype, &device)).unwrap_or_default();
-            let axes = space.axes().iter().map(|axis| {
-                let values: Vec<String> = axis.values.iter().map(ToString::to_string).collect();
-                serde_json::json!({ "name": &*axis.name, "values": values })
-            });
-            let axes: Vec<_> = axes.collect();
-            let (name, summary) = (benchmark.name(), benchmark.summary());
-            serde_json::json!({ "name": name, "summary": summary, "dtypes": dtypes, "axes": axes })
-        });
-        let kernels: Vec<_> = kernels.collect();
-        return Ok(print_json(&opening::pretty(&serde_json::json!({ "kernels": kernels })))?);
-    }
     for benchmark in all {
         let dtypes = benchmark.dtypes();
         text.push_str(&format!("{}  {}\n", benchmark.name(), benchmark.summary()));

@@ -13,7 +13,7 @@
 //! | [`opening`] | the steps before the first measurement |
 //! | [`request`] | conversion of arguments to a request, including ranges of values |
 //! | [`table`] | tables of results |
-//! | [`columns`] | tables that fit the terminal |
+//! | [`columns`] | tables that are built from columns |
 //! | [`output`] | standard output, colors, progress |
 //! | [`failure`] | exit codes and one-line messages |
 //! | [`interrupt`] | Ctrl-C |
@@ -156,6 +156,7 @@ mod tests {
 
     use super::*;
     use crate::benchmark::Benchmark;
+    use crate::error::Error;
     use crate::kernel::ArrayKernel;
 
     fn words(text: &str) -> impl Iterator<Item = OsString> {
@@ -175,6 +176,10 @@ mod tests {
             let command = parse("mine", words(line)).unwrap().unwrap();
             let Err(Failure::Use(message)) = command.run(&program) else { panic!("{line} runs") };
             assert!(message.contains("two benchmarks are called \"mine\""), "{message}");
+        }
+        // No name is found in such a suite.
+        for name in ["mine", "other"] {
+            assert!(matches!(suite.find(name), Err(Error::SameName { name }) if name == "mine"));
         }
     }
 

@@ -13,11 +13,10 @@ use warpsmith_runtime::Device;
 
 use super::args::{MeasureArgs, Output};
 use super::failure::{Failure, unusable_device};
-use super::output::{plain, print_form, table};
 use super::{Program, interrupt, request};
 use crate::document::{Condition, DeviceInfo, Document, RunInfo, SCHEMA};
 use crate::file::{check_writable, default_path};
-use crate::run::{Plan, PlannedCase};
+use crate::run::Plan;
 
 /// State of a measuring command before the first measurement.
 pub struct Opening {
@@ -32,7 +31,7 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// Prepares `bench` or `tune`. For a dry run, prints the plan and returns `None`.
+    /// Prepares `bench` or `tune`.
     ///
     /// # Errors
     /// Returns an error if there is no code for the device, or if the results cannot be written to the specified path.
@@ -41,17 +40,12 @@ impl Opening {
         command: &str,
         plan: &Plan<'_>,
         output: &Output,
-        dry_run: bool,
-    ) -> Result<Option<Self>, Failure> {
+    ) -> Result<Self, Failure> {
         has_code(plan)?;
-        if dry_run {
-            print_form(&announce(plan, output.json), output.json)?;
-            return Ok(None);
-        }
         let stop = interrupt::flag()?;
         let path = results_path(program, output, command)?;
         let document = new_document(command, plan)?;
-        Ok(Some(Self { stop, path, document, begun: Instant::now() }))
+        Ok(Self { stop, path, document, begun: Instant::now() })
     }
 }
 
@@ -111,42 +105,4 @@ fn results_path(program: &Program<'_>, output: &Output, command: &str) -> Result
     };
     program.complain(&format!("no results file: {problem}"));
     Ok(None)
-}
-
-/// Describes the cases of a plan.
-fn announce(plan: &Plan<'_>, json: bool) -> String {
-    let memory = |case: &PlannedCase<'_>| case.work.footprint.saturating_mul(case.copies as u64);
-    if json {
-        let cases = plan.cases.iter().map(|case| {
-            serde_json::json!({
-                "kernel": case.benchmark.name(),
-                "dtype": case.dtype,
-                "n": case.n,
-                "configurations": case.configurations.len(),
-                "memory_bytes": memory(case),
-                "default": case.default_configuration(),
-            })
-        });
-        let cases: Vec<_> = cases.collect();
-        return pretty(&serde_json::json!({ "cases": cases, "configurations": plan.len() }));
-    }
-    let rows = plan.cases.iter().map(|case| {
-        let cells = [
-            case.benchmark.name().to_owned(),
-            case.dtype.to_owned(),
-            crate::size::format_size(case.n),
-            case.configurations.len().to_string(),
-            crate::size::format_bytes(memory(case)),
-            case.default_configuration().to_string(),
-        ];
-        cells.into_iter().map(plain).collect()
-    });
-    let header = ["kernel", "type", "size", "configurations", "memory", "default"];
-    let text = table(&header, &[2, 3, 4], rows.collect());
-    format!("{text}\n{} configurations in all\n", plan.len())
-}
-
-/// Formats a value as JSON text that ends with a line feed.
-pub fn pretty(value: &serde_json::Value) -> String {
-    format!("{value:#}\n")
 }

@@ -145,16 +145,10 @@ fn range(text: &str) -> std::result::Result<Option<Vec<u64>>, String> {
 
 /// Returns the sampling effort that the arguments request.
 pub fn effort(what: &MeasureArgs) -> Effort {
-    let mut effort = match what.samples {
+    match what.samples {
         Some(count) => Effort::samples(count as usize),
         None if what.quick => Effort::QUICK,
         None => Effort::NORMAL,
-    };
-    effort.precision = what.precision.unwrap_or(effort.precision);
-    match (what.budget.map(|seconds| seconds * 1e6), what.samples) {
-        (Some(budget_us), Some(_)) => effort.with_budget(budget_us),
-        (Some(budget_us), None) => Effort { budget_us, ..effort },
-        (None, _) => effort,
     }
 }
 
@@ -168,19 +162,9 @@ pub fn share(text: &str) -> std::result::Result<f64, &'static str> {
     share.ok_or("write a percentage above 0 and below 100, for example 0.5%")
 }
 
-/// Parses a number of seconds that is greater than 0.
-///
-/// # Errors
-/// Returns a message that shows the correct form.
-pub fn seconds(text: &str) -> std::result::Result<f64, &'static str> {
-    let seconds = text.parse().ok().filter(|seconds: &f64| *seconds > 0.0 && seconds.is_finite());
-    seconds.ok_or("give a number of seconds above 0")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::FEWEST;
 
     fn texts(list: &[&str]) -> Vec<String> {
         list.iter().map(|text| (*text).to_owned()).collect()
@@ -228,16 +212,10 @@ mod tests {
             what: MeasureArgs,
         }
         let of = |line: &str| Given::try_parse_from(line.split(' ')).map(|given| effort(&given.what));
-        let free = of("x --samples 500").unwrap();
-        assert_eq!((free.minimum, free.most, free.precision), (500, 500, 0.0));
-        let bound = of("x --samples 500 --budget 0.5").unwrap();
-        assert_eq!((bound.minimum, bound.most, bound.budget_us), (FEWEST, 500, 5e5));
-        assert_eq!(of("x --samples 2 --budget 0.5").unwrap().minimum, 2);
-        let precise = of("x --quick --precision 2% --budget 1e300").unwrap();
-        assert_eq!((precise.most, precise.precision), (Effort::QUICK.most, 0.02));
-        for bad in
-            ["--samples 0", "--samples 100001", "--samples 9 --precision 1%", "--budget 0", "--budget nan"]
-        {
+        assert_eq!(of("x").unwrap(), Effort::NORMAL);
+        assert_eq!(of("x --quick").unwrap(), Effort::QUICK);
+        assert_eq!(of("x --samples 500").unwrap(), Effort::samples(500));
+        for bad in ["--samples 0", "--samples 100001", "--samples 9 --quick"] {
             assert!(of(&format!("x {bad}")).is_err(), "{bad}");
         }
     }

@@ -24,10 +24,7 @@ pub fn run(program: &Program<'_>, args: &TuneArgs) -> Result<(), Failure> {
     let trials = args.trials.map(|trials| trials as usize);
     let tuning = Tuning { trials, probes: !what.no_probes };
     let plan = opening::plan(program, kernels, what)?;
-    let Some(opening) = Opening::of(program, "tune", &plan, &args.output, args.dry_run)? else {
-        return Ok(());
-    };
-    let Opening { stop, path, mut document, begun } = opening;
+    let Opening { stop, path, mut document, begun } = Opening::of(program, "tune", &plan, &args.output)?;
     let device = plan.device();
     install_store(args, device);
     let bar = progress_bar(plan.cases.len() as u64);

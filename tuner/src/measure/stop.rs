@@ -36,20 +36,6 @@ impl Effort {
     pub const fn samples(count: usize) -> Effort {
         Effort { minimum: count, most: count, budget_us: f64::INFINITY, precision: 0.0, launches: None }
     }
-
-    /// Limits the total time of the samples to `us` microseconds. After that, only as many samples are taken as an
-    /// interval requires.
-    ///
-    /// ```
-    /// use warpsmith_tuner::measure::Effort;
-    ///
-    /// let effort = Effort::samples(100).with_budget(50_000.0);
-    /// assert_eq!((effort.minimum, effort.most, effort.budget_us), (6, 100, 50_000.0));
-    /// ```
-    #[must_use]
-    pub fn with_budget(self, us: f64) -> Effort {
-        Effort { minimum: self.minimum.min(FEWEST), budget_us: us, ..self }
-    }
 }
 
 /// Reason why sampling stopped.

@@ -222,21 +222,3 @@ fn open_launches_for_several_elements_per_thread_use_tuned_blocks() {
     uses::<double<4>>(&device, Launch::for_bandwidth(4 * N, 8), None);
     uses::<double<4>>(&device, Launch::for_bandwidth(N, 8), Some(winner.number("block").unwrap()));
 }
-
-#[test]
-fn benchmarks_of_one_name_are_an_error() {
-    let other = ArrayKernel::<f32, f32>::new("other", &IMAGE, |[x, ..]| x);
-    let mut suite = Suite {
-        benchmarks: vec![Box::new(own_saxpy()), Box::new(other)],
-        left_out: Vec::new(),
-        probes: |_| Ok(Vec::new()),
-    };
-    assert!(suite.check().is_ok() && suite.find("saxpy").is_ok());
-    suite.benchmarks.push(Box::new(own_saxpy()));
-    for error in [suite.check().err(), suite.find("saxpy").err(), suite.find("other").err()] {
-        let error = error.unwrap();
-        assert!(error.is_usage_error());
-        let message = error.to_string();
-        assert!(message.contains("\"saxpy\"") && message.contains("unique name"), "{message}");
-    }
-}

@@ -52,7 +52,6 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
             "summary",
             "page",
             "html",
-            "convert",
         ],
     ),
     (

@@ -35,23 +35,6 @@ const CATEGORIES: [(&str, &str); 10] = [
     (category::GRAPH, "graph"),
     (category::RANGE, "user_annotation"),
 ];
-/// Maps older categories to current ones. The older categories were used by PyTorch's profilers before 2022, and by its
-/// profilers for other devices.
-const OLD_CATEGORIES: [(&str, &str); 13] = [
-    ("Kernel", "kernel"),
-    ("concurrent_kernel", "kernel"),
-    ("Memcpy", "gpu_memcpy"),
-    ("Memset", "gpu_memset"),
-    ("Runtime", "cuda_runtime"),
-    ("runtime", "cuda_runtime"),
-    ("xpu_runtime", "cuda_runtime"),
-    ("privateuse1_runtime", "cuda_runtime"),
-    ("Driver", "cuda_driver"),
-    ("xpu_driver", "cuda_driver"),
-    ("privateuse1_driver", "cuda_driver"),
-    ("Operator", "cpu_op"),
-    ("Overhead", "overhead"),
-];
 /// Name that identifies traces written by this crate.
 const OURS: &str = "warpsmith";
 /// Key for the rank, which traces of multi-process programs contain.

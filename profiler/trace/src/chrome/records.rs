@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 
 use super::event::{Event, Loose};
-use super::{CATEGORIES, MARK, MEMORY, OF_DEVICE, OLD_CATEGORIES, RANGES, SYNCS, TRANSFERS, WAIT};
+use super::{CATEGORIES, MARK, MEMORY, OF_DEVICE, RANGES, SYNCS, TRANSFERS, WAIT};
 use crate::definitions::LeftOut;
 use crate::event::category;
 use crate::record::*;
@@ -40,14 +40,11 @@ pub(super) struct Records<'a> {
     tracks: BTreeMap<(i64, i64), String>,
     /// IDs assigned to words that stand for processes or threads.
     words: HashMap<String, i64>,
-    /// Slices that have begun but have not ended yet.
     /// Records of events at time 0, with the kinds of the events. They are kept until it is known whether their time is
     /// valid.
     at_zero: Vec<(Record, String)>,
     /// First time other than 0.
     first: Option<u64>,
-    /// Allocated bytes per device, for traces that do not contain them.
-    allocated: HashMap<u32, u64>,
 }
 
 impl<'a> Records<'a> {
@@ -64,7 +61,6 @@ impl<'a> Records<'a> {
             words: HashMap::new(),
             at_zero: Vec::new(),
             first: None,
-            allocated: HashMap::new(),
         }
     }
 
@@ -179,7 +175,7 @@ impl<'a> Records<'a> {
 
     fn slice(&mut self, event: &Event, start: u64, end: u64) -> Option<Record> {
         let arguments = &event.arguments;
-        let kineto = theirs(event);
+        let kineto = event.category.text();
         let is_range = RANGES.contains(&kineto);
         let kind = CATEGORIES.iter().find(|(_, theirs)| *theirs == kineto).map(|(ours, _)| *ours);
         let kind = if is_range { category::RANGE } else { kind? };
@@ -298,15 +294,12 @@ impl<'a> Records<'a> {
         if event.name.text() == MEMORY {
             // Device type 0 is the host.
             arguments.device_type.uint().filter(|kind| *kind != 0)?;
-            let (device, bytes) = (small(&arguments.memory_device), arguments.memory_bytes.int()?);
-            let sum = self.allocated.entry(device).or_default();
-            *sum = arguments.allocated.uint().unwrap_or(sum.saturating_add_signed(bytes));
             return Some(Record::Memory(Memory {
                 at,
-                device,
+                device: small(&arguments.memory_device),
                 address: arguments.address.uint().unwrap_or(0),
-                bytes,
-                allocated: *sum,
+                bytes: arguments.memory_bytes.int()?,
+                allocated: arguments.allocated.uint().unwrap_or(0),
                 reserved: arguments.reserved.uint().unwrap_or(0),
                 stream: arguments.stream.int().unwrap_or(0),
                 line,
@@ -357,11 +350,9 @@ impl<'a> Records<'a> {
         (self.id(&event.process), self.id(&event.thread))
     }
 
-    /// Returns the ID for a number, for the number inside a string such as `stream 7`, or for a word. As in trace
-    /// viewers, a missing value becomes 0.
+    /// Returns the ID for a number or for a word. As in trace viewers, a missing value becomes 0.
     fn id(&mut self, value: &Loose) -> i64 {
-        let text = value.text();
-        let number = value.int().or_else(|| text.strip_prefix("stream ")?.trim().parse().ok());
+        let (number, text) = (value.int(), value.text());
         if number.is_some() || text.is_empty() {
             return number.unwrap_or(0);
         }
@@ -377,23 +368,9 @@ impl<'a> Records<'a> {
     }
 }
 
-/// Returns the category of an event by its current name in PyTorch.
-fn theirs(event: &Event) -> &str {
-    let category = event.category.text();
-    if category.is_empty() {
-        // PyTorch's profiler of 2020 writes the kind of device instead of the process.
-        return match event.process.text() {
-            "CPU functions" => "cpu_op",
-            "CUDA functions" => "kernel",
-            _ => "",
-        };
-    }
-    OLD_CATEGORIES.iter().find(|(old, _)| *old == category).map_or(category, |(_, new)| new)
-}
-
 /// Returns the kind under which an event is counted.
 fn kind(event: &Event) -> String {
-    match theirs(event) {
+    match event.category.text() {
         "" => format!("phase {}", event.phase.text().chars().take(8).collect::<String>()),
         kind => kind.chars().take(40).collect(),
     }

@@ -48,13 +48,8 @@ impl Digest {
     /// # Errors
     /// Returns the same errors as [`Trace::read`].
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
-        Self::read_by(|sink| read_into(path, sink))
-    }
-
-    /// Like [`Self::read`], but reads through a function that writes to a sink.
-    pub(crate) fn read_by(read: impl FnOnce(&mut dyn Sink) -> Result<Option<Damage>>) -> Result<Self> {
         let mut digest = Digest::new(Self::MAX);
-        digest.damage = read(&mut digest)?;
+        digest.damage = read_into(path, &mut digest)?;
         Ok(digest)
     }
 

@@ -203,51 +203,9 @@ fn a_trace_may_begin_at_time_zero() {
     assert_eq!(whole(&kernel("alone", "0", "5")).kernels[0].end, 5_000);
 }
 
-/// Events as PyTorch's profiler wrote them in 2021, with other categories, texts for threads and streams, and
-/// `external id`.
-#[test]
-fn categories_of_2021_are_read() {
-    let trace = whole(
-        r#"{"ph":"X","cat":"Operator","name":"aten::add","pid":41,"tid":"41","ts":100,"dur":60,"args":{"Device":41,"External id":9,"Trace name":"t","Trace iteration":0}},
-           {"ph":"X","cat":"Runtime","name":"cudaLaunchKernel","pid":41,"tid":"42","ts":110,"dur":20,"args":{"cbid":211,"correlation":334,"external id":9,"external ts":1}},
-           {"ph":"X","cat":"Kernel","name":"add_kernel","pid":1,"tid":"stream 7","ts":150,"dur":30,"args":{"queued":0,"device":1,"context":1,"stream":7,"correlation":334,"external id":9,"grid":[2,1,1],"block":[64,1,1]}},
-           {"ph":"X","cat":"Memcpy","name":"Memcpy DtoH (Device -> Pageable)","pid":1,"tid":"stream 20","ts":190,"dur":5,"args":{"correlation":335,"bytes":64}},
-           {"ph":"X","cat":"Memset","name":"Memset (Device)","pid":1,"tid":"stream 7","ts":200,"dur":5,"args":{"stream":7,"correlation":336,"bytes":128}},
-           {"ph":"s","id":334,"pid":41,"tid":"42","ts":110,"cat":"async","name":"launch"},
-           {"ph":"f","id":334,"pid":1,"tid":"stream 7","ts":150,"cat":"async","name":"launch","bp":"e"}"#,
-    );
-    assert_eq!(
-        (trace.ranges.len(), trace.calls.len(), trace.kernels.len(), trace.transfers.len()),
-        (1, 1, 1, 2)
-    );
-    assert!(!trace.definitions.about.contains_key("events not read"));
-    let (kernel, call) = (trace.kernels[0], trace.calls[0]);
-    assert_eq!((kernel.correlation, kernel.range, kernel.grid), (334, 9, [2, 1, 1]));
-    assert_eq!((call.library, call.correlation), (Library::Runtime, 334));
-    let streams: Vec<_> =
-        trace.definitions.streams().iter().map(|stream| (stream.device, stream.id)).collect();
-    assert_eq!(streams, [(1, 7), (1, 20)]);
-    assert_eq!(trace.transfers[1].kind, TransferKind::Fill);
-    assert_eq!(trace.definitions.threads()[trace.ranges[0].thread.index()].id, 41);
-    assert_eq!(trace.text(trace.ranges[0].category), "cpu_op");
-    let summary = trace.summary();
-    assert_eq!((summary.launches.with_call, summary.ranges[0].device), (1, 30_000));
-}
-
-/// PyTorch's first profiler writes the kind instead of the process.
-#[test]
-fn traces_of_the_first_profiler_are_read() {
-    let opened = open(
-        r#"[{"name":"mm","ph":"X","ts":50.5,"dur":9.25,"tid":3,"pid":"CPU functions","args":{}},
-            {"name":"sgemm","ph":"X","ts":70,"dur":8,"tid":1,"pid":"CUDA functions","args":{}},]"#,
-    );
-    assert_eq!((opened.damage, opened.trace.ranges.len(), opened.trace.kernels.len()), (None, 1, 1));
-    assert_eq!(opened.trace.kernels[0].end - opened.trace.kernels[0].start, 8_000);
-}
-
 /// Events in many forms, which the tests damage.
 pub const SEED: &str = r#"{"deviceProperties":null,"baseTimeNanoseconds":1723000000000000000,"traceEvents":[
-    {"ph":"X","cat":"Kernel","name":"k","pid":0,"tid":"stream 7","ts":"1000.125","dur":2e1,"args":{"stream":7,"correlation":9007199254740993,"grid":[1,2,3]}},
+    {"ph":"X","cat":"kernel","name":"k","pid":0,"tid":"stream 7","ts":"1000.125","dur":2e1,"args":{"stream":7,"correlation":9007199254740993,"grid":[1,2,3]}},
     {"ph":"C","cat":"host_counter","name":"loss","pid":1,"ts":5,"args":{"value":NaN}},{"ph":"M","name":"thread_name","pid":1,"tid":"main","args":{"name":"\ud800 \x"}},
     {"ph":"i","name":"[memory]","pid":1,"tid":1,"ts":0,"args":{"Device Type":1,"Device Id":0,"Bytes":-5}},
 ]"#;
@@ -374,20 +332,6 @@ fn missing_values_join_nothing() {
     assert_ne!(trace.ranges[0].thread, trace.ranges[1].thread);
     let names: Vec<_> = trace.definitions.threads().iter().map(|thread| thread.name.as_str()).collect();
     assert!(names.contains(&""), "{names:?}");
-}
-
-/// PyTorch before version 1.12 writes neither addresses nor totals.
-#[test]
-fn memory_without_addresses_and_totals_adds_up() {
-    let event = |ts: u32, bytes: i32| {
-        format!(
-            r#"{{"ph":"i","name":"[memory]","pid":1,"tid":1,"ts":{ts},"args":{{"Device Type":1,"Device Id":0,"Bytes":{bytes}}}}}"#
-        )
-    };
-    let summary = whole(&[event(1, 100), event(2, 50), event(3, -100), event(4, 20)].join(",")).summary();
-    let row = &summary.memory[0];
-    assert_eq!((row.peak_allocated, row.allocated, row.allocations, row.frees), (150, 70, 3, 1));
-    assert_eq!(summary.allocations[0].live, 0, "it is not known which of them are freed");
 }
 
 #[test]
