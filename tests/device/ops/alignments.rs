@@ -122,6 +122,7 @@ fn elements_move_from_every_address() {
             ops::select_flagged(s, x, flags, out, &mut count)
         });
         everywhere::<T, f64>("cast", N, |s, [x, _], out| ops::cast(s, x, out));
+        everywhere::<T, bf16>("cast to bf16", N, |s, [x, _], out| ops::cast(s, x, out));
         everywhere::<T, u64>("count_if", 1, |s, [x, _], out| {
             ops::count_if_into(s, Predicate::Equal(small::<T>(0, 0)), x, out)
         });
