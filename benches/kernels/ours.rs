@@ -47,7 +47,7 @@ impl Operand for f32 {
             (Ours::Own, _) => None,
             (Ours::Operation(config), "histogram") => {
                 let counts = data.words.slice_mut(..256);
-                Some(ops::histogram_even_with(stream, config, 1, x, -1.0..1.0, counts))
+                Some(ops::histogram_even_with(stream, config, x, -1.0..1.0, counts))
             }
             (Ours::Operation(config), _) => of_floats(stream, config, case, data, set),
         }

@@ -105,7 +105,7 @@ pub(super) fn histogram<T: Number + Binned>(setup: &Setup<'_>) -> Prepared {
         choose: Box::new(config),
         launch: Box::new(
             move |stream, config, inputs: &[DeviceBuffer<T>], output: &mut DeviceBuffer<u64>| {
-                Ok(ops::histogram_even_with(stream, *config, 1, &inputs[0], lower..upper, output)?)
+                Ok(ops::histogram_even_with(stream, *config, &inputs[0], lower..upper, output)?)
             },
         ),
         expected: Expected::All(expected.into_iter().map(|count| count as f64).collect()),
