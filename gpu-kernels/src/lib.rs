@@ -28,7 +28,7 @@
 //! | [`mod@append_rows`] | `append_rows` |
 //! | [`transformer`] | `swiglu`, `rotary` |
 //! | [`index_check`] | `check_indices`, `first_bad_offset` |
-//! | [`mod@scan`], [`scan_by_key`] | `scan_sum`, `scan_min`, `scan_max`, `scan_sum_by_key` |
+//! | [`mod@scan`] | `scan_sum`, `scan_min`, `scan_max` |
 //! | [`compact`] | `compact_flagged`, `compact_compared`, `compact_runs`, `run_lengths` |
 //! | [`histogram`] | `histogram_even`, `histogram_edges` |
 //! | [`sort`] | `radix_histogram`, `radix_starts`, `radix_pass`, `radix_pass_pairs`, `sort_segments` |
@@ -90,8 +90,6 @@ mod reduction_operators;
 pub mod resident;
 #[cfg(feature = "scan")]
 pub mod scan;
-#[cfg(feature = "scan")]
-pub mod scan_by_key;
 #[cfg(feature = "sort")]
 pub mod search;
 #[cfg(feature = "rows")]

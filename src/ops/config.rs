@@ -200,13 +200,12 @@ fn all_instances() -> Vec<&'static KernelSpec> {
     }
     #[cfg(feature = "scan")]
     {
-        use gpu_kernels::{compact, scan, scan_by_key};
+        use gpu_kernels::{compact, scan};
 
         add! {
             scan: scan_sum scan_min scan_max;
             compact: compact_flagged compact_compared compact_runs;
         }
-        all.extend(scan_by_key::scan_sum_by_key::<(), (), 0, 0>::instances());
     }
     all.extend(cast::cast_to_signed::<(), (), 0, 0>::instances());
     all.extend(cast::cast_to_bool::<(), 0, 0>::instances());

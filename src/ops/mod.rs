@@ -45,7 +45,7 @@
 //! | [`append_to_cache()`] | every [`Element`], with every [`Index`] |
 //! | [`mean_rows()`], [`mean_columns()`], [`mean_segments()`] | every [`Float`] |
 //! | [`map()`], [`reduce()`], [`inclusive_scan()`], [`exclusive_scan()`] | the types of your own function or operator, which a one-line attribute in a kernel crate turns into a kernel |
-//! | [`inclusive_sum()`], [`exclusive_sum()`], [`inclusive_min()`], [`exclusive_min()`], [`inclusive_max()`], [`exclusive_max()`], [`inclusive_sum_by_key()`], [`exclusive_sum_by_key()`] | every [`Number`] |
+//! | [`inclusive_sum()`], [`exclusive_sum()`], [`inclusive_min()`], [`exclusive_min()`], [`inclusive_max()`], [`exclusive_max()`] | every [`Number`] |
 //! | [`select_if()`], [`partition_if()`], [`unique()`], [`run_lengths()`], [`histogram_edges()`] | every [`Number`] |
 //! | [`select_flagged()`], [`partition_flagged()`] | every [`Element`] |
 //! | [`sort()`], [`sort_pairs()`], [`sort_segments()`], [`merge_sorted()`] | every [`SortKey`] |
@@ -184,8 +184,8 @@ pub use rows::{
 #[cfg(feature = "scan")]
 pub use scan::{
     exclusive_max, exclusive_max_with, exclusive_min, exclusive_min_with, exclusive_scan, exclusive_sum,
-    exclusive_sum_by_key, exclusive_sum_with, inclusive_max, inclusive_max_with, inclusive_min,
-    inclusive_min_with, inclusive_scan, inclusive_sum, inclusive_sum_by_key, inclusive_sum_with,
+    exclusive_sum_with, inclusive_max, inclusive_max_with, inclusive_min, inclusive_min_with, inclusive_scan,
+    inclusive_sum, inclusive_sum_with,
 };
 #[cfg(feature = "sort")]
 pub use sort::{Order, SortKey, lower_bound, merge_sorted, sort, sort_pairs, sort_segments, upper_bound};

@@ -171,11 +171,6 @@ fn numbers_are_read_from_every_address() {
         });
         everywhere::<T, T>("inclusive_sum", N, |s, [x, _], out| ops::inclusive_sum(s, x, out));
         everywhere::<T, T>("exclusive_max", N, |s, [x, _], out| ops::exclusive_max(s, x, small(0, 0), out));
-        everywhere::<T, T>("inclusive_sum_by_key", N, |s, [x, _], out| {
-            let keys = Vec::from_iter((0..N as u32).map(|i| i / 7));
-            let keys = At::new(s, x.as_device_ptr().0 as usize / 4 % 4, &keys);
-            ops::inclusive_sum_by_key(s, keys.get(), x, out)
-        });
         everywhere::<T, T>("select_if", N, |s, [x, _], out| {
             let mut count = DeviceBuffer::zeros(s, 1)?;
             ops::select_if(s, Comparison::Greater, small(0, 1), x, out, &mut count)
