@@ -32,7 +32,7 @@
 //! | [`compact`] | `compact_flagged`, `compact_compared`, `compact_runs`, `run_lengths` |
 //! | [`histogram`] | `histogram_even`, `histogram_edges` |
 //! | [`sort`] | `radix_histogram`, `radix_starts`, `radix_pass`, `radix_pass_pairs`, `sort_segments` |
-//! | [`search`] | `search_sorted`, `merge_sorted` |
+//! | [`search`] | `search_sorted` |
 //! | [`probe`] | `fma_probe`, a compute-only kernel |
 //! | [`random`] | `uniform`, `normal`, `exponential`, `integers`, `bernoulli`, `dropout`, `permutation` |
 //!

@@ -48,7 +48,7 @@
 //! | [`inclusive_sum()`], [`exclusive_sum()`], [`inclusive_min()`], [`exclusive_min()`], [`inclusive_max()`], [`exclusive_max()`] | every [`Number`] |
 //! | [`select_if()`], [`partition_if()`], [`unique()`], [`run_lengths()`], [`histogram_edges()`] | every [`Number`] |
 //! | [`select_flagged()`], [`partition_flagged()`] | every [`Element`] |
-//! | [`sort()`], [`sort_pairs()`], [`sort_segments()`], [`merge_sorted()`] | every [`SortKey`] |
+//! | [`sort()`], [`sort_pairs()`], [`sort_segments()`] | every [`SortKey`] |
 //! | [`lower_bound()`], [`upper_bound()`] | every [`Number`] |
 //! | [`histogram_even()`] | f32, f64, f16, bf16, u8, i32, u32 |
 //! | `matmul`, `matmul_fused`, with the feature `tensor` | `bf16`, `f16`, `i8`, FP8. Also: `matmul_f32`, `matmul_tf32x3` and `matmul_tf32` for `f32`; `matmul_grouped` for `bf16` and `f16`, with `Routing` for a mixture of experts; `matmul_4bit` and `matmul_8bit` for weight-only int4, MXFP4, NVFP4, int8 and FP8 (W4A16, W8A16) with `bf16` or `f16` activations; `matmul_scaled` for block-scaled FP8 |
@@ -188,5 +188,5 @@ pub use scan::{
     inclusive_sum, inclusive_sum_with,
 };
 #[cfg(feature = "sort")]
-pub use sort::{Order, SortKey, lower_bound, merge_sorted, sort, sort_pairs, sort_segments, upper_bound};
+pub use sort::{Order, SortKey, lower_bound, sort, sort_pairs, sort_segments, upper_bound};
 pub use tuned::tuned_config;
