@@ -25,7 +25,6 @@
 //! | [`mod@norm`] | `norm` (layer and RMS), `norm_backward`, `norm_backward_parameters` |
 //! | [`mod@softmax`] | `softmax`, `softmax_backward` |
 //! | [`select`] | `top_k`, `sample` |
-//! | [`mod@append_rows`] | `append_rows` |
 //! | [`transformer`] | `swiglu`, `rotary` |
 //! | [`index_check`] | `check_indices`, `first_bad_offset` |
 //! | [`mod@scan`] | `scan_sum`, `scan_min`, `scan_max` |
@@ -47,7 +46,6 @@ use gpu_std::vectorized as tile;
 #[cfg(any(feature = "histogram", feature = "scan"))]
 pub mod access;
 #[cfg(feature = "rows")]
-pub mod append_rows;
 pub mod arg_reduce;
 pub mod arithmetic;
 #[cfg(feature = "rows")]

@@ -42,7 +42,6 @@
 //! | [`variance()`], [`l1_norm()`], [`l2_norm()`] | every [`Float`] |
 //! | [`swiglu()`], [`rotary()`], [`sample()`] | every [`Float`] |
 //! | [`top_k()`] for each row | every [`Number`] |
-//! | [`append_to_cache()`] | every [`Element`], with every [`Index`] |
 //! | [`mean_rows()`], [`mean_columns()`], [`mean_segments()`] | every [`Float`] |
 //! | [`map()`], [`reduce()`], [`inclusive_scan()`], [`exclusive_scan()`] | the types of your own function or operator, which a one-line attribute in a kernel crate turns into a kernel |
 //! | [`inclusive_sum()`], [`exclusive_sum()`], [`inclusive_min()`], [`exclusive_min()`], [`inclusive_max()`], [`exclusive_max()`] | every [`Number`] |
@@ -173,13 +172,13 @@ pub use reduce::{
 // These items are listed by name so that, for a missing item, the compiler can name the feature that enables it.
 #[cfg(feature = "rows")]
 pub use rows::{
-    Predicate, RotaryPairs, Sampling, add_rms_norm, all, any, append_to_cache, argmax_columns, argmax_rows,
-    argmax_segments, argmin_columns, argmin_rows, argmin_segments, count_if, count_if_into, dot, dot_into,
-    l1_norm, l1_norm_into, l2_norm, l2_norm_into, layer_norm, layer_norm_backward, log_softmax,
-    log_softmax_backward, max_columns, max_rows, max_segments, mean_columns, mean_into, mean_rows,
-    mean_segments, min_columns, min_rows, min_segments, prod_columns, prod_rows, prod_segments, rms_norm,
-    rms_norm_backward, rotary, sample, softmax, softmax_backward, sum_columns, sum_rows, sum_segments,
-    swiglu, top_k, variance, variance_into,
+    Predicate, RotaryPairs, Sampling, add_rms_norm, all, any, argmax_columns, argmax_rows, argmax_segments,
+    argmin_columns, argmin_rows, argmin_segments, count_if, count_if_into, dot, dot_into, l1_norm,
+    l1_norm_into, l2_norm, l2_norm_into, layer_norm, layer_norm_backward, log_softmax, log_softmax_backward,
+    max_columns, max_rows, max_segments, mean_columns, mean_into, mean_rows, mean_segments, min_columns,
+    min_rows, min_segments, prod_columns, prod_rows, prod_segments, rms_norm, rms_norm_backward, rotary,
+    sample, softmax, softmax_backward, sum_columns, sum_rows, sum_segments, swiglu, top_k, variance,
+    variance_into,
 };
 #[cfg(feature = "scan")]
 pub use scan::{

@@ -20,4 +20,4 @@ pub use reduce::{
 };
 pub use select::{Sampling, sample, top_k};
 pub use softmax::{log_softmax, log_softmax_backward, softmax, softmax_backward};
-pub use tokens::{RotaryPairs, append_to_cache, rotary, swiglu};
+pub use tokens::{RotaryPairs, rotary, swiglu};
