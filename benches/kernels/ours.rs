@@ -47,9 +47,9 @@ impl Operand for f32 {
             (Ours::Own, _) => None,
             (Ours::Operation(config), "histogram") => {
                 let counts = data.words.slice_mut(..256);
-                Some(ops::histogram_even_with(stream, config, x, -1.0..1.0, counts))
+                Some(ops::with_config(config, || ops::histogram_even(stream, x, -1.0..1.0, counts)))
             }
-            (Ours::Operation(config), _) => of_floats(stream, config, case, data, set),
+            (Ours::Operation(config), _) => ops::with_config(config, || of_floats(stream, case, data, set)),
         }
     }
 }
@@ -63,7 +63,7 @@ impl Operand for bf16 {
         set: usize,
     ) -> Option<Result<()>> {
         match ours {
-            Ours::Operation(config) => of_floats(stream, config, case, data, set),
+            Ours::Operation(config) => ops::with_config(config, || of_floats(stream, case, data, set)),
             Ours::Own => None,
         }
     }
@@ -88,7 +88,6 @@ impl Operand for u32 {
 
 fn of_floats<T: Value + Float<SumAccumulator = f32, Accumulator = f32>>(
     stream: &Stream,
-    config: Option<Config>,
     case: &Case,
     data: &mut Data<T>,
     set: usize,
@@ -99,9 +98,9 @@ fn of_floats<T: Value + Float<SumAccumulator = f32, Accumulator = f32>>(
     let (sums, words) = (&mut data.sums, &mut data.words);
     let rows = || x.as_2d(case.rows, case.columns);
     Some(match case.operation {
-        "sum" => ops::sum_into_with(stream, config, x, sums),
-        "max" => ops::max_into_with(stream, config, x, &mut data.extreme),
-        "argmax" => ops::argmax_into_with(stream, config, x, words.slice_mut(..1)),
+        "sum" => ops::sum_into(stream, x, sums),
+        "max" => ops::max_into(stream, x, &mut data.extreme),
+        "argmax" => ops::argmax_into(stream, x, words.slice_mut(..1)),
         "row_sum" => rows().and_then(|rows| ops::sum_rows(stream, rows, sums)),
         "column_sum" => rows().and_then(|rows| ops::sum_columns(stream, rows, sums)),
         _ => {
@@ -123,18 +122,18 @@ fn of_floats<T: Value + Float<SumAccumulator = f32, Accumulator = f32>>(
                         }
                     })
                 }
-                "copy" => ops::copy_with(stream, config, x, out),
-                "copy_unaligned" => ops::copy_with(stream, config, x.slice(1..), out.slice_mut(..n - 1)),
-                "fill" => ops::fill_with(stream, config, T::FILL, out),
-                "relu" => ops::relu_with(stream, config, x, out),
-                "gelu" => ops::gelu_with(stream, config, x, out),
-                "exp" => ops::exp_with(stream, config, x, out),
-                "add" => ops::add_with(stream, config, x, data.y.slice(range), out),
-                "axpy" => ops::axpy_with(stream, config, x, T::from_f64(1.5), out),
-                "scan" => ops::inclusive_sum_with(stream, config, x, out),
+                "copy" => ops::copy(stream, x, out),
+                "copy_unaligned" => ops::copy(stream, x.slice(1..), out.slice_mut(..n - 1)),
+                "fill" => ops::fill(stream, T::FILL, out),
+                "relu" => ops::relu(stream, x, out),
+                "gelu" => ops::gelu(stream, x, out),
+                "exp" => ops::exp(stream, x, out),
+                "add" => ops::add(stream, x, data.y.slice(range), out),
+                "axpy" => ops::axpy(stream, x, T::from_f64(1.5), out),
+                "scan" => ops::inclusive_sum(stream, x, out),
                 "select_if" => {
                     let count = words.slice_mut(..1);
-                    ops::select_if_with(stream, config, Comparison::Greater, T::from_f64(0.0), x, out, count)
+                    ops::select_if(stream, Comparison::Greater, T::from_f64(0.0), x, out, count)
                 }
                 _ => return None,
             }

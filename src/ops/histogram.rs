@@ -8,7 +8,6 @@ use gpu_std::scalar::{Element, Number, Scalar};
 use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Launch, Result, Stream};
 
-use super::config::Config;
 use super::launch::{Operation, Plan, same_length};
 use crate::IMAGE;
 use crate::op_error::OpError;
@@ -42,15 +41,14 @@ fn shared_lens<T>(edges: usize, counts: usize) -> [SharedLen; 2] {
 
 /// Plans the launch and clears the counts.
 fn plan<'s, T: Scalar>(
-    (operation, kernel): (&'static str, &'static str),
+    operation: &'static str,
     stream: &'s Stream,
-    config: Option<Config>,
     x: &DeviceSlice<'_, T>,
     counts: &mut DeviceSliceMut<'_, u64>,
 ) -> Result<Option<Plan<'s>>> {
     let mut plan = None;
     if !x.is_empty() {
-        let planned = Operation::new::<T>(stream, kernel, x.len(), &[x.as_device_ptr()], config).plan()?;
+        let planned = Operation::new::<T>(stream, operation, x.len(), &[x.as_device_ptr()]).plan()?;
         let blocks = planned.blocks();
         if x.len() / blocks as usize >= 1 << 31 {
             let problem = format!(
@@ -126,19 +124,6 @@ pub fn histogram_even<'x, 'c, T: Element<Scalar = T> + Binned>(
     counts: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
     let _site = site();
-    histogram_even_with(stream, None, x, range, counts)
-}
-
-#[doc(hidden)]
-#[track_caller]
-pub fn histogram_even_with<'x, 'c, T: Element<Scalar = T> + Binned>(
-    stream: &Stream,
-    config: impl Into<Option<Config>>,
-    x: impl Into<DeviceSlice<'x, T>>,
-    range: impl BinRange<T>,
-    counts: impl Into<DeviceSliceMut<'c, u64>>,
-) -> Result<()> {
-    let _site = site();
     type Params<T> = (
         Value<u32>,
         Value<T>,
@@ -168,7 +153,7 @@ pub fn histogram_even_with<'x, 'c, T: Element<Scalar = T> + Binned>(
             ),
         );
     };
-    let Some(plan) = plan((NAME, NAME), stream, config.into(), &x, &mut counts)? else { return Ok(()) };
+    let Some(plan) = plan(NAME, stream, &x, &mut counts)? else { return Ok(()) };
     let Bins { lower, last, factors, fraction, slack, .. } = bins;
     let mut edges = DeviceBuffer::<f64>::uninit(stream, if is_float { count as usize } else { 0 })?;
     if is_float {
@@ -210,19 +195,6 @@ pub fn histogram_edges<'x, 'e, 'c, T: Number>(
     counts: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
     let _site = site();
-    histogram_edges_with(stream, None, x, edges, counts)
-}
-
-#[doc(hidden)]
-#[track_caller]
-pub fn histogram_edges_with<'x, 'e, 'c, T: Number>(
-    stream: &Stream,
-    config: impl Into<Option<Config>>,
-    x: impl Into<DeviceSlice<'x, T>>,
-    edges: impl Into<DeviceSlice<'e, T>>,
-    counts: impl Into<DeviceSliceMut<'c, u64>>,
-) -> Result<()> {
-    let _site = site();
     type Params<T> = (Slice<T>, Slice<T>, Shared<T>, Shared<u32>, AtomicSlice<u64>);
     const NAME: &str = "histogram_edges";
     let (x, edges, mut counts) = (x.into(), edges.into(), counts.into());
@@ -236,7 +208,7 @@ pub fn histogram_edges_with<'x, 'e, 'c, T: Number>(
         return unsupported(NAME, format!("{} counts exceed the maximum of 2^32 - 1", counts.len()));
     }
     same_length(NAME, ("counts", counts.len()), ("the gaps between edges", edges.len() - 1))?;
-    let Some(plan) = plan((NAME, NAME), stream, config.into(), &x, &mut counts)? else { return Ok(()) };
+    let Some(plan) = plan(NAME, stream, &x, &mut counts)? else { return Ok(()) };
     let [table, local] = shared_lens::<T>(edges.len(), counts.len());
     // SAFETY: these arguments match the parameters of the kernel.
     unsafe { plan.launch::<Params<T>, _>((edges, x, table, local, counts)) }

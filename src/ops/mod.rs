@@ -7,9 +7,10 @@
 //! minimum or maximum over zero elements is an error.
 //!
 //! An operation uses the configuration that was tuned for the type, size, alignment and device ([`tuned_config`]). If
-//! no tuned configuration exists, the operation uses the default ([`default_config`]). [`variants`] lists the available
-//! instances. The results of a floating-point reduction may differ in the last bits between configurations. To make
-//! results independent of tuning, install an empty store: `LaunchStore::in_memory().install(&device)`.
+//! no tuned configuration exists, the operation uses the default ([`default_config`]). [`with_config`] runs an operation
+//! with another configuration, and [`variants`] lists the available instances. The results of a floating-point
+//! reduction may differ in the last bits between configurations. To make results independent of tuning, install an empty
+//! store: `LaunchStore::in_memory().install(&device)`.
 //!
 //! All operations take their arguments in the same order: the stream, options (such as a sort order or a predicate),
 //! inputs (first arrays, then numbers), and outputs. A full reduction such as `sum` waits for its value. Its
@@ -130,28 +131,23 @@ pub use crate::tensor::{
     attention_with_lse, rotary_append,
 };
 pub use arithmetic::{
-    abs, add, add_with, bit_and, bit_or, bit_xor, ceil, clamp, cos, div, eq, floor, ge, gelu_tanh, gt, le,
-    lerp, log, lt, maximum, minimum, mul, mul_with, ne, neg, not, pow, reciprocal, round, rsqrt, select, shl,
-    shr, sign, silu, sin, sqrt, sub, tanh, trunc,
+    abs, add, bit_and, bit_or, bit_xor, ceil, clamp, cos, div, eq, floor, ge, gelu_tanh, gt, le, lerp, log,
+    lt, maximum, minimum, mul, ne, neg, not, pow, reciprocal, round, rsqrt, select, shl, shr, sign, silu,
+    sin, sqrt, sub, tanh, trunc,
 };
-#[cfg(feature = "bench")]
-pub(crate) use arithmetic::{binary_with, clamp_with, lerp_with, unary_with};
 pub use collective::{reduce_add, reduce_add_coalesced};
 #[cfg(feature = "scan")]
 pub use compact::{
-    Comparison, partition_flagged, partition_if, run_lengths, select_flagged, select_if, select_if_with,
-    unique, unique_with,
+    Comparison, partition_flagged, partition_if, run_lengths, select_flagged, select_if, unique,
 };
-pub use config::{Config, GridRule, Variant, default_config, variants};
+pub use config::{Config, GridRule, Variant, default_config, variants, with_config};
 #[cfg(feature = "bench")]
 pub(crate) use config::{Instances, default_of, instances_of};
-pub use data::{cast, cast_with, copy, copy_with, fill, fill_with};
-pub use elementwise::{
-    axpy, axpy_with, exp, exp_with, fma, fma_with, gelu, gelu_with, relu, relu_with, sigmoid, sigmoid_with,
-};
+pub use data::{cast, copy, fill};
+pub use elementwise::{axpy, exp, fma, gelu, relu, sigmoid};
 pub use gpu_std::scalar::{Bits, Element, Float, Integer, Number, Scalar};
 #[cfg(feature = "histogram")]
-pub use histogram::{BinRange, histogram_edges, histogram_edges_with, histogram_even, histogram_even_with};
+pub use histogram::{BinRange, histogram_edges, histogram_even};
 pub use indices::{Index, Indices, gather, gather_rows, scatter, scatter_rows};
 pub use layout::{concat_columns, concat_rows, split_columns, split_rows, transpose, transpose_batched};
 #[cfg(feature = "tensor")]
@@ -163,11 +159,10 @@ pub use matmul::{
 };
 pub use methods::ReduceExt;
 pub use operand::{Operand, column, row};
-pub use own::{map, map_with, reduce, reduce_into, reduce_into_with};
+pub use own::{map, reduce, reduce_into};
 pub use reduce::{
-    argmax, argmax_into, argmax_into_with, argmin, argmin_into, argmin_into_with, max, max_into,
-    max_into_with, mean, min, min_into, min_into_with, prod, prod_into, prod_into_with, sum, sum_into,
-    sum_into_with,
+    argmax, argmax_into, argmin, argmin_into, max, max_into, mean, min, min_into, prod, prod_into, sum,
+    sum_into,
 };
 // These items are listed by name so that, for a missing item, the compiler can name the feature that enables it.
 #[cfg(feature = "rows")]
@@ -182,9 +177,8 @@ pub use rows::{
 };
 #[cfg(feature = "scan")]
 pub use scan::{
-    exclusive_max, exclusive_max_with, exclusive_min, exclusive_min_with, exclusive_scan, exclusive_sum,
-    exclusive_sum_with, inclusive_max, inclusive_max_with, inclusive_min, inclusive_min_with, inclusive_scan,
-    inclusive_sum, inclusive_sum_with,
+    exclusive_max, exclusive_min, exclusive_scan, exclusive_sum, inclusive_max, inclusive_min,
+    inclusive_scan, inclusive_sum,
 };
 #[cfg(feature = "sort")]
 pub use sort::{Order, SortKey, lower_bound, sort, sort_pairs, sort_segments, upper_bound};

@@ -29,7 +29,6 @@ pub(super) fn whole_warps(operation: &'static str, plan: &Plan<'_>) -> Result<()
 fn launch<T: Number>(
     (operation, kernel): (&'static str, &'static str),
     stream: &Stream,
-    config: Option<Config>,
     (exclusive, initial): (bool, T),
     x: DeviceSlice<'_, T>,
     out: DeviceSliceMut<'_, T>,
@@ -40,7 +39,7 @@ fn launch<T: Number>(
         return Ok(());
     }
     let arrays = [x.as_device_ptr(), out.as_device_ptr()];
-    let plan = Operation::new::<T>(stream, kernel, x.len(), &arrays, config).plan()?;
+    let plan = Operation::new::<T>(stream, kernel, x.len(), &arrays).plan()?;
     whole_warps(operation, &plan)?;
     let Config { block, items, vector, .. } = *plan.config();
     let tiles = max_tiles(x.len(), size_of::<T>(), block as usize, items as usize, vector as usize);
@@ -167,8 +166,9 @@ where
         .min_by_key(|variant| (variant.items.abs_diff(usual.items), variant.vector.abs_diff(usual.vector)));
     let config = nearest.map(|&Variant { items, vector, .. }| Config { items, vector, ..usual });
     let arrays = [x.as_device_ptr(), out.as_device_ptr()];
-    let plan =
-        Operation::of_family(stream, image, (S::VARIANTS, false), bytes, x.len(), &arrays, config).plan()?;
+    let plan = Operation::of_family(stream, image, (S::VARIANTS, false), bytes, x.len(), &arrays)
+        .with_default(config)
+        .plan()?;
     whole_warps(name, &plan)?;
     let Config { block, items, vector, .. } = *plan.config();
     let tiles = max_tiles(x.len(), bytes, block as usize, items as usize, vector as usize);
@@ -182,11 +182,11 @@ where
     }
 }
 
-/// Defines each scan and a variant with an explicit configuration, which the tuner measures.
+/// Defines the scans.
 macro_rules! scans {
     ($(
         $(#[$doc:meta])*
-        $name:ident, $with:ident = $kernel:literal, $exclusive:literal, $of_nothing:ident $(, $initial:ident)?;
+        $name:ident = $kernel:literal, $exclusive:literal, $of_nothing:ident $(, $initial:ident)?;
     )*) => { $(
         $(#[$doc])*
         ///
@@ -200,23 +200,10 @@ macro_rules! scans {
             out: impl Into<DeviceSliceMut<'o, T>>,
         ) -> Result<()> {
             let _site = site();
-            $with(stream, None, x, $($initial,)? out)
-        }
-
-        #[doc(hidden)]
-        #[track_caller]
-        pub fn $with<'x, 'o, T: Number>(
-            stream: &Stream,
-            config: impl Into<Option<Config>>,
-            x: impl Into<DeviceSlice<'x, T>>,
-            $($initial: T,)?
-            out: impl Into<DeviceSliceMut<'o, T>>,
-        ) -> Result<()> {
-            let _site = site();
             #[allow(unused_mut, unused_assignments)]
             let mut first = T::$of_nothing;
             $(first = $initial;)?
-            launch((stringify!($name), $kernel), stream, config.into(), ($exclusive, first), x.into(), out.into())
+            launch((stringify!($name), $kernel), stream, ($exclusive, first), x.into(), out.into())
         }
     )* };
 }
@@ -236,7 +223,7 @@ scans! {
     /// assert_eq!(sums.to_host()?, [1, 3, 6, 10]);
     /// # Ok::<(), warpsmith::Error>(())
     /// ```
-    inclusive_sum, inclusive_sum_with = "scan_sum", false, ZERO;
+    inclusive_sum = "scan_sum", false, ZERO;
     /// Exclusive running sum: `out[i] = initial + x[0] + … + x[i - 1]`, rounded as in [`inclusive_sum()`].
     ///
     /// ```
@@ -248,17 +235,17 @@ scans! {
     /// assert_eq!(offsets.to_host()?, [0, 3, 3]);
     /// # Ok::<(), warpsmith::Error>(())
     /// ```
-    exclusive_sum, exclusive_sum_with = "scan_sum", true, ZERO, initial;
+    exclusive_sum = "scan_sum", true, ZERO, initial;
     /// Running minimum. Results are NaN from the first NaN element on.
     #[doc = unary_example!(inclusive_min, [3i32, 1, 2, 0], [3, 1, 1, 0])]
-    inclusive_min, inclusive_min_with = "scan_min", false, MIN_IDENTITY;
+    inclusive_min = "scan_min", false, MIN_IDENTITY;
     /// Minimum of `initial` and all preceding elements. Results are NaN after the first NaN element.
     #[doc = binary_example!(exclusive_min, [3i32, 1, 2, 0], 2, [2, 2, 1, 1])]
-    exclusive_min, exclusive_min_with = "scan_min", true, MIN_IDENTITY, initial;
+    exclusive_min = "scan_min", true, MIN_IDENTITY, initial;
     /// Running maximum. Results are NaN from the first NaN element on.
     #[doc = unary_example!(inclusive_max, [1i32, 3, 2, 4], [1, 3, 3, 4])]
-    inclusive_max, inclusive_max_with = "scan_max", false, MAX_IDENTITY;
+    inclusive_max = "scan_max", false, MAX_IDENTITY;
     /// Maximum of `initial` and all preceding elements. Results are NaN after the first NaN element.
     #[doc = binary_example!(exclusive_max, [1i32, 3, 2, 4], 2, [2, 2, 3, 3])]
-    exclusive_max, exclusive_max_with = "scan_max", true, MAX_IDENTITY, initial;
+    exclusive_max = "scan_max", true, MAX_IDENTITY, initial;
 }

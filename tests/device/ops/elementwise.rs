@@ -86,7 +86,7 @@ fn every_configuration_of_axpy_gives_the_same_bits() {
             ] {
                 let config = Config { block, grid, items: variant.items, vector: variant.vector };
                 let mut out = DeviceBuffer::from_host(&stream, &y).unwrap();
-                ops::axpy_with(&stream, config, &x, 3.0, &mut out).unwrap();
+                ops::with_config(config, || ops::axpy(&stream, &x, 3.0, &mut out)).unwrap();
                 let found = out.to_host().unwrap();
                 for i in 0..n {
                     let (found, expected) = (found[i].to_bits(), expected[i].to_bits());

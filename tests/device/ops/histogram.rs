@@ -118,7 +118,7 @@ fn bytes_are_counted_in_any_configuration() {
             [None, Some(Config { block: 96, grid: "blocks:3".parse().unwrap(), items: 4, vector: 16 })]
         {
             let mut counts = DeviceBuffer::from_host(&stream, &vec![9; bins]).unwrap();
-            ops::histogram_even_with(&stream, config, &input, 0..200, &mut counts).unwrap();
+            ops::with_config(config, || ops::histogram_even(&stream, &input, 0..200, &mut counts)).unwrap();
             assert_eq!(counts.to_host().unwrap(), expected, "{bins} bins, seed {}", random.seed);
         }
     }

@@ -187,7 +187,7 @@ fn every_grid_gives_the_same_bits() {
                         vector: variant.vector,
                     };
                     let mut out = Padded::poisoned(&stream, 0, n);
-                    ops::inclusive_sum_with(&stream, config, x.get(), out.get_mut()).unwrap();
+                    ops::with_config(config, || ops::inclusive_sum(&stream, x.get(), out.get_mut())).unwrap();
                     let found: Vec<u32> = out.read().iter().map(|sum| sum.to_bits()).collect();
                     let what = (config, n, "seed", random.seed);
                     assert_eq!(&found, first.get_or_insert_with(|| found.clone()), "{what:?}");
@@ -205,7 +205,9 @@ fn scans_refuse_what_does_not_fit() {
     let text = ops::inclusive_sum(&stream, &x, &mut out).unwrap_err().to_string();
     assert!(text.contains("inclusive_sum") && text.contains("10") && text.contains("9"), "{text}");
     let config = Config { block: 48, grid: GridRule::Auto, items: 5, vector: 16 };
-    let text = ops::exclusive_max_with(&stream, config, x.slice(1..), 0.0, &mut out).unwrap_err().to_string();
+    let text = ops::with_config(config, || ops::exclusive_max(&stream, x.slice(1..), 0.0, &mut out))
+        .unwrap_err()
+        .to_string();
     assert!(text.contains("exclusive_max") && text.contains("48") && text.contains("32"), "{text}");
     assert_eq!(out.to_host().unwrap(), [7.0; 9]);
     let none = DeviceBuffer::<f32>::from_host(&stream, &[]).unwrap();
