@@ -27,54 +27,41 @@ fn unary<T: Scalar>(
     unsafe { launch.launch::<(Value<Unary>, Slice<T>, SliceMut<T>), _>((operation, x, out)) }
 }
 
-fn binary<T: Element>(
-    stream: &Stream,
-    (name, operation): (&'static str, Binary),
-    x: Operand<'_, T>,
-    y: Operand<'_, T>,
-    out: DeviceSliceMut<'_, T>,
-) -> Result<()> {
-    let n = out.len();
-    let width = common_width(name, [x.width(name, "x", n), y.width(name, "y", n)])?;
-    let number = |value: T| value.to_scalar();
-    let (x, y) = (x.arguments(number, T::Scalar::ZERO)?, y.arguments(number, T::Scalar::ZERO)?);
-    let out = out.cast::<T::Scalar>()?;
-    let arrays = [x.address(), y.address(), out.as_device_ptr()];
-    let launch = Operation::new::<T::Scalar>(stream, "binary", n, &arrays);
-    // SAFETY: these arguments match the parameters of the kernel.
-    unsafe {
-        launch.launch::<(
-            Value<Binary>,
-            Value<usize>,
-            Value<Form>,
-            Value<T::Scalar>,
-            Optional<Slice<T::Scalar>>,
-            Value<Form>,
-            Value<T::Scalar>,
-            Optional<Slice<T::Scalar>>,
-            SliceMut<T::Scalar>,
-        ), _>((operation, width, x.form, x.value, x.array, y.form, y.value, y.array, out))
-    }
+/// Operation code of a kernel with two operands of type `T`.
+trait Code<T>: Copy + Send + Sync + 'static {
+    /// Element type of the results.
+    type Output: Element;
+    const KERNEL: &'static str;
 }
 
-fn compare<T: Element>(
+impl<T: Element> Code<T> for Binary {
+    type Output = T;
+    const KERNEL: &'static str = "binary";
+}
+
+impl<T> Code<T> for Compare {
+    type Output = Checked<bool>;
+    const KERNEL: &'static str = "compare";
+}
+
+fn binary<T: Element, C: Code<T>>(
     stream: &Stream,
-    (name, operation): (&'static str, Compare),
+    (name, operation): (&'static str, C),
     x: Operand<'_, T>,
     y: Operand<'_, T>,
-    out: DeviceSliceMut<'_, Checked<bool>>,
+    out: DeviceSliceMut<'_, C::Output>,
 ) -> Result<()> {
     let n = out.len();
     let width = common_width(name, [x.width(name, "x", n), y.width(name, "y", n)])?;
     let number = |value: T| value.to_scalar();
     let (x, y) = (x.arguments(number, T::Scalar::ZERO)?, y.arguments(number, T::Scalar::ZERO)?);
-    let out = out.cast::<u8>()?;
+    let out = out.cast::<<C::Output as Element>::Scalar>()?;
     let arrays = [x.address(), y.address(), out.as_device_ptr()];
-    let launch = Operation::new::<T::Scalar>(stream, "compare", n, &arrays);
-    // SAFETY: these arguments match the parameters of the kernel, which writes 0 or 1.
+    let launch = Operation::new::<T::Scalar>(stream, C::KERNEL, n, &arrays);
+    // SAFETY: these arguments match the parameters of both kernels. `compare` writes 0 or 1.
     unsafe {
         launch.launch::<(
-            Value<Compare>,
+            Value<C>,
             Value<usize>,
             Value<Form>,
             Value<T::Scalar>,
@@ -82,7 +69,7 @@ fn compare<T: Element>(
             Value<Form>,
             Value<T::Scalar>,
             Optional<Slice<T::Scalar>>,
-            SliceMut<u8>,
+            SliceMut<<C::Output as Element>::Scalar>,
         ), _>((operation, width, x.form, x.value, x.array, y.form, y.value, y.array, out))
     }
 }
@@ -309,12 +296,12 @@ pub fn not<'x, 'o, T: Bits>(
     let _site = site();
     let (x, out) = (x.into(), out.into());
     same_length("not", ("x", x.len()), ("the output", out.len()))?;
-    binary(stream, ("not", Binary::BitXor), x.into(), T::ONES.into(), out)
+    binary::<T, _>(stream, ("not", Binary::BitXor), x.into(), T::ONES.into(), out)
 }
 
 /// Defines the binary operations.
 macro_rules! binary {
-    ($launch:ident: $(
+    ($(
         $(#[$doc:meta])*
         $name:ident: $bound:ident => $out:ty, $operation:expr, $x:tt, $y:tt => $result:tt;
     )*) => { $(
@@ -333,11 +320,11 @@ macro_rules! binary {
             out: impl Into<DeviceSliceMut<'o, $out>>,
         ) -> Result<()> {
             let _site = site();
-            $launch(stream, (stringify!($name), $operation), x.into(), y.into(), out.into())
+            binary::<T, _>(stream, (stringify!($name), $operation), x.into(), y.into(), out.into())
         }
     )* };
 }
-binary! { binary:
+binary! {
     /// `out[i] = x[i] - y[i]`. Integers wrap around on overflow.
     sub: Scalar => T, Binary::Sub, [5i32, 2], [3, 4] => [2, -2];
     /// `out[i] = x[i] / y[i]`. Integer division truncates and wraps around on overflow, and its result for a divisor of
@@ -361,8 +348,6 @@ binary! { binary:
     shl: Integer => T, Binary::Shl, [1u32, 3], 4 => [16, 48];
     /// `out[i] = x[i] >> y[i]`, with the shift count modulo the bit width. The shift is arithmetic for signed integers.
     shr: Integer => T, Binary::Shr, [-16i32, 48], 4 => [-1, 3];
-}
-binary! { compare:
     /// `out[i] = x[i] == y[i]`, which is false for NaN.
     eq: Element => Checked<bool>, Compare::Eq, [1.0f32, 2.0, f32::NAN], 2.0
         => (Checked::from_slice(&[false, true, false]));
@@ -403,7 +388,7 @@ macro_rules! own_kernels {
             let _site = site();
             let (name, x, y, out) = (stringify!($name), x.into(), y.into(), out.into());
             let (Some(a), Some(b), true) = (x.each(), y.each(), config::instances(name, T::NAME).is_some()) else {
-                return binary(stream, (name, $operation), x, y, out);
+                return binary::<T, _>(stream, (name, $operation), x, y, out);
             };
             same_length(name, ("x", a.len()), ("the output", out.len()))?;
             same_length(name, ("y", b.len()), ("the output", out.len()))?;
