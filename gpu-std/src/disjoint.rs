@@ -33,7 +33,6 @@
 mod claims;
 mod planes;
 mod strides;
-mod striped;
 mod tiles;
 mod views;
 
@@ -48,7 +47,6 @@ pub(crate) use self::strides::Claim;
 pub use self::strides::{
     GridStride, GridStride2d, GridStride3d, grid_stride, grid_stride_2d, grid_stride_3d,
 };
-pub use self::striped::Striped;
 pub use self::tiles::{TileMapping, Tiles, TransposedTiles};
 pub use self::views::{DisjointMut2, DisjointMut3};
 use crate::per_block::PerBlock;
@@ -175,8 +173,8 @@ pub fn unique_index() -> UniqueIndex {
 #[diagnostic::on_unimplemented(
     message = "a kernel cannot take `{Self}`: the view does not support this mapping",
     label = "not a view that kernels can take",
-    note = "`DisjointMut` supports `Elements`, `Chunks<N>`, `Striped<N>`, `Planes<K>`, `PerTile<N>`, `PerBlock` and \
-            `Unclaimed`; `DisjointMut2` supports `Elements`, `Rows`, `Tiles<ROWS, COLUMNS>` and \
+    note = "`DisjointMut` supports `Elements`, `Chunks<N>`, `Planes<K>`, `PerTile<N>`, `PerBlock` and `Unclaimed`; \
+            `DisjointMut2` supports `Elements`, `Rows`, `Tiles<ROWS, COLUMNS>` and \
             `TransposedTiles<ROWS, COLUMNS>`; `DisjointMut3` supports `Elements`"
 )]
 pub trait MutableView: sealed::View {
@@ -245,8 +243,6 @@ macro_rules! views {
 views! {
     [] DisjointMut, Elements => Linear;
     [N: usize] DisjointMut, Chunks<N> => Linear, if N > 0, "a chunk must have at least one element", items N;
-    [N: usize] DisjointMut, Striped<N> => Linear, if N > 0 && N <= 1 << 16, "a thread must have 1 to 65536 elements \
-                                                                             of a tile", items N;
     [K: usize] DisjointMut, Planes<K> => Linear, if K > 0, "a view must have at least one plane", planes K;
     [N: u32] DisjointMut, PerTile<N> => Any, if N.is_power_of_two() && N <= 32, "a tile must have 1, 2, 4, 8, 16 or \
                                                                                  32 threads";
@@ -309,8 +305,8 @@ pub enum Unclaimed {}
 
 /// A mutable slice that assigns every thread of the launch its own elements.
 ///
-/// The mapping `M` determines which elements a thread owns: [`Elements`] (one per index), or [`Chunks`] or [`Striped`]
-/// (`N` per index). The module documentation explains why two threads can never access the same element.
+/// The mapping `M` determines which elements a thread owns: [`Elements`] (one per index) or [`Chunks`] (`N` per
+/// index). The module documentation explains why two threads can never access the same element.
 ///
 /// ```
 /// use gpu_std::prelude::*;

@@ -26,7 +26,6 @@
 //! | [`warp`] | warp shuffles, votes, matches and reductions |
 //! | [`tile`] | the operations of `warp`, and scans, for sub-warp groups of lanes |
 //! | [`group`] | grid, cluster, block and tile as types, for generic code |
-//! | [`exchange`] | blocked and striped arrangements of a block's items: loads, stores and exchanges |
 //! | [`radix`] | stable ranks of the digits in a block, for sorting |
 //! | [`look_back`] | single-pass scans over all blocks by decoupled look-back, bit-identical in every run |
 //! | [`mod@scan`] | scans of whole arrays, with any associative operator |
@@ -87,7 +86,6 @@ pub mod cluster;
 pub mod disjoint;
 pub mod element;
 pub mod elementwise;
-pub mod exchange;
 #[cfg(not(target_arch = "nvptx64"))]
 #[doc(hidden)]
 pub mod family;
@@ -128,7 +126,7 @@ pub mod warp;
 mod words;
 
 pub use checked::Checked;
-pub use disjoint::{Chunks, DisjointMut, DisjointMut2, DisjointMut3, Elements, Planes, SlicePlanes, Striped};
+pub use disjoint::{Chunks, DisjointMut, DisjointMut2, DisjointMut3, Elements, Planes, SlicePlanes};
 pub use element::{KernelType, KernelValue, SliceElement};
 #[cfg(feature = "glam")]
 pub use glam;
@@ -295,9 +293,8 @@ pub use shape::Shape;
 ///   3-D views must agree in all sides, and a view and a slice must agree in the number of elements. For a
 ///   `SlicePlanes`, the length of one plane counts. `launch` represents the number of threads that `Launch::auto`,
 ///   `Launch::linear` or `Launch::cover` specifies. With `same_len(x, y, launch)`, the check also ensures that no
-///   element is left out. If a mutable view of the group has the mapping [`Chunks<N>`](Chunks) or
-///   [`Striped<N>`](Striped), the launch must have one thread per `N` elements. Separate independent groups with `;`:
-///   `same_len(x, y; a, b)`.
+///   element is left out. If a mutable view of the group has the mapping [`Chunks<N>`](Chunks), the launch must have
+///   one thread per `N` elements. Separate independent groups with `;`: `same_len(x, y; a, b)`.
 /// - `bytes = x.bytes() + 2 * y.bytes()`: the number of bytes that a launch reads and writes in device memory. Count a
 ///   byte once for each time it must be transferred. Traces and their tables then show the kernel's bandwidth and its
 ///   fraction of the device's peak. The host computes this integer expression from the launch arguments while a

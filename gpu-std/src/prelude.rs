@@ -5,7 +5,7 @@
 //! method takes precedence.
 
 pub use crate::disjoint::{
-    Chunks, DisjointMut, DisjointMut2, DisjointMut3, Elements, Planes, Rows, SlicePlanes, Striped, Tiles,
+    Chunks, DisjointMut, DisjointMut2, DisjointMut3, Elements, Planes, Rows, SlicePlanes, Tiles,
     TransposedTiles,
 };
 pub use crate::math::Math as _;

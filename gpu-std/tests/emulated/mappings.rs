@@ -27,8 +27,6 @@ mappings! {
         |i| if let Some(x) = out.get_mut(i) { *x += 1 };
     chunks, all_chunks: [DisjointMut<u32, Chunks<3>>], |out, len| thread::unique_index(), thread::grid_stride(len),
         |i| if let Some(chunk) = out.get_mut(i) { chunk.iter_mut().for_each(|x| *x += 1) };
-    striped, all_striped: [DisjointMut<u32, Striped<3>>], |out, len| thread::unique_index(), thread::grid_stride(len),
-        |i| for item in 0..3 { if let Some(x) = out.get_mut(i, item) { *x += 1 } };
     planes, all_planes: [DisjointMut<u32, Planes<3>>], |out, len| thread::unique_index(), thread::grid_stride(len),
         |i| if let Some(mut x) = out.get_mut(i) { for plane in 0..3 { x[plane] += 1 } };
     per_block, all_per_block: [DisjointMut<u32, PerBlock>], |out, len| block::unique_index(), block::stride(len),
@@ -82,7 +80,6 @@ fn check<Own: gpu_std::Kernel, All: gpu_std::Kernel>(
 fn no_two_threads_have_the_same_element() {
     check::<elements, all_elements>(true, 1, |len| len);
     check::<chunks, all_chunks>(true, 1, |len| len);
-    check::<striped, all_striped>(true, 1, |len| len);
     check::<planes, all_planes>(true, 1, |len| len / 3 * 3);
 }
 
