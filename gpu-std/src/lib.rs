@@ -44,7 +44,6 @@
 //! | [`random`] | Philox random numbers, uniform and normal |
 //! | [`mod@printf`] | text output from a kernel |
 //! | [`element`], [`checked`] | types that a kernel can take as parameters; `bool` and enums in buffers |
-//! | [`indexed`] | key-index pairs, for argmin and argmax |
 //! | [`per_block`], [`per_tile`] | mutable views that assign each block or tile its own elements |
 //! | `registry` | all kernels of the program (host only) |
 //!
@@ -94,7 +93,6 @@ pub mod grid;
 pub mod group;
 #[cfg(not(target_arch = "nvptx64"))]
 mod host;
-pub mod indexed;
 pub mod look_back;
 pub mod math;
 #[cfg(target_arch = "nvptx64")]
@@ -225,7 +223,6 @@ pub use gpu_macros::KernelValue;
 /// }
 /// ```
 pub use gpu_macros::address_space;
-pub use indexed::Indexed;
 pub use per_block::PerBlock;
 pub use per_tile::PerTile;
 #[cfg(not(target_arch = "nvptx64"))]
