@@ -124,7 +124,7 @@ pub mod warp;
 mod words;
 
 pub use checked::Checked;
-pub use disjoint::{Chunks, DisjointMut, DisjointMut2, DisjointMut3, Elements, Planes, SlicePlanes};
+pub use disjoint::{Chunks, DisjointMut, DisjointMut2, DisjointMut3, Elements};
 pub use element::{KernelType, KernelValue, SliceElement};
 #[cfg(feature = "glam")]
 pub use glam;
@@ -238,7 +238,6 @@ pub use shape::Shape;
 /// | `&[T]` | a slice that all threads read | a borrowed buffer |
 /// | `&[Atomic<T>]` | a slice that all threads read and update atomically | a mutably borrowed buffer of `T` |
 /// | `DisjointMut<T, M>` | a mutable view that assigns each thread its own elements | a mutably borrowed buffer |
-/// | `SlicePlanes<T, K>` | `K` planes of equal length that all threads read | a borrowed buffer |
 /// | `Slice2<T>`, `Slice3<T>` | a 2-D or 3-D view that all threads read | `buffer.as_2d(rows, columns)?`, `as_3d` |
 /// | `DisjointMut2<T, M>`, `DisjointMut3<T>` | a mutable 2-D or 3-D view that assigns each thread its own elements | `buffer.as_2d_mut(rows, columns)?`, `as_3d_mut` |
 /// | `Slice2<Atomic<T>>`, `Slice3<Atomic<T>>` | a view that all threads read and update atomically | `buffer.as_2d_mut(rows, columns)?`, `as_3d_mut` |
@@ -287,11 +286,11 @@ pub use shape::Shape;
 ///   remain in each kernel, and where. The option has no effect on the emulated device.
 /// - `same_len(x, y)`: a launch is an error if the named slices or views differ in length. The error states their names
 ///   and lengths. The host checks the lengths before the launch, including for prepared launches and graphs. 2-D and
-///   3-D views must agree in all sides, and a view and a slice must agree in the number of elements. For a
-///   `SlicePlanes`, the length of one plane counts. `launch` represents the number of threads that `Launch::auto`,
-///   `Launch::linear` or `Launch::cover` specifies. With `same_len(x, y, launch)`, the check also ensures that no
-///   element is left out. If a mutable view of the group has the mapping [`Chunks<N>`](Chunks), the launch must have
-///   one thread per `N` elements. Separate independent groups with `;`: `same_len(x, y; a, b)`.
+///   3-D views must agree in all sides, and a view and a slice must agree in the number of elements. `launch`
+///   represents the number of threads that `Launch::auto`, `Launch::linear` or `Launch::cover` specifies. With
+///   `same_len(x, y, launch)`, the check also ensures that no element is left out. If a mutable view of the group has
+///   the mapping [`Chunks<N>`](Chunks), the launch must have one thread per `N` elements. Separate independent groups
+///   with `;`: `same_len(x, y; a, b)`.
 /// - `bytes = x.bytes() + 2 * y.bytes()`: the number of bytes that a launch reads and writes in device memory. Count a
 ///   byte once for each time it must be transferred. Traces and their tables then show the kernel's bandwidth and its
 ///   fraction of the device's peak. The host computes this integer expression from the launch arguments while a
