@@ -1,13 +1,10 @@
-//! Histograms, which count the elements per bin and channel, with even bins or with given edges.
+//! Histograms, which count the elements per bin, with even bins or with given edges.
 //!
-//! Channels are interleaved: element i belongs to channel `i % channels`. `counts` contains the bins of channel 0,
-//! followed by the bins of channel 1, and so on. A launch adds to the existing counts. If the counters fit in shared
-//! memory, each block counts there, in several copies of the counters. The copies of a counter are adjacent, and
-//! adjacent lanes use different copies. With 32 copies, each lane of a warp therefore has its own bank, so that atomic
-//! operations have no bank conflicts, regardless of the data. At the end, each block adds its counts to the result.
-//! Counts are exact, so the result does not depend on the launch.
-
-use core::num::{NonZeroU32, NonZeroU64};
+//! A launch adds to the existing counts. If the counters fit in shared memory, each block counts there, in several
+//! copies of the counters. The copies of a counter are adjacent, and adjacent lanes use different copies. With 32
+//! copies, each lane of a warp therefore has its own bank, so that atomic operations have no bank conflicts, regardless
+//! of the data. At the end, each block adds its counts to the result. Counts are exact, so the result does not depend
+//! on the launch.
 
 use gpu_std::atomic::{Atomic, Ordering, scope};
 use gpu_std::prelude::*;
@@ -16,9 +13,9 @@ use crate::access::access;
 pub use crate::bins::{Binned, Bins, edge};
 use crate::tile::{Split, each, in_first_row, lanes, lanewise, load, opaque, with_lanes};
 
-/// A block's counters: several copies of the counter of each bin of each channel, and of a counter for elements that no
-/// bin counts. The number of copies is the largest power of two that fits. If no copy fits, the block adds to the counts
-/// in global memory directly.
+/// A block's counters: several copies of the counter of each bin, and of a counter for elements that no bin counts. The
+/// number of copies is the largest power of two that fits. If no copy fits, the block adds to the counts in global
+/// memory directly.
 type Local<'a> = Shared<'a, [Atomic<u32, scope::Block>]>;
 
 /// Counts each element of `x` in the bin that `bin` returns, or skips the element if `bin` returns `None`. The returned
@@ -26,50 +23,42 @@ type Local<'a> = Shared<'a, [Atomic<u32, scope::Block>]>;
 #[inline(always)]
 fn count<T: Scalar, const ITEMS: usize, const N: usize>(
     x: &[T],
-    [channels, bins]: [u32; 2],
+    bins: u32,
     local: &mut Local<'_>,
     counts: &[Atomic<u64>],
     bin: impl Fn(T) -> Option<u32>,
     bins_of: impl Fn([T; N]) -> [Option<u32>; N],
 ) {
-    let counters = channels.checked_mul(bins).filter(|&counters| counters > 0 && counters < u32::MAX);
+    let counters = Some(bins).filter(|&bins| bins > 0 && bins < u32::MAX);
     let copies = counters.and_then(|counters| (local.len() as u32 / (counters + 1)).checked_ilog2());
-    let (Some(counters), Some(log)) = (counters, copies) else {
-        let add = |start: u32, item: T| {
+    let Some(log) = copies else {
+        let add = |item: T| {
             if let Some(bin) = bin(item)
-                && let Some(count) = counts.get((start + bin) as usize)
+                && let Some(count) = counts.get(bin as usize)
             {
                 count.fetch_add(1, Ordering::Relaxed);
             }
         };
         // The atomic operations on the counts in global memory dominate the time.
-        return visit::<T, 1, 1>(x, [channels, bins], add, |_, start, [item]| add(start, item));
+        return visit::<T, 1, 1>(x, add, |[item]| add(item));
     };
     let (local, copies) = (local.zeroed(), 1_u32 << log);
     // The copy that this thread uses.
     let own = thread::linear_in_block() & (copies - 1);
-    let add = |start: u32, bin: Option<u32>| {
-        let counter = bin.map_or(counters, |bin| start + bin);
-        // SAFETY: there are `counters + 1` counters. The index of a counter is at most `counters`, because `bin` returns
-        // bins below `bins`, and `own` is below `copies`.
+    let add = |bin: Option<u32>| {
+        let counter = bin.unwrap_or(bins);
+        // SAFETY: there are `bins + 1` counters. The index of a counter is at most `bins`, because `bin` returns bins
+        // below `bins`, and `own` is below `copies`.
         unsafe { local.get_unchecked((counter * copies + own) as usize) }.fetch_add(1, Ordering::Relaxed);
     };
-    let add_one = |start: u32, item: T| add(start, bin(item));
-    let add_vector = |[channels, bins]: [u32; 2], mut start: u32, items: [T; N]| {
+    let add_vector = |items: [T; N]| {
         let found = bins_of(items);
-        each::<N>(|lane| {
-            add(start, found[lane]);
-            start = if start + bins == channels * bins { 0 } else { start + bins };
-        });
+        each::<N>(|lane| add(found[lane]));
     };
-    if channels == 1 {
-        visit::<T, ITEMS, N>(x, [1, bins], add_one, add_vector);
-    } else {
-        visit::<T, 1, N>(x, [channels, bins], add_one, add_vector);
-    }
+    visit::<T, ITEMS, N>(x, |item| add(bin(item)), add_vector);
     thread::sync_threads();
     let mut counter = thread::linear_in_block();
-    while counter < counters {
+    while counter < bins {
         let mut sum = 0;
         for copy in 0..copies {
             // Adjacent lanes start at different copies, which are in different banks.
@@ -86,26 +75,16 @@ fn count<T: Scalar, const ITEMS: usize, const N: usize>(
     }
 }
 
-/// Passes each element of `x` to `add_one` or, as part of a vector, to `add_vector`. Also passes the first counter of
-/// the (first) element's channel, and passes the shape to `add_vector`, which can then use constants in it.
+/// Passes each element of `x` to `add_one` or, as part of a vector, to `add_vector`.
 #[inline(always)]
 fn visit<T: Scalar, const ITEMS: usize, const N: usize>(
     x: &[T],
-    shape: [u32; 2],
-    add_one: impl Fn(u32, T),
-    add_vector: impl Fn([u32; 2], u32, [T; N]),
+    add_one: impl Fn(T),
+    add_vector: impl Fn([T; N]),
 ) {
     if !in_first_row() {
         return;
     }
-    let [channels, bins] = shape;
-    let several = NonZeroU32::new(channels).filter(|_| channels > 1);
-    let start_of = |i: usize| match several {
-        None => 0,
-        // A 32-bit division takes a third as long as a 64-bit division.
-        Some(several) if i >> 32 == 0 => i as u32 % several * bins,
-        Some(several) => (i as u64 % NonZeroU64::from(several)) as u32 * bins,
-    };
     let split = Split::new::<T, N>(x.as_ptr(), x.len());
     // SAFETY: vector i covers the `N` elements from `head + i * N` on, which are all below `tail`, and `Split` aligns it.
     let load_one = |i: usize| -> [T; N] { unsafe { load(x.as_ptr().add(split.head + i * N)) } };
@@ -124,9 +103,7 @@ fn visit<T: Scalar, const ITEMS: usize, const N: usize>(
             let next = first + thread::grid_dim_x() as usize * ITEMS * step;
             let is_next_full = is_full(next);
             let following = if is_next_full { load_tile(next) } else { vectors };
-            each::<ITEMS>(|item| {
-                add_vector(shape, start_of(split.head + (first + item * step) * N), vectors[item]);
-            });
+            each::<ITEMS>(|item| add_vector(vectors[item]));
             (first, vectors) = (next, following);
             if !is_next_full {
                 break;
@@ -134,11 +111,11 @@ fn visit<T: Scalar, const ITEMS: usize, const N: usize>(
         }
     }
     while first < split.vectors {
-        add_vector(shape, start_of(split.head + first * N), load_one(first));
+        add_vector(load_one(first));
         first += step;
     }
     // SAFETY: `edges` visits only indices less than the length.
-    split.edges(x.len(), |i| add_one(start_of(i), unsafe { *x.as_ptr().add(i) }));
+    split.edges(x.len(), |i| add_one(unsafe { *x.as_ptr().add(i) }));
 }
 
 /// Writes the lower [edge](edge()) of each bin to `edges`, whose length is the number of bins.
@@ -161,7 +138,6 @@ pub fn even_edges(lower: f64, upper: f64, mut edges: DisjointMut<f64>) {
 )]
 #[allow(clippy::too_many_arguments, reason = "they are what a launch passes")]
 pub fn histogram_even<T: Binned, const ITEMS: usize, const VECTOR: usize>(
-    channels: u32,
     bins: u32,
     lower: T,
     last: T,
@@ -177,16 +153,15 @@ pub fn histogram_even<T: Binned, const ITEMS: usize, const VECTOR: usize>(
     let bins = Bins { count: bins, lower, last, factors, fraction, slack };
     let has_room = table.len() == edges.len();
     let table = table.fill(|[i]| edges.get(i).map_or(lower, |&edge| T::at_or_above(edge)));
-    let shape = [channels, bins.count];
     if has_room {
         let bin = |item: T| T::bins_of([item], &bins, table)[0];
         with_lanes!(lanes::<T>(access::<T>(VECTOR)), N => {
             let bins_of = |items: [T; N]| T::bins_of(items, &bins, table);
-            count::<T, ITEMS, N>(x, shape, &mut local, counts, bin, bins_of);
+            count::<T, ITEMS, N>(x, bins.count, &mut local, counts, bin, bins_of);
         })
     } else {
         let bin = |item: T| item.bin(&bins, edges);
-        count::<T, ITEMS, 1>(x, shape, &mut local, counts, bin, |[item]| [bin(item)]);
+        count::<T, ITEMS, 1>(x, bins.count, &mut local, counts, bin, |[item]| [bin(item)]);
     }
 }
 
@@ -200,7 +175,6 @@ pub fn histogram_even<T: Binned, const ITEMS: usize, const VECTOR: usize>(
     bytes = x.bytes()
 )]
 pub fn histogram_edges<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
-    channels: u32,
     edges: &[T],
     x: &[T],
     mut table: Shared<[T]>,
@@ -224,6 +198,6 @@ pub fn histogram_edges<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     };
     with_lanes!(lanes::<T>(access::<T>(VECTOR)), N => {
         let bins_of = |items: [T; N]| lanewise::<_, N>(|lane| bin(items[lane]));
-        count::<T, ITEMS, N>(x, [channels, bins], &mut local, counts, bin, bins_of);
+        count::<T, ITEMS, N>(x, bins, &mut local, counts, bin, bins_of);
     })
 }

@@ -25,14 +25,13 @@
 //! | [`mod@norm`] | `norm` (layer and RMS), `norm_backward`, `norm_backward_parameters` |
 //! | [`mod@softmax`] | `softmax`, `softmax_backward` |
 //! | [`select`] | `top_k`, `sample` |
-//! | [`mod@append_rows`] | `append_rows` |
 //! | [`transformer`] | `swiglu`, `rotary` |
 //! | [`index_check`] | `check_indices`, `first_bad_offset` |
-//! | [`mod@scan`], [`scan_by_key`] | `scan_sum`, `scan_min`, `scan_max`, `scan_sum_by_key` |
+//! | [`mod@scan`] | `scan_sum`, `scan_min`, `scan_max` |
 //! | [`compact`] | `compact_flagged`, `compact_compared`, `compact_runs`, `run_lengths` |
 //! | [`histogram`] | `histogram_even`, `histogram_edges` |
 //! | [`sort`] | `radix_histogram`, `radix_starts`, `radix_pass`, `radix_pass_pairs`, `sort_segments` |
-//! | [`search`] | `search_sorted`, `merge_sorted` |
+//! | [`search`] | `search_sorted` |
 //! | [`probe`] | `fma_probe`, a compute-only kernel |
 //! | [`random`] | `uniform`, `normal`, `exponential`, `integers`, `bernoulli`, `dropout`, `permutation` |
 //!
@@ -47,7 +46,6 @@ use gpu_std::vectorized as tile;
 #[cfg(any(feature = "histogram", feature = "scan"))]
 pub mod access;
 #[cfg(feature = "rows")]
-pub mod append_rows;
 pub mod arg_reduce;
 pub mod arithmetic;
 #[cfg(feature = "rows")]
@@ -90,8 +88,6 @@ mod reduction_operators;
 pub mod resident;
 #[cfg(feature = "scan")]
 pub mod scan;
-#[cfg(feature = "scan")]
-pub mod scan_by_key;
 #[cfg(feature = "sort")]
 pub mod search;
 #[cfg(feature = "rows")]

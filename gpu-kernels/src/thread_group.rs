@@ -16,9 +16,8 @@ use core::num::NonZeroU32;
 use gpu_std::vectorized::opaque;
 use gpu_std::{KernelType, cluster, shared_array, thread, warp};
 
-use crate::tile::Split;
+use crate::tile::{Split, load_or};
 pub(crate) use crate::tile::{aligned, lanes, load, with_lanes};
-use crate::tile::{load_or, store};
 
 /// Calls `f(0)` to `f(N - 1)`. On a GPU, the calls are unrolled, so that arrays indexed in `f` stay in registers. On
 /// the emulated device, the calls are made in a loop, which compiles in a fraction of the time.
@@ -317,15 +316,6 @@ impl Cut {
     }
 }
 
-/// An elementwise function over `K` rows.
-pub(crate) trait RowMap<T, const K: usize> {
-    /// Returns the results for `M` positions that start at `place`.
-    fn apply<const M: usize>(&self, values: [[T; M]; K], place: usize) -> [T; M];
-}
-
-/// Number of vectors per row that a thread loads from memory at once.
-const STREAMED: usize = 4;
-
 /// Visits the thread's part of a row of any length. Thread `rank` of `size` threads visits vectors `rank`, `rank +
 /// size`, …. It issues the loads of `ITEMS` vectors before it uses the first of them. `vector(i, is_there)` loads the
 /// vector that starts at element i if the vector exists, and otherwise returns an arbitrary value. `element(i)` loads a
@@ -401,48 +391,4 @@ pub(crate) fn divided(work: usize, parts: u32) -> (usize, usize) {
 pub(crate) unsafe fn load_or_any<T: KernelType, const N: usize>(ptr: *const T, is_there: bool) -> [T; N] {
     // SAFETY: any bytes are a valid value, and the caller guarantees the rest.
     unsafe { load_or::<T, N, false>(ptr, is_there, MaybeUninit::zeroed().assume_init()) }
-}
-
-/// Writes the results of `map` for `K` rows to `target`, at the positions assigned to thread `rank` out of `size`
-/// threads.
-///
-/// # Safety
-/// The rows and `target` must be valid for `len` elements. If `have_vectors` is true, the addresses of the rows and
-/// `target` must be equal modulo `N` elements. Each position must have only one writer.
-#[inline(always)]
-pub(crate) unsafe fn map_rows<T: KernelType, const K: usize, const N: usize>(
-    rows: [*const T; K],
-    target: *mut T,
-    (len, have_vectors): (usize, bool),
-    part: (usize, usize),
-    map: &impl RowMap<T, K>,
-) {
-    let cut = Cut::new::<T, N>(target, len, have_vectors);
-    stream::<_, [[T; N]; K], [T; K], STREAMED, N>(
-        &cut,
-        part,
-        &mut (),
-        // SAFETY: `stream` passes positions of vectors that exist and of elements outside them, and all rows are
-        // divided in the same way.
-        |place, is_there| lanewise(|k| unsafe { load_or_any(rows[k].wrapping_add(place), is_there) }),
-        // SAFETY: as above.
-        |(), place, vectors| unsafe { store(target.add(place), map.apply::<N>(vectors, place)) },
-        // SAFETY: as above.
-        |place| lanewise(|k| unsafe { rows[k].add(place).read() }),
-        |(), place, elements| {
-            let [value] = map.apply::<1>(lanewise(|k| [elements[k]]), place);
-            // SAFETY: as above.
-            unsafe { target.add(place).write(value) };
-        },
-    );
-}
-
-/// Identity map.
-pub(crate) struct Same;
-
-impl<T: Copy> RowMap<T, 1> for Same {
-    #[inline(always)]
-    fn apply<const M: usize>(&self, [values]: [[T; M]; 1], _: usize) -> [T; M] {
-        values
-    }
 }

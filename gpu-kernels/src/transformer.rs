@@ -4,20 +4,53 @@
 use gpu_std::prelude::*;
 
 use crate::softmax::exponential;
-use crate::thread_group::{RowMap, for_parts, lanes, lanewise, map_rows, with_lanes};
+use crate::thread_group::{Cut, for_parts, lanes, lanewise, load_or_any, stream, with_lanes};
+use crate::tile::store;
+
+/// Number of vectors per row that a thread loads from memory at once.
+const STREAMED: usize = 4;
 
 /// SwiGLU: gate / (1 + exp(-gate)) · up.
-struct SwiGlu;
+#[inline(always)]
+fn gated<T: Float, const M: usize>([gate, up]: [[T; M]; 2]) -> [T; M] {
+    lanewise(|i| {
+        let (gate, up) = (gate[i].to_acc(), up[i].to_acc());
+        let [a, b] = crate::arithmetic::gate(gate, gate, exponential::<T>);
+        T::from_acc(a * up * b)
+    })
+}
 
-impl<T: Float> RowMap<T, 2> for SwiGlu {
-    #[inline(always)]
-    fn apply<const M: usize>(&self, [gate, up]: [[T; M]; 2], _: usize) -> [T; M] {
-        lanewise(|i| {
-            let (gate, up) = (gate[i].to_acc(), up[i].to_acc());
-            let [a, b] = crate::arithmetic::gate(gate, gate, exponential::<T>);
-            T::from_acc(a * up * b)
-        })
-    }
+/// Writes the SwiGLU of a row of `gate` and a row of `up` to `target`, at the positions assigned to thread `rank` out
+/// of `size` threads.
+///
+/// # Safety
+/// The rows and `target` must be valid for `len` elements. If `have_vectors` is true, the addresses of the rows and
+/// `target` must be equal modulo `N` elements. Each position must have only one writer.
+#[inline(always)]
+unsafe fn swiglu_row<T: Float, const N: usize>(
+    rows: [*const T; 2],
+    target: *mut T,
+    (len, have_vectors): (usize, bool),
+    part: (usize, usize),
+) {
+    let cut = Cut::new::<T, N>(target, len, have_vectors);
+    stream::<_, [[T; N]; 2], [T; 2], STREAMED, N>(
+        &cut,
+        part,
+        &mut (),
+        // SAFETY: `stream` passes positions of vectors that exist and of elements outside them, and both rows are
+        // divided in the same way.
+        |place, is_there| lanewise(|k| unsafe { load_or_any(rows[k].wrapping_add(place), is_there) }),
+        // SAFETY: as above.
+        |(), place, vectors| unsafe { store(target.add(place), gated(vectors)) },
+        // SAFETY: as above.
+        |place| lanewise(|k| unsafe { rows[k].add(place).read() }),
+        |(), place, [gate, up]| {
+            let [value] = gated([[gate], [up]]);
+            // SAFETY: as above.
+            unsafe { target.add(place).write(value) };
+        },
+    );
 }
 
 /// Computes `out` = SiLU(`gate`) · `up`.
@@ -50,7 +83,7 @@ pub unsafe fn swiglu<T: Float>(
         // SAFETY: the rows lie within their views, and each part of a row has only one writer; the caller guarantees
         // the rest.
         with_lanes!(lanes::<T>(16), N => unsafe {
-            map_rows::<T, 2, N>(sources, target, (width, has_vectors != 0), part, &SwiGlu)
+            swiglu_row::<T, N>(sources, target, (width, has_vectors != 0), part)
         });
     });
 }

@@ -31,9 +31,7 @@
 //!    of one launch never overlap.
 
 mod claims;
-mod planes;
 mod strides;
-mod striped;
 mod tiles;
 mod views;
 
@@ -43,12 +41,10 @@ use core::ops::Index;
 pub use gpu_spec::Claims;
 
 pub use self::claims::{Unique2d, Unique3d, unique_2d, unique_3d};
-pub use self::planes::{Column, Planes, SlicePlanes};
 pub(crate) use self::strides::Claim;
 pub use self::strides::{
     GridStride, GridStride2d, GridStride3d, grid_stride, grid_stride_2d, grid_stride_3d,
 };
-pub use self::striped::Striped;
 pub use self::tiles::{TileMapping, Tiles, TransposedTiles};
 pub use self::views::{DisjointMut2, DisjointMut3};
 use crate::per_block::PerBlock;
@@ -175,8 +171,8 @@ pub fn unique_index() -> UniqueIndex {
 #[diagnostic::on_unimplemented(
     message = "a kernel cannot take `{Self}`: the view does not support this mapping",
     label = "not a view that kernels can take",
-    note = "`DisjointMut` supports `Elements`, `Chunks<N>`, `Striped<N>`, `Planes<K>`, `PerTile<N>`, `PerBlock` and \
-            `Unclaimed`; `DisjointMut2` supports `Elements`, `Rows`, `Tiles<ROWS, COLUMNS>` and \
+    note = "`DisjointMut` supports `Elements`, `Chunks<N>`, `PerTile<N>`, `PerBlock` and `Unclaimed`; \
+            `DisjointMut2` supports `Elements`, `Rows`, `Tiles<ROWS, COLUMNS>` and \
             `TransposedTiles<ROWS, COLUMNS>`; `DisjointMut3` supports `Elements`"
 )]
 pub trait MutableView: sealed::View {
@@ -186,10 +182,6 @@ pub trait MutableView: sealed::View {
     /// Compile-time error message if the constants of the mapping are invalid.
     #[doc(hidden)]
     const WRONG: Option<&'static str>;
-
-    /// Number of planes in the mapping. It must divide the length of a buffer.
-    #[doc(hidden)]
-    const PLANES: usize;
 
     /// Number of adjacent elements that each claim owns.
     #[doc(hidden)]
@@ -211,7 +203,7 @@ mod sealed {
 /// a kernel names the mapping.
 macro_rules! views {
     ($([$($constant:ident: $ty:ty),*] $view:ident, $mapping:ty => $claims:ident
-        $(, if $holds:expr, $text:literal)? $(, planes $planes:expr)? $(, items $items:expr)?;)*
+        $(, if $holds:expr, $text:literal)? $(, items $items:expr)?;)*
     ) => { $(
         impl<T, $(const $constant: $ty),*> sealed::View for $view<'_, T, $mapping> {}
         #[diagnostic::do_not_recommend]
@@ -223,14 +215,8 @@ macro_rules! views {
                 $(wrong = if $holds { None } else { Some($text) };)?
                 wrong
             };
-            const PLANES: usize = {
-                #[allow(unused_mut, unused_assignments, reason = "one mapping has several")]
-                let mut planes = 1;
-                $(planes = $planes;)?
-                planes
-            };
             const ITEMS: usize = {
-                #[allow(unused_mut, unused_assignments, reason = "as above")]
+                #[allow(unused_mut, unused_assignments, reason = "one mapping has several")]
                 let mut items = 1;
                 $(items = $items;)?
                 items
@@ -245,9 +231,6 @@ macro_rules! views {
 views! {
     [] DisjointMut, Elements => Linear;
     [N: usize] DisjointMut, Chunks<N> => Linear, if N > 0, "a chunk must have at least one element", items N;
-    [N: usize] DisjointMut, Striped<N> => Linear, if N > 0 && N <= 1 << 16, "a thread must have 1 to 65536 elements \
-                                                                             of a tile", items N;
-    [K: usize] DisjointMut, Planes<K> => Linear, if K > 0, "a view must have at least one plane", planes K;
     [N: u32] DisjointMut, PerTile<N> => Any, if N.is_power_of_two() && N <= 32, "a tile must have 1, 2, 4, 8, 16 or \
                                                                                  32 threads";
     [] DisjointMut, PerBlock => Any;
@@ -270,7 +253,6 @@ impl<V: MutableView> sealed::View for Option<V> {}
 impl<V: MutableView> MutableView for Option<V> {
     const CLAIMS: Claims = V::CLAIMS;
     const WRONG: Option<&'static str> = V::WRONG;
-    const PLANES: usize = V::PLANES;
     const ITEMS: usize = V::ITEMS;
     const SIGNATURE: u32 = V::SIGNATURE;
 }
@@ -309,8 +291,8 @@ pub enum Unclaimed {}
 
 /// A mutable slice that assigns every thread of the launch its own elements.
 ///
-/// The mapping `M` determines which elements a thread owns: [`Elements`] (one per index), or [`Chunks`] or [`Striped`]
-/// (`N` per index). The module documentation explains why two threads can never access the same element.
+/// The mapping `M` determines which elements a thread owns: [`Elements`] (one per index) or [`Chunks`] (`N` per
+/// index). The module documentation explains why two threads can never access the same element.
 ///
 /// ```
 /// use gpu_std::prelude::*;

@@ -1,6 +1,6 @@
 //! Functions that the expansion of `#[kernel]` calls. Do not call them directly.
 
-use crate::disjoint::{DisjointMut, DisjointMut2, DisjointMut3, MutableView, SlicePlanes};
+use crate::disjoint::{DisjointMut, DisjointMut2, DisjointMut3, MutableView};
 use crate::element::{KernelType, KernelValue, SliceElement};
 use crate::shared::{DoubleBuffer, Shared, SharedData, SharedStatic};
 #[cfg(not(target_arch = "nvptx64"))]
@@ -186,16 +186,6 @@ pub const fn check_parameters(params: &[AbiParam]) {
 pub unsafe fn slice<'a, T>(data: *const T, len: usize) -> &'a [T] {
     // SAFETY: guaranteed by the caller.
     unsafe { core::slice::from_raw_parts(data, len) }
-}
-
-/// Returns the view for a [`SlicePlanes`] parameter.
-///
-/// # Safety
-/// The caller must uphold the safety contract of [`slice`].
-#[inline(always)]
-pub unsafe fn planes<'a, T, const K: usize>(data: *const T, len: usize) -> SlicePlanes<'a, T, K> {
-    // SAFETY: guaranteed by the caller.
-    SlicePlanes::new(unsafe { slice(data, len) })
 }
 
 /// Returns the view for a view parameter.
@@ -406,20 +396,6 @@ pub unsafe fn read_value<T>(args: *const *const core::ffi::c_void, index: usize)
 pub unsafe fn read_slice<'a, T>(args: *const *const core::ffi::c_void, index: usize) -> &'a [T] {
     // SAFETY: guaranteed by the caller.
     unsafe { slice(read_value(args, index), read_value(args, index + 1)) }
-}
-
-/// Reads kernel parameters `index` (a pointer) and `index + 1` (a length) as planes.
-///
-/// # Safety
-/// The caller must uphold the safety contract of [`read_slice`].
-#[cfg(not(target_arch = "nvptx64"))]
-#[inline(always)]
-pub unsafe fn read_planes<'a, T, const K: usize>(
-    args: *const *const core::ffi::c_void,
-    index: usize,
-) -> SlicePlanes<'a, T, K> {
-    // SAFETY: guaranteed by the caller.
-    SlicePlanes::new(unsafe { read_slice(args, index) })
 }
 
 /// Reads kernel parameters `index` (a pointer) and `index + 1` (a length) as a view.

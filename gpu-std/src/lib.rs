@@ -26,7 +26,6 @@
 //! | [`warp`] | warp shuffles, votes, matches and reductions |
 //! | [`tile`] | the operations of `warp`, and scans, for sub-warp groups of lanes |
 //! | [`group`] | grid, cluster, block and tile as types, for generic code |
-//! | [`exchange`] | blocked and striped arrangements of a block's items: loads, stores and exchanges |
 //! | [`radix`] | stable ranks of the digits in a block, for sorting |
 //! | [`look_back`] | single-pass scans over all blocks by decoupled look-back, bit-identical in every run |
 //! | [`mod@scan`] | scans of whole arrays, with any associative operator |
@@ -45,7 +44,6 @@
 //! | [`random`] | Philox random numbers, uniform and normal |
 //! | [`mod@printf`] | text output from a kernel |
 //! | [`element`], [`checked`] | types that a kernel can take as parameters; `bool` and enums in buffers |
-//! | [`indexed`] | key-index pairs, for argmin and argmax |
 //! | [`per_block`], [`per_tile`] | mutable views that assign each block or tile its own elements |
 //! | `registry` | all kernels of the program (host only) |
 //!
@@ -87,7 +85,6 @@ pub mod cluster;
 pub mod disjoint;
 pub mod element;
 pub mod elementwise;
-pub mod exchange;
 #[cfg(not(target_arch = "nvptx64"))]
 #[doc(hidden)]
 pub mod family;
@@ -96,7 +93,6 @@ pub mod grid;
 pub mod group;
 #[cfg(not(target_arch = "nvptx64"))]
 mod host;
-pub mod indexed;
 pub mod look_back;
 pub mod math;
 #[cfg(target_arch = "nvptx64")]
@@ -128,7 +124,7 @@ pub mod warp;
 mod words;
 
 pub use checked::Checked;
-pub use disjoint::{Chunks, DisjointMut, DisjointMut2, DisjointMut3, Elements, Planes, SlicePlanes, Striped};
+pub use disjoint::{Chunks, DisjointMut, DisjointMut2, DisjointMut3, Elements};
 pub use element::{KernelType, KernelValue, SliceElement};
 #[cfg(feature = "glam")]
 pub use glam;
@@ -227,7 +223,6 @@ pub use gpu_macros::KernelValue;
 /// }
 /// ```
 pub use gpu_macros::address_space;
-pub use indexed::Indexed;
 pub use per_block::PerBlock;
 pub use per_tile::PerTile;
 #[cfg(not(target_arch = "nvptx64"))]
@@ -243,7 +238,6 @@ pub use shape::Shape;
 /// | `&[T]` | a slice that all threads read | a borrowed buffer |
 /// | `&[Atomic<T>]` | a slice that all threads read and update atomically | a mutably borrowed buffer of `T` |
 /// | `DisjointMut<T, M>` | a mutable view that assigns each thread its own elements | a mutably borrowed buffer |
-/// | `SlicePlanes<T, K>` | `K` planes of equal length that all threads read | a borrowed buffer |
 /// | `Slice2<T>`, `Slice3<T>` | a 2-D or 3-D view that all threads read | `buffer.as_2d(rows, columns)?`, `as_3d` |
 /// | `DisjointMut2<T, M>`, `DisjointMut3<T>` | a mutable 2-D or 3-D view that assigns each thread its own elements | `buffer.as_2d_mut(rows, columns)?`, `as_3d_mut` |
 /// | `Slice2<Atomic<T>>`, `Slice3<Atomic<T>>` | a view that all threads read and update atomically | `buffer.as_2d_mut(rows, columns)?`, `as_3d_mut` |
@@ -292,12 +286,11 @@ pub use shape::Shape;
 ///   remain in each kernel, and where. The option has no effect on the emulated device.
 /// - `same_len(x, y)`: a launch is an error if the named slices or views differ in length. The error states their names
 ///   and lengths. The host checks the lengths before the launch, including for prepared launches and graphs. 2-D and
-///   3-D views must agree in all sides, and a view and a slice must agree in the number of elements. For a
-///   `SlicePlanes`, the length of one plane counts. `launch` represents the number of threads that `Launch::auto`,
-///   `Launch::linear` or `Launch::cover` specifies. With `same_len(x, y, launch)`, the check also ensures that no
-///   element is left out. If a mutable view of the group has the mapping [`Chunks<N>`](Chunks) or
-///   [`Striped<N>`](Striped), the launch must have one thread per `N` elements. Separate independent groups with `;`:
-///   `same_len(x, y; a, b)`.
+///   3-D views must agree in all sides, and a view and a slice must agree in the number of elements. `launch`
+///   represents the number of threads that `Launch::auto`, `Launch::linear` or `Launch::cover` specifies. With
+///   `same_len(x, y, launch)`, the check also ensures that no element is left out. If a mutable view of the group has
+///   the mapping [`Chunks<N>`](Chunks), the launch must have one thread per `N` elements. Separate independent groups
+///   with `;`: `same_len(x, y; a, b)`.
 /// - `bytes = x.bytes() + 2 * y.bytes()`: the number of bytes that a launch reads and writes in device memory. Count a
 ///   byte once for each time it must be transferred. Traces and their tables then show the kernel's bandwidth and its
 ///   fraction of the device's peak. The host computes this integer expression from the launch arguments while a

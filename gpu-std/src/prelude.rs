@@ -5,8 +5,7 @@
 //! method takes precedence.
 
 pub use crate::disjoint::{
-    Chunks, DisjointMut, DisjointMut2, DisjointMut3, Elements, Planes, Rows, SlicePlanes, Striped, Tiles,
-    TransposedTiles,
+    Chunks, DisjointMut, DisjointMut2, DisjointMut3, Elements, Rows, Tiles, TransposedTiles,
 };
 pub use crate::math::Math as _;
 pub use crate::per_block::PerBlock;

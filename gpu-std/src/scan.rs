@@ -1,4 +1,4 @@
-//! Single-pass scans of whole arrays, for `#[scan]`, scans by key and handwritten kernels.
+//! Single-pass scans of whole arrays, for `#[scan]` and handwritten kernels.
 //!
 //! [`#[scan]`](macro@crate::scan) generates a scan kernel from an associative operator. The generated kernels call
 //! [`scan_slice`]. Use [`scan()`] for kernels that do more, such as scans of several arrays.

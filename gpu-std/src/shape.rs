@@ -2,7 +2,7 @@
 
 use core::ffi::c_void;
 
-use gpu_spec::{Extents2, Extents3, Length, ParamKind, WrongLength};
+use gpu_spec::{Extents2, Extents3, Length, ParamKind};
 
 /// The shape of a slice or view that is passed to a launch. In the expression of `#[kernel(bytes = …)]`, which runs on
 /// the host, this type represents the parameter.
@@ -106,8 +106,7 @@ pub unsafe fn read_optional_shape<T>(
     }
 }
 
-/// Reads the length of a slice or view, like [`read_shape`]. For a `SlicePlanes`, this is the length of one plane.
-/// Returns `None` if the parameter is absent.
+/// Reads the length of a slice or view, like [`read_shape`]. Returns `None` if the parameter is absent.
 ///
 /// # Safety
 /// The caller must uphold the safety contract of [`read_shape`].
@@ -115,25 +114,17 @@ pub unsafe fn length<T>(
     args: *const *const c_void,
     index: usize,
     kind: ParamKind,
-    (name, planes): (&'static str, usize),
+    name: &'static str,
     is_optional: bool,
-) -> Result<Option<Length>, WrongLength> {
+) -> Option<Length> {
     // SAFETY: guaranteed by the caller.
     if is_optional && unsafe { read_argument::<*const u8>(args, index).is_null() } {
-        return Ok(None);
+        return None;
     }
     // SAFETY: as above.
     let shape = unsafe { read_shape::<T>(args, index, kind) };
-    let mut length = Length {
-        name: Some(name),
-        sides: [shape.columns, shape.rows, shape.planes].map(|side| side as u64),
-        items: 1,
-    };
-    if !shape.columns.is_multiple_of(planes) {
-        return Err(WrongLength::Planes { length, planes });
-    }
-    length.sides[0] /= planes as u64;
-    Ok(Some(length))
+    let sides = [shape.columns, shape.rows, shape.planes].map(|side| side as u64);
+    Some(Length { name: Some(name), sides, items: 1 })
 }
 
 /// Converts the requested extent of a launch to a length for the `same_len` check. Each thread has `items` elements.

@@ -13,16 +13,16 @@ use warpsmith_tuner::verify::Tolerance;
 
 use super::operations::config;
 use super::prepare::Prepared;
-use crate::ops;
 #[cfg(feature = "scan")]
-use crate::ops::{Comparison, Config};
+use crate::ops::Comparison;
+use crate::ops::{self, with_config};
 
 #[cfg(feature = "histogram")]
 const BINS: usize = 256;
 
-/// Enqueues one scan. The arguments are the stream, configuration, input and output.
+/// Enqueues one scan. The arguments are the stream, input and output.
 #[cfg(feature = "scan")]
-type Scan<T> = fn(&Stream, Config, &DeviceBuffer<T>, &mut DeviceBuffer<T>) -> warpsmith_runtime::Result<()>;
+type Scan<T> = fn(&Stream, &DeviceBuffer<T>, &mut DeviceBuffer<T>) -> warpsmith_runtime::Result<()>;
 
 /// Prepares a scan whose results are exact.
 #[cfg(feature = "scan")]
@@ -43,7 +43,7 @@ pub(super) fn scan<T: Number>(
         initial: vec![poison::<T>(); setup.n],
         choose: Box::new(config),
         launch: Box::new(move |stream, config, inputs: &[DeviceBuffer<T>], output: &mut DeviceBuffer<T>| {
-            Ok(launch(stream, *config, &inputs[0], output)?)
+            Ok(with_config(*config, || launch(stream, &inputs[0], output))?)
         }),
         expected: Expected::Each(|[_, expected, _]| expected, vec![expected]),
         tolerance: Tolerance::EXACT,
@@ -65,15 +65,9 @@ pub(super) fn select<T: Number>(setup: &Setup<'_>) -> Prepared {
         choose: Box::new(config),
         launch: Box::new(move |stream, config, inputs: &[DeviceBuffer<T>], output: &mut DeviceBuffer<T>| {
             let mut count = DeviceBuffer::<u64>::uninit(stream, 1)?;
-            Ok(ops::select_if_with(
-                stream,
-                *config,
-                Comparison::Greater,
-                limit,
-                &inputs[0],
-                output,
-                &mut count,
-            )?)
+            Ok(with_config(*config, || {
+                ops::select_if(stream, Comparison::Greater, limit, &inputs[0], output, &mut count)
+            })?)
         }),
         expected: Expected::Each(|[_, expected, _]| expected, vec![expected]),
         tolerance: Tolerance::EXACT,
@@ -105,7 +99,7 @@ pub(super) fn histogram<T: Number + Binned>(setup: &Setup<'_>) -> Prepared {
         choose: Box::new(config),
         launch: Box::new(
             move |stream, config, inputs: &[DeviceBuffer<T>], output: &mut DeviceBuffer<u64>| {
-                Ok(ops::histogram_even_with(stream, *config, 1, &inputs[0], lower..upper, output)?)
+                Ok(with_config(*config, || ops::histogram_even(stream, &inputs[0], lower..upper, output))?)
             },
         ),
         expected: Expected::All(expected.into_iter().map(|count| count as f64).collect()),

@@ -17,13 +17,11 @@ use warpsmith_tuner::value::Configuration;
 use warpsmith_tuner::verify::Tolerance;
 
 use super::operations::{config, configuration};
-use crate::ops::{self, Config, Instances};
+use crate::ops::{self, Config, Instances, with_config};
 
-/// Launches a kernel. The arguments are the stream, configuration, input arrays and output.
+/// Launches a kernel. The arguments are the stream, input arrays and output.
 type Launch<I, O> = Box<
-    dyn Fn(&Stream, Config, &[DeviceBuffer<I>], &mut DeviceBuffer<O>) -> warpsmith_runtime::Result<()>
-        + Send
-        + Sync,
+    dyn Fn(&Stream, &[DeviceBuffer<I>], &mut DeviceBuffer<O>) -> warpsmith_runtime::Result<()> + Send + Sync,
 >;
 
 /// Check of the output.
@@ -42,7 +40,7 @@ struct Own<I: Scalar, O: Scalar> {
     launch: Arc<Launch<I, O>>,
 }
 
-/// Returns the benchmark of a function over arrays of `I`. `launch` must call [`ops::map_with`] for the function.
+/// Returns the benchmark of a function over arrays of `I`. `launch` must call [`ops::map`] for the function.
 /// `reference` computes an element of the result in f64 from the elements of the first three arrays. The configurations
 /// combine the instances that the kernel crate declares with suitable block and grid sizes. After tuning, [`ops::map`]
 /// uses the configuration that [`tune`](crate::bench) found.
@@ -57,8 +55,8 @@ struct Own<I: Scalar, O: Scalar> {
 ///
 /// # static KERNELS: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "it is an example");
 /// // As an argument of `bench_main!`:
-/// let benchmark = bench::map::<scaled_relu, f32, f32>(&KERNELS, 2, |[x, y, _]| x.max(0.0) * y, |stream, config, x, out| {
-///     ops::map_with::<scaled_relu>(stream, &KERNELS, config, (0.0, &x[0], &x[1], out))
+/// let benchmark = bench::map::<scaled_relu, f32, f32>(&KERNELS, 2, |[x, y, _]| x.max(0.0) * y, |stream, x, out| {
+///     ops::map::<scaled_relu>(stream, &KERNELS, (0.0, &x[0], &x[1], out))
 /// });
 /// # let stream = Stream::new(&Device::open("cpu")?)?;
 /// # let mut case = benchmark.prepare(&Setup { stream: &stream, dtype: "f32", n: 1000, copies: 1, seed: 1 })?;
@@ -70,7 +68,7 @@ pub fn map<F: Elementwise, I: Scalar, O: Scalar>(
     image: &'static GpuImage,
     inputs: usize,
     reference: fn([f64; 3]) -> f64,
-    launch: impl Fn(&Stream, Config, &[DeviceBuffer<I>], &mut DeviceBuffer<O>) -> warpsmith_runtime::Result<()>
+    launch: impl Fn(&Stream, &[DeviceBuffer<I>], &mut DeviceBuffer<O>) -> warpsmith_runtime::Result<()>
     + Send
     + Sync
     + 'static,
@@ -115,9 +113,7 @@ where
         is_reduction: true,
         inputs: 1,
         check: Check::Whole(reference),
-        launch: Arc::new(Box::new(move |stream, config, x, out| {
-            ops::reduce_into_with::<R>(stream, image, config, &x[0], out)
-        })),
+        launch: Arc::new(Box::new(move |stream, x, out| ops::reduce_into::<R>(stream, image, &x[0], out))),
     }
 }
 
@@ -193,7 +189,7 @@ impl<I: Scalar, O: Scalar> Benchmark for Own<I, O> {
                       config: &Config,
                       inputs: &[DeviceBuffer<I>],
                       output: &mut DeviceBuffer<O>| {
-                    Ok(launch(stream, *config, inputs, output)?)
+                    Ok(with_config(*config, || launch(stream, inputs, output))?)
                 },
             ),
             expected,

@@ -1,7 +1,6 @@
 //! Creates a [`Case`] from the names of an operation and a type: the operation to call, its data, and the expected
 //! result.
 
-use gpu_kernels::arithmetic::{Binary, Unary};
 use gpu_std::random::Draw;
 use gpu_std::scalar::{Float, Number, Scalar};
 use half::{bf16, f16};
@@ -16,7 +15,7 @@ use warpsmith_tuner::verify::Tolerance;
 use super::operations::config;
 #[cfg(any(feature = "histogram", feature = "scan"))]
 use super::ordered;
-use crate::ops::{self, Config};
+use crate::ops::{self, with_config};
 use crate::random::{Layout, fixed};
 
 /// Tolerance that allows for one more rounding than the reference, because results are rounded first to f32 and then to
@@ -67,41 +66,23 @@ struct Setting<'a>(&'a Setup<'a>);
 /// A prepared case, or `None` if the operation does not support the type.
 pub type Prepared = Result<Option<Box<dyn Case>>>;
 
-/// Enqueues one launch. The arguments are the stream, configuration, input arrays and output array.
-type Launch<I, O> =
-    fn(&Stream, Config, &[DeviceBuffer<I>], &mut DeviceBuffer<O>) -> warpsmith_runtime::Result<()>;
+/// Enqueues one launch. The arguments are the stream, input arrays and output array.
+type Launch<I, O> = fn(&Stream, &[DeviceBuffer<I>], &mut DeviceBuffer<O>) -> warpsmith_runtime::Result<()>;
 
-/// Enqueues one launch that generates random numbers. The arguments are the stream, configuration, seed and layout, and
-/// output array.
-type DrawFn<T> = fn(&Stream, Config, (u64, Layout), DeviceSliceMut<'_, T>) -> warpsmith_runtime::Result<()>;
+/// Enqueues one launch that generates random numbers. The arguments are the stream, seed and layout, and output array.
+type DrawFn<T> = fn(&Stream, (u64, Layout), DeviceSliceMut<'_, T>) -> warpsmith_runtime::Result<()>;
 
-/// Prepares an operation of `ops::Unary`.
+/// Prepares an elementwise operation on one array.
 macro_rules! unary {
-    ($setting:ident<$t:ident>, $name:literal, $operation:ident, $reference:expr, $tolerance:expr) => {
-        $setting.map::<$t>(
-            1,
-            |s, c, i, o| {
-                let operation = ($name, Unary::$operation);
-                ops::unary_with(s, Some(c), operation, i[0].as_slice(), o.into())
-            },
-            $reference,
-            $tolerance,
-        )
+    ($setting:ident<$t:ident>, $operation:ident, $reference:expr, $tolerance:expr) => {
+        $setting.map::<$t>(1, |s, i, o| ops::$operation(s, &i[0], o), $reference, $tolerance)
     };
 }
 
-/// Prepares an operation of `ops::Binary`.
+/// Prepares an elementwise operation on two arrays.
 macro_rules! binary {
-    ($setting:ident<$t:ident>, $name:literal, $operation:ident, $reference:expr, $tolerance:expr) => {
-        $setting.map::<$t>(
-            2,
-            |s, c, i, o| {
-                let operation = ($name, Binary::$operation);
-                ops::binary_with(s, Some(c), operation, (&i[0]).into(), (&i[1]).into(), o.into())
-            },
-            $reference,
-            $tolerance,
-        )
+    ($setting:ident<$t:ident>, $operation:ident, $reference:expr, $tolerance:expr) => {
+        $setting.map::<$t>(2, |s, i, o| ops::$operation(s, &i[0], &i[1], o), $reference, $tolerance)
     };
 }
 
@@ -112,55 +93,38 @@ impl Setting<'_> {
             "axpy" => self.axpy::<T>(),
             "fma" => self.map::<T>(
                 3,
-                |s, c, i, o| ops::fma_with(s, c, &i[0], &i[1], &i[2], o),
+                |s, i, o| ops::fma(s, &i[0], &i[1], &i[2], o),
                 |[x, y, z]| x.mul_add(y, z),
                 ROUNDED,
             ),
-            "relu" => {
-                self.map::<T>(1, |s, c, i, o| ops::relu_with(s, c, &i[0], o), |[x, ..]| x.max(0.0), ROUNDED)
-            }
-            "gelu" => self.map::<T>(
-                1,
-                |s, c, i, o| ops::gelu_with(s, c, &i[0], o),
+            "relu" => unary!(self<T>, relu, |[x, ..]| x.max(0.0), ROUNDED),
+            "gelu" => unary!(
+                self<T>,
+                gelu,
                 |[x, ..]| 0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
-                FUNCTION,
+                FUNCTION
             ),
-            "sigmoid" => self.map::<T>(
-                1,
-                |s, c, i, o| ops::sigmoid_with(s, c, &i[0], o),
-                |[x, ..]| 1.0 / (1.0 + (-x).exp()),
-                FUNCTION,
-            ),
-            "exp" => {
-                self.map::<T>(1, |s, c, i, o| ops::exp_with(s, c, &i[0], o), |[x, ..]| x.exp(), FUNCTION)
-            }
-            "sqrt" => unary!(self<T>, "sqrt", Sqrt, |[x, ..]| x.sqrt(), FUNCTION),
-            "log" => unary!(self<T>, "log", Log, |[x, ..]| x.ln(), FUNCTION),
-            "sin" => unary!(self<T>, "sin", Sin, |[x, ..]| x.sin(), FUNCTION),
-            "tanh" => unary!(self<T>, "tanh", Tanh, |[x, ..]| x.tanh(), FUNCTION),
-            "silu" => unary!(self<T>, "silu", Silu, |[x, ..]| x / (1.0 + (-x).exp()), FUNCTION),
+            "sigmoid" => unary!(self<T>, sigmoid, |[x, ..]| 1.0 / (1.0 + (-x).exp()), FUNCTION),
+            "exp" => unary!(self<T>, exp, |[x, ..]| x.exp(), FUNCTION),
+            "sqrt" => unary!(self<T>, sqrt, |[x, ..]| x.sqrt(), FUNCTION),
+            "log" => unary!(self<T>, log, |[x, ..]| x.ln(), FUNCTION),
+            "sin" => unary!(self<T>, sin, |[x, ..]| x.sin(), FUNCTION),
+            "tanh" => unary!(self<T>, tanh, |[x, ..]| x.tanh(), FUNCTION),
+            "silu" => unary!(self<T>, silu, |[x, ..]| x / (1.0 + (-x).exp()), FUNCTION),
             "gelu_tanh" => unary!(
                 self<T>,
-                "gelu_tanh",
-                GeluTanh,
+                gelu_tanh,
                 |[x, ..]| x / (1.0 + (-2.0 * 0.797_884_560_802_865_4 * (x + 0.044_715 * x * x * x)).exp()),
                 Tolerance { relative: 64.0, absolute: 2.0 }
             ),
-            "floor" => unary!(self<T>, "floor", Floor, |[x, ..]| x.floor(), Tolerance::EXACT),
-            "div" => binary!(self<T>, "div", Div, |[x, y, _]| x / y, ROUNDED),
-            "pow" => binary!(
-                self<T>,
-                "pow",
-                Pow,
-                |[x, y, _]| x.powf(y),
-                Tolerance { relative: 16.0, absolute: 2.0 }
-            ),
+            "floor" => unary!(self<T>, floor, |[x, ..]| x.floor(), Tolerance::EXACT),
+            "div" => binary!(self<T>, div, |[x, y, _]| x / y, ROUNDED),
+            "pow" => {
+                binary!(self<T>, pow, |[x, y, _]| x.powf(y), Tolerance { relative: 16.0, absolute: 2.0 })
+            }
             "lerp" => self.map::<T>(
                 2,
-                |s, c, i, o| {
-                    let inputs = (i[0].as_slice(), i[1].as_slice());
-                    ops::lerp_with(s, Some(c), inputs, T::from_f64(0.25), o.into())
-                },
+                |s, i, o| ops::lerp(s, &i[0], &i[1], T::from_f64(0.25), o),
                 |[x, y, _]| 0.25f64.mul_add(y - x, x),
                 FUNCTION,
             ),
@@ -185,90 +149,66 @@ impl Setting<'_> {
     /// Prepares kernels that exist for all types.
     fn number<T: Number>(&self, kernel: &str) -> Prepared {
         match kernel {
-            "copy" => {
-                self.map::<T>(1, |s, c, i, o| ops::copy_with(s, c, &i[0], o), |[x, ..]| x, Tolerance::EXACT)
+            "copy" => unary!(self<T>, copy, |[x, ..]| x, Tolerance::EXACT),
+            "fill" => {
+                self.map::<T>(0, |s, _, o| ops::fill(s, T::from_f64(FILLED), o), |_| FILLED, Tolerance::EXACT)
             }
-            "fill" => self.map::<T>(
-                0,
-                |s, c, _, o| ops::fill_with(s, c, T::from_f64(FILLED), o),
-                |_| FILLED,
-                Tolerance::EXACT,
-            ),
-            "add" => self.map::<T>(
-                2,
-                |s, c, i, o| ops::add_with(s, c, &i[0], &i[1], o),
-                |[x, y, _]| x + y,
-                ROUNDED,
-            ),
-            "mul" => self.map::<T>(
-                2,
-                |s, c, i, o| ops::mul_with(s, c, &i[0], &i[1], o),
-                |[x, y, _]| x * y,
-                ROUNDED,
-            ),
-            "neg" => unary!(self<T>, "neg", Neg, |[x, ..]| -x, Tolerance::EXACT),
-            "sub" => binary!(self<T>, "sub", Sub, |[x, y, _]| x - y, ROUNDED),
-            "maximum" => binary!(self<T>, "maximum", Maximum, |[x, y, _]| x.max(y), Tolerance::EXACT),
+            "add" => binary!(self<T>, add, |[x, y, _]| x + y, ROUNDED),
+            "mul" => binary!(self<T>, mul, |[x, y, _]| x * y, ROUNDED),
+            "neg" => unary!(self<T>, neg, |[x, ..]| -x, Tolerance::EXACT),
+            "sub" => binary!(self<T>, sub, |[x, y, _]| x - y, ROUNDED),
+            "maximum" => binary!(self<T>, maximum, |[x, y, _]| x.max(y), Tolerance::EXACT),
             "clamp" => self.map::<T>(
                 1,
-                |s, c, i, o| {
-                    let limits = (T::from_f64(0.0), T::from_f64(1.0));
-                    ops::clamp_with(s, Some(c), i[0].as_slice(), limits, o.into())
-                },
+                |s, i, o| ops::clamp(s, &i[0], T::from_f64(0.0), T::from_f64(1.0), o),
                 |[x, ..]| x.clamp(0.0, 1.0),
                 Tolerance::EXACT,
             ),
             "reduce_sum" => self.reduce::<T, T::SumAccumulator>(
                 Values::Whole,
-                |s, c, i, o| ops::sum_into_with(s, c, &i[0], o),
+                |s, i, o| ops::sum_into(s, &i[0], o),
                 |data| data.par_iter().map(|v| v.cast::<f64>()).sum(),
             ),
             "reduce_prod" => self.reduce::<T, T::SumAccumulator>(
                 Values::Factors,
-                |s, c, i, o| ops::prod_into_with(s, c, &i[0], o),
+                |s, i, o| ops::prod_into(s, &i[0], o),
                 |data| data.par_iter().map(|v| v.cast::<f64>()).product(),
             ),
             "reduce_min" => self.reduce::<T, T::Accumulator>(
                 Values::Extremes,
-                |s, c, i, o| ops::min_into_with(s, c, &i[0], o),
+                |s, i, o| ops::min_into(s, &i[0], o),
                 |data| data.par_iter().map(|v| v.cast::<f64>()).reduce(|| f64::INFINITY, f64::min),
             ),
             "reduce_max" => self.reduce::<T, T::Accumulator>(
                 Values::Extremes,
-                |s, c, i, o| ops::max_into_with(s, c, &i[0], o),
+                |s, i, o| ops::max_into(s, &i[0], o),
                 |data| data.par_iter().map(|v| v.cast::<f64>()).reduce(|| f64::NEG_INFINITY, f64::max),
             ),
             "reduce_argmin" => self.reduce::<T, u64>(
                 Values::Extremes,
-                |s, c, i, o| ops::argmin_into_with(s, c, &i[0], o),
+                |s, i, o| ops::argmin_into(s, &i[0], o),
                 |data| first(data, |v| -v),
             ),
             "reduce_argmax" => self.reduce::<T, u64>(
                 Values::Extremes,
-                |s, c, i, o| ops::argmax_into_with(s, c, &i[0], o),
+                |s, i, o| ops::argmax_into(s, &i[0], o),
                 |data| first(data, |v| v),
             ),
             #[cfg(feature = "scan")]
             "scan_sum" => ordered::scan::<T>(
                 self.0,
                 Values::Whole,
-                |s, c, x, o| ops::inclusive_sum_with(s, c, x, o),
+                |s, x, o| ops::inclusive_sum(s, x, o),
                 |sum, x| sum + x,
             ),
             #[cfg(feature = "scan")]
-            "scan_min" => ordered::scan::<T>(
-                self.0,
-                Values::Extremes,
-                |s, c, x, o| ops::inclusive_min_with(s, c, x, o),
-                f64::min,
-            ),
+            "scan_min" => {
+                ordered::scan::<T>(self.0, Values::Extremes, |s, x, o| ops::inclusive_min(s, x, o), f64::min)
+            }
             #[cfg(feature = "scan")]
-            "scan_max" => ordered::scan::<T>(
-                self.0,
-                Values::Extremes,
-                |s, c, x, o| ops::inclusive_max_with(s, c, x, o),
-                f64::max,
-            ),
+            "scan_max" => {
+                ordered::scan::<T>(self.0, Values::Extremes, |s, x, o| ops::inclusive_max(s, x, o), f64::max)
+            }
             #[cfg(feature = "scan")]
             "compact_compared" => ordered::select::<T>(self.0),
             _ => Ok(None),
@@ -303,7 +243,7 @@ impl Setting<'_> {
             initial: vec![poison::<T>(); self.0.n],
             choose: Box::new(config),
             launch: Box::new(move |stream, config, _: &[DeviceBuffer<T>], output| {
-                Ok(launch(stream, *config, (seed, layout), output.as_mut_slice())?)
+                Ok(with_config(*config, || launch(stream, (seed, layout), output.as_mut_slice()))?)
             }),
             expected: Expected::Each(|[x, ..]| x, vec![fixed::expected((seed, layout), self.0.n, numbers)]),
             tolerance,
@@ -315,7 +255,7 @@ impl Setting<'_> {
     fn axpy<T: Float>(&self) -> Prepared {
         let y: Vec<T> = generate(Values::Spread, self.0.seed.wrapping_add(1), self.0.n);
         let inputs = vec![generate(Values::Spread, self.0.seed, self.0.n)];
-        let launch: Launch<T, T> = |s, c, i, o| ops::axpy_with(s, c, &i[0], T::from_f64(FACTOR), o);
+        let launch: Launch<T, T> = |s, i, o| ops::axpy(s, &i[0], T::from_f64(FACTOR), o);
         let expected = Expected::Each(|[x, y, _]| FACTOR.mul_add(x, y), vec![y.clone()]);
         self.arrays(inputs, y, launch, expected, ROUNDED)
     }
@@ -345,7 +285,7 @@ impl Setting<'_> {
             initial,
             choose: Box::new(config),
             launch: Box::new(move |stream, config, inputs, output| {
-                Ok(launch(stream, *config, inputs, output)?)
+                Ok(with_config(*config, || launch(stream, inputs, output))?)
             }),
             expected,
             tolerance,

@@ -9,75 +9,59 @@ use gpu_std::scalar::{Bits, Element, Float, Integer, Scalar};
 use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceSlice, DeviceSliceMut, Result, Stream};
 
-use super::config::{self, Config};
+use super::config;
 use super::example::{binary_example, unary_example};
 use super::launch::{Operation, same_length};
 use super::operand::{Arguments, Operand, bits, common_width};
 
-pub(crate) fn unary_with<T: Scalar>(
+fn unary<T: Scalar>(
     stream: &Stream,
-    config: Option<Config>,
     (name, operation): (&'static str, Unary),
     x: DeviceSlice<'_, T>,
     out: DeviceSliceMut<'_, T>,
 ) -> Result<()> {
     same_length(name, ("x", x.len()), ("the output", out.len()))?;
     let arrays = [x.as_device_ptr(), out.as_device_ptr()];
-    let launch = Operation::new::<T>(stream, "unary", out.len(), &arrays, config);
+    let launch = Operation::new::<T>(stream, "unary", out.len(), &arrays);
     // SAFETY: these arguments match the parameters of the kernel.
     unsafe { launch.launch::<(Value<Unary>, Slice<T>, SliceMut<T>), _>((operation, x, out)) }
 }
 
-pub(crate) fn binary_with<T: Element>(
-    stream: &Stream,
-    config: Option<Config>,
-    (name, operation): (&'static str, Binary),
-    x: Operand<'_, T>,
-    y: Operand<'_, T>,
-    out: DeviceSliceMut<'_, T>,
-) -> Result<()> {
-    let n = out.len();
-    let width = common_width(name, [x.width(name, "x", n), y.width(name, "y", n)])?;
-    let number = |value: T| value.to_scalar();
-    let (x, y) = (x.arguments(number, T::Scalar::ZERO)?, y.arguments(number, T::Scalar::ZERO)?);
-    let out = out.cast::<T::Scalar>()?;
-    let arrays = [x.address(), y.address(), out.as_device_ptr()];
-    let launch = Operation::new::<T::Scalar>(stream, "binary", n, &arrays, config);
-    // SAFETY: these arguments match the parameters of the kernel.
-    unsafe {
-        launch.launch::<(
-            Value<Binary>,
-            Value<usize>,
-            Value<Form>,
-            Value<T::Scalar>,
-            Optional<Slice<T::Scalar>>,
-            Value<Form>,
-            Value<T::Scalar>,
-            Optional<Slice<T::Scalar>>,
-            SliceMut<T::Scalar>,
-        ), _>((operation, width, x.form, x.value, x.array, y.form, y.value, y.array, out))
-    }
+/// Operation code of a kernel with two operands of type `T`.
+trait Code<T>: Copy + Send + Sync + 'static {
+    /// Element type of the results.
+    type Output: Element;
+    const KERNEL: &'static str;
 }
 
-pub(crate) fn compare_with<T: Element>(
+impl<T: Element> Code<T> for Binary {
+    type Output = T;
+    const KERNEL: &'static str = "binary";
+}
+
+impl<T> Code<T> for Compare {
+    type Output = Checked<bool>;
+    const KERNEL: &'static str = "compare";
+}
+
+fn binary<T: Element, C: Code<T>>(
     stream: &Stream,
-    config: Option<Config>,
-    (name, operation): (&'static str, Compare),
+    (name, operation): (&'static str, C),
     x: Operand<'_, T>,
     y: Operand<'_, T>,
-    out: DeviceSliceMut<'_, Checked<bool>>,
+    out: DeviceSliceMut<'_, C::Output>,
 ) -> Result<()> {
     let n = out.len();
     let width = common_width(name, [x.width(name, "x", n), y.width(name, "y", n)])?;
     let number = |value: T| value.to_scalar();
     let (x, y) = (x.arguments(number, T::Scalar::ZERO)?, y.arguments(number, T::Scalar::ZERO)?);
-    let out = out.cast::<u8>()?;
+    let out = out.cast::<<C::Output as Element>::Scalar>()?;
     let arrays = [x.address(), y.address(), out.as_device_ptr()];
-    let launch = Operation::new::<T::Scalar>(stream, "compare", n, &arrays, config);
-    // SAFETY: these arguments match the parameters of the kernel, which writes 0 or 1.
+    let launch = Operation::new::<T::Scalar>(stream, C::KERNEL, n, &arrays);
+    // SAFETY: these arguments match the parameters of both kernels. `compare` writes 0 or 1.
     unsafe {
         launch.launch::<(
-            Value<Compare>,
+            Value<C>,
             Value<usize>,
             Value<Form>,
             Value<T::Scalar>,
@@ -85,7 +69,7 @@ pub(crate) fn compare_with<T: Element>(
             Value<Form>,
             Value<T::Scalar>,
             Optional<Slice<T::Scalar>>,
-            SliceMut<u8>,
+            SliceMut<<C::Output as Element>::Scalar>,
         ), _>((operation, width, x.form, x.value, x.array, y.form, y.value, y.array, out))
     }
 }
@@ -117,18 +101,7 @@ pub fn select<'c, 'x, 'y, 'o, T: Element>(
     out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
     let _site = site();
-    select_with(stream, None, condition.into(), x.into(), y.into(), out.into())
-}
-
-/// Like [`select()`], but takes an optional configuration.
-pub(crate) fn select_with<T: Element>(
-    stream: &Stream,
-    config: Option<Config>,
-    condition: Operand<'_, Checked<bool>>,
-    x: Operand<'_, T>,
-    y: Operand<'_, T>,
-    out: DeviceSliceMut<'_, T>,
-) -> Result<()> {
+    let (condition, x, y, out) = (condition.into(), x.into(), y.into(), out.into());
     let n = out.len();
     let widths =
         [condition.width("select", "condition", n), x.width("select", "x", n), y.width("select", "y", n)];
@@ -141,17 +114,16 @@ pub(crate) fn select_with<T: Element>(
     };
     let condition = condition.arguments(|_| 0u8, 0)?;
     match size_of::<T>() {
-        1 => select_as::<T, u8>(stream, config, width, condition, x, y, out),
-        2 => select_as::<T, u16>(stream, config, width, condition, x, y, out),
-        4 => select_as::<T, u32>(stream, config, width, condition, x, y, out),
-        _ => select_as::<T, u64>(stream, config, width, condition, x, y, out),
+        1 => select_as::<T, u8>(stream, width, condition, x, y, out),
+        2 => select_as::<T, u16>(stream, width, condition, x, y, out),
+        4 => select_as::<T, u32>(stream, width, condition, x, y, out),
+        _ => select_as::<T, u64>(stream, width, condition, x, y, out),
     }
 }
 
 /// Like [`select()`], but operates on unsigned integers of the element size.
 fn select_as<T: Element, S: Scalar>(
     stream: &Stream,
-    config: Option<Config>,
     width: usize,
     condition: Arguments<'_, u8>,
     x: Operand<'_, T>,
@@ -163,7 +135,7 @@ fn select_as<T: Element, S: Scalar>(
     // The condition does not limit the vector width, because the kernel reads the bytes of an unaligned condition one
     // by one.
     let arrays = [x.address(), y.address(), out.as_device_ptr()];
-    let launch = Operation::new::<S>(stream, "select", out.len(), &arrays, config);
+    let launch = Operation::new::<S>(stream, "select", out.len(), &arrays);
     let arguments =
         (width, condition.form, condition.array, x.form, x.value, x.array, y.form, y.value, y.array, out);
     // SAFETY: these arguments match the parameters of the kernel.
@@ -208,20 +180,10 @@ pub fn clamp<'x, 'o, T: Scalar>(
     out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
     let _site = site();
-    clamp_with(stream, None, x.into(), (low, high), out.into())
-}
-
-/// Like [`clamp()`], but takes an optional configuration.
-pub(crate) fn clamp_with<T: Scalar>(
-    stream: &Stream,
-    config: Option<Config>,
-    x: DeviceSlice<'_, T>,
-    (low, high): (T, T),
-    out: DeviceSliceMut<'_, T>,
-) -> Result<()> {
+    let (x, out) = (x.into(), out.into());
     same_length("clamp", ("x", x.len()), ("the output", out.len()))?;
     let arrays = [x.as_device_ptr(), out.as_device_ptr()];
-    let launch = Operation::new::<T>(stream, "clamp", out.len(), &arrays, config);
+    let launch = Operation::new::<T>(stream, "clamp", out.len(), &arrays);
     // SAFETY: these arguments match the parameters of the kernel.
     unsafe { launch.launch::<(Value<T>, Value<T>, Slice<T>, SliceMut<T>), _>((low, high, x, out)) }
 }
@@ -253,22 +215,12 @@ pub fn lerp<'x, 'y, 'o, T: Float>(
     out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
     let _site = site();
-    lerp_with(stream, None, (x.into(), y.into()), weight, out.into())
-}
-
-/// Like [`lerp()`], but takes an optional configuration.
-pub(crate) fn lerp_with<T: Float>(
-    stream: &Stream,
-    config: Option<Config>,
-    (x, y): (DeviceSlice<'_, T>, DeviceSlice<'_, T>),
-    weight: T,
-    out: DeviceSliceMut<'_, T>,
-) -> Result<()> {
+    let (x, y, out) = (x.into(), y.into(), out.into());
     for (name, input) in [("x", x), ("y", y)] {
         same_length("lerp", (name, input.len()), ("the output", out.len()))?;
     }
     let arrays = [x.as_device_ptr(), y.as_device_ptr(), out.as_device_ptr()];
-    let launch = Operation::new::<T>(stream, "lerp", out.len(), &arrays, config);
+    let launch = Operation::new::<T>(stream, "lerp", out.len(), &arrays);
     // SAFETY: these arguments match the parameters of the kernel.
     unsafe { launch.launch::<(Value<T>, Slice<T>, Slice<T>, SliceMut<T>), _>((weight, x, y, out)) }
 }
@@ -289,7 +241,7 @@ macro_rules! unary {
             out: impl Into<DeviceSliceMut<'o, T>>,
         ) -> Result<()> {
             let _site = site();
-            unary_with(stream, None, (stringify!($name), Unary::$operation), x.into(), out.into())
+            unary(stream, (stringify!($name), Unary::$operation), x.into(), out.into())
         }
     )* };
 }
@@ -344,12 +296,12 @@ pub fn not<'x, 'o, T: Bits>(
     let _site = site();
     let (x, out) = (x.into(), out.into());
     same_length("not", ("x", x.len()), ("the output", out.len()))?;
-    binary_with(stream, None, ("not", Binary::BitXor), x.into(), T::ONES.into(), out)
+    binary::<T, _>(stream, ("not", Binary::BitXor), x.into(), T::ONES.into(), out)
 }
 
 /// Defines the binary operations.
 macro_rules! binary {
-    ($with:ident: $(
+    ($(
         $(#[$doc:meta])*
         $name:ident: $bound:ident => $out:ty, $operation:expr, $x:tt, $y:tt => $result:tt;
     )*) => { $(
@@ -368,11 +320,11 @@ macro_rules! binary {
             out: impl Into<DeviceSliceMut<'o, $out>>,
         ) -> Result<()> {
             let _site = site();
-            $with(stream, None, (stringify!($name), $operation), x.into(), y.into(), out.into())
+            binary::<T, _>(stream, (stringify!($name), $operation), x.into(), y.into(), out.into())
         }
     )* };
 }
-binary! { binary_with:
+binary! {
     /// `out[i] = x[i] - y[i]`. Integers wrap around on overflow.
     sub: Scalar => T, Binary::Sub, [5i32, 2], [3, 4] => [2, -2];
     /// `out[i] = x[i] / y[i]`. Integer division truncates and wraps around on overflow, and its result for a divisor of
@@ -396,8 +348,6 @@ binary! { binary_with:
     shl: Integer => T, Binary::Shl, [1u32, 3], 4 => [16, 48];
     /// `out[i] = x[i] >> y[i]`, with the shift count modulo the bit width. The shift is arithmetic for signed integers.
     shr: Integer => T, Binary::Shr, [-16i32, 48], 4 => [-1, 3];
-}
-binary! { compare_with:
     /// `out[i] = x[i] == y[i]`, which is false for NaN.
     eq: Element => Checked<bool>, Compare::Eq, [1.0f32, 2.0, f32::NAN], 2.0
         => (Checked::from_slice(&[false, true, false]));
@@ -420,7 +370,7 @@ binary! { compare_with:
 
 /// Defines `add` and `mul`. If no input is broadcast and a dedicated kernel exists for the type, that kernel is used.
 macro_rules! own_kernels {
-    ($($(#[$doc:meta])* $name:ident, $with:ident, $operation:expr, $x:tt, $y:tt => $result:tt;)*) => { $(
+    ($($(#[$doc:meta])* $name:ident, $operation:expr, $x:tt, $y:tt => $result:tt;)*) => { $(
         $(#[$doc])*
         ///
         /// # Errors
@@ -436,27 +386,14 @@ macro_rules! own_kernels {
             out: impl Into<DeviceSliceMut<'o, T>>,
         ) -> Result<()> {
             let _site = site();
-            $with(stream, None, x, y, out)
-        }
-
-        #[doc(hidden)]
-        #[track_caller]
-        pub fn $with<'x, 'y, 'o, T: Scalar>(
-            stream: &Stream,
-            config: impl Into<Option<Config>>,
-            x: impl Into<Operand<'x, T>>,
-            y: impl Into<Operand<'y, T>>,
-            out: impl Into<DeviceSliceMut<'o, T>>,
-        ) -> Result<()> {
-            let _site = site();
             let (name, x, y, out) = (stringify!($name), x.into(), y.into(), out.into());
             let (Some(a), Some(b), true) = (x.each(), y.each(), config::instances(name, T::NAME).is_some()) else {
-                return binary_with(stream, config.into(), (name, $operation), x, y, out);
+                return binary::<T, _>(stream, (name, $operation), x, y, out);
             };
             same_length(name, ("x", a.len()), ("the output", out.len()))?;
             same_length(name, ("y", b.len()), ("the output", out.len()))?;
             let arrays = [a.as_device_ptr(), b.as_device_ptr(), out.as_device_ptr()];
-            let launch = Operation::new::<T>(stream, name, out.len(), &arrays, config.into());
+            let launch = Operation::new::<T>(stream, name, out.len(), &arrays);
             // SAFETY: these arguments match the parameters of both kernels.
             unsafe { launch.launch::<(Slice<T>, Slice<T>, SliceMut<T>), _>((a, b, out)) }
         }
@@ -464,7 +401,7 @@ macro_rules! own_kernels {
 }
 own_kernels! {
     /// `out[i] = x[i] + y[i]`. Integers wrap around on overflow.
-    add, add_with, Binary::Add, [1i32, 2], [10, 20] => [11, 22];
+    add, Binary::Add, [1i32, 2], [10, 20] => [11, 22];
     /// `out[i] = x[i] * y[i]`. Integers wrap around on overflow.
-    mul, mul_with, Binary::Mul, [2.0f32, 3.0], [10.0, 0.5] => [20.0, 1.5];
+    mul, Binary::Mul, [2.0f32, 3.0], [10.0, 0.5] => [20.0, 1.5];
 }

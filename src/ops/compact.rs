@@ -64,11 +64,10 @@ impl<T: DeviceCopy> Outputs<'_, T> {
 fn with_plan<T: Scalar>(
     (operation, kernel): (&'static str, &'static str),
     stream: &Stream,
-    config: Option<Config>,
     x: &DeviceSlice<'_, T>,
     launch: impl FnOnce(&Plan<'_>, DevicePtr, usize) -> Result<()>,
 ) -> Result<()> {
-    let plan = Operation::new::<T>(stream, kernel, x.len(), &[x.as_device_ptr()], config).plan()?;
+    let plan = Operation::new::<T>(stream, kernel, x.len(), &[x.as_device_ptr()]).plan()?;
     whole_warps(operation, &plan)?;
     let Config { block, items, vector, .. } = *plan.config();
     // The fewest accesses that a thread of the module's kernels makes per tile.
@@ -84,7 +83,6 @@ fn with_plan<T: Scalar>(
 fn flagged<T: Scalar>(
     operation: &'static str,
     stream: &Stream,
-    config: Option<Config>,
     (x, flags): (DeviceSlice<'_, T>, DeviceSlice<'_, u8>),
     mut to: Outputs<'_, T>,
 ) -> Result<()> {
@@ -95,7 +93,7 @@ fn flagged<T: Scalar>(
     if x.is_empty() {
         return to.count.copy_from_host(&[0]);
     }
-    with_plan((operation, "compact_flagged"), stream, config, &x, |plan, workspace, words| {
+    with_plan((operation, "compact_flagged"), stream, &x, |plan, workspace, words| {
         // SAFETY: these arguments match the parameters of the kernel; the outputs are as long as the input, and the
         // workspace has enough words for the tiles.
         unsafe {
@@ -121,7 +119,6 @@ fn flagged<T: Scalar>(
 fn flagged_by_size<T: Element>(
     operation: &'static str,
     stream: &Stream,
-    config: Option<Config>,
     (x, flags): (DeviceSlice<'_, T>, DeviceSlice<'_, Checked<bool>>),
     Outputs { selected, rejected, count }: Outputs<'_, T>,
 ) -> Result<()> {
@@ -129,7 +126,7 @@ fn flagged_by_size<T: Element>(
         ($u:ty) => {{
             let rejected = rejected.map(|rejected| rejected.cast::<$u>()).transpose()?;
             let to = Outputs { selected: selected.cast::<$u>()?, rejected, count };
-            flagged::<$u>(operation, stream, config, (x.cast()?, flags.cast()?), to)
+            flagged::<$u>(operation, stream, (x.cast()?, flags.cast()?), to)
         }};
     }
     match size_of::<T>() {
@@ -179,7 +176,6 @@ impl Keys {
 fn between<T: Scalar>(
     operation: &'static str,
     stream: &Stream,
-    config: Option<Config>,
     (keys, x): (Keys, DeviceSlice<'_, T>),
     mut to: Outputs<'_, T>,
 ) -> Result<()> {
@@ -203,7 +199,7 @@ fn between<T: Scalar>(
     let [negative, always, first, last] =
         [keys.transform[0], keys.transform[1], keys.first, keys.last].map(T::from_u64);
     let inverted = keys.is_inverted;
-    with_plan((operation, "compact_compared"), stream, config, &x, |plan, workspace, words| {
+    with_plan((operation, "compact_compared"), stream, &x, |plan, workspace, words| {
         let Outputs { selected, rejected, count } = to;
         // SAFETY: as in `flagged`.
         unsafe {
@@ -232,7 +228,6 @@ fn between<T: Scalar>(
 fn compared<T: Number>(
     operation: &'static str,
     stream: &Stream,
-    config: Option<Config>,
     (comparison, with): (Comparison, T),
     x: DeviceSlice<'_, T>,
     Outputs { selected, rejected, count }: Outputs<'_, T>,
@@ -242,7 +237,7 @@ fn compared<T: Number>(
         ($u:ty) => {{
             let rejected = rejected.map(|rejected| rejected.cast::<$u>()).transpose()?;
             let to = Outputs { selected: selected.cast::<$u>()?, rejected, count };
-            between::<$u>(operation, stream, config, (keys, x.cast()?), to)
+            between::<$u>(operation, stream, (keys, x.cast()?), to)
         }};
     }
     match size_of::<T>() {
@@ -256,7 +251,6 @@ fn compared<T: Number>(
 fn runs<T: Number>(
     operation: &'static str,
     stream: &Stream,
-    config: Option<Config>,
     x: DeviceSlice<'_, T>,
     to: Outputs<'_, T>,
     indices: Option<&mut DeviceBuffer<u32>>,
@@ -266,7 +260,7 @@ fn runs<T: Number>(
     macro_rules! by_size {
         ($u:ty) => {{
             let to = Outputs { selected: to.selected.cast::<$u>()?, rejected: None, count: to.count };
-            runs_of::<$u>(operation, stream, config, (equality, x.cast()?), to, indices)
+            runs_of::<$u>(operation, stream, (equality, x.cast()?), to, indices)
         }};
     }
     match size_of::<T>() {
@@ -280,7 +274,6 @@ fn runs<T: Number>(
 fn runs_of<T: Scalar>(
     operation: &'static str,
     stream: &Stream,
-    config: Option<Config>,
     (equality, x): ([u64; 2], DeviceSlice<'_, T>),
     mut to: Outputs<'_, T>,
     indices: Option<&mut DeviceBuffer<u32>>,
@@ -300,7 +293,7 @@ fn runs_of<T: Scalar>(
         return to.count.copy_from_host(&[0]);
     }
     let [magnitude, most] = equality.map(T::from_u64);
-    with_plan((operation, "compact_runs"), stream, config, &x, |plan, workspace, words| {
+    with_plan((operation, "compact_runs"), stream, &x, |plan, workspace, words| {
         let Outputs { selected, count, .. } = to;
         // SAFETY: as in `flagged`; there are as many indices as elements, and the indices fit in 32 bits.
         unsafe {
@@ -349,24 +342,9 @@ pub fn select_if<'x, 's, 'c, T: Number>(
     count: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
     let _site = site();
-    select_if_with(stream, None, comparison, with, x, selected, count)
-}
-
-#[doc(hidden)]
-#[track_caller]
-pub fn select_if_with<'x, 's, 'c, T: Number>(
-    stream: &Stream,
-    config: impl Into<Option<Config>>,
-    comparison: Comparison,
-    with: T,
-    x: impl Into<DeviceSlice<'x, T>>,
-    selected: impl Into<DeviceSliceMut<'s, T>>,
-    count: impl Into<DeviceSliceMut<'c, u64>>,
-) -> Result<()> {
-    let _site = site();
     let (mut selected, mut count) = (selected.into(), count.into());
     let to = Outputs { selected: selected.reborrow(), rejected: None, count: count.reborrow() };
-    compared("select_if", stream, config.into(), (comparison, with), x.into(), to)
+    compared("select_if", stream, (comparison, with), x.into(), to)
 }
 
 /// Copies the elements whose flag is true to the start of `selected`, in order. Writes the number of copied elements to
@@ -397,7 +375,7 @@ pub fn select_flagged<'x, 'f, 's, 'c, T: Element>(
     let _site = site();
     let (mut selected, mut count) = (selected.into(), count.into());
     let to = Outputs { selected: selected.reborrow(), rejected: None, count: count.reborrow() };
-    flagged_by_size("select_flagged", stream, None, (x.into(), flags.into()), to)
+    flagged_by_size("select_flagged", stream, (x.into(), flags.into()), to)
 }
 
 /// Like [`select_if()`], but also writes the other elements to the start of `rejected`, in order. `selected` and
@@ -432,7 +410,7 @@ pub fn partition_if<'x, 's, 'r, 'c, T: Number>(
     let (mut selected, mut rejected, mut count) = (selected.into(), rejected.into(), count.into());
     let rejected = Some(rejected.reborrow());
     let to = Outputs { selected: selected.reborrow(), rejected, count: count.reborrow() };
-    compared("partition_if", stream, None, (comparison, with), x.into(), to)
+    compared("partition_if", stream, (comparison, with), x.into(), to)
 }
 
 /// Like [`select_flagged()`], but also writes the other elements to the start of `rejected`, in order. All arrays
@@ -466,7 +444,7 @@ pub fn partition_flagged<'x, 'f, 's, 'r, 'c, T: Element>(
     let (mut selected, mut rejected, mut count) = (selected.into(), rejected.into(), count.into());
     let rejected = Some(rejected.reborrow());
     let to = Outputs { selected: selected.reborrow(), rejected, count: count.reborrow() };
-    flagged_by_size("partition_flagged", stream, None, (x.into(), flags.into()), to)
+    flagged_by_size("partition_flagged", stream, (x.into(), flags.into()), to)
 }
 
 /// Writes the first element of each run of equal elements to the start of `selected` and writes the number of runs to
@@ -495,22 +473,9 @@ pub fn unique<'x, 's, 'c, T: Number>(
     count: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
     let _site = site();
-    unique_with(stream, None, x, selected, count)
-}
-
-#[doc(hidden)]
-#[track_caller]
-pub fn unique_with<'x, 's, 'c, T: Number>(
-    stream: &Stream,
-    config: impl Into<Option<Config>>,
-    x: impl Into<DeviceSlice<'x, T>>,
-    selected: impl Into<DeviceSliceMut<'s, T>>,
-    count: impl Into<DeviceSliceMut<'c, u64>>,
-) -> Result<()> {
-    let _site = site();
     let (mut selected, mut count) = (selected.into(), count.into());
     let to = Outputs { selected: selected.reborrow(), rejected: None, count: count.reborrow() };
-    runs("unique", stream, config.into(), x.into(), to, None)
+    runs("unique", stream, x.into(), to, None)
 }
 
 /// Run-length encoding: like [`unique()`], but also writes the length of run i to `lengths[i]`. `lengths` must also
@@ -551,10 +516,10 @@ pub fn run_lengths<'x, 'v, 'l, 'c, T: Number>(
     };
     let to = Outputs { selected: values.reborrow(), rejected: None, count: count.reborrow() };
     if len == 0 {
-        return runs("run_lengths", stream, None, x, to, None);
+        return runs("run_lengths", stream, x, to, None);
     }
     let mut starts = DeviceBuffer::uninit(stream, x.len())?;
-    runs("run_lengths", stream, None, x, to, Some(&mut starts))?;
+    runs("run_lengths", stream, x, to, Some(&mut starts))?;
     let kernel = stream.device().load(&IMAGE)?.kernel::<compact::run_lengths>()?;
     kernel.launch(stream, Launch::auto(starts.len()), (len, count.as_slice(), &starts, lengths))
 }

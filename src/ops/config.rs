@@ -4,6 +4,7 @@
 //! order. Each block processes tiles of `block × items` accesses of `vector` bytes. If the grid has fewer blocks than
 //! there are tiles, each block loops over several tiles.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -99,6 +100,52 @@ impl fmt::Display for Config {
         let Config { block, grid, items, vector } = self;
         write!(f, "block={block} grid={grid} items={items} vector={vector}")
     }
+}
+
+thread_local! {
+    /// The configuration of the next launch on this thread that has one.
+    static FORCED: Cell<Option<Config>> = const { Cell::new(None) };
+}
+
+/// Runs `operation` with `config` instead of the tuned or the default configuration, to compare configurations. With
+/// `None`, the operation runs as without this function.
+///
+/// The configuration applies to the first launch on this thread that has a configuration. Later launches of the same
+/// closure use their tuned or default configurations. Operations on rows, sorts and GEMMs have no configuration.
+///
+/// The operation returns [`OpError::NoSuchVariant`] if its kernel has no instance for the configuration. [`variants`]
+/// lists the instances.
+///
+/// ```
+/// use warpsmith::ops::{self, Config, GridRule};
+/// use warpsmith::prelude::*;
+///
+/// let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[-1.0f32, 2.0, 3.0])?;
+/// let mut out = DeviceBuffer::uninit(&stream, 3)?;
+/// let config = Config { block: 64, grid: GridRule::Auto, items: 4, vector: 16 };
+/// ops::with_config(config, || ops::relu(&stream, &x, &mut out))?;
+/// assert_eq!(out.to_host()?, [0.0, 2.0, 3.0]);
+///
+/// let error = ops::with_config(Config { items: 3, ..config }, || ops::relu(&stream, &x, &mut out)).unwrap_err();
+/// assert!(error.to_string().contains("items=3"));
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn with_config<R>(config: impl Into<Option<Config>>, operation: impl FnOnce() -> R) -> R {
+    /// Restores the previous value, also after a panic.
+    struct Restore(Option<Config>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            FORCED.set(self.0);
+        }
+    }
+    let _restore = Restore(FORCED.replace(config.into()));
+    operation()
+}
+
+/// Returns the configuration that [`with_config`] forces for the next launch, which only that launch uses.
+pub(crate) fn take_forced() -> Option<Config> {
+    FORCED.take()
 }
 
 /// Compile-time part of a configuration, which selects one instance in the GPU image.
@@ -200,13 +247,12 @@ fn all_instances() -> Vec<&'static KernelSpec> {
     }
     #[cfg(feature = "scan")]
     {
-        use gpu_kernels::{compact, scan, scan_by_key};
+        use gpu_kernels::{compact, scan};
 
         add! {
             scan: scan_sum scan_min scan_max;
             compact: compact_flagged compact_compared compact_runs;
         }
-        all.extend(scan_by_key::scan_sum_by_key::<(), (), 0, 0>::instances());
     }
     all.extend(cast::cast_to_signed::<(), (), 0, 0>::instances());
     all.extend(cast::cast_to_bool::<(), 0, 0>::instances());

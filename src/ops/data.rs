@@ -5,7 +5,6 @@ use gpu_std::scalar::{Element, Scalar};
 use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, Result, Stream};
 
-use super::config::Config;
 use super::launch::{Operation, same_length};
 
 /// Copies `out[i] = x[i]` bit by bit, for any type, including structs.
@@ -33,39 +32,22 @@ pub fn copy<'s, 'd, T: DeviceCopy>(
     out: impl Into<DeviceSliceMut<'d, T>>,
 ) -> Result<()> {
     let _site = site();
-    copy_with(stream, None, x, out)
-}
-
-#[doc(hidden)]
-#[track_caller]
-pub fn copy_with<'s, 'd, T: DeviceCopy>(
-    stream: &Stream,
-    config: impl Into<Option<Config>>,
-    x: impl Into<DeviceSlice<'s, T>>,
-    out: impl Into<DeviceSliceMut<'d, T>>,
-) -> Result<()> {
-    let _site = site();
     let (x, out) = (x.into(), out.into());
     same_length("copy", ("x", x.len()), ("the output", out.len()))?;
     // The kernel copies 8-byte integers, or integers of the largest size that divides both the size and the alignment
     // of `T`.
     match size_of::<T>() | align_of::<T>() {
         _ if size_of::<T>() == 0 => Ok(()),
-        bits if bits % 8 == 0 => copy_as::<u64>(stream, config.into(), x.cast()?, out.cast()?),
-        bits if bits % 4 == 0 => copy_as::<u32>(stream, config.into(), x.cast()?, out.cast()?),
-        bits if bits % 2 == 0 => copy_as::<u16>(stream, config.into(), x.cast()?, out.cast()?),
-        _ => copy_as::<u8>(stream, config.into(), x.cast()?, out.cast()?),
+        bits if bits % 8 == 0 => copy_as::<u64>(stream, x.cast()?, out.cast()?),
+        bits if bits % 4 == 0 => copy_as::<u32>(stream, x.cast()?, out.cast()?),
+        bits if bits % 2 == 0 => copy_as::<u16>(stream, x.cast()?, out.cast()?),
+        _ => copy_as::<u8>(stream, x.cast()?, out.cast()?),
     }
 }
 
-fn copy_as<T: Scalar>(
-    stream: &Stream,
-    config: Option<Config>,
-    x: DeviceSlice<'_, T>,
-    out: DeviceSliceMut<'_, T>,
-) -> Result<()> {
+fn copy_as<T: Scalar>(stream: &Stream, x: DeviceSlice<'_, T>, out: DeviceSliceMut<'_, T>) -> Result<()> {
     let arrays = [x.as_device_ptr(), out.as_device_ptr()];
-    let operation = Operation::new::<T>(stream, "copy", out.len(), &arrays, config);
+    let operation = Operation::new::<T>(stream, "copy", out.len(), &arrays);
     // SAFETY: these arguments match the parameters of the kernel.
     unsafe { operation.launch::<(Slice<T>, SliceMut<T>), _>((x, out)) }
 }
@@ -90,21 +72,9 @@ fn copy_as<T: Scalar>(
 #[track_caller]
 pub fn fill<'d, T: Element>(stream: &Stream, value: T, out: impl Into<DeviceSliceMut<'d, T>>) -> Result<()> {
     let _site = site();
-    fill_with(stream, None, value, out)
-}
-
-#[doc(hidden)]
-#[track_caller]
-pub fn fill_with<'d, T: Element>(
-    stream: &Stream,
-    config: impl Into<Option<Config>>,
-    value: T,
-    out: impl Into<DeviceSliceMut<'d, T>>,
-) -> Result<()> {
-    let _site = site();
     let out = out.into().cast::<T::Scalar>()?;
     let array = out.as_device_ptr();
-    let operation = Operation::new::<T::Scalar>(stream, "fill", out.len(), &[array], config.into());
+    let operation = Operation::new::<T::Scalar>(stream, "fill", out.len(), &[array]);
     // SAFETY: these arguments match the parameters of the kernel, which takes the unsigned integer of the type's size.
     unsafe { operation.launch::<(Value<T::Scalar>, SliceMut<T::Scalar>), _>((value.to_scalar(), out)) }
 }
@@ -143,29 +113,17 @@ pub fn cast<'s, 'd, T: Element, U: Element>(
     out: impl Into<DeviceSliceMut<'d, U>>,
 ) -> Result<()> {
     let _site = site();
-    cast_with(stream, None, x, out)
-}
-
-#[doc(hidden)]
-#[track_caller]
-pub fn cast_with<'s, 'd, T: Element, U: Element>(
-    stream: &Stream,
-    config: impl Into<Option<Config>>,
-    x: impl Into<DeviceSlice<'s, T>>,
-    out: impl Into<DeviceSliceMut<'d, U>>,
-) -> Result<()> {
-    let _site = site();
     let (x, out) = (x.into().cast::<T::Scalar>()?, out.into().cast::<U::Scalar>()?);
     same_length("cast", ("x", x.len()), ("the output", out.len()))?;
-    let (arrays, config) = ([x.as_device_ptr(), out.as_device_ptr()], config.into());
+    let arrays = [x.as_device_ptr(), out.as_device_ptr()];
     let operation = match U::IS_BOOL {
-        true => Operation::new::<T::Scalar>(stream, "cast_to_bool", out.len(), &arrays, config),
+        true => Operation::new::<T::Scalar>(stream, "cast_to_bool", out.len(), &arrays),
         false => {
             let is_float = 0.5_f64.cast::<T::Scalar>() != T::Scalar::ZERO;
             let is_signed = 0.5_f64.cast::<U::Scalar>() == U::Scalar::ZERO
                 && (-1.0_f64).cast::<U::Scalar>() < U::Scalar::ZERO;
             let kernel = if is_float && is_signed { "cast_to_signed" } else { "cast" };
-            Operation::between::<T::Scalar, U::Scalar>(stream, kernel, out.len(), &arrays, config)
+            Operation::between::<T::Scalar, U::Scalar>(stream, kernel, out.len(), &arrays)
         }
     };
     // SAFETY: these arguments match the parameters of all three kernels, up to the signedness of integers; a

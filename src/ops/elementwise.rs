@@ -6,18 +6,16 @@ use gpu_std::scalar::Float;
 use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceSlice, DeviceSliceMut, Result, Stream};
 
-use super::config::Config;
 use super::example::unary_example;
 use super::launch::{Operation, same_length};
 
-/// Defines each operation and a variant with an explicit configuration, which the tuner measures. The arguments include
-/// the parameters of the operation's kernel.
+/// Defines each operation. The arguments include the parameters of the operation's kernel.
 macro_rules! operations {
     (@value $scalar:ident) => { Value<T> };
     (@slice $input:ident) => { Slice<T> };
     ($(
         $(#[$doc:meta])*
-        $name:ident, $with:ident: $bound:ident, ($($scalar:ident)?; $($input:ident)+ => $out:ident, $label:literal);
+        $name:ident: $bound:ident, ($($scalar:ident)?; $($input:ident)+ => $out:ident, $label:literal);
     )*) => { $(
         $(#[$doc])*
         ///
@@ -32,24 +30,11 @@ macro_rules! operations {
             $out: impl Into<DeviceSliceMut<'o, T>>,
         ) -> Result<()> {
             let _site = site();
-            $with(stream, None, $($input,)+ $($scalar,)? $out)
-        }
-
-        #[doc(hidden)]
-        #[track_caller]
-        pub fn $with<'i, 'o, T: $bound>(
-            stream: &Stream,
-            config: impl Into<Option<Config>>,
-            $($input: impl Into<DeviceSlice<'i, T>>,)+
-            $($scalar: T,)?
-            $out: impl Into<DeviceSliceMut<'o, T>>,
-        ) -> Result<()> {
-            let _site = site();
             let name = stringify!($name);
             let ($($input,)+ $out) = ($($input.into(),)+ $out.into());
             $(same_length(name, (stringify!($input), $input.len()), ($label, $out.len()))?;)+
             let arrays = [$($input.as_device_ptr(),)+ $out.as_device_ptr()];
-            let operation = Operation::new::<T>(stream, name, $out.len(), &arrays, config.into());
+            let operation = Operation::new::<T>(stream, name, $out.len(), &arrays);
             // SAFETY: these arguments match the parameters of the kernel.
             unsafe {
                 operation
@@ -73,7 +58,7 @@ operations! {
     /// assert_eq!(y.to_host()?, [10.5, 20.5]);
     /// # Ok::<(), warpsmith::Error>(())
     /// ```
-    axpy, axpy_with: Float, (a; x => y, "y");
+    axpy: Float, (a; x => y, "y");
     /// `out[i] = x[i] * y[i] + z[i]`, rounded once.
     ///
     /// ```
@@ -87,17 +72,17 @@ operations! {
     /// assert_eq!(out.to_host()?, [3.5, 8.5]);
     /// # Ok::<(), warpsmith::Error>(())
     /// ```
-    fma, fma_with: Float, (; x y z => out, "the output");
+    fma: Float, (; x y z => out, "the output");
     /// `out[i] = max(x[i], 0)`, and NaN stays NaN.
     #[doc = unary_example!(relu, [-1.5f32, 2.5], [0.0, 2.5])]
-    relu, relu_with: Float, (; x => out, "the output");
+    relu: Float, (; x => out, "the output");
     /// `out[i] = x[i] / 2 * (1 + erf(x[i] / √2))`, the exact version of GELU.
     #[doc = unary_example!(gelu, [-1.0f32, 1.0], "[-0.159, 0.841]")]
-    gelu, gelu_with: Float, (; x => out, "the output");
+    gelu: Float, (; x => out, "the output");
     /// `out[i] = 1 / (1 + exp(-x[i]))`.
     #[doc = unary_example!(sigmoid, [0.0f32, 2.0], "[0.500, 0.881]")]
-    sigmoid, sigmoid_with: Float, (; x => out, "the output");
+    sigmoid: Float, (; x => out, "the output");
     /// `out[i] = exp(x[i])`.
     #[doc = unary_example!(exp, [0.0f32, 1.0], "[1.000, 2.718]")]
-    exp, exp_with: Float, (; x => out, "the output");
+    exp: Float, (; x => out, "the output");
 }

@@ -1,6 +1,4 @@
-//! Histograms with exact counts, computed in one launch that reads every element once.
-//!
-//! `counts` contains the bins of channel 0, followed by the bins of channel 1, and so on. The operations overwrite
+//! Histograms with exact counts, computed in one launch that reads every element once. The operations overwrite
 //! previous counts.
 
 use gpu_kernels::histogram::{Binned, Bins, even_edges};
@@ -10,8 +8,7 @@ use gpu_std::scalar::{Element, Number, Scalar};
 use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Launch, Result, Stream};
 
-use super::config::Config;
-use super::launch::{Operation, Plan};
+use super::launch::{Operation, Plan, same_length};
 use crate::IMAGE;
 use crate::op_error::OpError;
 
@@ -30,29 +27,6 @@ fn unsupported<R>(operation: &'static str, problem: String) -> Result<R> {
     Err(OpError::Unsupported { operation, problem }.into())
 }
 
-/// Returns the number of channels and the number of bins per channel, for `counts` counters in total.
-fn shape(operation: &'static str, len: usize, channels: usize, counts: usize) -> Result<[u32; 2]> {
-    if channels == 0 || !counts.is_multiple_of(channels) || counts == 0 {
-        return unsupported(
-            operation,
-            format!(
-                "out has {counts} counts, which cannot be divided into the same number of bins (at least one) per \
-                 channel for {channels} channels"
-            ),
-        );
-    }
-    if !len.is_multiple_of(channels) {
-        return unsupported(
-            operation,
-            format!("x has {len} elements, which is not a multiple of {channels} channels"),
-        );
-    }
-    match (u32::try_from(channels), u32::try_from(counts)) {
-        (Ok(channels), Ok(counts)) => Ok([channels, counts / channels]),
-        _ => unsupported(operation, format!("{counts} counts exceed the maximum of 2^32 - 1")),
-    }
-}
-
 /// Returns the lengths of a block's arrays in shared memory. The first array contains all edges, or is empty if they do
 /// not fit. The second one contains as many copies of the counters as fit in the budget. The number of copies is a power
 /// of two, or 0 if one copy does not fit. Each copy contains one more counter, for elements outside all bins.
@@ -67,15 +41,14 @@ fn shared_lens<T>(edges: usize, counts: usize) -> [SharedLen; 2] {
 
 /// Plans the launch and clears the counts.
 fn plan<'s, T: Scalar>(
-    (operation, kernel): (&'static str, &'static str),
+    operation: &'static str,
     stream: &'s Stream,
-    config: Option<Config>,
     x: &DeviceSlice<'_, T>,
     counts: &mut DeviceSliceMut<'_, u64>,
 ) -> Result<Option<Plan<'s>>> {
     let mut plan = None;
     if !x.is_empty() {
-        let planned = Operation::new::<T>(stream, kernel, x.len(), &[x.as_device_ptr()], config).plan()?;
+        let planned = Operation::new::<T>(stream, operation, x.len(), &[x.as_device_ptr()]).plan()?;
         let blocks = planned.blocks();
         if x.len() / blocks as usize >= 1 << 31 {
             let problem = format!(
@@ -151,51 +124,7 @@ pub fn histogram_even<'x, 'c, T: Element<Scalar = T> + Binned>(
     counts: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
     let _site = site();
-    histogram_even_with(stream, None, 1, x, range, counts)
-}
-
-/// Like [`histogram_even()`], but for each of `channels` interleaved channels. Element i belongs to channel `i %
-/// channels`. The counts of a channel are adjacent.
-///
-/// # Errors
-/// Returns the same errors as [`histogram_even()`], and [`OpError::Unsupported`] if the length is not a multiple of
-/// `channels`.
-///
-/// ```
-/// # use warpsmith::{ops, prelude::*};
-/// # let stream = Stream::new(&Device::open("cpu")?)?;
-/// // Two pixels of red, green and blue, in two bins each.
-/// let x = DeviceBuffer::from_host(&stream, &[255u8, 10, 0, 200, 130, 1])?;
-/// let mut counts = DeviceBuffer::zeros(&stream, 6)?;
-/// ops::multi_histogram_even(&stream, 3, &x, 0..=255, &mut counts)?;
-/// assert_eq!(counts.to_host()?, [0, 2, 1, 1, 2, 0]);
-/// # Ok::<(), warpsmith::Error>(())
-/// ```
-#[track_caller]
-pub fn multi_histogram_even<'x, 'c, T: Element<Scalar = T> + Binned>(
-    stream: &Stream,
-    channels: usize,
-    x: impl Into<DeviceSlice<'x, T>>,
-    range: impl BinRange<T>,
-    counts: impl Into<DeviceSliceMut<'c, u64>>,
-) -> Result<()> {
-    let _site = site();
-    histogram_even_with(stream, None, channels, x, range, counts)
-}
-
-#[doc(hidden)]
-#[track_caller]
-pub fn histogram_even_with<'x, 'c, T: Element<Scalar = T> + Binned>(
-    stream: &Stream,
-    config: impl Into<Option<Config>>,
-    channels: usize,
-    x: impl Into<DeviceSlice<'x, T>>,
-    range: impl BinRange<T>,
-    counts: impl Into<DeviceSliceMut<'c, u64>>,
-) -> Result<()> {
-    let _site = site();
     type Params<T> = (
-        Value<u32>,
         Value<u32>,
         Value<T>,
         Value<T>,
@@ -210,11 +139,12 @@ pub fn histogram_even_with<'x, 'c, T: Element<Scalar = T> + Binned>(
     );
     const NAME: &str = "histogram_even";
     let (x, mut counts, (lower, upper, is_inclusive)) = (x.into(), counts.into(), range.ends());
-    let [channels, count] = shape(NAME, x.len(), channels, counts.len())?;
     let is_float = T::ONE.cast::<f64>() / 2.0 == T::from_f64(0.5).cast::<f64>();
-    if count as usize > MAX_BINS {
-        return unsupported(NAME, format!("{count} bins exceed the maximum of 2^20 bins of equal width"));
+    let count = counts.len();
+    if !(1..=MAX_BINS).contains(&count) {
+        return unsupported(NAME, format!("counts has {count} elements; pass at least one and at most 2^20"));
     }
+    let count = count as u32;
     let Some(bins) = T::bins(count, lower, upper, is_inclusive) else {
         return unsupported(
             NAME,
@@ -223,7 +153,7 @@ pub fn histogram_even_with<'x, 'c, T: Element<Scalar = T> + Binned>(
             ),
         );
     };
-    let Some(plan) = plan((NAME, NAME), stream, config.into(), &x, &mut counts)? else { return Ok(()) };
+    let Some(plan) = plan(NAME, stream, &x, &mut counts)? else { return Ok(()) };
     let Bins { lower, last, factors, fraction, slack, .. } = bins;
     let mut edges = DeviceBuffer::<f64>::uninit(stream, if is_float { count as usize } else { 0 })?;
     if is_float {
@@ -232,7 +162,7 @@ pub fn histogram_even_with<'x, 'c, T: Element<Scalar = T> + Binned>(
         kernel.launch(stream, launch, (lower.cast::<f64>(), upper.cast::<f64>(), &mut edges))?;
     }
     let [table, local] = shared_lens::<T>(edges.len(), counts.len());
-    let arguments = (channels, count, lower, last, factors, fraction, slack, &edges, x, table, local, counts);
+    let arguments = (count, lower, last, factors, fraction, slack, &edges, x, table, local, counts);
     // SAFETY: these arguments match the parameters of the kernel.
     unsafe { plan.launch::<Params<T>, _>(arguments) }
 }
@@ -265,50 +195,7 @@ pub fn histogram_edges<'x, 'e, 'c, T: Number>(
     counts: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
     let _site = site();
-    histogram_edges_with(stream, None, 1, x, edges, counts)
-}
-
-/// Like [`histogram_edges()`], but for each of `channels` interleaved channels, which share the edges.
-///
-/// # Errors
-/// Returns the same errors as [`histogram_edges()`], and [`OpError::Unsupported`] if the length is not a multiple of
-/// `channels`.
-///
-/// ```
-/// # use warpsmith::{ops, prelude::*};
-/// # let stream = Stream::new(&Device::open("cpu")?)?;
-/// // Two channels: 1 and 2, 10 and 30.
-/// let x = DeviceBuffer::from_host(&stream, &[1.0f32, 10.0, 2.0, 30.0])?;
-/// let edges = DeviceBuffer::from_host(&stream, &[0.0f32, 5.0, 20.0])?;
-/// let mut counts = DeviceBuffer::zeros(&stream, 4)?;
-/// ops::multi_histogram_edges(&stream, 2, &x, &edges, &mut counts)?;
-/// assert_eq!(counts.to_host()?, [2, 0, 0, 1]);
-/// # Ok::<(), warpsmith::Error>(())
-/// ```
-#[track_caller]
-pub fn multi_histogram_edges<'x, 'e, 'c, T: Number>(
-    stream: &Stream,
-    channels: usize,
-    x: impl Into<DeviceSlice<'x, T>>,
-    edges: impl Into<DeviceSlice<'e, T>>,
-    counts: impl Into<DeviceSliceMut<'c, u64>>,
-) -> Result<()> {
-    let _site = site();
-    histogram_edges_with(stream, None, channels, x, edges, counts)
-}
-
-#[doc(hidden)]
-#[track_caller]
-pub fn histogram_edges_with<'x, 'e, 'c, T: Number>(
-    stream: &Stream,
-    config: impl Into<Option<Config>>,
-    channels: usize,
-    x: impl Into<DeviceSlice<'x, T>>,
-    edges: impl Into<DeviceSlice<'e, T>>,
-    counts: impl Into<DeviceSliceMut<'c, u64>>,
-) -> Result<()> {
-    let _site = site();
-    type Params<T> = (Value<u32>, Slice<T>, Slice<T>, Shared<T>, Shared<u32>, AtomicSlice<u64>);
+    type Params<T> = (Slice<T>, Slice<T>, Shared<T>, Shared<u32>, AtomicSlice<u64>);
     const NAME: &str = "histogram_edges";
     let (x, edges, mut counts) = (x.into(), edges.into(), counts.into());
     if edges.len() < 2 {
@@ -317,17 +204,12 @@ pub fn histogram_edges_with<'x, 'e, 'c, T: Number>(
             format!("{} edges do not define a bin; pass at least two edges", edges.len()),
         );
     }
-    let [channels, bins] = shape(NAME, x.len(), channels, counts.len())?;
-    if bins as usize != edges.len() - 1 {
-        let (first, second) = (bins as usize, edges.len() - 1);
-        let names = ("counts of a channel", "the gaps between edges");
-        let (first_name, second_name) = names;
-        return Err(
-            OpError::LengthMismatch { operation: NAME, first_name, first, second_name, second }.into()
-        );
+    if counts.len() > u32::MAX as usize {
+        return unsupported(NAME, format!("{} counts exceed the maximum of 2^32 - 1", counts.len()));
     }
-    let Some(plan) = plan((NAME, NAME), stream, config.into(), &x, &mut counts)? else { return Ok(()) };
+    same_length(NAME, ("counts", counts.len()), ("the gaps between edges", edges.len() - 1))?;
+    let Some(plan) = plan(NAME, stream, &x, &mut counts)? else { return Ok(()) };
     let [table, local] = shared_lens::<T>(edges.len(), counts.len());
     // SAFETY: these arguments match the parameters of the kernel.
-    unsafe { plan.launch::<Params<T>, _>((channels, edges, x, table, local, counts)) }
+    unsafe { plan.launch::<Params<T>, _>((edges, x, table, local, counts)) }
 }

@@ -45,7 +45,8 @@ pub(crate) struct Operation<'a> {
     n: usize,
     /// Common alignment of all arrays, in bytes, up to 16.
     alignment: u32,
-    config: Option<Config>,
+    /// Configuration of this launch unless the caller forces another one.
+    default: Option<Config>,
     /// Number of threads per row of blocks, if the grid has rows.
     row: Option<u32>,
 }
@@ -53,15 +54,9 @@ pub(crate) struct Operation<'a> {
 impl<'a> Operation<'a> {
     /// Creates an operation for a kernel that has one element type. The operation covers `n` elements of the arrays at
     /// these addresses.
-    pub fn new<T: Scalar>(
-        stream: &'a Stream,
-        kernel: &'static str,
-        n: usize,
-        arrays: &[DevicePtr],
-        config: Option<Config>,
-    ) -> Self {
+    pub fn new<T: Scalar>(stream: &'a Stream, kernel: &'static str, n: usize, arrays: &[DevicePtr]) -> Self {
         let (code, alignment) = (Code::Own(Cow::Borrowed(T::NAME)), tuned::alignment(arrays));
-        Self { stream, kernel, code, element_bytes: size_of::<T>(), n, alignment, config, row: None }
+        Self { stream, kernel, code, element_bytes: size_of::<T>(), n, alignment, default: None, row: None }
     }
 
     /// Creates an operation for a kernel that converts from one element type to another.
@@ -70,12 +65,11 @@ impl<'a> Operation<'a> {
         kernel: &'static str,
         n: usize,
         arrays: &[DevicePtr],
-        config: Option<Config>,
     ) -> Self {
         let code = Code::Own(Cow::Owned(format!("{},{}", T::NAME, U::NAME)));
         let element_bytes = size_of::<T>().max(size_of::<U>());
         let alignment = tuned::alignment(arrays);
-        Self { stream, kernel, code, element_bytes, n, alignment, config, row: None }
+        Self { stream, kernel, code, element_bytes, n, alignment, default: None, row: None }
     }
 
     /// Creates an operation for a kernel that moves elements of type `T` according to indices of type `I`.
@@ -84,9 +78,8 @@ impl<'a> Operation<'a> {
         kernel: &'static str,
         n: usize,
         arrays: &[DevicePtr],
-        config: Option<Config>,
     ) -> Self {
-        Self { element_bytes: size_of::<T>(), ..Self::between::<T, I>(stream, kernel, n, arrays, config) }
+        Self { element_bytes: size_of::<T>(), ..Self::between::<T, I>(stream, kernel, n, arrays) }
     }
 
     /// Creates an operation for a user-defined function or operator whose code is in `image`. `element_bytes` is the
@@ -98,11 +91,16 @@ impl<'a> Operation<'a> {
         element_bytes: usize,
         n: usize,
         arrays: &[DevicePtr],
-        config: Option<Config>,
     ) -> Self {
         let kernel = variants.first().map_or("", |variant| (variant.spec)().name);
         let (code, alignment) = (Code::Family { image, variants, is_reduction }, tuned::alignment(arrays));
-        Self { stream, kernel, code, element_bytes, n, alignment, config, row: None }
+        Self { stream, kernel, code, element_bytes, n, alignment, default: None, row: None }
+    }
+
+    /// Uses this configuration instead of the tuned or the default one, unless the caller forces another one.
+    #[cfg(feature = "scan")]
+    pub fn with_default(self, default: Option<Config>) -> Self {
+        Self { default, ..self }
     }
 
     /// Selects a 2-D grid whose blocks form rows along y, each with `threads` threads. The number of blocks is rounded
@@ -121,8 +119,8 @@ impl<'a> Operation<'a> {
             }
         };
         let module = device.load(image)?;
-        let config = self
-            .config
+        let config = config::take_forced()
+            .or(self.default)
             .or_else(|| self.tuned(&module))
             .unwrap_or_else(|| config::default_of(instances, self.element_bytes, self.n, device));
         let spec = self.instance(&config)?;

@@ -63,7 +63,7 @@ pub(super) unsafe fn launch_rows<U: Scalar, I: Scalar>(
 ) -> Result<()> {
     let n = rows.count as usize * rows.width as usize;
     let arrays = [x.as_device_ptr(), out.as_device_ptr()];
-    let operation = Operation::by_indices::<U, I>(stream, "move_rows", n, &arrays, None);
+    let operation = Operation::by_indices::<U, I>(stream, "move_rows", n, &arrays);
     // SAFETY: these arguments match the parameters of the kernel, and this function's conditions imply the kernel's
     // conditions. A buffer that is read and a buffer that is written do not overlap.
     unsafe {

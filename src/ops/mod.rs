@@ -7,9 +7,10 @@
 //! minimum or maximum over zero elements is an error.
 //!
 //! An operation uses the configuration that was tuned for the type, size, alignment and device ([`tuned_config`]). If
-//! no tuned configuration exists, the operation uses the default ([`default_config`]). [`variants`] lists the available
-//! instances. The results of a floating-point reduction may differ in the last bits between configurations. To make
-//! results independent of tuning, install an empty store: `LaunchStore::in_memory().install(&device)`.
+//! no tuned configuration exists, the operation uses the default ([`default_config`]). [`with_config`] runs an operation
+//! with another configuration, and [`variants`] lists the available instances. The results of a floating-point
+//! reduction may differ in the last bits between configurations. To make results independent of tuning, install an empty
+//! store: `LaunchStore::in_memory().install(&device)`.
 //!
 //! All operations take their arguments in the same order: the stream, options (such as a sort order or a predicate),
 //! inputs (first arrays, then numbers), and outputs. A full reduction such as `sum` waits for its value. Its
@@ -42,15 +43,14 @@
 //! | [`variance()`], [`l1_norm()`], [`l2_norm()`] | every [`Float`] |
 //! | [`swiglu()`], [`rotary()`], [`sample()`] | every [`Float`] |
 //! | [`top_k()`] for each row | every [`Number`] |
-//! | [`append_to_cache()`] | every [`Element`], with every [`Index`] |
 //! | [`mean_rows()`], [`mean_columns()`], [`mean_segments()`] | every [`Float`] |
 //! | [`map()`], [`reduce()`], [`inclusive_scan()`], [`exclusive_scan()`] | the types of your own function or operator, which a one-line attribute in a kernel crate turns into a kernel |
-//! | [`inclusive_sum()`], [`exclusive_sum()`], [`inclusive_min()`], [`exclusive_min()`], [`inclusive_max()`], [`exclusive_max()`], [`inclusive_sum_by_key()`], [`exclusive_sum_by_key()`] | every [`Number`] |
-//! | [`select_if()`], [`partition_if()`], [`unique()`], [`run_lengths()`], [`histogram_edges()`], [`multi_histogram_edges()`] | every [`Number`] |
+//! | [`inclusive_sum()`], [`exclusive_sum()`], [`inclusive_min()`], [`exclusive_min()`], [`inclusive_max()`], [`exclusive_max()`] | every [`Number`] |
+//! | [`select_if()`], [`partition_if()`], [`unique()`], [`run_lengths()`], [`histogram_edges()`] | every [`Number`] |
 //! | [`select_flagged()`], [`partition_flagged()`] | every [`Element`] |
-//! | [`sort()`], [`sort_pairs()`], [`sort_segments()`], [`merge_sorted()`] | every [`SortKey`] |
+//! | [`sort()`], [`sort_pairs()`], [`sort_segments()`] | every [`SortKey`] |
 //! | [`lower_bound()`], [`upper_bound()`] | every [`Number`] |
-//! | [`histogram_even()`], [`multi_histogram_even()`] | f32, f64, f16, bf16, u8, i32, u32 |
+//! | [`histogram_even()`] | f32, f64, f16, bf16, u8, i32, u32 |
 //! | `matmul`, `matmul_fused`, with the feature `tensor` | `bf16`, `f16`, `i8`, FP8. Also: `matmul_f32`, `matmul_tf32x3` and `matmul_tf32` for `f32`; `matmul_grouped` for `bf16` and `f16`, with `Routing` for a mixture of experts; `matmul_4bit` and `matmul_8bit` for weight-only int4, MXFP4, NVFP4, int8 and FP8 (W4A16, W8A16) with `bf16` or `f16` activations; `matmul_scaled` for block-scaled FP8 |
 //! | `attention`, `attention_with_lse`, `attention_backward`, `attention_decode`, `attention_decode_append`, `rotary_append`, with the feature `tensor` | `bf16`, `f16` |
 //!
@@ -131,31 +131,23 @@ pub use crate::tensor::{
     attention_with_lse, rotary_append,
 };
 pub use arithmetic::{
-    abs, add, add_with, bit_and, bit_or, bit_xor, ceil, clamp, cos, div, eq, floor, ge, gelu_tanh, gt, le,
-    lerp, log, lt, maximum, minimum, mul, mul_with, ne, neg, not, pow, reciprocal, round, rsqrt, select, shl,
-    shr, sign, silu, sin, sqrt, sub, tanh, trunc,
+    abs, add, bit_and, bit_or, bit_xor, ceil, clamp, cos, div, eq, floor, ge, gelu_tanh, gt, le, lerp, log,
+    lt, maximum, minimum, mul, ne, neg, not, pow, reciprocal, round, rsqrt, select, shl, shr, sign, silu,
+    sin, sqrt, sub, tanh, trunc,
 };
-#[cfg(feature = "bench")]
-pub(crate) use arithmetic::{binary_with, clamp_with, lerp_with, unary_with};
 pub use collective::{reduce_add, reduce_add_coalesced};
 #[cfg(feature = "scan")]
 pub use compact::{
-    Comparison, partition_flagged, partition_if, run_lengths, select_flagged, select_if, select_if_with,
-    unique, unique_with,
+    Comparison, partition_flagged, partition_if, run_lengths, select_flagged, select_if, unique,
 };
-pub use config::{Config, GridRule, Variant, default_config, variants};
+pub use config::{Config, GridRule, Variant, default_config, variants, with_config};
 #[cfg(feature = "bench")]
 pub(crate) use config::{Instances, default_of, instances_of};
-pub use data::{cast, cast_with, copy, copy_with, fill, fill_with};
-pub use elementwise::{
-    axpy, axpy_with, exp, exp_with, fma, fma_with, gelu, gelu_with, relu, relu_with, sigmoid, sigmoid_with,
-};
+pub use data::{cast, copy, fill};
+pub use elementwise::{axpy, exp, fma, gelu, relu, sigmoid};
 pub use gpu_std::scalar::{Bits, Element, Float, Integer, Number, Scalar};
 #[cfg(feature = "histogram")]
-pub use histogram::{
-    BinRange, histogram_edges, histogram_edges_with, histogram_even, histogram_even_with,
-    multi_histogram_edges, multi_histogram_even,
-};
+pub use histogram::{BinRange, histogram_edges, histogram_even};
 pub use indices::{Index, Indices, gather, gather_rows, scatter, scatter_rows};
 pub use layout::{concat_columns, concat_rows, split_columns, split_rows, transpose, transpose_batched};
 #[cfg(feature = "tensor")]
@@ -167,29 +159,27 @@ pub use matmul::{
 };
 pub use methods::ReduceExt;
 pub use operand::{Operand, column, row};
-pub use own::{map, map_with, reduce, reduce_into, reduce_into_with};
+pub use own::{map, reduce, reduce_into};
 pub use reduce::{
-    argmax, argmax_into, argmax_into_with, argmin, argmin_into, argmin_into_with, max, max_into,
-    max_into_with, mean, min, min_into, min_into_with, prod, prod_into, prod_into_with, sum, sum_into,
-    sum_into_with,
+    argmax, argmax_into, argmin, argmin_into, max, max_into, mean, min, min_into, prod, prod_into, sum,
+    sum_into,
 };
 // These items are listed by name so that, for a missing item, the compiler can name the feature that enables it.
 #[cfg(feature = "rows")]
 pub use rows::{
-    Predicate, RotaryPairs, Sampling, add_rms_norm, all, all_into, any, any_into, append_to_cache,
-    argmax_columns, argmax_rows, argmax_segments, argmin_columns, argmin_rows, argmin_segments, count_if,
-    count_if_into, dot, dot_into, l1_norm, l1_norm_into, l2_norm, l2_norm_into, layer_norm,
-    layer_norm_backward, log_softmax, log_softmax_backward, max_columns, max_rows, max_segments,
-    mean_columns, mean_into, mean_rows, mean_segments, min_columns, min_rows, min_segments, prod_columns,
-    prod_rows, prod_segments, rms_norm, rms_norm_backward, rotary, sample, softmax, softmax_backward,
-    sum_columns, sum_rows, sum_segments, swiglu, top_k, variance, variance_into,
+    Predicate, RotaryPairs, Sampling, add_rms_norm, all, any, argmax_columns, argmax_rows, argmax_segments,
+    argmin_columns, argmin_rows, argmin_segments, count_if, count_if_into, dot, dot_into, l1_norm,
+    l1_norm_into, l2_norm, l2_norm_into, layer_norm, layer_norm_backward, log_softmax, log_softmax_backward,
+    max_columns, max_rows, max_segments, mean_columns, mean_into, mean_rows, mean_segments, min_columns,
+    min_rows, min_segments, prod_columns, prod_rows, prod_segments, rms_norm, rms_norm_backward, rotary,
+    sample, softmax, softmax_backward, sum_columns, sum_rows, sum_segments, swiglu, top_k, variance,
+    variance_into,
 };
 #[cfg(feature = "scan")]
 pub use scan::{
-    exclusive_max, exclusive_max_with, exclusive_min, exclusive_min_with, exclusive_scan, exclusive_sum,
-    exclusive_sum_by_key, exclusive_sum_with, inclusive_max, inclusive_max_with, inclusive_min,
-    inclusive_min_with, inclusive_scan, inclusive_sum, inclusive_sum_by_key, inclusive_sum_with,
+    exclusive_max, exclusive_min, exclusive_scan, exclusive_sum, inclusive_max, inclusive_min,
+    inclusive_scan, inclusive_sum,
 };
 #[cfg(feature = "sort")]
-pub use sort::{Order, SortKey, lower_bound, merge_sorted, sort, sort_pairs, sort_segments, upper_bound};
+pub use sort::{Order, SortKey, lower_bound, sort, sort_pairs, sort_segments, upper_bound};
 pub use tuned::tuned_config;

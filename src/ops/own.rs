@@ -10,7 +10,6 @@ use warpsmith_runtime::{
     Arguments, DeviceCopy, DevicePtr, DeviceSlice, DeviceSliceMut, GpuImage, Result, Stream,
 };
 
-use super::config::Config;
 use super::launch::{Operation, same_length};
 use super::reduce::{element, value};
 
@@ -49,40 +48,6 @@ pub fn map<F: Elementwise>(
     arguments: impl Arguments<F::Params>,
 ) -> Result<()> {
     let _site = site();
-    map_with::<F>(stream, image, None, arguments)
-}
-
-/// Like [`map()`], but with an explicit configuration. The kernel crate declares the available instances.
-///
-/// # Errors
-/// Returns the same errors as [`map()`], and [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
-///
-/// ```
-/// use warpsmith::gpu_std::prelude::*;
-/// use warpsmith::ops::{self, Config, GridRule};
-/// use warpsmith::prelude::*;
-///
-/// // In a kernel crate:
-/// #[elementwise]
-/// pub fn half(x: f32) -> f32 { x / 2.0 }
-///
-/// # static KERNELS: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "it is an example");
-/// let stream = Stream::new(&Device::open("cpu")?)?;
-/// let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0])?;
-/// let mut out = DeviceBuffer::uninit(&stream, 3)?;
-/// let config = Config { block: 64, grid: GridRule::Auto, items: 4, vector: 16 };
-/// ops::map_with::<half>(&stream, &KERNELS, config, (&x, &mut out))?;
-/// assert_eq!(out.to_host()?, [0.5, 1.0, 1.5]);
-/// # Ok::<(), warpsmith::Error>(())
-/// ```
-#[track_caller]
-pub fn map_with<F: Elementwise>(
-    stream: &Stream,
-    image: &'static GpuImage,
-    config: impl Into<Option<Config>>,
-    arguments: impl Arguments<F::Params>,
-) -> Result<()> {
-    let _site = site();
     let Some(first) = F::VARIANTS.first() else { return Ok(()) };
     let spec = (first.spec)();
     let arrays = Arrays::of::<F::Params, _>(spec, &arguments);
@@ -92,8 +57,8 @@ pub fn map_with<F: Elementwise>(
     }
     let element_bytes = arrays.0.iter().map(|array| array.element_bytes).max().unwrap_or(1);
     let addresses: Vec<DevicePtr> = arrays.0.iter().map(|array| array.address).collect();
-    let (variants, config) = ((F::VARIANTS, false), config.into());
-    let operation = Operation::of_family(stream, image, variants, element_bytes, out.len, &addresses, config);
+    let variants = (F::VARIANTS, false);
+    let operation = Operation::of_family(stream, image, variants, element_bytes, out.len, &addresses);
     // SAFETY: by the contract of `Elementwise`, these arguments match the parameters of the kernel, and the kernel is
     // safe.
     unsafe { operation.launch::<F::Params, _>(arguments) }
@@ -170,7 +135,7 @@ where
 {
     let _site = site();
     let x = x.into();
-    let operation = operation::<R>(stream, image, &x, None);
+    let operation = operation::<R>(stream, image, &x);
     // SAFETY: by the contract of `Reduce`, the kernel is a reduction of these types.
     unsafe { value(stream, &operation, x, value_bytes::<R>(), of_nothing::<R>()) }
 }
@@ -210,49 +175,10 @@ where
     Output<R>: DeviceCopy,
 {
     let _site = site();
-    reduce_into_with::<R>(stream, image, None, x, out)
-}
-
-/// Like [`reduce_into()`], but with an explicit configuration.
-///
-/// # Errors
-/// Returns the same errors as [`reduce_into()`], and [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
-///
-/// ```
-/// use warpsmith::gpu_std::prelude::*;
-/// use warpsmith::ops::{self, Config, GridRule};
-/// use warpsmith::prelude::*;
-///
-/// // In a kernel crate:
-/// #[reduction(identity = 1)]
-/// pub fn product(a: u64, b: u64) -> u64 { a * b % 1_000_003 }
-///
-/// # static KERNELS: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "it is an example");
-/// let stream = Stream::new(&Device::open("cpu")?)?;
-/// let x = DeviceBuffer::from_host(&stream, &[2u64, 3, 500_000])?;
-/// let mut out = DeviceBuffer::uninit(&stream, 1)?;
-/// let config = Config { block: 64, grid: GridRule::Blocks(1), items: 4, vector: 16 };
-/// ops::reduce_into_with::<product>(&stream, &KERNELS, config, &x, &mut out)?;
-/// assert_eq!(out.to_host()?, [3_000_000 % 1_000_003]);
-/// # Ok::<(), warpsmith::Error>(())
-/// ```
-#[track_caller]
-pub fn reduce_into_with<'x, 'o, R: Reduce>(
-    stream: &Stream,
-    image: &'static GpuImage,
-    config: impl Into<Option<Config>>,
-    x: impl Into<DeviceSlice<'x, Item<R>>>,
-    out: impl Into<DeviceSliceMut<'o, Output<R>>>,
-) -> Result<()>
-where
-    Item<R>: DeviceCopy,
-    Output<R>: DeviceCopy,
-{
-    let _site = site();
     let (x, out) = (x.into(), out.into());
     let name = R::VARIANTS.first().map_or("reduce", |variant| (variant.spec)().name);
     same_length(name, ("the output", out.len()), ("a single value", 1))?;
-    let operation = operation::<R>(stream, image, &x, config.into());
+    let operation = operation::<R>(stream, image, &x);
     // SAFETY: by the contract of `Reduce`, the kernel is a reduction of these types; `out` has one element.
     unsafe { element(stream, &operation, x, value_bytes::<R>(), out, of_nothing::<R>()) }
 }
@@ -261,14 +187,13 @@ fn operation<'a, R: Reduce>(
     stream: &'a Stream,
     image: &'static GpuImage,
     x: &DeviceSlice<'_, Item<R>>,
-    config: Option<Config>,
 ) -> Operation<'a>
 where
     Item<R>: DeviceCopy,
 {
     let element_bytes = size_of::<Item<R>>();
     let variants = (R::VARIANTS, true);
-    Operation::of_family(stream, image, variants, element_bytes, x.len(), &[x.as_device_ptr()], config)
+    Operation::of_family(stream, image, variants, element_bytes, x.len(), &[x.as_device_ptr()])
 }
 
 /// Returns the size of the operator's accumulator in bytes.

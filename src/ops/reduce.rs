@@ -9,7 +9,6 @@ use gpu_std::scalar::{Float, Number, Scalar};
 use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, Result, Stream};
 
-use super::config::Config;
 use super::example::into_example;
 use super::launch::{Operation, same_length};
 use super::workspace;
@@ -25,7 +24,7 @@ fn to_host<T: Number, D: DeviceCopy>(
     x: DeviceSlice<'_, T>,
     of_nothing: D,
 ) -> Result<D> {
-    let operation = Operation::new::<T>(stream, kernel, x.len(), &[x.as_device_ptr()], None);
+    let operation = Operation::new::<T>(stream, kernel, x.len(), &[x.as_device_ptr()]);
     // SAFETY: the kernel is a reduction of `T` to `D`.
     unsafe { value(stream, &operation, x, VALUE_BYTES, of_nothing) }
 }
@@ -34,13 +33,12 @@ fn to_host<T: Number, D: DeviceCopy>(
 fn to_element<T: Number, D: DeviceCopy>(
     stream: &Stream,
     kernel: &'static str,
-    config: Option<Config>,
     x: DeviceSlice<'_, T>,
     out: DeviceSliceMut<'_, D>,
     of_nothing: D,
 ) -> Result<()> {
     same_length(kernel, ("the output", out.len()), ("a single value", 1))?;
-    let operation = Operation::new::<T>(stream, kernel, x.len(), &[x.as_device_ptr()], config);
+    let operation = Operation::new::<T>(stream, kernel, x.len(), &[x.as_device_ptr()]);
     // SAFETY: the kernel is a reduction of `T` to `D`, and `out` has one element.
     unsafe { element(stream, &operation, x, VALUE_BYTES, out, of_nothing) }
 }
@@ -250,10 +248,10 @@ pub fn argmax<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) 
     to_host(stream, "reduce_argmax", x, 0)
 }
 
-/// Defines two variants of a reduction that leave the value on the device.
+/// Defines the variant of a reduction that leaves the value on the device.
 macro_rules! into {
     (
-        $name:ident, $kernel:literal, $device:ty, $of_nothing:expr, $nothing_doc:literal, $into:ident, $into_with:ident,
+        $name:ident, $kernel:literal, $device:ty, $of_nothing:expr, $nothing_doc:literal, $into:ident,
         $x:tt => $value:tt
     ) => {
         #[doc = concat!(
@@ -272,19 +270,7 @@ macro_rules! into {
             out: impl Into<DeviceSliceMut<'o, $device>>,
         ) -> Result<()> {
             let _site = site();
-            $into_with(stream, None, x, out)
-        }
-
-        #[doc(hidden)]
-        #[track_caller]
-        pub fn $into_with<'x, 'o, T: Number>(
-            stream: &Stream,
-            config: impl Into<Option<Config>>,
-            x: impl Into<DeviceSlice<'x, T>>,
-            out: impl Into<DeviceSliceMut<'o, $device>>,
-        ) -> Result<()> {
-            let _site = site();
-            to_element(stream, $kernel, config.into(), x.into(), out.into(), $of_nothing)
+            to_element(stream, $kernel, x.into(), out.into(), $of_nothing)
         }
     };
 }
@@ -296,7 +282,6 @@ into!(
     T::SumAccumulator::ZERO,
     "0",
     sum_into,
-    sum_into_with,
     [1.0f32, 2.0, 4.0] => 7.0
 );
 into!(
@@ -306,7 +291,6 @@ into!(
     T::SumAccumulator::ONE,
     "1",
     prod_into,
-    prod_into_with,
     [2u32, 3, 4] => 24
 );
 into!(
@@ -316,7 +300,6 @@ into!(
     T::Accumulator::MIN_IDENTITY,
     "the type's largest value (+∞ for floats)",
     min_into,
-    min_into_with,
     [3i32, 1, 2] => 1
 );
 into!(
@@ -326,8 +309,7 @@ into!(
     T::Accumulator::MAX_IDENTITY,
     "the type's smallest value (-∞ for floats)",
     max_into,
-    max_into_with,
     [3i32, 1, 2] => 3
 );
-into!(argmin, "reduce_argmin", u64, 0, "0", argmin_into, argmin_into_with, [3i32, 1, 2] => 1);
-into!(argmax, "reduce_argmax", u64, 0, "0", argmax_into, argmax_into_with, [3i32, 1, 2] => 0);
+into!(argmin, "reduce_argmin", u64, 0, "0", argmin_into, [3i32, 1, 2] => 1);
+into!(argmax, "reduce_argmax", u64, 0, "0", argmax_into, [3i32, 1, 2] => 0);

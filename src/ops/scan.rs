@@ -4,7 +4,7 @@
 use gpu_kernels::scan::{max_tiles, workspace_len};
 use gpu_spec::param::{PointerMut, Slice, SliceMut, Value};
 use gpu_std::family::Variant;
-use gpu_std::scalar::{Element, Number, Scalar};
+use gpu_std::scalar::{Number, Scalar};
 use gpu_std::scan::{self, Scan};
 use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, GpuImage, Result, Stream};
@@ -29,7 +29,6 @@ pub(super) fn whole_warps(operation: &'static str, plan: &Plan<'_>) -> Result<()
 fn launch<T: Number>(
     (operation, kernel): (&'static str, &'static str),
     stream: &Stream,
-    config: Option<Config>,
     (exclusive, initial): (bool, T),
     x: DeviceSlice<'_, T>,
     out: DeviceSliceMut<'_, T>,
@@ -40,7 +39,7 @@ fn launch<T: Number>(
         return Ok(());
     }
     let arrays = [x.as_device_ptr(), out.as_device_ptr()];
-    let plan = Operation::new::<T>(stream, kernel, x.len(), &arrays, config).plan()?;
+    let plan = Operation::new::<T>(stream, kernel, x.len(), &arrays).plan()?;
     whole_warps(operation, &plan)?;
     let Config { block, items, vector, .. } = *plan.config();
     let tiles = max_tiles(x.len(), size_of::<T>(), block as usize, items as usize, vector as usize);
@@ -167,8 +166,9 @@ where
         .min_by_key(|variant| (variant.items.abs_diff(usual.items), variant.vector.abs_diff(usual.vector)));
     let config = nearest.map(|&Variant { items, vector, .. }| Config { items, vector, ..usual });
     let arrays = [x.as_device_ptr(), out.as_device_ptr()];
-    let plan =
-        Operation::of_family(stream, image, (S::VARIANTS, false), bytes, x.len(), &arrays, config).plan()?;
+    let plan = Operation::of_family(stream, image, (S::VARIANTS, false), bytes, x.len(), &arrays)
+        .with_default(config)
+        .plan()?;
     whole_warps(name, &plan)?;
     let Config { block, items, vector, .. } = *plan.config();
     let tiles = max_tiles(x.len(), bytes, block as usize, items as usize, vector as usize);
@@ -182,137 +182,11 @@ where
     }
 }
 
-/// Launches the sum by key for values of type f32, f64, f16, bf16, u32 or u64.
-fn by_key<T: Number, K: Scalar>(
-    operation: &'static str,
-    (stream, config): (&Stream, Option<Config>),
-    exclusive: bool,
-    keys: DeviceSlice<'_, K>,
-    (x, out): (DeviceSlice<'_, T>, DeviceSliceMut<'_, T>),
-) -> Result<()> {
-    type Params<T, K> = (Value<bool>, Slice<K>, Slice<T>, PointerMut<u64>, Value<usize>, SliceMut<T>);
-    let arrays = [x.as_device_ptr(), out.as_device_ptr()];
-    let plan = Operation::between::<T, K>(stream, "scan_sum_by_key", x.len(), &arrays, config).plan()?;
-    whole_warps(operation, &plan)?;
-    let Config { block, items, vector, .. } = *plan.config();
-    let tiles = max_tiles(x.len(), size_of::<T>(), block as usize, items as usize, vector as usize);
-    let words = workspace_len(2 * size_of::<<T as Scalar>::Accumulator>(), tiles);
-    // SAFETY: the launch is on this stream, and its kernel uses the workspace as a `TileQueue`.
-    unsafe {
-        tile_queue::with(stream, operation, words, |workspace, words| {
-            // SAFETY: these arguments match the parameters of the kernel, the arrays have the same length, and the
-            // workspace has enough words for the tiles.
-            plan.launch::<Params<T, K>, _>((exclusive, keys, x, workspace, words, out))
-        })
-    }
-}
-
-/// Like [`by_key`], but first converts values and keys to types that the kernel supports.
-fn by_any_key<T: Number, K: Element>(
-    operation: &'static str,
-    stream: &Stream,
-    config: Option<Config>,
-    exclusive: bool,
-    keys: DeviceSlice<'_, K>,
-    (x, out): (DeviceSlice<'_, T>, DeviceSliceMut<'_, T>),
-) -> Result<()> {
-    same_length(operation, ("x", x.len()), ("keys", keys.len()))?;
-    same_length(operation, ("x", x.len()), ("the output", out.len()))?;
-    if x.is_empty() {
-        return Ok(());
-    }
-    macro_rules! of_values {
-        ($k:ty) => {
-            // Wrapping sums of signed and unsigned integers have the same bits.
-            match T::NAME {
-                "i32" => by_key::<u32, $k>(
-                    operation,
-                    (stream, config),
-                    exclusive,
-                    keys.cast()?,
-                    (x.cast()?, out.cast()?),
-                ),
-                "i64" => by_key::<u64, $k>(
-                    operation,
-                    (stream, config),
-                    exclusive,
-                    keys.cast()?,
-                    (x.cast()?, out.cast()?),
-                ),
-                _ => by_key::<T, $k>(operation, (stream, config), exclusive, keys.cast()?, (x, out)),
-            }
-        };
-    }
-    match size_of::<K>() {
-        4 => of_values!(u32),
-        8 => of_values!(u64),
-        bytes => {
-            let problem = format!("{bytes}-byte keys are not supported; cast them to a type of 4 or 8 bytes");
-            Err(OpError::Unsupported { operation, problem }.into())
-        }
-    }
-}
-
-/// Inclusive running sum within each run of equal keys, like [`inclusive_sum()`]. Keys can be of any [`Element`] type
-/// of 4 or 8 bytes and are equal if their bits are equal.
-///
-/// # Errors
-/// Returns [`OpError::Unsupported`] for keys of 1 or 2 bytes. Also returns [`OpError::LengthMismatch`] and the [enqueue
-/// errors](crate::Error#enqueue-errors).
-///
-/// ```
-/// # use warpsmith::{ops, prelude::*};
-/// # let stream = Stream::new(&Device::open("cpu")?)?;
-/// let keys = DeviceBuffer::from_host(&stream, &[7u32, 7, 7, 2, 2])?;
-/// let x = DeviceBuffer::from_host(&stream, &[1i32, 2, 3, 10, 20])?;
-/// let mut sums = DeviceBuffer::uninit(&stream, 5)?;
-/// ops::inclusive_sum_by_key(&stream, &keys, &x, &mut sums)?;
-/// assert_eq!(sums.to_host()?, [1, 3, 6, 10, 30]);
-/// # Ok::<(), warpsmith::Error>(())
-/// ```
-#[track_caller]
-pub fn inclusive_sum_by_key<'k, 'x, 'o, K: Element, T: Number>(
-    stream: &Stream,
-    keys: impl Into<DeviceSlice<'k, K>>,
-    x: impl Into<DeviceSlice<'x, T>>,
-    out: impl Into<DeviceSliceMut<'o, T>>,
-) -> Result<()> {
-    let _site = site();
-    by_any_key("inclusive_sum_by_key", stream, None, false, keys.into(), (x.into(), out.into()))
-}
-
-/// Exclusive running sum within each run of equal keys. At the first element of a run, the sum is 0. Otherwise like
-/// [`inclusive_sum_by_key()`].
-///
-/// # Errors
-/// Returns the same errors as [`inclusive_sum_by_key()`].
-///
-/// ```
-/// # use warpsmith::{ops, prelude::*};
-/// # let stream = Stream::new(&Device::open("cpu")?)?;
-/// let keys = DeviceBuffer::from_host(&stream, &[7u32, 7, 7, 2, 2])?;
-/// let x = DeviceBuffer::from_host(&stream, &[1i32, 2, 3, 10, 20])?;
-/// let mut sums = DeviceBuffer::uninit(&stream, 5)?;
-/// ops::exclusive_sum_by_key(&stream, &keys, &x, &mut sums)?;
-/// assert_eq!(sums.to_host()?, [0, 1, 3, 0, 10]);
-/// # Ok::<(), warpsmith::Error>(())
-/// ```
-#[track_caller]
-pub fn exclusive_sum_by_key<'k, 'x, 'o, K: Element, T: Number>(
-    stream: &Stream,
-    keys: impl Into<DeviceSlice<'k, K>>,
-    x: impl Into<DeviceSlice<'x, T>>,
-    out: impl Into<DeviceSliceMut<'o, T>>,
-) -> Result<()> {
-    let _site = site();
-    by_any_key("exclusive_sum_by_key", stream, None, true, keys.into(), (x.into(), out.into()))
-}
-
-/// Defines each scan and a variant with an explicit configuration, which the tuner measures.
+/// Defines the scans.
 macro_rules! scans {
     ($(
         $(#[$doc:meta])*
-        $name:ident, $with:ident = $kernel:literal, $exclusive:literal, $of_nothing:ident $(, $initial:ident)?;
+        $name:ident = $kernel:literal, $exclusive:literal, $of_nothing:ident $(, $initial:ident)?;
     )*) => { $(
         $(#[$doc])*
         ///
@@ -326,23 +200,10 @@ macro_rules! scans {
             out: impl Into<DeviceSliceMut<'o, T>>,
         ) -> Result<()> {
             let _site = site();
-            $with(stream, None, x, $($initial,)? out)
-        }
-
-        #[doc(hidden)]
-        #[track_caller]
-        pub fn $with<'x, 'o, T: Number>(
-            stream: &Stream,
-            config: impl Into<Option<Config>>,
-            x: impl Into<DeviceSlice<'x, T>>,
-            $($initial: T,)?
-            out: impl Into<DeviceSliceMut<'o, T>>,
-        ) -> Result<()> {
-            let _site = site();
             #[allow(unused_mut, unused_assignments)]
             let mut first = T::$of_nothing;
             $(first = $initial;)?
-            launch((stringify!($name), $kernel), stream, config.into(), ($exclusive, first), x.into(), out.into())
+            launch((stringify!($name), $kernel), stream, ($exclusive, first), x.into(), out.into())
         }
     )* };
 }
@@ -362,7 +223,7 @@ scans! {
     /// assert_eq!(sums.to_host()?, [1, 3, 6, 10]);
     /// # Ok::<(), warpsmith::Error>(())
     /// ```
-    inclusive_sum, inclusive_sum_with = "scan_sum", false, ZERO;
+    inclusive_sum = "scan_sum", false, ZERO;
     /// Exclusive running sum: `out[i] = initial + x[0] + … + x[i - 1]`, rounded as in [`inclusive_sum()`].
     ///
     /// ```
@@ -374,17 +235,17 @@ scans! {
     /// assert_eq!(offsets.to_host()?, [0, 3, 3]);
     /// # Ok::<(), warpsmith::Error>(())
     /// ```
-    exclusive_sum, exclusive_sum_with = "scan_sum", true, ZERO, initial;
+    exclusive_sum = "scan_sum", true, ZERO, initial;
     /// Running minimum. Results are NaN from the first NaN element on.
     #[doc = unary_example!(inclusive_min, [3i32, 1, 2, 0], [3, 1, 1, 0])]
-    inclusive_min, inclusive_min_with = "scan_min", false, MIN_IDENTITY;
+    inclusive_min = "scan_min", false, MIN_IDENTITY;
     /// Minimum of `initial` and all preceding elements. Results are NaN after the first NaN element.
     #[doc = binary_example!(exclusive_min, [3i32, 1, 2, 0], 2, [2, 2, 1, 1])]
-    exclusive_min, exclusive_min_with = "scan_min", true, MIN_IDENTITY, initial;
+    exclusive_min = "scan_min", true, MIN_IDENTITY, initial;
     /// Running maximum. Results are NaN from the first NaN element on.
     #[doc = unary_example!(inclusive_max, [1i32, 3, 2, 4], [1, 3, 3, 4])]
-    inclusive_max, inclusive_max_with = "scan_max", false, MAX_IDENTITY;
+    inclusive_max = "scan_max", false, MAX_IDENTITY;
     /// Maximum of `initial` and all preceding elements. Results are NaN after the first NaN element.
     #[doc = binary_example!(exclusive_max, [1i32, 3, 2, 4], 2, [2, 2, 3, 3])]
-    exclusive_max, exclusive_max_with = "scan_max", true, MAX_IDENTITY, initial;
+    exclusive_max = "scan_max", true, MAX_IDENTITY, initial;
 }

@@ -1,13 +1,13 @@
-//! Radix sorts, binary searches in sorted arrays, and merges. All operations except [`sort_segments()`] are
+//! Radix sorts and binary searches in sorted arrays. All operations except [`sort_segments()`] are
 //! asynchronous. Each sort uses as much temporary memory as its outputs occupy.
 
 use gpu_kernels::key_transform::{self, Bits, KeyTransform};
-use gpu_kernels::search::{MERGE_THREADS, MERGE_TILE};
+use gpu_kernels::search::search_sorted;
+use gpu_kernels::sort as radix;
 use gpu_kernels::sort::{
     DIGIT_BITS, DIGITS, THREADS, radix_histogram, radix_pass, radix_pass_pairs, radix_starts, tile_len,
     workspace_len,
 };
-use gpu_kernels::{search as kernels, sort as radix};
 use gpu_spec::param::{Slice, SliceMut, Value};
 use gpu_std::scalar::{Element, Number, Scalar};
 use warpsmith_runtime::extension::site;
@@ -93,14 +93,6 @@ mod sealed {
             spare: &mut DeviceBuffer<Self>,
             out: DeviceSliceMut<'_, Self>,
         ) -> Result<()>;
-
-        fn merge(
-            of: &Launcher<'_>,
-            transform: KeyTransform<Self>,
-            a: DeviceSlice<'_, Self>,
-            b: DeviceSlice<'_, Self>,
-            out: DeviceSliceMut<'_, Self>,
-        ) -> Result<()>;
     }
 }
 
@@ -181,18 +173,6 @@ macro_rules! key_bits {
                 // so segments do not overlap.
                 unsafe { kernel.launch_unsafe(of.stream, launch, (negative, always, nans, keys, offsets, spare, out)) }
             }
-
-            fn merge(
-                of: &Launcher<'_>,
-                KeyTransform { negative, always, nans }: KeyTransform<Self>,
-                a: DeviceSlice<'_, Self>,
-                b: DeviceSlice<'_, Self>,
-                out: DeviceSliceMut<'_, Self>,
-            ) -> Result<()> {
-                let launch = Launch::linear(out.len().div_ceil(MERGE_TILE) * MERGE_THREADS, MERGE_THREADS as u32);
-                let kernel = of.module.kernel::<kernels::merge_sorted<$k>>()?;
-                kernel.launch(of.stream, launch, (negative, always, nans, a, b, out))
-            }
         }
     )* };
 }
@@ -229,10 +209,8 @@ fn countable(operation: &'static str, len: usize) -> Result<()> {
     if u32::try_from(len).is_ok() {
         return Ok(());
     }
-    let problem = format!(
-        "{len} keys exceed the maximum for one sort; sort parts of fewer than 2^32 keys, and merge the \
-                 results"
-    );
+    let problem =
+        format!("{len} keys exceed the maximum for one sort, which is 2^32 - 1; sort parts of fewer keys");
     Err(OpError::Unsupported { operation, problem }.into())
 }
 
@@ -445,41 +423,6 @@ pub fn sort_segments<'x, 'f, 'o, T: SortKey>(
     )
 }
 
-/// Merges `a` and `b`, which must both be sorted in the given order, into `out`. The length of `out` must be the sum of
-/// their lengths. Among equal keys, those of `a` come first.
-///
-/// If an input is not sorted, `out` contains unspecified input keys in an unspecified order.
-///
-/// # Errors
-/// Returns [`OpError::LengthMismatch`] and the [enqueue errors](crate::Error#enqueue-errors).
-///
-/// ```
-/// # use warpsmith::{ops::{self, Order}, prelude::*};
-/// # let stream = Stream::new(&Device::open("cpu")?)?;
-/// let a = DeviceBuffer::from_host(&stream, &[1i64, 4, 9])?;
-/// let b = DeviceBuffer::from_host(&stream, &[-2i64, 4])?;
-/// let mut merged = DeviceBuffer::uninit(&stream, 5)?;
-/// ops::merge_sorted(&stream, Order::Ascending, &a, &b, &mut merged)?;
-/// assert_eq!(merged.to_host()?, [-2, 1, 4, 4, 9]);
-/// # Ok::<(), warpsmith::Error>(())
-/// ```
-#[track_caller]
-pub fn merge_sorted<'a, 'b, 'o, T: SortKey>(
-    stream: &Stream,
-    order: Order,
-    a: impl Into<DeviceSlice<'a, T>>,
-    b: impl Into<DeviceSlice<'b, T>>,
-    out: impl Into<DeviceSliceMut<'o, T>>,
-) -> Result<()> {
-    let _site = site();
-    let (a, b, out) = (a.into(), b.into(), out.into());
-    same_length("merge_sorted", ("a and b together", a.len() + b.len()), ("the output", out.len()))?;
-    if out.is_empty() {
-        return Ok(());
-    }
-    KeyBits::merge(&Launcher::new(stream)?, transform_of::<T>(order), a.cast()?, b.cast()?, out.cast()?)
-}
-
 /// Launches the binary search for all `keys` in `sorted`.
 fn search<T: Number>(
     operation: &'static str,
@@ -496,7 +439,7 @@ fn search<T: Number>(
     }
     let of_type =
         |spec: &&'static gpu_std::KernelSpec| spec.types.iter().any(|argument| argument.name == T::NAME);
-    let Some(spec) = kernels::search_sorted::<()>::instances().find(of_type) else {
+    let Some(spec) = search_sorted::<()>::instances().find(of_type) else {
         let problem = format!("searching in {} is not supported", T::NAME);
         return Err(OpError::Unsupported { operation, problem }.into());
     };

@@ -1,5 +1,4 @@
-//! Random numbers for benchmarks, generated from the start of a seed's sequence with an explicit configuration. The
-//! host computes the same numbers as a reference.
+//! Random numbers for benchmarks, generated from the start of a seed's sequence. The host computes the same numbers as a reference.
 
 use gpu_std::random::Philox;
 use gpu_std::scalar::Float;
@@ -9,7 +8,6 @@ use warpsmith_runtime::{DeviceSliceMut, Result, Stream};
 use super::generator::Numbers;
 use super::layout::{Layout, parts};
 use super::operations::{draw, lanes, normal_launch, uniform_launch};
-use crate::ops::Config;
 
 fn numbers((seed, layout): (u64, Layout)) -> Numbers {
     Numbers { seed, offset: 0, layout, replay: None }
@@ -18,22 +16,16 @@ fn numbers((seed, layout): (u64, Layout)) -> Numbers {
 /// Like [`uniform`](super::uniform()), but with a new generator.
 pub(crate) fn uniform<T: Float>(
     stream: &Stream,
-    config: Config,
     of: (u64, Layout),
     out: DeviceSliceMut<'_, T>,
 ) -> Result<()> {
-    let draw = draw("uniform", "uniform", lanes::<T>(), stream, Some(config));
+    let draw = draw("uniform", "uniform", lanes::<T>(), stream);
     draw.run_with(&numbers(of), out, uniform_launch(T::ZERO, T::ONE))
 }
 
 /// Like [`normal`](super::normal()), but with a new generator, a mean of 0 and a standard deviation of 1.
-pub(crate) fn normal<T: Float>(
-    stream: &Stream,
-    config: Config,
-    of: (u64, Layout),
-    out: DeviceSliceMut<'_, T>,
-) -> Result<()> {
-    let draw = draw("normal", "normal", lanes::<T>(), stream, Some(config));
+pub(crate) fn normal<T: Float>(stream: &Stream, of: (u64, Layout), out: DeviceSliceMut<'_, T>) -> Result<()> {
+    let draw = draw("normal", "normal", lanes::<T>(), stream);
     draw.run_with(&numbers(of), out, normal_launch(0.0, 1.0))
 }
 

@@ -6,7 +6,6 @@ use warpsmith_runtime::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Result, Strea
 
 use super::generator::{Generator, Numbers};
 use super::layout::{Layout, parts};
-use crate::ops::Config;
 use crate::ops::launch::Operation;
 
 /// Start position of a launch, in the form that its kernel takes.
@@ -27,7 +26,6 @@ pub(super) struct Draw<'a> {
     /// Number of results per block of words.
     pub lanes: usize,
     pub stream: &'a Stream,
-    pub config: Option<Config>,
 }
 
 impl Draw<'_> {
@@ -69,7 +67,7 @@ impl Draw<'_> {
                 let (now, later) = out.split_at_mut(part);
                 let address = now.as_device_ptr();
                 let threads = layout.threads(part);
-                let operation = Operation::new::<T>(self.stream, self.kernel, part, &[address], self.config)
+                let operation = Operation::new::<T>(self.stream, self.kernel, part, &[address])
                     .in_rows_of(threads / COLUMNS as u32);
                 let begin = Begin { seed, offset, base, threads };
                 launch(&operation, begin, now)?;

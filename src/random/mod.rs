@@ -78,6 +78,5 @@ pub use generator::{
 pub(crate) use launch::with_base;
 pub use layout::Layout;
 pub use operations::{
-    Bernoulli, bernoulli, dropout, exponential, integers, normal, normal_with, permutation, uniform,
-    uniform_in, uniform_with,
+    Bernoulli, bernoulli, dropout, exponential, integers, normal, permutation, uniform, uniform_in,
 };

@@ -12,7 +12,6 @@ use warpsmith_runtime::{DeviceSlice, DeviceSliceMut, Result, Stream};
 use super::generator::{Generator, Numbers};
 use super::launch::{Begin, Draw, with_base};
 use crate::op_error::OpError;
-use crate::ops::Config;
 use crate::ops::launch::{Operation, same_length};
 
 mod sealed {
@@ -80,20 +79,8 @@ pub fn uniform<'o, T: Float>(
     out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
     let _site = site();
-    uniform_with(stream, None, generator, out)
-}
-
-#[doc(hidden)]
-#[track_caller]
-pub fn uniform_with<'o, T: Float>(
-    stream: &Stream,
-    config: impl Into<Option<Config>>,
-    generator: &Generator,
-    out: impl Into<DeviceSliceMut<'o, T>>,
-) -> Result<()> {
-    let _site = site();
     let launch = uniform_launch(T::ZERO, T::ONE);
-    draw("uniform", "uniform", lanes::<T>(), stream, config.into()).run(generator, out.into(), launch)
+    draw("uniform", "uniform", lanes::<T>(), stream).run(generator, out.into(), launch)
 }
 
 /// Fills `out` with uniform numbers in `range`, like PyTorch's `uniform_`. A number is low + u (high − low), rounded,
@@ -132,11 +119,7 @@ pub fn uniform_in<'o, T: Float>(
             format!("the range {low}..{high} must have finite bounds in ascending order and a finite length"),
         );
     }
-    draw("uniform_in", "uniform", lanes::<T>(), stream, None).run(
-        generator,
-        out.into(),
-        uniform_launch(start, end),
-    )
+    draw("uniform_in", "uniform", lanes::<T>(), stream).run(generator, out.into(), uniform_launch(start, end))
 }
 
 pub(super) fn uniform_launch<T: Float>(
@@ -172,20 +155,6 @@ pub fn normal<'o, T: Float>(
     out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
     let _site = site();
-    normal_with(stream, None, generator, mean, std, out)
-}
-
-#[doc(hidden)]
-#[track_caller]
-pub fn normal_with<'o, T: Float>(
-    stream: &Stream,
-    config: impl Into<Option<Config>>,
-    generator: &Generator,
-    mean: f64,
-    std: f64,
-    out: impl Into<DeviceSliceMut<'o, T>>,
-) -> Result<()> {
-    let _site = site();
     let is_finite = |value: f64| T::from_f64(value).cast::<f64>().is_finite();
     if !(is_finite(mean) && is_finite(std) && std >= 0.0) {
         return problem(
@@ -197,7 +166,7 @@ pub fn normal_with<'o, T: Float>(
         );
     }
     let launch = normal_launch(mean, std);
-    draw("normal", "normal", lanes::<T>(), stream, config.into()).run(generator, out.into(), launch)
+    draw("normal", "normal", lanes::<T>(), stream).run(generator, out.into(), launch)
 }
 
 pub(super) fn normal_launch<T: Float>(
@@ -243,7 +212,7 @@ pub fn exponential<'o, T: Float>(
     if !(1.0 / rate).cast::<T::Accumulator>().cast::<f64>().is_finite() {
         return problem("exponential", format!("{} cannot represent the mean, 1 / {rate}", T::NAME));
     }
-    let draw = draw("exponential", "exponential", lanes::<T>(), stream, None);
+    let draw = draw("exponential", "exponential", lanes::<T>(), stream);
     draw.run(generator, out.into(), launch!(T; 1.0 / rate => f64))
 }
 
@@ -278,7 +247,7 @@ pub fn integers<'o, T: Integer + Number>(
     }
     // The difference of 64-bit numbers wraps around to the correct value.
     let range = end.cast::<i64>().wrapping_sub(start.cast()) as u64;
-    let draw = draw("integers", "integers", if range < WIDE_RANGE { 4 } else { 2 }, stream, None);
+    let draw = draw("integers", "integers", if range < WIDE_RANGE { 4 } else { 2 }, stream);
     draw.run(generator, out.into(), launch!(T; start => T, range => u64))
 }
 
@@ -308,7 +277,7 @@ pub fn bernoulli<'o, T: Bernoulli>(
 ) -> Result<()> {
     let _site = site();
     let threshold = threshold("bernoulli", p, p)?;
-    let draw = draw("bernoulli", "bernoulli", 4, stream, None);
+    let draw = draw("bernoulli", "bernoulli", 4, stream);
     draw.run(generator, out.into(), launch!(T; threshold => f32))
 }
 
@@ -360,7 +329,7 @@ pub fn dropout<'x, 'y, 'm, T: Float>(
             let Numbers { seed, offset, .. } = *numbers;
             with_base(numbers, stream, |base| {
                 let arrays = [x.as_device_ptr(), y.as_device_ptr()];
-                let operation = Operation::new::<T>(stream, "dropout", x.len(), &arrays, None);
+                let operation = Operation::new::<T>(stream, "dropout", x.len(), &arrays);
                 // SAFETY: these arguments match the parameters of the kernel.
                 unsafe { operation.launch::<Params<T>, _>((seed, offset, base, keep, x, y, mask)) }
             })
@@ -415,7 +384,7 @@ pub fn permutation<'o, T: Integer + Number>(
         |numbers| {
             let Numbers { seed, offset, .. } = *numbers;
             with_base(numbers, stream, |base| {
-                let operation = Operation::new::<T>(stream, "permutation", n, &[out.as_device_ptr()], None);
+                let operation = Operation::new::<T>(stream, "permutation", n, &[out.as_device_ptr()]);
                 // SAFETY: these arguments match the parameters of the kernel.
                 unsafe { operation.launch::<Params<T>, _>((seed, offset, base, a, b, out)) }
             })
@@ -428,9 +397,8 @@ pub(super) fn draw<'a>(
     kernel: &'static str,
     lanes: usize,
     stream: &'a Stream,
-    config: Option<Config>,
 ) -> Draw<'a> {
-    Draw { call, kernel, lanes, stream, config }
+    Draw { call, kernel, lanes, stream }
 }
 
 /// Returns the `f32` threshold for uniform numbers that is nearest to the probability, as PyTorch computes it. Returns

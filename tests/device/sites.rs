@@ -51,7 +51,6 @@ fn operations_are_counted_at_the_callers_line() {
     let mut wide = DeviceBuffer::<u64>::zeros(s, N).unwrap();
     let mut count = DeviceBuffer::<u64>::zeros(s, 1).unwrap();
     let indices = DeviceBuffer::from_host(s, &[0u32; 6]).unwrap();
-    let keys = DeviceBuffer::<u32>::zeros(s, N).unwrap();
 
     counted_here("copy", || ops::copy(s, &x, &mut out));
     counted_here("fill", || ops::fill(s, 1.0, &mut out));
@@ -73,7 +72,6 @@ fn operations_are_counted_at_the_callers_line() {
     counted_here("any", || ops::any(s, &x).map(drop));
     counted_here("count_if", || ops::count_if(s, Predicate::Equal(1.0), &x).map(drop));
     counted_here("inclusive_sum", || ops::inclusive_sum(s, &x, &mut out));
-    counted_here("inclusive_sum_by_key", || ops::inclusive_sum_by_key(s, &keys, &x, &mut out));
     counted_here("sort", || ops::sort(s, Order::Ascending, &x, &mut out));
     counted_here("lower_bound", || ops::lower_bound(s, &x, &y, &mut wide));
     counted_here("select_if", || ops::select_if(s, Comparison::Greater, 0.0, &x, &mut out, &mut count));

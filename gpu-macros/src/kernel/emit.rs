@@ -19,7 +19,7 @@ use syn::spanned::Spanned;
 use syn::{Attribute, GenericParam, Generics, Ident, Visibility};
 
 use super::Kernel;
-use super::forms::{Form, forms, length_name, marker_of, planes_of, types};
+use super::forms::{Form, forms, length_name, marker_of, types};
 use super::instances::{Argument, Instance};
 use super::params::{Kind, Param, text};
 use super::traffic;
@@ -183,8 +183,7 @@ fn as_kernel(kernel: &Kernel) -> TokenStream {
     // Only kernels with type parameters need these bounds. In other kernels, the types are checked where they are
     // written.
     let is_generic = sig.generics.type_params().next().is_some();
-    let is_slice =
-        |param: &&Param| is_generic && matches!(param.kind, Kind::Slice | Kind::Planes(_) | Kind::View(_));
+    let is_slice = |param: &&Param| is_generic && matches!(param.kind, Kind::Slice | Kind::View(_));
     let elements = kernel.params.iter().filter(is_slice);
     let elements = elements.map(|param| {
         let element = &param.element;
@@ -225,15 +224,9 @@ fn checks(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let promises = [!kernel.is_safe, kernel.options.cooperative, kernel.options.dependent];
     let promises = promises.into_iter().rev().fold(0u32, |bits, promise| bits << 1 | u32::from(promise));
     let (mut claimed, mut signatures) = (Vec::new(), Vec::new());
-    for (index, (Form { check, element, ty, .. }, param)) in
-        forms(kernel, instance).into_iter().zip(&kernel.params).enumerate()
-    {
+    for (Form { check, element, ty, .. }, param) in forms(kernel, instance).into_iter().zip(&kernel.params) {
         let of_shape = match &param.kind {
             Kind::TensorMap(rank) => Literal::usize_unsuffixed(*rank).into_token_stream(),
-            Kind::Planes(_) => {
-                let count = planes_of(instance, param, index);
-                quote!((#count) as u32)
-            }
             _ if param.is_claimed() => {
                 let position = Literal::usize_unsuffixed(claimed.len());
                 claimed.push(quote_spanned!(param.ty.span()=> ::gpu_std::__private::claims::<#ty>()));

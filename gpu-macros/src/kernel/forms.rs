@@ -29,17 +29,11 @@ pub(crate) fn types(kernel: &Kernel) -> TokenStream {
         Kind::SliceMut(Some(mapping)) | Kind::ViewMut(_, Some(mapping)) => quote!(#mapping),
         _ => quote!(::gpu_std::disjoint::Elements),
     });
-    let planes = kernel.params.iter().enumerate().filter_map(|(index, param)| match &param.kind {
-        Kind::Planes(count) => Some((planes_name(index), count)),
-        _ => None,
-    });
-    let (planes, counts): (Vec<Ident>, Vec<&TokenStream>) = planes.unzip();
     quote! {
         #vis struct __Types<#(#declared),*>(::core::marker::PhantomData<(#(#parameters,)*)>);
-        #vis trait __ParamTypes { #(type #names; type #mapping_names;)* #(const #planes: usize;)* }
+        #vis trait __ParamTypes { #(type #names; type #mapping_names;)* }
         impl<#(#bounded),*> __ParamTypes for __Types<#(#used),*> where #(#predicates,)* {
             #(type #names = #elements; type #mapping_names = #mappings;)*
-            #(const #planes: usize = #counts;)*
         }
     }
 }
@@ -51,7 +45,7 @@ pub(crate) fn marker_of(param: &Param) -> Option<TokenStream> {
         Kind::Value => quote!(::gpu_std::param::Value<#element>),
         Kind::Pointer => quote!(::gpu_std::param::Pointer<#element>),
         Kind::PointerMut => quote!(::gpu_std::param::PointerMut<#element>),
-        Kind::Slice | Kind::Planes(_) => {
+        Kind::Slice => {
             quote_spanned!(param.element.span()=> <#element as ::gpu_std::SliceElement>::Param)
         }
         Kind::SliceMut(_) => quote!(::gpu_std::param::SliceMut<#element>),
@@ -79,10 +73,6 @@ fn element_name(index: usize) -> Ident {
     format_ident!("P{index}")
 }
 
-fn planes_name(index: usize) -> Ident {
-    format_ident!("K{index}")
-}
-
 fn mapping_name(index: usize) -> Ident {
     format_ident!("M{index}")
 }
@@ -93,11 +83,6 @@ fn projection(instance: &Instance, param: &Param, name: &Ident) -> TokenStream {
     let at = param.element.span();
     let name = Ident::new(&name.to_string(), at);
     quote_spanned!(at=> <__Types<#(#arguments),*> as __ParamTypes>::#name)
-}
-
-/// Emits the number of planes in a `SlicePlanes`.
-pub(crate) fn planes_of(instance: &Instance, param: &Param, index: usize) -> TokenStream {
-    projection(instance, param, &planes_name(index))
 }
 
 /// Representation of one parameter in one instance.
@@ -161,19 +146,6 @@ fn form(index: usize, param: &Param, instance: &Instance, ahead: &mut Ahead) -> 
             slots: 2,
             element,
         },
-        Kind::Planes(_) => {
-            let count = planes_of(instance, param, index);
-            Form {
-                kind: format_ident!("Slice"),
-                ty: quote!(::gpu_std::SlicePlanes<'_, #element, { #count }>),
-                check: Some(quote!(check_element)),
-                ptx_params: quote!(#data: *const #element, #len: usize),
-                on_gpu: quote!(::gpu_std::__private::planes(#data, #len)),
-                on_host: quote!(read_planes::<#element, { #count }>),
-                slots: 2,
-                element,
-            }
-        }
         Kind::SliceMut(_) => Form {
             kind: format_ident!("SliceMut"),
             ty: quote!(::gpu_std::DisjointMut<'_, #element, #mapping>),

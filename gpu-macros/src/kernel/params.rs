@@ -1,6 +1,5 @@
 //! A kernel's parameters, and the errors in them.
 
-use proc_macro2::TokenStream;
 use quote::ToTokens;
 use syn::{
     Expr, ExprLit, FnArg, GenericArgument, Ident, Lifetime, Lit, Pat, PatType, PathArguments,
@@ -15,8 +14,6 @@ pub(crate) enum Kind {
     Value,
     /// `&[T]`.
     Slice,
-    /// `SlicePlanes<T, K>`, with the value of `K`.
-    Planes(TokenStream),
     /// `DisjointMut<T, M>`, with the mapping `M` if the type specifies it.
     SliceMut(Option<Box<Type>>),
     /// `Slice2<T>` or `Slice3<T>`, with the number of dimensions.
@@ -226,9 +223,6 @@ fn static_lifetime(ty: &Type) -> Option<&Lifetime> {
 fn view(path: &TypePath) -> Option<Result<(Kind, Type), Wrong<'_>>> {
     let last = path.path.segments.last()?;
     let name = last.ident.to_string();
-    if name == "SlicePlanes" {
-        return Some(planes(path));
-    }
     let of: fn(Option<Box<Type>>) -> Kind = match &*name {
         "DisjointMut" => Kind::SliceMut,
         "DisjointMut2" => |mapping| Kind::ViewMut(2, mapping),
@@ -253,27 +247,6 @@ fn view(path: &TypePath) -> Option<Result<(Kind, Type), Wrong<'_>>> {
         return Some(Err((path, format!("the element type is missing: write `{name}<T>`"))));
     };
     Some(Ok((of(types.next().map(Box::new)), element)))
-}
-
-/// Reads the arguments of `SlicePlanes<T, K>`.
-fn planes(path: &TypePath) -> Result<(Kind, Type), Wrong<'_>> {
-    let arguments = match path.path.segments.last().map(|last| &last.arguments) {
-        Some(PathArguments::AngleBracketed(arguments)) => arguments.args.iter().collect(),
-        _ => Vec::new(),
-    };
-    let mut arguments =
-        arguments.into_iter().filter(|argument| !matches!(argument, GenericArgument::Lifetime(_)));
-    match (arguments.next(), arguments.next(), arguments.next()) {
-        (Some(GenericArgument::Type(element)), Some(count), None) => {
-            Ok((Kind::Planes(count.to_token_stream()), element.clone()))
-        }
-        _ => Err((
-            path,
-            "the element type or the number of planes is missing: write, for example, `SlicePlanes<f32, \
-                         3>`"
-            .to_owned(),
-        )),
-    }
 }
 
 fn is_tensor_map(path: &TypePath) -> bool {

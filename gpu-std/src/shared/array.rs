@@ -270,18 +270,6 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
         self.end(OPERATION)
     }
 
-    /// Passes a pointer to the array to `write`, which stores the calling thread's elements.
-    ///
-    /// # Safety
-    /// `write` must write only those elements that `for_each_own` assigns to the calling thread.
-    #[inline(always)]
-    #[track_caller]
-    pub(crate) unsafe fn write_own(&mut self, operation: &'static str, write: impl FnOnce(*mut A)) -> &A {
-        self.begin(operation);
-        write(self.array);
-        self.end(operation)
-    }
-
     /// Starts a write phase of the array. Until [`end`](Self::end), no thread holds a reference to the array, and each
     /// thread accesses only its own elements.
     #[inline(always)]

@@ -35,28 +35,6 @@ struct Row<T, const C: usize, const GAP: usize> {
     _gap: MaybeUninit<[T; GAP]>,
 }
 
-impl<T, const R: usize, const C: usize, const GAP: usize> Padded<T, R, C, GAP> {
-    /// Returns the address of an element.
-    ///
-    /// # Safety
-    /// `array` must be valid, `row` must be below `R`, and `column` must be below `C`.
-    #[inline(always)]
-    pub(crate) unsafe fn element(array: *mut Self, row: usize, column: usize) -> *mut T {
-        // SAFETY: guaranteed by the caller; rows are contiguous, and each row starts with its elements.
-        unsafe { array.cast::<Row<T, C, GAP>>().add(row).cast::<T>().add(column) }
-    }
-
-    /// Returns an element without a bounds check.
-    ///
-    /// # Safety
-    /// `row` must be below `R`, and `column` must be below `C`.
-    #[inline(always)]
-    pub(crate) unsafe fn get_unchecked(&self, row: usize, column: usize) -> &T {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.0.get_unchecked(row).elements.get_unchecked(column) }
-    }
-}
-
 impl<T, const R: usize, const C: usize, const GAP: usize> Index<usize> for Padded<T, R, C, GAP> {
     type Output = [T; C];
 

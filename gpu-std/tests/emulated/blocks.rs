@@ -1,8 +1,7 @@
-//! Building blocks of kernels that process tiles: scans of warps, exchange, radix ranks.
+//! Building blocks of kernels that process tiles: scans of warps, radix ranks.
 
-use crate::common::{Args, floats, launch, launch_shared, random, randoms};
+use crate::common::{Args, floats, launch, random, randoms};
 use gpu_std::atomic::{Atomic, scope};
-use gpu_std::exchange::{blocked_to_striped, load_blocked, load_striped, striped_to_blocked};
 use gpu_std::prelude::*;
 use gpu_std::{radix, warp};
 
@@ -112,60 +111,6 @@ fn block_scans_agree_at_every_size() {
             assert_eq!(found[0].to_bits(), out[0][0].to_bits(), "all threads have one sum");
         }
     }
-}
-
-/// Loads items of a tile in one order, exchanges them, and stores them in the other; `default` is 77.
-#[kernel(types(T = u8, f32, u64), consts(ITEMS = 1, 4, 5), block(64))]
-fn through<T: Scalar, const ITEMS: usize>(
-    x: &[T],
-    mut tile: Shared<Padded<T, ITEMS, 64>>,
-    mut striped: DisjointMut<T, Striped<ITEMS>>,
-    mut blocked: DisjointMut<T, Chunks<ITEMS>>,
-) {
-    let first = block::linear_index() * 64 * ITEMS;
-    let default = T::from_u64(77);
-    let own = thread::unique_index();
-    let items: [T; ITEMS] = load_blocked(x, first, default);
-    striped.write(own, blocked_to_striped(items, &mut tile));
-    let items: [T; ITEMS] = load_striped(x, first, default);
-    let items = striped_to_blocked(items, &mut tile);
-    if let Some(blocked) = blocked.get_mut(own) {
-        blocked.copy_from_slice(&items[..blocked.len()]);
-    }
-}
-
-fn check_exchange<K: gpu_std::Kernel, T: Scalar>(items: usize) {
-    let tile = 64 * items;
-    for len in [0, 1, tile - 1, tile, 3 * tile - 7, 3 * tile] {
-        for offset in [0, 1] {
-            let values: Vec<T> = randoms(offset + len).into_iter().map(T::from_u64).collect();
-            let x = &values[offset..];
-            let (mut striped, mut blocked) = (vec![T::ZERO; len], vec![T::ZERO; len]);
-            launch::<K>([3, 1, 1], [64, 1, 1], &Args::new().slice(x).view(&mut striped).view(&mut blocked));
-            assert_eq!(striped, x, "{} {items} {len}", T::NAME);
-            assert_eq!(blocked, x, "{} {items} {len}", T::NAME);
-        }
-    }
-}
-
-#[test]
-fn exchanges_bring_items_to_their_places() {
-    check_exchange::<through<u8, 1>, u8>(1);
-    check_exchange::<through<u8, 4>, u8>(4);
-    check_exchange::<through<f32, 4>, f32>(4);
-    check_exchange::<through<f32, 5>, f32>(5);
-    check_exchange::<through<u64, 5>, u64>(5);
-}
-
-#[kernel(block(64))]
-fn too_narrow(mut tile: Shared<Padded<u32, 2, 32>>) {
-    blocked_to_striped([1, 2], &mut tile);
-}
-
-#[test]
-fn an_exchange_refuses_another_block() {
-    let fault = launch_shared::<too_narrow>([1; 3], [64, 1, 1], 0, &Args::new()).unwrap_err();
-    assert!(fault.to_string().contains("as many threads per block as the array has columns"), "{fault}");
 }
 
 #[kernel(consts(BINS = 2, 16, 128), block(128))]

@@ -212,37 +212,6 @@ fn tiles_do_what_their_threads_alone_would() {
     check_tiles::<tiles<32>>(32);
 }
 
-/// Scans with a non-commutative operation: composition of linear functions.
-#[kernel]
-fn compose(input: &[u64], mut out: DisjointMut<[u64; 2]>) {
-    let tile = Tile::<16>::current();
-    let index = thread::unique_index();
-    let value = input[index.get()];
-    let results = [tile.inclusive_scan(value, then), tile.exclusive_scan(value, 1, then)];
-    if let Some(out) = out.get_mut(index) {
-        *out = results;
-    }
-}
-
-#[test]
-fn scans_keep_the_order_of_the_ranks() {
-    let input = randoms(64);
-    let mut out = vec![[0; 2]; 64];
-    launch::<compose>([1, 1, 1], [64, 1, 1], &Args::new().slice(&input).view(&mut out));
-    for (functions, found) in input.chunks(16).zip(out.chunks(16)) {
-        let apply = |functions: &[u64], x: u32| {
-            functions.iter().fold(x, |x, f| (*f as u32).wrapping_mul(x).wrapping_add((f >> 32) as u32))
-        };
-        for (i, results) in found.iter().enumerate() {
-            for (result, functions) in results.iter().zip([&functions[..=i], &functions[..i]]) {
-                for x in [0, 1, 12345] {
-                    assert_eq!(apply(&[*result], x), apply(functions, x), "thread {i}");
-                }
-            }
-        }
-    }
-}
-
 #[kernel]
 fn uneven() {
     let _ = Tile::<8>::current();
@@ -254,49 +223,4 @@ fn a_tile_that_divides_no_block_panics() {
     let fault = launch_shared::<uneven>([1, 1, 1], [20, 1, 1], 0, &Args::new()).unwrap_err();
     assert!(fault.message().contains("must be a multiple of the tile size"), "{fault}");
     assert!(fault.location().is_some_and(|at| at.contains("groups.rs")), "{fault}");
-}
-
-/// Runs the three block-wide operations twice, with a non-commutative operation.
-#[kernel]
-fn blocks_compose(input: &[u64], mut out: DisjointMut<[u64; 3]>) {
-    let index = thread::unique_index();
-    let value = input[index.get()];
-    let mut results = [0; 3];
-    for _ in 0..2 {
-        results = [
-            block::reduce(value, then),
-            block::inclusive_scan(value, then),
-            block::exclusive_scan(value, 1, then),
-        ];
-    }
-    if let Some(out) = out.get_mut(index) {
-        *out = results;
-    }
-}
-
-/// Composes x -> a x + b, then x -> c x + d, with both numbers of each packed in one value.
-fn then(f: u64, g: u64) -> u64 {
-    let (a, b, c, d) = (f as u32, (f >> 32) as u32, g as u32, (g >> 32) as u32);
-    u64::from(a.wrapping_mul(c)) | u64::from(c.wrapping_mul(b).wrapping_add(d)) << 32
-}
-
-#[test]
-fn blocks_reduce_and_scan_in_thread_order() {
-    for shape in
-        [[1, 1, 1], [31, 1, 1], [32, 1, 1], [33, 1, 1], [5, 4, 7], [256, 1, 1], [10, 10, 10], [1024, 1, 1]]
-    {
-        let threads = shape.iter().product::<u32>() as usize;
-        let input = randoms(3 * threads);
-        let mut out = vec![[0; 3]; input.len()];
-        launch::<blocks_compose>([3, 1, 1], shape, &Args::new().slice(&input).view(&mut out));
-        for (functions, found) in input.chunks(threads).zip(out.chunks(threads)) {
-            let all = functions.iter().copied().fold(1, then);
-            let mut before = 1;
-            for (i, results) in found.iter().enumerate() {
-                let with = then(before, functions[i]);
-                assert_eq!(*results, [all, with, before], "thread {i} of {shape:?}");
-                before = with;
-            }
-        }
-    }
 }

@@ -2,7 +2,6 @@
 
 use crate::common::{Args, launch, launch_shared, random, randoms};
 use gpu_std::Kernel;
-use gpu_std::atomic::{Atomic, Ordering, scope};
 use gpu_std::prelude::*;
 use warpsmith_emulator::{Fault, FaultKind};
 
@@ -133,40 +132,6 @@ fn update_changes_own_elements() {
     }
 }
 
-/// Computes a Hillis-Steele scan: every step reads elements that others write.
-#[kernel(types(T = f64, u32))]
-fn scan<T: Scalar>(data: &[T], mut sums: DoubleBuffer<[T; 200]>, mut out: DisjointMut<T, Chunks<200>>) {
-    let first = block::linear_index() * 200;
-    sums.fill(|[i]| data[first + i]);
-    let mut distance = 1;
-    while distance < 200 {
-        sums.step(|old, [i]| if i < distance { old[i] } else { old[i].wrapping_add(old[i - distance]) });
-        distance *= 2;
-    }
-    let sums = sums.current();
-    if let Some(out) = out.get_mut(thread::unique_index()) {
-        out.copy_from_slice(sums);
-    }
-}
-
-#[test]
-fn steps_read_the_array_as_it_was() {
-    for threads in [1, 32, 200, 256, 1000] {
-        let data: Vec<u32> = randoms(200).into_iter().map(|r| r as u32 % 1000).collect();
-        let mut out = vec![0; 200 * threads];
-        launch::<scan<u32>>([1, 1, 1], [threads as u32, 1, 1], &Args::new().slice(&data).view(&mut out));
-        let mut sum = 0;
-        let expected: Vec<u32> = data
-            .iter()
-            .map(|x| {
-                sum += x;
-                sum
-            })
-            .collect();
-        assert!(out.chunks(200).all(|out| out == expected), "{threads}");
-    }
-}
-
 /// Uses a double buffer whose first operation is not a fill.
 #[kernel]
 fn unwritten(first: u32, mut pair: DoubleBuffer<[u64; 40]>, mut out: DisjointMut<u64>) {
@@ -187,77 +152,11 @@ fn unwritten(first: u32, mut pair: DoubleBuffer<[u64; 40]>, mut out: DisjointMut
 #[test]
 fn unwritten_elements_are_zero() {
     for (first, expected) in [(0_u32, 0), (1, 780), (2, 1560)] {
-        let mut out = vec![7_u64; 64];
-        launch::<unwritten>([1, 1, 1], [64, 1, 1], &Args::new().value(first).view(&mut out));
-        assert_eq!(out, vec![expected; 64]);
-    }
-}
-
-/// Counts bytes in shared memory, then adds the block's counts to the total.
-#[kernel(consts(BINS = 16, 256))]
-fn histogram<const BINS: usize>(
-    data: &[u8],
-    mut counts: Shared<[Atomic<u32, scope::Block>; BINS]>,
-    totals: &[Atomic<u32>],
-) {
-    let counted = counts.zeroed();
-    for i in thread::grid_stride(data.len()) {
-        counted[data[i.get()] as usize % BINS].fetch_add(1, Ordering::Relaxed);
-    }
-    counts.update(|count, [bin]| {
-        totals[bin].fetch_add(count.load(Ordering::Relaxed), Ordering::Relaxed);
-    });
-}
-
-#[test]
-fn atomics_start_at_zero_and_count() {
-    let data: Vec<u8> = randoms(10_000).into_iter().map(|r| r as u8).collect();
-    for threads in [1, 33, 256, 512] {
-        let mut totals = vec![0_u32; 256];
-        let mut expected = vec![0; 256];
-        data.iter().for_each(|byte| expected[*byte as usize] += 1);
-        launch::<histogram<256>>([4, 1, 1], [threads, 1, 1], &Args::new().slice(&data).view(&mut totals));
-        assert_eq!(totals, expected);
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, KernelType)]
-#[repr(C)]
-pub struct Best {
-    score: f32,
-    index: u32,
-}
-
-/// Computes the largest score of a block, in a tree of structs.
-#[kernel]
-fn argmax(scores: &[f32], mut bests: DoubleBuffer<[Best; 128]>, mut out: DisjointMut<Best>) {
-    let first = block::linear_index() * 128;
-    bests.fill(|[i]| Best {
-        score: scores.get(first + i).copied().unwrap_or(f32::NEG_INFINITY),
-        index: (first + i) as u32,
-    });
-    let mut half = 64;
-    while half > 0 {
-        bests.step(
-            |old, [i]| if i < half && old[i + half].score > old[i].score { old[i + half] } else { old[i] },
-        );
-        half /= 2;
-    }
-    let best = bests.current()[0];
-    if let Some(out) = out.get_mut(thread::unique_index()) {
-        *out = best;
-    }
-}
-
-#[test]
-fn structs_are_shared() {
-    let scores: Vec<f32> = randoms(128 * 3).into_iter().map(|r| (r >> 40) as f32).collect();
-    let mut out = vec![Best { score: 0.0, index: 0 }; 64 * 3];
-    launch::<argmax>([3, 1, 1], [64, 1, 1], &Args::new().slice(&scores).view(&mut out));
-    for (block, (scores, out)) in scores.chunks(128).zip(out.chunks(64)).enumerate() {
-        let best = (0..128).rev().max_by(|a, b| scores[*a].total_cmp(&scores[*b])).unwrap();
-        let expected = Best { score: scores[best], index: (block * 128 + best) as u32 };
-        assert!(out.iter().all(|best| *best == expected), "{out:?}, not {expected:?}");
+        for threads in [7_u32, 64] {
+            let mut out = vec![7_u64; threads as usize];
+            launch::<unwritten>([1, 1, 1], [threads, 1, 1], &Args::new().value(first).view(&mut out));
+            assert_eq!(out, vec![expected; threads as usize]);
+        }
     }
 }
 

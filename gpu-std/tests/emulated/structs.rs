@@ -226,14 +226,16 @@ fn check_chains<W: Kernel, L: Kernel, B: Kernel, T: Chain>() {
             assert_eq!((out[..2].to_vec(), out[2]), (scanned.to_vec(), values[(rank + 1).min(7)]));
         }
     }
-    for threads in [1, 31, 32, 33, 95, 256] {
+    let shapes = [1, 31, 32, 33, 95, 256].map(|threads| [threads, 1, 1]);
+    for block in shapes.into_iter().chain([[5, 4, 7], [10, 10, 10]]) {
+        let threads = block.iter().product::<u32>() as usize;
         let input = different::<T>(3 * threads);
         let (mut out, mut totals) = (vec![[T::START; 2]; 3 * threads], [T::START; 4]);
         let args = Args::new().slice(&input).view(&mut out).view(&mut totals);
-        launch::<B>([3, 1, 1], [threads as u32, 1, 1], &args);
+        launch::<B>([3, 1, 1], block, &args);
         for (index, values) in input.chunks(threads).enumerate() {
             let expected = scanned(values);
-            assert_eq!(out[index * threads..][..threads], expected, "block {index} of {threads}");
+            assert_eq!(out[index * threads..][..threads], expected, "block {index} of {block:?}");
             assert_eq!(totals[index], expected[threads - 1][0]);
         }
         assert_eq!(totals[3], T::START);

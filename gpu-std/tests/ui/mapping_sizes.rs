@@ -2,13 +2,7 @@ use gpu_std::disjoint::{Tiles, TransposedTiles};
 use gpu_std::prelude::*;
 
 #[kernel]
-fn wraps(_y: DisjointMut<u64, Striped<{ 1 << 60 }>>) {}
-
-#[kernel]
-fn too_many(_y: DisjointMut<u64, Striped<65537>>) {}
-
-#[kernel]
-fn none(_y: Option<DisjointMut<u64, Striped<0>>>) {}
+fn none(_y: Option<DisjointMut<u64, Chunks<0>>>) {}
 
 #[kernel]
 fn no_chunk(_y: DisjointMut<u64, Chunks<0>>) {}

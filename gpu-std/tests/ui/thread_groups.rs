@@ -31,31 +31,4 @@ fn exchanged(mut y: DisjointMut<f32, PerTile<4>>) {
 #[kernel]
 fn no_such_tile(_y: DisjointMut<f32, PerTile<12>>) {}
 
-#[kernel]
-fn no_planes(_y: DisjointMut<f32, Planes<0>>) {}
-
-#[kernel]
-fn unnamed_planes(_x: SlicePlanes<f32>) {}
-
-/// Borrows two columns at once, and one element twice.
-#[kernel]
-fn two_columns(mut y: DisjointMut<f32, Planes<2>>) {
-    let first = y.get_mut(thread::unique_index());
-    let second = y.get_mut(thread::unique_index());
-    drop((first, second));
-    if let Some(mut column) = y.get_mut(thread::unique_index()) {
-        let (a, b) = (&mut column[0], &mut column[0]);
-        core::mem::swap(a, b);
-    }
-}
-
-/// A column cannot be shared with another thread.
-fn is_shared<T: Sync>(_: &T) {}
-#[kernel]
-fn shared_column(mut y: DisjointMut<f32, Planes<2>>) {
-    if let Some(column) = y.get_mut(thread::unique_index()) {
-        is_shared(&column);
-    }
-}
-
 fn main() {}

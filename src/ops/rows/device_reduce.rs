@@ -5,7 +5,6 @@
 
 use gpu_kernels::axis_reduce::MAX_BLOCK;
 use gpu_spec::param::{PointerMut, Slice, Value};
-use gpu_std::Checked;
 use gpu_std::scalar::{Element, Float, Number, Scalar};
 use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{
@@ -14,7 +13,6 @@ use warpsmith_runtime::{
 
 use super::launch::{RowKernel, Shape, VECTOR, address, check_len};
 use super::reduce::{resident, rows, with_workspace};
-use crate::ops::arithmetic::{eq, ne};
 use crate::ops::data::fill;
 use crate::ops::launch::same_length;
 
@@ -193,18 +191,8 @@ pub fn count_if_into<'x, 'o, T: Element>(
     out: impl Into<DeviceSliceMut<'o, u64>>,
 ) -> Result<()> {
     let _site = site();
-    let out = out.into();
+    let (x, out) = (x.into().cast::<T::Scalar>()?, out.into());
     single("count_if", &out)?;
-    count(stream, x.into(), predicate, out)
-}
-
-fn count<T: Element>(
-    stream: &Stream,
-    x: DeviceSlice<'_, T>,
-    predicate: Predicate<T>,
-    out: DeviceSliceMut<'_, u64>,
-) -> Result<()> {
-    let x = x.cast::<T::Scalar>()?;
     if x.is_empty() {
         return fill(stream, 0, out);
     }
@@ -238,35 +226,6 @@ pub fn any<'x, T: Element>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) ->
     Ok(count_if(stream, Predicate::NonZero, x)? > 0)
 }
 
-/// Like [`any()`], but leaves the result on the device, in the single-element buffer `out`.
-///
-/// # Errors
-/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element. Also returns the [enqueue
-/// errors](crate::Error#enqueue-errors).
-///
-/// ```
-/// # use warpsmith::{gpu_std::Checked, ops, prelude::*};
-/// # let stream = Stream::new(&Device::open("cpu")?)?;
-/// let x = DeviceBuffer::from_host(&stream, &[0i32, 2, 0])?;
-/// let mut out = DeviceBuffer::uninit(&stream, 1)?;
-/// ops::any_into(&stream, &x, &mut out)?;
-/// assert_eq!(out.to_host()?, Checked::from_slice(&[true]));
-/// # Ok::<(), warpsmith::Error>(())
-/// ```
-#[track_caller]
-pub fn any_into<'x, 'o, T: Element>(
-    stream: &Stream,
-    x: impl Into<DeviceSlice<'x, T>>,
-    out: impl Into<DeviceSliceMut<'o, Checked<bool>>>,
-) -> Result<()> {
-    let _site = site();
-    let (x, out) = (x.into(), out.into());
-    single("any", &out)?;
-    let mut found = DeviceBuffer::<u64>::uninit(stream, 1)?;
-    count(stream, x, Predicate::NonZero, found.as_mut_slice())?;
-    ne::<u64>(stream, &found, 0, out)
-}
-
 /// Returns true if all elements are nonzero. NaN counts as nonzero. Returns true for zero elements.
 ///
 /// # Errors
@@ -285,35 +244,6 @@ pub fn all<'x, T: Element>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) ->
     let _site = site();
     let x = x.into();
     Ok(count_if(stream, Predicate::NonZero, x)? == x.len() as u64)
-}
-
-/// Like [`all()`], but leaves the result on the device, in the single-element buffer `out`.
-///
-/// # Errors
-/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element. Also returns the [enqueue
-/// errors](crate::Error#enqueue-errors).
-///
-/// ```
-/// # use warpsmith::{gpu_std::Checked, ops, prelude::*};
-/// # let stream = Stream::new(&Device::open("cpu")?)?;
-/// let x = DeviceBuffer::from_host(&stream, &[0i32, 2, 0])?;
-/// let mut out = DeviceBuffer::uninit(&stream, 1)?;
-/// ops::all_into(&stream, &x, &mut out)?;
-/// assert_eq!(out.to_host()?, Checked::from_slice(&[false]));
-/// # Ok::<(), warpsmith::Error>(())
-/// ```
-#[track_caller]
-pub fn all_into<'x, 'o, T: Element>(
-    stream: &Stream,
-    x: impl Into<DeviceSlice<'x, T>>,
-    out: impl Into<DeviceSliceMut<'o, Checked<bool>>>,
-) -> Result<()> {
-    let _site = site();
-    let (x, out) = (x.into(), out.into());
-    single("all", &out)?;
-    let mut found = DeviceBuffer::<u64>::uninit(stream, 1)?;
-    count(stream, x, Predicate::NonZero, found.as_mut_slice())?;
-    eq::<u64>(stream, &found, x.len() as u64, out)
 }
 
 /// Like [`mean()`](crate::ops::mean()), but leaves the result on the device, in the single-element buffer `out`.

@@ -19,7 +19,7 @@ pub(super) const VECTOR: usize = 16;
 /// Returns all instances of the row kernels. They are found by type because the registry may contain kernels of another
 /// package with the same names.
 fn all_instances() -> Vec<&'static KernelSpec> {
-    use gpu_kernels::{append_rows, axis_reduce, device_reduce, norm, select, softmax, transformer};
+    use gpu_kernels::{axis_reduce, device_reduce, norm, select, softmax, transformer};
 
     let mut all: Vec<&'static KernelSpec> = Vec::new();
     macro_rules! add {
@@ -32,7 +32,6 @@ fn all_instances() -> Vec<&'static KernelSpec> {
             sum_rows<()> mean_rows<()> prod_rows<()> min_rows<()> max_rows<()> argmin_rows<()> argmax_rows<()>
             sum_columns<(), 0> mean_columns<(), 0> prod_columns<(), 0> min_columns<(), 0> max_columns<(), 0> argmin_columns<(), 0>
             argmax_columns<(), 0>;
-        append_rows: append_rows<(), ()>;
         transformer: swiglu<()> rotary<(), ()>;
         select: top_k<()> sample<()>;
         norm: norm<(), 0> add_rms_norm<(), 0> norm_backward<(), 0> norm_backward_parameters<(), 0>;

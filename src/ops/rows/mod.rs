@@ -9,8 +9,8 @@ mod softmax;
 mod tokens;
 
 pub use device_reduce::{
-    Predicate, all, all_into, any, any_into, count_if, count_if_into, dot, dot_into, l1_norm, l1_norm_into,
-    l2_norm, l2_norm_into, mean_into, variance, variance_into,
+    Predicate, all, any, count_if, count_if_into, dot, dot_into, l1_norm, l1_norm_into, l2_norm,
+    l2_norm_into, mean_into, variance, variance_into,
 };
 pub use norm::{add_rms_norm, layer_norm, layer_norm_backward, rms_norm, rms_norm_backward};
 pub use reduce::{
@@ -20,4 +20,4 @@ pub use reduce::{
 };
 pub use select::{Sampling, sample, top_k};
 pub use softmax::{log_softmax, log_softmax_backward, softmax, softmax_backward};
-pub use tokens::{RotaryPairs, append_to_cache, rotary, swiglu};
+pub use tokens::{RotaryPairs, rotary, swiglu};

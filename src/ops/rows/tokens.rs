@@ -1,11 +1,10 @@
-//! Language-model operations other than GEMM and norms: rotary position embedding, KV cache and SwiGLU.
+//! Language-model operations other than GEMM and norms: rotary position embedding and SwiGLU.
 
-use gpu_spec::param::{Optional, Slice, Slice2, Slice3, SliceMut2, SliceMut3, Value};
-use gpu_std::scalar::{Element, Float};
+use gpu_spec::param::{Optional, Slice, Slice2, SliceMut2, Value};
+use gpu_std::scalar::Float;
 use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{
-    DeviceCopy, DeviceProperties, DevicePtr, DeviceSlice, DeviceSlice2, DeviceSlice3, DeviceSliceMut2,
-    DeviceSliceMut3, Result, Stream,
+    DeviceProperties, DevicePtr, DeviceSlice, DeviceSlice2, DeviceSliceMut2, Result, Stream,
 };
 
 use super::launch::{RowKernel, Shape, VECTOR, address, check_len, same_sides, shape_error};
@@ -27,100 +26,17 @@ fn shape_of(units: usize, height: usize, device: &DeviceProperties) -> (Shape, u
     (Shape::of_blocks(group_size as u32, 1, height.saturating_mul(parts)), parts as u32)
 }
 
-/// Returns whether rows at these addresses and with these pitches (in bytes) have the same alignment relative to
-/// vectors. Each row of a view is compared with the same row of the other views or, if `any` is true, with all of their
-/// rows.
-fn have_vectors(views: &[(DevicePtr, usize)], any: bool) -> bool {
+/// Returns whether each row of a view has the same alignment relative to vectors as the same row of the other views,
+/// for views at these addresses and with these pitches (in bytes).
+fn have_vectors(views: &[(DevicePtr, usize)]) -> bool {
     let mut places = views.iter().map(|&(start, pitch)| (address(start) % VECTOR, pitch % VECTOR));
     let Some(first) = places.next() else { return false };
-    places.all(|place| place == first) && (first.1 == 0 || !any)
+    places.all(|place| place == first)
 }
 
 /// Returns the number of accesses for `width` elements, either as vectors or as single elements.
 fn units<T>(width: usize, has_vectors: bool) -> usize {
     if has_vectors { width.div_ceil(VECTOR / size_of::<T>()) } else { width }
-}
-
-/// Returns the name of the unsigned integer type of the element size, for kernels that only move elements and are
-/// compiled only for these types.
-fn bits<T: DeviceCopy>() -> &'static str {
-    match size_of::<T>() {
-        1 => "u8",
-        2 => "u16",
-        4 => "u32",
-        _ => "u64",
-    }
-}
-
-/// Returns the type arguments of a kernel that has an element type and an index type.
-fn types<I: DeviceCopy>(element: &str) -> String {
-    format!("{element},{}", bits::<I>())
-}
-
-/// Appends rows to a KV cache: row t of plane s of `new` is written to row `lengths[s] + t` of plane s of `cache`.
-///
-/// Planes are sequences, rows are their tokens, and each row contains all heads of a token. The rest of the cache stays
-/// unchanged. `lengths` is not advanced either, because the key and value caches of all layers share it. The operation
-/// waits for the stream because it checks the lengths.
-///
-/// # Errors
-/// Returns [`OpError::Index`](crate::OpError::Index) if a length leaves no room for the new rows. Returns
-/// [`OpError::Shape`](crate::OpError::Shape) if the columns or planes of the views differ, if `new` has more rows than
-/// `cache`, or if there is not one length per sequence. In these cases, nothing is written. Also returns the [enqueue
-/// errors](crate::Error#enqueue-errors).
-///
-/// ```
-/// # use warpsmith::{ops, prelude::*};
-/// # let stream = Stream::new(&Device::open("cpu")?)?;
-/// // Two sequences with room for three tokens of two numbers each. Their lengths are 1 and 0.
-/// let mut cache = DeviceBuffer::<f32>::zeros(&stream, 12)?;
-/// let lengths = DeviceBuffer::from_host(&stream, &[1u32, 0])?;
-/// let new = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0, 4.0])?;
-/// ops::append_to_cache(&stream, new.as_3d(2, 1, 2)?, &lengths, cache.as_3d_mut(2, 3, 2)?)?;
-/// assert_eq!(cache.to_host()?, [0.0, 0.0, 1.0, 2.0, 0.0, 0.0, 3.0, 4.0, 0.0, 0.0, 0.0, 0.0]);
-/// # Ok::<(), warpsmith::Error>(())
-/// ```
-#[track_caller]
-pub fn append_to_cache<'l, T: Element, I: Index>(
-    stream: &Stream,
-    new: DeviceSlice3<'_, T>,
-    lengths: impl Into<DeviceSlice<'l, I>>,
-    cache: DeviceSliceMut3<'_, T>,
-) -> Result<()> {
-    let _site = site();
-    let operation = "append_to_cache";
-    let lengths = lengths.into();
-    if (new.columns(), new.planes()) != (cache.columns(), cache.planes()) || new.rows() > cache.rows() {
-        let sides =
-            |name, planes, rows, columns| format!("{name} has {planes} planes of {rows} rows of {columns}");
-        let problem = format!(
-            "{}, but {}; pass views with equal planes and columns, and at most as many new rows as the cache has",
-            sides("new", new.planes(), new.rows(), new.columns()),
-            sides("cache", cache.planes(), cache.rows(), cache.columns()),
-        );
-        return Err(shape_error(operation, problem));
-    }
-    check_len(operation, ("lengths", lengths.len()), (new.planes(), "one per plane"))?;
-    if new.is_empty() {
-        return Ok(());
-    }
-    check_indices(stream, operation, ("lengths", lengths), cache.rows() - new.rows() + 1, false)?;
-    let size = size_of::<T>();
-    let views =
-        [(new.as_device_ptr(), new.row_stride() * size), (cache.as_device_ptr(), cache.row_stride() * size)];
-    let has_vectors = have_vectors(&views, true);
-    let rows = lengths.len() * new.rows();
-    let properties = stream.device().properties();
-    let (shape, parts) = shape_of(units::<T>(new.columns(), has_vectors), rows, properties);
-    let kernel = RowKernel::new(stream, "append_rows", &types::<I>(bits::<T>()), 0)?;
-    let arguments = (new, lengths, cache, shape.group_size, parts, u32::from(has_vectors));
-    // SAFETY: these arguments match the kernel's parameters, and elements and indices have the same sizes. The check
-    // has found room for the new rows at every length; sizes, shape and alignment meet the kernel's conditions.
-    unsafe {
-        kernel.launch::<(Slice3<T>, Slice<I>, SliceMut3<T>, Value<u32>, Value<u32>, Value<u32>), _>(
-            &shape, arguments,
-        )
-    }
 }
 
 /// SwiGLU: `out` = gate / (1 + exp(-gate)) · up, which is SiLU(gate) · up. For `f16` and `bf16`, the result is computed
@@ -160,7 +76,7 @@ pub fn swiglu<T: Float>(
         (up.as_device_ptr(), up.row_stride() * size),
         (out.as_device_ptr(), out.row_stride() * size),
     ];
-    let has_vectors = have_vectors(&views, false);
+    let has_vectors = have_vectors(&views);
     let properties = stream.device().properties();
     let (shape, parts) = shape_of(units::<T>(gate.columns(), has_vectors), gate.rows(), properties);
     let kernel = RowKernel::new(stream, "swiglu", T::NAME, 0)?;
@@ -248,7 +164,9 @@ pub fn rotary<T: Float, I: Index>(
     }
     let properties = stream.device().properties();
     let (shape, parts) = shape_of(x.columns() / 2, x.rows(), properties);
-    let kernel = RowKernel::new(stream, "rotary", &types::<I>(T::NAME), 0)?;
+    // The kernel is compiled for unsigned indices of both sizes.
+    let index = if size_of::<I>() == 4 { "u32" } else { "u64" };
+    let kernel = RowKernel::new(stream, "rotary", &format!("{},{index}", T::NAME), 0)?;
     let is_interleaved = u32::from(pairs == RotaryPairs::Interleaved);
     let arguments = (x, positions, cos, sin, out, is_interleaved, shape.group_size, parts);
     // SAFETY: these arguments match the kernel's parameters, with indices of the same size, because the sum type of a

@@ -1,7 +1,7 @@
 //! Structs, enums and `bool` as parameters, elements and values that threads exchange; optional slices; math methods.
 
 use gpu_std::prelude::*;
-use gpu_std::{Checked, Indexed, warp};
+use gpu_std::{Checked, warp};
 
 /// A score and its index.
 #[derive(Debug, Clone, Copy, PartialEq, KernelType)]
@@ -30,22 +30,6 @@ pub fn best_of_block(scores: &[f32], mut best: DisjointMut<Candidate, PerBlock>)
     let winner = block::reduce(Candidate { score, index: index as u32 }, Candidate::better);
     if let Some(best) = best.get_mut(block::unique_index()) {
         *best = winner;
-    }
-}
-
-/// Indices of the pairs with the largest and the smallest second number among the pairs that each block processes.
-#[kernel(types(T = f32, f64, u32, i64), no_panic)]
-pub fn extremes_by_second<T: Scalar>(pairs: &[[T; 2]], mut out: DisjointMut<[Indexed<T>; 2], PerBlock>) {
-    let (mut largest, mut smallest) = (Indexed::NONE, Indexed::NONE);
-    for index in thread::grid_stride(pairs.len()) {
-        if let Some([_, key]) = pairs.get(index.get()) {
-            let own = Indexed::new(index.get(), *key);
-            (largest, smallest) = (largest.max(own), smallest.min(own));
-        }
-    }
-    let of_block = [block::reduce(largest, Indexed::max), block::reduce(smallest, Indexed::min)];
-    if let Some(out) = out.get_mut(block::unique_index()) {
-        *out = of_block;
     }
 }
 

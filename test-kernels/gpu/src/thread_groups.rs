@@ -1,4 +1,4 @@
-//! Kernels with one result per warp or part of a warp, and a kernel with a structure of arrays.
+//! Kernels with one result per warp or part of a warp, and a kernel whose arrays have one length.
 
 use gpu_std::prelude::*;
 
@@ -25,47 +25,11 @@ pub fn multiply_rows<const N: u32>(
     }
 }
 
-/// Velocities of a D3Q19 lattice, as [x, y, z].
-pub const DIRECTIONS: [[i32; 3]; 19] = [
-    [0, 0, 0],
-    [1, 0, 0],
-    [-1, 0, 0],
-    [0, 1, 0],
-    [0, -1, 0],
-    [0, 0, 1],
-    [0, 0, -1],
-    [1, 1, 0],
-    [-1, -1, 0],
-    [1, -1, 0],
-    [-1, 1, 0],
-    [1, 0, 1],
-    [-1, 0, -1],
-    [1, 0, -1],
-    [-1, 0, 1],
-    [0, 1, 1],
-    [0, -1, -1],
-    [0, 1, -1],
-    [0, -1, 1],
-];
-
-/// A step of a lattice gas: each cell receives the populations that stream in from its neighbors, and half of each
-/// relaxes to the mean of the cell. The box is periodic.
-#[kernel(launch_bounds(128), same_len(from, to, launch))]
-pub fn lattice_step(sides: [u32; 3], from: SlicePlanes<f32, 19>, mut to: DisjointMut<f32, Planes<19>>) {
-    let [width, height, depth] = sides;
+/// Adds `x` to `sums`. Both arrays have one element per thread of the launch.
+#[kernel(same_len(x, sums, launch))]
+pub fn add_each(x: &[f32], mut sums: DisjointMut<f32>) {
     let index = thread::unique_index();
-    let i = index.get() as u32;
-    let place = [i % width, i / width % height, i / (width * height)];
-    let Some(mut cell) = to.get_mut(index) else { return };
-    let mut came = [0.0; 19];
-    let mut sum = 0.0;
-    for (plane, direction) in DIRECTIONS.iter().enumerate() {
-        let [x, y, z] = [(place[0], width, 0), (place[1], height, 1), (place[2], depth, 2)]
-            .map(|(at, side, axis)| (at + side).wrapping_sub(direction[axis] as u32) % side);
-        came[plane] = from[[plane, ((z * height + y) * width + x) as usize]];
-        sum += came[plane];
-    }
-    for (plane, came) in came.into_iter().enumerate() {
-        cell[plane] = 0.5 * (came + sum / 19.0);
+    if let (Some(sum), Some(x)) = (sums.get_mut(index), x.get(index.get())) {
+        *sum += x;
     }
 }

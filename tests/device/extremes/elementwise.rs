@@ -1,5 +1,5 @@
 //! Elementwise operations at the ends of the range: correct rounding where it is guaranteed, interpolation that ends
-//! exactly at its ends, gates in their tails, and wrapping integers.
+//! exactly at its ends, and gates in their tails.
 
 use std::cmp::Ordering;
 
@@ -249,46 +249,6 @@ fn gated_numbers_are_in_range_where_the_product_is() {
         let expected = if gate.is_infinite() { -0.0 } else { gate / (1.0 + (-gate).exp()) * up };
         assert_near::<f32>(f64::from(found), expected, 1e-6, 1.0, &(gate, up));
     }
-}
-
-macro_rules! integers {
-    ($($t:ident)*) => { $({
-        let stream = stream();
-        let values = [$t::MIN, $t::MIN + 1, $t::MAX, $t::MAX - 1, 0, 1, 2, (0 as $t).wrapping_sub(1), 7];
-        let (x, y): (Vec<$t>, Vec<$t>) = values.iter().flat_map(|x| values.map(|y| (*x, y))).unzip();
-        let [a, b] = [&x, &y].map(|values| DeviceBuffer::from_host(&stream, values).unwrap());
-        let check = |name: &str, run: &dyn Fn(&mut DeviceBuffer<$t>), exact: &dyn Fn(i128, i128) -> i128| {
-            let mut out = DeviceBuffer::<$t>::uninit(&stream, x.len()).unwrap();
-            run(&mut out);
-            for (i, found) in out.to_host().unwrap().iter().enumerate() {
-                // The conversion preserves the lowest bits.
-                assert_eq!(*found, exact(x[i] as i128, y[i] as i128) as $t, "{name} of {} and {}", x[i], y[i]);
-            }
-        };
-        check("add", &|o| ops::add(&stream, &a, &b, o).unwrap(), &|x, y| x + y);
-        check("sub", &|o| ops::sub(&stream, &a, &b, o).unwrap(), &|x, y| x - y);
-        check("mul", &|o| ops::mul(&stream, &a, &b, o).unwrap(), &|x, y| x.wrapping_mul(y));
-        check("div", &|o| ops::div(&stream, &a, &b, o).unwrap(), &|x, y| if y == 0 { 0 } else { x / y });
-        check("minimum", &|o| ops::minimum(&stream, &a, &b, o).unwrap(), &i128::min);
-        check("maximum", &|o| ops::maximum(&stream, &a, &b, o).unwrap(), &i128::max);
-        check("neg", &|o| ops::neg(&stream, &a, o).unwrap(), &|x, _| -x);
-        check("abs", &|o| ops::abs(&stream, &a, o).unwrap(), &|x, _| x.abs());
-        check("sign", &|o| ops::sign(&stream, &a, o).unwrap(), &|x, _| x.signum());
-        check("not", &|o| ops::not(&stream, &a, o).unwrap(), &|x, _| !x);
-        check("bit_and", &|o| ops::bit_and(&stream, &a, &b, o).unwrap(), &|x, y| x & y);
-        check("bit_or", &|o| ops::bit_or(&stream, &a, &b, o).unwrap(), &|x, y| x | y);
-        check("bit_xor", &|o| ops::bit_xor(&stream, &a, &b, o).unwrap(), &|x, y| x ^ y);
-        let count = |y: i128| (y as u32) % $t::BITS;
-        check("shl", &|o| ops::shl(&stream, &a, &b, o).unwrap(), &|x, y| x.wrapping_shl(count(y)));
-        check("shr", &|o| ops::shr(&stream, &a, &b, o).unwrap(), &|x, y| x >> count(y));
-        check("clamp", &|o| ops::clamp(&stream, &a, $t::MIN, $t::MAX, o).unwrap(), &|x, _| x);
-        check("clamp to the largest", &|o| ops::clamp(&stream, &a, $t::MAX, $t::MIN, o).unwrap(), &|_, _| $t::MIN as i128);
-    })* };
-}
-
-#[test]
-fn integers_wrap_as_documented() {
-    integers! { i8 u8 i16 u16 i32 u32 i64 u64 }
 }
 
 fn basic<T: TestNumber + Float>() {

@@ -207,7 +207,7 @@ fn edges_of_more_bins_than_there_are_count_nowhere_else() {
     for table in [0, 4] {
         let mut counts = DeviceBuffer::<u64>::zeros(&stream, 2).unwrap();
         let [table, local] = [table, 3].map(SharedLen);
-        let arguments = (1, 2, lower, last, factors, fraction, slack, &edges, &x, table, local, &mut counts);
+        let arguments = (2, lower, last, factors, fraction, slack, &edges, &x, table, local, &mut counts);
         kernel.launch(&stream, Launch::linear(1, 64), arguments).unwrap();
         assert_eq!(counts.to_host().unwrap(), [0, 64]);
     }

@@ -207,6 +207,15 @@ fn rows_belong_to_one_thread_each() {
             let expected = before.iter().map(|value| value / sum);
             assert!(row.iter().zip(expected).all(|(a, b)| (a - b).abs() <= 1e-5), "seed {}", random.seed);
         }
+        // Two elements between the rows belong to no view, and keep their values.
+        let pitch = width + 2;
+        let mut rows = DeviceBuffer::from_host(&stream, &vec![1.0_f32; pitch * height]).unwrap();
+        let view = rows.as_2d_strided_mut(height, width, pitch).unwrap();
+        kernel.launch(&stream, Launch::auto(height), (view,)).unwrap();
+        for (i, found) in rows.to_host().unwrap().into_iter().enumerate() {
+            let expected = if i % pitch < width { 1.0 / width as f32 } else { 1.0 };
+            assert!((found - expected).abs() <= 1e-5, "element {i} of {width} x {height}");
+        }
     }
 }
 

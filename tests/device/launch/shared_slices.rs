@@ -63,14 +63,16 @@ fn safe_and_raw_dynamic_memory_agree() {
 #[test]
 fn pairs_of_arrays_have_the_length_of_the_launch() {
     let (stream, kernel, mut random) = (stream(), kernel::<part_sums>(), Random::new());
-    for len in [1usize, 2, 33, 256, 1000] {
+    for (len, threads) in
+        [(1usize, 1usize), (2, 2), (33, 33), (256, 256), (1000, 1000), (200, 32), (200, 1000)]
+    {
         let data: Vec<f64> = random.values(2 * len, 1.0);
         let on_device = DeviceBuffer::from_host(&stream, &data).unwrap();
-        let mut out = DeviceBuffer::from_host(&stream, &vec![f64::NAN; 2 * len]).unwrap();
-        let launch = Launch::linear(2 * len, len as u32);
+        let mut out = DeviceBuffer::from_host(&stream, &vec![f64::NAN; 2 * threads]).unwrap();
+        let launch = Launch::linear(2 * threads, threads as u32);
         kernel.launch(&stream, launch, (&on_device, SharedLen(len), &mut out)).unwrap();
         let found = out.to_host().unwrap();
-        for (found, data) in found.chunks(len).zip(data.chunks(len)) {
+        for (found, data) in found.chunks(threads).zip(data.chunks(len)) {
             let mut sum = 0.0;
             for (found, x) in found.iter().zip(data) {
                 sum += x;

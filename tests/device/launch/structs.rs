@@ -4,11 +4,9 @@ use std::fmt::Debug;
 
 use crate::common::{Random, device, stream};
 use test_kernels::structs::{
-    Bend, Candidate, Linear, Mode, Settings, add_optional, bend, best_of_block, by_mode, compose,
-    extremes_by_second, methods,
+    Bend, Candidate, Linear, Mode, Settings, add_optional, bend, best_of_block, by_mode, compose, methods,
 };
-use warpsmith::gpu_std::scalar::Scalar;
-use warpsmith::gpu_std::{Checked, Indexed, Instance, Kernel, SafeKernel};
+use warpsmith::gpu_std::{Checked, Instance, Kernel, SafeKernel};
 use warpsmith::prelude::*;
 
 fn kernel<K: Kernel>() -> TypedKernel<K> {
@@ -112,56 +110,6 @@ fn bytemuck_of(number: i16) -> Checked<Mode> {
     bytemuck::cast(number)
 }
 
-/// Compares with a search on the host that does not use `Indexed`.
-fn check_extremes<T: Scalar>(keys: &[T])
-where
-    extremes_by_second<T>: Instance,
-{
-    let stream = stream();
-    let pairs: Vec<[T; 2]> = keys.iter().map(|key| [T::ONE, *key]).collect();
-    let on_device = DeviceBuffer::from_host(&stream, &pairs).unwrap();
-    for (blocks, block) in [(1, 32), (3, 100), (40, 1024)] {
-        let mut out = DeviceBuffer::zeros(&stream, blocks as usize).unwrap();
-        let shape = Launch::grid_block(blocks, block);
-        kernel::<extremes_by_second<T>>().launch(&stream, shape, (&on_device, &mut out)).unwrap();
-        let of_blocks = out.to_host().unwrap();
-        let largest = of_blocks.iter().fold(Indexed::NONE, |best, of_block| best.max(of_block[0]));
-        let smallest = of_blocks.iter().fold(Indexed::NONE, |best, of_block| best.min(of_block[1]));
-        let nan = keys.iter().position(|key| key.partial_cmp(key).is_none());
-        let first = |better: fn(&T, &T) -> bool| {
-            let is_best = |i: &usize| keys.iter().all(|other| !better(other, &keys[*i]));
-            nan.or_else(|| (0..keys.len()).find(is_best))
-        };
-        let name = T::NAME;
-        assert_eq!(largest.get().map(|(i, _)| i), first(|a, b| a > b), "{name}, {blocks} of {block}");
-        assert_eq!(smallest.get().map(|(i, _)| i), first(|a, b| a < b), "{name}, {blocks} of {block}");
-        assert!(largest.get().is_none_or(|(i, key)| key == keys[i] || nan == Some(i)));
-    }
-}
-
-#[test]
-fn structs_are_found_by_their_keys() {
-    let mut random = Random::new();
-    for n in [0, 1, 31, 33, 1000, 5001] {
-        let mut keys: Vec<f64> = random.values(n, 100.0);
-        check_extremes(&keys.iter().map(|key| key.abs() as u32).collect::<Vec<_>>());
-        check_extremes(&keys.iter().map(|&key| key as i64).collect::<Vec<_>>());
-        if n > 2 {
-            let (i, j) = (random.below(n), random.below(n));
-            keys[i] = 100.0;
-            keys[j] = 100.0;
-        }
-        check_extremes(&keys.iter().map(|&key| key as f32).collect::<Vec<_>>());
-        check_extremes(&keys);
-        if n > 2 {
-            let (i, j) = (random.below(n), random.below(n));
-            keys[i] = f64::NAN;
-            keys[j] = f64::NAN;
-            check_extremes(&keys);
-        }
-    }
-}
-
 #[test]
 fn optional_slices_are_passed_or_not() {
     let (stream, mut random) = (stream(), Random::new());
@@ -253,7 +201,7 @@ fn generic_code_launches_any_instance() {
 fn kernels_marked_no_panic_keep_none() {
     let spec = test_kernels::IMAGE.spec();
     let left = |symbol: &str| spec.kernel(symbol).map(|record| record.panics.len());
-    for symbol in ["add_optional", "methods", "weigh", "extremes_by_second__f32"] {
+    for symbol in ["add_optional", "methods", "weigh"] {
         assert!(left(symbol).is_none_or(|left| left == 0), "{symbol}");
     }
     assert!(left("diagnose_panic").is_none_or(|left| left > 0));

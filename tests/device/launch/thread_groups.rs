@@ -1,8 +1,8 @@
-//! Results per part of a warp, structures of arrays, and lengths that must agree.
+//! Results per part of a warp, and lengths that must agree.
 
 use crate::common::{Random, device, stream};
 use test_kernels::IMAGE;
-use test_kernels::thread_groups::{DIRECTIONS, lattice_step, multiply_rows};
+use test_kernels::thread_groups::{add_each, multiply_rows};
 use warpsmith::gpu_std::SafeKernel;
 use warpsmith::prelude::*;
 use warpsmith::{LaunchError, TypedKernel};
@@ -60,63 +60,22 @@ fn parts_of_warps_have_a_row_each() {
 }
 
 #[test]
-fn a_structure_of_arrays_is_one_parameter() {
-    let (stream, kernel, mut random) = (stream(), kernel::<lattice_step>(), Random::new());
-    for sides in [[1u32, 1, 1], [5, 3, 2], [16, 9, 7]] {
-        let [width, height, depth] = sides.map(|side| side as i32);
-        let cells = (width * height * depth) as usize;
-        let before: Vec<f32> = random.values(19 * cells, 1.0);
-        let from = DeviceBuffer::from_host(&stream, &before).unwrap();
-        let mut to = DeviceBuffer::from_host(&stream, &vec![f32::NAN; 19 * cells]).unwrap();
-        kernel.launch(&stream, Launch::auto(cells), (sides, &from, &mut to)).unwrap();
-        let to = to.to_host().unwrap();
-        for i in 0..cells as i32 {
-            let place = [i % width, i / width % height, i / (width * height)];
-            let came = DIRECTIONS.iter().enumerate().map(|(plane, direction)| {
-                let [x, y, z] =
-                    [0, 1, 2].map(|axis| (place[axis] - direction[axis]).rem_euclid(sides[axis] as i32));
-                f64::from(before[plane * cells + ((z * height + y) * width + x) as usize])
-            });
-            let came: Vec<f64> = came.collect();
-            let sum: f64 = came.iter().sum();
-            for (plane, came) in came.iter().enumerate() {
-                let (found, exact) = (f64::from(to[plane * cells + i as usize]), 0.5 * (came + sum / 19.0));
-                assert!(
-                    (found - exact).abs() < 1e-5,
-                    "plane {plane} of {place:?}: {found}, seed {}",
-                    random.seed
-                );
-            }
-        }
-    }
-}
-
-#[test]
 fn lengths_that_do_not_agree_are_refused() {
-    let (stream, lattice, rows) = (stream(), kernel::<lattice_step>(), kernel::<multiply_rows<8>>());
-    let from = DeviceBuffer::<f32>::zeros(&stream, 19 * 8).unwrap();
-    let mut to = DeviceBuffer::<f32>::zeros(&stream, 19 * 8).unwrap();
+    let (stream, add, rows) = (stream(), kernel::<add_each>(), kernel::<multiply_rows<8>>());
+    let x = DeviceBuffer::from_host(&stream, &[2.0f32; 8]).unwrap();
+    let mut sums = DeviceBuffer::from_host(&stream, &[1.0f32; 8]).unwrap();
     let refused = |result: Result<(), Error>, words: &[&str]| {
         let error = result.unwrap_err();
         assert!(matches!(error, Error::Launch(LaunchError::WrongLengths { .. })), "{error}");
         assert!(words.iter().all(|word| error.to_string().contains(word)), "{error}");
     };
-    let sides = [2u32, 2, 2];
     refused(
-        lattice.launch(&stream, Launch::auto(8), (sides, from.slice(..19 * 7), &mut to)),
-        &["`lattice_step`", "`from` has 7", "`to` has 8"],
+        add.launch(&stream, Launch::auto(8), (x.slice(..7), &mut sums)),
+        &["`add_each`", "`x` has 7", "`sums` has 8"],
     );
     refused(
-        lattice.launch(&stream, Launch::auto(8), (sides, from.slice(1..), &mut to)),
-        &["`from` has 151", "19 planes of equal length"],
-    );
-    refused(
-        lattice.launch(&stream, Launch::auto(8), (sides, &from, to.slice_mut(..100))),
-        &["`to` has 100", "19 planes of equal length"],
-    );
-    refused(
-        lattice.launch(&stream, Launch::linear(6, 32), (sides, &from, &mut to)),
-        &["`from` has 8", "the launch is for 6 threads"],
+        add.launch(&stream, Launch::linear(6, 32), (&x, &mut sums)),
+        &["`x` has 8", "the launch is for 6 threads"],
     );
     let starts = DeviceBuffer::from_host(&stream, &[0u32, 1]).unwrap();
     let columns = DeviceBuffer::from_host(&stream, &[0u32]).unwrap();
@@ -126,6 +85,6 @@ fn lengths_that_do_not_agree_are_refused() {
         rows.prepare(Launch::auto(8)).unwrap().launch(&stream, (&starts, &columns, &values, &values, &mut y)),
         &["`columns` has 1", "`values` has 2"],
     );
-    lattice.launch(&stream, Launch::auto(8), (sides, &from, &mut to)).unwrap();
-    stream.synchronize().unwrap();
+    add.launch(&stream, Launch::auto(8), (&x, &mut sums)).unwrap();
+    assert_eq!(sums.to_host().unwrap(), [3.0; 8]);
 }

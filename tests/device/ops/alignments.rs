@@ -122,6 +122,7 @@ fn elements_move_from_every_address() {
             ops::select_flagged(s, x, flags, out, &mut count)
         });
         everywhere::<T, f64>("cast", N, |s, [x, _], out| ops::cast(s, x, out));
+        everywhere::<T, bf16>("cast to bf16", N, |s, [x, _], out| ops::cast(s, x, out));
         everywhere::<T, u64>("count_if", 1, |s, [x, _], out| {
             ops::count_if_into(s, Predicate::Equal(small::<T>(0, 0)), x, out)
         });
@@ -170,11 +171,6 @@ fn numbers_are_read_from_every_address() {
         });
         everywhere::<T, T>("inclusive_sum", N, |s, [x, _], out| ops::inclusive_sum(s, x, out));
         everywhere::<T, T>("exclusive_max", N, |s, [x, _], out| ops::exclusive_max(s, x, small(0, 0), out));
-        everywhere::<T, T>("inclusive_sum_by_key", N, |s, [x, _], out| {
-            let keys = Vec::from_iter((0..N as u32).map(|i| i / 7));
-            let keys = At::new(s, x.as_device_ptr().0 as usize / 4 % 4, &keys);
-            ops::inclusive_sum_by_key(s, keys.get(), x, out)
-        });
         everywhere::<T, T>("select_if", N, |s, [x, _], out| {
             let mut count = DeviceBuffer::zeros(s, 1)?;
             ops::select_if(s, Comparison::Greater, small(0, 1), x, out, &mut count)

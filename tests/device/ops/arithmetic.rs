@@ -15,9 +15,9 @@ fn at<T: DeviceCopy>(stream: &Stream, offset: usize, values: &[T]) -> DeviceBuff
 
 /// Random bits, which give numbers of all magnitudes, together with the ends of the range.
 fn numbers<T: Scalar>(random: &mut Random, n: usize) -> Vec<T> {
-    let special = [T::ZERO, T::ONE, T::MIN_IDENTITY, T::MAX_IDENTITY];
+    let special = [T::ZERO, T::ONE, (-1_i64).cast(), T::MIN_IDENTITY, T::MAX_IDENTITY];
     let mut number = |_| match random.below(6) {
-        0 => special[random.below(4)],
+        0 => special[random.below(5)],
         1 | 2 => (random.below(200) as i64 - 100).cast::<T>(),
         _ => bytemuck::pod_read_unaligned(&random.bits().to_le_bytes()[..size_of::<T>()]),
     };
@@ -120,6 +120,8 @@ macro_rules! integer_tests {
             exact::<$t>("neg", |s, x, o| ops::neg(s, x, o), |x| x.wrapping_neg());
             exact::<$t>("abs", |s, x, o| ops::abs(s, x, o), $abs);
             exact::<$t>("sign", |s, x, o| ops::sign(s, x, o), $sign);
+            exact::<$t>("clamp", |s, x, o| ops::clamp(s, x, $t::MIN, $t::MAX, o), |x| x);
+            exact::<$t>("clamp to the end", |s, x, o| ops::clamp(s, x, $t::MAX, $t::MIN, o), |_| $t::MIN);
             exact_2::<$t>("add", |s, x, y, o| ops::add(s, x, y, o), |x, y| x.wrapping_add(y));
             exact_2::<$t>("sub", |s, x, y, o| ops::sub(s, x, y, o), |x, y| x.wrapping_sub(y));
             exact_2::<$t>("mul", |s, x, y, o| ops::mul(s, x, y, o), |x, y| x.wrapping_mul(y));

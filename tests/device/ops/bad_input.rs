@@ -60,7 +60,7 @@ fn an_uncompiled_variant_names_the_others() {
     let x = DeviceBuffer::from_host(&stream, &[1.0f32; 10]).unwrap();
     let mut y = DeviceBuffer::from_host(&stream, &[0.0f32; 10]).unwrap();
     let config = Config { block: 128, grid: GridRule::Auto, items: 3, vector: 16 };
-    let outcome = ops::copy_with(&stream, config, &x, &mut y);
+    let outcome = ops::with_config(config, || ops::copy(&stream, &x, &mut y));
     text_of(&stream, outcome, &["copy", "u32", "items=3", "vector=16", "1/16", "8/4"]);
 }
 
@@ -76,11 +76,12 @@ fn blocks_and_grids_over_a_limit_are_refused() {
         (64, GridRule::Blocks(0), ["grid", "zero"]),
     ] {
         let config = Config { block, grid, items: 1, vector: 16 };
-        text_of(&stream, ops::copy_with(&stream, config, &x, &mut y), &words);
+        text_of(&stream, ops::with_config(config, || ops::copy(&stream, &x, &mut y)), &words);
     }
     let config = Config { block: 64, grid: GridRule::Blocks(0), items: 4, vector: 16 };
     let generator = random::Generator::new(stream.device());
-    text_of(&stream, random::uniform_with(&stream, config, &generator, &mut y), &["grid", "zero"]);
+    let outcome = ops::with_config(config, || random::uniform(&stream, &generator, &mut y));
+    text_of(&stream, outcome, &["grid", "zero"]);
     let kernel = device().load(&IMAGE).unwrap().kernel::<copy<u32, 1, 16>>().unwrap();
     let x = DeviceBuffer::from_host(&stream, &[1u32; 10]).unwrap();
     let mut y = DeviceBuffer::from_host(&stream, &[0u32; 10]).unwrap();

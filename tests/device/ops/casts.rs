@@ -1,5 +1,5 @@
 //! `cast` between all pairs of types, on values that are critical for conversions, compared with arithmetic that
-//! represents all of them exactly; `copy` and `fill` of small types.
+//! represents all of them exactly; `copy` and `fill`.
 
 use std::fmt::Debug;
 
@@ -262,6 +262,6 @@ fn check_copy_and_fill<T: Kind>() {
 }
 
 #[test]
-fn small_types_are_copied_and_filled() {
-    for_types!(check_copy_and_fill: i8, u8, i16, u16, f16, Checked<bool>);
+fn elements_of_every_size_are_copied_and_filled() {
+    for_types!(check_copy_and_fill: i8, u8, i16, u16, u32, i64, f16, bf16, f32, f64, Checked<bool>);
 }

@@ -164,7 +164,10 @@ fn every_configuration_selects_the_same() {
             let mut out = DeviceBuffer::zeros(&stream, x.len()).unwrap();
             let mut count = DeviceBuffer::zeros(&stream, 1).unwrap();
             let at_least = Comparison::GreaterOrEqual;
-            ops::select_if_with(&stream, config, at_least, 1 << 31, &input, &mut out, &mut count).unwrap();
+            ops::with_config(config, || {
+                ops::select_if(&stream, at_least, 1 << 31, &input, &mut out, &mut count)
+            })
+            .unwrap();
             assert_eq!(count.to_host().unwrap()[0], expected.len() as u64, "{config}");
             assert_eq!(out.to_host().unwrap()[..expected.len()], expected, "{config}");
         }

@@ -120,7 +120,8 @@ fn other_lengths_are_refused_and_nothing_written() {
         "scaled_relu: y has 7 elements, but out has 8; pass slices of equal length"
     );
     let config = Config { block: 256, grid: GridRule::Auto, items: 3, vector: 16 };
-    let error = ops::map_with::<scaled_relu>(&stream, &IMAGE, config, (&x, &x, &mut out)).unwrap_err();
+    let error = ops::with_config(config, || ops::map::<scaled_relu>(&stream, &IMAGE, (&x, &x, &mut out)))
+        .unwrap_err();
     assert!(error.to_string().contains("items=3") && error.to_string().contains("1/16, 4/16"), "{error}");
     assert_eq!(out.to_host().unwrap(), [5.0; 8]);
     let mut two = DeviceBuffer::<f32>::zeros(&stream, 2).unwrap();
@@ -139,7 +140,8 @@ fn every_configuration_gives_the_same_elements() {
         for grid in [GridRule::Auto, GridRule::Waves(1), GridRule::Blocks(3)] {
             let config = Config { block: 96, grid, items, vector: 16 };
             let mut out = DeviceBuffer::<f32>::zeros(&stream, n).unwrap();
-            ops::map_with::<scaled_relu>(&stream, &IMAGE, config, (&x, &x, &mut out)).unwrap();
+            ops::with_config(config, || ops::map::<scaled_relu>(&stream, &IMAGE, (&x, &x, &mut out)))
+                .unwrap();
             assert_eq!(out.to_host().unwrap(), expected, "{config}");
         }
     }
@@ -204,7 +206,10 @@ fn sums_repeat_to_the_bit() {
     for items in [1, 4] {
         let config = Config { block: 128, grid: GridRule::Blocks(7), items, vector: 16 };
         let mut out = DeviceBuffer::<f32>::zeros(&stream, 1).unwrap();
-        ops::reduce_into_with::<sum_of_squares<f32>>(&stream, &IMAGE, config, &on_device, &mut out).unwrap();
+        ops::with_config(config, || {
+            ops::reduce_into::<sum_of_squares<f32>>(&stream, &IMAGE, &on_device, &mut out)
+        })
+        .unwrap();
         assert!((f64::from(out.to_host().unwrap()[0]) - exact).abs() < 1e-5 * exact, "{config}");
     }
 }

@@ -226,7 +226,7 @@ fn every_configuration_sums_reproducibly() {
                 let config = Config { block, grid, items: variant.items, vector: variant.vector };
                 let mut bits = Vec::new();
                 for _ in 0..3 {
-                    ops::sum_into_with(&stream, config, &x, &mut out).unwrap();
+                    ops::with_config(config, || ops::sum_into(&stream, &x, &mut out)).unwrap();
                     let found = out.to_host().unwrap()[0];
                     bits.push(found.to_bits());
                     let what = (config, n, "seed", random.seed);

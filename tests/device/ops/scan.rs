@@ -187,7 +187,7 @@ fn every_grid_gives_the_same_bits() {
                         vector: variant.vector,
                     };
                     let mut out = Padded::poisoned(&stream, 0, n);
-                    ops::inclusive_sum_with(&stream, config, x.get(), out.get_mut()).unwrap();
+                    ops::with_config(config, || ops::inclusive_sum(&stream, x.get(), out.get_mut())).unwrap();
                     let found: Vec<u32> = out.read().iter().map(|sum| sum.to_bits()).collect();
                     let what = (config, n, "seed", random.seed);
                     assert_eq!(&found, first.get_or_insert_with(|| found.clone()), "{what:?}");
@@ -195,50 +195,6 @@ fn every_grid_gives_the_same_bits() {
             }
         }
     }
-}
-
-fn sums_by_key_of<T: TestNumber>() {
-    let stream = stream();
-    let mut random = Random::new();
-    for (round, n) in LENGTHS.into_iter().enumerate() {
-        let longest = 1 + [1, 5, 3000][round % 3];
-        let mut keys: Vec<u32> = Vec::new();
-        while keys.len() < n {
-            keys.extend(std::iter::repeat_n(random.bits() as u32 & 3, 1 + random.below(longest)));
-        }
-        keys.truncate(n);
-        // Small whole numbers: sums are exact in every type.
-        let values: Vec<T> = (0..n).map(|_| T::nearest(random.below(2) as f64)).collect();
-        let (mut inclusive, mut exclusive) = (Vec::new(), Vec::new());
-        let mut sum = 0.0;
-        for (i, value) in values.iter().enumerate() {
-            if i == 0 || keys[i] != keys[i - 1] {
-                sum = 0.0;
-            }
-            exclusive.push(T::nearest(sum).bits());
-            sum += value.to_f64();
-            inclusive.push(T::nearest(sum).bits());
-        }
-        let wide: Vec<i64> = keys.iter().map(|key| i64::from(*key) << 40).collect();
-        let (keys, wide) = (Padded::new(&stream, round % 3, &keys), Padded::new(&stream, 1, &wide));
-        let x = Padded::new(&stream, round % 4, &values);
-        let what = (n, longest, "seed", random.seed);
-        let check = |expected: &[u64], out: Padded<T>| {
-            let found: Vec<u64> = out.read().into_iter().map(TestNumber::bits).collect();
-            assert_eq!(found, expected, "{what:?}");
-        };
-        let mut out = Padded::poisoned(&stream, round % 4, n);
-        ops::inclusive_sum_by_key(&stream, keys.get(), x.get(), out.get_mut()).unwrap();
-        check(&inclusive, out);
-        let mut out = Padded::poisoned(&stream, 1, n);
-        ops::exclusive_sum_by_key(&stream, wide.get(), x.get(), out.get_mut()).unwrap();
-        check(&exclusive, out);
-    }
-}
-
-#[test]
-fn sums_by_key_begin_again_at_each_key() {
-    for_types!(sums_by_key_of: f32, f64, f16, bf16, i32, u32, i64, u64);
 }
 
 #[test]
@@ -249,13 +205,10 @@ fn scans_refuse_what_does_not_fit() {
     let text = ops::inclusive_sum(&stream, &x, &mut out).unwrap_err().to_string();
     assert!(text.contains("inclusive_sum") && text.contains("10") && text.contains("9"), "{text}");
     let config = Config { block: 48, grid: GridRule::Auto, items: 5, vector: 16 };
-    let text = ops::exclusive_max_with(&stream, config, x.slice(1..), 0.0, &mut out).unwrap_err().to_string();
+    let text = ops::with_config(config, || ops::exclusive_max(&stream, x.slice(1..), 0.0, &mut out))
+        .unwrap_err()
+        .to_string();
     assert!(text.contains("exclusive_max") && text.contains("48") && text.contains("32"), "{text}");
-    let keys = DeviceBuffer::from_host(&stream, &[1u8; 9]).unwrap();
-    let text = ops::inclusive_sum_by_key(&stream, &keys, x.slice(1..), &mut out).unwrap_err().to_string();
-    assert!(text.contains("inclusive_sum_by_key") && text.contains("1-byte keys"), "{text}");
-    let text = ops::exclusive_sum_by_key(&stream, &keys, &x, &mut out).unwrap_err().to_string();
-    assert!(text.contains("keys has 9") && text.contains("x has 10"), "{text}");
     assert_eq!(out.to_host().unwrap(), [7.0; 9]);
     let none = DeviceBuffer::<f32>::from_host(&stream, &[]).unwrap();
     ops::inclusive_sum(&stream, &none, &mut DeviceBuffer::from_host(&stream, &[]).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Sorts, merges and searches compared with the host: odd lengths, unaligned arrays, equal keys, NaN and negative zero.
+//! Sorts and searches compared with the host: odd lengths, unaligned arrays, equal keys, NaN and negative zero.
 
 use std::cmp::Ordering;
 
@@ -145,43 +145,6 @@ fn segments_are_sorted_each() {
     for_types!(segments_of: f32, u32, i64);
 }
 
-fn merges_of<T: Total>() {
-    let stream = stream();
-    let mut random = Random::new();
-    for (round, n) in lengths().enumerate() {
-        let order = [Order::Ascending, Order::Descending][round % 2];
-        let m = [0, 1, n, 2 * n + 7][random.below(4)];
-        let [mut a, mut b] = [n, m].map(|n| keys::<T>(&mut random, n, round / 2));
-        a.sort_by(in_order(order));
-        b.sort_by(in_order(order));
-        let mut expected: Vec<T> = a.iter().chain(&b).copied().collect();
-        expected.sort_by(in_order(order));
-        let (a, b) = (Padded::new(&stream, round % 4, &a), Padded::new(&stream, 1, &b));
-        let mut merged = Padded::<T>::poisoned(&stream, 0, n + m);
-        ops::merge_sorted(&stream, order, a.get(), b.get(), merged.get_mut()).unwrap();
-        assert_eq!(bits(&merged.read()), bits(&expected), "{n} and {m}, seed {}", random.seed);
-    }
-}
-
-#[test]
-fn sorted_arrays_are_merged() {
-    for_types!(merges_of: f32, f64, i32, u64);
-}
-
-#[test]
-fn merging_unsorted_arrays_stays_within_them() {
-    let stream = stream();
-    let mut random = Random::new();
-    for n in [33, 5000, 20_000] {
-        let [a, b] = [n, 2 * n].map(|n| (0..n).map(|_| random.bits() as u32 | 1).collect::<Vec<u32>>());
-        let (from_a, from_b) = (Padded::new(&stream, 0, &a), Padded::new(&stream, 1, &b));
-        let mut merged = Padded::<u32>::poisoned(&stream, 3, 3 * n);
-        ops::merge_sorted(&stream, Order::Ascending, from_a.get(), from_b.get(), merged.get_mut()).unwrap();
-        let known: std::collections::HashSet<u32> = a.into_iter().chain(b).collect();
-        assert!(merged.read().iter().all(|key| known.contains(key)), "{n}, seed {}", random.seed);
-    }
-}
-
 fn places_of<T: TestNumber>() {
     let stream = stream();
     let mut random = Random::new();
@@ -244,7 +207,6 @@ fn sorts_of_other_lengths_are_refused() {
             ops::sort_pairs(&stream, Order::Ascending, &x, &narrow, &mut whole, &mut narrow_out),
             ["1-byte values", "4 or 8", "sort_pairs"],
         ),
-        (ops::merge_sorted(&stream, Order::Ascending, &x, &x, &mut whole), ["merge_sorted", "20", "10"]),
         (
             ops::sort_segments(&stream, Order::Ascending, &x, &none, &mut whole),
             ["sort_segments", "offsets is empty", "one offset more"],

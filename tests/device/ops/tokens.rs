@@ -1,4 +1,4 @@
-//! Rotary embedding, key-value cache and SwiGLU compared with the host; invalid indices are named in the error.
+//! Rotary embedding and SwiGLU compared with the host; invalid indices are named in the error.
 
 use super::softmax::run;
 use super::views::{PLACES, Rows};
@@ -13,12 +13,6 @@ fn indices_out_of_range_are_named_and_nothing_written() {
     let stream = stream();
     let table = DeviceBuffer::from_host(&stream, &[1.0f32; 20]).unwrap();
     let mut out = DeviceBuffer::from_host(&stream, &[7.0f32; 12]).unwrap();
-    let lengths = DeviceBuffer::from_host(&stream, &[0u32, 2]).unwrap();
-    let (new, cache) = (table.slice(..8), out.as_3d_mut(2, 3, 2).unwrap());
-    let error = ops::append_to_cache(&stream, new.as_3d(2, 2, 2).unwrap(), &lengths, cache).unwrap_err();
-    let expected =
-        OpError::Index { operation: "append_to_cache", name: "lengths", position: 1, index: 2, bound: 2 };
-    assert_eq!(error.downcast_ref(), Some(&expected));
     let positions = DeviceBuffer::from_host(&stream, &[0u32, 1, 5, 6]).unwrap();
     let tables = (table.slice(..5).as_2d(5, 1).unwrap(), table.slice(5..10).as_2d(5, 1).unwrap());
     let (x, at, pairs) = (table.slice(..8), Some(positions.as_slice()), RotaryPairs::Halves);
@@ -36,7 +30,6 @@ fn views_that_do_not_fit_are_refused() {
     let stream = stream();
     let x = DeviceBuffer::from_host(&stream, &[1.0f32; 24]).unwrap();
     let mut out = DeviceBuffer::from_host(&stream, &[7.0f32; 24]).unwrap();
-    let indices = DeviceBuffer::from_host(&stream, &[0u32; 5]).unwrap();
     let message = |outcome: Result<(), Error>| outcome.unwrap_err().to_string();
     let view = x.as_2d(6, 4).unwrap();
     let text = message(ops::swiglu(&stream, view, x.as_2d(4, 6).unwrap(), out.as_2d_mut(6, 4).unwrap()));
@@ -48,38 +41,11 @@ fn views_that_do_not_fit_are_refused() {
     let tables = (x.slice(..5).as_2d(5, 1).unwrap(), x.slice(..5).as_2d(5, 1).unwrap());
     let text = message(ops::rotary(&stream, view, none, tables, pairs, out.as_2d_mut(6, 4).unwrap()));
     assert!(text.contains("x has 6 rows, but cos has only 5 positions"), "{text}");
-    let (new, lengths) = (x.as_3d(2, 3, 4).unwrap(), &indices);
-    let text = message(ops::append_to_cache(&stream, new, lengths, out.as_3d_mut(2, 3, 4).unwrap()));
-    assert!(text.contains("lengths has 5 elements, but must have 2"), "{text}");
-    let text = message(ops::append_to_cache(&stream, new, lengths, out.as_3d_mut(3, 2, 4).unwrap()));
-    assert!(
-        text.contains("new has 2 planes of 3 rows of 4, but cache has 3 planes of 2 rows of 4"),
-        "{text}"
-    );
+    let positions = DeviceBuffer::from_host(&stream, &[0u32; 5]).unwrap();
+    let (at, tables) = (Some(positions.as_slice()), (view.part(.., ..1), view.part(.., ..1)));
+    let text = message(ops::rotary(&stream, view, at, tables, pairs, out.as_2d_mut(6, 4).unwrap()));
+    assert!(text.contains("positions has 5 elements, but must have 6"), "{text}");
     assert_eq!(out.to_host().unwrap(), [7.0; 24]);
-}
-
-#[test]
-fn new_rows_follow_those_of_the_cache() {
-    let (stream, mut random) = (stream(), Random::new());
-    for (width, tokens, sequences, capacity) in [(1, 1, 1, 1), (33, 2, 3, 5), (64, 1, 40, 7), (600, 3, 2, 3)]
-    {
-        let new: Vec<f32> = random.values(width * tokens * sequences, 1.0);
-        let lengths: Vec<u32> = (0..sequences).map(|_| random.below(capacity - tokens + 1) as u32).collect();
-        let mut expected: Vec<f32> = random.values(width * capacity * sequences, 1.0);
-        let mut cache = DeviceBuffer::from_host(&stream, &expected).unwrap();
-        let new_rows = DeviceBuffer::from_host(&stream, &new).unwrap();
-        let on_device = DeviceBuffer::from_host(&stream, &lengths).unwrap();
-        let view = cache.as_3d_mut(sequences, capacity, width).unwrap();
-        ops::append_to_cache(&stream, new_rows.as_3d(sequences, tokens, width).unwrap(), &on_device, view)
-            .unwrap();
-        for (sequence, &length) in lengths.iter().enumerate() {
-            let first = (sequence * capacity + length as usize) * width;
-            expected[first..][..tokens * width]
-                .copy_from_slice(&new[sequence * tokens * width..][..tokens * width]);
-        }
-        assert_eq!(cache.to_host().unwrap(), expected, "{width}, seed {}", random.seed);
-    }
 }
 
 fn gates<T: TestNumber + Float>() {

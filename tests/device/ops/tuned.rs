@@ -113,10 +113,17 @@ fn a_given_configuration_overrides_the_tuned_one() {
     let mut x = DeviceBuffer::from_host(&stream, &vec![1.0f32; N]).unwrap();
     keep(&device, "fill", "u32", 16, values(Config { items: 1, vector: 16, ..TUNED }));
     let given = Config { block: 64, grid: GridRule::Blocks(3), items: 4, vector: 16 };
-    let found = launched(&stream, || ops::fill_with(&stream, given, 1.0, &mut x));
+    let found = launched(&stream, || ops::with_config(given, || ops::fill(&stream, 1.0, &mut x)));
     assert_eq!(found, label(symbol("fill", "u32", 4, 16), 3, 64));
-    let found = launched(&stream, || ops::fill_with(&stream, None, 1.0, &mut x));
-    assert_eq!(found, label(symbol("fill", "u32", 1, 16), 5, 96), "f32 is filled as u32");
+    let tuned = label(symbol("fill", "u32", 1, 16), 5, 96);
+    let found = ops::with_config(given, || {
+        ops::fill(&stream, 2.0, &mut x).unwrap();
+        launched(&stream, || ops::fill(&stream, 1.0, &mut x))
+    });
+    assert_eq!(found, tuned, "only the first launch has the given configuration; f32 is filled as u32");
+    ops::with_config(given, || ());
+    let found = launched(&stream, || ops::fill(&stream, 1.0, &mut x));
+    assert_eq!(found, tuned, "the configuration ends with the closure");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use half::f16;
 use warpsmith::emulated::EmulatedDriver;
 use warpsmith::graph::Graph;
-use warpsmith::ops::{Config, GridRule};
+use warpsmith::ops::{self, Config, GridRule};
 use warpsmith::prelude::*;
 use warpsmith::random::{self, Generator};
 
@@ -73,7 +73,7 @@ fn what_cannot_be_launched_takes_nothing() {
     let g = begun();
     let mut x = DeviceBuffer::from_host(&stream, &[7.0f32; 4]).unwrap();
     let config = Config { block: 256, grid: GridRule::Auto, items: 3, vector: 16 };
-    refused(&g, random::uniform_with(&stream, config, &g, &mut x), &["items=3"]);
+    refused(&g, ops::with_config(config, || random::uniform(&stream, &g, &mut x)), &["items=3"]);
     // A stream on another device.
     let elsewhere = Device::with_driver(EmulatedDriver::builder().build(), 0).unwrap().default_stream();
     let words = ["the stream is on"];
@@ -92,7 +92,7 @@ fn what_cannot_be_launched_takes_nothing() {
             (Stream::new(&device()).unwrap(), DeviceBuffer::<f32>::zeros(&stream, 4).unwrap());
         let graph = Graph::capture(&stream, || {
             if refuse {
-                random::uniform_with(&stream, config, &g, &mut x).unwrap_err();
+                ops::with_config(config, || random::uniform(&stream, &g, &mut x)).unwrap_err();
             }
             random::uniform(&stream, &g, &mut x)
         });

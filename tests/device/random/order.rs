@@ -5,7 +5,7 @@ use warpsmith::gpu_std::random::{Draw, Philox, uniform, uniform_below_one};
 use warpsmith::gpu_std::scalar::Float;
 use warpsmith::kernels::random as kernels;
 use warpsmith::launch::Dim;
-use warpsmith::ops::{Config, GridRule};
+use warpsmith::ops::{self, Config, GridRule};
 use warpsmith::prelude::*;
 use warpsmith::{IMAGE, random};
 
@@ -51,7 +51,10 @@ fn every_configuration_gives_the_same_numbers() {
             for grid in [GridRule::Auto, GridRule::Waves(1), GridRule::Blocks(1), GridRule::Blocks(7)] {
                 let config = Config { block, grid, items: 4, vector: 16 };
                 let mut out = Padded::<f32>::poisoned(&stream, start, n);
-                random::uniform_with(&stream, config, &generator(layout, SEED, 0), out.get_mut()).unwrap();
+                ops::with_config(config, || {
+                    random::uniform(&stream, &generator(layout, SEED, 0), out.get_mut())
+                })
+                .unwrap();
                 let found: Vec<u32> = out.read().into_iter().map(f32::to_bits).collect();
                 assert!(*expected.get_or_insert_with(|| found.clone()) == found, "{config}, from {start}");
             }
