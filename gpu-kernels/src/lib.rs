@@ -45,7 +45,6 @@ use gpu_std::vectorized as tile;
 
 #[cfg(any(feature = "histogram", feature = "scan"))]
 pub mod access;
-#[cfg(feature = "rows")]
 pub mod arg_reduce;
 pub mod arithmetic;
 #[cfg(feature = "rows")]
