@@ -98,12 +98,12 @@ fn axes_select_configurations() {
 }
 
 #[test]
-fn the_table_names_best_gain_and_file() {
+fn the_table_names_best_default_and_file() {
     let run = line("bench copy --device cpu --sizes 2^12 --quick --out deep/er/results.json");
     assert_eq!(run.code(), Some(0), "{}", run.stderr());
     let text = run.stdout();
     for word in
-        ["cpu:0", "kernel", "copy", "f32", "2^12", "best us", "gain", "correct", "deep/er/results.json"]
+        ["cpu:0", "kernel", "copy", "f32", "2^12", "best us", "default us", "correct", "deep/er/results.json"]
     {
         assert!(text.contains(word), "{word}: {text}");
     }

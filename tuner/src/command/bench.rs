@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::args::{BenchArgs, Output};
 use super::failure::Failure;
 use super::opening::{self, Opening};
-use super::output::{print, print_json, progress_bar};
+use super::output::{print, print_json, progress_bar, terminal_width};
 use super::{Program, request, table as results};
 use crate::document::{Condition, Document, Outcome, Record};
 
@@ -66,7 +66,7 @@ pub(super) fn show(
     if output.json {
         return Ok(print_json(&document.to_json())?);
     }
-    let mut text = results::text(document, output.all);
+    let mut text = results::text(document, output.all, terminal_width());
     if let Some(path) = written {
         text.push_str(&format!("\nresults: {}\n", path.display()));
     }

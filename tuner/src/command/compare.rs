@@ -1,9 +1,9 @@
 //! `compare`: compares two documents.
 
 use super::args::CompareArgs;
-use super::columns::{Column, aligned};
+use super::columns::{Column, fit};
 use super::failure::Failure;
-use super::output::{bad, escape, good, note, plain, print_form};
+use super::output::{bad, escape, good, note, plain, print_form, terminal_width};
 use super::table::number;
 use crate::compare::{self, Change, Comparison, Options, Row};
 use crate::document::Document;
@@ -62,18 +62,18 @@ fn text(found: &Comparison) -> String {
     });
     let interval = |Ratio { interval, .. }| format!("{} … {}", percent(interval.low), percent(interval.high));
     let columns = vec![
-        Column::text("kernel", cells(&|row| row.kernel.clone())),
-        Column::text("type", cells(&|row| row.dtype.clone())),
-        Column::number("size", cells(&|row| format_size(row.n))),
-        Column::text("mode", cells(&|row| row.mode.to_string())),
-        Column::text("configuration", cells(&configurations)),
-        Column::number("old us", cells(&|row| us(row.old.median_us))),
-        Column::number("new us", cells(&|row| us(row.new.median_us))),
-        Column::number("change", of_ratio(&|ratio| percent(ratio.value))),
-        Column::number("95 % interval", of_ratio(&interval)),
-        Column::text("verdict", verdicts),
+        Column::text("kernel", 100, cells(&|row| row.kernel.clone())),
+        Column::text("type", 92, cells(&|row| row.dtype.clone())),
+        Column::number("size", 96, cells(&|row| format_size(row.n))),
+        Column::text("mode", 40, cells(&|row| row.mode.to_string())),
+        Column::text("configuration", 60, cells(&configurations)),
+        Column::number("old us", 70, cells(&|row| us(row.old.median_us))),
+        Column::number("new us", 71, cells(&|row| us(row.new.median_us))),
+        Column::number("change", 98, of_ratio(&|ratio| percent(ratio.value))),
+        Column::number("95 % interval", 80, of_ratio(&interval)),
+        Column::text("verdict", 99, verdicts),
     ];
-    let mut text = aligned(columns);
+    let mut text = fit(columns, terminal_width());
     for mean in &found.means {
         let (kernel, change) = (escape(&mean.kernel), percent(mean.ratio));
         text.push_str(&format!("{kernel}: {change} in time over {} rows\n", mean.rows));

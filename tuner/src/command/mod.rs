@@ -13,7 +13,7 @@
 //! | [`opening`] | the steps before the first measurement |
 //! | [`request`] | conversion of arguments to a request, including ranges of values |
 //! | [`table`] | tables of results |
-//! | [`columns`] | tables that are built from columns |
+//! | [`columns`] | tables that fit the terminal |
 //! | [`output`] | standard output, colors, progress |
 //! | [`failure`] | exit codes and one-line messages |
 //! | [`interrupt`] | Ctrl-C |

@@ -162,6 +162,17 @@ pub fn plain(text: impl ToString) -> Cell {
     Cell::new(escape(&text.to_string()))
 }
 
+/// Returns the width of the terminal in columns, or 100 if standard output is not a terminal.
+pub fn width() -> usize {
+    Table::new().width().map_or(100, usize::from)
+}
+
+/// Returns the width of the terminal in columns. If standard output is not a terminal, returns `None`, so that files
+/// and logs contain everything.
+pub fn terminal_width() -> Option<usize> {
+    if io::stdout().is_terminal() { Table::new().width().map(usize::from) } else { None }
+}
+
 /// Creates a progress bar on standard error, which is visible only on a terminal.
 pub fn progress_bar(total: u64) -> ProgressBar {
     let bar = ProgressBar::new(total);

@@ -2,7 +2,7 @@
 
 use comfy_table::Cell;
 
-use super::columns::{Column, aligned};
+use super::columns::{Column, fit};
 use super::output::{bad, escape, good, note, plain};
 use crate::document::{DeviceInfo, Document, Outcome, Record, best as chosen};
 use crate::size::format_size;
@@ -11,10 +11,10 @@ use crate::stats::Summary;
 /// Function that formats one cell of the row for a record.
 type Show<'a> = &'a dyn Fn(&Record) -> Option<String>;
 
-/// Formats the device, followed by one line per case, or per configuration if `all` is true.
-pub fn text(document: &Document, all: bool) -> String {
+/// Formats the device, followed by one line per case, or per configuration if `all` is true, in `width` characters.
+pub fn text(document: &Document, all: bool, width: Option<usize>) -> String {
     let mut text = heading(&document.device);
-    text.push_str(&if all { configurations(document) } else { best(document) });
+    text.push_str(&if all { configurations(document, width) } else { best(document, width) });
     for probe in &document.probes {
         let reached = match probe.gflops {
             0.0 => format!("{} GB/s", number(probe.gbps)),
@@ -62,8 +62,8 @@ fn heading(device: &DeviceInfo) -> String {
     text + "\n\n"
 }
 
-/// Formats one line per case, with the fastest configuration and its gain over the default one.
-fn best(document: &Document) -> String {
+/// Formats one line per case, with the fastest and the default configuration.
+fn best(document: &Document, width: Option<usize>) -> String {
     let cases = document.cases();
     let best: Vec<Option<&Record>> = cases.iter().map(|case| chosen(case)).collect();
     let pairs = || cases.iter().zip(&best);
@@ -73,17 +73,23 @@ fn best(document: &Document) -> String {
         best.iter().map(|record| plain(record.and_then(show).unwrap_or_else(|| "-".to_owned()))).collect()
     };
     let mut columns = name(&shown);
-    columns.push(Column::number("best us", of_best(&|r| r.median_us().map(number))));
+    columns.push(Column::number("best us", 99, of_best(&|r| r.median_us().map(number))));
     columns.extend(figures(&document.device, &of_best));
-    columns.push(Column::text("configuration", of_best(&|r| Some(r.configuration.to_string()))));
-    let gain = |(case, best): (&Vec<&Record>, &Option<&Record>)| {
-        let gain = usable_default(case)?.median_us()? / (*best)?.median_us()?;
-        Some(format!("{gain:.2}x"))
+    columns.push(configuration(of_best(&|r| Some(r.configuration.to_string()))));
+    let of_default = |show: &dyn Fn(&Record, Option<&Record>) -> Option<String>| -> Vec<Cell> {
+        pairs()
+            .map(|(case, best)| usable_default(case).and_then(|record| show(record, *best)))
+            .map(|text| plain(text.unwrap_or_else(|| "-".to_owned())))
+            .collect()
     };
-    let gains = pairs().map(|pair| plain(gain(pair).unwrap_or_else(|| "-".to_owned())));
-    columns.push(Column::number("gain", gains));
-    columns.push(Column::text("check", cases.iter().map(|case| tally(case))));
-    aligned(columns)
+    columns.push(Column::number("default us", 50, of_default(&|r, _| r.median_us().map(number))));
+    columns.push(Column::number(
+        "gain",
+        75,
+        of_default(&|r, best| Some(format!("{:.2}x", r.median_us()? / best?.median_us()?))),
+    ));
+    columns.push(Column::text("check", 96, cases.iter().map(|case| tally(case))));
+    fit(columns, width)
 }
 
 fn usable_default<'a>(case: &[&'a Record]) -> Option<&'a Record> {
@@ -91,7 +97,7 @@ fn usable_default<'a>(case: &[&'a Record]) -> Option<&'a Record> {
 }
 
 /// Formats one line per configuration, the fastest one of each case first.
-fn configurations(document: &Document) -> String {
+fn configurations(document: &Document, width: Option<usize>) -> String {
     let cases = document.cases();
     let mut rows: Vec<(&Record, Cell)> = Vec::new();
     for case in &cases {
@@ -115,35 +121,35 @@ fn configurations(document: &Document) -> String {
         records.iter().map(|record| plain(show(record).unwrap_or_else(|| "-".to_owned()))).collect()
     };
     let mut columns = name(&records);
-    columns.push(Column::text("mode", of_all(&|r| Some(r.mode().to_string()))));
-    columns.push(Column::text("configuration", of_all(&|r| Some(r.configuration.to_string()))));
-    columns.push(Column::number("us", of_all(&|r| r.median_us().map(number))));
+    columns.push(configuration(of_all(&|r| Some(r.configuration.to_string()))));
+    columns.push(Column::number("us", 99, of_all(&|r| r.median_us().map(number))));
     let of_summary = |value: fn(&Summary) -> f64| {
         of_all(&|r| r.timing.as_ref()?.summary().as_ref().map(value).map(number))
     };
-    columns.push(Column::number("p10", of_summary(|summary| summary.p10)));
-    columns.push(Column::number("p90", of_summary(|summary| summary.p90)));
-    columns.push(Column::number("p99", of_summary(|summary| summary.p99)));
+    columns.push(Column::number("p10", 45, of_summary(|summary| summary.p10)));
+    columns.push(Column::number("p90", 46, of_summary(|summary| summary.p90)));
+    columns.push(Column::number("p99", 44, of_summary(|summary| summary.p99)));
     columns.extend(figures(&document.device, &of_all));
-    let rejected = |r: &Record| Some(r.timing.as_ref()?.rejected).filter(|&n| n > 0).map(|n| n.to_string());
-    let samples = |r: &Record| Some(r.timing.as_ref()?.samples_us.len().to_string());
-    columns.push(Column::number("samples", of_all(&samples)));
-    columns.push(Column::number("rejected", of_all(&rejected)));
-    columns.push(Column::number("max error", of_all(&|r| r.max_error.map(|error| format!("{error:.1e}")))));
-    columns.push(Column::text("check", records.iter().map(|record| check(record))));
-    columns.push(Column::text("note", rows.iter().map(|(_, mark)| mark.clone())));
-    aligned(columns)
+    columns.push(Column::number(
+        "max error",
+        35,
+        of_all(&|r| r.max_error.map(|error| format!("{error:.1e}"))),
+    ));
+    columns.push(Column::text("check", 96, records.iter().map(|record| check(record))));
+    columns.push(Column::text("note", 84, rows.iter().map(|(_, mark)| mark.clone())));
+    fit(columns, width)
 }
 
-/// Creates the columns for the kernel, type and size.
+/// Creates the columns for the kernel, type, size and mode.
 fn name(records: &[&Record]) -> Vec<Column> {
     let cells = |show: &dyn Fn(&Record) -> String| -> Vec<Cell> {
         records.iter().map(|record| plain(show(record))).collect()
     };
     vec![
-        Column::text("kernel", cells(&|r| r.kernel.clone())),
-        Column::text("type", cells(&|r| r.dtype.clone())),
-        Column::number("size", cells(&|r| format_size(r.n))),
+        Column::text("kernel", 100, cells(&|r| r.kernel.clone())),
+        Column::text("type", 95, cells(&|r| r.dtype.clone())),
+        Column::number("size", 98, cells(&|r| format_size(r.n))),
+        Column::text("mode", 40, cells(&|r| r.mode().to_string())),
     ]
 }
 
@@ -163,13 +169,20 @@ fn figures(device: &DeviceInfo, cells: &dyn Fn(Show<'_>) -> Vec<Cell>) -> Vec<Co
         let said: Vec<String> = clock.into_iter().chain(throttled).collect();
         (!said.is_empty()).then(|| said.join(" "))
     };
+    let rejected = |r: &Record| Some(r.timing.as_ref()?.rejected).filter(|&n| n > 0).map(|n| n.to_string());
     vec![
-        Column::number("95 % interval", cells(&interval)),
-        Column::number("GB/s", cells(&|r| r.gbps().filter(|&gbps| gbps > 0.0).map(number))),
-        Column::number("peak", cells(&|r| r.of_datasheet(device).map(percent))),
-        Column::number("probe", cells(&|r| r.of_probe().map(percent))),
-        Column::number("MHz", cells(&clock)),
+        Column::number("95 % interval", 60, cells(&interval)),
+        Column::number("GB/s", 90, cells(&|r| r.gbps().filter(|&gbps| gbps > 0.0).map(number))),
+        Column::number("peak", 72, cells(&|r| r.of_datasheet(device).map(percent))),
+        Column::number("probe", 70, cells(&|r| r.of_probe().map(percent))),
+        Column::number("samples", 30, cells(&|r| Some(r.timing.as_ref()?.samples_us.len().to_string()))),
+        Column::number("rejected", 29, cells(&rejected)),
+        Column::number("MHz", 28, cells(&clock)),
     ]
+}
+
+fn configuration(cells: Vec<Cell>) -> Column {
+    Column::text("configuration", 97, cells)
 }
 
 fn check(record: &Record) -> Cell {
@@ -227,45 +240,52 @@ mod tests {
     }
 
     #[test]
-    fn tables_have_what_matters() {
-        for all in [false, true] {
-            let text = text(&sample(), all);
-            for word in
-                ["kernel", "size", "us", "95 % interval", "peak", "probe", "MHz", "check", "block=256"]
-            {
-                assert!(text.contains(word), "{word}:\n{text}");
-            }
-            for word in ["mode", "cold", "p99", "samples", "max error"] {
-                assert_eq!(text.contains(word), all, "{word}:\n{text}");
+    fn tables_fit_and_keep_what_matters() {
+        for width in [60, 80, 120] {
+            for all in [false, true] {
+                let text = text(&sample(), all, Some(width));
+                let table = text.split("\n\n").nth(1).unwrap_or_default();
+                assert!(table.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
+                for word in ["kernel", "size", "us", "check", "block=256"] {
+                    assert!(table.contains(word), "{word} at {width}:\n{text}");
+                }
             }
         }
+        let wide = text(&sample(), true, None);
+        for word in ["mode", "cold", "95 % interval", "p99", "peak", "probe", "samples", "MHz", "max error"] {
+            assert!(wide.contains(word), "{word}:\n{wide}");
+        }
+        assert!(!wide.contains("not shown"), "{wide}");
     }
 
     #[test]
-    fn throttled_rows_are_noted() {
+    fn throttled_rows_are_noted_at_every_width() {
         let mut sample = sample();
-        assert!(!text(&sample, false).contains("throttled"));
+        assert!(!text(&sample, false, None).contains("throttled"));
         for index in [1, 3] {
             let timing = sample.results[index].timing.as_mut().unwrap();
             (timing.throttled, timing.clocks_mhz) = (true, Vec::new());
         }
-        let best = text(&sample, false);
-        assert!(best.contains("note: 1 row was measured on a throttled device"), "{best}");
-        let all = text(&sample, true);
-        assert!(all.contains("note: 2 rows were measured on a throttled device"), "{all}");
+        for width in [Some(60), None] {
+            let best = text(&sample, false, width);
+            assert!(best.contains("note: 1 row was measured on a throttled device"), "{best}");
+            let all = text(&sample, true, width);
+            assert!(all.contains("note: 2 rows were measured on a throttled device"), "{all}");
+        }
+        let wide = text(&sample, true, None);
         assert_eq!(
-            all.lines().filter(|line| line.contains(" throttled ")).count(),
+            wide.lines().filter(|line| line.contains(" throttled ")).count(),
             3,
-            "two rows, a note: {all}"
+            "two rows, a note: {wide}"
         );
     }
 
     #[test]
     fn wrong_configurations_are_never_best() {
-        let text = text(&sample(), false);
+        let text = text(&sample(), false, None);
         let line = |kernel: &str| text.lines().find(|line| line.starts_with(kernel)).unwrap_or_default();
         let argmax = line("reduce_argmax");
-        for word in ["10.00", "256", "2.00x", "1 INCORRECT of 3"] {
+        for word in ["10.00", "256", "20.00", "2.00x", "1 INCORRECT of 3"] {
             assert!(argmax.contains(word), "{word}: {argmax}");
         }
         assert!(line("copy").contains("1 CRASHED of 1"), "{text}");

@@ -15,8 +15,8 @@ pub fn document(bytes: &[u8]) {
     let Ok(document) = Document::from_json(text) else { return };
     let again = Document::from_json(&document.to_json()).expect("what is written can be read");
     assert_eq!(again.to_json(), document.to_json());
-    for all in [false, true] {
-        assert!(!table::text(&document, all).contains('\u{7}'));
+    for width in [None, Some(60)] {
+        assert!(!table::text(&document, width.is_none(), width).contains('\u{7}'));
     }
     let page = report::html(std::slice::from_ref(&document));
     assert!(!page.contains("<script>alert"), "text of a document is no markup");
