@@ -44,7 +44,7 @@ pub fn difftest(root: &Path, arguments: &[&str]) -> Result<()> {
         return Ok(());
     }
     Err(Error::Unexpected(format!(
-        "seed {seed}: {} kernels differ: {}",
+        "seed {seed}: {} kernels differ or fail: {}",
         differing.len(),
         differing.join(" ")
     )))
@@ -75,15 +75,26 @@ fn build(root: &Path, seed: u64, count: usize) -> Result<PathBuf> {
     Ok(target.join("debug/difftest"))
 }
 
-/// Returns the names of the kernels that differ or fail on the emulated device, as `NAME:STEP`.
+/// Returns the names of the kernels that differ or fail on the emulated device, as `NAME:STEP`. A kernel that ends the
+/// process fails.
 fn differing(program: &Path) -> Result<Vec<String>> {
-    let mut names = Vec::new();
+    let (mut names, mut running) = (Vec::new(), None);
     let result = run_lines(Command::new(program).arg("cpu"), |line| {
+        if let Some(name) = line.strip_prefix("start ") {
+            running = Some(name.to_owned());
+            return;
+        }
         println!("{line}");
-        if let Some(rest) = line.strip_prefix("DIFFERS ").or_else(|| line.strip_prefix("FAILED ")) {
+        if line.starts_with("seed ") {
+            running = None;
+        } else if let Some(rest) = line.strip_prefix("DIFFERS ").or_else(|| line.strip_prefix("FAILED ")) {
             names.extend(rest.split(' ').next().map(str::to_owned));
         }
     });
+    if let (Err(error), Some(name)) = (&result, &running) {
+        println!("FAILED {name} {error}");
+        names.push(name.clone());
+    }
     if names.is_empty() { result.map(|()| names) } else { Ok(names) }
 }
 

@@ -68,8 +68,9 @@ fn run(seed: u64, image: &'static GpuImage, cases: &[Case], device: &str, names:
         }
     }
     println!(
-        "seed {seed}, {device}: {} kernels, {same} the same, {differ} differ, {failed} failed",
-        chosen.len()
+        "seed {seed}, {device}: {} kernels, {same} the same, {differ} differ, {failed} failed, {} not run",
+        chosen.len(),
+        chosen.len() - same - differ - failed
     );
     if same == chosen.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -230,6 +230,10 @@ fn plans_are_reused_unless_none_are_kept() -> Result<()> {
     assert_eq!((cache.size(), cache.max_size()), (0, 4096));
     let with = bits(&stream, &[16, 32, 16])?;
     assert_eq!((cache.size(), cache.hits_and_misses()), (2, (1, 2)));
+    cache.set_max_size(1);
+    assert_eq!(cache.size(), 1);
+    cache.clear();
+    assert_eq!(cache.size(), 0);
     cache.set_max_size(0);
     let without = bits(&stream, &[16, 32, 16])?;
     assert_eq!((cache.size(), cache.hits_and_misses()), (0, (1, 5)));

@@ -5,8 +5,8 @@
 //! `warpsmith` in the user's cache directory (`XDG_CACHE_HOME` or `~/.cache`, `~/Library/Caches`, `%LOCALAPPDATA%`).
 //!
 //! The append-only file contains JSON lines. It is read only when the store is opened; records that another process
-//! appends later are not seen. Damaged lines and lines of other versions are skipped, with a `tracing` warning. If the
-//! file cannot be read or written, the program continues without it, and [`LaunchStore::problem`] returns the reason.
+//! appends later are not seen. Damaged lines and lines of other versions are skipped. If the file cannot be read or
+//! written, the program continues without it, and [`LaunchStore::problem`] returns the reason.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -58,10 +58,10 @@ pub fn open(directory: impl AsRef<Path>) -> LaunchStore {
     skipped += records.iter().filter(|record| !store.add(record)).count();
     if skipped > 0 {
         let path = store.path();
-        tracing::warn!(
+        tracing::debug!(
             skipped,
             ?path,
-            "the launch store skipped lines that are damaged or of another version"
+            "the launch store skipped lines that are damaged, of another version, or beyond its capacity"
         );
     }
     store

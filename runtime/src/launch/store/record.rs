@@ -11,6 +11,7 @@ use super::{cannot, lines};
 
 /// Version of the line format.
 const VERSION: u32 = 2;
+
 /// A record in a store: the tuned configuration of a kernel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record<'a> {
