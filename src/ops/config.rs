@@ -108,13 +108,14 @@ thread_local! {
 }
 
 /// Runs `operation` with `config` instead of the tuned or the default configuration, to compare configurations. With
-/// `None`, the operation runs as without this function.
+/// `None`, the operation uses its tuned or default configuration, even inside another call of this function.
 ///
-/// The configuration applies to the first launch on this thread that has a configuration. Later launches of the same
-/// closure use their tuned or default configurations. Operations on rows, sorts and GEMMs have no configuration.
+/// The configuration applies to the first operation on this thread that has a configuration; an operation on parts of
+/// an array uses it for all parts. Later operations of the same closure use their tuned or default configurations.
 ///
 /// The operation returns [`OpError::NoSuchVariant`] if its kernel has no instance for the configuration. [`variants`]
-/// lists the instances.
+/// lists the instances. Only these kernels have a configuration: reductions of rows, softmax, norms, sorts, searches
+/// and GEMMs have none.
 ///
 /// ```
 /// use warpsmith::ops::{self, Config, GridRule};
@@ -510,6 +511,19 @@ mod tests {
     use gpu_spec::KernelInfo;
 
     use super::*;
+
+    #[test]
+    fn a_forced_configuration_is_used_once() {
+        let config = |block| Config { block, grid: GridRule::Auto, items: 1, vector: 4 };
+        with_config(config(32), || {
+            with_config(config(64), || assert_eq!([take_forced(), take_forced()], [Some(config(64)), None]));
+            with_config(None, || assert_eq!(take_forced(), None));
+            let panics = std::panic::catch_unwind(|| with_config(config(96), || panic!("in an operation")));
+            assert!(panics.is_err());
+            assert_eq!([take_forced(), take_forced()], [Some(config(32)), None]);
+        });
+        assert_eq!(take_forced(), None);
+    }
 
     #[test]
     fn grid_rules_round_trip() {

@@ -174,8 +174,8 @@ pub fn histogram_even<'x, 'c, T: Element<Scalar = T> + Binned>(
 /// The edges must be in ascending order; otherwise, the counts are unspecified.
 ///
 /// # Errors
-/// Returns [`OpError::Unsupported`] if there are fewer than two edges. Also returns [`OpError::LengthMismatch`] and the
-/// [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Unsupported`] if there are fewer than two edges, or more than 2³² - 1 counts. Also returns
+/// [`OpError::LengthMismatch`] and the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};

@@ -140,6 +140,7 @@ pub use collective::{reduce_add, reduce_add_coalesced};
 pub use compact::{
     Comparison, partition_flagged, partition_if, run_lengths, select_flagged, select_if, unique,
 };
+pub(crate) use config::take_forced;
 pub use config::{Config, GridRule, Variant, default_config, variants, with_config};
 #[cfg(feature = "bench")]
 pub(crate) use config::{Instances, default_of, instances_of};

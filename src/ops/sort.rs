@@ -209,8 +209,9 @@ fn countable(operation: &'static str, len: usize) -> Result<()> {
     if u32::try_from(len).is_ok() {
         return Ok(());
     }
-    let problem =
-        format!("{len} keys exceed the maximum for one sort, which is 2^32 - 1; sort parts of fewer keys");
+    let problem = format!(
+        "{len} keys exceed the maximum for one sort, which is 2^32 - 1; sort parts, and merge them on the host"
+    );
     Err(OpError::Unsupported { operation, problem }.into())
 }
 

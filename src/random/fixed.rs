@@ -1,4 +1,5 @@
-//! Random numbers for benchmarks, generated from the start of a seed's sequence. The host computes the same numbers as a reference.
+//! Random numbers for benchmarks, generated from the start of a seed's sequence. The host computes the same numbers as
+//! a reference.
 
 use gpu_std::random::Philox;
 use gpu_std::scalar::Float;

@@ -7,6 +7,7 @@ use warpsmith_runtime::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Result, Strea
 use super::generator::{Generator, Numbers};
 use super::layout::{Layout, parts};
 use crate::ops::launch::Operation;
+use crate::ops::{take_forced, with_config};
 
 /// Start position of a launch, in the form that its kernel takes.
 pub(super) struct Begin<'a> {
@@ -62,6 +63,7 @@ impl Draw<'_> {
             // PyTorch takes numbers for the whole array before it divides the array, and leaves those numbers unused.
             offset += layout.increment(out.len(), self.lanes);
         }
+        let config = take_forced();
         with_base(numbers, self.stream, |base| {
             for part in parts {
                 let (now, later) = out.split_at_mut(part);
@@ -70,7 +72,7 @@ impl Draw<'_> {
                 let operation = Operation::new::<T>(self.stream, self.kernel, part, &[address])
                     .in_rows_of(threads / COLUMNS as u32);
                 let begin = Begin { seed, offset, base, threads };
-                launch(&operation, begin, now)?;
+                with_config(config, || launch(&operation, begin, now))?;
                 offset += layout.increment(part, self.lanes);
                 out = later;
             }

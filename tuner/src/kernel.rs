@@ -155,9 +155,9 @@ impl<I: Scalar, O: Scalar> ArrayKernel<I, O> {
 
     /// Sets the function that returns the launch configuration over `n` elements. The default is
     /// [`Configuration::launch`] with one thread per element or, if the kernel's mutable view has the mapping
-    /// `Chunks<N>` or `Striped<N>`, one thread per `N` output elements. This function is required for kernels that divide the
-    /// work in another way, such as one warp per row, and for two- and three-dimensional kernels, whose block shapes
-    /// (`16x16`) can then be an axis.
+    /// `Chunks<N>`, one thread per `N` output elements. This function is required for kernels that divide the work in
+    /// another way, such as one warp per row, and for two- and three-dimensional kernels, whose block shapes (`16x16`)
+    /// can then be an axis.
     ///
     /// ```
     /// use gpu_std::prelude::*;
