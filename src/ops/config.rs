@@ -124,7 +124,7 @@ thread_local! {
 /// let stream = Stream::new(&Device::open("cpu")?)?;
 /// let x = DeviceBuffer::from_host(&stream, &[-1.0f32, 2.0, 3.0])?;
 /// let mut out = DeviceBuffer::uninit(&stream, 3)?;
-/// let config = Config { block: 64, grid: GridRule::Auto, items: 4, vector: 16 };
+/// let config = Config { block: 64, grid: GridRule::Auto, items: 1, vector: 16 };
 /// ops::with_config(config, || ops::relu(&stream, &x, &mut out))?;
 /// assert_eq!(out.to_host()?, [0.0, 2.0, 3.0]);
 ///
