@@ -103,7 +103,7 @@ impl fmt::Display for Config {
 }
 
 thread_local! {
-    /// The configuration of the next launch on this thread that has one.
+    /// Configuration for the next operation on this thread; `None` selects the tuned or the default one.
     static FORCED: Cell<Option<Config>> = const { Cell::new(None) };
 }
 
@@ -114,8 +114,8 @@ thread_local! {
 /// an array uses it for all parts. Later operations of the same closure use their tuned or default configurations.
 ///
 /// The operation returns [`OpError::NoSuchVariant`] if its kernel has no instance for the configuration. [`variants`]
-/// lists the instances. Only these kernels have a configuration: reductions of rows, softmax, norms, sorts, searches
-/// and GEMMs have none.
+/// lists the instances of each kernel that has configurations. Reductions of rows, softmax, norms, sorts, searches and
+/// GEMMs have none.
 ///
 /// ```
 /// use warpsmith::ops::{self, Config, GridRule};
@@ -144,7 +144,7 @@ pub fn with_config<R>(config: impl Into<Option<Config>>, operation: impl FnOnce(
     operation()
 }
 
-/// Returns the configuration that [`with_config`] forces for the next launch, which only that launch uses.
+/// Returns the configuration that [`with_config`] sets for the next operation, and removes it.
 pub(crate) fn take_forced() -> Option<Config> {
     FORCED.take()
 }
